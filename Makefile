@@ -1,0 +1,40 @@
+# Every target sets up what it needs: a fresh machine with Python >= 3.11 and make is enough.
+PYTHON ?= python3
+VENV   ?= .venv
+BIN    := $(VENV)/bin
+READY  := $(VENV)/.ready
+
+.PHONY: help test check format demo crash bench clean
+help:            ## what each target does
+	@grep -hE '^[a-z-]+: .*##|^[a-z-]+:  +##' $(MAKEFILE_LIST) | sed -E 's/^([a-z-]+):[^#]*## */  make \1\t/' | expand -t 16
+
+$(READY): pyproject.toml
+	@$(PYTHON) -c 'import sys; sys.exit(sys.version_info < (3, 11) and "Nine Lives needs Python 3.11 or newer: make PYTHON=python3.12 ...")'
+	$(PYTHON) -m venv $(VENV)
+	$(BIN)/pip install --quiet --disable-pip-version-check -e '.[dev]'
+	@touch $@
+
+test: check      ## lint, types, layers and every test but the long forms
+	$(BIN)/pytest -n 2 --dist loadfile
+
+check: $(READY)  ## ruff, mypy --strict, import-linter
+	$(BIN)/ruff check .
+	$(BIN)/ruff format --check .
+	$(BIN)/mypy
+	$(BIN)/lint-imports
+
+format: $(READY) ## let ruff format and mend what it can
+	$(BIN)/ruff check --fix .
+	$(BIN)/ruff format .
+
+demo: $(READY)   ## watch a writer being killed and nothing acknowledged being lost
+	$(BIN)/python -m tests.crash.demo
+
+crash: $(READY)  ## the long crash programme, with a report in build/crash.json
+	$(BIN)/python -m tests.crash
+
+bench: $(READY)  ## ratios to the raw store, with results in build/bench.json
+	$(BIN)/python -m benchmarks
+
+clean:           ## remove what the targets made
+	rm -rf $(VENV) build .mypy_cache .ruff_cache .pytest_cache .import_linter_cache .hypothesis

@@ -1,0 +1,1 @@
+"""Stores: each is one implementation of `ninelives.store.Store`."""

@@ -1,0 +1,1 @@
+"""What moves runs: so far the committer."""
