@@ -131,7 +131,9 @@ class SchemaMismatch(StoreError):
 
 
 class Corrupt(StoreError):
-    """What was read is not what was written."""
+    """What was read is not what was written. `seq` is the first bad record, where that is known."""
+
+    seq: int | None = None
 
 
 class ReplayError(NineLivesError):

@@ -1,0 +1,26 @@
+"""The machine's own clock."""
+
+from __future__ import annotations
+
+import time
+from functools import cached_property
+from pathlib import Path
+
+_BOOT_CLOCK = getattr(time, "CLOCK_BOOTTIME", time.CLOCK_MONOTONIC)
+
+
+class SystemClock:
+    """The clock of this machine; `boot_ms` counts time asleep too."""
+
+    @cached_property
+    def boot_id(self) -> str:
+        """Name this boot, as the kernel does."""
+        return Path("/proc/sys/kernel/random/boot_id").read_text(encoding="ascii").strip()
+
+    def now_ms(self) -> int:
+        """Return the wall clock."""
+        return time.time_ns() // 1_000_000
+
+    def boot_ms(self) -> int:
+        """Return milliseconds since boot."""
+        return time.clock_gettime_ns(_BOOT_CLOCK) // 1_000_000

@@ -1,0 +1,90 @@
+"""The dedup table's rules: what each operation makes of a business key, as pure functions.
+
+    (none) ─reserve→ RESERVED ─settle→ SETTLED ─prune→ PRUNED
+                        │  └─doubt→ IN DOUBT ─settle→ SETTLED
+                        └─release→ FREE (generation + 1) ─reserve→ RESERVED
+    IN DOUBT ─release→ FREE (generation + 1)
+
+When the owner ends while the key is reserved, a resumable action's key becomes FREE for the next
+asker, a non-resumable one's is IN DOUBT: nobody may start it again unproved.
+"""
+
+from __future__ import annotations
+
+from msgspec.structs import replace
+
+from ninelives.core.errors import BadRecord, KeyConflict
+from ninelives.core.model import (
+    DoubtKey,
+    Key,
+    KeyState,
+    Outcome,
+    ReleaseKey,
+    ReserveKey,
+    SettleKey,
+    Verdict,
+)
+
+
+def reserved(known: Key | None, op: ReserveKey, run: str, now_ms: int) -> Key | Verdict:
+    """Reserve the key for the run: its row after that, or the verdict that refuses it."""
+    if known is None or known.state is KeyState.FREE:
+        return Key(
+            key=op.key,
+            action=op.action,
+            fingerprint=op.fingerprint,
+            run=run,
+            resumable=op.resumable,
+            state=KeyState.RESERVED,
+            generation=known.generation if known else 0,
+            body=b"",
+            blobs=(),
+            changed_ms=now_ms,
+        )
+    if known.state is KeyState.PRUNED:
+        return _refused(
+            run,
+            f"the key {op.key!r} was used before and its result has been pruned",
+            "Use another key, or declare key_window= if it may be used again",
+        )
+    if (known.action, known.fingerprint) != (op.action, op.fingerprint):
+        other = f"action {known.action!r}" if known.action != op.action else "other arguments"
+        return _refused(
+            run,
+            f"the key {op.key!r} belongs to run {known.run!r} with {other}",
+            "Use a key that names all that makes the action different, or say identity=",
+        )
+    if known.state is KeyState.RESERVED and known.run == run:
+        return known
+    return Verdict(run, Outcome.HELD, key=known)
+
+
+def changed(known: Key | None, op: SettleKey | ReleaseKey | DoubtKey, run: str, now_ms: int) -> Key | Verdict:
+    """Settle, release or doubt a key that the run holds: its row after that, or a refusing verdict."""
+    if known is None or known.run != run or known.state not in (KeyState.RESERVED, KeyState.IN_DOUBT):
+        state = known.state if known else "unknown"
+        return Verdict(
+            run,
+            Outcome.REFUSED,
+            BadRecord(f"the key {op.key!r} is {state} and not held by this run", run=run),
+        )
+    if isinstance(op, SettleKey):
+        return replace(known, state=KeyState.SETTLED, body=op.body, blobs=op.blobs, changed_ms=now_ms)
+    if isinstance(op, ReleaseKey):
+        return replace(known, state=KeyState.FREE, generation=known.generation + 1, changed_ms=now_ms)
+    return replace(known, state=KeyState.IN_DOUBT, changed_ms=now_ms)
+
+
+def orphaned(known: Key, now_ms: int) -> Key:
+    """Return a reserved key's row after its owner ended."""
+    state = KeyState.FREE if known.resumable else KeyState.IN_DOUBT
+    return replace(known, state=state, changed_ms=now_ms)
+
+
+def is_held(known: Key | None, asker: str) -> bool:
+    """Tell whether an asker has to wait for news of the key."""
+    return known is not None and known.state in (KeyState.RESERVED, KeyState.IN_DOUBT) and known.run != asker
+
+
+def _refused(run: str, what: str, remedy: str) -> Verdict:
+    return Verdict(run, Outcome.REFUSED, KeyConflict(what, run=run, remedy=remedy))

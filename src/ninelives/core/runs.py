@@ -1,0 +1,259 @@
+"""What happens to a run's row, as pure functions: row in, row out.
+
+The stores that can run Python inside their transaction (memory, SQLite) use these as they are; the
+others say the same in their own language, and the contract suite holds them to it. None of them
+does I/O: a store reads the row, calls one of these, and writes the answer in the same transaction.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from itertools import islice, zip_longest
+
+from msgspec.structs import replace
+
+from ninelives.core import chain
+from ninelives.core.errors import BadRecord, IdConflict, NineLivesError, RunFinished
+from ninelives.core.model import (
+    INLINE_BYTES,
+    Cause,
+    Commit,
+    Control,
+    End,
+    Escalate,
+    Kind,
+    NewRun,
+    Outcome,
+    Park,
+    Record,
+    Run,
+    State,
+    Verdict,
+)
+from ninelives.core.transitions import Event, advance
+
+END_EVENTS = {State.COMPLETED: Event.COMPLETE, State.FAILED: Event.FAIL, State.CANCELLED: Event.CANCEL}
+
+
+def created(new: NewRun, number: int, now_ms: int) -> tuple[Run, Record]:
+    """Return the row and record 0 of a new run."""
+    before = chain.start(new.id)
+    (first,) = chain.seal(0, before, [(Kind.CREATED, "", now_ms, new.body, new.blobs)])
+    run = Run(
+        id=new.id,
+        number=number,
+        agent=new.agent,
+        fingerprint=new.fingerprint,
+        queue=new.queue,
+        pin=new.pin,
+        priority=new.priority,
+        labels=new.labels,
+        parent=new.parent,
+        state=State.PENDING,
+        paused=False,
+        cancelling=False,
+        epoch=0,
+        session=None,
+        head=first.check,
+        length=1,
+        base=0,
+        base_check=before,
+        turn=0,
+        turn_seq=0,
+        due_ms=new.due_ms,
+        waits="",
+        news=0,
+        deaths=0,
+        death_length=0,
+        created_ms=now_ms,
+        changed_ms=now_ms,
+    )
+    return run, first
+
+
+def same_or_conflict(known: Run, new: NewRun) -> Run | IdConflict:
+    """Answer a creation under an id that exists: the run it names, or IdConflict."""
+    if known.agent == new.agent and known.fingerprint == new.fingerprint:
+        return known
+    other = f"agent {known.agent!r}" if known.agent != new.agent else "other arguments"
+    return IdConflict(
+        f"the id exists with {other}",
+        run=new.id,
+        remedy="Use another id, or start it with the arguments it was created with",
+    )
+
+
+def is_claimable(run: Run, now_ms: int) -> bool:
+    """Tell whether a worker may take the run now."""
+    return (
+        run.state in (State.PENDING, State.CHECKPOINTED)
+        and not run.paused
+        and run.due_ms is not None
+        and run.due_ms <= now_ms
+    )
+
+
+def claimed(run: Run, session: str, now_ms: int) -> Run:
+    """Give the run to a session; its epoch grows by one."""
+    return replace(
+        run,
+        state=advance(run.state, Event.CLAIM, run=run.id),
+        session=session,
+        epoch=run.epoch + 1,
+        due_ms=None,
+        waits="",
+        changed_ms=now_ms,
+    )
+
+
+def released(run: Run, cause: Cause, now_ms: int) -> Run:
+    """Take the run from a session that is gone, and count the death unless it was told to stop."""
+    deaths, death_length = run.deaths, run.death_length
+    if cause is not Cause.STOPPED:
+        deaths = deaths + 1 if death_length == run.length else 1
+        death_length = run.length
+    return replace(
+        run,
+        state=advance(run.state, Event.RELEASE, run=run.id),
+        session=None,
+        due_ms=now_ms,
+        waits="",
+        deaths=deaths,
+        death_length=death_length,
+        changed_ms=now_ms,
+    )
+
+
+def nudged(run: Run, now_ms: int) -> Run:
+    """Tell the run that there is news; a parked one falls due."""
+    due = run.due_ms
+    if run.state is State.CHECKPOINTED:
+        due = now_ms if due is None else min(due, now_ms)
+    return replace(run, news=run.news + 1, due_ms=due, changed_ms=now_ms)
+
+
+def resolved(run: Run, now_ms: int) -> Run:
+    """Let an escalated run go on; any other is nudged."""
+    if run.state is State.ESCALATED:
+        run = replace(run, state=advance(run.state, Event.RESOLVE, run=run.id), waits="")
+    return nudged(run, now_ms)
+
+
+def controlled(run: Run, control: Control, now_ms: int) -> Run:
+    """Carry out what was asked from outside; asking twice changes nothing more.
+
+    Raises RunFinished when the run has ended and the control makes no sense any more.
+    """
+    if control is Control.RETRY:
+        return _retried(run, now_ms)
+    if control is Control.CANCEL:
+        return _cancelled(run, now_ms)
+    if run.state.is_final:
+        raise finished(run, "paused" if control is Control.PAUSE else "resumed")
+    paused = control is Control.PAUSE
+    return run if run.paused == paused else replace(nudged(run, now_ms), paused=paused, due_ms=run.due_ms)
+
+
+def _retried(run: Run, now_ms: int) -> Run:
+    if run.state in (State.COMPLETED, State.CANCELLED):
+        raise finished(run, "retried")
+    if run.state is not State.FAILED:
+        return run
+    state = advance(run.state, Event.RETRY, run=run.id)
+    return nudged(replace(run, state=state, deaths=0, waits="", cancelling=False), now_ms)
+
+
+def _cancelled(run: Run, now_ms: int) -> Run:
+    if run.cancelling or run.state is State.CANCELLED:
+        return run
+    if run.state.is_final:
+        raise finished(run, "cancelled")
+    if run.state is State.PENDING:
+        state = advance(run.state, Event.CANCEL, run=run.id)
+        return replace(run, state=state, cancelling=True, due_ms=None, changed_ms=now_ms)
+    return resolved(replace(run, cancelling=True, paused=False), now_ms)
+
+
+def finished(run: Run, done: str) -> RunFinished:
+    """Return the error for what comes after a run's end."""
+    return RunFinished(
+        f"the run is {run.state} and cannot be {done}",
+        run=run.id,
+        remedy="Start a new run, or fork this one",
+    )
+
+
+def repeats(run: Run, commit: Commit) -> bool:
+    """Tell whether this very commit has been applied before (its answer was lost on the way)."""
+    if run.epoch != commit.epoch or run.length != commit.new_length or run.head != commit.new_head:
+        return False
+    return run.state in _states_after(commit)
+
+
+def committed(run: Run, commit: Commit, now_ms: int) -> Run | Verdict:
+    """Apply a commit to its row: the row after it, or the verdict that refuses it.
+
+    Fencing is here: only the epoch of the last claim, on a run that is running, at exactly the length
+    and head that the owner knows, may write.
+    """
+    if run.epoch != commit.epoch or run.state is not State.RUNNING:
+        return Verdict(run.id, Outcome.FENCED)
+    if run.length != commit.length or run.head != commit.head:
+        # The owner's epoch, but not its journal: two writers share one claim, or the store lost its tail.
+        return Verdict(run.id, Outcome.FENCED)
+    after = replace(run, length=commit.new_length, head=commit.new_head, changed_ms=now_ms)
+    for record in commit.records:
+        if record.kind is Kind.TURN:
+            after = replace(after, turn=after.turn + 1, turn_seq=record.seq)
+    return _changed(after, commit, now_ms) if commit.change is not None else after
+
+
+def _changed(run: Run, commit: Commit, now_ms: int) -> Run:
+    change = commit.change
+    if isinstance(change, End):
+        state = advance(run.state, END_EVENTS[change.state], run=run.id)
+        return replace(run, state=state, session=None, due_ms=None, waits="")
+    if isinstance(change, Escalate):
+        if run.news == change.news_seen:
+            state = advance(run.state, Event.ESCALATE, run=run.id)
+            return replace(run, state=state, session=None, due_ms=None, waits=change.waits)
+        change = Park(now_ms, change.waits, change.news_seen)
+    if isinstance(change, Park):
+        due = change.due_ms if run.news == change.news_seen else now_ms
+        state = advance(run.state, Event.PARK, run=run.id)
+        return replace(run, state=state, session=None, due_ms=due, waits=change.waits)
+    return run
+
+
+def _states_after(commit: Commit) -> tuple[State, ...]:
+    change = commit.change
+    if isinstance(change, End):
+        return (State(change.state),)
+    if isinstance(change, Park):
+        return (State.CHECKPOINTED,)
+    if isinstance(change, Escalate):
+        return (State.ESCALATED, State.CHECKPOINTED)
+    return (State.RUNNING,)
+
+
+def fault_in(commit: Commit) -> NineLivesError | None:
+    """Return what is wrong with a commit's content, before anything is written; None if nothing is."""
+    for seq, record in enumerate(commit.records, commit.length):
+        if record.seq != seq:
+            return BadRecord(f"record {record.seq} where {seq} comes next", run=commit.run, step=record.step)
+        if len(record.check) != chain.CHECK_BYTES:
+            return BadRecord(f"record {seq} is not sealed", run=commit.run, step=record.step)
+        if len(record.body) > INLINE_BYTES:
+            return BadRecord(
+                f"record {seq} has a body of {len(record.body)} bytes; the limit is {INLINE_BYTES}",
+                run=commit.run,
+                step=record.step,
+                remedy="Put the body in a blob",
+            )
+    return None
+
+
+def turn_about(candidates: Sequence[Sequence[Run]], limit: int) -> list[Run]:
+    """Pick at most `limit` runs, one from each agent's list in turn, so that no agent starves another."""
+    rounds = zip_longest(*candidates)
+    return list(islice((run for row in rounds for run in row if run is not None), limit))

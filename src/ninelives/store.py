@@ -1,0 +1,250 @@
+"""The `Store` protocol: everything that Nine Lives keeps goes through these methods, and nothing else.
+
+Rules that hold for every method of every store:
+
+- **One call is one transaction.** It happens whole or not at all, and when it returns, it is durable
+  to the store's own promise. If we die inside a call, a later reader sees all of it or nothing; the
+  caller cannot know which, so every call may be made again: the second one changes nothing more.
+- **What is read is verified.** A row or record that is not what was written raises `Corrupt` (naming the
+  run where it can) and is never returned; calls that concern other runs go on.
+- **Errors.** `UsageError`: the call was wrong, nothing was done. `StoreUnavailable`: nothing was written,
+  try again later. `StoreBroken`: a write may or may not be durable; the process must end and read
+  again. Drivers' own exceptions never leave a store.
+- **Threads.** Any thread may call; calls are serialised where they must be. A store is not carried across
+  `fork`: in the child every call raises `StoreUnsafe`.
+- **Time** is the store's own: `now_ms` of its clock, never the caller's.
+- **Ids** (runs, sessions, agents, signals, items) are checked by `keys.check_id` before anything is
+  written, and are bound, never pasted into a query.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from typing import Protocol
+
+from msgspec import Struct
+
+from ninelives.core.errors import UsageError
+from ninelives.core.model import (
+    Cause,
+    Claims,
+    Commit,
+    Control,
+    Item,
+    Journal,
+    Key,
+    NewRun,
+    NewSession,
+    Run,
+    RunQuery,
+    Session,
+    Signal,
+    State,
+    Verdict,
+)
+
+Progress = Callable[[int, int], None]
+"""Told how many of how many are done."""
+
+
+class Store(Protocol):
+    """What runs are kept in."""
+
+    @property
+    def url(self) -> str:
+        """Name the store for people, without secrets."""
+
+    def now_ms(self) -> int:
+        """Return the store's wall clock."""
+
+    # Runs ---------------------------------------------------------------------------------------
+
+    def create_runs(self, new: Sequence[NewRun]) -> list[Run | UsageError]:
+        """Create runs, each with its record 0; answers in the same order.
+
+        An id that exists with the same agent and fingerprint gives that run, whatever became of it;
+        with others, an IdConflict in its place; the rest of the batch is created. Two equal ids in one
+        batch are one run. Blobs that a run refers to must exist. Wakes who waits for work.
+        If we die here: every run of the batch exists or none; creating again is safe.
+        """
+
+    def read_run(self, run: str) -> Run | None:
+        """Return a run's row, or None if there is no such run."""
+
+    def list_runs(self, query: RunQuery) -> list[Run]:
+        """Return the runs that fit, newest first."""
+
+    # Sessions -----------------------------------------------------------------------------------
+
+    def register_session(self, new: NewSession) -> Session:
+        """Begin a session and take the lock that tells that its process lives.
+
+        Raises IdConflict when the id was used before: a session id names one process's life.
+        If we die here: a session without a process, found by `end_sessions` like any other.
+        """
+
+    def renew_session(self, session: str) -> Session:
+        """Renew the lease, by the store's clock; its runs stay its own.
+
+        Raises LeaseLost when the session has ended, or its lease has run out and it may be ended any
+        moment. Never brings a session back.
+        """
+
+    def end_sessions(self, sessions: Sequence[str] | None, cause: Cause) -> list[Session]:
+        """End sessions and release their runs, which fall due at once; returns those ended by this call.
+
+        With None: all that the store itself can prove gone, by a dropped lock (DIED) or an expired lease
+        (EXPIRED); `cause` is then not used. Sessions that have ended are left alone; unknown ids are ignored.
+        If we die here: a session and all its runs are released, or none of them; the next call finds them.
+        """
+
+    def list_sessions(self) -> list[Session]:
+        """Return the sessions that have not ended, oldest first."""
+
+    # Ownership and the write path ---------------------------------------------------------------
+
+    def claim_runs(
+        self,
+        session: str,
+        limit: int,
+        agents: Mapping[str, int],
+        *,
+        queues: Sequence[str] = ("default",),
+        host: str | None = None,
+    ) -> Claims:
+        """Give at most `limit` runs that are due to the session; of each agent at most as many as stated.
+
+        Only runs of the queues, and pinned to no host or to this one. Within an agent by priority (high
+        first), then by when they fell due, then by age; between agents in turn. The epoch of each grows by
+        one, which fences whoever owned it before.
+        Raises LeaseLost when the session has ended or its lease has run out.
+        If we die here: the runs belong to a session that will be ended; nothing else is lost.
+        """
+
+    def load_journal(self, run: str, *, since: int | None = None) -> Journal:
+        """Return what is durable of a run in one consistent read: records from `since` on (None: the
+        current turn), signals that were not taken, and the items.
+
+        The chain over the records returned is verified up to the head. Raises UnknownRun; Corrupt.
+        `since` below the first record still stored starts there.
+        """
+
+    def commit(self, batch: Sequence[Commit]) -> list[Verdict]:
+        """Append to many runs in one transaction; one verdict per commit, in order.
+
+        A run occurs at most once in a batch. Each commit is applied whole or not at all; a refused one
+        leaves the others alone. Conditional on the run's epoch, length and head in the same transaction;
+        a commit that has been applied before is COMMITTED again and changes nothing. Key operations
+        apply in order, under the rules of `core.dedup`; ending a run passes on or doubts the keys that it
+        still holds, and tells its parent. Blobs referred to must exist. Parking with news not seen makes
+        the run due at once. Wakes who waits when a run becomes due, has news, or ends.
+        Raises BadRecord when the store chokes on the content of the batch: nothing was written; try halves.
+        If we die here: all of the batch is durable or nothing is.
+        """
+
+    def read_keys(self, keys: Sequence[str]) -> dict[str, Key]:
+        """Return the rows of those keys that were ever used."""
+
+    # From outside -------------------------------------------------------------------------------
+
+    def send_signal(self, run: str, name: str, body: bytes, *, id: str | None = None) -> Signal:  # noqa: A002
+        """Append a signal to a run's queue and wake it; order is kept per run.
+
+        With an `id` that this run has seen: the earlier signal is returned, or IdConflict if name or body
+        differ. Raises UnknownRun; RunFinished.
+        """
+
+    def control_run(self, run: str, control: Control) -> Run:
+        """Cancel, pause, resume or retry; asking again changes nothing more.
+
+        A pending run is cancelled at once, any other by its owner (a worker claims it for that).
+        A paused run is not claimed. Raises UnknownRun; RunFinished.
+        """
+
+    def list_inbox(self, *, run: str | None = None, answered: bool = False, limit: int = 100) -> list[Item]:
+        """Return open items, oldest first; with `answered`, those that were answered or closed too."""
+
+    def answer_item(self, item: str, *, digest: bytes, body: bytes, by: str) -> Item:
+        """Answer an open item and wake its run; an escalated run goes on.
+
+        Raises StaleAnswer when it is unknown, closed, answered (unless by the same person with the same
+        words) or when `digest` is not that of the item: what was shown is not what would be done.
+        If we die here: the answer counts, once, or was never given.
+        """
+
+    # Blobs and waiting --------------------------------------------------------------------------
+
+    def put_blobs(self, contents: Iterable[bytes]) -> list[bytes]:
+        """Keep contents under their digests, which are returned in order; known ones cost nothing.
+
+        If we die here, or before a record refers to them: garbage, which `prune` removes after a while.
+        """
+
+    def get_blobs(self, digests: Iterable[bytes]) -> dict[bytes, bytes]:
+        """Return the contents. Raises Corrupt when one is missing or is not what its digest says."""
+
+    def wait_for_work(self, timeout_seconds: float) -> bool:
+        """Block until something may have happened (True) or the time is over (False).
+
+        Woken by whatever makes a run due, gives it news or ends it, from any process. What happened
+        since the last call of this store object counts: a wake-up between two calls is not lost.
+        """
+
+    def close(self) -> None:
+        """Let go of files and connections. Nothing depends on it: a kill is as good."""
+
+
+class Stats(Struct, frozen=True, kw_only=True):
+    """How large the store is and what is in it."""
+
+    runs: dict[State, int]
+    records: int
+    record_bytes: int
+    blobs: int
+    blob_bytes: int
+    keys: int
+    open_items: int
+    sessions: int
+    disk_bytes: int
+
+
+class Fault(Struct, frozen=True):
+    """Something that `verify` found: where, and what is wrong."""
+
+    run: str | None
+    what: str
+
+
+class Pruned(Struct, frozen=True, kw_only=True):
+    """What `prune` removed."""
+
+    journals: int
+    records: int
+    blobs: int
+    keys: int
+    runs: int
+
+
+class Maintenance(Protocol):
+    """What operators do with a store, beside the hot path. Every store has these too."""
+
+    def migrate(self) -> tuple[int, int]:
+        """Bring the schema to this version's; returns the versions before and after.
+
+        Killed in the middle, the old version is there untouched and the next call does it again.
+        """
+
+    def stats(self) -> Stats:
+        """Measure the store."""
+
+    def verify(self, progress: Progress | None = None) -> list[Fault]:
+        """Read everything and check it: structure, chains, blobs, keys against runs. Empty: all is well."""
+
+    def prune(self, *, ended_before_ms: int, forget_before_ms: int = 0) -> Pruned:
+        """Remove the journals of runs that ended before a moment, and blobs that nothing refers to.
+
+        A pruned run's row stays, with its head and length; its settled keys become tombstones. Journals of
+        live runs keep the current and the previous turn. Rows of runs that ended before `forget_before_ms`
+        go too. Works in small transactions, so that writers are not held up; killed in the middle, the
+        next call goes on.
+        """
