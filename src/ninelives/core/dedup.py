@@ -25,6 +25,8 @@ from ninelives.core.model import (
     Verdict,
 )
 
+_HELD = (KeyState.RESERVED, KeyState.IN_DOUBT)
+
 
 def reserved(known: Key | None, op: ReserveKey, run: str, now_ms: int) -> Key | Verdict:
     """Reserve the key for the run: its row after that, or the verdict that refuses it."""
@@ -61,7 +63,7 @@ def reserved(known: Key | None, op: ReserveKey, run: str, now_ms: int) -> Key | 
 
 def changed(known: Key | None, op: SettleKey | ReleaseKey | DoubtKey, run: str, now_ms: int) -> Key | Verdict:
     """Settle, release or doubt a key that the run holds: its row after that, or a refusing verdict."""
-    if known is None or known.run != run or known.state not in (KeyState.RESERVED, KeyState.IN_DOUBT):
+    if known is None or known.run != run or known.state not in _HELD:
         state = known.state if known else "unknown"
         return Verdict(
             run,
@@ -83,7 +85,17 @@ def orphaned(known: Key, now_ms: int) -> Key:
 
 def is_held(known: Key | None, asker: str) -> bool:
     """Tell whether an asker has to wait for news of the key."""
-    return known is not None and known.state in (KeyState.RESERVED, KeyState.IN_DOUBT) and known.run != asker
+    return known is not None and known.state in _HELD and known.run != asker
+
+
+def lets_go(before: Key | None, after: Key) -> bool:
+    """Tell whether this change settles or frees a key that others may wait for."""
+    return before is not None and before.state in _HELD and after.state not in _HELD
+
+
+def pruned(known: Key, now_ms: int) -> Key:
+    """Return a settled key's tombstone: it was used, and what came of it is not known any more."""
+    return replace(known, state=KeyState.PRUNED, body=b"", blobs=(), changed_ms=now_ms)
 
 
 def _refused(run: str, what: str, remedy: str) -> Verdict:

@@ -1,0 +1,402 @@
+"""The `Store` protocol over dictionaries, under one lock.
+
+Every method takes the lock, checks everything, and only then writes, so each is atomic. If we die,
+everything is gone: this store is for tests, for trying things out, and for telling what the others
+should have answered.
+"""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from threading import Condition
+
+from msgspec.structs import replace
+
+from ninelives.backends.memory import commits, upkeep
+from ninelives.backends.memory.tables import Blob, Lease, Tables
+from ninelives.core import blobs, chain
+from ninelives.core import runs as rules
+from ninelives.core.clock import Clock
+from ninelives.core.errors import Corrupt, IdConflict, NineLivesError, StoreUnsafe, UsageError
+from ninelives.core.model import (
+    Cause,
+    Claims,
+    Commit,
+    Control,
+    Item,
+    ItemState,
+    Journal,
+    Key,
+    NewRun,
+    NewSession,
+    Run,
+    RunQuery,
+    Session,
+    Signal,
+    Verdict,
+)
+from ninelives.store import Fault, Progress, Pruned, Stats
+
+VERSION = 1
+
+
+class MemoryStore:
+    """Keep everything in memory; both `Store` and `Maintenance`."""
+
+    def __init__(self, clock: Clock) -> None:
+        self._clock = clock
+        self._tables = Tables()
+        self._changed = Condition()
+        self._happened = self._seen = 0
+        self._pid = os.getpid()
+
+    @property
+    def url(self) -> str:
+        """Name the store for people."""
+        return "memory:"
+
+    def now_ms(self) -> int:
+        """Return the clock's wall time."""
+        with self._open():
+            return self._clock.now_ms()
+
+    # Runs ---------------------------------------------------------------------------------------
+
+    def create_runs(self, new: Sequence[NewRun]) -> list[Run | UsageError]:
+        """Create runs, or answer in place why not."""
+        with self._open():
+            return [self._created(one) for one in new]
+
+    def read_run(self, run: str) -> Run | None:
+        """Return a run's row."""
+        with self._open():
+            return self._tables.rows.runs.get(run)
+
+    def list_runs(self, query: RunQuery) -> list[Run]:
+        """Return the runs that fit, newest first."""
+        with self._open():
+            fitting = [run for run in self._tables.rows.runs.values() if _fits(run, query)]
+        fitting.sort(key=lambda run: run.number, reverse=True)
+        return fitting[: max(0, query.limit)]
+
+    # Sessions -----------------------------------------------------------------------------------
+
+    def register_session(self, new: NewSession) -> Session:
+        """Begin a session."""
+        with self._open():
+            _refuse(rules.fault_in_session(new))
+            if new.id in self._tables.sessions:
+                raise IdConflict(
+                    f"session {new.id!r} was registered before", remedy="Use a fresh id for each process"
+                )
+            now_ms = self._clock.now_ms()
+            session = Session(
+                id=new.id,
+                host=new.host,
+                pid=new.pid,
+                code=new.code,
+                lease_ms=new.lease_ms,
+                started_ms=now_ms,
+                renewed_ms=now_ms,
+                left_ms=new.lease_ms,
+            )
+            self._tables.sessions[new.id] = Lease(session, self._clock.boot_ms())
+            return session
+
+    def renew_session(self, session: str) -> Session:
+        """Renew the lease of a session that still has one."""
+        with self._open():
+            lease = self._lease(session)
+            lease.session = replace(lease.session, renewed_ms=self._clock.now_ms())
+            lease.renewed_boot_ms = self._clock.boot_ms()
+            return self._read(lease)
+
+    def end_sessions(self, sessions: Sequence[str] | None, cause: Cause) -> list[Session]:
+        """End sessions and release their runs."""
+        with self._open():
+            live = [lease for lease in self._tables.sessions.values() if lease.session.ended_ms is None]
+            if sessions is None:
+                ended = [lease for lease in live if lease.left_ms(self._clock.boot_ms()) == 0]
+                return [self._ended(lease, Cause.EXPIRED) for lease in ended]
+            return [self._ended(lease, cause) for lease in live if lease.session.id in sessions]
+
+    def list_sessions(self) -> list[Session]:
+        """Return the sessions that have not ended, oldest first."""
+        with self._open():
+            leases = self._tables.sessions.values()
+            return [self._read(lease) for lease in leases if lease.session.ended_ms is None]
+
+    # Ownership and the write path ---------------------------------------------------------------
+
+    def claim_runs(
+        self,
+        session: str,
+        limit: int,
+        agents: Mapping[str, int],
+        *,
+        queues: Sequence[str] = ("default",),
+        host: str | None = None,
+    ) -> Claims:
+        """Give runs that are due to a session, agents in turn."""
+        with self._open():
+            self._lease(session)
+            now_ms, rows = self._clock.now_ms(), self._tables.rows
+            waiting: dict[str, list[Run]] = {name: [] for name in sorted(agents) if agents[name] > 0}
+            for run in rows.runs.values():
+                if run.agent in waiting and run.queue in queues and run.pin in (None, host):
+                    waiting[run.agent].append(run)
+            due = [
+                sorted((run for run in of_agent if rules.is_claimable(run, now_ms)), key=_urgency)[
+                    : agents[name]
+                ]
+                for name, of_agent in waiting.items()
+            ]
+            taken = [rules.claimed(run, session, now_ms) for run in rules.turn_about(due, max(0, limit))]
+            rows.runs.update({run.id: run for run in taken})
+            left = (rows.runs[run.id] for of_agent in waiting.values() for run in of_agent)
+            timers = [run.due_ms for run in left if run.due_ms is not None and not run.paused]
+            return Claims(tuple(taken), min(timers, default=None))
+
+    def load_journal(self, run: str, *, since: int | None = None) -> Journal:
+        """Return what is durable of a run, its chain verified."""
+        with self._open():
+            row, rows = self._run(run), self._tables.rows
+            first = min(max(row.turn_seq if since is None else since, row.base), row.length)
+            stored = self._tables.journals[run]
+            records = tuple(stored[first - row.base :])
+            before = row.base_check if first == row.base else stored[first - row.base - 1].check
+            chain.verify(run, before, first, records, length=row.length, head=row.head)
+            return Journal(
+                row,
+                first,
+                records,
+                tuple(signal for signal in rows.signals.get(run, ()) if signal.taken is None),
+                tuple(rows.items[name] for name in rows.items_of.get(run, ())),
+            )
+
+    def commit(self, batch: Sequence[Commit]) -> list[Verdict]:
+        """Append to many runs; one verdict each."""
+        if len({commit.run for commit in batch}) != len(batch):
+            raise UsageError(
+                "a run occurs twice in one batch", remedy="Merge its commits, or send them apart"
+            )
+        with self._open():
+            return [self._committed(commit) for commit in batch]
+
+    def read_keys(self, keys: Sequence[str]) -> dict[str, Key]:
+        """Return the rows of those keys that were ever used."""
+        with self._open():
+            return {key: self._tables.rows.keys[key] for key in keys if key in self._tables.rows.keys}
+
+    # From outside -------------------------------------------------------------------------------
+
+    def send_signal(self, run: str, name: str, body: bytes, *, id: str | None = None) -> Signal:  # noqa: A002
+        """Append a signal to a run's queue and wake it."""
+        with self._open():
+            _refuse(rules.fault_in_name(name, "signal name"))
+            _refuse(rules.fault_in_name(id, "signal id") if id is not None else None)
+            _refuse(rules.too_large(body, "signal", run))
+            row, rows = self._run(run), self._tables.rows
+            queue = rows.signals.get(run, ())
+            for known in queue:
+                if id is not None and known.id == id:
+                    return rules.same_signal(known, name, body)
+            if row.state.is_final:
+                raise rules.finished(row, "signalled")
+            now_ms, number = self._clock.now_ms(), len(queue) + 1
+            signal = Signal(run=run, number=number, name=name, id=id or "", body=body, at_ms=now_ms)
+            rows.signals[run] = (*queue, signal)
+            rows.runs[run] = rules.nudged(row, now_ms)
+            self._wake()
+            return signal
+
+    def control_run(self, run: str, control: Control) -> Run:
+        """Cancel, pause, resume or retry."""
+        with self._open():
+            before, now_ms, rows = self._run(run), self._clock.now_ms(), self._tables.rows
+            after = rules.controlled(before, control, now_ms)
+            if after != before:
+                rows.runs[run] = after
+                if after.state.is_final:
+                    commits.end(rows, after, now_ms)
+                self._wake()
+            return after
+
+    def list_inbox(self, *, run: str | None = None, answered: bool = False, limit: int = 100) -> list[Item]:
+        """Return open items, or all, oldest first."""
+        with self._open():
+            items = self._tables.rows.items.values()
+            fitting = [
+                item
+                for item in items
+                if run in (None, item.run) and (answered or item.state is ItemState.OPEN)
+            ]
+            return fitting[: max(0, limit)]
+
+    def answer_item(self, item: str, *, digest: bytes, body: bytes, by: str) -> Item:
+        """Answer an open item and wake its run."""
+        with self._open():
+            _refuse(rules.fault_in_name(by, "name of who answers"))
+            _refuse(rules.too_large(body, "answer"))
+            now_ms, rows = self._clock.now_ms(), self._tables.rows
+            before = rows.items.get(item)
+            after = rules.answered(before, item, digest, body, by, now_ms)
+            if after is not before:
+                rows.items[item] = after
+                rows.runs[after.run] = rules.resolved(rows.runs[after.run], now_ms)
+                self._wake()
+            return after
+
+    # Blobs and waiting --------------------------------------------------------------------------
+
+    def put_blobs(self, contents: Iterable[bytes]) -> list[bytes]:
+        """Keep contents under their digests."""
+        named = [(blobs.digest(raw), raw) for raw in contents]
+        with self._open():
+            for _, raw in named:
+                _refuse(rules.too_large_for_a_blob(raw))
+            now_ms, kept = self._clock.now_ms(), self._tables.blobs
+            for name, raw in named:
+                blob = kept.setdefault(name, Blob(b"", now_ms))
+                blob.packed = blob.packed or blobs.pack(raw)
+                if blob.put_ms < now_ms - rules.BLOB_GRACE_MS // 4:
+                    # Who puts a known one is about to refer to it.
+                    blob.put_ms = now_ms
+            return [name for name, _ in named]
+
+    def get_blobs(self, digests: Iterable[bytes]) -> dict[bytes, bytes]:
+        """Return the contents, verified."""
+        with self._open():
+            found = {}
+            for name in digests:
+                blob = self._tables.blobs.get(name)
+                if blob is None:
+                    raise Corrupt(f"blob {name.hex()} is missing", remedy="Restore the store from a backup")
+                found[name] = blobs.unpack(name, blob.packed)
+            return found
+
+    def wait_for_work(self, timeout_seconds: float) -> bool:
+        """Block until something has happened since the last call, or the time is over."""
+        with self._open():
+            # Each waiter compares with what it saw itself, so one that wakes first robs no other.
+            seen = self._seen
+            woken = self._changed.wait_for(lambda: self._happened != seen, max(0.0, timeout_seconds))
+            self._seen = self._happened
+            return woken
+
+    def close(self) -> None:
+        """Do nothing: there is nothing to let go of."""
+
+    # Maintenance --------------------------------------------------------------------------------
+
+    def migrate(self) -> tuple[int, int]:
+        """Return the one version there is, twice."""
+        with self._open():
+            return VERSION, VERSION
+
+    def stats(self) -> Stats:
+        """Measure the store."""
+        with self._open():
+            return upkeep.measured(self._tables)
+
+    def verify(self, progress: Progress | None = None) -> list[Fault]:
+        """Read everything and check it."""
+        with self._open():
+            return upkeep.faults(self._tables, progress)
+
+    def prune(self, *, ended_before_ms: int, forget_before_ms: int = 0) -> Pruned:
+        """Remove old journals, forgotten runs and blobs that nothing refers to."""
+        with self._open():
+            return upkeep.prune(self._tables, ended_before_ms, forget_before_ms, self._clock.now_ms())
+
+    # Inside the lock ----------------------------------------------------------------------------
+
+    @contextmanager
+    def _open(self) -> Iterator[None]:
+        if os.getpid() != self._pid:
+            raise StoreUnsafe(
+                "this store was opened by another process and came here by fork",
+                remedy="Open the store after the fork",
+            )
+        with self._changed:
+            yield
+
+    def _wake(self) -> None:
+        self._happened += 1
+        self._changed.notify_all()
+
+    def _run(self, run: str) -> Run:
+        try:
+            return self._tables.rows.runs[run]
+        except KeyError:
+            raise rules.unknown_run(run) from None
+
+    def _created(self, new: NewRun) -> Run | UsageError:
+        fault = rules.fault_in_new(new)
+        if fault is not None:
+            return fault
+        tables = self._tables
+        known = tables.rows.runs.get(new.id)
+        if known is not None:
+            return rules.same_or_conflict(known, new)
+        for digest in new.blobs:
+            if digest not in tables.blobs:
+                lost = rules.lost_blob(new.id, digest)
+                return UsageError(lost.what, run=new.id, remedy=lost.remedy)
+        tables.last_number += 1
+        new = replace(new, labels=dict(new.labels))
+        run, first = rules.created(new, tables.last_number, self._clock.now_ms())
+        tables.rows.runs[run.id] = run
+        tables.rows.refers[run.id] = frozenset(new.blobs)
+        tables.journals[run.id] = [first]
+        self._wake()
+        return run
+
+    def _committed(self, commit: Commit) -> Verdict:
+        verdict, written = commits.write(self._tables.rows, self._tables.blobs, commit, self._clock.now_ms())
+        if written:
+            self._tables.journals[commit.run].extend(commit.records)
+            if not commit.is_plain:
+                self._wake()
+        return verdict
+
+    def _lease(self, session: str) -> Lease:
+        lease = self._tables.sessions.get(session)
+        lost = rules.lease_lost(session, None if lease is None else self._read(lease))
+        _refuse(lost)
+        assert lease is not None  # else it was refused
+        return lease
+
+    def _read(self, lease: Lease) -> Session:
+        return replace(lease.session, left_ms=lease.left_ms(self._clock.boot_ms()))
+
+    def _ended(self, lease: Lease, cause: Cause) -> Session:
+        now_ms, rows = self._clock.now_ms(), self._tables.rows
+        lease.session = replace(self._read(lease), ended_ms=now_ms, cause=cause)
+        for run in list(rows.runs.values()):
+            if run.session == lease.session.id:
+                rows.runs[run.id] = rules.released(run, cause, now_ms)
+        self._wake()
+        return lease.session
+
+
+def _refuse(fault: NineLivesError | None) -> None:
+    if fault is not None:
+        raise fault
+
+
+def _urgency(run: Run) -> tuple[int, int, int]:
+    return -run.priority, run.due_ms or 0, run.number
+
+
+def _fits(run: Run, query: RunQuery) -> bool:
+    return (
+        (not query.states or run.state in query.states)
+        and query.agent in (None, run.agent)
+        and (query.session is None or run.session == query.session)
+        and (query.parent is None or run.parent == query.parent)
+        and (query.after is None or run.number < query.after)
+        and query.labels.items() <= run.labels.items()
+    )

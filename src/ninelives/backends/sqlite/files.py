@@ -1,0 +1,262 @@
+"""The open files of one store: connections, the writers' queue, the anchor, locks and sockets.
+
+A transaction is: our turn in the writers' queue, BEGIN IMMEDIATE, the work, the commit counter,
+COMMIT (the log is synced here), the anchor, the next one's turn. If we die before COMMIT returns,
+SQLite throws the work away or keeps it whole; nothing was acknowledged either way.
+"""
+
+from __future__ import annotations
+
+import ctypes
+import os
+import threading
+import weakref
+from collections.abc import Callable, Sequence
+from pathlib import Path
+from typing import TypeVar
+
+import apsw
+
+from ninelives.backends.sqlite import anchor, place, schema
+from ninelives.backends.sqlite.checkpointer import Checkpointer
+from ninelives.backends.sqlite.connection import APPLICATION_ID, connect, translate
+from ninelives.backends.sqlite.liveness import SessionLocks
+from ninelives.backends.sqlite.queue import WritersQueue
+from ninelives.backends.sqlite.transaction import Transaction
+from ninelives.backends.sqlite.wake import WakeUps
+from ninelives.core.clock import Clock
+from ninelives.core.errors import Corrupt, SchemaMismatch, StoreBroken, StoreError, StoreUnsafe
+
+Answer = TypeVar("Answer")
+Work = Callable[[Transaction], Answer]
+
+
+class StoreFiles:
+    """Everything that is open, and how to read and write through it."""
+
+    def __init__(
+        self, path: str | Path, clock: Clock, lock_timeout_seconds: float, steps: Sequence[str]
+    ) -> None:
+        self._clock = clock
+        self._steps = steps
+        self._pid = os.getpid()
+        self._failure: StoreError | None = None
+        self._busy_ms = int(lock_timeout_seconds * 1000)
+        self._writing = threading.Lock()
+        self._reading = threading.Lock()
+        self.place = place.locate(path)
+        self._queue = WritersQueue(self.place.live, lock_timeout_seconds)
+        self.migrated = self._open()
+        self._inode = self.place.database.stat().st_ino
+        self.locks = SessionLocks(self.place.live)
+        self.wake = WakeUps(self.place.live, f"{self._pid}-{os.urandom(6).hex()}")
+        self._checkpointer = Checkpointer(self.place.live, self.connect, self._alone, self._fail)
+        self._writer.set_wal_hook(self._logged)
+        _OPEN.add(self)
+
+    def _open(self) -> tuple[int, int]:
+        """Make the database if there is none, bring it up to date, and compare it with its anchor."""
+        self._queue.acquire()
+        try:
+            if not self.place.database.exists():
+                place.refuse_lost(self.place)
+                self._create()
+            place.inspect(self.place, APPLICATION_ID)
+            self._writer = self.connect()
+            try:
+                return self._check(self._writer)
+            except BaseException:
+                self._writer.close()
+                raise
+        except apsw.Error as error:
+            raise translate(error) from error
+        finally:
+            self._queue.release()
+
+    def _check(self, writer: apsw.Connection) -> tuple[int, int]:
+        versions = schema.migrate(writer, self._steps)
+        schema.check(writer, self._steps)
+        self._cursor = writer.cursor()
+        row = Transaction(self._cursor, 0).all("read_store")[0]
+        store_id, self._commits = row[0], row[2]
+        anchor.compare(self.place.anchor, store_id, self._commits)
+        self._anchor = anchor.Anchor(self.place.anchor, store_id)
+        self._reader = self.connect()
+        return versions
+
+    def _create(self) -> None:
+        """Make a new database under another name, then give it its own: it is there whole or not at all."""
+        draft = self.place.database.with_name(self.place.database.name + "-new")
+        for leftover in (draft, Path(f"{draft}-wal"), Path(f"{draft}-shm")):
+            leftover.unlink(missing_ok=True)
+        os.close(os.open(draft, os.O_CREAT | os.O_EXCL | os.O_WRONLY | os.O_CLOEXEC, 0o600))
+        store_id = os.urandom(16)
+        connection = connect(draft, create=True)
+        try:
+            schema.create(connection, self._steps, store_id)
+        finally:
+            connection.close()
+        fd = os.open(draft, os.O_RDWR | os.O_CLOEXEC)
+        os.fsync(fd)
+        os.close(fd)
+        anchor.create(self.place.anchor, store_id)
+        # CRASH: an anchor of zero commits and no database; the next start makes both again.
+        draft.rename(self.place.database)
+        place.sync_directory(self.place.database.parent)
+
+    def connect(self) -> apsw.Connection:
+        """Open another connection to the database."""
+        return connect(self.place.database, busy_ms=self._busy_ms)
+
+    def write(self, work: Work[Answer], *, urgent: bool = False) -> Answer:
+        """Run a writing transaction; durable when this returns."""
+        self.require()
+        with self._writing:
+            self._queue.acquire(urgent=urgent)
+            try:
+                tx = Transaction(self._cursor, self._clock.now_ms())
+                answer = self._transact(tx, work)
+            finally:
+                self._queue.release()
+        if tx.wakes:
+            self.wake.send()
+        return answer
+
+    def _transact(self, tx: Transaction, work: Work[Answer]) -> Answer:
+        writer, cursor = self._writer, self._cursor
+        try:
+            cursor.execute("BEGIN IMMEDIATE")
+            before = writer.total_changes()
+            answer = work(tx)
+            if writer.total_changes() == before:
+                cursor.execute("ROLLBACK")
+                return answer
+            commits = self._count(tx)
+            cursor.execute("COMMIT")
+        except BaseException as error:
+            self._roll_back(writer, cursor)
+            if isinstance(error, apsw.Error):
+                raise self._noted(translate(error, writer)) from error
+            raise
+        # CRASH: durable, not yet acknowledged; the anchor is one behind, which is allowed.
+        self._anchor.write(commits)
+        self._commits = commits
+        return answer
+
+    def _count(self, tx: Transaction) -> int:
+        counted = tx.one("count_commit", (len(self._steps),))
+        if counted is None:
+            raise SchemaMismatch(
+                "another process has brought the store to another schema version",
+                remedy="End this process and start it with the new version of ninelives",
+            )
+        commits: int = counted[0]
+        if commits <= self._commits:
+            raise Corrupt(
+                f"the database went back: this process has seen commit {self._commits}",
+                remedy=anchor.remedy(self.place.anchor),
+            )
+        return commits
+
+    def _roll_back(self, writer: apsw.Connection, cursor: apsw.Cursor) -> None:
+        try:
+            if writer.in_transaction:
+                cursor.execute("ROLLBACK")
+        except apsw.Error as error:
+            self._fail(StoreBroken(f"a transaction could not be rolled back: {error}"))
+
+    def read(self, work: Work[Answer]) -> Answer:
+        """Run a reading transaction: one consistent view."""
+        self.require()
+        with self._reading:
+            cursor = self._reader.cursor()
+            try:
+                cursor.execute("BEGIN")
+                return work(Transaction(cursor, self._clock.now_ms()))
+            except apsw.Error as error:
+                raise translate(error, self._reader) from error
+            finally:
+                if self._reader.in_transaction:
+                    cursor.execute("ROLLBACK")
+
+    def require(self) -> None:
+        """Check that this process may use the files.
+
+        Raises StoreUnsafe in a forked child; StoreBroken after a failed sync.
+        """
+        if self._pid != os.getpid():
+            raise StoreUnsafe(
+                "this store was opened by the parent process",
+                remedy="Open the store anew after fork; connections and locks cannot be shared",
+            )
+        if self._failure is not None:
+            raise self._failure
+
+    def require_in_place(self) -> None:
+        """Check that the path still leads to the file that is open.
+
+        Raises StoreBroken when it was moved, removed or replaced: others would write to another one.
+        """
+        try:
+            same = self.place.database.stat().st_ino == self._inode
+        except FileNotFoundError:
+            same = False
+        if not same:
+            raise self._noted(
+                StoreBroken(
+                    f"{self.place.database} was moved or replaced under this process",
+                    remedy="End the process; restore the files together before you start it again",
+                )
+            )
+
+    def close(self) -> None:
+        """Close everything that is open in this process."""
+        _OPEN.discard(self)
+        if self._pid != os.getpid():
+            return
+        self._checkpointer.close()
+        for connection in (self._reader, self._writer):
+            connection.close()
+        for part in (self._anchor, self._queue, self.locks, self.wake):
+            part.close()
+
+    def disown(self) -> None:
+        """In a forked child: drop the locks, which are the parent's, and never touch the connections.
+
+        Closing a connection here could act on the parent's files, so it is kept open for ever.
+        """
+        self.locks.close()
+        for connection in (self._reader, self._writer):
+            ctypes.pythonapi.Py_IncRef(ctypes.py_object(connection))
+
+    def _alone(self, work: Callable[[], None]) -> None:
+        with self._writing:
+            self._queue.acquire()
+            try:
+                work()
+            finally:
+                self._queue.release()
+
+    def _logged(self, _connection: apsw.Connection, _database: str, pages: int) -> int:
+        self._checkpointer.grown(pages)
+        return apsw.SQLITE_OK
+
+    def _noted(self, error: StoreError) -> StoreError:
+        """Remember what makes this process unfit to go on."""
+        if isinstance(error, StoreBroken):
+            self._fail(error)
+        return error
+
+    def _fail(self, error: StoreError) -> None:
+        self._failure = self._failure or error
+
+
+_OPEN: weakref.WeakSet[StoreFiles] = weakref.WeakSet()
+
+
+def _disown_all() -> None:
+    for opened in list(_OPEN):
+        opened.disown()
+
+
+os.register_at_fork(after_in_child=_disown_all)

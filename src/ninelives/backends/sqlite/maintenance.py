@@ -1,0 +1,189 @@
+"""What operators do: measure, verify, prune, and go on after a loss."""
+
+from __future__ import annotations
+
+from functools import partial
+from pathlib import Path
+
+import apsw
+
+from ninelives.backends.sqlite import anchor, place, rows
+from ninelives.backends.sqlite.connection import APPLICATION_ID, connect, translate
+from ninelives.backends.sqlite.files import StoreFiles
+from ninelives.backends.sqlite.place import Place
+from ninelives.backends.sqlite.queue import WritersQueue
+from ninelives.backends.sqlite.transaction import Transaction, get_run
+from ninelives.core import blobs, chain
+from ninelives.core.clock import Clock
+from ninelives.core.errors import StoreError, UnknownRun
+from ninelives.core.model import State
+from ninelives.store import Fault, Progress, Pruned, Stats
+
+
+def measure(tx: Transaction, where: Place) -> Stats:
+    """Count what is in the store."""
+    counts = dict.fromkeys(State, 0) | {State(state): count for state, count in tx.all("count_runs")}
+    ((records, record_bytes, count_blobs, blob_bytes, keys, open_items, sessions),) = tx.all("count_others")
+    files = (where.database, Path(f"{where.database}-wal"), where.anchor)
+    return Stats(
+        runs=counts,
+        records=records,
+        record_bytes=record_bytes,
+        blobs=count_blobs,
+        blob_bytes=blob_bytes,
+        keys=keys,
+        open_items=open_items,
+        sessions=sessions,
+        disk_bytes=sum(file.stat().st_size for file in files if file.exists()),
+    )
+
+
+def verify(files: StoreFiles, progress: Progress | None) -> list[Fault]:
+    """Read every page, every chain and every blob; each fault is found, none ends the search."""
+    faults = _structure(files)
+    try:
+        ids = files.read(lambda tx: [run for (run,) in tx.all("run_ids")])
+    except StoreError as error:
+        return [*faults, Fault(None, error.what)]
+    for done, run in enumerate(ids, 1):
+        faults += _run_faults(files, run)
+        if progress is not None:
+            progress(done, len(ids))
+    return faults + _blob_faults(files)
+
+
+def _structure(files: StoreFiles) -> list[Fault]:
+    def work(tx: Transaction) -> list[Fault]:
+        told = [row[0] for row in tx.cursor.execute("PRAGMA integrity_check(50)")]
+        found = [Fault(None, f"SQLite: {line}") for line in told if line != "ok"]
+        for (number,) in tx.all("stray_records"):
+            found.append(Fault(None, f"records of a run without a row (number {number})"))
+        for run, digest in tx.all("missing_blobs"):
+            found.append(Fault(run, f"blob {digest.hex()} is missing"))
+        for key, run, state in tx.all("stray_keys"):
+            found.append(Fault(run, f"key {key!r} is {state} by a run that does not live"))
+        return found
+
+    try:
+        return files.read(work)
+    except StoreError as error:
+        return [Fault(error.run, str(error))]
+
+
+def _run_faults(files: StoreFiles, run_id: str) -> list[Fault]:
+    def work(tx: Transaction) -> None:
+        run = get_run(tx, run_id)
+        found = tuple(rows.record_of(row) for row in tx.all("read_records", (run.number, run.base)))
+        chain.verify(run.id, run.base_check, run.base, found, length=run.length, head=run.head)
+
+    try:
+        files.read(work)
+    except UnknownRun:
+        return []  # forgotten meanwhile
+    except StoreError as error:
+        return [Fault(run_id, error.what)]
+    except (KeyError, ValueError, TypeError) as error:
+        return [Fault(run_id, f"a row holds what was never written: {error}")]
+    return []
+
+
+def _blob_faults(files: StoreFiles) -> list[Fault]:
+    faults: list[Fault] = []
+    try:
+        digests = files.read(lambda tx: [digest for (digest,) in tx.all("blob_digests")])
+    except StoreError as error:
+        return [Fault(None, error.what)]
+    for digest in digests:
+        try:
+            row = files.read(partial(_packed, digest=digest))
+            if row is not None:
+                blobs.unpack(digest, row[0])
+        except StoreError as error:
+            faults.append(Fault(None, error.what))
+    return faults
+
+
+def _packed(tx: Transaction, digest: bytes) -> rows.Row | None:
+    return tx.one("read_blob", (digest,))
+
+
+def prune(files: StoreFiles, ended_before_ms: int, forget_before_ms: int, blobs_before_ms: int) -> Pruned:
+    """Remove journals, tombstone keys, sweep blobs; see `Maintenance.prune`."""
+    journals = records = keys = forgotten = swept = 0
+    while cleared := files.write(lambda tx: _clear(tx, ended_before_ms)):
+        journals += len(cleared)
+        records += sum(removed for removed, _ in cleared)
+        keys += sum(buried for _, buried in cleared)
+    after: int | None = 0
+    while after is not None:
+        after, removed = files.write(partial(_shorten, after=after))
+        records += removed
+    while gone := files.write(lambda tx: _forget(tx, forget_before_ms)):
+        forgotten += gone
+    while gone := files.write(lambda tx: len(tx.all("sweep_blobs", (blobs_before_ms,)))):
+        swept += gone
+    return Pruned(journals=journals, records=records, blobs=swept, keys=keys, runs=forgotten)
+
+
+def _clear(tx: Transaction, before_ms: int) -> list[tuple[int, int]]:
+    """Clear the journals of some runs that have ended; their rows keep head and length."""
+    done = []
+    for number, run, length, head in tx.all("ended_runs", (before_ms,)):
+        removed = len(tx.all("delete_records", (number, length)))
+        buried = len(tx.all("bury_keys", (tx.now_ms, run)))
+        for statement, value in (("delete_signals", number), ("delete_items", run), ("forget_blobs", number)):
+            tx.do(statement, (value,))
+        tx.do("rebase_run", (length, head, number))
+        done.append((removed, buried))
+    return done
+
+
+def _shorten(tx: Transaction, after: int) -> tuple[int | None, int]:
+    """Drop the turns before the previous one of some live runs; returns where to go on, if anywhere."""
+    removed = 0
+    batch = tx.all("long_runs", (after,))
+    for number, base, turn_seq in batch:
+        ((previous,),) = tx.all("previous_turn", (number, turn_seq))
+        if previous is None or previous <= base:
+            continue
+        ((check,),) = tx.all("read_check", (number, previous - 1))
+        tx.do("rebase_run", (previous, check, number))
+        removed += len(tx.all("delete_records", (number, previous)))
+    return (batch[-1][0] if batch else None), removed
+
+
+def _forget(tx: Transaction, before_ms: int) -> int:
+    batch = tx.all("forgettable_runs", (before_ms,))
+    for number, _ in batch:
+        tx.do("forget_run", (number,))
+    return len(batch)
+
+
+def accept_loss(path: str | Path, clock: Clock) -> list[str]:
+    """Go on with a database that is behind its anchor, or has none: what is left is all there is.
+
+    Every run that has not ended is paused, since it may have done what is no longer recorded: a person
+    looks at each and resumes it. Returns their ids. Killed in the middle, call it again.
+    """
+    where = place.locate(path)
+    queue = WritersQueue(where.live, 5.0)
+    queue.acquire()
+    try:
+        place.inspect(where, APPLICATION_ID)
+        connection = connect(where.database)
+        try:
+            tx = Transaction(connection.cursor(), clock.now_ms())
+            tx.cursor.execute("BEGIN IMMEDIATE")
+            ((store_id, _, commits),) = tx.all("read_store")
+            paused = [run for (run,) in tx.all("pause_unfinished", (tx.now_ms,))]
+            tx.cursor.execute("COMMIT")
+            # CRASH: paused, and the anchor still objects; the next call does the rest.
+            anchor.create(where.anchor, store_id, commits)
+            return paused
+        finally:
+            connection.close()
+    except apsw.Error as error:
+        raise translate(error) from error
+    finally:
+        queue.release()
+        queue.close()

@@ -1,0 +1,129 @@
+"""Runs and who owns them: creating, claiming, sessions."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+
+from ninelives.backends.sqlite import rows
+from ninelives.backends.sqlite.transaction import (
+    Transaction,
+    append,
+    decoding,
+    find_run,
+    missing_blob,
+    refer,
+    save_run,
+)
+from ninelives.core import runs
+from ninelives.core.clock import Clock
+from ninelives.core.errors import LeaseLost, UsageError
+from ninelives.core.model import Cause, Claims, NewRun, Run, Session
+
+_ABOVE_ALL = 2**62
+
+
+def create(tx: Transaction, new: NewRun) -> Run | UsageError:
+    """Create one run, or answer with the one that has the id."""
+    fault = runs.fault_in_new(new)
+    if fault is not None:
+        return fault
+    known = find_run(tx, new.id)
+    if known is not None:
+        return runs.same_or_conflict(known, new)
+    missing = missing_blob(tx, new.blobs, new.id)
+    if missing is not None:
+        return UsageError(missing.what, run=new.id, remedy=missing.remedy)
+    number = tx.all("next_run_number")[0][0]
+    run, first = runs.created(new, number, tx.now_ms)
+    tx.do("insert_run", rows.row_of(run))
+    append(tx, number, (first,))
+    refer(tx, number, new.blobs)
+    tx.wakes = True
+    return run
+
+
+def claim(
+    tx: Transaction,
+    session: Session,
+    limit: int,
+    agents: Mapping[str, int],
+    queues: Sequence[str],
+    host: str | None,
+) -> Claims:
+    """Give runs that are due to a session; see `Store.claim_runs`."""
+    wanted = sorted(agent for agent, quota in agents.items() if quota > 0)
+    candidates = [_due(tx, agent, min(agents[agent], limit), queues, host) for agent in wanted]
+    claimed = tuple(runs.claimed(run, session.id, tx.now_ms) for run in runs.turn_about(candidates, limit))
+    for run in claimed:
+        save_run(tx, run)
+    return Claims(claimed, next_due(tx, wanted, queues, host))
+
+
+def _due(tx: Transaction, agent: str, quota: int, queues: Sequence[str], host: str | None) -> list[Run]:
+    found: list[Run] = []
+    for queue in queues:
+        left = quota
+        for priority in _priorities(tx, queue, agent):
+            if left <= 0:
+                break
+            values = (queue, agent, priority, tx.now_ms, host, left)
+            with decoding("a run's row"):
+                batch = [rows.run_of(row) for row in tx.all("due_runs", values)]
+            found += batch
+            left -= len(batch)
+    found.sort(key=lambda run: (-run.priority, run.due_ms, run.number))
+    return found[:quota]
+
+
+def _priorities(tx: Transaction, queue: str, agent: str) -> list[int]:
+    found: list[int] = []
+    below = _ABOVE_ALL
+    while True:
+        ((highest,),) = tx.all("next_priority", (queue, agent, below))
+        if highest is None:
+            return found
+        found.append(highest)
+        below = highest
+
+
+def next_due(tx: Transaction, agents: Sequence[str], queues: Sequence[str], host: str | None) -> int | None:
+    """Return when the next unclaimed run of these agents falls due."""
+    dues = [
+        tx.all("first_due", (queue, agent, priority, host))[0][0]
+        for agent in agents
+        for queue in queues
+        for priority in _priorities(tx, queue, agent)
+    ]
+    return min((due for due in dues if due is not None), default=None)
+
+
+def get_session(tx: Transaction, session: str, clock: Clock) -> Session:
+    """Return a session that may still act.
+
+    Raises LeaseLost when it is unknown, has ended, or its lease has run out.
+    """
+    row = tx.one("read_session", (session,))
+    if row is None:
+        raise LeaseLost(f"there is no session {session!r}", remedy="Register a session first")
+    with decoding("a session's row"):
+        found = rows.session_of(row, clock.boot_id, clock.boot_ms())
+    if found.ended_ms is not None:
+        raise LeaseLost(
+            f"session {session!r} has ended ({found.cause})", remedy="End this process and start anew"
+        )
+    if found.left_ms <= 0:
+        raise LeaseLost(
+            f"the lease of session {session!r} has run out",
+            remedy="Its runs may be another's by now: end this process and start anew",
+        )
+    return found
+
+
+def release(tx: Transaction, session: Session, cause: Cause) -> None:
+    """End a session and release its runs."""
+    tx.do("end_session", (tx.now_ms, cause.value, session.id))
+    for row in tx.all("runs_of_session", (session.id,)):
+        with decoding("a run's row"):
+            run = rows.run_of(row)
+        save_run(tx, runs.released(run, cause, tx.now_ms))
+        tx.wakes = True

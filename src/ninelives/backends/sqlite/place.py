@@ -1,0 +1,180 @@
+"""The place of a database: its path, what stands beside it, and whether it can be trusted there.
+
+    runs.db          the database (SQLite adds -wal and -shm while it is open)
+    runs.db-anchor   the number of the last commit
+    runs.db-live/    locks and sockets of the processes that use it now; nothing in it outlives them
+
+A new database is made under another name, whole and synced, and then renamed: if we die before that,
+there is no database; a file that is there and empty or half is never ours.
+"""
+
+from __future__ import annotations
+
+import os
+import stat
+from collections.abc import Iterable
+from contextlib import suppress
+from pathlib import Path
+
+from msgspec import Struct
+
+from ninelives.backends.sqlite import anchor
+from ninelives.core.errors import Corrupt, StoreUnavailable, StoreUnsafe
+
+_REMOTE = frozenset(
+    (
+        *(
+            "nfs",
+            "nfs4",
+            "cifs",
+            "smb3",
+            "smbfs",
+            "9p",
+            "afs",
+            "ceph",
+            "lustre",
+            "glusterfs",
+            "beegfs",
+            "gpfs",
+        ),
+        *("ocfs2", "fuse.sshfs", "fuse.glusterfs", "fuse.s3fs", "fuse.rclone", "fuse.ceph"),
+    )
+)
+_HEADER = b"SQLite format 3\x00"
+_APPLICATION_AT, _RESERVED_AT = 68, 20
+
+
+class Place(Struct, frozen=True):
+    """The files of one store."""
+
+    database: Path
+    anchor: Path
+    live: Path
+
+
+def locate(path: str | Path) -> Place:
+    """Return the files for a database, with its directories made.
+
+    Raises StoreUnsafe on a filesystem that other hosts can write to, or where we may not write.
+    """
+    database = Path(path).absolute()
+    place = Place(
+        database, database.with_name(database.name + "-anchor"), database.with_name(database.name + "-live")
+    )
+    try:
+        make_directories(place.live)
+    except (PermissionError, OSError) as error:
+        raise StoreUnsafe(
+            f"cannot write beside {database}: {error.strerror}",
+            remedy="The database's directory must be writable: it takes the log, locks and the anchor",
+        ) from error
+    refuse_remote(database, Path("/proc/self/mountinfo").read_text(encoding="utf-8").splitlines())
+    return place
+
+
+def make_directories(path: Path) -> None:
+    """Make a directory and its parents, for us alone, and make that durable."""
+    if path.is_dir():
+        return
+    make_directories(path.parent)
+    with suppress(FileExistsError):
+        path.mkdir(mode=0o700)
+    sync_directory(path.parent)
+
+
+def sync_directory(path: Path) -> None:
+    """Make the names in a directory durable."""
+    fd = os.open(path, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
+    try:
+        os.fsync(fd)
+    finally:
+        os.close(fd)
+
+
+def refuse_remote(path: Path, mountinfo: Iterable[str]) -> None:
+    """Refuse a filesystem on which locks and logs of SQLite do not hold.
+
+    Raises StoreUnsafe.
+    """
+    best, kind = "", ""
+    resolved = str(path.resolve())
+    for line in mountinfo:
+        left, _, right = line.partition(" - ")
+        point = left.split()[4].encode().decode("unicode_escape")
+        inside = resolved == point or resolved.startswith(point.rstrip("/") + "/")
+        if inside and len(point) >= len(best):
+            best, kind = point, right.split()[0]
+    if kind in _REMOTE:
+        raise StoreUnsafe(
+            f"{path} is on {kind}, where SQLite's locks do not hold",
+            remedy="Keep the store on a local disk; for several machines use PostgreSQL",
+        )
+
+
+def inspect(place: Place, application_id: int) -> None:
+    """Look at an existing database file before SQLite does.
+
+    Raises StoreUnsafe when it cannot be ours to write; Corrupt when it is empty or no database.
+    """
+    path = place.database
+    try:
+        fd = os.open(path, os.O_RDWR | os.O_CLOEXEC)
+    except PermissionError as error:
+        raise _read_only(path, error) from error
+    except OSError as error:
+        raise (
+            _read_only(path, error) if error.errno == 30 else _not_ours(path, str(error.strerror))
+        ) from error
+    try:
+        found = os.fstat(fd)
+        header = os.pread(fd, 100, 0) if stat.S_ISREG(found.st_mode) else b""
+    finally:
+        os.close(fd)
+    if not stat.S_ISREG(found.st_mode):
+        raise _not_ours(path, "not a file")
+    if found.st_size == 0:
+        raise Corrupt(
+            f"{path} is empty: no store of ours ever is",
+            remedy="Restore it from a backup; if it was never a store, remove it",
+        )
+    if len(header) < 100 or not header.startswith(_HEADER):
+        raise Corrupt(
+            f"{path} is not a SQLite database", remedy="Restore it from a backup, or name another file"
+        )
+    if (
+        int.from_bytes(header[_APPLICATION_AT : _APPLICATION_AT + 4]) != application_id
+        or header[_RESERVED_AT] != 8
+    ):
+        raise Corrupt(
+            f"{path} is a SQLite database, but not a Nine Lives store (or its header is damaged)",
+            remedy="Name another file, or restore it from a backup",
+        )
+    if found.st_mode & 0o077:
+        raise StoreUnsafe(
+            f"{path} can be read by others (mode {stat.S_IMODE(found.st_mode):04o})",
+            remedy=f"chmod 600 {path}",
+        )
+
+
+def refuse_lost(place: Place) -> None:
+    """Refuse to make a new database where one has been.
+
+    Raises Corrupt when the anchor counts commits of a database that is gone.
+    """
+    try:
+        _, commits = anchor.read(place.anchor)
+    except FileNotFoundError:
+        return
+    if commits > 0:
+        raise Corrupt(
+            f"{place.database} is gone, and its anchor counts {commits} commits",
+            remedy=f"Restore the database; to begin a new one, remove {place.anchor}",
+        )
+
+
+def _read_only(path: Path, error: OSError) -> StoreUnsafe:
+    return StoreUnsafe(f"{path} is read-only: {error.strerror}", remedy="Give this user write access to it")
+
+
+def _not_ours(path: Path, why: str) -> StoreUnavailable:
+    return StoreUnavailable(f"cannot open {path}: {why}", remedy="Name a file on a local disk")

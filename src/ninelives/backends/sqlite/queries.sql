@@ -1,0 +1,259 @@
+-- Every statement of the store, by name. Ids and values are always bound.
+
+-- name: count_commit
+UPDATE store SET commits = commits + 1 WHERE one = 1 AND version = ? RETURNING commits;
+
+-- name: read_store
+SELECT id, version, commits FROM store WHERE one = 1;
+
+-- name: next_run_number
+UPDATE store SET runs = runs + 1 WHERE one = 1 RETURNING runs;
+
+-- name: set_version
+UPDATE store SET version = ? WHERE one = 1;
+
+-- name: insert_store
+INSERT INTO store (one, id, version, commits, runs) VALUES (1, ?, ?, 0, 0);
+
+-- name: insert_run
+INSERT INTO runs (id, number, agent, fingerprint, queue, pin, priority, labels, parent, state, paused, cancelling,
+  epoch, session, head, length, base, base_check, turn, turn_seq, due_ms, waits, news, deaths, death_length,
+  created_ms, changed_ms)
+VALUES (?1, ?2, ?3, ?4, ?5, ?6, ?7, ?8, ?9, ?10, ?11, ?12, ?13, ?14, ?15, ?16, ?17, ?18, ?19, ?20, ?21, ?22, ?23, ?24,
+  ?25, ?26, ?27);
+
+-- name: read_run
+SELECT id, number, agent, fingerprint, queue, pin, priority, labels, parent, state, paused, cancelling, epoch, session,
+  head, length, base, base_check, turn, turn_seq, due_ms, waits, news, deaths, death_length, created_ms, changed_ms
+FROM runs WHERE id = ?;
+
+-- name: list_runs
+SELECT id, number, agent, fingerprint, queue, pin, priority, labels, parent, state, paused, cancelling, epoch, session,
+  head, length, base, base_check, turn, turn_seq, due_ms, waits, news, deaths, death_length, created_ms, changed_ms
+FROM runs
+WHERE (:after IS NULL OR number < :after)
+  AND (:states = '[]' OR state IN (SELECT value FROM json_each(:states)))
+  AND (:agent IS NULL OR agent = :agent)
+  AND (:session IS NULL OR session = :session)
+  AND (:parent IS NULL OR parent = :parent)
+  AND NOT EXISTS (
+    SELECT 1 FROM json_each(:labels) AS wanted
+    WHERE NOT EXISTS (
+      SELECT 1 FROM json_each(runs.labels) AS found WHERE found.key = wanted.key AND found.value = wanted.value))
+ORDER BY number DESC LIMIT :limit;
+
+-- name: runs_of_session
+SELECT id, number, agent, fingerprint, queue, pin, priority, labels, parent, state, paused, cancelling, epoch, session,
+  head, length, base, base_check, turn, turn_seq, due_ms, waits, news, deaths, death_length, created_ms, changed_ms
+FROM runs WHERE session = ? ORDER BY number;
+
+-- name: update_run
+UPDATE runs SET state = ?2, paused = ?3, cancelling = ?4, epoch = ?5, session = ?6, head = ?7, length = ?8,
+  turn = ?9, turn_seq = ?10, due_ms = ?11, waits = ?12, news = ?13, deaths = ?14, death_length = ?15, changed_ms = ?16
+WHERE number = ?1;
+
+-- name: append_plain
+UPDATE runs SET head = ?1, length = ?2, changed_ms = ?3
+WHERE id = ?4 AND epoch = ?5 AND length = ?6 AND head = ?7 AND state = 'running'
+RETURNING number;
+
+-- name: insert_record
+INSERT INTO records (run, seq, kind, step, at_ms, body, blobs, "check") VALUES (?, ?, ?, ?, ?, ?, ?, ?);
+
+-- name: read_records
+SELECT seq, kind, step, at_ms, body, blobs, "check" FROM records WHERE run = ? AND seq >= ? ORDER BY seq;
+
+-- name: read_check
+SELECT "check" FROM records WHERE run = ? AND seq = ?;
+
+-- name: next_priority
+SELECT max(priority) FROM runs
+WHERE due_ms IS NOT NULL AND paused = 0 AND state IN ('pending', 'checkpointed')
+  AND queue = ? AND agent = ? AND priority < ?;
+
+-- name: due_runs
+SELECT id, number, agent, fingerprint, queue, pin, priority, labels, parent, state, paused, cancelling, epoch, session,
+  head, length, base, base_check, turn, turn_seq, due_ms, waits, news, deaths, death_length, created_ms, changed_ms
+FROM runs
+WHERE due_ms IS NOT NULL AND paused = 0 AND state IN ('pending', 'checkpointed')
+  AND queue = ?1 AND agent = ?2 AND priority = ?3 AND due_ms <= ?4 AND (pin IS NULL OR pin = ?5)
+ORDER BY due_ms, number LIMIT ?6;
+
+-- name: first_due
+SELECT min(due_ms) FROM (
+  SELECT due_ms FROM runs
+  WHERE due_ms IS NOT NULL AND paused = 0 AND state IN ('pending', 'checkpointed')
+    AND queue = ?1 AND agent = ?2 AND priority = ?3 AND (pin IS NULL OR pin = ?4)
+  ORDER BY due_ms LIMIT 1);
+
+-- name: insert_signal
+INSERT INTO signals (run, number, name, id, body, at_ms, taken) VALUES (?, ?, ?, ?, ?, ?, NULL);
+
+-- name: next_signal_number
+SELECT coalesce(max(number), 0) + 1 FROM signals WHERE run = ?;
+
+-- name: read_signal
+SELECT number, name, id, body, at_ms, taken FROM signals WHERE run = ? AND id = ?;
+
+-- name: waiting_signals
+SELECT number, name, id, body, at_ms, taken FROM signals WHERE run = ? AND taken IS NULL ORDER BY number;
+
+-- name: take_signal
+UPDATE signals SET taken = ? WHERE run = ? AND number = ? AND taken IS NULL RETURNING number;
+
+-- name: insert_item
+INSERT INTO items (id, run, kind, step, digest, body, "to", deadline_ms, opened_ms, state, answer, "by", answered_ms)
+VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?, 'open', x'', '', NULL);
+
+-- name: read_item
+SELECT id, run, kind, step, digest, body, "to", deadline_ms, opened_ms, state, answer, "by", answered_ms
+FROM items WHERE id = ?;
+
+-- name: items_of_run
+SELECT id, run, kind, step, digest, body, "to", deadline_ms, opened_ms, state, answer, "by", answered_ms
+FROM items WHERE run = ? ORDER BY place;
+
+-- name: list_inbox
+SELECT id, run, kind, step, digest, body, "to", deadline_ms, opened_ms, state, answer, "by", answered_ms
+FROM items WHERE (:run IS NULL OR run = :run) AND (:answered OR state = 'open') ORDER BY place LIMIT :limit;
+
+-- name: list_open_items
+SELECT id, run, kind, step, digest, body, "to", deadline_ms, opened_ms, state, answer, "by", answered_ms
+FROM items WHERE state = 'open' ORDER BY place LIMIT ?;
+
+-- name: close_item
+UPDATE items SET state = 'closed' WHERE id = ? AND run = ? AND state = 'open' RETURNING id;
+
+-- name: close_items_of_run
+UPDATE items SET state = 'closed' WHERE run = ? AND state = 'open';
+
+-- name: answer_item
+UPDATE items SET state = 'answered', answer = ?, "by" = ?, answered_ms = ? WHERE id = ?;
+
+-- name: read_key
+SELECT key, action, fingerprint, run, resumable, state, generation, body, blobs, changed_ms FROM keys WHERE key = ?;
+
+-- name: write_key
+INSERT INTO keys (key, action, fingerprint, run, resumable, state, generation, body, blobs, changed_ms)
+VALUES (?1, ?2, ?3, ?4, ?5, ?6, ?7, ?8, ?9, ?10)
+ON CONFLICT (key) DO UPDATE SET action = ?2, fingerprint = ?3, run = ?4, resumable = ?5, state = ?6, generation = ?7,
+  body = ?8, blobs = ?9, changed_ms = ?10;
+
+-- name: reserved_keys_of_run
+SELECT key, action, fingerprint, run, resumable, state, generation, body, blobs, changed_ms
+FROM keys WHERE run = ? AND state = 'reserved' ORDER BY key;
+
+-- name: add_waiter
+INSERT OR IGNORE INTO waiters (key, run) VALUES (?, ?);
+
+-- name: waiters
+SELECT run FROM waiters WHERE key = ? ORDER BY run;
+
+-- name: drop_waiters
+DELETE FROM waiters WHERE key = ?;
+
+-- name: insert_session
+INSERT INTO sessions (id, host, pid, code, lease_ms, started_ms, renewed_ms, renewed_boot, boot)
+VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?);
+
+-- name: read_session
+SELECT id, host, pid, code, lease_ms, started_ms, renewed_ms, renewed_boot, boot, ended_ms, cause
+FROM sessions WHERE id = ?;
+
+-- name: live_sessions
+SELECT id, host, pid, code, lease_ms, started_ms, renewed_ms, renewed_boot, boot, ended_ms, cause
+FROM sessions WHERE ended_ms IS NULL ORDER BY place;
+
+-- name: renew_session
+UPDATE sessions SET renewed_ms = ?, renewed_boot = ? WHERE id = ?;
+
+-- name: end_session
+UPDATE sessions SET ended_ms = ?, cause = ? WHERE id = ?;
+
+-- name: touch_blob
+UPDATE blobs SET put_ms = ?1 WHERE digest = ?2 AND put_ms < ?3;
+
+-- name: has_blob
+SELECT 1 FROM blobs WHERE digest = ?;
+
+-- name: insert_blob
+INSERT INTO blobs (digest, packed, put_ms) VALUES (?, ?, ?) ON CONFLICT (digest) DO NOTHING;
+
+-- name: read_blob
+SELECT packed FROM blobs WHERE digest = ?;
+
+-- name: refer_blob
+INSERT OR IGNORE INTO blob_runs (digest, run) VALUES (?, ?);
+
+-- name: count_runs
+SELECT state, count(*) FROM runs GROUP BY state;
+
+-- name: count_others
+SELECT (SELECT count(*) FROM records),
+       (SELECT coalesce(sum(length(body)), 0) FROM records),
+       (SELECT count(*) FROM blobs),
+       (SELECT coalesce(sum(length(packed)), 0) FROM blobs),
+       (SELECT count(*) FROM keys),
+       (SELECT count(*) FROM items WHERE state = 'open'),
+       (SELECT count(*) FROM sessions WHERE ended_ms IS NULL);
+
+-- name: run_ids
+SELECT id FROM runs ORDER BY number;
+
+-- name: blob_digests
+SELECT digest FROM blobs ORDER BY place;
+
+-- name: stray_records
+SELECT DISTINCT run FROM records WHERE run NOT IN (SELECT number FROM runs);
+
+-- name: missing_blobs
+SELECT DISTINCT runs.id, blob_runs.digest FROM blob_runs JOIN runs ON runs.number = blob_runs.run
+WHERE NOT EXISTS (SELECT 1 FROM blobs WHERE blobs.digest = blob_runs.digest);
+
+-- name: stray_keys
+SELECT key, run, state FROM keys WHERE state = 'reserved'
+  AND run NOT IN (SELECT id FROM runs WHERE state NOT IN ('completed', 'failed', 'cancelled'));
+
+-- name: ended_runs
+SELECT number, id, length, head FROM runs
+WHERE state IN ('completed', 'failed', 'cancelled') AND changed_ms < ? AND base < length ORDER BY changed_ms LIMIT 100;
+
+-- name: forgettable_runs
+SELECT number, id FROM runs
+WHERE state IN ('completed', 'failed', 'cancelled') AND changed_ms < ? AND base = length ORDER BY changed_ms LIMIT 100;
+
+-- name: long_runs
+SELECT number, base, turn_seq FROM runs
+WHERE number > ? AND turn >= 2 AND state NOT IN ('completed', 'failed', 'cancelled') ORDER BY number LIMIT 100;
+
+-- name: previous_turn
+SELECT max(seq) FROM records WHERE run = ? AND seq < ? AND kind = 'turn';
+
+-- name: rebase_run
+UPDATE runs SET base = ?, base_check = ? WHERE number = ?;
+
+-- name: delete_records
+DELETE FROM records WHERE run = ? AND seq < ? RETURNING 1;
+
+-- name: delete_signals
+DELETE FROM signals WHERE run = ?;
+
+-- name: delete_items
+DELETE FROM items WHERE run = ?;
+
+-- name: forget_blobs
+DELETE FROM blob_runs WHERE run = ?;
+
+-- name: bury_keys
+UPDATE keys SET state = 'pruned', body = x'', blobs = NULL, changed_ms = ? WHERE run = ? AND state = 'settled' RETURNING 1;
+
+-- name: forget_run
+DELETE FROM runs WHERE number = ?;
+
+-- name: sweep_blobs
+DELETE FROM blobs WHERE place IN (
+  SELECT place FROM blobs WHERE put_ms < ? AND digest NOT IN (SELECT digest FROM blob_runs) LIMIT 200) RETURNING 1;
+
+-- name: pause_unfinished
+UPDATE runs SET paused = 1, news = news + 1, changed_ms = ?
+WHERE state NOT IN ('completed', 'failed', 'cancelled') AND paused = 0 RETURNING id;

@@ -1,0 +1,206 @@
+"""Rows to records and back. The order of columns is that of `queries.sql`."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import msgspec
+
+from ninelives.core.blobs import DIGEST_BYTES
+from ninelives.core.model import (
+    Cause,
+    Item,
+    ItemKind,
+    ItemState,
+    Key,
+    KeyState,
+    Kind,
+    Record,
+    Run,
+    Session,
+    Signal,
+    State,
+)
+
+Row = tuple[Any, ...]
+_LABELS = msgspec.json.Decoder(dict[str, str])
+_KINDS = {kind.value: kind for kind in Kind}
+
+
+def run_of(row: Row) -> Run:
+    """Return the run of a row."""
+    return Run(
+        id=row[0],
+        number=row[1],
+        agent=row[2],
+        fingerprint=row[3],
+        queue=row[4],
+        pin=row[5],
+        priority=row[6],
+        labels=_LABELS.decode(row[7]),
+        parent=row[8],
+        state=State(row[9]),
+        paused=bool(row[10]),
+        cancelling=bool(row[11]),
+        epoch=row[12],
+        session=row[13],
+        head=row[14],
+        length=row[15],
+        base=row[16],
+        base_check=row[17],
+        turn=row[18],
+        turn_seq=row[19],
+        due_ms=row[20],
+        waits=row[21],
+        news=row[22],
+        deaths=row[23],
+        death_length=row[24],
+        created_ms=row[25],
+        changed_ms=row[26],
+    )
+
+
+def row_of(run: Run) -> Row:
+    """Return the whole row of a new run."""
+    return (
+        run.id,
+        run.number,
+        run.agent,
+        run.fingerprint,
+        run.queue,
+        run.pin,
+        run.priority,
+        msgspec.json.encode(run.labels).decode(),
+        run.parent,
+        run.state.value,
+        run.paused,
+        run.cancelling,
+        run.epoch,
+        run.session,
+        run.head,
+        run.length,
+        run.base,
+        run.base_check,
+        run.turn,
+        run.turn_seq,
+        run.due_ms,
+        run.waits,
+        run.news,
+        run.deaths,
+        run.death_length,
+        run.created_ms,
+        run.changed_ms,
+    )
+
+
+def changes_of(run: Run) -> Row:
+    """Return the columns of a run that change during its life, its number first."""
+    return (
+        run.number,
+        run.state.value,
+        run.paused,
+        run.cancelling,
+        run.epoch,
+        run.session,
+        run.head,
+        run.length,
+        run.turn,
+        run.turn_seq,
+        run.due_ms,
+        run.waits,
+        run.news,
+        run.deaths,
+        run.death_length,
+        run.changed_ms,
+    )
+
+
+def record_of(row: Row) -> Record:
+    """Return the record of a row. Raises KeyError when its kind is none that was ever written."""
+    return Record(row[0], _KINDS[row[1]], row[2], row[3], row[4], digests_of(row[5]), row[6])
+
+
+def digests_of(joined: bytes | None) -> tuple[bytes, ...]:
+    """Split digests that were stored as one value."""
+    if not joined:
+        return ()
+    return tuple(joined[start : start + DIGEST_BYTES] for start in range(0, len(joined), DIGEST_BYTES))
+
+
+def joined(digests: tuple[bytes, ...]) -> bytes | None:
+    """Join digests for storing."""
+    return b"".join(digests) or None
+
+
+def signal_of(run: str, row: Row) -> Signal:
+    """Return the signal of a row."""
+    number, name, id_, body, at_ms, taken = row
+    return Signal(run=run, number=number, name=name, id=id_, body=body, at_ms=at_ms, taken=taken)
+
+
+def item_of(row: Row) -> Item:
+    """Return the inbox item of a row."""
+    return Item(
+        id=row[0],
+        run=row[1],
+        kind=ItemKind(row[2]),
+        step=row[3],
+        digest=row[4],
+        body=row[5],
+        to=row[6],
+        deadline_ms=row[7],
+        opened_ms=row[8],
+        state=ItemState(row[9]),
+        answer=row[10],
+        by=row[11],
+        answered_ms=row[12],
+    )
+
+
+def key_of(row: Row) -> Key:
+    """Return the business key of a row."""
+    return Key(
+        key=row[0],
+        action=row[1],
+        fingerprint=row[2],
+        run=row[3],
+        resumable=bool(row[4]),
+        state=KeyState(row[5]),
+        generation=row[6],
+        body=row[7],
+        blobs=digests_of(row[8]),
+        changed_ms=row[9],
+    )
+
+
+def row_of_key(key: Key) -> Row:
+    """Return the row of a business key."""
+    return (
+        key.key,
+        key.action,
+        key.fingerprint,
+        key.run,
+        key.resumable,
+        key.state.value,
+        key.generation,
+        key.body,
+        joined(key.blobs),
+        key.changed_ms,
+    )
+
+
+def session_of(row: Row, boot_id: str, boot_ms: int) -> Session:
+    """Return the session of a row; a lease of another boot has run out."""
+    id_, host, pid, code, lease_ms, started_ms, renewed_ms, renewed_boot, boot, ended_ms, cause = row
+    return Session(
+        id=id_,
+        host=host,
+        pid=pid,
+        code=code,
+        lease_ms=lease_ms,
+        started_ms=started_ms,
+        renewed_ms=renewed_ms,
+        left_ms=max(0, renewed_boot + lease_ms - boot_ms) if boot == boot_id else 0,
+        ended_ms=ended_ms,
+        cause=Cause(cause) if cause else None,
+    )

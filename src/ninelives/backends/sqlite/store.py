@@ -1,0 +1,355 @@
+"""The embedded store: one SQLite file, many processes of one host.
+
+What each method means is said in `ninelives.store.Store`; how it becomes durable, in `files`.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping, Sequence
+from pathlib import Path
+
+import msgspec
+
+from ninelives.backends.clock import SystemClock
+from ninelives.backends.sqlite import commits, maintenance, outside, ownership, rows, schema
+from ninelives.backends.sqlite.files import StoreFiles
+from ninelives.backends.sqlite.transaction import Transaction, decoding, find_key, find_run, get_run
+from ninelives.core import blobs, chain, runs
+from ninelives.core.clock import Clock
+from ninelives.core.errors import BadRecord, Corrupt, IdConflict, NotSerializable, UsageError
+from ninelives.core.model import (
+    INLINE_BYTES,
+    Cause,
+    Claims,
+    Commit,
+    Control,
+    Item,
+    Journal,
+    Key,
+    NewRun,
+    NewSession,
+    Run,
+    RunQuery,
+    Session,
+    Signal,
+    Verdict,
+)
+from ninelives.store import Fault, Progress, Pruned, Stats
+
+BLOB_GRACE_MS = 3_600_000
+"""How long a blob that nothing refers to is kept: the time between putting it and committing."""
+
+
+class SqliteStore:
+    """A store in one file. Both `Store` and `Maintenance`."""
+
+    def __init__(
+        self,
+        path: str | Path,
+        *,
+        clock: Clock | None = None,
+        lock_timeout_seconds: float = 5.0,
+        migrations: Sequence[str] | None = None,
+    ) -> None:
+        self._clock = clock or SystemClock()
+        self._files = StoreFiles(path, self._clock, lock_timeout_seconds, migrations or schema.migrations())
+
+    @property
+    def path(self) -> Path:
+        """Return where the database is."""
+        return self._files.place.database
+
+    @property
+    def url(self) -> str:
+        """Name the store for people."""
+        return f"sqlite:///{self.path}"
+
+    def now_ms(self) -> int:
+        """Return the wall clock of this host."""
+        return self._clock.now_ms()
+
+    # Runs ---------------------------------------------------------------------------------------
+
+    def create_runs(self, new: Sequence[NewRun]) -> list[Run | UsageError]:
+        """Create runs, each with its record 0."""
+        return self._files.write(lambda tx: [ownership.create(tx, one) for one in new])
+
+    def read_run(self, run: str) -> Run | None:
+        """Return a run's row, or None."""
+        return self._files.read(lambda tx: find_run(tx, run))
+
+    def list_runs(self, query: RunQuery) -> list[Run]:
+        """Return the runs that fit, newest first."""
+        wanted = msgspec.to_builtins(query) | {
+            "states": msgspec.json.encode(query.states).decode(),
+            "labels": msgspec.json.encode(query.labels).decode(),
+        }
+
+        def work(tx: Transaction) -> list[Run]:
+            with decoding("a run's row"):
+                return [rows.run_of(row) for row in tx.all("list_runs", wanted)]
+
+        return self._files.read(work)
+
+    # Sessions -----------------------------------------------------------------------------------
+
+    def register_session(self, new: NewSession) -> Session:
+        """Begin a session and hold its lock."""
+        fault = runs.fault_in_name(new.id, "session id")
+        if fault is not None:
+            raise fault
+        taken = IdConflict(
+            f"session {new.id!r} was registered before", remedy="Use a fresh id for each process"
+        )
+        try:
+            self._files.locks.hold(new.id)
+        except BlockingIOError:
+            raise taken from None
+        # CRASH: a lock file without a session; nothing refers to it.
+
+        def work(tx: Transaction) -> Session:
+            if tx.one("read_session", (new.id,)) is not None:
+                raise taken
+            values = (new.id, new.host, new.pid, new.code, new.lease_ms, tx.now_ms, tx.now_ms)
+            tx.do("insert_session", (*values, self._clock.boot_ms(), self._clock.boot_id))
+            return self._session(tx, new.id)
+
+        try:
+            return self._files.write(work)
+        except BaseException:
+            self._files.locks.discard(new.id)
+            raise
+
+    def renew_session(self, session: str) -> Session:
+        """Renew the lease of a session that still has one."""
+        self._files.require_in_place()
+
+        def work(tx: Transaction) -> Session:
+            self._session(tx, session)
+            tx.do("renew_session", (tx.now_ms, self._clock.boot_ms(), session))
+            return self._session(tx, session)
+
+        return self._files.write(work, urgent=True)
+
+    def end_sessions(self, sessions: Sequence[str] | None, cause: Cause) -> list[Session]:
+        """End sessions and release their runs."""
+        causes = dict.fromkeys(sessions, cause) if sessions is not None else self._gone()
+        if not causes:
+            return []
+
+        def work(tx: Transaction) -> list[Session]:
+            ending = [
+                session
+                for session in _live(tx, self._clock)
+                if session.id in causes and (causes[session.id] is not Cause.EXPIRED or session.left_ms <= 0)
+            ]
+            for session in ending:
+                ownership.release(tx, session, causes[session.id])
+            with decoding("a session's row"):
+                return [_read_session(tx, session.id, self._clock) for session in ending]
+
+        ended = self._files.write(work, urgent=True)
+        for session in ended:
+            self._files.locks.discard(session.id)
+        return ended
+
+    def list_sessions(self) -> list[Session]:
+        """Return the sessions that have not ended."""
+        return self._files.read(lambda tx: _live(tx, self._clock))
+
+    def _gone(self) -> dict[str, Cause]:
+        """Return the sessions that are provably over, and why."""
+        found = {}
+        for session in self.list_sessions():
+            if self._files.locks.is_dropped(session.id):
+                found[session.id] = Cause.DIED
+            elif session.left_ms <= 0:
+                found[session.id] = Cause.EXPIRED
+        return found
+
+    def _session(self, tx: Transaction, session: str) -> Session:
+        return ownership.get_session(tx, session, self._clock)
+
+    # Ownership and the write path ---------------------------------------------------------------
+
+    def claim_runs(
+        self,
+        session: str,
+        limit: int,
+        agents: Mapping[str, int],
+        *,
+        queues: Sequence[str] = ("default",),
+        host: str | None = None,
+    ) -> Claims:
+        """Give runs that are due to the session."""
+        wanted = sorted(agent for agent, quota in agents.items() if quota > 0)
+
+        def look(tx: Transaction) -> int | None:
+            self._session(tx, session)
+            return ownership.next_due(tx, wanted, queues, host)
+
+        # Look before we queue with the writers: an idle worker must cost the others nothing.
+        due = self._files.read(look)
+        if limit <= 0 or due is None or due > self._clock.now_ms():
+            return Claims((), due)
+
+        def work(tx: Transaction) -> Claims:
+            return ownership.claim(tx, self._session(tx, session), limit, agents, queues, host)
+
+        return self._files.write(work)
+
+    def load_journal(self, run: str, *, since: int | None = None) -> Journal:
+        """Return what is durable of a run, verified."""
+        return self._files.read(lambda tx: read_journal(tx, run, since))
+
+    def commit(self, batch: Sequence[Commit]) -> list[Verdict]:
+        """Append to many runs in one transaction."""
+        try:
+            return self._files.write(lambda tx: commits.commit(tx, batch))
+        except (TypeError, ValueError, OverflowError) as error:
+            raise BadRecord(f"SQLite cannot take a value of the batch: {error}") from error
+
+    def read_keys(self, keys: Sequence[str]) -> dict[str, Key]:
+        """Return the rows of those keys that were ever used."""
+
+        def work(tx: Transaction) -> dict[str, Key]:
+            found = ((key, find_key(tx, key)) for key in keys)
+            return {key: row for key, row in found if row is not None}
+
+        return self._files.read(work)
+
+    # From outside -------------------------------------------------------------------------------
+
+    def send_signal(self, run: str, name: str, body: bytes, *, id: str | None = None) -> Signal:  # noqa: A002
+        """Append a signal to a run's queue and wake it."""
+        fault = runs.fault_in_name(name, "signal name")
+        if fault is None and id is not None:
+            fault = runs.fault_in_name(id, "signal id")
+        if fault is None:
+            fault = too_large(body, "signal", run)
+        if fault is not None:
+            raise fault
+        return self._files.write(lambda tx: outside.send_signal(tx, run, name, body, id or ""))
+
+    def control_run(self, run: str, control: Control) -> Run:
+        """Cancel, pause, resume or retry."""
+        return self._files.write(lambda tx: outside.control(tx, run, control))
+
+    def list_inbox(self, *, run: str | None = None, answered: bool = False, limit: int = 100) -> list[Item]:
+        """Return inbox items, oldest first."""
+
+        def work(tx: Transaction) -> list[Item]:
+            if run is None and not answered:
+                found = tx.all("list_open_items", (limit,))
+            else:
+                found = tx.all("list_inbox", {"run": run, "answered": answered, "limit": limit})
+            with decoding("an inbox item", run):
+                return [rows.item_of(row) for row in found]
+
+        return self._files.read(work)
+
+    def answer_item(self, item: str, *, digest: bytes, body: bytes, by: str) -> Item:
+        """Answer an open item and wake its run."""
+        fault = runs.fault_in_name(by, "name of who answers") or too_large(body, "answer", None)
+        if fault is not None:
+            raise fault
+        return self._files.write(lambda tx: outside.answer(tx, item, digest, body, by))
+
+    # Blobs and waiting --------------------------------------------------------------------------
+
+    def put_blobs(self, contents: Iterable[bytes]) -> list[bytes]:
+        """Keep contents under their digests."""
+        named = [(blobs.digest(content), content) for content in contents]
+        known = self._files.read(lambda tx: {digest for digest, _ in named if tx.one("has_blob", (digest,))})
+        packed = [(digest, blobs.pack(content)) for digest, content in named if digest not in known]
+
+        def work(tx: Transaction) -> None:
+            for digest in known:
+                tx.do("touch_blob", (tx.now_ms, digest, tx.now_ms - BLOB_GRACE_MS // 4))
+            for digest, content in packed:
+                tx.do("insert_blob", (digest, content, tx.now_ms))
+
+        self._files.write(work)
+        return [digest for digest, _ in named]
+
+    def get_blobs(self, digests: Iterable[bytes]) -> dict[bytes, bytes]:
+        """Return the contents, verified."""
+        wanted = list(digests)
+
+        def work(tx: Transaction) -> dict[bytes, bytes]:
+            found = {}
+            for digest in wanted:
+                row = tx.one("read_blob", (digest,))
+                if row is None:
+                    raise Corrupt(f"blob {digest.hex()} is missing", remedy="Restore the store from a backup")
+                found[digest] = blobs.unpack(digest, row[0])
+            return found
+
+        return self._files.read(work)
+
+    def wait_for_work(self, timeout_seconds: float) -> bool:
+        """Block until something may have happened or the time is over."""
+        self._files.require()
+        return self._files.wake.wait(timeout_seconds)
+
+    def close(self) -> None:
+        """Let go of files and connections."""
+        self._files.close()
+
+    # Maintenance --------------------------------------------------------------------------------
+
+    def migrate(self) -> tuple[int, int]:
+        """Return the schema versions before and after opening: opening migrates."""
+        return self._files.migrated
+
+    def stats(self) -> Stats:
+        """Measure the store."""
+        return self._files.read(lambda tx: maintenance.measure(tx, self._files.place))
+
+    def verify(self, progress: Progress | None = None) -> list[Fault]:
+        """Read everything and check it."""
+        return maintenance.verify(self._files, progress)
+
+    def prune(self, *, ended_before_ms: int, forget_before_ms: int = 0) -> Pruned:
+        """Remove what is no longer needed, in small transactions."""
+        grace_ms = self._clock.now_ms() - BLOB_GRACE_MS
+        return maintenance.prune(self._files, ended_before_ms, forget_before_ms, grace_ms)
+
+
+def too_large(body: bytes, what: str, run: str | None) -> NotSerializable | None:
+    """Return the error for a body that is over the limit."""
+    if len(body) <= INLINE_BYTES:
+        return None
+    return NotSerializable(
+        f"the {what} has {len(body)} bytes; the limit is {INLINE_BYTES}",
+        run=run,
+        remedy="Send a reference instead",
+    )
+
+
+def read_journal(tx: Transaction, run_id: str, since: int | None) -> Journal:
+    """Read and verify a run's journal; see `Store.load_journal`."""
+    run = get_run(tx, run_id)
+    first = max(run.turn_seq if since is None else since, run.base)
+    with decoding("a record", run_id):
+        records = tuple(rows.record_of(row) for row in tx.all("read_records", (run.number, first)))
+    before = run.base_check
+    if first > run.base:
+        row = tx.one("read_check", (run.number, first - 1))
+        before = row[0] if row is not None else b""
+    chain.verify(run.id, before, first, records, length=run.length, head=run.head)
+    with decoding("a signal or an inbox item", run_id):
+        signals = tuple(rows.signal_of(run.id, row) for row in tx.all("waiting_signals", (run.number,)))
+        items = tuple(rows.item_of(row) for row in tx.all("items_of_run", (run.id,)))
+    return Journal(run, first, records, signals, items)
+
+
+def _live(tx: Transaction, clock: Clock) -> list[Session]:
+    with decoding("a session's row"):
+        found = tx.all("live_sessions")
+        return [rows.session_of(row, clock.boot_id, clock.boot_ms()) for row in found]
+
+
+def _read_session(tx: Transaction, session: str, clock: Clock) -> Session:
+    (row,) = tx.all("read_session", (session,))
+    return rows.session_of(row, clock.boot_id, clock.boot_ms())

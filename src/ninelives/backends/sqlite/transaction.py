@@ -1,0 +1,143 @@
+"""One open transaction, and what several of the store's methods do in theirs."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator, Sequence
+from contextlib import contextmanager
+from typing import Any
+
+import apsw
+import msgspec
+
+from ninelives.backends.sqlite import rows
+from ninelives.backends.sqlite.queries import SQL
+from ninelives.core import dedup, runs
+from ninelives.core.errors import BadRecord, Corrupt, UnknownRun
+from ninelives.core.model import Key, KeyState, Record, Run
+
+Values = tuple[Any, ...] | dict[str, Any]
+
+
+class Transaction:
+    """An open transaction: its cursor, its time, and whether somebody is to be woken after it."""
+
+    __slots__ = ("cursor", "now_ms", "wakes")
+
+    def __init__(self, cursor: apsw.Cursor, now_ms: int) -> None:
+        self.cursor = cursor
+        self.now_ms = now_ms
+        self.wakes = False
+
+    def do(self, name: str, values: Values = ()) -> None:
+        """Run a statement that gives no rows."""
+        self.cursor.execute(SQL[name], values)
+
+    def all(self, name: str, values: Values = ()) -> list[rows.Row]:
+        """Run a statement to its end and return its rows."""
+        return self.cursor.execute(SQL[name], values).fetchall()
+
+    def one(self, name: str, values: Values = ()) -> rows.Row | None:
+        """Run a statement to its end and return its first row, if there is one."""
+        found = self.cursor.execute(SQL[name], values).fetchall()
+        return found[0] if found else None
+
+
+@contextmanager
+def decoding(what: str, run: str | None = None) -> Iterator[None]:
+    """Turn values that nobody ever wrote into Corrupt."""
+    try:
+        yield
+    except (ValueError, KeyError, TypeError, msgspec.DecodeError) as error:
+        raise Corrupt(
+            f"{what} holds what was never written: {error}",
+            run=run,
+            remedy="Restore the store from a backup; other runs go on",
+        ) from error
+
+
+def find_run(tx: Transaction, run: str) -> Run | None:
+    """Return a run's row, if there is one."""
+    row = tx.one("read_run", (run,))
+    if row is None:
+        return None
+    with decoding("the run's row", run):
+        return rows.run_of(row)
+
+
+def get_run(tx: Transaction, run: str) -> Run:
+    """Return a run's row. Raises UnknownRun."""
+    found = find_run(tx, run)
+    if found is None:
+        raise UnknownRun(
+            "there is no such run", run=run, remedy="Check the id; a pruned run may be forgotten"
+        )
+    return found
+
+
+def save_run(tx: Transaction, run: Run) -> None:
+    """Write what has changed of a run's row."""
+    tx.do("update_run", rows.changes_of(run))
+
+
+def nudge(tx: Transaction, run: str) -> None:
+    """Give a run news, if it is still there and has not ended."""
+    found = find_run(tx, run)
+    if found is not None and not found.state.is_final:
+        save_run(tx, runs.nudged(found, tx.now_ms))
+        tx.wakes = True
+
+
+def append(tx: Transaction, number: int, records: Sequence[Record]) -> None:
+    """Insert sealed records and note the blobs that they refer to."""
+    for record in records:
+        values = (number, record.seq, record.kind.value, record.step, record.at_ms, record.body)
+        tx.do("insert_record", (*values, rows.joined(record.blobs), record.check))
+        refer(tx, number, record.blobs)
+
+
+def refer(tx: Transaction, number: int, digests: Iterable[bytes]) -> None:
+    """Keep blobs for as long as the run's journal."""
+    for digest in digests:
+        tx.do("refer_blob", (digest, number))
+
+
+def missing_blob(tx: Transaction, digests: Iterable[bytes], run: str) -> BadRecord | None:
+    """Return the error for the first blob that is referred to and not there."""
+    for digest in digests:
+        if tx.one("has_blob", (digest,)) is None:
+            return BadRecord(f"blob {digest.hex()} is not in the store", run=run, remedy="Put the blob first")
+    return None
+
+
+def find_key(tx: Transaction, key: str) -> Key | None:
+    """Return a business key's row, if it was ever used."""
+    row = tx.one("read_key", (key,))
+    if row is None:
+        return None
+    with decoding(f"the key {key!r}"):
+        return rows.key_of(row)
+
+
+def save_key(tx: Transaction, key: Key) -> None:
+    """Write a business key; one that is held no more is news to those who wait for it."""
+    tx.do("write_key", rows.row_of_key(key))
+    if key.state in (KeyState.RESERVED, KeyState.IN_DOUBT):
+        return
+    waiting = [run for (run,) in tx.all("waiters", (key.key,))]
+    if waiting:
+        tx.do("drop_waiters", (key.key,))
+        for run in waiting:
+            nudge(tx, run)
+
+
+def end_run(tx: Transaction, run: Run) -> None:
+    """Do what a run's end brings: its items close, its keys pass on, its parent has news."""
+    tx.do("close_items_of_run", (run.id,))
+    held = tx.all("reserved_keys_of_run", (run.id,))
+    for row in held:
+        with decoding("a key", run.id):
+            key = rows.key_of(row)
+        save_key(tx, dedup.orphaned(key, tx.now_ms))
+    if run.parent is not None:
+        nudge(tx, run.parent)
+    tx.wakes = True

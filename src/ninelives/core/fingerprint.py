@@ -1,0 +1,218 @@
+"""The fingerprint of a step's arguments: what tells one call from another on replay.
+
+Invariants: the same values give the same digest whatever the order of dicts, sets or keyword arguments; an
+argument that equals its default counts as not given, so a new parameter with a default leaves old
+fingerprints alone; `self`, `cls` and what `ignore` names never count.
+
+The encoding follows the values, not the annotations, and only has to be canonical: it never has to come
+back. So dataclasses, structs, attrs and pydantic objects and enums are taken anywhere, by class name (not
+module) and fields; in records too, a field that equals its plain default is left out.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+import enum
+import inspect
+from collections.abc import Collection, Iterator, Mapping
+from hashlib import blake2b
+from typing import Any, Final
+
+import msgspec
+
+from ninelives.core import codec
+from ninelives.core.containers import Untyped, dump_pairs, refuse
+from ninelives.core.errors import Corrupt, NotSerializable, UsageError
+from ninelives.core.shapes import MAX_DEPTH, SCALARS, TAG, TEXT, Misfit, dump_items, step_to, tag
+
+_ENCODE: Final = msgspec.json.Encoder(order="deterministic").encode
+_PARSE: Final = msgspec.json.Decoder().decode
+_ABSENT: Final = object()
+_MOST_LINES: Final = 5
+_MOST_CHARACTERS: Final = 60
+_REMEDY: Final = "Pass plain data, or name the parameter in ignore="
+
+
+class Fingerprint(msgspec.Struct, frozen=True):
+    """A digest of 16 bytes, and the canonical arguments it was taken of."""
+
+    digest: bytes
+    arguments: bytes
+
+
+def fingerprint(
+    signature: inspect.Signature,
+    args: tuple[Any, ...],
+    kwargs: Mapping[str, Any],
+    *,
+    ignore: Collection[str] = (),
+) -> Fingerprint:
+    """Take the fingerprint of a call.
+
+    Raises NotSerializable with the path to a bad argument, UsageError when they do not fit the signature.
+    """
+    data = _canonical(_bind(signature, args, kwargs, ignore))
+    return Fingerprint(blake2b(data, digest_size=16).digest(), data)
+
+
+def check_ignore(signature: inspect.Signature, ignore: Collection[str]) -> None:
+    """Check at registration that `ignore` names parameters. Raises UsageError."""
+    if any(one.kind is inspect.Parameter.VAR_KEYWORD for one in signature.parameters.values()):
+        return
+    for name in ignore:
+        if name not in signature.parameters:
+            known = ", ".join(signature.parameters) or "none"
+            raise UsageError(f"ignore= names {name!r}, which is no parameter", remedy=f"Parameters: {known}")
+
+
+def _bind(
+    signature: inspect.Signature, args: tuple[Any, ...], kwargs: Mapping[str, Any], ignore: Collection[str]
+) -> dict[str, Any]:
+    try:
+        bound = signature.bind(*args, **kwargs).arguments
+    except TypeError as bad:
+        raise UsageError(f"the arguments do not fit: {bad}", remedy=f"The signature is {signature}") from None
+    first = next(iter(signature.parameters), None)
+    taken: dict[str, Any] = {}
+    for name, value in bound.items():
+        parameter = signature.parameters[name]
+        if name in ignore or (name == first and name in ("self", "cls")):
+            continue
+        if parameter.kind is inspect.Parameter.VAR_POSITIONAL:
+            taken[name] = list(value)
+        elif parameter.kind is inspect.Parameter.VAR_KEYWORD:
+            taken[name] = {key: held for key, held in value.items() if key not in ignore}
+        elif not _is_default(value, parameter.default):
+            taken[name] = value
+    return taken
+
+
+def _is_default(value: object, default: object) -> bool:
+    return value is default or (type(value) is type(default) and codec.equal(value, default))
+
+
+# -------------------------------------------------------------------------------------------- encoding
+
+
+def _canonical(arguments: dict[str, Any]) -> bytes:
+    if codec.UNTYPED_CODEC.try_plain(arguments) is not None:
+        return _ENCODE(arguments)
+    try:
+        data = _ENCODE(_in_order(_ARGUMENTS.dump(arguments, MAX_DEPTH)))
+    except Misfit as bad:
+        error = codec.not_serializable(bad)
+        raise NotSerializable(error.what, path=error.path, remedy=error.remedy or _REMEDY) from None
+    if len(data) > codec.MAX_BYTES:
+        raise NotSerializable(
+            f"arguments of {len(data)} bytes, over the limit of {codec.MAX_BYTES}", path="$", remedy=_REMEDY
+        )
+    return data
+
+
+def _in_order(tree: Any) -> Any:
+    """Put what has no order of its own (sets, pairs) in the order of its encoding."""
+    if type(tree) is list:
+        return [_in_order(item) for item in tree]
+    if type(tree) is not dict:
+        return tree
+    tree = {key: _in_order(item) for key, item in tree.items()}
+    if tree.get(TAG) in ("set", "frozenset", "dict"):
+        tree["v"].sort(key=_ENCODE)
+    return tree
+
+
+def _dump_other(value: Any, depth: int) -> object:
+    """Encode what an untyped result could not hold: enum members, records, and subclasses of built-ins."""
+    kind = type(value)
+    if isinstance(value, enum.Enum):
+        return {TAG: "enum", "of": kind.__name__, "v": str(value.name)}
+    fields = _fields(value)
+    if fields is not None:
+        held = dump_pairs(dict(fields), TEXT.dump, _ARGUMENTS.dump, depth)
+        return {TAG: "record", "of": kind.__name__, "v": held}
+    if isinstance(value, dict):
+        return dump_pairs(value, _ARGUMENTS.dump, _ARGUMENTS.dump, depth)
+    if isinstance(value, list | tuple | set | frozenset):
+        items = dump_items(value, _ARGUMENTS.dump, depth)
+        return items if isinstance(value, list) else tag(_base(value, (tuple, set, frozenset)), items)
+    for base, scalar in SCALARS.items():
+        if isinstance(value, base):
+            return _ARGUMENTS.dump(scalar.load(scalar.dump(value, depth)), depth)
+    return refuse(value, depth)
+
+
+_ARGUMENTS: Final = Untyped(other=_dump_other)
+
+
+def _base(value: object, bases: tuple[type, ...]) -> str:
+    return next(base.__name__ for base in bases if isinstance(value, base))
+
+
+def _fields(value: Any) -> Iterator[tuple[str, object]] | None:
+    """The fields of a record that differ from their defaults; None when it is no record."""
+    kind: Any = type(value)
+    if isinstance(value, msgspec.Struct):
+        described = {one.name: (one.default, one.default_factory) for one in msgspec.structs.fields(kind)}
+    elif dataclasses.is_dataclass(kind):
+        described = {one.name: (one.default, one.default_factory) for one in dataclasses.fields(kind)}
+    elif hasattr(kind, "__attrs_attrs__"):
+        described = {
+            one.name: (one.default, getattr(one.default, "factory", None)) for one in kind.__attrs_attrs__
+        }
+    elif hasattr(kind, "model_dump") and hasattr(kind, "__pydantic_fields__"):
+        described = {
+            name: (one.default, one.default_factory) for name, one in kind.__pydantic_fields__.items()
+        }
+        described |= dict.fromkeys(getattr(value, "__pydantic_extra__", None) or (), (_ABSENT, None))
+    else:
+        return None
+    return (
+        (name, held)
+        for name, (default, factory) in described.items()
+        for held in [getattr(value, name, None)]
+        if not _is_default(held, default) and not (factory in (list, dict, set) and held == factory())
+    )
+
+
+# ------------------------------------------------------------------------------------------ for people
+
+
+def difference(recorded: bytes, asked: bytes) -> str:
+    """Say in a few lines how two calls differ ("cents: 1200 → 1300"). Raises Corrupt for unreadable bytes."""
+    try:
+        lines = list(_differences(_PARSE(recorded), _PARSE(asked), ""))
+    except (msgspec.MsgspecError, RecursionError, UnicodeError) as bad:
+        raise Corrupt(f"recorded arguments cannot be read: {bad}") from None
+    if not lines:
+        return "the arguments are the same"
+    more = [f"and {len(lines) - _MOST_LINES} more"] if len(lines) > _MOST_LINES else []
+    return "\n".join(lines[:_MOST_LINES] + more)
+
+
+def _differences(old: Any, new: Any, at: str) -> Iterator[str]:
+    if (
+        type(old) is dict
+        and type(new) is dict
+        and old.get(TAG) == new.get(TAG)
+        and old.get("of") == new.get("of")
+    ):
+        tagged = TAG in old and old[TAG] in ("record", "tuple")
+        for key in [key for key in {**old, **new} if key != TAG]:
+            below = at if tagged and key == "v" else at + step_to(key)
+            yield from _differences(old.get(key, _ABSENT), new.get(key, _ABSENT), below)
+    elif type(old) is list and type(new) is list:
+        for count in range(max(len(old), len(new))):
+            left, right = (side[count] if count < len(side) else _ABSENT for side in (old, new))
+            yield from _differences(left, right, f"{at}[{count}]")
+    elif type(old) is not type(new) or old != new:
+        yield f"{at.removeprefix('.') or 'arguments'}: {_shown(old)} → {_shown(new)}"
+
+
+def _shown(data: Any) -> str:
+    if data is _ABSENT:
+        return "(not given)"
+    if type(data) is dict and TAG in data:
+        text = f"{data.get('of', data[TAG])}({_shown(data.get('v'))})"
+    else:
+        text = repr(data)
+    return text if len(text) <= _MOST_CHARACTERS else text[: _MOST_CHARACTERS - 1] + "…"

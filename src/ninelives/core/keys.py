@@ -1,0 +1,240 @@
+"""Names, ids and idempotency keys: what is accepted, and how keys are made.
+
+Ids are data: always bound or escaped, never made into paths, so `../../etc` or `a:{b}` are fine. All are
+brought to one Unicode form (NFC), so that two spellings that look alike are one id. Every key we make is
+at most 255 printable ASCII characters, depends on nothing but its parts, and is injective: other parts
+give another key. Parts that do not fit are replaced by a 128-bit digest.
+"""
+
+from __future__ import annotations
+
+import datetime as dt
+import enum
+import re
+import unicodedata
+from collections.abc import Collection, Mapping
+from decimal import Decimal
+from hashlib import blake2b
+from string import Formatter
+from types import MemberDescriptorType
+from typing import Any, Final, NamedTuple
+from uuid import UUID
+
+from ninelives.core.errors import BadName, UsageError
+
+MAX_CHARACTERS: Final = 255
+_PART_CHARACTERS: Final = 60
+_DIGEST_MARK: Final = "~"  # never left by escaping, so a shortened part cannot be taken for a whole one
+_UNSAFE: Final = re.compile(r"[^A-Za-z0-9_.\-]")
+_FIELD: Final = re.compile(r"[^\W\d_]\w*(\.[^\W\d_]\w*)*", re.ASCII)
+
+
+def check_id(value: object, what: str) -> str:
+    """Check an id or name and give its NFC form. Raises BadName, saying what is wrong with which."""
+    if not isinstance(value, str):
+        raise BadName(f"the {what} is a {type(value).__name__}", remedy="Use a str")
+    text = unicodedata.normalize("NFC", value)
+    if not text:
+        raise BadName(f"the {what} is empty", remedy="Use 1 to 255 printable characters")
+    if len(text) > MAX_CHARACTERS:
+        raise BadName(
+            f"the {what} has {len(text)} characters: {text[:40]!a}...",
+            remedy="Use at most 255 characters",
+        )
+    if not text.isprintable():
+        position = next(count for count, character in enumerate(text) if not character.isprintable())
+        name = unicodedata.name(text[position], f"U+{ord(text[position]):04X}")
+        raise BadName(
+            f"the {what} {text!a} has a character that is not printable at position {position}: {name}",
+            remedy="Use printable characters only: no control characters, line breaks or lone surrogates",
+        )
+    return text
+
+
+def check_key(value: object) -> str:
+    """Check an idempotency key and give its NFC form. Raises BadName."""
+    return check_id(value, "key")
+
+
+# ------------------------------------------------------------------------------------------- positions
+
+
+class StepId(NamedTuple):
+    """Where a step stands in a turn: its branch, its name, and the count of that name in the branch."""
+
+    branch: str
+    name: str
+    n: int
+
+
+def step_id(branch: str, name: str, n: int) -> str:
+    """Write a step's identity as one readable text; `parse_step_id` reads it back."""
+    return f"{_hide(branch)}#{_hide(name)}#{_count(n)}"
+
+
+def parse_step_id(text: str) -> StepId:
+    """Read what `step_id` wrote. Raises BadName for anything else."""
+    parts = text.split("#")
+    if len(parts) == 3 and re.fullmatch(r"[0-9]{1,19}", parts[2], re.ASCII):
+        found = StepId(_show(parts[0]), _show(parts[1]), int(parts[2]))
+        if step_id(*found) == text:
+            return found
+    raise BadName(f"{ascii(text)[:80]} is no step id", remedy="A step id reads branch#name#count")
+
+
+def _hide(text: str) -> str:
+    return text.replace("%", "%25").replace("#", "%23")
+
+
+def _show(text: str) -> str:
+    return text.replace("%23", "#").replace("%25", "%")
+
+
+def _count(n: int) -> int:
+    if type(n) is not int or not 0 <= n < 2**63:
+        raise UsageError(f"a count must be an int from 0 up, not {n!r}")
+    return n
+
+
+def positional_key(run: str, turn: int, branch: str, step: str, n: int) -> str:
+    """Make the key of a step that has no business key, from its place in the run."""
+    return f"nl:{_part(run)}:{_count(turn)}:{_part(branch)}:{_part(step)}:{_count(n)}"
+
+
+def _part(text: str) -> str:
+    escaped = _UNSAFE.sub(_percent, text)
+    return _shorten(escaped, _PART_CHARACTERS)
+
+
+def _shorten(text: str, most: int) -> str:
+    if len(text) <= most:
+        return text
+    digest = blake2b(text.encode(), digest_size=16).hexdigest()
+    return text[: most - len(digest) - 1] + _DIGEST_MARK + digest
+
+
+def _percent(found: re.Match[str]) -> str:
+    return "".join(f"%{byte:02X}" for byte in found[0].encode("utf-8", "surrogatepass"))
+
+
+# ------------------------------------------------------------------------------------------- templates
+
+
+def check_template(template: str, parameters: Collection[str]) -> None:
+    """Check a key template at registration. Raises UsageError naming the placeholders available."""
+    _fields_of(template, parameters)
+
+
+def template_key(template: str, arguments: Mapping[str, object]) -> str:
+    """Fill a key template ("refund:{order_id}") with bound arguments. Raises UsageError.
+
+    Values are escaped and, unless they are text, carry their type ("int=42"): other values give another key.
+    """
+    out: list[str] = []
+    fields = _fields_of(template, arguments.keys())
+    special = {character for literal, _ in fields for character in literal}
+    for literal, field in fields:
+        out.append(literal)
+        if field is not None:
+            out.append(_escape(_value_of(field, arguments), field, special))
+    return _shorten("".join(out), MAX_CHARACTERS)
+
+
+def _fields_of(template: str, available: Collection[str]) -> list[tuple[str, str | None]]:
+    try:
+        parsed = list(Formatter().parse(template))
+    except ValueError as bad:
+        raise UsageError(f"the key template {template!r} cannot be read: {bad}") from None
+    fields: list[tuple[str, str | None]] = []
+    for literal, field, spec, conversion in parsed:
+        if literal and not (literal.isascii() and literal.isprintable()):
+            raise UsageError(f"the key template {template!a} has text that is not printable ASCII")
+        if fields and field is not None and not any(not _is_word(character) for character in literal):
+            raise UsageError(
+                f"the key template {template!r} does not keep {{{fields[-1][1]}}} and {{{field}}} apart",
+                remedy='Put a separator between them, such as ":"',
+            )
+        if field is not None:
+            _check_field(template, field, spec or conversion, available)
+        fields.append((literal, field))
+    if not any(field for _, field in fields):
+        raise UsageError(
+            f"the key template {template!r} has no placeholder, so every call would have one key",
+            remedy=_available(available),
+        )
+    return fields
+
+
+def _is_word(character: str) -> bool:
+    return character.isalnum() or character in "%=~"  # what escaped values are made of
+
+
+def _check_field(template: str, field: str, extra: str | None, available: Collection[str]) -> None:
+    if extra or not _FIELD.fullmatch(field):
+        raise UsageError(
+            f"the key template {template!r} has a placeholder {{{field}}} with more than names in it",
+            remedy="Write {parameter} or {parameter.attribute}: no formats, indexes or private names",
+        )
+    if field.split(".", maxsplit=1)[0] not in available:
+        raise UsageError(
+            f"the key template {template!r} names an unknown {{{field}}}", remedy=_available(available)
+        )
+
+
+def _available(names: Collection[str]) -> str:
+    return "Placeholders available: " + (", ".join(f"{{{name}}}" for name in names) or "none")
+
+
+def _value_of(field: str, arguments: Mapping[str, object]) -> object:
+    first, *attributes = field.split(".")
+    value = arguments[first]
+    for attribute in attributes:
+        value = _data_attribute(value, attribute, field)
+    return value
+
+
+def _data_attribute(value: Any, name: str, field: str) -> object:
+    """Read an attribute that is data; properties and methods would run code."""
+    if isinstance(value, dict) and name in value:
+        return value[name]
+    held = getattr(value, "__dict__", {})
+    if name in held:
+        return held[name]
+    kind = type(value)
+    slot = isinstance(getattr(kind, name, None), MemberDescriptorType)
+    if slot or name in getattr(kind, "__struct_fields__", ()) or name in getattr(kind, "_fields", ()):
+        return getattr(value, name)
+    raise UsageError(
+        f"{{{field}}}: a {kind.__name__} has no data attribute {name!r}",
+        remedy="Name a field; properties and methods are not called",
+    )
+
+
+def _escape(value: object, field: str, special: set[str]) -> str:
+    kind, text = _text_of(value, field)
+    text = unicodedata.normalize("NFC", text)
+    try:
+        text.encode()
+    except UnicodeEncodeError:
+        raise UsageError(f"{{{field}}} is {ascii(value)[:60]}, which has a lone surrogate") from None
+    escaped = _UNSAFE.sub(_percent, text)
+    for character in special & {"-", "_", "."}:
+        escaped = escaped.replace(character, f"%{ord(character):02X}")
+    return f"{kind}={escaped}" if kind else escaped
+
+
+def _text_of(value: object, field: str) -> tuple[str, str]:
+    if isinstance(value, enum.Enum):
+        return _UNSAFE.sub(_percent, type(value).__name__), str(value.name)
+    if type(value) is str:
+        return "", value
+    if isinstance(value, bool | int | UUID) and type(value) in (bool, int, UUID):
+        return type(value).__name__, str(value)
+    if type(value) is Decimal and value.is_finite():
+        return "Decimal", str(value)
+    if type(value) is dt.date:
+        return "date", value.isoformat()
+    raise UsageError(
+        f"{{{field}}} is {ascii(value)[:60]}, a {type(value).__name__}: it cannot be part of a key",
+        remedy="Use a str, int, bool, UUID, Decimal, date or enum member, or give key= a function",
+    )

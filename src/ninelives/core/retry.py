@@ -1,0 +1,284 @@
+"""Why a step failed, whether trying again can help, and how long to wait.
+
+Pure: the clock, the jitter and the count of attempts are passed in. Errors of HTTP libraries and model
+clients are recognised by what they carry (`status_code`, `response.headers`) and by the names of their
+classes; no library is imported. A failure is permanent unless something says that it passes.
+"""
+
+from __future__ import annotations
+
+import datetime as dt
+import errno
+import math
+import re
+from collections.abc import Iterator
+from dataclasses import dataclass
+from enum import StrEnum
+from typing import Any, Final, Literal
+
+from ninelives.core import errors
+
+
+class Reason(StrEnum):
+    """Why an attempt failed."""
+
+    TRANSIENT = "transient"
+    RATE_LIMITED = "rate_limited"
+    TIMEOUT = "timeout"
+    PERMANENT = "permanent"
+    POISON = "poison"
+
+
+PASSING: Final = (Reason.TRANSIENT, Reason.RATE_LIMITED, Reason.TIMEOUT)
+MAX_RETRY_AFTER_SECONDS: Final = 3600.0
+
+_POISON: Final = (
+    MemoryError,
+    RecursionError,
+    SyntaxError,
+    errors.NotSerializable,
+    errors.ReplayError,
+    errors.Corrupt,
+    errors.SchemaMismatch,
+    errors.IllegalTransition,
+)
+_TIMEOUT_NAMES: Final = frozenset({"Timeout", "TimeoutException", "APITimeoutError", "ServerTimeoutError"})
+_TRANSIENT_NAMES: Final = frozenset(
+    {"TransportError", "APIConnectionError", "ClientConnectionError", "gaierror", "ProtocolError"}
+)
+_NOT_SENT_NAMES: Final = frozenset({"gaierror", "ConnectError", "ConnectTimeout", "PoolTimeout"})
+_LOCAL_FAULTS: Final = (
+    FileNotFoundError,
+    FileExistsError,
+    PermissionError,
+    IsADirectoryError,
+    NotADirectoryError,
+)
+_PASSING_ERRNOS: Final = frozenset(
+    {errno.EAGAIN, errno.EINTR, errno.EBUSY, errno.EMFILE, errno.ENFILE, errno.ENOSPC, errno.ENETDOWN}
+    | {errno.ENETUNREACH, errno.EHOSTUNREACH, errno.EHOSTDOWN, errno.ENETRESET, errno.ENOBUFS, errno.EIO}
+)
+_STATUS_REASONS: Final = {
+    408: Reason.TIMEOUT,
+    409: Reason.TRANSIENT,  # model APIs and payment APIs answer so while the first request is still at work
+    425: Reason.TRANSIENT,
+    429: Reason.RATE_LIMITED,
+    501: Reason.PERMANENT,
+    504: Reason.TIMEOUT,
+    505: Reason.PERMANENT,
+    529: Reason.RATE_LIMITED,
+}
+
+
+def classify(exc: BaseException) -> Reason:
+    """Say why this failure happened, as far as retrying is concerned."""
+    if isinstance(exc, errors.Permanent):
+        return Reason.PERMANENT
+    if isinstance(exc, errors.Transient | errors.NotDone | errors.StoreUnavailable):
+        return Reason.TRANSIENT
+    if isinstance(exc, _POISON):
+        return Reason.POISON
+    status = _status(exc)
+    if status is not None:
+        return _reason_of_status(status, exc)
+    names = {kind.__name__ for kind in type(exc).__mro__}
+    if isinstance(exc, TimeoutError) or names & _TIMEOUT_NAMES:
+        return Reason.TIMEOUT
+    if isinstance(exc, ConnectionError) or names & _TRANSIENT_NAMES:
+        return Reason.TRANSIENT
+    if isinstance(exc, OSError) and not isinstance(exc, _LOCAL_FAULTS):
+        return (
+            Reason.TRANSIENT
+            if exc.errno in _PASSING_ERRNOS or "ConnectionError" in names
+            else Reason.PERMANENT
+        )
+    return Reason.PERMANENT
+
+
+def _reason_of_status(status: int, exc: BaseException) -> Reason:
+    if status == 503 and _header(exc, "retry-after") is not None:
+        return Reason.RATE_LIMITED
+    if status in _STATUS_REASONS:
+        return _STATUS_REASONS[status]
+    return Reason.TRANSIENT if status >= 500 else Reason.PERMANENT
+
+
+def _read(holder: object, name: str) -> Any:
+    try:
+        return getattr(holder, name, None)
+    except Exception:  # noqa: BLE001 - a property of somebody's error (httpx raises RuntimeError on `.request`)
+        return None
+
+
+def _status(exc: BaseException) -> int | None:
+    found = [_read(exc, name) for name in ("status_code", "status", "code")]
+    found.append(_read(_read(exc, "response"), "status_code"))
+    return next((one for one in found if type(one) is int and 400 <= one <= 599), None)
+
+
+def _header(exc: BaseException, name: str) -> str | None:
+    for holder in (_read(exc, "response"), exc):
+        headers = _read(holder, "headers")
+        try:
+            items = list(headers.items()) if headers is not None else []
+        except Exception:  # noqa: BLE001 - headers of an unknown kind are no headers
+            items = []
+        for key, value in items:
+            if str(key).lower() == name:
+                return str(value)
+    return None
+
+
+# ----------------------------------------------------------------------------------------- Retry-After
+
+_MONTHS: Final = ("Jan", "Feb", "Mar", "Apr", "May", "Jun", "Jul", "Aug", "Sep", "Oct", "Nov", "Dec")
+_HTTP_DATE: Final = re.compile(
+    rf"\w{{3}}, (\d\d) ({'|'.join(_MONTHS)}) (\d{{4}}) (\d\d):(\d\d):(\d\d) GMT", re.ASCII
+)
+
+
+def retry_after_seconds(exc: BaseException, now_seconds: float) -> float | None:
+    """Read how long the error asks us to wait (seconds or an HTTP date); None when it does not say."""
+    own = _read(exc, "retry_after_seconds")
+    if isinstance(own, int | float):
+        return _seconds(float(own))
+    milliseconds = _number(_header(exc, "retry-after-ms"))
+    if milliseconds is not None:
+        return _seconds(milliseconds / 1000)
+    text = _header(exc, "retry-after")
+    plain = _number(text)
+    if plain is not None:
+        return _seconds(plain)
+    moment = _http_date(text or "")
+    return None if moment is None else _seconds(moment - now_seconds)
+
+
+def _seconds(value: float) -> float | None:
+    return max(0.0, value) if math.isfinite(value) else None
+
+
+def _number(text: str | None) -> float | None:
+    try:
+        return float(text) if text is not None else None
+    except ValueError:
+        return None
+
+
+def _http_date(text: str) -> float | None:
+    found = _HTTP_DATE.fullmatch(text.strip())
+    if found is None:
+        return None
+    day, month, year, hour, minute, second = found.groups()
+    try:
+        when = dt.datetime(
+            int(year), _MONTHS.index(month) + 1, int(day), int(hour), int(minute), int(second), tzinfo=dt.UTC
+        )
+    except ValueError:
+        return None
+    return when.timestamp()
+
+
+# ------------------------------------------------------------------------------------------ the policy
+
+
+@dataclass(frozen=True, slots=True)
+class Retry:
+    """How often and how fast a step is tried again.
+
+    `attempts` counts the first. `on` holds reasons and exception classes; what it does not name is not
+    retried, and neither is poison or `Permanent`, whatever it names. Raises UsageError for values out of range.
+    """
+
+    attempts: int = 3
+    backoff: Literal["exponential", "linear", "constant"] = "exponential"
+    base_seconds: float = 0.5
+    max_seconds: float = 60.0
+    on: tuple[Reason | type[BaseException], ...] = PASSING
+
+    def __post_init__(self) -> None:
+        if type(self.attempts) is not int or not 1 <= self.attempts <= 1_000_000:
+            raise errors.UsageError(f"Retry(attempts={self.attempts!r})", remedy="Use an int from 1 up")
+        if self.backoff not in ("exponential", "linear", "constant"):
+            raise errors.UsageError(
+                f"Retry(backoff={self.backoff!r})", remedy='Use "exponential", "linear" or "constant"'
+            )
+        for name in ("base_seconds", "max_seconds"):
+            value = getattr(self, name)
+            if isinstance(value, bool) or not isinstance(value, int | float) or not 0 <= value < math.inf:
+                raise errors.UsageError(f"Retry({name}={value!r})", remedy="Use a finite number from 0 up")
+        object.__setattr__(self, "on", tuple(_condition(one) for one in self._given()))
+
+    def _given(self) -> Iterator[Any]:
+        given: Any = self.on
+        yield from (given,) if isinstance(given, str | type) else given
+
+
+def _condition(one: Any) -> Reason | type[BaseException]:
+    if isinstance(one, type) and issubclass(one, BaseException):
+        return one
+    try:
+        reason = Reason(one)
+    except ValueError:
+        reason = Reason.POISON
+    if reason is Reason.POISON:
+        known = ", ".join(reason.value for reason in Reason if reason is not Reason.POISON)
+        raise errors.UsageError(f"Retry(on={one!r})", remedy=f"Use exception classes, or: {known}")
+    return reason
+
+
+def reason_for(exc: BaseException, retry: Retry) -> Reason:
+    """Classify a failure under a policy: what the policy does not name is permanent."""
+    reason = classify(exc)
+    if reason is Reason.POISON or isinstance(exc, errors.Permanent):
+        return reason
+    if isinstance(exc, tuple(one for one in retry.on if isinstance(one, type))):
+        return reason if reason in PASSING else Reason.TRANSIENT
+    if reason not in retry.on:
+        return Reason.PERMANENT
+    return Reason.TRANSIENT if reason is Reason.PERMANENT else reason
+
+
+def delay_seconds(
+    retry: Retry, attempt: int, reason: Reason, *, retry_after: float | None = None, jitter: float
+) -> float | None:
+    """Give the pause after failed attempt number `attempt` (from 1), or None to give up.
+
+    `jitter` in [0, 1) spreads the pause over its upper half. A server's `retry_after` is never undercut: it
+    may exceed `max_seconds`, up to an hour.
+    """
+    named = [one for one in retry.on if isinstance(one, type)]
+    if reason not in PASSING or (reason not in retry.on and not named) or attempt >= retry.attempts:
+        return None
+    factor = {
+        "exponential": 2.0 ** min(attempt - 1, 64),
+        "linear": float(attempt),
+        "constant": 1.0,
+    }[retry.backoff]
+    pause = min(retry.base_seconds * factor, retry.max_seconds) * (0.5 + jitter / 2)
+    if retry_after is None:
+        return pause
+    return max(pause, min(retry_after, MAX_RETRY_AFTER_SECONDS) * (1 + jitter / 10))
+
+
+def may_retry(exc: BaseException, resumable: bool) -> bool:
+    """Say whether another start is allowed: for a non-resumable action, only on proof that nothing was done.
+
+    Proof is `NotDone`, or an error that can only arise before a request is sent (connection refused, name not
+    resolved), raised as such or as the direct cause of a client library's connection error. A body that makes
+    several requests must not let such an error of a later one out: it should raise something else.
+    """
+    if resumable:
+        return classify(exc) in PASSING
+    if isinstance(exc, errors.NotDone):
+        return True
+    if isinstance(exc, errors.Permanent):
+        return False
+    chain = [exc]
+    if type(exc).__name__ == "APIConnectionError" and exc.__cause__ is not None:
+        chain.append(exc.__cause__)
+    return any(_not_sent(one) for one in chain)
+
+
+def _not_sent(exc: BaseException) -> bool:
+    names = {kind.__name__ for kind in type(exc).__mro__}
+    return isinstance(exc, ConnectionRefusedError) or bool(names & _NOT_SENT_NAMES)

@@ -1,0 +1,332 @@
+"""Shapes: how a value of a known type becomes a JSON tree, and comes back from one.
+
+This is the slow, exact walk behind `codec`: it knows every type one by one, refuses what would not come
+back, and finds the path to it. A shape's `dump` and `load` are inverse; `load` builds only what the shape
+names, whatever the data says. A tree is made of None, bool, int, float, str, list and dict; an object with
+the key "$" is a tag, and the set of tags is closed. Pure functions: nothing here is durable, so dying here
+loses nothing.
+"""
+
+from __future__ import annotations
+
+import binascii
+import datetime as dt
+import math
+from collections.abc import Callable, Iterable
+from dataclasses import dataclass
+from decimal import Decimal
+from typing import Any, Final, Protocol
+from uuid import UUID
+
+import msgspec
+
+TAG: Final = "$"
+MAX_DEPTH: Final = 100
+ANNOTATE: Final = "Annotate the type (a step's return type, a field's type), or use plain data"
+
+
+class Misfit(Exception):
+    """A value that a shape cannot take; gathers its path on the way up."""
+
+    def __init__(self, what: str, remedy: str = "") -> None:
+        super().__init__(what)
+        self.what, self.remedy = what, remedy
+        self.steps: list[str] = []
+        self.holders: list[int] = []
+
+    def under(self, step: str, holder: object) -> Misfit:
+        """Add the step that led here, and the container it was in."""
+        self.steps.append(step)
+        self.holders.append(id(holder))
+        return self
+
+    def path(self) -> str:
+        """The path from the root."""
+        return "$" + "".join(reversed(self.steps))
+
+
+class TooDeep(Misfit):
+    """Nesting beyond the limit; a container that was met twice on the way is a cycle."""
+
+    def __init__(self) -> None:
+        super().__init__(
+            f"nested deeper than {MAX_DEPTH}", "Flatten it, or store its parts as separate steps"
+        )
+
+    def settle(self) -> Misfit:
+        """Cut the path at the first container that holds itself, if there is one."""
+        seen: set[int] = set()
+        for count, holder in enumerate(reversed(self.holders)):
+            if holder in seen:
+                cycle = Misfit("a cycle: this value contains itself", "Refer to it by an id instead")
+                cycle.steps = self.steps[len(self.steps) - count :]
+                return cycle
+            seen.add(holder)
+        return self
+
+
+class Malformed(Misfit):
+    """Stored data that no version of ours can have written."""
+
+
+def type_name(value: object) -> str:
+    """Name the type of a value, for people."""
+    return type(value).__qualname__
+
+
+class Shape(Protocol):
+    """What stands behind one annotation. `kinds` are the kinds of JSON (or "$tag") that `dump` can give."""
+
+    @property
+    def label(self) -> str: ...
+    @property
+    def kinds(self) -> frozenset[str]: ...
+    @property
+    def parts(self) -> tuple[Shape, ...]: ...
+    def takes(self, value: object) -> bool: ...
+    def dump(self, value: Any, depth: int) -> object: ...
+    def load(self, data: Any) -> object: ...
+
+
+def kind_of(data: object) -> str:
+    """Name the kind of JSON, or the tag, of a tree."""
+    if type(data) is dict:
+        return f"${data[TAG]}" if TAG in data else "dict"
+    return _KINDS.get(type(data), "unknown")
+
+
+_KINDS: Final[dict[type, str]] = {
+    type(None): "null",
+    bool: "bool",
+    int: "int",
+    float: "float",
+    str: "str",
+    list: "list",
+}
+
+
+def step_to(key: object) -> str:
+    """The path segment for a key: `.name`, or the key quoted and shortened."""
+    if isinstance(key, str) and key.isidentifier() and len(key) <= 60:
+        return f".{key}"
+    shown = ascii(key) if isinstance(key, str | int | float | bytes | tuple) else type_name(key)
+    return f"[{shown if len(shown) <= 60 else shown[:57] + '...'}]"
+
+
+def expected(label: str, data: object) -> Misfit:
+    """Say that stored data is of another kind than the annotation asks for."""
+    shown = repr(data)
+    return Misfit(
+        f"found {kind_of(data)} {shown if len(shown) <= 80 else shown[:77] + '...'}, expected {label}"
+    )
+
+
+def unfit(label: str, value: object) -> Misfit:
+    """Say that a value is of another type than the annotation."""
+    return Misfit(
+        f"a value of type {type_name(value)} does not fit {label}", "Correct the value or the annotation"
+    )
+
+
+# --------------------------------------------------------------------------------------------- scalars
+
+
+def _dump_text(value: str) -> str:
+    value = str.__str__(value)
+    if not value.isascii():
+        try:
+            value.encode()
+        except UnicodeEncodeError as bad:
+            raise Misfit(
+                f"the text has a lone surrogate at position {bad.start}",
+                "Decode it properly, or clean it with .encode('utf-8', 'replace').decode()",
+            ) from None
+    if "\0" in value:
+        raise Misfit(f"the text has a NUL at position {value.index(chr(0))}", "Remove it, or store bytes")
+    return value
+
+
+def _dump_int(value: int) -> int:
+    if isinstance(value, bool):
+        raise unfit("int", value)
+    if not -(2**63) <= value < 2**63:
+        raise Misfit("an int outside the 64-bit range", "Store it as a str")
+    return int.__int__(value)
+
+
+def _dump_float(value: float) -> float:
+    if isinstance(value, bool):
+        raise unfit("float", value)
+    if isinstance(value, int):
+        if abs(value) > 2**53:
+            raise Misfit("an int that a float may not hold exactly", "Annotate int")
+        return float(value)
+    if not math.isfinite(value):
+        raise Misfit(f"{float(value)} is not a number that JSON can hold", "Use None, or a str")
+    return float.__float__(value)
+
+
+def _dump_datetime(value: dt.datetime) -> str:
+    if value.utcoffset() is None:
+        raise Misfit("a datetime without a time zone", "Use an aware one: datetime.now(timezone.utc)")
+    text = value.isoformat()
+    # PEP 495: a local time that happens twice equals no time of another zone: it cannot come back equal.
+    if dt.datetime.fromisoformat(text) != value:
+        raise Misfit("a datetime that does not come back equal", "Convert it: value.astimezone(timezone.utc)")
+    return text
+
+
+def _load_datetime(text: str) -> dt.datetime:
+    value = dt.datetime.fromisoformat(text)
+    if value.utcoffset() is None:
+        raise ValueError("without a time zone")
+    return value
+
+
+def _dump_time(value: dt.time) -> str:
+    if value.utcoffset() is None:
+        raise Misfit(
+            "a time without a time zone", "Give it a fixed one (tzinfo=timezone.utc), or store a str"
+        )
+    return value.isoformat()
+
+
+def _load_time(text: str) -> dt.time:
+    value = dt.time.fromisoformat(text)
+    if value.utcoffset() is None:
+        raise ValueError("without a time zone")
+    return value
+
+
+def _dump_decimal(value: Decimal) -> str:
+    if not value.is_finite():
+        raise Misfit(f"the Decimal {value} is not a number", "Use None, or a str")
+    return str(value)
+
+
+def _load_decimal(text: str) -> Decimal:
+    value = Decimal(text)
+    if not value.is_finite():
+        raise ValueError("not a number")
+    return value
+
+
+def _dump_bytes(value: bytes) -> str:
+    return binascii.b2a_base64(value, newline=False).decode()
+
+
+def _load_bytes(text: str) -> bytes:
+    return binascii.a2b_base64(text, strict_mode=True)
+
+
+def _dump_timedelta(value: dt.timedelta) -> object:
+    return msgspec.to_builtins(value)
+
+
+def _load_timedelta(text: str) -> dt.timedelta:
+    return msgspec.convert(text, type=dt.timedelta)
+
+
+@dataclass(frozen=True, slots=True)
+class Scalar:
+    """A leaf: one Python type, one kind of JSON."""
+
+    label: str
+    type: type
+    kind: str
+    write: Callable[[Any], object]
+    read: Callable[[Any], object] | None = None
+    parts: tuple[Shape, ...] = ()
+
+    @property
+    def kinds(self) -> frozenset[str]:
+        return frozenset({self.kind})
+
+    def takes(self, value: object) -> bool:
+        if isinstance(value, bool) and self.type is not bool:
+            return False
+        if isinstance(value, dt.datetime) and self.type is dt.date:
+            return False
+        return isinstance(value, self.type) or (self.type is float and isinstance(value, int))
+
+    def dump(self, value: Any, depth: int) -> object:  # noqa: ARG002 - a leaf has no depth
+        if not self.takes(value):
+            raise unfit(self.label, value)
+        return self.write(value)
+
+    def load(self, data: Any) -> object:
+        found = kind_of(data)
+        if found != self.kind and not (self.kind == "float" and found == "int"):
+            raise expected(self.label, data)
+        if self.read is None:
+            return data
+        try:
+            return self.read(data)
+        except (ValueError, ArithmeticError, TypeError) as bad:
+            raise expected(self.label, data) from bad
+
+
+def _same(value: Any) -> Any:
+    return value
+
+
+NONE: Final = Scalar("None", type(None), "null", _same)
+BOOL: Final = Scalar("bool", bool, "bool", _same)
+INT: Final = Scalar("int", int, "int", _dump_int)
+FLOAT: Final = Scalar("float", float, "float", _dump_float, float)
+TEXT: Final = Scalar("str", str, "str", _dump_text)
+BYTES: Final = Scalar("bytes", bytes, "str", _dump_bytes, _load_bytes)
+DATETIME: Final = Scalar("datetime", dt.datetime, "str", _dump_datetime, _load_datetime)
+DATE: Final = Scalar("date", dt.date, "str", dt.date.isoformat, dt.date.fromisoformat)
+TIME: Final = Scalar("time", dt.time, "str", _dump_time, _load_time)
+TIMEDELTA: Final = Scalar("timedelta", dt.timedelta, "str", _dump_timedelta, _load_timedelta)
+DECIMAL: Final = Scalar("Decimal", Decimal, "str", _dump_decimal, _load_decimal)
+UUID_: Final = Scalar("UUID", UUID, "str", str, UUID)
+
+JSON_SCALARS: Final = {scalar.type: scalar for scalar in (NONE, BOOL, INT, FLOAT, TEXT)}
+TAGGED_SCALARS: Final = {
+    scalar.type: scalar for scalar in (BYTES, DATETIME, DATE, TIME, TIMEDELTA, DECIMAL, UUID_)
+}
+SCALARS: Final = JSON_SCALARS | TAGGED_SCALARS
+
+
+# --------------------------------------------------------------------------------------------- walking
+
+
+def tag(name: str, value: object) -> dict[str, object]:
+    """Write a tag."""
+    return {TAG: name, "v": value}
+
+
+def untag(data: dict[str, Any], *names: str) -> Any:
+    """Take the value out of a tag of one of these names. Raises Malformed."""
+    if data.keys() != {TAG, "v"} or data[TAG] not in names:
+        raise Malformed(f"an unknown or malformed tag {ascii(data.get(TAG))[:60]}")
+    return data["v"]
+
+
+def dump_items(holder: Iterable[Any], dump: Callable[[Any, int], object], depth: int) -> list[object]:
+    """Dump each item, one level deeper."""
+    if depth <= 0:
+        raise TooDeep
+    depth -= 1
+    out: list[object] = []
+    try:
+        for item in holder:
+            out.append(dump(item, depth))  # noqa: PERF401 - the length of `out` is the path on failure
+    except Misfit as bad:
+        raise bad.under(f"[{len(out)}]", holder)  # noqa: B904 - the same error, going up
+    return out
+
+
+def load_items(data: object, load: Callable[[Any], object]) -> list[object]:
+    """Load each item of a list. Raises Malformed when it is none."""
+    if type(data) is not list:
+        raise Malformed(f"found {kind_of(data)} where a list belongs")
+    out: list[object] = []
+    try:
+        for item in data:
+            out.append(load(item))  # noqa: PERF401 - the length of `out` is the path on failure
+    except Misfit as bad:
+        raise bad.under(f"[{len(out)}]", data)  # noqa: B904 - the same error, going up
+    return out

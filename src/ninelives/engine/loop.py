@@ -1,0 +1,42 @@
+"""Commits for coroutines: await a verdict without holding up the event loop.
+
+A batch that was committed comes back in one hand-over, however many coroutines wait for it.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Sequence
+
+from ninelives.core.model import Verdict
+from ninelives.engine.committer import Committer
+from ninelives.engine.ticket import NOTHING, Draft, Extras, Tail, Ticket
+
+
+class LoopCommits:
+    """The committer, as seen from one event loop."""
+
+    def __init__(self, committer: Committer, loop: asyncio.AbstractEventLoop) -> None:
+        self._committer, self._loop = committer, loop
+        self._waiting: dict[Ticket, asyncio.Future[Verdict]] = {}
+
+    async def commit(self, tail: Tail, drafts: Sequence[Draft] = (), extras: Extras = NOTHING) -> Verdict:
+        """Submit and await the verdict. Cancelling the wait does not take the commit back."""
+        ticket = self._committer.submit(tail, drafts, extras, home=self)
+        waiting: asyncio.Future[Verdict] = self._loop.create_future()
+        self._waiting[ticket] = waiting
+        return await waiting
+
+    def deliver(self, tickets: Sequence[Ticket]) -> None:
+        """Bring answered tickets to the loop, from the committing thread."""
+        self._loop.call_soon_threadsafe(self._arrive, tickets)
+
+    def _arrive(self, tickets: Sequence[Ticket]) -> None:
+        for ticket in tickets:
+            waiting = self._waiting.pop(ticket)
+            if waiting.done():
+                continue
+            if ticket.error is not None:
+                waiting.set_exception(ticket.error)
+            else:
+                waiting.set_result(ticket.result())

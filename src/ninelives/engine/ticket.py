@@ -1,0 +1,173 @@
+"""Tickets: what is handed to the committer, and what comes back.
+
+A tail is where an owned run's journal ends, as far as it is known to be durable; only the committer
+moves it. A ticket is answered exactly once, with a verdict or with an error.
+"""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Sequence
+from typing import Protocol
+
+from ninelives.core import blobs, chain
+from ninelives.core.errors import BadRecord, InvariantViolation, NineLivesError
+from ninelives.core.model import (
+    INLINE_BYTES,
+    Change,
+    Commit,
+    KeyOp,
+    Kind,
+    NewItem,
+    Outcome,
+    Run,
+    Verdict,
+)
+
+Draft = tuple[Kind, str, bytes]
+"""A record to be: its kind, its step, its body."""
+
+
+class Tail:
+    """Where the journal of an owned run ends, as far as it is known to be durable."""
+
+    __slots__ = ("epoch", "head", "is_over", "length", "run")
+
+    def __init__(self, run: Run) -> None:
+        self.run, self.epoch, self.length, self.head = run.id, run.epoch, run.length, run.head
+        self.is_over = False
+
+
+class Home(Protocol):
+    """Where answered tickets go: once per batch, from whichever thread committed it."""
+
+    def deliver(self, tickets: Sequence[Ticket]) -> None:
+        """Take tickets that have been answered."""
+
+
+class Extras:
+    """What a commit may carry beside records; see `core.model.Commit`."""
+
+    __slots__ = ("change", "closes", "keys", "opens", "takes")
+
+    def __init__(
+        self,
+        *,
+        keys: tuple[KeyOp, ...] = (),
+        opens: tuple[NewItem, ...] = (),
+        closes: tuple[str, ...] = (),
+        takes: tuple[int, ...] = (),
+        change: Change | None = None,
+    ) -> None:
+        self.keys, self.opens, self.closes, self.takes, self.change = keys, opens, closes, takes, change
+
+    @property
+    def may_be_refused(self) -> bool:
+        """Tell whether the store may refuse this for what others did meanwhile."""
+        return bool(self.keys or self.opens or self.closes or self.takes)
+
+
+NOTHING = Extras()
+
+
+class Ticket:
+    """Something to commit, and later its verdict."""
+
+    __slots__ = ("_event", "error", "extras", "home", "records", "spills", "tail", "verdict")
+
+    def __init__(self, tail: Tail, extras: Extras, home: Home | None, *, waited_for: bool) -> None:
+        self.tail, self.extras, self.home = tail, extras, home
+        self.records: list[tuple[Kind, str, int, bytes, tuple[bytes, ...]]] = []
+        self.spills: list[bytes] = []
+        self.verdict: Verdict | None = None
+        self.error: NineLivesError | None = None
+        self._event = threading.Event() if waited_for else None
+
+    def add(self, draft: Draft, at_ms: int) -> None:
+        """Add a record; a body that is too large for one becomes a blob.
+
+        Raises BadRecord when it cannot be a record's content.
+        """
+        kind, step, body = draft
+        if [type(part) for part in draft] != [Kind, str, bytes]:
+            raise BadRecord(
+                f"a record is (Kind, str, bytes), not {type(kind).__name__}, {type(step).__name__}, "
+                f"{type(body).__name__}",
+                run=self.tail.run,
+                remedy="Encode the value with its codec first",
+            )
+        if len(body) <= INLINE_BYTES:
+            self.records.append((kind, step, at_ms, body, ()))
+        elif len(body) <= blobs.MAX_BYTES:
+            self.spills.append(body)
+            self.records.append((kind, step, at_ms, b"", (blobs.digest(body),)))
+        else:
+            raise BadRecord(
+                f"the value has {len(body)} bytes; the limit is {blobs.MAX_BYTES}",
+                run=self.tail.run,
+                step=step,
+                remedy="Keep it in a file or an object store, and record where it is",
+            )
+
+    @property
+    def is_answered(self) -> bool:
+        """Tell whether there is a verdict or an error."""
+        return self.verdict is not None or self.error is not None
+
+    def answer(self, verdict: Verdict | None, error: NineLivesError | None = None) -> None:
+        """Answer it, once."""
+        if self.is_answered:
+            raise InvariantViolation(f"a ticket of run {self.tail.run!r} was answered twice")
+        self.verdict, self.error = verdict, error
+
+    def fence(self) -> None:
+        """Answer that the run is no longer this owner's."""
+        self.answer(Verdict(self.tail.run, Outcome.FENCED))
+
+    def tell(self) -> None:
+        """Wake who waits for it in a thread."""
+        if self._event is not None:
+            self._event.set()
+
+    def join(self) -> None:
+        """Wait until it is answered."""
+        if self._event is None:
+            raise InvariantViolation("this ticket was not submitted to be waited for")
+        self._event.wait()
+
+    def result(self) -> Verdict:
+        """Return the verdict. Raises what the store raised."""
+        if self.error is not None:
+            raise self.error
+        if self.verdict is None:
+            raise InvariantViolation("a ticket was read before it was answered")
+        return self.verdict
+
+
+def sealed(group: Sequence[Ticket]) -> Commit:
+    """Join tickets of one run and chain their records onto its tail."""
+    tail, extras = group[0].tail, group[-1].extras
+    drafts = group[0].records if len(group) == 1 else [draft for ticket in group for draft in ticket.records]
+    return Commit(
+        run=tail.run,
+        epoch=tail.epoch,
+        length=tail.length,
+        head=tail.head,
+        records=chain.seal(tail.length, tail.head, drafts),
+        keys=extras.keys,
+        opens=extras.opens,
+        closes=extras.closes,
+        takes=extras.takes,
+        change=extras.change,
+    )
+
+
+def deliver(tickets: Sequence[Ticket]) -> None:
+    """Bring answered tickets home, each home once."""
+    homes: dict[int, tuple[Home, list[Ticket]]] = {}
+    for ticket in tickets:
+        ticket.tell()
+        if ticket.home is not None:
+            homes.setdefault(id(ticket.home), (ticket.home, []))[1].append(ticket)
+    for home, arrived in homes.values():
+        home.deliver(arrived)
