@@ -186,7 +186,7 @@ class Retry:
     """How often and how fast a step is tried again.
 
     `attempts` counts the first. `on` holds reasons and exception classes; what it does not name is not
-    retried, and neither is poison or `Permanent`, whatever it names. Raises UsageError for values out of range.
+    retried, and neither is poison or `Permanent`, whatever it names. Raises UsageError for bad values.
     """
 
     attempts: int = 3
@@ -271,8 +271,6 @@ def may_retry(exc: BaseException, resumable: bool) -> bool:
         return classify(exc) in PASSING
     if isinstance(exc, errors.NotDone):
         return True
-    if isinstance(exc, errors.Permanent):
-        return False
     chain = [exc]
     if type(exc).__name__ == "APIConnectionError" and exc.__cause__ is not None:
         chain.append(exc.__cause__)

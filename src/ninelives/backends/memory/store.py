@@ -19,7 +19,7 @@ from ninelives.backends.memory.tables import Blob, Lease, Tables
 from ninelives.core import blobs, chain
 from ninelives.core import runs as rules
 from ninelives.core.clock import Clock
-from ninelives.core.errors import Corrupt, IdConflict, NineLivesError, StoreUnsafe, UsageError
+from ninelives.core.errors import Corrupt, IdConflict, LeaseLost, NineLivesError, StoreUnsafe, UsageError
 from ninelives.core.model import (
     Cause,
     Claims,
@@ -364,9 +364,9 @@ class MemoryStore:
 
     def _lease(self, session: str) -> Lease:
         lease = self._tables.sessions.get(session)
-        lost = rules.lease_lost(session, None if lease is None else self._read(lease))
-        _refuse(lost)
-        assert lease is not None  # else it was refused
+        lost = rules.lease_lost(session, self._read(lease) if lease is not None else None)
+        if lease is None or lost is not None:
+            raise lost or LeaseLost(session)
         return lease
 
     def _read(self, lease: Lease) -> Session:

@@ -58,23 +58,25 @@ class Checkpointer:
         connection = self._connect()
         try:
             while self._wanted.wait() and not self._closing:
-                try:
-                    fcntl.flock(self._lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
-                except BlockingIOError:
-                    self._wanted.clear()  # another process is at it
-                    continue
-                try:
-                    _copy(connection)
-                    self._alone(lambda: _copy(connection))
-                finally:
-                    fcntl.flock(self._lock, fcntl.LOCK_UN)
-                    self._wanted.clear()
+                self._wanted.clear()  # before the work: what is asked for meanwhile, or close, is not lost
+                self._empty(connection)
         except StoreUnavailable:
             self._thread = None  # a full disk or a stopped writer: the next commit starts us again
         except StoreError as error:
             self._broken(error)
         finally:
             connection.close()
+
+    def _empty(self, connection: apsw.Connection) -> None:
+        try:
+            fcntl.flock(self._lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        except BlockingIOError:
+            return  # another process is at it
+        try:
+            _copy(connection)
+            self._alone(lambda: _copy(connection))
+        finally:
+            fcntl.flock(self._lock, fcntl.LOCK_UN)
 
 
 def _copy(connection: apsw.Connection) -> None:

@@ -25,7 +25,7 @@ from ninelives.core.errors import (
     StoreUnsafe,
 )
 
-PAGE_BYTES = 8192  # seven records of 1 KiB to a page: 1.17 bytes on disk for one of content
+PAGE_BYTES = 4096  # a commit writes whole pages to the log: small ones keep it close to the disk
 APPLICATION_ID = 0x394C4956  # "9LIV"
 _RESERVED_BYTES = 8
 _PRAGMAS: tuple[tuple[str, object], ...] = (

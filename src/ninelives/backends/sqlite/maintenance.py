@@ -15,7 +15,7 @@ from ninelives.backends.sqlite.queue import WritersQueue
 from ninelives.backends.sqlite.transaction import Transaction, get_run
 from ninelives.core import blobs, chain
 from ninelives.core.clock import Clock
-from ninelives.core.errors import StoreError, UnknownRun
+from ninelives.core.errors import Corrupt, StoreError, UnknownRun
 from ninelives.core.model import State
 from ninelives.store import Fault, Progress, Pruned, Stats
 
@@ -75,6 +75,8 @@ def _run_faults(files: StoreFiles, run_id: str) -> list[Fault]:
         run = get_run(tx, run_id)
         found = tuple(rows.record_of(row) for row in tx.all("read_records", (run.number, run.base)))
         chain.verify(run.id, run.base_check, run.base, found, length=run.length, head=run.head)
+        if (run.session is not None) != (run.state is State.RUNNING):
+            raise Corrupt(f"the run is {run.state} and its session is {run.session!r}", run=run.id)
 
     try:
         files.read(work)
@@ -110,7 +112,7 @@ def _packed(tx: Transaction, digest: bytes) -> rows.Row | None:
 def prune(files: StoreFiles, ended_before_ms: int, forget_before_ms: int, blobs_before_ms: int) -> Pruned:
     """Remove journals, tombstone keys, sweep blobs; see `Maintenance.prune`."""
     journals = records = keys = forgotten = swept = 0
-    while cleared := files.write(lambda tx: _clear(tx, ended_before_ms)):
+    while cleared := files.write(lambda tx: _clear(tx, max(ended_before_ms, forget_before_ms))):
         journals += len(cleared)
         records += sum(removed for removed, _ in cleared)
         keys += sum(buried for _, buried in cleared)

@@ -2,13 +2,10 @@
 
 from __future__ import annotations
 
-from msgspec.structs import replace
-
 from ninelives.backends.sqlite import rows
-from ninelives.backends.sqlite.transaction import Transaction, decoding, end_run, find_run, get_run, save_run
+from ninelives.backends.sqlite.transaction import Transaction, decoding, end_run, get_run, save_run
 from ninelives.core import runs
-from ninelives.core.errors import IdConflict, StaleAnswer
-from ninelives.core.model import Control, Item, ItemState, Run, Signal
+from ninelives.core.model import Control, Item, Run, Signal
 
 
 def send_signal(tx: Transaction, run_id: str, name: str, body: bytes, signal_id: str) -> Signal:
@@ -17,14 +14,7 @@ def send_signal(tx: Transaction, run_id: str, name: str, body: bytes, signal_id:
     if signal_id:
         row = tx.one("read_signal", (run.number, signal_id))
         if row is not None:
-            known = rows.signal_of(run.id, row)
-            if (known.name, known.body) == (name, body):
-                return known
-            raise IdConflict(
-                f"signal {signal_id!r} was sent with another name or value",
-                run=run.id,
-                remedy="Use another id for another signal",
-            )
+            return runs.same_signal(rows.signal_of(run.id, row), name, body)
     if run.state.is_final:
         raise runs.finished(run, "signalled")
     number = tx.all("next_signal_number", (run.number,))[0][0]
@@ -49,29 +39,11 @@ def control(tx: Transaction, run_id: str, asked: Control) -> Run:
 def answer(tx: Transaction, item_id: str, digest: bytes, body: bytes, by: str) -> Item:
     """Answer an inbox item; see `Store.answer_item`."""
     row = tx.one("read_item", (item_id,))
-    if row is None:
-        raise StaleAnswer(f"there is no inbox item {item_id!r}", remedy="List the inbox again")
     with decoding("an inbox item"):
-        item = rows.item_of(row)
-    if item.digest != digest:
-        raise StaleAnswer(
-            f"what item {item_id!r} asks about is not what was shown",
-            run=item.run,
-            step=item.step,
-            remedy="Look at it again and answer what it says now",
-        )
-    if item.state is ItemState.ANSWERED and (item.answer, item.by) == (body, by):
-        return item
-    if item.state is not ItemState.OPEN:
-        raise StaleAnswer(
-            f"item {item_id!r} is {item.state}" + (f" by {item.by}" if item.by else ""),
-            run=item.run,
-            step=item.step,
-            remedy="Each question counts one answer; list the inbox again",
-        )
-    tx.do("answer_item", (body, by, tx.now_ms, item.id))
-    run = find_run(tx, item.run)
-    if run is not None:
-        save_run(tx, runs.resolved(run, tx.now_ms))
-    tx.wakes = True
-    return replace(item, state=ItemState.ANSWERED, answer=body, by=by, answered_ms=tx.now_ms)
+        known = rows.item_of(row) if row is not None else None
+    item = runs.answered(known, item_id, digest, body, by, tx.now_ms)
+    if item is not known:
+        tx.do("answer_item", (body, by, tx.now_ms, item.id))
+        save_run(tx, runs.resolved(get_run(tx, item.run), tx.now_ms))
+        tx.wakes = True
+    return item

@@ -10,8 +10,7 @@ from ninelives.backends.sqlite.transaction import (
     append,
     decoding,
     find_run,
-    missing_blob,
-    refer,
+    lost_blob,
     save_run,
 )
 from ninelives.core import runs
@@ -30,14 +29,13 @@ def create(tx: Transaction, new: NewRun) -> Run | UsageError:
     known = find_run(tx, new.id)
     if known is not None:
         return runs.same_or_conflict(known, new)
-    missing = missing_blob(tx, new.blobs, new.id)
-    if missing is not None:
-        return UsageError(missing.what, run=new.id, remedy=missing.remedy)
+    lost = lost_blob(tx, new.blobs, new.id)
+    if lost is not None:
+        return UsageError(lost.what, run=new.id, remedy=lost.remedy)
     number = tx.all("next_run_number")[0][0]
     run, first = runs.created(new, number, tx.now_ms)
     tx.do("insert_run", rows.row_of(run))
     append(tx, number, (first,))
-    refer(tx, number, new.blobs)
     tx.wakes = True
     return run
 
@@ -103,19 +101,11 @@ def get_session(tx: Transaction, session: str, clock: Clock) -> Session:
     Raises LeaseLost when it is unknown, has ended, or its lease has run out.
     """
     row = tx.one("read_session", (session,))
-    if row is None:
-        raise LeaseLost(f"there is no session {session!r}", remedy="Register a session first")
     with decoding("a session's row"):
-        found = rows.session_of(row, clock.boot_id, clock.boot_ms())
-    if found.ended_ms is not None:
-        raise LeaseLost(
-            f"session {session!r} has ended ({found.cause})", remedy="End this process and start anew"
-        )
-    if found.left_ms <= 0:
-        raise LeaseLost(
-            f"the lease of session {session!r} has run out",
-            remedy="Its runs may be another's by now: end this process and start anew",
-        )
+        found = rows.session_of(row, clock.boot_id, clock.boot_ms()) if row is not None else None
+    lost = runs.lease_lost(session, found)
+    if found is None or lost is not None:
+        raise lost or LeaseLost(session)
     return found
 
 
@@ -126,4 +116,4 @@ def release(tx: Transaction, session: Session, cause: Cause) -> None:
         with decoding("a run's row"):
             run = rows.run_of(row)
         save_run(tx, runs.released(run, cause, tx.now_ms))
-        tx.wakes = True
+    tx.wakes = True

@@ -103,7 +103,7 @@ UPDATE signals SET taken = ? WHERE run = ? AND number = ? AND taken IS NULL RETU
 
 -- name: insert_item
 INSERT INTO items (id, run, kind, step, digest, body, "to", deadline_ms, opened_ms, state, answer, "by", answered_ms)
-VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?, 'open', x'', '', NULL);
+VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?);
 
 -- name: read_item
 SELECT id, run, kind, step, digest, body, "to", deadline_ms, opened_ms, state, answer, "by", answered_ms
@@ -151,6 +151,9 @@ SELECT run FROM waiters WHERE key = ? ORDER BY run;
 
 -- name: drop_waiters
 DELETE FROM waiters WHERE key = ?;
+
+-- name: drop_waits
+DELETE FROM waiters WHERE run = ?;
 
 -- name: insert_session
 INSERT INTO sessions (id, host, pid, code, lease_ms, started_ms, renewed_ms, renewed_boot, boot)

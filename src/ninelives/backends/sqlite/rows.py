@@ -157,6 +157,25 @@ def item_of(row: Row) -> Item:
     )
 
 
+def row_of_item(item: Item) -> Row:
+    """Return the row of an inbox item."""
+    return (
+        item.id,
+        item.run,
+        item.kind.value,
+        item.step,
+        item.digest,
+        item.body,
+        item.to,
+        item.deadline_ms,
+        item.opened_ms,
+        item.state.value,
+        item.answer,
+        item.by,
+        item.answered_ms,
+    )
+
+
 def key_of(row: Row) -> Key:
     """Return the business key of a row."""
     return Key(

@@ -16,9 +16,8 @@ from ninelives.backends.sqlite.files import StoreFiles
 from ninelives.backends.sqlite.transaction import Transaction, decoding, find_key, find_run, get_run
 from ninelives.core import blobs, chain, runs
 from ninelives.core.clock import Clock
-from ninelives.core.errors import BadRecord, Corrupt, IdConflict, NotSerializable, UsageError
+from ninelives.core.errors import BadRecord, Corrupt, IdConflict, UsageError
 from ninelives.core.model import (
-    INLINE_BYTES,
     Cause,
     Claims,
     Commit,
@@ -35,9 +34,6 @@ from ninelives.core.model import (
     Verdict,
 )
 from ninelives.store import Fault, Progress, Pruned, Stats
-
-BLOB_GRACE_MS = 3_600_000
-"""How long a blob that nothing refers to is kept: the time between putting it and committing."""
 
 
 class SqliteStore:
@@ -66,6 +62,7 @@ class SqliteStore:
 
     def now_ms(self) -> int:
         """Return the wall clock of this host."""
+        self._files.require()
         return self._clock.now_ms()
 
     # Runs ---------------------------------------------------------------------------------------
@@ -80,9 +77,15 @@ class SqliteStore:
 
     def list_runs(self, query: RunQuery) -> list[Run]:
         """Return the runs that fit, newest first."""
+        try:
+            labels = msgspec.json.encode(query.labels).decode()
+        except UnicodeEncodeError:
+            return []  # nobody could have given a run such a label
+        states = msgspec.json.encode(query.states).decode()
         wanted = msgspec.to_builtins(query) | {
-            "states": msgspec.json.encode(query.states).decode(),
-            "labels": msgspec.json.encode(query.labels).decode(),
+            "states": states,
+            "labels": labels,
+            "limit": max(0, query.limit),
         }
 
         def work(tx: Transaction) -> list[Run]:
@@ -95,7 +98,7 @@ class SqliteStore:
 
     def register_session(self, new: NewSession) -> Session:
         """Begin a session and hold its lock."""
-        fault = runs.fault_in_name(new.id, "session id")
+        fault = runs.fault_in_session(new)
         if fault is not None:
             raise fault
         taken = IdConflict(
@@ -138,10 +141,12 @@ class SqliteStore:
             return []
 
         def work(tx: Transaction) -> list[Session]:
+            # Between the look and our turn, a lease may have been renewed; a death cannot be taken back.
             ending = [
                 session
                 for session in _live(tx, self._clock)
-                if session.id in causes and (causes[session.id] is not Cause.EXPIRED or session.left_ms <= 0)
+                if session.id in causes
+                and (sessions is not None or causes[session.id] is Cause.DIED or session.left_ms <= 0)
             ]
             for session in ending:
                 ownership.release(tx, session, causes[session.id])
@@ -183,6 +188,7 @@ class SqliteStore:
     ) -> Claims:
         """Give runs that are due to the session."""
         wanted = sorted(agent for agent, quota in agents.items() if quota > 0)
+        queues = tuple(dict.fromkeys(queues))
 
         def look(tx: Transaction) -> int | None:
             self._session(tx, session)
@@ -226,7 +232,7 @@ class SqliteStore:
         if fault is None and id is not None:
             fault = runs.fault_in_name(id, "signal id")
         if fault is None:
-            fault = too_large(body, "signal", run)
+            fault = runs.too_large(body, "signal", run)
         if fault is not None:
             raise fault
         return self._files.write(lambda tx: outside.send_signal(tx, run, name, body, id or ""))
@@ -240,9 +246,9 @@ class SqliteStore:
 
         def work(tx: Transaction) -> list[Item]:
             if run is None and not answered:
-                found = tx.all("list_open_items", (limit,))
+                found = tx.all("list_open_items", (max(0, limit),))
             else:
-                found = tx.all("list_inbox", {"run": run, "answered": answered, "limit": limit})
+                found = tx.all("list_inbox", {"run": run, "answered": answered, "limit": max(0, limit)})
             with decoding("an inbox item", run):
                 return [rows.item_of(row) for row in found]
 
@@ -250,7 +256,7 @@ class SqliteStore:
 
     def answer_item(self, item: str, *, digest: bytes, body: bytes, by: str) -> Item:
         """Answer an open item and wake its run."""
-        fault = runs.fault_in_name(by, "name of who answers") or too_large(body, "answer", None)
+        fault = runs.fault_in_name(by, "name of who answers") or runs.too_large(body, "answer")
         if fault is not None:
             raise fault
         return self._files.write(lambda tx: outside.answer(tx, item, digest, body, by))
@@ -260,12 +266,15 @@ class SqliteStore:
     def put_blobs(self, contents: Iterable[bytes]) -> list[bytes]:
         """Keep contents under their digests."""
         named = [(blobs.digest(content), content) for content in contents]
+        fault = next(filter(None, (runs.too_large_for_a_blob(content) for _, content in named)), None)
+        if fault is not None:
+            raise fault
         known = self._files.read(lambda tx: {digest for digest, _ in named if tx.one("has_blob", (digest,))})
         packed = [(digest, blobs.pack(content)) for digest, content in named if digest not in known]
 
         def work(tx: Transaction) -> None:
             for digest in known:
-                tx.do("touch_blob", (tx.now_ms, digest, tx.now_ms - BLOB_GRACE_MS // 4))
+                tx.do("touch_blob", (tx.now_ms, digest, tx.now_ms - runs.BLOB_GRACE_MS // 4))
             for digest, content in packed:
                 tx.do("insert_blob", (digest, content, tx.now_ms))
 
@@ -300,6 +309,7 @@ class SqliteStore:
 
     def migrate(self) -> tuple[int, int]:
         """Return the schema versions before and after opening: opening migrates."""
+        self._files.require()
         return self._files.migrated
 
     def stats(self) -> Stats:
@@ -312,25 +322,14 @@ class SqliteStore:
 
     def prune(self, *, ended_before_ms: int, forget_before_ms: int = 0) -> Pruned:
         """Remove what is no longer needed, in small transactions."""
-        grace_ms = self._clock.now_ms() - BLOB_GRACE_MS
+        grace_ms = self._clock.now_ms() - runs.BLOB_GRACE_MS
         return maintenance.prune(self._files, ended_before_ms, forget_before_ms, grace_ms)
-
-
-def too_large(body: bytes, what: str, run: str | None) -> NotSerializable | None:
-    """Return the error for a body that is over the limit."""
-    if len(body) <= INLINE_BYTES:
-        return None
-    return NotSerializable(
-        f"the {what} has {len(body)} bytes; the limit is {INLINE_BYTES}",
-        run=run,
-        remedy="Send a reference instead",
-    )
 
 
 def read_journal(tx: Transaction, run_id: str, since: int | None) -> Journal:
     """Read and verify a run's journal; see `Store.load_journal`."""
     run = get_run(tx, run_id)
-    first = max(run.turn_seq if since is None else since, run.base)
+    first = min(max(run.turn_seq if since is None else since, run.base), run.length)
     with decoding("a record", run_id):
         records = tuple(rows.record_of(row) for row in tx.all("read_records", (run.number, first)))
     before = run.base_check

@@ -12,8 +12,8 @@ import msgspec
 from ninelives.backends.sqlite import rows
 from ninelives.backends.sqlite.queries import SQL
 from ninelives.core import dedup, runs
-from ninelives.core.errors import BadRecord, Corrupt, UnknownRun
-from ninelives.core.model import Key, KeyState, Record, Run
+from ninelives.core.errors import BadRecord, Corrupt
+from ninelives.core.model import Key, Record, Run
 
 Values = tuple[Any, ...] | dict[str, Any]
 
@@ -33,12 +33,15 @@ class Transaction:
         self.cursor.execute(SQL[name], values)
 
     def all(self, name: str, values: Values = ()) -> list[rows.Row]:
-        """Run a statement to its end and return its rows."""
-        return self.cursor.execute(SQL[name], values).fetchall()
+        """Run a statement to its end and return its rows; a name that is no text names nothing."""
+        try:
+            return self.cursor.execute(SQL[name], values).fetchall()
+        except UnicodeEncodeError:
+            return []
 
     def one(self, name: str, values: Values = ()) -> rows.Row | None:
         """Run a statement to its end and return its first row, if there is one."""
-        found = self.cursor.execute(SQL[name], values).fetchall()
+        found = self.all(name, values)
         return found[0] if found else None
 
 
@@ -68,9 +71,7 @@ def get_run(tx: Transaction, run: str) -> Run:
     """Return a run's row. Raises UnknownRun."""
     found = find_run(tx, run)
     if found is None:
-        raise UnknownRun(
-            "there is no such run", run=run, remedy="Check the id; a pruned run may be forgotten"
-        )
+        raise runs.unknown_run(run)
     return found
 
 
@@ -101,11 +102,11 @@ def refer(tx: Transaction, number: int, digests: Iterable[bytes]) -> None:
         tx.do("refer_blob", (digest, number))
 
 
-def missing_blob(tx: Transaction, digests: Iterable[bytes], run: str) -> BadRecord | None:
+def lost_blob(tx: Transaction, digests: Iterable[bytes], run: str) -> BadRecord | None:
     """Return the error for the first blob that is referred to and not there."""
     for digest in digests:
         if tx.one("has_blob", (digest,)) is None:
-            return BadRecord(f"blob {digest.hex()} is not in the store", run=run, remedy="Put the blob first")
+            return runs.lost_blob(run, digest)
     return None
 
 
@@ -119,15 +120,15 @@ def find_key(tx: Transaction, key: str) -> Key | None:
 
 
 def save_key(tx: Transaction, key: Key) -> None:
-    """Write a business key; one that is held no more is news to those who wait for it."""
+    """Write a business key's row."""
     tx.do("write_key", rows.row_of_key(key))
-    if key.state in (KeyState.RESERVED, KeyState.IN_DOUBT):
-        return
-    waiting = [run for (run,) in tx.all("waiters", (key.key,))]
-    if waiting:
-        tx.do("drop_waiters", (key.key,))
-        for run in waiting:
-            nudge(tx, run)
+
+
+def tell_waiters(tx: Transaction, key: str) -> None:
+    """Give news to the runs that wait for a key."""
+    for (run,) in tx.all("waiters", (key,)):
+        nudge(tx, run)
+    tx.do("drop_waiters", (key,))
 
 
 def end_run(tx: Transaction, run: Run) -> None:
@@ -138,6 +139,8 @@ def end_run(tx: Transaction, run: Run) -> None:
         with decoding("a key", run.id):
             key = rows.key_of(row)
         save_key(tx, dedup.orphaned(key, tx.now_ms))
+        tell_waiters(tx, key.key)
+    tx.do("drop_waits", (run.id,))
     if run.parent is not None:
         nudge(tx, run.parent)
     tx.wakes = True

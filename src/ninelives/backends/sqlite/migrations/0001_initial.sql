@@ -111,6 +111,7 @@ CREATE TABLE waiters (
   run TEXT NOT NULL,
   PRIMARY KEY (key, run)
 ) STRICT, WITHOUT ROWID;
+CREATE INDEX waiters_run ON waiters (run);
 
 -- Renewals are on the boot-time clock, which no one can set; they mean nothing after a reboot.
 CREATE TABLE sessions (
