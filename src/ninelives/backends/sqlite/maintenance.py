@@ -40,6 +40,7 @@ def measure(tx: Transaction, where: Place) -> Stats:
 
 def verify(files: StoreFiles, progress: Progress | None) -> list[Fault]:
     """Read every page, every chain and every blob; each fault is found, none ends the search."""
+    files.require()
     faults = _structure(files)
     try:
         ids = files.read(lambda tx: [run for (run,) in tx.all("run_ids")])

@@ -77,11 +77,11 @@ def _priorities(tx: Transaction, queue: str, agent: str) -> list[int]:
     found: list[int] = []
     below = _ABOVE_ALL
     while True:
-        ((highest,),) = tx.all("next_priority", (queue, agent, below))
-        if highest is None:
+        row = tx.one("next_priority", (queue, agent, below))
+        if row is None or row[0] is None:
             return found
-        found.append(highest)
-        below = highest
+        below = row[0]
+        found.append(below)
 
 
 def next_due(tx: Transaction, agents: Sequence[str], queues: Sequence[str], host: str | None) -> int | None:

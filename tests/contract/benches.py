@@ -1,0 +1,171 @@
+"""One bench per store: the store, its clock, and the few things that differ between stores."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from pathlib import Path
+
+from msgspec.structs import replace
+
+from ninelives.backends.memory import MemoryStore
+from ninelives.core.model import Outcome, Run, RunQuery
+from tests.clocks import SteppingClock
+from tests.contract.makers import AnyStore, append, new_run, new_session
+
+STORES = ("memory", "sqlite")
+
+
+class Bench:
+    """A store under test. Subclasses say how to open it and how to damage it."""
+
+    def __init__(self, clock: SteppingClock) -> None:
+        self.clock = clock
+        self.store = self.open()
+        self._opened = [self.store]
+
+    def open(self) -> AnyStore:
+        """Open the store's data once more."""
+        raise NotImplementedError
+
+    def damage(self, run: str, seq: int) -> None:
+        """Change the body of a record behind the store's back."""
+        raise NotImplementedError
+
+    def lose_blob(self, digest: bytes) -> None:
+        """Remove a blob behind the store's back."""
+        raise NotImplementedError
+
+    def reopen(self) -> AnyStore:
+        """Return a second store object on the same data."""
+        self._opened.append(self.open())
+        return self._opened[-1]
+
+    def close(self) -> None:
+        """Close all that was opened."""
+        for store in self._opened:
+            store.close()
+
+    # What most tests begin with -----------------------------------------------------------------
+
+    def session(self, id: str = "s1", **fields: object) -> str:  # noqa: A002
+        """Register a session."""
+        return self.store.register_session(new_session(id, **fields)).id
+
+    def create(self, id: str = "r1", **fields: object) -> Run:  # noqa: A002
+        """Create one run."""
+        (run,) = self.store.create_runs([new_run(id, **fields)])  # type: ignore[arg-type]
+        assert isinstance(run, Run), run
+        return run
+
+    def claim(self, run: str, session: str = "s1") -> Run:
+        """Claim this run, which is due, and no other."""
+        row = self.row(run)
+        for other in self.due():
+            if other.id != run:
+                raise AssertionError(f"{other.id} is due as well")
+        (claimed,) = self.store.claim_runs(session, 1, {row.agent: 1}, queues=(row.queue,), host=row.pin).runs
+        assert claimed.id == run
+        return claimed
+
+    def due(self) -> list[Run]:
+        """Return the runs that a worker might take."""
+        runs = self.store.list_runs(RunQuery(limit=1000))
+        now = self.clock.now_ms()
+        return [
+            run
+            for run in runs
+            if not run.paused and run.state in ("pending", "checkpointed") and (run.due_ms or now + 1) <= now
+        ]
+
+    def running(self, id: str = "r1", **fields: object) -> Run:  # noqa: A002
+        """Create a run and claim it, registering the session s1 if needed."""
+        if not any(session.id == "s1" for session in self.store.list_sessions()):
+            self.session("s1", lease_ms=1_000_000)
+        self.create(id, **fields)
+        return self.claim(id)
+
+    def write(self, run: Run, *bodies: bytes, **parts: object) -> Run:
+        """Commit, which must go well; return the run's row after it."""
+        (verdict,) = self.store.commit([append(run, *bodies, **parts)])  # type: ignore[arg-type]
+        assert verdict.outcome is Outcome.COMMITTED, verdict
+        return self.row(run.id)
+
+    def row(self, run: str) -> Run:
+        """Return a run's row, which must be there."""
+        row = self.store.read_run(run)
+        assert row is not None
+        return row
+
+    def snapshot(self, keys: tuple[str, ...] = ("k", "k2")) -> object:
+        """Return all there is, to compare before and after."""
+        runs = self.store.list_runs(RunQuery(limit=1000))
+        return (
+            runs,
+            [self.store.load_journal(run.id, since=0) for run in runs],
+            self.store.list_inbox(answered=True, limit=1000),
+            self.store.read_keys(keys),
+            [replace(session, left_ms=0) for session in self.store.list_sessions()],
+            replace(self.store.stats(), disk_bytes=0),
+        )
+
+
+class MemoryBench(Bench):
+    """The reference."""
+
+    def open(self) -> AnyStore:
+        """Return the one object there is."""
+        return self.store if hasattr(self, "store") else MemoryStore(self.clock)
+
+    def damage(self, run: str, seq: int) -> None:
+        """Change a record in the list."""
+        journal = self.store._tables.journals[run]  # type: ignore[attr-defined]
+        journal[seq] = replace(journal[seq], body=b"other")
+
+    def lose_blob(self, digest: bytes) -> None:
+        """Remove a blob from the dictionary."""
+        del self.store._tables.blobs[digest]  # type: ignore[attr-defined]
+
+
+class SqliteBench(Bench):
+    """A database file in the test's own directory."""
+
+    def __init__(self, clock: SteppingClock, path: Path) -> None:
+        self.path = path
+        super().__init__(clock)
+
+    def open(self) -> AnyStore:
+        """Open the file."""
+        from ninelives.backends.sqlite import SqliteStore
+
+        return SqliteStore(self.path, clock=self.clock)
+
+    def damage(self, run: str, seq: int) -> None:
+        """Change a record in the table."""
+        self._change(
+            "UPDATE records SET body = CAST('other' AS BLOB) WHERE seq = ?2"
+            " AND run = (SELECT number FROM runs WHERE id = ?1)",
+            (run, seq),
+        )
+
+    def lose_blob(self, digest: bytes) -> None:
+        """Remove a blob from the table."""
+        self._change("DELETE FROM blobs WHERE digest = ?1", (digest,))
+
+    def _change(self, sql: str, values: tuple[object, ...]) -> None:
+        import apsw
+
+        connection = apsw.Connection(str(self.path))
+        connection.execute(sql, values)
+        assert connection.changes() == 1
+        connection.close()
+
+
+MAKERS: dict[str, Callable[[SteppingClock, Path], Bench]] = {
+    "memory": lambda clock, _: MemoryBench(clock),
+    "sqlite": SqliteBench,
+}
+
+
+def make_bench(kind: str, clock: SteppingClock, directory: Path) -> Bench:
+    """Open a fresh store of a kind."""
+    return MAKERS[kind](clock, directory / "test.db")

@@ -1,0 +1,80 @@
+"""Short ways to build what the stores are given."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Protocol
+
+from ninelives.core import chain
+from ninelives.core.model import (
+    Change,
+    Commit,
+    ItemKind,
+    KeyOp,
+    Kind,
+    NewItem,
+    NewRun,
+    NewSession,
+    ReserveKey,
+    Run,
+)
+from ninelives.store import Maintenance, Store
+
+AGENTS = {"helper": 100}
+
+
+class AnyStore(Store, Maintenance, Protocol):
+    """What every backend is: both protocols."""
+
+
+def new_run(id: str = "r1", agent: str = "helper", **fields: object) -> NewRun:  # noqa: A002
+    """Return a run to be created."""
+    given: dict[str, object] = {"fingerprint": b"f", "body": b"{}"} | fields
+    return NewRun(id=id, agent=agent, **given)  # type: ignore[arg-type]
+
+
+def new_session(id: str = "s1", **fields: object) -> NewSession:  # noqa: A002
+    """Return a session to be registered."""
+    given: dict[str, object] = {"host": "here", "pid": 1} | fields
+    return NewSession(id=id, **given)  # type: ignore[arg-type]
+
+
+def new_item(id: str = "i1", digest: bytes = b"d", **fields: object) -> NewItem:  # noqa: A002
+    """Return an item to be opened."""
+    given: dict[str, object] = {"kind": ItemKind.APPROVAL, "step": "refund#0", "body": b"?"} | fields
+    return NewItem(id=id, digest=digest, **given)  # type: ignore[arg-type]
+
+
+def append(
+    run: Run,
+    *bodies: bytes,
+    kind: Kind = Kind.RESULT,
+    blobs: tuple[bytes, ...] = (),
+    keys: Sequence[KeyOp] = (),
+    opens: Sequence[NewItem] = (),
+    closes: Sequence[str] = (),
+    takes: Sequence[int] = (),
+    change: Change | None = None,
+    at_ms: int = 5,
+) -> Commit:
+    """Return a commit of one record per body, sealed onto the run as its owner knows it."""
+    records = [(kind, f"step#{n}", at_ms, body, blobs) for n, body in enumerate(bodies)]
+    return Commit(
+        run=run.id,
+        epoch=run.epoch,
+        length=run.length,
+        head=run.head,
+        records=chain.seal(run.length, run.head, records),
+        keys=tuple(keys),
+        opens=tuple(opens),
+        closes=tuple(closes),
+        takes=tuple(takes),
+        change=change,
+    )
+
+
+def reserve(
+    key: str = "k", *, resumable: bool = True, action: str = "refund", fp: bytes = b"a"
+) -> ReserveKey:
+    """Return the reservation of a key."""
+    return ReserveKey(key, action, fp, resumable)

@@ -1,0 +1,400 @@
+"""Random operations on a store: mostly sensible, often at the edge, sometimes plainly wrong.
+
+What to do next is chosen by looking at one store (the oracle); the same call is then made on all.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from random import Random
+from typing import NamedTuple
+
+from msgspec.structs import replace
+
+from ninelives.core import runs as rules
+from ninelives.core.model import (
+    INLINE_BYTES,
+    Cause,
+    Change,
+    Commit,
+    Control,
+    DoubtKey,
+    End,
+    Escalate,
+    ItemState,
+    KeyOp,
+    KeyState,
+    Kind,
+    NewItem,
+    NewRun,
+    Park,
+    ReleaseKey,
+    Run,
+    RunQuery,
+    SettleKey,
+    State,
+    WaitKey,
+)
+from tests.clocks import SteppingClock
+from tests.contract.makers import AnyStore, append, new_item, new_run, new_session, reserve
+
+RUNS = [f"r{n}" for n in range(6)]
+AGENTS = ["ant", "bee"]
+QUEUES = ["default", "slow"]
+KEYS = [f"k{n}" for n in range(4)]
+ITEMS = [f"i{n}" for n in range(6)]
+BAD_NAMES = ["", "a\nb", "\ud800", "e\u0301", "x" * 256]
+CONTENTS = [b"one", b"two" * 500, bytes(range(256))]
+LOST = b"\1" * 16
+HELD = (KeyState.RESERVED, KeyState.IN_DOUBT)
+ENDS = [State.COMPLETED, State.FAILED, State.CANCELLED]
+
+
+class Operation(NamedTuple):
+    """A call, ready to be made on any store."""
+
+    name: str
+    what: object
+    call: Callable[[AnyStore], object]
+
+
+class Chooser:
+    """Chooses operations; remembers what owners, senders and impostors could know."""
+
+    def __init__(self, rng: Random, clock: SteppingClock, oracle: AnyStore) -> None:
+        self._rng, self._clock, self._oracle = rng, clock, oracle
+        self._count = 0
+        self._sessions: list[str] = []
+        self._rows: list[Run] = []
+        self._commits: list[Commit] = []
+        self.digests: list[bytes] = []
+        self.signals: list[tuple[str, str, bytes, str]] = []
+
+    def next(self) -> Operation:
+        """Return what to do now: first bring some life into the empty store."""
+        self._count += 1
+        if self._count <= len(_OPENING):
+            return _OPENING[self._count - 1](self)
+        return self._rng.choices(_CHOICES, _WEIGHTS)[0](self)
+
+    def _maybe(self, share: float) -> bool:
+        return self._rng.random() < share
+
+    def _name(self, names: list[str], share: float = 0.03) -> str:
+        return self._rng.choice(BAD_NAMES if self._maybe(share) else names)
+
+    def _all_runs(self) -> list[Run]:
+        return self._oracle.list_runs(RunQuery(limit=1000))
+
+    # Runs and sessions --------------------------------------------------------------------------
+
+    def _new_run(self) -> NewRun:
+        rng = self._rng
+        return new_run(
+            self._name(RUNS),
+            agent=self._name(AGENTS, 0.01),
+            fingerprint=b"g" if self._maybe(0.05) else b"f",
+            body=b"x" * (INLINE_BYTES + 1) if self._maybe(0.02) else b"{}",
+            blobs=self._blobs(),
+            queue=rng.choice(QUEUES),
+            pin=rng.choice([None, None, None, "here", "there"]),
+            priority=2**40 if self._maybe(0.02) else rng.randint(-1, 1),
+            labels={"team": self._name(["x", "y"], 0.02)} if self._maybe(0.3) else {},
+            parent=rng.choice(RUNS) if self._maybe(0.3) else None,
+            due_ms=self._clock.now_ms() + rng.randint(-20, 20),
+        )
+
+    def create(self) -> Operation:
+        new = [self._new_run() for _ in range(self._rng.randint(1, 3))]
+        return Operation("create_runs", new, lambda store: store.create_runs(new))
+
+    def read(self) -> Operation:
+        name = self._name([*RUNS, "nobody"])
+        return Operation("read_run", name, lambda store: store.read_run(name))
+
+    def listing(self) -> Operation:
+        rng = self._rng
+        query = RunQuery(
+            states=tuple(rng.sample(list(State), rng.randint(0, 3))),
+            agent=rng.choice([None, *AGENTS]),
+            session=rng.choice([None, None, *self._sessions]),
+            parent=rng.choice([None, None, *RUNS]),
+            labels={"team": "x"} if self._maybe(0.2) else {},
+            limit=rng.randint(0, 5),
+            after=rng.choice([None, rng.randint(0, 9)]),
+        )
+        return Operation("list_runs", query, lambda store: store.list_runs(query))
+
+    def register(self) -> Operation:
+        again = self._sessions and self._maybe(0.1)
+        name = self._rng.choice(self._sessions) if again else self._name([f"s{len(self._sessions)}"], 0.05)
+        new = new_session(
+            name, lease_ms=0 if self._maybe(0.03) else self._rng.choice([50, 500, 5_000, 5_000])
+        )
+        if not again:
+            self._sessions.append(name)
+        return Operation("register_session", new, lambda store: store.register_session(new))
+
+    def _session(self) -> str:
+        live = [session.id for session in self._oracle.list_sessions() if session.left_ms]
+        return self._rng.choice(live if live and self._maybe(0.9) else [*self._sessions, "nobody"])
+
+    def renew(self) -> Operation:
+        name = self._session()
+        return Operation("renew_session", name, lambda store: store.renew_session(name))
+
+    def end(self) -> Operation:
+        names = None if self._maybe(0.4) else [self._session() for _ in range(self._rng.randint(0, 2))]
+        cause = self._rng.choice(list(Cause))
+        return Operation("end_sessions", (names, cause), lambda store: store.end_sessions(names, cause))
+
+    def sessions(self) -> Operation:
+        return Operation("list_sessions", None, lambda store: store.list_sessions())
+
+    def claim(self) -> Operation:
+        rng = self._rng
+        if not any(session.left_ms for session in self._oracle.list_sessions()) and self._maybe(0.8):
+            return self.register()
+        session, limit = self._session(), rng.choice([0, 1, 2, 4, 4])
+        agents = {agent: rng.choice([0, 1, 3, 3]) for agent in AGENTS}
+        queues = rng.sample(QUEUES, rng.choice([1, 2, 2]))
+        host = rng.choice([None, "here", "there"])
+        return Operation(
+            "claim_runs",
+            (session, limit, agents, queues, host),
+            lambda store: store.claim_runs(session, limit, agents, queues=queues, host=host),
+        )
+
+    def _blobs(self) -> tuple[bytes, ...]:
+        if self._maybe(0.8):
+            return ()
+        return (LOST if self._maybe(0.1) else self._rng.choice(self.digests),)
+
+    # Commits ------------------------------------------------------------------------------------
+
+    def commit(self) -> Operation:
+        rows = self._all_runs()
+        self._rows = [*self._rows, *rows][-40:]
+        running = [run for run in rows if run.state is State.RUNNING]
+        rng = self._rng
+        if not running and self._maybe(0.8):
+            return self.claim()
+        batch: dict[str, Commit] = {}
+        for _ in range(rng.randint(1, 3)):
+            if self._commits and self._maybe(0.1):
+                one = rng.choice(self._commits[-4:])
+            elif self._rows and (not running or self._maybe(0.06)):
+                one = self._commit_of(rng.choice(self._rows))
+            elif running:
+                one = self._commit_of(rng.choice(running))
+            else:
+                continue
+            batch[one.run] = one
+        made = list(batch.values())
+        self._commits += made
+        if made and self._maybe(0.02):
+            made.append(made[0])
+        return Operation("commit", made, lambda store: store.commit(made))
+
+    def _commit_of(self, run: Run) -> Commit:
+        rng = self._rng
+        kind = rng.choice([Kind.RESULT, Kind.INTENT, Kind.SIGNAL, Kind.SIGNAL, Kind.TURN])
+        bodies = [b"x" * rng.randint(0, 3) for _ in range(rng.choice([0, 1, 1, 2, 3]))]
+        takes = []
+        if kind is Kind.SIGNAL:
+            takes = self._takes(run)[: len(bodies)]
+        made = append(
+            run,
+            *bodies,
+            kind=kind,
+            blobs=self._blobs(),
+            keys=[self._key_op(run) for _ in range(rng.choice([0, 0, 1, 1, 2, 3]))],
+            opens=[self._item() for _ in range(rng.choice([0, 0, 0, 1]))],
+            closes=self._closes(run),
+            takes=takes,
+            change=self._change(run),
+            at_ms=self._clock.now_ms(),
+        )
+        return self._spoiled(made) if self._maybe(0.06) else made
+
+    def _takes(self, run: Run) -> list[int]:
+        if self._oracle.read_run(run.id) is None or self._maybe(0.05):
+            return [self._rng.randint(1, 3) for _ in range(2)]
+        waiting = [signal.number for signal in self._oracle.load_journal(run.id).signals]
+        return self._rng.sample(waiting, self._rng.randint(0, len(waiting)))
+
+    def _spoiled(self, made: Commit) -> Commit:
+        if not made.records or self._maybe(0.3):
+            return replace(made, run="nobody") if self._maybe(0.3) else replace(made, head=LOST)
+        first = self._rng.choice(
+            [
+                replace(made.records[0], check=b""),
+                replace(made.records[0], seq=77),
+                replace(made.records[0], body=b"x" * (INLINE_BYTES + 1)),
+                replace(made.records[0], at_ms=-1),
+                replace(made.records[0], step="a\0"),
+            ]
+        )
+        return replace(made, records=(first, *made.records[1:]))
+
+    def _key_op(self, run: Run) -> KeyOp:
+        rng = self._rng
+        rows = self._oracle.read_keys(KEYS)
+        held = [key for key, row in rows.items() if row.run == run.id and row.state in HELD]
+        name = rng.choice(held) if held and self._maybe(0.5) else self._name(KEYS, 0.01)
+        known = rows.get(name)
+        if known is not None and known.run == run.id and self._maybe(0.8):
+            size = INLINE_BYTES + 1 if self._maybe(0.03) else 2
+            ops: list[KeyOp] = [SettleKey(name, b"v" * size, self._blobs()), ReleaseKey(name)]
+            return rng.choice([*ops, DoubtKey(name)] if known.state is KeyState.RESERVED else ops)
+        if self._maybe(0.4):
+            return WaitKey(name)
+        if self._maybe(0.05):
+            return ReleaseKey(name)
+        fingerprint = b"b" if self._maybe(0.05) else b"a"
+        return reserve(name, resumable=self._maybe(0.5), fp=fingerprint)
+
+    def _item(self) -> NewItem:
+        return new_item(
+            self._name(ITEMS, 0.02),
+            digest=b"e" if self._maybe(0.05) else b"d",
+            deadline_ms=self._rng.choice([None, 9]),
+        )
+
+    def _closes(self, run: Run) -> list[str]:
+        if self._maybe(0.9):
+            return []
+        mine = [item.id for item in self._oracle.list_inbox(run=run.id)]
+        return [self._rng.choice(mine if mine and self._maybe(0.8) else ITEMS)]
+
+    def _change(self, run: Run) -> Change | None:
+        rng = self._rng
+        seen = run.news - self._maybe(0.2)
+        due = rng.choice([None, self._clock.now_ms() + rng.randint(-5, 30)])
+        return rng.choices(
+            [None, Park(due, "waits", seen), Escalate("doubt", seen), End(rng.choice(ENDS))],  # type: ignore[arg-type]
+            [5, 3, 2, 2],
+        )[0]
+
+    def journal(self) -> Operation:
+        name = self._name([*RUNS, "nobody"])
+        since = self._rng.choice([None, None, 0, 2, 50])
+        return Operation("load_journal", (name, since), lambda store: store.load_journal(name, since=since))
+
+    def keys(self) -> Operation:
+        return Operation("read_keys", None, lambda store: store.read_keys([*KEYS, "nobody's"]))
+
+    # From outside -------------------------------------------------------------------------------
+
+    def signal(self) -> Operation:
+        rng = self._rng
+        run, name = rng.choice([*RUNS, "nobody"]), self._name(["go", "stop"])
+        body = b"x" * (INLINE_BYTES + 1) if self._maybe(0.02) else rng.choice([b"", b"1"])
+        given = self._name(["a", "b", "c"]) if self._maybe(0.5) else None
+        if given is not None:
+            self.signals.append((run, name, body, given))
+        return Operation(
+            "send_signal",
+            (run, name, body, given),
+            lambda store: store.send_signal(run, name, body, id=given),
+        )
+
+    def control(self) -> Operation:
+        run = self._rng.choice([*RUNS, *RUNS, *RUNS, "nobody"])
+        asked = self._rng.choice(
+            [Control.CANCEL, Control.PAUSE, Control.RESUME, Control.RESUME, Control.RESUME, Control.RETRY]
+        )
+        stuck = [row for row in self._all_runs() if row.state in (State.FAILED, State.ESCALATED)]
+        if stuck and self._maybe(0.4):
+            row = self._rng.choice(stuck)
+            run, asked = row.id, Control.RETRY if row.state is State.FAILED else Control.CANCEL
+        return Operation("control_run", (run, asked), lambda store: store.control_run(run, asked))
+
+    def inbox(self) -> Operation:
+        run, answered = self._rng.choice([None, *RUNS]), self._maybe(0.5)
+        limit = self._rng.randint(0, 4)
+        return Operation(
+            "list_inbox",
+            (run, answered, limit),
+            lambda store: store.list_inbox(run=run, answered=answered, limit=limit),
+        )
+
+    def answer(self) -> Operation:
+        items = [item.id for item in self._oracle.list_inbox(answered=True) if item.state is ItemState.OPEN]
+        item = self._rng.choice(items if items and self._maybe(0.8) else [*ITEMS, "nobody's"])
+        digest, body = self._rng.choice([b"d", b"d", b"d", b"e"]), self._rng.choice([b"yes", b"no"])
+        by = self._name(["ada", "bob"])
+        return Operation(
+            "answer_item",
+            (item, digest, body, by),
+            lambda store: store.answer_item(item, digest=digest, body=body, by=by),
+        )
+
+    # The rest -----------------------------------------------------------------------------------
+
+    def put(self) -> Operation:
+        contents = self._rng.sample(CONTENTS, self._rng.randint(1, 2))
+        self.digests += self._oracle.put_blobs(contents)
+        self.digests = [*dict.fromkeys(self.digests)]
+        return Operation("put_blobs", contents, lambda store: store.put_blobs(contents))
+
+    def get(self) -> Operation:
+        digest = self._rng.choice([LOST, *self.digests])
+        return Operation("get_blobs", digest, lambda store: store.get_blobs([digest]))
+
+    def wait(self) -> Operation:
+        # A wake-up may come without a reason, so only that there is an answer is compared.
+        return Operation("wait_for_work", None, lambda store: isinstance(store.wait_for_work(0), bool))
+
+    def stats(self) -> Operation:
+        return Operation("stats", None, lambda store: replace(store.stats(), disk_bytes=0))
+
+    def verify(self) -> Operation:
+        return Operation("verify", None, lambda store: store.verify())
+
+    def migrate(self) -> Operation:
+        return Operation("migrate", None, lambda store: len(set(store.migrate())))
+
+    def prune(self) -> Operation:
+        now = self._clock.now_ms()
+        ended, forget = now - self._rng.choice([-1, -1, 10, 30]), self._rng.choice([0, 0, now - 15])
+        return Operation(
+            "prune",
+            (ended - now, forget),
+            lambda store: store.prune(ended_before_ms=ended, forget_before_ms=forget),
+        )
+
+    def tick(self) -> Operation:
+        ms = rules.BLOB_GRACE_MS + 1 if self._maybe(0.04) else self._rng.randint(0, 30)
+        self._clock.advance(ms)
+        return Operation("now_ms", ms, lambda store: store.now_ms())
+
+
+_TABLE: list[tuple[Callable[[Chooser], Operation], int]] = [
+    (Chooser.create, 6),
+    (Chooser.read, 1),
+    (Chooser.listing, 2),
+    (Chooser.register, 4),
+    (Chooser.renew, 3),
+    (Chooser.end, 2),
+    (Chooser.sessions, 1),
+    (Chooser.claim, 14),
+    (Chooser.commit, 28),
+    (Chooser.journal, 3),
+    (Chooser.keys, 1),
+    (Chooser.signal, 6),
+    (Chooser.control, 5),
+    (Chooser.inbox, 2),
+    (Chooser.answer, 5),
+    (Chooser.put, 2),
+    (Chooser.get, 1),
+    (Chooser.wait, 1),
+    (Chooser.stats, 1),
+    (Chooser.verify, 1),
+    (Chooser.migrate, 1),
+    (Chooser.prune, 3),
+    (Chooser.tick, 8),
+]
+_CHOICES = [choice for choice, _ in _TABLE]
+_WEIGHTS = [weight for _, weight in _TABLE]
+_OPENING = [Chooser.put, Chooser.register, Chooser.create, Chooser.create, Chooser.tick, Chooser.claim]

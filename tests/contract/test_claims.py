@@ -1,0 +1,207 @@
+"""Claims: which runs a session gets, in which order, and what that does to them."""
+
+from __future__ import annotations
+
+from itertools import pairwise
+
+import pytest
+
+from ninelives.core.errors import LeaseLost
+from ninelives.core.model import Cause, Control, Park, State
+from tests.contract.benches import Bench
+from tests.contract.makers import AGENTS, append, new_run
+
+
+def claimed(
+    bench: Bench, limit: int = 100, agents: dict[str, int] | None = None, **where: object
+) -> list[str]:
+    claims = bench.store.claim_runs("s1", limit, AGENTS if agents is None else agents, **where)  # type: ignore[arg-type]
+    return [run.id for run in claims.runs]
+
+
+def test_a_claimed_run_is_running_in_the_next_epoch(bench: Bench) -> None:
+    bench.session()
+    bench.create()
+    bench.clock.advance(5)
+    claims = bench.store.claim_runs("s1", 1, AGENTS)
+    (run,) = claims.runs
+    assert run == bench.row("r1")
+    assert (run.state, run.session, run.epoch, run.due_ms, run.waits) == ("running", "s1", 1, None, "")
+    assert run.changed_ms == bench.clock.now_ms()
+
+
+def test_a_running_run_is_not_claimed_again(bench: Bench) -> None:
+    bench.running()
+    bench.session("s2")
+    assert bench.store.claim_runs("s2", 9, AGENTS).runs == ()
+
+
+def test_the_epoch_grows_with_each_claim_and_fences_the_owner_before(bench: Bench) -> None:
+    first = bench.running()
+    bench.store.end_sessions(["s1"], Cause.DIED)
+    bench.session("s2")
+    second = bench.claim("r1", "s2")
+    assert (first.epoch, second.epoch) == (1, 2)
+    old, new = append(first, b"old"), append(second, b"new")
+    assert [verdict.outcome for verdict in bench.store.commit([old])] == ["fenced"]
+    assert [verdict.outcome for verdict in bench.store.commit([new])] == ["committed"]
+
+
+def test_expired_session_cannot_claim(bench: Bench) -> None:
+    bench.session(lease_ms=100)
+    run = bench.create()
+    bench.clock.advance(100)
+    with pytest.raises(LeaseLost):
+        bench.store.claim_runs("s1", 1, AGENTS)
+    assert bench.row("r1") == run
+
+
+def test_ended_or_unknown_session_cannot_claim(bench: Bench) -> None:
+    bench.session()
+    run = bench.create()
+    bench.store.end_sessions(["s1"], Cause.STOPPED)
+    for name in ("s1", "nobody"):
+        with pytest.raises(LeaseLost):
+            bench.store.claim_runs(name, 1, AGENTS)
+    assert bench.row("r1") == run
+
+
+def test_a_run_that_is_not_due_yet_is_not_claimed(bench: Bench) -> None:
+    bench.session(lease_ms=10_000)
+    due = bench.clock.now_ms() + 50
+    bench.create(due_ms=due)
+    claims = bench.store.claim_runs("s1", 1, AGENTS)
+    assert (claims.runs, claims.next_due_ms) == ((), due)
+    bench.clock.advance(49)
+    assert claimed(bench) == []
+    bench.clock.advance(1)
+    assert claimed(bench) == ["r1"]
+
+
+def test_a_run_parked_until_there_is_news_is_not_claimed_and_sets_no_timer(bench: Bench) -> None:
+    bench.write(bench.running(), change=Park(None, "waits", 0))
+    claims = bench.store.claim_runs("s1", 1, AGENTS)
+    assert (claims.runs, claims.next_due_ms) == ((), None)
+
+
+def test_a_paused_run_is_not_claimed_and_sets_no_timer(bench: Bench) -> None:
+    bench.session()
+    bench.create()
+    bench.store.control_run("r1", Control.PAUSE)
+    claims = bench.store.claim_runs("s1", 1, AGENTS)
+    assert (claims.runs, claims.next_due_ms) == ((), None)
+    bench.store.control_run("r1", Control.RESUME)
+    assert claimed(bench) == ["r1"]
+
+
+def test_at_most_limit_runs_are_given(bench: Bench) -> None:
+    bench.session()
+    bench.store.create_runs([new_run(f"r{n}") for n in range(5)])
+    assert claimed(bench, 2) == ["r0", "r1"]
+    assert claimed(bench, 0) == []
+    assert claimed(bench, -1) == []
+    assert claimed(bench, 9) == ["r2", "r3", "r4"]
+
+
+def test_of_each_agent_at_most_as_many_as_stated(bench: Bench) -> None:
+    bench.session()
+    bench.store.create_runs([new_run(f"{agent}{n}", agent=agent) for n in range(3) for agent in "abc"])
+    assert claimed(bench, agents={"a": 2, "b": 1, "c": 0}) == ["a0", "b0", "a1"]
+
+
+def test_agents_that_are_not_named_are_left_alone(bench: Bench) -> None:
+    bench.session()
+    bench.create(agent="stranger")
+    claims = bench.store.claim_runs("s1", 9, AGENTS)
+    assert (claims.runs, claims.next_due_ms) == ((), None)
+    assert bench.store.claim_runs("s1", 9, {}).runs == ()
+
+
+def test_only_runs_of_the_queues(bench: Bench) -> None:
+    bench.session()
+    bench.store.create_runs([new_run(queue, queue=queue) for queue in ("default", "slow", "gpu")])
+    assert claimed(bench, queues=()) == []
+    assert claimed(bench) == ["default"]
+    assert claimed(bench, queues=("slow", "gpu")) == ["slow", "gpu"]
+
+
+def test_pinned_runs_only_on_their_host(bench: Bench) -> None:
+    bench.session()
+    bench.store.create_runs([new_run("here", pin="here"), new_run("there", pin="there"), new_run("any")])
+    assert claimed(bench) == ["any"]
+    claims = bench.store.claim_runs("s1", 9, AGENTS, host="here")
+    assert [run.id for run in claims.runs] == ["here"]
+    assert claims.next_due_ms is None
+    assert bench.row("there").state is State.PENDING
+
+
+def test_within_an_agent_by_priority_then_due_then_age(bench: Bench) -> None:
+    bench.session()
+    order = [("low", -1, 0), ("new", 0, 5), ("old", 0, 5), ("early", 0, 4), ("high", 2, 9), ("higher", 3, 9)]
+    bench.store.create_runs([new_run(name, priority=priority, due_ms=due) for name, priority, due in order])
+    assert claimed(bench) == ["higher", "high", "early", "new", "old", "low"]
+
+
+def test_order_is_one_over_all_queues(bench: Bench) -> None:
+    bench.session()
+    bench.store.create_runs(
+        [
+            new_run("a", queue="x", priority=1),
+            new_run("b", queue="y", priority=2),
+            new_run("c", queue="x", priority=3),
+        ]
+    )
+    assert claimed(bench, 2, queues=("x", "y")) == ["c", "b"]
+
+
+def test_agents_take_turns(bench: Bench) -> None:
+    bench.session()
+    bench.store.create_runs([new_run(f"busy{n}", agent="busy", priority=9) for n in range(4)])
+    bench.store.create_runs([new_run("quiet0", agent="quiet"), new_run("other0", agent="other")])
+    assert claimed(bench, 5, {"quiet": 9, "busy": 9, "other": 9}) == [
+        "busy0",
+        "other0",
+        "quiet0",
+        "busy1",
+        "busy2",
+    ]
+
+
+def test_the_next_due_run_of_these_agents_is_told(bench: Bench) -> None:
+    bench.session()
+    now = bench.clock.now_ms()
+    bench.store.create_runs(
+        [
+            new_run("due"),
+            new_run("later", due_ms=now + 90),
+            new_run("latest", due_ms=now + 99),
+            new_run("other agent", agent="other", due_ms=now + 1),
+            new_run("other queue", queue="other", due_ms=now + 2),
+            new_run("other host", pin="there", due_ms=now + 3),
+            new_run("no quota", agent="none", due_ms=now + 4),
+        ]
+    )
+    claims = bench.store.claim_runs("s1", 9, AGENTS | {"none": 0}, host="here")
+    assert [run.id for run in claims.runs] == ["due"]
+    assert claims.next_due_ms == now + 90
+
+
+def test_runs_left_over_are_told_as_due(bench: Bench) -> None:
+    bench.session()
+    bench.store.create_runs([new_run("a", due_ms=3), new_run("b", due_ms=4), new_run("c", due_ms=5)])
+    assert bench.store.claim_runs("s1", 1, AGENTS).next_due_ms == 4
+    assert bench.store.claim_runs("s1", 9, {"helper": 1}).next_due_ms == 5
+    assert bench.store.claim_runs("s1", 9, AGENTS).next_due_ms is None
+
+
+def test_two_sessions_never_get_the_same_run(bench: Bench) -> None:
+    other = bench.reopen()
+    bench.session()
+    bench.session("s2")
+    bench.store.create_runs([new_run(f"r{n:02}") for n in range(20)])
+    taken = []
+    for _ in range(5):
+        taken += [run.id for run in bench.store.claim_runs("s1", 2, AGENTS).runs]
+        taken += [run.id for run in other.claim_runs("s2", 2, AGENTS).runs]
+    assert sorted(taken) == [f"r{n:02}" for n in range(20)]
+    assert all(one != two for one, two in pairwise(sorted(taken)))

@@ -1,0 +1,146 @@
+"""Wake-ups: none is lost between two calls, whoever causes it."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from threading import Event, Thread
+
+import pytest
+
+from ninelives.core.model import Cause, Control, End, Escalate, Park, ReleaseKey, State, WaitKey
+from tests.contract.benches import Bench
+from tests.contract.makers import AnyStore, append, new_item, new_run, reserve
+
+LONG_SECONDS = 30.0
+
+
+def calm(store: AnyStore) -> None:
+    """Take in all wake-ups so far."""
+    while store.wait_for_work(0):
+        pass
+
+
+def test_a_quiet_store_does_not_wake(bench: Bench) -> None:
+    calm(bench.store)
+    assert bench.store.wait_for_work(0) is False
+    assert bench.store.wait_for_work(-1) is False
+    assert bench.store.wait_for_work(0.001) is False
+
+
+def create(bench: Bench) -> None:
+    bench.create("new")
+
+
+def signal(bench: Bench) -> None:
+    bench.store.send_signal("parked", "go", b"")
+
+
+def answer(bench: Bench) -> None:
+    bench.store.answer_item("i1", digest=b"d", body=b"", by="ada")
+
+
+def cancel(bench: Bench) -> None:
+    bench.store.control_run("parked", Control.CANCEL)
+
+
+def resume(bench: Bench) -> None:
+    bench.store.control_run("paused", Control.RESUME)
+
+
+def retry(bench: Bench) -> None:
+    bench.store.control_run("failed", Control.RETRY)
+
+
+def end_session(bench: Bench) -> None:
+    bench.store.end_sessions(["s1"], Cause.DIED)
+
+
+def end_run(bench: Bench) -> None:
+    bench.store.commit([append(bench.row("running"), change=End(State.COMPLETED))])
+
+
+def park_with_news(bench: Bench) -> None:
+    bench.store.send_signal("running", "go", b"")
+    calm(bench.store)
+    bench.store.commit([append(bench.row("running"), change=Park(None, "", 0))])
+
+
+def release_key(bench: Bench) -> None:
+    bench.store.commit([append(bench.row("running"), b"x", keys=[ReleaseKey("k")])])
+
+
+CAUSES = [
+    create,
+    signal,
+    answer,
+    cancel,
+    resume,
+    retry,
+    end_session,
+    end_run,
+    park_with_news,
+    release_key,
+]
+
+
+def prepare(bench: Bench) -> None:
+    bench.write(bench.running("failed"), change=End(State.FAILED))
+    bench.write(bench.running("parked"), change=Park(None, "", 0))
+    bench.write(bench.running("asks"), opens=[new_item()], change=Escalate("", 0))
+    bench.write(bench.running("running"), b"x", keys=[reserve()])
+    bench.write(bench.running("waits"), keys=[WaitKey("k")], change=Park(None, "", 0))
+    bench.create("paused")
+    bench.store.control_run("paused", Control.PAUSE)
+
+
+@pytest.mark.parametrize("cause", CAUSES, ids=lambda cause: cause.__name__)
+def test_what_happened_between_two_calls_is_not_lost(bench: Bench, cause: Callable[[Bench], None]) -> None:
+    prepare(bench)
+    calm(bench.store)
+    cause(bench)
+    assert bench.store.wait_for_work(LONG_SECONDS) is True
+    calm(bench.store)
+    assert bench.store.wait_for_work(0) is False
+
+
+def test_another_store_object_is_woken_too(bench: Bench) -> None:
+    other = bench.reopen()
+    calm(other)
+    bench.create()
+    assert other.wait_for_work(LONG_SECONDS) is True
+
+
+def test_who_waits_already_is_woken(bench: Bench) -> None:
+    calm(bench.store)
+    woken: list[bool] = []
+    started = Event()
+
+    def wait() -> None:
+        started.set()
+        woken.append(bench.store.wait_for_work(LONG_SECONDS))
+
+    waiter = Thread(target=wait)
+    waiter.start()
+    assert started.wait(LONG_SECONDS)
+    bench.create()
+    waiter.join(LONG_SECONDS)
+    assert woken == [True]
+
+
+def test_a_run_is_there_to_be_claimed_when_its_wake_up_comes(bench: Bench) -> None:
+    bench.session()
+    calm(bench.store)
+    found: list[str] = []
+
+    def work() -> None:
+        while bench.store.wait_for_work(LONG_SECONDS):
+            found.extend(run.id for run in bench.store.claim_runs("s1", 99, {"helper": 99}).runs)
+            if len(found) == 20:
+                return
+
+    worker = Thread(target=work)
+    worker.start()
+    for number in range(20):
+        bench.store.create_runs([new_run(f"r{number}")])
+    worker.join(LONG_SECONDS)
+    assert sorted(found) == sorted(f"r{number}" for number in range(20))

@@ -1,0 +1,150 @@
+"""The chain: whatever happens to a run's records, reading it once tells."""
+
+from __future__ import annotations
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+from msgspec.structs import replace
+
+from ninelives.core import chain
+from ninelives.core.errors import Corrupt
+from ninelives.core.model import Kind, Record
+
+Content = tuple[Kind, str, int, bytes, tuple[bytes, ...]]
+
+digests = st.lists(st.binary(min_size=16, max_size=16), max_size=2).map(tuple)
+contents = st.lists(
+    st.tuples(
+        st.sampled_from(Kind),
+        st.text(st.characters(codec="utf-8"), max_size=5),
+        st.integers(0, 2**63),
+        st.binary(max_size=5),
+        digests,
+    ),
+    min_size=1,
+    max_size=6,
+)
+
+
+def sealed(content: list[Content], run: str = "r1") -> tuple[Record, ...]:
+    return chain.seal(0, chain.start(run), content)
+
+
+def verify(records: tuple[Record, ...] | list[Record], length: int, head: bytes, run: str = "r1") -> None:
+    chain.verify(run, chain.start(run), 0, records, length=length, head=head)
+
+
+@given(contents)
+def test_what_was_sealed_verifies(content: list[Content]) -> None:
+    records = sealed(content)
+    assert [record.seq for record in records] == list(range(len(content)))
+    assert all(len(record.check) == chain.CHECK_BYTES for record in records)
+    verify(records, len(records), records[-1].check)
+
+
+@given(contents, st.data())
+def test_sealing_in_parts_is_sealing_at_once(content: list[Content], data: st.DataObject) -> None:
+    records = sealed(content)
+    cut = data.draw(st.integers(0, len(content)))
+    head = records[cut - 1].check if cut else chain.start("r1")
+    assert chain.seal(cut, head, content[cut:]) == records[cut:]
+    chain.verify("r1", head, cut, records[cut:], length=len(records), head=records[-1].check)
+
+
+CHANGES = {
+    "kind": st.sampled_from(Kind),
+    "step": st.text(st.characters(codec="utf-8"), max_size=5),
+    "at_ms": st.integers(0, 2**63),
+    "body": st.binary(max_size=5),
+    "blobs": digests,
+    "check": st.binary(max_size=17),
+    "seq": st.integers(0, 9),
+}
+
+
+@given(contents, st.data())
+def test_any_changed_field_of_any_record_is_corrupt(content: list[Content], data: st.DataObject) -> None:
+    records = list(sealed(content))
+    length, head = len(records), records[-1].check
+    seq = data.draw(st.integers(0, length - 1))
+    field = data.draw(st.sampled_from(sorted(CHANGES)))
+    old = getattr(records[seq], field)
+    records[seq] = replace(records[seq], **{field: data.draw(CHANGES[field].filter(lambda new: new != old))})
+    with pytest.raises(Corrupt) as caught:
+        verify(records, length, head)
+    assert (caught.value.run, caught.value.seq) == ("r1", seq)
+
+
+@given(contents, st.data())
+def test_a_dropped_record_is_corrupt(content: list[Content], data: st.DataObject) -> None:
+    records = list(sealed(content))
+    length, head = len(records), records[-1].check
+    del records[data.draw(st.integers(0, length - 1))]
+    with pytest.raises(Corrupt):
+        verify(records, length, head)
+
+
+@given(contents, st.data())
+def test_a_duplicated_or_added_record_is_corrupt(content: list[Content], data: st.DataObject) -> None:
+    records = list(sealed(content))
+    length, head = len(records), records[-1].check
+    twice = data.draw(st.sampled_from(records))
+    with pytest.raises(Corrupt):
+        verify([*records, twice], length, head)
+    place = data.draw(st.integers(0, length))
+    with pytest.raises(Corrupt):
+        verify([*records[:place], twice, *records[place:]], length, head)
+    more = chain.seal(length, head, [content[0]])
+    with pytest.raises(Corrupt):
+        verify([*records, *more], length, head)
+
+
+@given(contents.filter(lambda content: len(content) > 1), st.data())
+def test_swapped_records_are_corrupt_even_if_renumbered(content: list[Content], data: st.DataObject) -> None:
+    records = list(sealed(content))
+    length, head = len(records), records[-1].check
+    one, two = data.draw(st.lists(st.integers(0, length - 1), min_size=2, max_size=2, unique=True))
+    records[one], records[two] = records[two], records[one]
+    with pytest.raises(Corrupt):
+        verify(records, length, head)
+    renumbered = [replace(record, seq=seq) for seq, record in enumerate(records)]
+    with pytest.raises(Corrupt):
+        verify(renumbered, length, head)
+
+
+@given(contents)
+def test_records_cannot_move_between_runs(
+    content: list[Content],
+) -> None:
+    records = sealed(content)
+    with pytest.raises(Corrupt):
+        verify(records, len(records), records[-1].check, run="r2")
+    assert sealed(content, "r2")[-1].check != records[-1].check
+
+
+@given(contents, st.binary(min_size=16, max_size=16))
+def test_a_forged_head_or_length_is_corrupt(content: list[Content], forged: bytes) -> None:
+    records = sealed(content)
+    head = records[-1].check
+    for length in (len(records) - 1, len(records) + 1):
+        with pytest.raises(Corrupt):
+            verify(records, length, head)
+    if forged != head:
+        with pytest.raises(Corrupt):
+            verify(records, len(records), forged)
+
+
+def test_a_resealed_tail_does_not_reach_the_head() -> None:
+    content: list[Content] = [(Kind.RESULT, "step", 1, body, ()) for body in (b"a", b"b", b"c")]
+    head = sealed(content)[-1].check
+    forged = sealed([content[0], (Kind.RESULT, "step", 1, b"X", ()), content[2]])
+    with pytest.raises(Corrupt):
+        verify(forged, 3, head)
+
+
+def test_fields_cannot_run_into_each_other() -> None:
+    one = Record(0, Kind.LOG, "ab", 1, b"c", ())
+    two = Record(0, Kind.LOG, "a", 1, b"bc", ())
+    three = Record(0, Kind.LOG, "a", 1, b"c", (b"b",))
+    assert len({chain.link(b"", record) for record in (one, two, three)}) == 3

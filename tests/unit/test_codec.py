@@ -1,0 +1,249 @@
+"""Values come back equal, of the annotated type, by either way through the codec."""
+
+import collections
+import dataclasses
+import datetime as dt
+import enum
+import marshal
+import math
+import sys
+from typing import Any
+
+import msgspec
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from ninelives.core.codec import UNTYPED_CODEC, Codec, codec_for
+from ninelives.core.errors import Divergence, UsageError
+from tests.unit import sample_types as types
+
+IDS = [str(annotation).replace("tests.unit.sample_types.", "") for annotation, _ in types.TYPED]
+
+
+def walker(codec: Codec) -> Codec:
+    """The same codec, without the fast way."""
+    return dataclasses.replace(codec, fast=False, decoder=None)
+
+
+def same(left: Any, right: Any) -> bool:
+    """Equal, of the same types all the way down, in plain containers."""
+    if type(left) is not type(right) or left != right:
+        return False
+    if isinstance(left, float):
+        return math.copysign(1, left) == math.copysign(1, right)
+    if isinstance(left, list | tuple):
+        return all(map(same, left, right))
+    if isinstance(left, dict):
+        return all(map(same, left.keys(), right.keys())) and all(map(same, left.values(), right.values()))
+    return True
+
+
+@pytest.mark.parametrize(("annotation", "values"), types.TYPED, ids=IDS)
+@given(data=st.data())
+def test_typed_values_come_back_equal_by_both_ways(
+    annotation: Any, values: st.SearchStrategy[Any], data: st.DataObject
+) -> None:
+    value = data.draw(values)
+    codec = codec_for(annotation)
+    encoded, decoded = codec.round(value)
+    assert decoded == value
+    assert type(decoded) is type(value)
+    assert codec.decode(encoded) == value
+    walked, again = walker(codec).round(value)
+    assert again == value
+    assert type(again) is type(value)
+    assert codec.decode(walked) == value, "what the walk wrote, the fast way reads alike"
+
+
+@given(types.untyped_values)
+def test_untyped_values_come_back_exactly(value: object) -> None:
+    encoded, decoded = UNTYPED_CODEC.round(value)
+    assert same(decoded, value)
+    assert same(UNTYPED_CODEC.decode(encoded), value)
+    assert same(walker(UNTYPED_CODEC).round(value)[1], value)
+
+
+@given(types.plain_values)
+def test_plain_values_are_plain_json(value: object) -> None:
+    assert UNTYPED_CODEC.encode(value) == msgspec.json.encode(value)
+
+
+@pytest.mark.parametrize(
+    "value", [-0.0, True, 1, 1.0, (1,), [(1, [2.0])], {"$": 1}, {"$": "tuple", "v": [1]}, "$"]
+)
+def test_untyped_edge_comes_back_exactly(value: object) -> None:
+    assert same(UNTYPED_CODEC.round(value)[1], value)
+
+
+def test_dict_that_looks_like_a_tag_is_escaped() -> None:
+    data = UNTYPED_CODEC.encode({"$": "set", "v": [1]})
+    assert msgspec.json.decode(data) == {"$": "dict", "v": [["$", "set"], ["v", [1]]]}
+
+
+def test_decoded_value_shares_nothing_with_the_given_one() -> None:
+    value = {"a": [1]}
+    decoded = UNTYPED_CODEC.round(value)[1]
+    value["a"].append(2)
+    assert decoded == {"a": [1]}
+
+
+@pytest.mark.parametrize(
+    ("annotation", "given_value", "back"),
+    [
+        (float, 1, 1.0),
+        (str, types.Mood.GOOD, "good"),
+        (int, types.Size.LARGE, 2),
+        (dict[str, int], collections.defaultdict(int, a=1), {"a": 1}),
+        (types.Mood, "good", types.Mood.GOOD),
+        (tuple[int, int], types.Point(1, 2), (1, 2)),
+    ],
+)
+def test_annotated_position_gives_back_the_annotated_type(
+    annotation: Any, given_value: Any, back: Any
+) -> None:
+    for codec in (codec_for(annotation), walker(codec_for(annotation))):
+        decoded = codec.round(given_value)[1]
+        assert decoded == back
+        assert type(decoded) is type(back)
+
+
+def test_fast_way_never_loads_marshal_data(monkeypatch: pytest.MonkeyPatch) -> None:
+    def refuse(*_: object) -> None:
+        raise AssertionError
+
+    monkeypatch.setattr(marshal, "loads", refuse)
+    assert UNTYPED_CODEC.round({"a": 1})[1] == {"a": 1}
+
+
+@pytest.mark.parametrize(
+    "annotation", [str, dict[str, Any], types.Order, list[types.Order], types.Tree, types.Point]
+)
+def test_common_annotations_take_the_fast_way(annotation: Any) -> None:
+    assert codec_for(annotation).fast
+
+
+def test_fast_way_is_enough_for_long_shallow_lists() -> None:
+    assert UNTYPED_CODEC.try_plain([{"a": [1]}] * 500) is not None
+    assert codec_for(list[types.Order]).try_plain([types.Order("a", 1)] * 500) is not None
+
+
+# -------------------------------------------------------------------------------------------- annotations
+
+
+def generic() -> Any:
+    class Box(list[Any]): ...
+
+    return Box
+
+
+@dataclasses.dataclass(eq=False)
+class ByIdentity:
+    id: str
+
+
+@dataclasses.dataclass
+class WithInitVar:
+    id: str
+    secret: dataclasses.InitVar[str]
+
+
+@dataclasses.dataclass
+class Nested:
+    orders: list[dict[str, "complex"]]
+
+
+class Dollar(msgspec.Struct, rename={"a": "$"}):
+    a: int
+
+
+class Huge(enum.IntEnum):
+    N = 2**70
+
+
+@pytest.mark.parametrize(
+    ("annotation", "path"),
+    [
+        (complex, "$"),
+        (Nested, "$.orders[][]"),
+        (list[type], "$[]"),
+        (dict[str, collections.abc.Iterator[int]], "$[]"),
+        (tuple[int, complex], "$[1]"),
+        (dict[complex, int], "$.keys()"),
+        ("NotFound", "$"),
+        (ByIdentity, "$"),
+        (WithInitVar, "$.secret"),
+        (Dollar, "$.a"),
+        (Huge, "$"),
+        (generic(), "$"),
+        (st.SearchStrategy[int], "$"),
+    ],
+)
+def test_unsupported_annotation_is_refused_with_its_path(annotation: Any, path: str) -> None:
+    with pytest.raises(UsageError, match="the result of refund") as caught:
+        codec_for(annotation, where="the result of refund")
+    assert caught.value.path == path
+    assert caught.value.remedy
+
+
+def test_union_of_two_classes_of_one_name_is_told_apart_by_module_or_refused() -> None:
+    twin = dataclasses.make_dataclass("Cat", [("age", int)], namespace={"__module__": "elsewhere"})
+    codec = codec_for(types.Cat | twin)
+    assert codec.round(twin(3))[1] == twin(3)
+    third = dataclasses.make_dataclass("Cat", [("age", int)], namespace={"__module__": "elsewhere"})
+    with pytest.raises(UsageError, match="both called"):
+        codec_for(twin | third)
+
+
+@pytest.mark.skipif(sys.version_info < (3, 12), reason="the `type` statement is of 3.12")
+def test_recursive_type_alias_is_supported() -> None:
+    space: dict[str, Any] = {}
+    exec("type Json = dict[str, Json] | list[Json] | str | int | None", space)
+    codec = codec_for(space["Json"])
+    value = {"a": [1, {"b": None}], "$": "x"}
+    assert codec.round(value)[1] == value
+
+
+# -------------------------------------------------------------------------------------------- evolution
+
+
+def test_missing_field_takes_its_default_and_unknown_field_is_dropped() -> None:
+    for codec in (codec_for(types.Order), walker(codec_for(types.Order))):
+        assert codec.decode(b'{"id":"a","cents":1,"gone":2}') == types.Order("a", 1)
+    assert walker(codec_for(types.Point)).decode(b"[1]") == types.Point(1)
+    assert walker(codec_for(types.Part)).decode(b'{"name":"a"}') == types.Part("a")
+    assert walker(codec_for(types.Renamed)).decode(b'{"orderId":"a"}') == types.Renamed("a")
+
+
+@pytest.mark.parametrize(
+    ("annotation", "data", "path"),
+    [
+        (types.Order, b'{"id":"a","cents":"12"}', "$.cents"),
+        (types.Order, b'{"cents":1}', "$.id"),
+        (list[types.Order], b'[{"id":"a","cents":1},{"id":"a","cents":null}]', "$[1].cents"),
+        (types.Color, b'"green"', "$"),
+        (types.Right, b"64", "$"),
+        (int, b"true", "$"),
+        (int, b"1.0", "$"),
+        (dt.datetime, b'"yesterday"', "$"),
+        (dict[str, int], b'{"a":{"b":1}}', "$.a"),
+        (types.Ticket, b'{"id":"x"}', "$"),
+        (types.Cat | types.Dog, b'{"$":"is","of":"Cow","v":{"name":"a"}}', "$"),
+        (types.Cat | types.Dog, b'{"name":"a"}', "$"),
+        (tuple[int, int], b"[1]", "$"),
+    ],
+)
+def test_recorded_value_that_no_longer_fits_is_a_divergence(annotation: Any, data: bytes, path: str) -> None:
+    with pytest.raises(Divergence, match="upgrade=") as caught:
+        codec_for(annotation).decode(data)
+    assert caught.value.path == path
+
+
+def test_value_recorded_before_the_annotation_became_a_union_is_still_read_when_only_one_member_fits() -> (
+    None
+):
+    recorded = codec_for(types.Order).encode(types.Order("a", 1))
+    assert codec_for(types.Order | types.Cat | None).decode(recorded) == types.Order("a", 1)
+    text = codec_for(dt.datetime).encode(dt.datetime(2030, 1, 1, tzinfo=dt.UTC))
+    with pytest.raises(Divergence, match="several"):
+        codec_for(dt.datetime | str).decode(text)

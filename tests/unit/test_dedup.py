@@ -1,0 +1,145 @@
+"""The dedup table's rules: every state of a key with every operation, by its owner and by others."""
+
+from __future__ import annotations
+
+import pytest
+from msgspec.structs import replace
+
+from ninelives.core import dedup
+from ninelives.core.errors import BadRecord, KeyConflict
+from ninelives.core.model import DoubtKey, Key, KeyState, Outcome, ReleaseKey, ReserveKey, SettleKey, Verdict
+
+NOW = 99
+RESERVE = ReserveKey("k", "refund", b"a", False)
+HELD = (KeyState.RESERVED, KeyState.IN_DOUBT)
+
+
+def row(state: KeyState, run: str = "mine", *, resumable: bool = True) -> Key:
+    return Key(
+        key="k",
+        action="refund",
+        fingerprint=b"a",
+        run=run,
+        resumable=resumable,
+        state=state,
+        generation=3,
+        body=b"old",
+        blobs=(b"blob",),
+        changed_ms=1,
+    )
+
+
+def test_a_key_never_used_is_reserved_in_generation_zero() -> None:
+    assert dedup.reserved(None, RESERVE, "mine", NOW) == Key(
+        key="k",
+        action="refund",
+        fingerprint=b"a",
+        run="mine",
+        resumable=False,
+        state=KeyState.RESERVED,
+        generation=0,
+        body=b"",
+        blobs=(),
+        changed_ms=NOW,
+    )
+
+
+@pytest.mark.parametrize("run", ["mine", "other"])
+@pytest.mark.parametrize("state", KeyState)
+def test_reserving_in_every_state(state: KeyState, run: str) -> None:
+    known = row(state, run)
+    after = dedup.reserved(known, RESERVE, "mine", NOW)
+    if state is KeyState.FREE:
+        fresh = dedup.reserved(None, RESERVE, "mine", NOW)
+        assert isinstance(fresh, Key)
+        assert after == replace(fresh, generation=3)
+    elif state is KeyState.PRUNED:
+        assert isinstance(after, Verdict)
+        assert (after.outcome, type(after.error)) == (Outcome.REFUSED, KeyConflict)
+    elif state is KeyState.RESERVED and run == "mine":
+        assert after is known
+    else:
+        assert after == Verdict("mine", Outcome.HELD, key=known)
+
+
+@pytest.mark.parametrize("op", [ReserveKey("k", "else", b"a", True), ReserveKey("k", "refund", b"b", True)])
+@pytest.mark.parametrize("run", ["mine", "other"])
+@pytest.mark.parametrize("state", KeyState)
+def test_reserving_for_something_else_in_every_state(state: KeyState, run: str, op: ReserveKey) -> None:
+    after = dedup.reserved(row(state, run), op, "mine", NOW)
+    if state is KeyState.FREE:
+        assert isinstance(after, Key)
+        assert (after.action, after.fingerprint, after.run) == (op.action, op.fingerprint, "mine")
+    else:
+        assert isinstance(after, Verdict)
+        assert (after.outcome, type(after.error)) == (Outcome.REFUSED, KeyConflict)
+        assert "'k'" in str(after.error)
+
+
+def test_a_conflict_names_the_run_and_what_differs() -> None:
+    known = row(KeyState.SETTLED, "other")
+    for op, what in (
+        (replace(RESERVE, action="else"), "action 'refund'"),
+        (replace(RESERVE, fingerprint=b"b"), "other arguments"),
+    ):
+        verdict = dedup.reserved(known, op, "mine", NOW)
+        assert isinstance(verdict, Verdict)
+        assert f"belongs to run 'other' with {what}" in str(verdict.error)
+
+
+OPS = [SettleKey("k", b"new", (b"n",)), ReleaseKey("k"), DoubtKey("k")]
+
+
+@pytest.mark.parametrize("op", OPS, ids=lambda op: type(op).__name__)
+@pytest.mark.parametrize("run", ["mine", "other"])
+@pytest.mark.parametrize("state", KeyState)
+def test_changing_in_every_state(state: KeyState, run: str, op: SettleKey | ReleaseKey | DoubtKey) -> None:
+    known = row(state, run)
+    after = dedup.changed(known, op, "mine", NOW)
+    if run != "mine" or state not in HELD:
+        assert isinstance(after, Verdict)
+        assert (after.run, after.outcome, type(after.error)) == ("mine", Outcome.REFUSED, BadRecord)
+        return
+    expected = {
+        SettleKey: replace(known, state=KeyState.SETTLED, body=b"new", blobs=(b"n",), changed_ms=NOW),
+        ReleaseKey: replace(known, state=KeyState.FREE, generation=4, changed_ms=NOW),
+        DoubtKey: replace(known, state=KeyState.IN_DOUBT, changed_ms=NOW),
+    }
+    assert after == expected[type(op)]
+
+
+@pytest.mark.parametrize("op", OPS, ids=lambda op: type(op).__name__)
+def test_a_key_never_used_cannot_be_changed(op: SettleKey | ReleaseKey | DoubtKey) -> None:
+    after = dedup.changed(None, op, "mine", NOW)
+    assert isinstance(after, Verdict)
+    assert (after.outcome, type(after.error)) == (Outcome.REFUSED, BadRecord)
+
+
+def test_the_key_of_an_ended_owner_is_free_or_in_doubt_in_the_same_generation() -> None:
+    free, doubt = row(KeyState.RESERVED), row(KeyState.RESERVED, resumable=False)
+    assert dedup.orphaned(free, NOW) == replace(free, state=KeyState.FREE, changed_ms=NOW)
+    assert dedup.orphaned(doubt, NOW) == replace(doubt, state=KeyState.IN_DOUBT, changed_ms=NOW)
+
+
+@pytest.mark.parametrize("run", ["mine", "other"])
+@pytest.mark.parametrize("state", KeyState)
+def test_only_a_key_that_another_run_holds_is_worth_waiting_for(state: KeyState, run: str) -> None:
+    assert dedup.is_held(row(state, run), "mine") is (state in HELD and run == "other")
+
+
+def test_a_key_never_used_is_not_held() -> None:
+    assert dedup.is_held(None, "mine") is False
+
+
+@pytest.mark.parametrize("after", KeyState)
+@pytest.mark.parametrize("before", [None, *KeyState])
+def test_only_leaving_the_held_states_lets_go(before: KeyState | None, after: KeyState) -> None:
+    known = row(before) if before else None
+    assert dedup.lets_go(known, row(after)) is (before in HELD and after not in HELD)
+
+
+def test_a_tombstone_keeps_the_name_and_nothing_of_the_result() -> None:
+    known = row(KeyState.SETTLED)
+    assert dedup.pruned(known, NOW) == replace(
+        known, state=KeyState.PRUNED, body=b"", blobs=(), changed_ms=NOW
+    )
