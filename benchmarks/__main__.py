@@ -41,6 +41,8 @@ def main() -> int:
     sizes = [1_000, 10_000, 100_000] if asked.quick else [1_000, 10_000, 100_000, 1_000_000]
     folder = Path(tempfile.mkdtemp(prefix=".bench-", dir=asked.folder or Path.cwd()))
     console = Console()
+    if not console.is_terminal:
+        console = Console(width=170)
     columns = (TextColumn("{task.description}"), BarColumn(), MofNCompleteColumn(), TimeElapsedColumn())
     try:
         with Progress(*columns, console=console, disable=not console.is_terminal) as bar:

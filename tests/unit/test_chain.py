@@ -144,7 +144,7 @@ def test_a_resealed_tail_does_not_reach_the_head() -> None:
 
 
 def test_fields_cannot_run_into_each_other() -> None:
-    one = Record(0, Kind.LOG, "ab", 1, b"c", ())
-    two = Record(0, Kind.LOG, "a", 1, b"bc", ())
-    three = Record(0, Kind.LOG, "a", 1, b"c", (b"b",))
-    assert len({chain.link(b"", record) for record in (one, two, three)}) == 3
+    one: chain.Draft = (Kind.LOG, "ab", 1, b"c", ())
+    two: chain.Draft = (Kind.LOG, "a", 1, b"bc", ())
+    three: chain.Draft = (Kind.LOG, "a", 1, b"c", (b"b",))
+    assert len({chain.link(b"", 0, draft) for draft in (one, two, three)}) == 3

@@ -16,6 +16,9 @@ from ninelives.core.errors import Corrupt
 from ninelives.core.model import Kind, Record
 
 CHECK_BYTES = 16
+Draft = tuple[Kind, str, int, bytes, tuple[bytes, ...]]
+"""A record without its number and check: kind, step, at_ms, body, blobs."""
+
 _LAYOUT = Layout("<QQIIII")
 _KINDS = {kind: kind.value.encode() for kind in Kind}
 
@@ -25,24 +28,21 @@ def start(run: str) -> bytes:
     return blake2b(run.encode(), digest_size=CHECK_BYTES, person=b"ninelives-run").digest()
 
 
-def link(previous: bytes, record: Record) -> bytes:
+def link(previous: bytes, seq: int, draft: Draft) -> bytes:
     """Return the check of a record that follows `previous`."""
-    kind, step = _KINDS[record.kind], record.step.encode()
-    blobs = b"".join(record.blobs)
-    sizes = _LAYOUT.pack(record.seq, record.at_ms, len(kind), len(step), len(blobs), len(record.body))
-    return blake2b(
-        b"".join((previous, sizes, kind, step, blobs, record.body)), digest_size=CHECK_BYTES
-    ).digest()
+    kind, step, at_ms, body, blobs = draft
+    kind_bytes, step_bytes, blob_bytes = _KINDS[kind], step.encode(), b"".join(blobs)
+    sizes = _LAYOUT.pack(seq, at_ms, len(kind_bytes), len(step_bytes), len(blob_bytes), len(body))
+    content = b"".join((previous, sizes, kind_bytes, step_bytes, blob_bytes, body))
+    return blake2b(content, digest_size=CHECK_BYTES).digest()
 
 
-def seal(
-    length: int, head: bytes, records: Iterable[tuple[Kind, str, int, bytes, tuple[bytes, ...]]]
-) -> tuple[Record, ...]:
-    """Number and chain new records (kind, step, at_ms, body, blobs) onto a run of that length and head."""
+def seal(length: int, head: bytes, drafts: Iterable[Draft]) -> tuple[Record, ...]:
+    """Number and chain new records onto a run of that length and head."""
     sealed = []
-    for seq, (kind, step, at_ms, body, blobs) in enumerate(records, length):
-        head = link(head, Record(seq, kind, step, at_ms, body, blobs))
-        sealed.append(Record(seq, kind, step, at_ms, body, blobs, head))
+    for seq, draft in enumerate(drafts, length):
+        head = link(head, seq, draft)
+        sealed.append(Record(seq, *draft, head))
     return tuple(sealed)
 
 
@@ -57,7 +57,8 @@ def verify(
     for seq, record in enumerate(records, first):
         if record.seq != seq:
             raise _corrupt(run, seq, f"record {seq} is missing (found {record.seq})")
-        if link(check, record) != record.check:
+        draft = (record.kind, record.step, record.at_ms, record.body, record.blobs)
+        if link(check, seq, draft) != record.check:
             raise _corrupt(run, seq, f"record {seq} fails its checksum")
         check = record.check
     if first + len(records) != length:

@@ -77,7 +77,7 @@ class Ticket:
 
     def __init__(self, tail: Tail, extras: Extras, home: Home | None, *, waited_for: bool) -> None:
         self.tail, self.extras, self.home = tail, extras, home
-        self.records: list[tuple[Kind, str, int, bytes, tuple[bytes, ...]]] = []
+        self.records: list[chain.Draft] = []
         self.spills: list[bytes] = []
         self.verdict: Verdict | None = None
         self.error: NineLivesError | None = None

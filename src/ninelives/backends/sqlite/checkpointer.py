@@ -15,10 +15,11 @@ from pathlib import Path
 
 import apsw
 
-from ninelives.backends.sqlite.connection import translate
+from ninelives.backends.sqlite.connection import PAGE_BYTES, translate
 from ninelives.core.errors import StoreError, StoreUnavailable
 
 LOG_PAGES = 2000
+LOG_BYTES = LOG_PAGES * (PAGE_BYTES + 24)
 
 
 class Checkpointer:

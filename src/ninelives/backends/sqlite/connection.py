@@ -54,8 +54,9 @@ def connect(path: Path, *, create: bool = False, busy_ms: int = 5000) -> apsw.Co
         connection.set_busy_timeout(busy_ms)
         connection.config(apsw.SQLITE_DBCONFIG_DEFENSIVE, 1)
         connection.config(apsw.SQLITE_DBCONFIG_TRUSTED_SCHEMA, 0)
+        _control(connection, apsw.SQLITE_FCNTL_PERSIST_WAL, 1)
         if create:
-            _reserve(connection)
+            _control(connection, apsw.SQLITE_FCNTL_RESERVE_BYTES, _RESERVED_BYTES)
             connection.pragma("page_size", PAGE_BYTES)
             connection.pragma("application_id", APPLICATION_ID)
             connection.pragma("journal_mode", "wal")
@@ -76,9 +77,9 @@ def _assert_pragma(connection: apsw.Connection, path: Path, name: str, wanted: o
         )
 
 
-def _reserve(connection: apsw.Connection) -> None:
-    wanted = ctypes.c_int(_RESERVED_BYTES)
-    connection.file_control("main", apsw.SQLITE_FCNTL_RESERVE_BYTES, ctypes.addressof(wanted))
+def _control(connection: apsw.Connection, operation: int, value: int) -> None:
+    holder = ctypes.c_int(value)
+    connection.file_control("main", operation, ctypes.addressof(holder))
 
 
 @cache

@@ -18,7 +18,7 @@ from typing import TypeVar
 import apsw
 
 from ninelives.backends.sqlite import anchor, place, schema
-from ninelives.backends.sqlite.checkpointer import Checkpointer
+from ninelives.backends.sqlite.checkpointer import LOG_BYTES, Checkpointer
 from ninelives.backends.sqlite.connection import APPLICATION_ID, connect, translate
 from ninelives.backends.sqlite.liveness import SessionLocks
 from ninelives.backends.sqlite.queue import WritersQueue
@@ -77,6 +77,7 @@ class StoreFiles:
         versions = schema.migrate(writer, self._steps)
         schema.check(writer, self._steps)
         self._cursor = writer.cursor()
+        place.fill_log(self.place, LOG_BYTES)
         row = Transaction(self._cursor, 0).all("read_store")[0]
         store_id, self._commits = row[0], row[2]
         anchor.compare(self.place.anchor, store_id, self._commits)

@@ -172,6 +172,22 @@ def refuse_lost(place: Place) -> None:
         )
 
 
+def fill_log(place: Place, size: int) -> None:
+    """Give the log its full size once: writing over what is there needs one sync less than growing a file.
+
+    The caller holds the writers' lock. If we die here: a shorter log, filled up next time; SQLite takes
+    zeros for the end of the log.
+    """
+    fd = os.open(f"{place.database}-wal", os.O_WRONLY | os.O_CLOEXEC)
+    try:
+        missing = size - os.fstat(fd).st_size
+        if missing > 0:
+            os.pwrite(fd, bytes(missing), size - missing)
+            os.fsync(fd)
+    finally:
+        os.close(fd)
+
+
 def _read_only(path: Path, error: OSError) -> StoreUnsafe:
     return StoreUnsafe(f"{path} is read-only: {error.strerror}", remedy="Give this user write access to it")
 
