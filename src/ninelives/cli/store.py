@@ -1,0 +1,146 @@
+"""`ninelives store`: measure, verify, prune and repair a store."""
+
+from __future__ import annotations
+
+import re
+from pathlib import Path
+from typing import Annotated
+
+import msgspec
+import typer
+from rich.console import Console
+from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn
+from rich.table import Table
+
+from ninelives.backends.clock import SystemClock
+from ninelives.backends.open import DEFAULT_URL, open_store
+from ninelives.backends.sqlite.maintenance import accept_loss
+from ninelives.core.errors import UsageError
+
+EXIT_FAULTS = 1
+_UNITS_MS = {"s": 1_000, "m": 60_000, "h": 3_600_000, "d": 86_400_000}
+
+app = typer.Typer(help="Measure, verify, prune and repair a store.", no_args_is_help=True)
+Url = Annotated[str, typer.Option("--store", envvar="NINELIVES_STORE", help="The store's URL.")]
+AsJson = Annotated[bool, typer.Option("--json", help="Print JSON, for machines.")]
+
+
+@app.command()
+def stats(store: Url = DEFAULT_URL, as_json: AsJson = False) -> None:
+    """Show what is in the store and how large it is."""
+    opened = open_store(existing(store))
+    try:
+        found = opened.stats()
+    finally:
+        opened.close()
+    if as_json:
+        typer.echo(msgspec.json.encode(found).decode())
+        return
+    table = Table(title=opened.url, show_header=False)
+    for state, count in found.runs.items():
+        if count:
+            table.add_row(f"runs, {state}", f"{count:,}")
+    per_record = f" ({found.record_bytes / found.records:,.0f} each)" if found.records else ""
+    table.add_row("records", f"{found.records:,}")
+    table.add_row("bytes in records", f"{found.record_bytes:,}{per_record}")
+    table.add_row("blobs", f"{found.blobs:,} ({found.blob_bytes:,} bytes)")
+    table.add_row("business keys", f"{found.keys:,}")
+    table.add_row("open inbox items", f"{found.open_items:,}")
+    table.add_row("live sessions", f"{found.sessions:,}")
+    table.add_row("bytes on disk", f"{found.disk_bytes:,}")
+    Console().print(table)
+
+
+@app.command()
+def verify(store: Url = DEFAULT_URL, as_json: AsJson = False) -> None:
+    """Read everything and check it: structure, chains, blobs, keys. Exit 1 if something is wrong."""
+    opened = open_store(existing(store))
+    console = Console(stderr=True)
+    columns = (TextColumn("verifying"), BarColumn(), MofNCompleteColumn())
+    try:
+        with Progress(*columns, console=console, disable=as_json or not console.is_terminal) as bar:
+            task = bar.add_task("runs", total=None)
+            faults = opened.verify(lambda done, total: bar.update(task, completed=done, total=total))
+    finally:
+        opened.close()
+    if as_json:
+        typer.echo(msgspec.json.encode(faults).decode())
+    else:
+        for fault in faults:
+            typer.echo(f"{fault.run or 'store'}: {fault.what}")
+        typer.echo(f"{len(faults)} faults" if faults else "all is well")
+    if faults:
+        raise typer.Exit(EXIT_FAULTS)
+
+
+@app.command()
+def prune(
+    ended: Annotated[
+        str, typer.Option(help="Remove journals of runs that ended longer ago than this.")
+    ] = "30d",
+    forget: Annotated[str, typer.Option(help="Forget such runs entirely; default: never.")] = "",
+    store: Url = DEFAULT_URL,
+    as_json: AsJson = False,
+) -> None:
+    """Remove what is no longer needed. Ages are 90s, 15m, 12h, 30d."""
+    opened = open_store(existing(store))
+    try:
+        now_ms = opened.now_ms()
+        pruned = opened.prune(
+            ended_before_ms=now_ms - age_ms(ended),
+            forget_before_ms=now_ms - age_ms(forget) if forget else 0,
+        )
+    finally:
+        opened.close()
+    if as_json:
+        typer.echo(msgspec.json.encode(pruned).decode())
+    else:
+        typer.echo(
+            f"removed {pruned.journals} journals ({pruned.records} records), {pruned.blobs} blobs; "
+            f"{pruned.keys} keys became tombstones; {pruned.runs} runs forgotten"
+        )
+
+
+@app.command()
+def migrate(store: Url = DEFAULT_URL) -> None:
+    """Bring the schema to this version's."""
+    opened = open_store(existing(store))
+    before, after = opened.migrate()
+    opened.close()
+    typer.echo(f"schema version {after}" + (f", was {before}" if before != after else ", nothing to do"))
+
+
+@app.command("accept-loss")
+def accept(path: Annotated[Path, typer.Argument(help="The database file.")]) -> None:
+    """Go on with a database that lost its tail or its anchor: every unfinished run is paused.
+
+    Look at each of them before you resume it: it may have done what is no longer recorded.
+    """
+    if not path.exists():
+        raise UsageError(f"there is no file {path}", remedy="Name the database file, e.g. .ninelives/runs.db")
+    paused = accept_loss(path, SystemClock())
+    for run in paused:
+        typer.echo(f"paused {run}")
+    typer.echo(f"{len(paused)} unfinished runs paused; the store can be opened again")
+
+
+def existing(url: str) -> str:
+    """Return the URL if its database is there: looking at a store must not make one.
+
+    Raises UsageError.
+    """
+    path = url.removeprefix("sqlite:///")
+    if path != url and not Path(path).exists() and not Path(f"{path}-anchor").exists():
+        raise UsageError(f"there is no store at {path}", remedy="Name one with --store or NINELIVES_STORE")
+    return url
+
+
+def age_ms(text: str) -> int:
+    """Return the milliseconds of an age such as 12h.
+
+    Raises UsageError.
+    """
+    found = re.fullmatch(r"(\d{1,9})([smhd])", text)
+    if found is None:
+        raise UsageError(f"{text!r} is no age", remedy="Write it as 90s, 15m, 12h or 30d")
+    return int(found[1]) * _UNITS_MS[found[2]]
