@@ -142,6 +142,19 @@ def test_within_an_agent_by_priority_then_due_then_age(bench: Bench) -> None:
     assert claimed(bench) == ["higher", "high", "early", "new", "old", "low"]
 
 
+def test_who_fell_due_first_comes_first_also_when_there_is_room_for_one(bench: Bench) -> None:
+    bench.session()
+    bench.store.create_runs([new_run("late", due_ms=9), new_run("early", due_ms=4)])
+    assert claimed(bench, 1) == ["early"]
+
+
+def test_a_paused_run_is_passed_over_when_others_are_due(bench: Bench) -> None:
+    bench.session()
+    bench.store.create_runs([new_run("paused"), new_run("other")])
+    bench.store.control_run("paused", Control.PAUSE)
+    assert claimed(bench) == ["other"]
+
+
 def test_order_is_one_over_all_queues(bench: Bench) -> None:
     bench.session()
     bench.store.create_runs(

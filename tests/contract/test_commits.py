@@ -97,17 +97,21 @@ def test_commit_with_an_old_epoch_is_fenced_and_writes_nothing(bench: Bench) -> 
 def test_commit_with_a_later_epoch_is_fenced(bench: Bench) -> None:
     run = bench.running()
     refused(bench, loaded(replace(run, epoch=run.epoch + 1)))
+    refused(bench, append(replace(run, epoch=run.epoch + 1), b"x"))
 
 
 def test_commit_at_another_length_is_fenced(bench: Bench) -> None:
     run = bench.write(bench.running(), b"one")
     refused(bench, loaded(replace(run, length=run.length - 1)))
     refused(bench, loaded(replace(run, length=run.length + 1)))
+    refused(bench, append(replace(run, length=run.length - 1), b"x"))
+    refused(bench, append(replace(run, length=run.length + 1), b"x"))
 
 
 def test_commit_on_another_head_is_fenced(bench: Bench) -> None:
     run = bench.running()
     refused(bench, loaded(replace(run, head=b"\0" * 16)))
+    refused(bench, append(replace(run, head=b"\0" * 16), b"x"))
     refused(bench, append(replace(run, head=b"\0" * 16)))
 
 

@@ -74,6 +74,7 @@ def test_signals_without_id_are_all_kept(bench: Bench) -> None:
     bench.create()
     first, second = bench.store.send_signal("r1", "go", b""), bench.store.send_signal("r1", "go", b"")
     assert (first.id, second.id, first.number, second.number) == ("", "", 1, 2)
+    assert bench.row("r1").news == 2
 
 
 def test_an_id_seen_before_gives_the_earlier_signal_and_no_news(bench: Bench) -> None:

@@ -1,0 +1,93 @@
+"""Every block in README and docs runs, and every link leads somewhere."""
+
+from __future__ import annotations
+
+import os
+import re
+import signal
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+from ninelives.backends.sqlite import SqliteStore
+
+ROOT = Path(__file__).parents[2]
+PAGES = [ROOT / "README.md", ROOT / "CONTRIBUTING.md", *sorted((ROOT / "docs").rglob("*.md"))]
+BLOCK = re.compile(r"^```(\w*)\n(.*?)^```", re.MULTILINE | re.DOTALL)
+LANGUAGES = {"python", "sh", ""}
+
+
+def blocks(language: str) -> list[tuple[str, str]]:
+    """Return (page, content) of all blocks in a language."""
+    return [
+        (page.relative_to(ROOT).as_posix(), content)
+        for page in PAGES
+        for found, content in BLOCK.findall(page.read_text(encoding="utf-8"))
+        if found == language
+    ]
+
+
+def test_every_block_is_in_a_language_that_is_tested() -> None:
+    for page in PAGES:
+        for language, _ in BLOCK.findall(page.read_text(encoding="utf-8")):
+            assert language in LANGUAGES, page
+
+
+@pytest.mark.parametrize(("page", "content"), blocks("python"))
+def test_python_block_runs_and_runs_again(page: str, content: str, tmp_path: Path) -> None:
+    for _ in range(2):
+        ran = subprocess.run(
+            [sys.executable, "-c", content],
+            cwd=tmp_path,
+            capture_output=True,
+            text=True,
+            timeout=60,
+            check=False,
+        )
+        assert ran.returncode == 0, f"{page}: {ran.stderr}"
+
+
+def test_the_readme_journal_goes_on_after_kill_9(tmp_path: Path) -> None:
+    ((_, content),) = [block for block in blocks("python") if block[0] == "README.md"]
+    command = [sys.executable, "-u", "-c", content]
+    with subprocess.Popen(command, cwd=tmp_path, stdout=subprocess.PIPE, text=True) as writer:
+        assert writer.stdout is not None
+        told = [line for line, _ in zip(writer.stdout, range(30), strict=False)]
+        writer.send_signal(signal.SIGKILL)
+        told += list(writer.stdout)
+    acknowledged = [int(line.split()[0]) for line in told if line.endswith("committed\n")]
+    assert acknowledged
+    again = subprocess.run(command, cwd=tmp_path, capture_output=True, text=True, timeout=60, check=True)
+    durable = int(again.stdout.split()[0])
+    assert durable > acknowledged[-1]
+    store = SqliteStore(tmp_path / "journal/runs.db")
+    assert len(store.load_journal("ticket-42", since=0).records) == 100
+    assert store.verify() == []
+    store.close()
+
+
+@pytest.mark.parametrize(("page", "content"), blocks("sh"))
+def test_shell_block_runs(page: str, content: str, tmp_path: Path) -> None:
+    SqliteStore(tmp_path / "runs.db").close()
+    targets = set(re.findall(r"^([a-z]+):", (ROOT / "Makefile").read_text(encoding="utf-8"), re.MULTILINE))
+    lines = []
+    for line in content.splitlines():
+        if line.startswith("make "):
+            # The targets themselves are what runs this test; they must only be there.
+            assert line.split("#")[0].split()[1] in targets, page
+        else:
+            lines.append(line)
+    path = f"{Path(sys.executable).parent}{os.pathsep}{os.environ['PATH']}"
+    ran = subprocess.run(
+        ["sh", "-ec", "\n".join(lines)], cwd=tmp_path, env={**os.environ, "PATH": path}, capture_output=True,
+        text=True, timeout=60, check=False,
+    )  # fmt: skip
+    assert ran.returncode == 0, f"{page}: {ran.stderr}"
+
+
+def test_links_between_pages_lead_somewhere() -> None:
+    for page in PAGES:
+        for target in re.findall(r"\]\((?!http)([^)#]+)", page.read_text(encoding="utf-8")):
+            assert (page.parent / target).exists(), f"{page}: {target}"
