@@ -251,20 +251,8 @@ def caused(name: str, cause: Exception) -> Exception:
     return made
 
 
-@pytest.mark.parametrize(
-    "exc",
-    [
-        errors.NotDone("declined"),
-        ConnectionRefusedError(),
-        socket.gaierror(-2, "unknown"),
-        named("ConnectError", "TransportError"),
-        named("ConnectTimeout", "TransportError"),
-        caused("APIConnectionError", named("ConnectError")),
-    ],
-    ids=lambda exc: type(exc).__name__,
-)
-def test_non_resumable_action_may_start_again_after_proof_that_nothing_was_done(exc: Exception) -> None:
-    assert may_retry(exc, resumable=False)
+def test_non_resumable_action_may_start_again_after_proof_that_nothing_was_done() -> None:
+    assert may_retry(errors.NotDone("declined"), resumable=False)
 
 
 @pytest.mark.parametrize(
@@ -275,6 +263,9 @@ def test_non_resumable_action_may_start_again_after_proof_that_nothing_was_done(
         TimeoutError(),
         ConnectionResetError(),
         BrokenPipeError(),
+        ConnectionRefusedError(),
+        socket.gaierror(-2, "unknown"),
+        named("ConnectError", "TransportError"),
         HTTPStatusError(429),
         HTTPStatusError(503),
         HTTPStatusError(500),

@@ -7,7 +7,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 from msgspec.structs import replace
 
-from ninelives.core import chain, runs
+from ninelives.core import chain, faults, messages, runs
 from ninelives.core.errors import (
     BadName,
     BadRecord,
@@ -351,20 +351,20 @@ WRONG: list[tuple[Commit, type[NineLivesError]]] = [
 
 
 def test_sound_content_has_no_fault() -> None:
-    assert runs.fault_in(sound()) is None
-    assert runs.fault_in(commit()) is None
-    assert runs.fault_in(replace(sound(), change=Park(2**63 - 1, "wartet: ä", 0))) is None
+    assert faults.fault_in(sound()) is None
+    assert faults.fault_in(commit()) is None
+    assert faults.fault_in(replace(sound(), change=Park(2**63 - 1, "wartet: ä", 0))) is None
 
 
 @pytest.mark.parametrize(("wrong", "kind"), WRONG)
 def test_wrong_content_is_named(wrong: Commit, kind: type[NineLivesError]) -> None:
-    assert type(runs.fault_in(wrong)) is kind
+    assert type(faults.fault_in(wrong)) is kind
 
 
 def test_each_take_belongs_to_a_signal_record() -> None:
     records = [(kind, "", 1, b"", ()) for kind in (Kind.LOG, Kind.SIGNAL, Kind.RESULT, Kind.SIGNAL)]
     made = replace(commit(), records=chain.seal(1, RUNNING.head, records), takes=(8, 3))
-    assert runs.taken_in(made) == [(8, 2), (3, 4)]
+    assert messages.taken_in(made) == [(8, 2), (3, 4)]
 
 
 def test_blobs_of_records_and_keys_are_referred_to() -> None:
@@ -382,7 +382,7 @@ NEW_ITEM = NewItem(id="i", kind=ItemKind.DOUBT, step="s", digest=b"d", body=b"?"
 
 
 def item(state: ItemState = ItemState.OPEN, **fields: object) -> Item:
-    made = runs.opened(None, NEW_ITEM, "r1", 10)
+    made = messages.opened(None, NEW_ITEM, "r1", 10)
     assert isinstance(made, Item)
     return replace(made, state=state, **fields)
 
@@ -390,7 +390,7 @@ def item(state: ItemState = ItemState.OPEN, **fields: object) -> Item:
 @pytest.mark.parametrize("state", ItemState)
 def test_opening_again_gives_the_known_item_or_refuses(state: ItemState) -> None:
     known = item(state, answer=b"yes", by="ada", answered_ms=11)
-    assert runs.opened(known, NEW_ITEM, "r1", NOW) is known
+    assert messages.opened(known, NEW_ITEM, "r1", NOW) is known
     for other in (
         {"kind": ItemKind.BUDGET},
         {"step": "t"},
@@ -399,21 +399,21 @@ def test_opening_again_gives_the_known_item_or_refuses(state: ItemState) -> None
         {"to": ""},
         {"deadline_ms": None},
     ):
-        verdict = runs.opened(known, replace(NEW_ITEM, **other), "r1", NOW)
+        verdict = messages.opened(known, replace(NEW_ITEM, **other), "r1", NOW)
         assert isinstance(verdict, Verdict)
         assert verdict.outcome is Outcome.REFUSED
-    assert isinstance(runs.opened(known, NEW_ITEM, "r2", NOW), Verdict)
+    assert isinstance(messages.opened(known, NEW_ITEM, "r2", NOW), Verdict)
 
 
 def test_answering_an_open_item() -> None:
-    assert runs.answered(item(), "i", b"d", b"yes", "ada", NOW) == item(
+    assert messages.answered(item(), "i", b"d", b"yes", "ada", NOW) == item(
         ItemState.ANSWERED, answer=b"yes", by="ada", answered_ms=NOW
     )
 
 
 def test_the_same_answer_again_is_the_item() -> None:
     known = item(ItemState.ANSWERED, answer=b"yes", by="ada", answered_ms=11)
-    assert runs.answered(known, "i", b"d", b"yes", "ada", NOW) is known
+    assert messages.answered(known, "i", b"d", b"yes", "ada", NOW) is known
 
 
 @pytest.mark.parametrize(
@@ -429,15 +429,15 @@ def test_the_same_answer_again_is_the_item() -> None:
 )
 def test_all_other_answers_are_stale(known: Item | None, digest: bytes, body: bytes, by: str) -> None:
     with pytest.raises(StaleAnswer):
-        runs.answered(known, "i", digest, body, by, NOW)
+        messages.answered(known, "i", digest, body, by, NOW)
 
 
 def test_a_signal_id_means_one_signal() -> None:
     known = Signal(run="r1", number=1, name="go", id="x", body=b"1", at_ms=1)
-    assert runs.same_signal(known, "go", b"1") is known
+    assert messages.same_signal(known, "go", b"1") is known
     for name, body in (("stop", b"1"), ("go", b"2")):
         with pytest.raises(IdConflict):
-            runs.same_signal(known, name, body)
+            messages.same_signal(known, name, body)
 
 
 @given(st.lists(st.integers(0, 5), max_size=5), st.integers(0, 20))

@@ -46,7 +46,6 @@ _TIMEOUT_NAMES: Final = frozenset({"Timeout", "TimeoutException", "APITimeoutErr
 _TRANSIENT_NAMES: Final = frozenset(
     {"TransportError", "APIConnectionError", "ClientConnectionError", "gaierror", "ProtocolError"}
 )
-_NOT_SENT_NAMES: Final = frozenset({"gaierror", "ConnectError", "ConnectTimeout", "PoolTimeout"})
 _LOCAL_FAULTS: Final = (
     FileNotFoundError,
     FileExistsError,
@@ -263,20 +262,7 @@ def delay_seconds(
 def may_retry(exc: BaseException, resumable: bool) -> bool:
     """Say whether another start is allowed: for a non-resumable action, only on proof that nothing was done.
 
-    Proof is `NotDone`, or an error that can only arise before a request is sent (connection refused, name not
-    resolved), raised as such or as the direct cause of a client library's connection error. A body that makes
-    several requests must not let such an error of a later one out: it should raise something else.
+    The only proof is `NotDone`. A refused connection proves nothing: the body may have sent another request
+    before it, or been redirected after the effect. Whoever wrote the body knows, and says so by raising it.
     """
-    if resumable:
-        return classify(exc) in PASSING
-    if isinstance(exc, errors.NotDone):
-        return True
-    chain = [exc]
-    if type(exc).__name__ == "APIConnectionError" and exc.__cause__ is not None:
-        chain.append(exc.__cause__)
-    return any(_not_sent(one) for one in chain)
-
-
-def _not_sent(exc: BaseException) -> bool:
-    names = {kind.__name__ for kind in type(exc).__mro__}
-    return isinstance(exc, ConnectionRefusedError) or bool(names & _NOT_SENT_NAMES)
+    return classify(exc) in PASSING if resumable else isinstance(exc, errors.NotDone)

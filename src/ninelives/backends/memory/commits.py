@@ -10,7 +10,7 @@ from collections.abc import Container
 from msgspec.structs import replace
 
 from ninelives.backends.memory.tables import Rows
-from ninelives.core import dedup
+from ninelives.core import dedup, faults, messages
 from ninelives.core import runs as rules
 from ninelives.core.errors import NineLivesError
 from ninelives.core.model import (
@@ -31,10 +31,10 @@ from ninelives.core.model import (
 
 def write(rows: Rows, blobs: Container[bytes], commit: Commit, now_ms: int) -> tuple[Verdict, bool]:
     """Commit to the rows, whole or not at all; tell too whether it was written by this call."""
-    fault = rules.fault_in(commit) or _lost(blobs, commit)
+    fault = faults.fault_in(commit) or _lost(blobs, commit)
     run = rows.runs.get(commit.run)
     if fault is None and run is None:
-        fault = rules.unknown_run(commit.run)
+        fault = faults.unknown_run(commit.run)
     if fault is not None or run is None:
         return Verdict(commit.run, Outcome.REFUSED, fault), False
     if rules.repeats(run, commit):
@@ -89,11 +89,11 @@ def nudge(rows: Rows, name: str, now_ms: int) -> None:
 
 def _lost(blobs: Container[bytes], commit: Commit) -> NineLivesError | None:
     lost = (digest for digest in rules.blobs_in(commit) if digest not in blobs)
-    return next((rules.lost_blob(commit.run, digest) for digest in lost), None)
+    return next((faults.lost_blob(commit.run, digest) for digest in lost), None)
 
 
 def _taken(draft: Rows, commit: Commit) -> Verdict | None:
-    for number, seq in rules.taken_in(commit):
+    for number, seq in messages.taken_in(commit):
         queue = draft.signals.get(commit.run, ())
         if not any(signal.number == number and signal.taken is None for signal in queue):
             return Verdict(commit.run, Outcome.STALE)
@@ -114,7 +114,7 @@ def _closed(draft: Rows, commit: Commit) -> Verdict | None:
 
 def _opened(draft: Rows, commit: Commit, now_ms: int) -> Verdict | None:
     for new in commit.opens:
-        item = rules.opened(draft.items.get(new.id), new, commit.run, now_ms)
+        item = messages.opened(draft.items.get(new.id), new, commit.run, now_ms)
         if isinstance(item, Verdict):
             return item
         draft.add_item(item)

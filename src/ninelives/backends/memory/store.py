@@ -16,7 +16,7 @@ from msgspec.structs import replace
 
 from ninelives.backends.memory import commits, upkeep
 from ninelives.backends.memory.tables import Blob, Lease, Tables
-from ninelives.core import blobs, chain
+from ninelives.core import blobs, chain, faults, messages
 from ninelives.core import runs as rules
 from ninelives.core.clock import Clock
 from ninelives.core.errors import Corrupt, IdConflict, LeaseLost, NineLivesError, StoreUnsafe, UsageError
@@ -86,7 +86,7 @@ class MemoryStore:
     def register_session(self, new: NewSession) -> Session:
         """Begin a session."""
         with self._open():
-            _refuse(rules.fault_in_session(new))
+            _refuse(faults.fault_in_session(new))
             if new.id in self._tables.sessions:
                 raise IdConflict(
                     f"session {new.id!r} was registered before", remedy="Use a fresh id for each process"
@@ -195,14 +195,14 @@ class MemoryStore:
     def send_signal(self, run: str, name: str, body: bytes, *, id: str | None = None) -> Signal:  # noqa: A002
         """Append a signal to a run's queue and wake it."""
         with self._open():
-            _refuse(rules.fault_in_name(name, "signal name"))
-            _refuse(rules.fault_in_name(id, "signal id") if id is not None else None)
-            _refuse(rules.too_large(body, "signal", run))
+            _refuse(faults.fault_in_name(name, "signal name"))
+            _refuse(faults.fault_in_name(id, "signal id") if id is not None else None)
+            _refuse(faults.too_large(body, "signal", run))
             row, rows = self._run(run), self._tables.rows
             queue = rows.signals.get(run, ())
             for known in queue:
                 if id is not None and known.id == id:
-                    return rules.same_signal(known, name, body)
+                    return messages.same_signal(known, name, body)
             if row.state.is_final:
                 raise rules.finished(row, "signalled")
             now_ms, number = self._clock.now_ms(), len(queue) + 1
@@ -238,11 +238,11 @@ class MemoryStore:
     def answer_item(self, item: str, *, digest: bytes, body: bytes, by: str) -> Item:
         """Answer an open item and wake its run."""
         with self._open():
-            _refuse(rules.fault_in_name(by, "name of who answers"))
-            _refuse(rules.too_large(body, "answer"))
+            _refuse(faults.fault_in_name(by, "name of who answers"))
+            _refuse(faults.too_large(body, "answer"))
             now_ms, rows = self._clock.now_ms(), self._tables.rows
             before = rows.items.get(item)
-            after = rules.answered(before, item, digest, body, by, now_ms)
+            after = messages.answered(before, item, digest, body, by, now_ms)
             if after is not before:
                 rows.items[item] = after
                 rows.runs[after.run] = rules.resolved(rows.runs[after.run], now_ms)
@@ -256,7 +256,7 @@ class MemoryStore:
         named = [(blobs.digest(raw), raw) for raw in contents]
         with self._open():
             for _, raw in named:
-                _refuse(rules.too_large_for_a_blob(raw))
+                _refuse(faults.too_large_for_a_blob(raw))
             now_ms, kept = self._clock.now_ms(), self._tables.blobs
             for name, raw in named:
                 blob = kept.setdefault(name, Blob(b"", now_ms))
@@ -331,10 +331,10 @@ class MemoryStore:
         try:
             return self._tables.rows.runs[run]
         except KeyError:
-            raise rules.unknown_run(run) from None
+            raise faults.unknown_run(run) from None
 
     def _created(self, new: NewRun) -> Run | UsageError:
-        fault = rules.fault_in_new(new)
+        fault = faults.fault_in_new(new)
         if fault is not None:
             return fault
         tables = self._tables
@@ -343,7 +343,7 @@ class MemoryStore:
             return rules.same_or_conflict(known, new)
         for digest in new.blobs:
             if digest not in tables.blobs:
-                lost = rules.lost_blob(new.id, digest)
+                lost = faults.lost_blob(new.id, digest)
                 return UsageError(lost.what, run=new.id, remedy=lost.remedy)
         tables.last_number += 1
         new = replace(new, labels=dict(new.labels))
@@ -364,7 +364,7 @@ class MemoryStore:
 
     def _lease(self, session: str) -> Lease:
         lease = self._tables.sessions.get(session)
-        lost = rules.lease_lost(session, self._read(lease) if lease is not None else None)
+        lost = faults.lease_lost(session, self._read(lease) if lease is not None else None)
         if lease is None or lost is not None:
             raise lost or LeaseLost(session)
         return lease

@@ -22,7 +22,7 @@ from ninelives.backends.sqlite.transaction import (
     save_run,
     tell_waiters,
 )
-from ninelives.core import dedup, runs
+from ninelives.core import dedup, faults, messages, runs
 from ninelives.core.errors import UsageError
 from ninelives.core.model import Commit, Key, KeyOp, NewItem, Outcome, ReserveKey, Run, Verdict, WaitKey
 
@@ -42,7 +42,7 @@ def commit(tx: Transaction, batch: Sequence[Commit]) -> list[Verdict]:
 
 
 def _apply(tx: Transaction, one: Commit) -> Verdict:
-    fault = runs.fault_in(one) or lost_blob(tx, runs.blobs_in(one), one.run)
+    fault = faults.fault_in(one) or lost_blob(tx, runs.blobs_in(one), one.run)
     if fault is not None:
         return Verdict(one.run, Outcome.REFUSED, fault)
     if one.records and one.is_plain:
@@ -53,7 +53,7 @@ def _apply(tx: Transaction, one: Commit) -> Verdict:
             return Verdict(one.run, Outcome.COMMITTED)
     run = find_run(tx, one.run)
     if run is None:
-        return Verdict(one.run, Outcome.REFUSED, runs.unknown_run(one.run))
+        return Verdict(one.run, Outcome.REFUSED, faults.unknown_run(one.run))
     if runs.repeats(run, one):
         return Verdict(one.run, Outcome.COMMITTED)
     fenced = runs.committed(run, one, tx.now_ms)
@@ -76,7 +76,7 @@ def _apply_whole(tx: Transaction, run: Run, one: Commit) -> Verdict:
 
 
 def _write(tx: Transaction, run: Run, one: Commit) -> None:
-    for number, seq in runs.taken_in(one):
+    for number, seq in messages.taken_in(one):
         if tx.one("take_signal", (seq, run.number, number)) is None:
             raise _Refusal(Verdict(run.id, Outcome.STALE))
     for item in one.closes:
@@ -98,7 +98,7 @@ def _open_item(tx: Transaction, run: Run, new: NewItem) -> None:
     row = tx.one("read_item", (new.id,))
     with decoding("an inbox item", run.id):
         known = rows.item_of(row) if row is not None else None
-    item = runs.opened(known, new, run.id, tx.now_ms)
+    item = messages.opened(known, new, run.id, tx.now_ms)
     if isinstance(item, Verdict):
         raise _Refusal(item)
     if known is None:

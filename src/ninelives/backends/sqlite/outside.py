@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from ninelives.backends.sqlite import rows
 from ninelives.backends.sqlite.transaction import Transaction, decoding, end_run, get_run, save_run
-from ninelives.core import runs
+from ninelives.core import messages, runs
 from ninelives.core.model import Control, Item, Run, Signal
 
 
@@ -14,7 +14,7 @@ def send_signal(tx: Transaction, run_id: str, name: str, body: bytes, signal_id:
     if signal_id:
         row = tx.one("read_signal", (run.number, signal_id))
         if row is not None:
-            return runs.same_signal(rows.signal_of(run.id, row), name, body)
+            return messages.same_signal(rows.signal_of(run.id, row), name, body)
     if run.state.is_final:
         raise runs.finished(run, "signalled")
     number = tx.all("next_signal_number", (run.number,))[0][0]
@@ -41,7 +41,7 @@ def answer(tx: Transaction, item_id: str, digest: bytes, body: bytes, by: str) -
     row = tx.one("read_item", (item_id,))
     with decoding("an inbox item"):
         known = rows.item_of(row) if row is not None else None
-    item = runs.answered(known, item_id, digest, body, by, tx.now_ms)
+    item = messages.answered(known, item_id, digest, body, by, tx.now_ms)
     if item is not known:
         tx.do("answer_item", (body, by, tx.now_ms, item.id))
         save_run(tx, runs.resolved(get_run(tx, item.run), tx.now_ms))

@@ -13,7 +13,7 @@ from ninelives.backends.sqlite.transaction import (
     lost_blob,
     save_run,
 )
-from ninelives.core import runs
+from ninelives.core import faults, runs
 from ninelives.core.clock import Clock
 from ninelives.core.errors import LeaseLost, UsageError
 from ninelives.core.model import Cause, Claims, NewRun, Run, Session
@@ -23,7 +23,7 @@ _ABOVE_ALL = 2**62
 
 def create(tx: Transaction, new: NewRun) -> Run | UsageError:
     """Create one run, or answer with the one that has the id."""
-    fault = runs.fault_in_new(new)
+    fault = faults.fault_in_new(new)
     if fault is not None:
         return fault
     known = find_run(tx, new.id)
@@ -103,7 +103,7 @@ def get_session(tx: Transaction, session: str, clock: Clock) -> Session:
     row = tx.one("read_session", (session,))
     with decoding("a session's row"):
         found = rows.session_of(row, clock.boot_id, clock.boot_ms()) if row is not None else None
-    lost = runs.lease_lost(session, found)
+    lost = faults.lease_lost(session, found)
     if found is None or lost is not None:
         raise lost or LeaseLost(session)
     return found

@@ -14,7 +14,7 @@ from ninelives.backends.clock import SystemClock
 from ninelives.backends.sqlite import commits, maintenance, outside, ownership, rows, schema
 from ninelives.backends.sqlite.files import StoreFiles
 from ninelives.backends.sqlite.transaction import Transaction, decoding, find_key, find_run, get_run
-from ninelives.core import blobs, chain, runs
+from ninelives.core import blobs, chain, faults, runs
 from ninelives.core.clock import Clock
 from ninelives.core.errors import BadRecord, Corrupt, IdConflict, UsageError
 from ninelives.core.model import (
@@ -98,7 +98,7 @@ class SqliteStore:
 
     def register_session(self, new: NewSession) -> Session:
         """Begin a session and hold its lock."""
-        fault = runs.fault_in_session(new)
+        fault = faults.fault_in_session(new)
         if fault is not None:
             raise fault
         taken = IdConflict(
@@ -228,11 +228,11 @@ class SqliteStore:
 
     def send_signal(self, run: str, name: str, body: bytes, *, id: str | None = None) -> Signal:  # noqa: A002
         """Append a signal to a run's queue and wake it."""
-        fault = runs.fault_in_name(name, "signal name")
+        fault = faults.fault_in_name(name, "signal name")
         if fault is None and id is not None:
-            fault = runs.fault_in_name(id, "signal id")
+            fault = faults.fault_in_name(id, "signal id")
         if fault is None:
-            fault = runs.too_large(body, "signal", run)
+            fault = faults.too_large(body, "signal", run)
         if fault is not None:
             raise fault
         return self._files.write(lambda tx: outside.send_signal(tx, run, name, body, id or ""))
@@ -256,7 +256,7 @@ class SqliteStore:
 
     def answer_item(self, item: str, *, digest: bytes, body: bytes, by: str) -> Item:
         """Answer an open item and wake its run."""
-        fault = runs.fault_in_name(by, "name of who answers") or runs.too_large(body, "answer")
+        fault = faults.fault_in_name(by, "name of who answers") or faults.too_large(body, "answer")
         if fault is not None:
             raise fault
         return self._files.write(lambda tx: outside.answer(tx, item, digest, body, by))
@@ -266,7 +266,7 @@ class SqliteStore:
     def put_blobs(self, contents: Iterable[bytes]) -> list[bytes]:
         """Keep contents under their digests."""
         named = [(blobs.digest(content), content) for content in contents]
-        fault = next(filter(None, (runs.too_large_for_a_blob(content) for _, content in named)), None)
+        fault = next(filter(None, (faults.too_large_for_a_blob(content) for _, content in named)), None)
         if fault is not None:
             raise fault
         known = self._files.read(lambda tx: {digest for digest, _ in named if tx.one("has_blob", (digest,))})

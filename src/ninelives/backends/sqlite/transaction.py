@@ -11,7 +11,7 @@ import msgspec
 
 from ninelives.backends.sqlite import rows
 from ninelives.backends.sqlite.queries import SQL
-from ninelives.core import dedup, runs
+from ninelives.core import dedup, faults, runs
 from ninelives.core.errors import BadRecord, Corrupt
 from ninelives.core.model import Key, Record, Run
 
@@ -71,7 +71,7 @@ def get_run(tx: Transaction, run: str) -> Run:
     """Return a run's row. Raises UnknownRun."""
     found = find_run(tx, run)
     if found is None:
-        raise runs.unknown_run(run)
+        raise faults.unknown_run(run)
     return found
 
 
@@ -106,7 +106,7 @@ def lost_blob(tx: Transaction, digests: Iterable[bytes], run: str) -> BadRecord 
     """Return the error for the first blob that is referred to and not there."""
     for digest in digests:
         if tx.one("has_blob", (digest,)) is None:
-            return runs.lost_blob(run, digest)
+            return faults.lost_blob(run, digest)
     return None
 
 
