@@ -1,36 +1,74 @@
-"""Nine Lives: a crash-only runtime for AI agents."""
+"""Nine Lives: a crash-only runtime for AI agents.
 
-from ninelives.core.errors import (
-    ActionError,
-    BudgetExceeded,
-    Corrupt,
-    Denied,
-    Divergence,
-    DuplicateName,
-    IdConflict,
-    InDoubt,
-    KeyConflict,
-    LeaseLost,
-    NineLivesError,
-    NoRun,
-    NotDone,
-    NotSerializable,
-    Permanent,
-    ReplayError,
-    RunCancelled,
-    RunError,
-    RunEscalated,
-    RunFailed,
-    SchemaMismatch,
-    StepFailed,
-    StoreError,
-    StoreUnavailable,
-    StoreUnsafe,
-    TimedOut,
-    Transient,
-    UnknownAgent,
-    UsageError,
-)
+What `import ninelives as nl` gives; each name is loaded when it is first used, so the import is fast.
+"""
+
+from importlib import import_module
+from typing import TYPE_CHECKING, Any
+
+if TYPE_CHECKING:
+    from ninelives.core.errors import (
+        ActionError,
+        BudgetExceeded,
+        Corrupt,
+        Denied,
+        Divergence,
+        DuplicateName,
+        IdConflict,
+        IllegalTransition,
+        InDoubt,
+        KeyConflict,
+        LeaseLost,
+        NineLivesError,
+        NoRun,
+        NotDone,
+        NotSerializable,
+        Permanent,
+        ReplayError,
+        RunCancelled,
+        RunError,
+        RunEscalated,
+        RunFailed,
+        RunFinished,
+        SchemaMismatch,
+        StaleAnswer,
+        StepFailed,
+        StoreError,
+        StoreUnavailable,
+        StoreUnsafe,
+        TimedOut,
+        Transient,
+        UnknownAgent,
+        UnknownRun,
+        UsageError,
+    )
+    from ninelives.core.retry import (
+        Retry,
+    )
+    from ninelives.engine.declare import (
+        action,
+        agent,
+        decision,
+    )
+    from ninelives.engine.inside import (
+        branch,
+        gather,
+        info,
+        key,
+        log,
+        map,  # noqa: A004
+        next_turn,
+        now,
+        progress,
+        random,
+        timeout,
+        uuid,
+    )
+    from ninelives.runtime import (
+        Run,
+        Runtime,
+        run,
+    )
 
 __version__ = "0.1.0"
 
@@ -42,6 +80,7 @@ __all__ = [
     "Divergence",
     "DuplicateName",
     "IdConflict",
+    "IllegalTransition",
     "InDoubt",
     "KeyConflict",
     "LeaseLost",
@@ -51,11 +90,16 @@ __all__ = [
     "NotSerializable",
     "Permanent",
     "ReplayError",
+    "Retry",
+    "Run",
     "RunCancelled",
     "RunError",
     "RunEscalated",
     "RunFailed",
+    "RunFinished",
+    "Runtime",
     "SchemaMismatch",
+    "StaleAnswer",
     "StepFailed",
     "StoreError",
     "StoreUnavailable",
@@ -63,6 +107,91 @@ __all__ = [
     "TimedOut",
     "Transient",
     "UnknownAgent",
+    "UnknownRun",
     "UsageError",
     "__version__",
+    "action",
+    "agent",
+    "branch",
+    "decision",
+    "gather",
+    "info",
+    "key",
+    "log",
+    "map",
+    "next_turn",
+    "now",
+    "progress",
+    "random",
+    "run",
+    "timeout",
+    "uuid",
 ]
+
+_HOMES = {
+    "ActionError": "core.errors",
+    "BudgetExceeded": "core.errors",
+    "Corrupt": "core.errors",
+    "Denied": "core.errors",
+    "Divergence": "core.errors",
+    "DuplicateName": "core.errors",
+    "IdConflict": "core.errors",
+    "IllegalTransition": "core.errors",
+    "InDoubt": "core.errors",
+    "KeyConflict": "core.errors",
+    "LeaseLost": "core.errors",
+    "NineLivesError": "core.errors",
+    "NoRun": "core.errors",
+    "NotDone": "core.errors",
+    "NotSerializable": "core.errors",
+    "Permanent": "core.errors",
+    "ReplayError": "core.errors",
+    "RunCancelled": "core.errors",
+    "RunError": "core.errors",
+    "RunEscalated": "core.errors",
+    "RunFailed": "core.errors",
+    "RunFinished": "core.errors",
+    "SchemaMismatch": "core.errors",
+    "StaleAnswer": "core.errors",
+    "StepFailed": "core.errors",
+    "StoreError": "core.errors",
+    "StoreUnavailable": "core.errors",
+    "StoreUnsafe": "core.errors",
+    "TimedOut": "core.errors",
+    "Transient": "core.errors",
+    "UnknownAgent": "core.errors",
+    "UnknownRun": "core.errors",
+    "UsageError": "core.errors",
+    "Retry": "core.retry",
+    "action": "engine.declare",
+    "agent": "engine.declare",
+    "decision": "engine.declare",
+    "branch": "engine.inside",
+    "gather": "engine.inside",
+    "info": "engine.inside",
+    "key": "engine.inside",
+    "log": "engine.inside",
+    "map": "engine.inside",
+    "next_turn": "engine.inside",
+    "now": "engine.inside",
+    "progress": "engine.inside",
+    "random": "engine.inside",
+    "timeout": "engine.inside",
+    "uuid": "engine.inside",
+    "Run": "runtime",
+    "Runtime": "runtime",
+    "run": "runtime",
+}
+
+
+def __getattr__(name: str) -> Any:
+    home = _HOMES.get(name)
+    if home is None:
+        raise AttributeError(f"module 'ninelives' has no attribute {name!r}")
+    found = getattr(import_module(f"ninelives.{home}"), name)
+    globals()[name] = found
+    return found
+
+
+def __dir__() -> list[str]:
+    return __all__

@@ -147,7 +147,7 @@ class Store(Protocol):
 
     # From outside -------------------------------------------------------------------------------
 
-    def send_signal(self, run: str, name: str, body: bytes, *, id: str | None = None) -> Signal:  # noqa: A002
+    def send_signal(self, run: str, name: str, body: bytes, *, id: str | None = None) -> Signal:
         """Append a signal to a run's queue and wake it; order is kept per run.
 
         With an `id` that this run has seen: the earlier signal is returned, or IdConflict if name or body

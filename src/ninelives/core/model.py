@@ -49,6 +49,7 @@ class Kind(StrEnum):
     SIGNAL = "signal"  # a signal was taken
     ANSWER = "answer"  # a person's answer was taken
     LOG = "log"  # a line for people
+    PROGRESS = "progress"  # how far the run says that it is
     TURN = "turn"  # the snapshot that starts the next turn
     SUPERSEDED = "superseded"  # earlier records no longer count
     END = "end"  # the result or the error of the run

@@ -20,12 +20,18 @@ class LoopCommits:
         self._committer, self._loop = committer, loop
         self._waiting: dict[Ticket, asyncio.Future[Verdict]] = {}
 
-    async def commit(self, tail: Tail, drafts: Sequence[Draft] = (), extras: Extras = NOTHING) -> Verdict:
-        """Submit and await the verdict. Cancelling the wait does not take the commit back."""
+    def start(
+        self, tail: Tail, drafts: Sequence[Draft] = (), extras: Extras = NOTHING
+    ) -> asyncio.Future[Verdict]:
+        """Submit, and return the verdict to come."""
         ticket = self._committer.submit(tail, drafts, extras, home=self)
         waiting: asyncio.Future[Verdict] = self._loop.create_future()
         self._waiting[ticket] = waiting
-        return await waiting
+        return waiting
+
+    async def commit(self, tail: Tail, drafts: Sequence[Draft] = (), extras: Extras = NOTHING) -> Verdict:
+        """Submit and await the verdict. Cancelling the wait does not take the commit back."""
+        return await self.start(tail, drafts, extras)
 
     def deliver(self, tickets: Sequence[Ticket]) -> None:
         """Bring answered tickets to the loop, from the committing thread."""

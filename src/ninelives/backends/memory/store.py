@@ -192,7 +192,7 @@ class MemoryStore:
 
     # From outside -------------------------------------------------------------------------------
 
-    def send_signal(self, run: str, name: str, body: bytes, *, id: str | None = None) -> Signal:  # noqa: A002
+    def send_signal(self, run: str, name: str, body: bytes, *, id: str | None = None) -> Signal:
         """Append a signal to a run's queue and wake it."""
         with self._open():
             _refuse(faults.fault_in_name(name, "signal name"))
@@ -287,7 +287,9 @@ class MemoryStore:
             return woken
 
     def close(self) -> None:
-        """Do nothing: there is nothing to let go of."""
+        """Send away who waits; there is nothing else to let go of."""
+        with self._changed:
+            self._wake()
 
     # Maintenance --------------------------------------------------------------------------------
 

@@ -215,11 +215,13 @@ class StoreFiles:
         _OPEN.discard(self)
         if self._pid != os.getpid():
             return
+        self.wake.close()
         self._checkpointer.close()
-        for connection in (self._reader, self._writer):
-            connection.close()
-        for part in (self._anchor, self._queue, self.locks, self.wake):
-            part.close()
+        with self._writing, self._reading:
+            for connection in (self._reader, self._writer):
+                connection.close()
+            for part in (self._anchor, self._queue, self.locks):
+                part.close()
 
     def disown(self) -> None:
         """In a forked child: drop the locks, which are the parent's, and never touch the connections.

@@ -226,7 +226,7 @@ class SqliteStore:
 
     # From outside -------------------------------------------------------------------------------
 
-    def send_signal(self, run: str, name: str, body: bytes, *, id: str | None = None) -> Signal:  # noqa: A002
+    def send_signal(self, run: str, name: str, body: bytes, *, id: str | None = None) -> Signal:
         """Append a signal to a run's queue and wake it."""
         fault = faults.fault_in_name(name, "signal name")
         if fault is None and id is not None:

@@ -30,6 +30,7 @@ class WakeUps:
         self._turn = threading.Condition()
         self._reading = False
         self._generation = 0
+        self._is_closed = False
         self._seen = threading.local()
 
     def send(self) -> None:
@@ -50,6 +51,8 @@ class WakeUps:
         """Wait for a wake-up since this thread's last call; its first call returns at once."""
         deadline = time.monotonic() + timeout_seconds
         with self._turn:
+            if self._is_closed:
+                return False
             if self._receiver is None:
                 self._listen()
             while getattr(self._seen, "generation", -1) == self._generation:
@@ -60,14 +63,21 @@ class WakeUps:
                     self._turn.wait(left)
                 else:
                     self._read(left)
+                if self._is_closed:
+                    return False
             self._seen.generation = self._generation
             return True
 
     def close(self) -> None:
-        """Stop listening."""
-        if self._receiver is not None:
-            (self._directory / self._name).unlink(missing_ok=True)
-            self._receiver.close()
+        """Stop listening; who waits is sent away."""
+        with self._turn:
+            self._is_closed = True
+            if self._reading:
+                self._sender.sendto(b"!", self._address(self._name))
+                self._turn.wait_for(lambda: not self._reading)
+            if self._receiver is not None:
+                (self._directory / self._name).unlink(missing_ok=True)
+                self._receiver.close()
         self._sender.close()
         os.close(self._folder)
 

@@ -1,0 +1,140 @@
+"""What the journal of the current turn says, by the identity of steps.
+
+A journal is read once per claim into a `Replay`. Code that runs again asks it for each step; what it
+finds is what happened, and what it does not find has not happened yet. Order matters across branches:
+outcomes carry their place in the journal, and the engine delivers them in that order.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping
+
+import msgspec
+from msgspec import UNSET, Raw, Struct, UnsetType
+
+from ninelives.core.errors import Corrupt, Divergence
+from ninelives.core.fingerprint import Fingerprint
+from ninelives.core.model import Kind, Record
+
+_PREVIEW_CHARACTERS = 60
+_OUTCOMES = frozenset({Kind.RESULT, Kind.FAILURE, Kind.WITHDRAWN})
+
+
+class StepBody(Struct, frozen=True, omit_defaults=True):
+    """The body of a step's record: fingerprint and preview of its arguments, then its value or its error."""
+
+    f: str = ""
+    a: dict[str, str] = {}
+    v: Raw | UnsetType = UNSET
+    e: Raw | UnsetType = UNSET
+
+
+_ENCODE = msgspec.json.Encoder().encode
+_DECODE = msgspec.json.Decoder(StepBody).decode
+_ARGUMENTS = msgspec.json.Decoder(dict[str, Raw]).decode
+
+
+class Recorded(Struct, frozen=True):
+    """An outcome that is in the journal."""
+
+    seq: int
+    kind: Kind
+    step: str
+    body: StepBody
+
+
+class Replay:
+    """The outcomes of a turn, by step; `left` counts those that nobody has taken yet."""
+
+    def __init__(self, records: Iterable[Record]) -> None:
+        self._outcomes: dict[str, Recorded] = {}
+        self._lines: set[str] = set()
+        self.intents: dict[str, Record] = {}
+        for record in records:
+            if record.kind in _OUTCOMES:
+                self._outcomes[record.step] = Recorded(
+                    record.seq, record.kind, record.step, read_body(record)
+                )
+                self.intents.pop(record.step, None)
+            elif record.kind is Kind.INTENT:
+                self.intents[record.step] = record
+            elif record.kind in (Kind.LOG, Kind.PROGRESS):
+                self._lines.add(record.step)
+        self.left = len(self._outcomes)
+        self.found = len(self._outcomes)
+
+    def take(self, step: str, aliases: Iterable[str] = ()) -> Recorded | None:
+        """Return what is recorded for a step under its name, or under one that it had; once."""
+        for name in (step, *aliases):
+            found = self._outcomes.pop(name, None)
+            if found is not None:
+                self.left -= 1
+                return found
+        return None
+
+    def knows_line(self, step: str) -> bool:
+        """Tell whether a line for people was recorded before."""
+        return step in self._lines
+
+
+def read_body(record: Record) -> StepBody:
+    """Return the body of a step's record. Raises Corrupt."""
+    try:
+        return _DECODE(record.body)
+    except msgspec.DecodeError as error:
+        raise Corrupt(
+            f"record {record.seq} is no step's record: {error}",
+            step=record.step,
+            remedy="It was written by another version, or by hand",
+        ) from None
+
+
+def write_body(
+    fingerprint: Fingerprint | None, *, value: bytes | None = None, error: bytes | None = None
+) -> bytes:
+    """Return the body of a step's record."""
+    return _ENCODE(
+        StepBody(
+            f=fingerprint.digest.hex() if fingerprint else "",
+            a=preview(fingerprint.arguments) if fingerprint else {},
+            v=Raw(value) if value is not None else UNSET,
+            e=Raw(error) if error is not None else UNSET,
+        )
+    )
+
+
+def preview(arguments: bytes) -> dict[str, str]:
+    """Return a few characters of each argument, for people who must understand a divergence."""
+    shown = {}
+    for name, raw in _ARGUMENTS(arguments).items():
+        text = bytes(raw).decode()
+        shown[name] = (
+            text if len(text) <= _PREVIEW_CHARACTERS else f"{text[:_PREVIEW_CHARACTERS]}… ({len(text)})"
+        )
+    return shown
+
+
+def check_arguments(recorded: Recorded, asked: Fingerprint, *, run: str, where: str) -> None:
+    """Check that a step is asked for with the arguments that were recorded.
+
+    Raises Divergence naming what was recorded, what was asked, and where in the code.
+    """
+    if recorded.body.f == asked.digest.hex():
+        return
+    differences = "; ".join(_differences(recorded.body.a, preview(asked.arguments)))
+    raise Divergence(
+        f"the code at {where} asks for this step with other arguments than were recorded: {differences}",
+        run=run,
+        step=recorded.step,
+        remedy="Nothing was executed. Put the code back, name the argument in ignore= if it does not matter, "
+        "or give the changed step another name so that it runs anew",
+    )
+
+
+def _differences(recorded: Mapping[str, str], asked: Mapping[str, str]) -> Iterable[str]:
+    for name in sorted(recorded.keys() | asked.keys()):
+        before, after = recorded.get(name, "(default)"), asked.get(name, "(default)")
+        if before != after:
+            yield f"{name}: {before} → {after}"
+    if dict(recorded) == dict(asked):
+        yield "they differ beyond what is shown"

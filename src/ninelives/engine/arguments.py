@@ -1,0 +1,102 @@
+"""The arguments of an agent, as they are kept: each parameter by its own codec."""
+
+from __future__ import annotations
+
+import inspect
+from typing import Any
+
+import msgspec
+from msgspec import Raw, Struct
+
+from ninelives.core.errors import Corrupt, Divergence, NotSerializable, UsageError
+from ninelives.engine.registry import Agent
+
+
+class Arguments(Struct, frozen=True, omit_defaults=True):
+    """Encoded arguments: by name, then the rest of `*args` and `**kwargs`."""
+
+    p: dict[str, Raw] = {}
+    args: list[Raw] = []
+    kwargs: dict[str, Raw] = {}
+
+
+_DECODE = msgspec.json.Decoder(Arguments).decode
+
+
+def encode(agent: Agent, args: tuple[Any, ...], kwargs: dict[str, Any]) -> bytes:
+    """Encode the arguments of a call.
+
+    Raises NotSerializable with the path to the bad value; UsageError when they do not fit the signature.
+    """
+    try:
+        bound = agent.signature.bind(*args, **kwargs).arguments
+    except TypeError as error:
+        raise UsageError(
+            f"the arguments do not fit {agent.name!r}: {error}", remedy=f"Its signature is {agent.signature}"
+        ) from None
+    named: dict[str, Raw] = {}
+    rest: list[Raw] = []
+    extra: dict[str, Raw] = {}
+    for name, value in bound.items():
+        kind = agent.signature.parameters[name].kind
+        if kind is inspect.Parameter.VAR_POSITIONAL:
+            rest = [_one(agent, name, item) for item in value]
+        elif kind is inspect.Parameter.VAR_KEYWORD:
+            extra = {key: _one(agent, name, item) for key, item in value.items()}
+        else:
+            named[name] = _one(agent, name, value)
+    return msgspec.json.encode(Arguments(named, rest, extra))
+
+
+def _one(agent: Agent, name: str, value: object) -> Raw:
+    try:
+        return Raw(agent.codecs[name].round(value)[0])
+    except NotSerializable as error:
+        error.path = f"{agent.name}({name}){(error.path or '$')[1:]}"
+        raise
+
+
+def decode(agent: Agent, data: bytes, run: str) -> tuple[tuple[Any, ...], dict[str, Any]]:
+    """Return the arguments to call the agent with.
+
+    Raises Divergence when they no longer fit its parameters; Corrupt.
+    """
+    try:
+        kept = _DECODE(data)
+    except msgspec.DecodeError as error:
+        raise Corrupt(f"the run's arguments cannot be read: {error}", run=run) from None
+    parameters = agent.signature.parameters
+    unknown = sorted(kept.p.keys() - parameters.keys())
+    if unknown:
+        raise Divergence(
+            f"the agent {agent.name!r} has no parameter {unknown[0]!r} any more",
+            run=run,
+            remedy="Put the parameter back, with a default if you like",
+        )
+    try:
+        positional = [
+            agent.codecs[name].decode(bytes(kept.p[name]))
+            for name, one in parameters.items()
+            if name in kept.p and one.kind is not inspect.Parameter.KEYWORD_ONLY
+        ]
+        named = {
+            name: agent.codecs[name].decode(bytes(kept.p[name]))
+            for name, one in parameters.items()
+            if name in kept.p and one.kind is inspect.Parameter.KEYWORD_ONLY
+        }
+        for name, one in parameters.items():
+            if one.kind is inspect.Parameter.VAR_POSITIONAL:
+                positional += [agent.codecs[name].decode(bytes(item)) for item in kept.args]
+            elif one.kind is inspect.Parameter.VAR_KEYWORD:
+                named |= {key: agent.codecs[name].decode(bytes(item)) for key, item in kept.kwargs.items()}
+        agent.signature.bind(*positional, **named)
+    except Divergence as error:
+        error.run = run
+        raise
+    except TypeError as error:
+        raise Divergence(
+            f"the run's arguments do not fit {agent.name!r} any more: {error}",
+            run=run,
+            remedy="Give new parameters a default",
+        ) from None
+    return tuple(positional), named

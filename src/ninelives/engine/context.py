@@ -1,0 +1,139 @@
+"""Where code is: in which run, on which branch of it, inside which step.
+
+Three context variables say it; tasks and threads inherit them. Branches are named when a task is created,
+by the task factory: the parent's branch, the coroutine's qualified name, and the how-manieth of that name.
+Tasks that a step's body creates are the body's own business and no branches.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import threading
+from collections import Counter
+from collections.abc import Coroutine, Generator
+from contextvars import Context, ContextVar, copy_context
+from typing import TYPE_CHECKING, Any
+
+from ninelives.core.errors import NoRun
+from ninelives.core.keys import positional_key, step_id
+
+if TYPE_CHECKING:
+    from ninelives.engine.execution import Execution
+
+
+class Branch:
+    """One line of execution in a run; counts the calls of each name on it."""
+
+    __slots__ = ("calls", "children", "name")
+
+    def __init__(self, name: str) -> None:
+        self.name = name
+        self.calls: Counter[str] = Counter()
+        self.children: Counter[str] = Counter()
+
+    def next_call(self, name: str) -> int:
+        """Return which call of that name this is, from 0."""
+        number = self.calls[name]
+        self.calls[name] += 1
+        return number
+
+    def child(self, name: str) -> Branch:
+        """Return the branch of a task that is created here."""
+        number = self.children[name]
+        self.children[name] += 1
+        return Branch(f"{self.name}/{name}.{number}" if number else f"{self.name}/{name}")
+
+
+class Place:
+    """Where one step of a run is: what names it in the journal, and its key."""
+
+    __slots__ = ("branch", "execution", "id", "name", "number")
+
+    def __init__(self, execution: Execution, branch: Branch, name: str) -> None:
+        self.execution, self.branch, self.name = execution, branch.name, name
+        self.number = branch.next_call(name)
+        self.id = step_id(self.branch, name, self.number)
+
+    def id_under(self, name: str) -> str:
+        """Return the id that the step would have under another name."""
+        return step_id(self.branch, name, self.number)
+
+    def key(self) -> str:
+        """Return the idempotency key: the same on every attempt, in every life."""
+        run = self.execution.run
+        return positional_key(run.id, self.execution.turn, self.branch, self.name, self.number)
+
+
+class Frame:
+    """A body that is being executed."""
+
+    __slots__ = ("attempt", "place")
+
+    def __init__(self, place: Place) -> None:
+        self.place = place
+        self.attempt = 0
+
+
+EXECUTION: ContextVar[Execution | None] = ContextVar("ninelives_execution", default=None)
+BRANCH: ContextVar[Branch] = ContextVar("ninelives_branch")
+FRAME: ContextVar[Frame | None] = ContextVar("ninelives_frame", default=None)
+
+_runtimes = 0
+_runtimes_lock = threading.Lock()
+
+
+def runtime_lives(change: int) -> None:
+    """Count the runtimes of this process up or down: while one lives, steps need a run."""
+    global _runtimes  # noqa: PLW0603
+    with _runtimes_lock:
+        _runtimes += change
+
+
+def current(what: str) -> Execution | None:
+    """Return the execution that this code is in; None in a process without a runtime.
+
+    Raises NoRun when a runtime lives and the run was lost on the way here.
+    """
+    execution = EXECUTION.get()
+    if execution is None and _runtimes:
+        raise NoRun(
+            f"{what} was called outside a run, where nothing protects it",
+            remedy="Call it from the agent's own tasks (an executor or a callback loses the run: use "
+            "asyncio.to_thread), or call .raw(...) if that is what you mean",
+        )
+    return execution
+
+
+def require(what: str) -> Execution:
+    """Return the execution that this code is in.
+
+    Raises NoRun outside of one.
+    """
+    execution = EXECUTION.get()
+    if execution is None:
+        raise NoRun(f"{what} is for use inside a run", remedy="Call it from an agent or a step of it")
+    return execution
+
+
+def is_code_of(execution: Execution, context: Context) -> bool:
+    """Tell whether a context is that of a run's own code, not of a body that it started."""
+    return context.get(EXECUTION) is execution and context.get(FRAME) is None
+
+
+def make_task(
+    loop: asyncio.AbstractEventLoop,
+    coroutine: Coroutine[Any, Any, Any] | Generator[Any, None, Any],
+    *,
+    context: Context | None = None,
+    **options: Any,
+) -> asyncio.Task[Any]:
+    """Create a task; inside a run, and outside its steps, it is a branch. The event loop's task factory."""
+    execution = EXECUTION.get()
+    if execution is None or FRAME.get() is not None:
+        return asyncio.Task(coroutine, loop=loop, context=context, **options)
+    name = getattr(coroutine, "__qualname__", type(coroutine).__name__).replace("<locals>.", "")
+    branched = context.copy() if context is not None else copy_context()
+    branched.run(BRANCH.set, BRANCH.get().child(name))
+    task = execution.task_type(coroutine, loop=loop, context=branched, **options)
+    execution.adopt(task)
+    return task

@@ -1,0 +1,172 @@
+"""The decorators: `agent`, `decision`, `action`. A decorated function keeps its signature.
+
+With no runtime in the process, decorated functions are ordinary functions.
+"""
+
+from __future__ import annotations
+
+import functools
+from collections.abc import Callable, Sequence
+from typing import Any, Generic, ParamSpec, Protocol, TypeVar, cast, overload
+
+from ninelives.core.retry import Retry
+from ninelives.engine import steps, threads
+from ninelives.engine.registry import Step, add_agent, make_agent, make_step
+
+P = ParamSpec("P")
+R = TypeVar("R")
+R_co = TypeVar("R_co", covariant=True)
+
+
+class Declared(Protocol, Generic[P, R_co]):
+    """A declared function: called as before; `raw` calls it unprotected."""
+
+    __name__: str
+
+    def __call__(self, *args: P.args, **kwargs: P.kwargs) -> R_co:
+        """Call it."""
+
+    @property
+    def raw(self) -> Callable[P, R_co]:
+        """The undecorated function."""
+
+
+@overload
+def agent(function: Callable[P, R], /) -> Declared[P, R]: ...
+@overload
+def agent(
+    *, name: str | None = None, durability: str = "strict", queue: str = "default"
+) -> Callable[[Callable[P, R]], Declared[P, R]]: ...
+def agent(
+    function: Callable[..., Any] | None = None,
+    /,
+    *,
+    name: str | None = None,
+    durability: str = "strict",
+    queue: str = "default",
+) -> Any:
+    """Declare an agent: a function whose runs survive.
+
+    `durability`: "strict", a step returns when its outcome is durable; "pipelined", decisions and reads
+    return at once, and all is durable before anything that the world can see.
+    """
+
+    def declare(declared: Callable[..., Any]) -> Any:
+        made = make_agent(declared, name, durability, queue)
+        add_agent(made)
+
+        @functools.wraps(declared)
+        def call(*args: Any, **kwargs: Any) -> Any:
+            return declared(*args, **kwargs)
+
+        call.__ninelives__ = made  # type: ignore[attr-defined]
+        call.raw = declared  # type: ignore[attr-defined]
+        return call
+
+    return declare if function is None else declare(function)
+
+
+@overload
+def decision(function: Callable[P, R], /) -> Declared[P, R]: ...
+@overload
+def decision(
+    function: Callable[P, R],
+    /,
+    *,
+    name: str | None = None,
+    retry: Retry = ...,
+    timeout: float | None = None,
+    returns: Any = None,
+    ignore: Sequence[str] = (),
+    raises: Sequence[type[BaseException]] = (),
+    aliases: Sequence[str] = (),
+    upgrade: Callable[[Any], Any] | None = None,
+) -> Declared[P, R]: ...
+@overload
+def decision(
+    *,
+    name: str | None = None,
+    retry: Retry = ...,
+    timeout: float | None = None,
+    returns: Any = None,
+    ignore: Sequence[str] = (),
+    raises: Sequence[type[BaseException]] = (),
+    aliases: Sequence[str] = (),
+    upgrade: Callable[[Any], Any] | None = None,
+) -> Callable[[Callable[P, R]], Declared[P, R]]: ...
+def decision(function: Callable[..., Any] | None = None, /, **options: Any) -> Any:
+    """Declare a decision: a model's answer, recorded and never asked for twice."""
+    return _declare(function, {"is_decision": True, "reads_only": True, **options})
+
+
+@overload
+def action(function: Callable[P, R], /) -> Declared[P, R]: ...
+@overload
+def action(
+    function: Callable[P, R],
+    /,
+    *,
+    name: str | None = None,
+    reads_only: bool = False,
+    retry: Retry = ...,
+    timeout: float | None = None,
+    returns: Any = None,
+    ignore: Sequence[str] = (),
+    raises: Sequence[type[BaseException]] = (),
+    aliases: Sequence[str] = (),
+    upgrade: Callable[[Any], Any] | None = None,
+) -> Declared[P, R]: ...
+@overload
+def action(
+    *,
+    name: str | None = None,
+    reads_only: bool = False,
+    retry: Retry = ...,
+    timeout: float | None = None,
+    returns: Any = None,
+    ignore: Sequence[str] = (),
+    raises: Sequence[type[BaseException]] = (),
+    aliases: Sequence[str] = (),
+    upgrade: Callable[[Any], Any] | None = None,
+) -> Callable[[Callable[P, R]], Declared[P, R]]: ...
+def action(function: Callable[..., Any] | None = None, /, **options: Any) -> Any:
+    """Declare an action: it touches the world, and may be repeated after a crash, under the same key."""
+    return _declare(function, {"is_decision": False, "reads_only": False, **options})
+
+
+_DEFAULTS: dict[str, Any] = {
+    "name": None,
+    "retry": Retry(),
+    "timeout": None,
+    "returns": None,
+    "ignore": (),
+    "raises": (),
+    "aliases": (),
+    "upgrade": None,
+}
+
+
+def _declare(function: Callable[..., Any] | None, options: dict[str, Any]) -> Any:
+    def declare(declared: Callable[..., Any]) -> Any:
+        return _wrap(make_step(declared, **{**_DEFAULTS, **options}), declared)
+
+    return declare if function is None else declare(function)
+
+
+def _wrap(step: Step, declared: Callable[..., Any]) -> Any:
+    if step.is_async:
+
+        @functools.wraps(declared)
+        async def call(*args: Any, **kwargs: Any) -> Any:
+            return await steps.call(step, args, kwargs)
+
+    else:
+
+        @functools.wraps(declared)
+        def call(*args: Any, **kwargs: Any) -> Any:
+            return threads.call(step, args, kwargs)
+
+    wrapped = cast("Any", call)
+    wrapped.__ninelives__ = step
+    wrapped.raw = declared
+    return wrapped

@@ -1,0 +1,180 @@
+"""One life of a run in this process: its journal, its branches, and what it may still do.
+
+An execution ends by its agent's return, or it is sealed: ownership was lost, the store broke, the process is
+told to stop. A sealed one begins and records nothing any more; its code never learns of it (a pending
+await stays pending), its tasks are cancelled, and what does not end within a second is abandoned.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import random
+import sys
+from collections.abc import Callable, Sequence
+from functools import partial
+from hashlib import blake2b
+from typing import Any
+
+from ninelives.core.clock import Clock
+from ninelives.core.errors import LeaseLost, NineLivesError, UsageError
+from ninelives.core.model import Journal, Kind, Outcome, Verdict
+from ninelives.core.replay import Replay
+from ninelives.engine.context import BRANCH, FRAME, Branch, Place, is_code_of
+from ninelives.engine.delivery import Delivery
+from ninelives.engine.loop import LoopCommits
+from ninelives.engine.ticket import NOTHING, Draft, Extras, Tail
+
+INTENT_SECONDS = 0.005
+"""How long a body may run before it is recorded that it has started."""
+
+_FOREIGN_TIMERS = frozenset({"_on_timeout", "wait_for", "_release_waiter"})
+
+
+class BranchTask(asyncio.Task[Any]):
+    """A task of a run's own code; knows when a timer that replay cannot repeat has cancelled it."""
+
+    foreign_timer: str | None = None
+
+    def cancel(self, msg: Any | None = None) -> bool:
+        """Cancel, and note who did it."""
+        code = sys._getframe(1).f_code  # noqa: SLF001
+        if code.co_name in _FOREIGN_TIMERS and "asyncio" in code.co_filename:
+            self.foreign_timer = "asyncio.timeout" if code.co_name == "_on_timeout" else "asyncio.wait_for"
+        return super().cancel(msg)
+
+
+class Execution:
+    """A run that is being executed here."""
+
+    task_type: type[BranchTask] = BranchTask
+
+    def __init__(
+        self,
+        journal: Journal,
+        commits: LoopCommits,
+        loop: asyncio.AbstractEventLoop,
+        clock: Clock,
+        is_pipelined: bool,
+    ) -> None:
+        self.run, self.turn = journal.run, journal.run.turn
+        self.loop, self.clock, self.is_pipelined = loop, clock, is_pipelined
+        self.replay = Replay(journal.records)
+        self.replayed = 0
+        self.executed = 0
+        self.tail = Tail(journal.run)
+        self.root = Branch("")
+        self.sealed: NineLivesError | None = None
+        self._commits = commits
+        self._when_sealed: asyncio.Future[None] = loop.create_future()
+        self._tasks: set[asyncio.Task[Any]] = set()
+        self._last: asyncio.Future[Verdict] | None = None
+        self.delivery = Delivery(loop, partial(is_code_of, self), self._is_alone)
+
+    # Tasks --------------------------------------------------------------------------------------
+
+    def adopt(self, task: asyncio.Task[Any]) -> None:
+        """Count a task as a branch of this run until it is done."""
+        self._tasks.add(task)
+        task.add_done_callback(self._tasks.discard)
+
+    def open_branches(self) -> list[asyncio.Task[Any]]:
+        """Return the tasks that are not done."""
+        return [task for task in self._tasks if not task.done()]
+
+    def _is_alone(self) -> bool:
+        return len(self._tasks) <= 1 and not self.is_catching_up
+
+    @property
+    def is_catching_up(self) -> bool:
+        """Tell whether recorded outcomes are still to be asked for or delivered."""
+        return self.replay.left > 0 or self.delivery.has_recorded
+
+    def place(self, name: str) -> Place:
+        """Return the place of the next call of that name on this branch."""
+        return Place(self, BRANCH.get(), name)
+
+    # The journal --------------------------------------------------------------------------------
+
+    def write(self, drafts: Sequence[Draft], extras: Extras = NOTHING) -> asyncio.Future[Verdict]:
+        """Hand records to the committer; the verdict comes later. On the event loop's thread only."""
+        self._last = written = self._commits.start(self.tail, drafts, extras)
+        written.add_done_callback(self._judge)
+        return written
+
+    def note(self, kind: Kind, step: str, body: bytes) -> None:
+        """Record something that nobody waits for; what comes after it is not durable before it."""
+        if self.sealed is None:
+            self.on_loop(lambda: self.write([(kind, step, body)]))
+
+    async def durable(self, written: asyncio.Future[Verdict]) -> Verdict:
+        """Wait until something written is durable. Never returns once the execution is sealed."""
+        verdict = await asyncio.shield(written)
+        if self.sealed is not None:
+            await self.forever()
+        return verdict
+
+    async def barrier(self) -> None:
+        """Wait until everything written so far is durable: what comes next can be seen by the world."""
+        if self._last is not None and not self._last.done():
+            await self.durable(self._last)
+
+    def _judge(self, written: asyncio.Future[Verdict]) -> None:
+        if written.cancelled():
+            return
+        error = written.exception()
+        if isinstance(error, NineLivesError):
+            self.seal(error)
+        elif error is None and written.result().outcome is Outcome.FENCED:
+            self.seal(
+                LeaseLost(
+                    "another worker owns the run now",
+                    run=self.run.id,
+                    remedy="Nothing to do: it goes on there",
+                )
+            )
+        elif error is None and written.result().outcome is Outcome.REFUSED:
+            refused = written.result().error
+            self.seal(refused if refused is not None else UsageError("a record was refused", run=self.run.id))
+
+    # The end ------------------------------------------------------------------------------------
+
+    def seal(self, why: NineLivesError) -> None:
+        """Refuse every further call and record; the executor clears up."""
+        if self.sealed is None:
+            self.sealed = why
+            self._when_sealed.set_result(None)
+
+    def when_sealed(self) -> asyncio.Future[None]:
+        """Return what is done once the execution is sealed."""
+        return self._when_sealed
+
+    async def require_open(self) -> None:
+        """Go on, unless the execution is sealed: then wait for the end."""
+        if self.sealed is not None:
+            await self.forever()
+
+    async def forever(self) -> None:
+        """Wait for what never comes; only cancelling ends it."""
+        await self.loop.create_future()
+
+    # Threads ------------------------------------------------------------------------------------
+
+    def on_loop(self, work: Callable[[], object]) -> None:
+        """Do something on the event loop's thread: now if we are there, else in order of asking."""
+        try:
+            here = asyncio.get_running_loop() is self.loop
+        except RuntimeError:
+            here = False
+        if here:
+            work()
+        else:
+            self.loop.call_soon_threadsafe(work)
+
+    def derived(self, place: Place) -> random.Random:
+        """Return randomness that is the same on every replay of this place."""
+        return random.Random(blake2b(f"{place.key()}".encode(), digest_size=16).digest())
+
+    @property
+    def is_replaying(self) -> bool:
+        """Tell whether recorded outcomes are still to come, as far as code outside of steps is concerned."""
+        return self.is_catching_up and FRAME.get() is None

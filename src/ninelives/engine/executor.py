@@ -1,0 +1,250 @@
+"""The executor: takes a claimed run through its turns to wherever it can get.
+
+The start and the recovery of a run are the same code: load the journal, call the agent, find what is
+recorded, go on with what is not. If we die anywhere in here, that is what happens next time.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import threading
+from contextvars import copy_context
+from typing import Any
+
+import msgspec
+
+from ninelives.core.clock import Clock
+from ninelives.core.errors import (
+    Corrupt,
+    Divergence,
+    InvariantViolation,
+    NineLivesError,
+    StoreError,
+    UnknownAgent,
+    UsageError,
+)
+from ninelives.core.failures import encode_error
+from ninelives.core.model import (
+    Change,
+    End,
+    Escalate,
+    ItemKind,
+    Journal,
+    Kind,
+    NewItem,
+    Park,
+    Run,
+    State,
+)
+from ninelives.core.replay import write_body
+from ninelives.engine import arguments, bodies
+from ninelives.engine.context import BRANCH, EXECUTION, FRAME
+from ninelives.engine.execution import BranchTask, Execution
+from ninelives.engine.loop import LoopCommits
+from ninelives.engine.registry import AGENTS, Agent
+from ninelives.engine.ticket import Draft, Extras
+from ninelives.store import Store
+
+ABANDON_SECONDS = 1.0
+INLINE_RECORDS = 300
+"""Longer journals are loaded in a thread: the event loop has other runs to serve."""
+
+
+class NextTurn:
+    """What an agent returns to go on with an empty journal."""
+
+    def __init__(self, args: tuple[Any, ...], kwargs: dict[str, Any]) -> None:
+        self.args, self.kwargs = args, kwargs
+
+
+class Executor:
+    """Executes claimed runs on one event loop."""
+
+    def __init__(
+        self, store: Store, commits: LoopCommits, loop: asyncio.AbstractEventLoop, clock: Clock
+    ) -> None:
+        self._store, self._commits, self._loop, self._clock = store, commits, loop, clock
+        self.executions: dict[str, Execution] = {}
+
+    async def execute(self, run: Run) -> None:
+        """Take a run as far as it goes: to its end, to a person, or to another owner.
+
+        Raises StoreError when the store itself fails.
+        """
+        agent = AGENTS.get(run.agent)
+        if agent is None:
+            raise UnknownAgent(f"agent {run.agent!r} is not loaded here", run=run.id)
+        try:
+            if run.length <= INLINE_RECORDS:
+                journal = bodies.load(self._store, run.id)
+            else:
+                journal = await asyncio.to_thread(bodies.load, self._store, run.id)
+        except Corrupt as error:
+            await self._give_up(Execution(_empty(run), *self._parts(agent)), error)
+            return
+        while True:
+            following = await self._take_turn(agent, journal)
+            if following is None:
+                return
+            journal = following
+
+    def _parts(self, agent: Agent) -> tuple[Any, ...]:
+        return self._commits, self._loop, self._clock, agent.is_pipelined
+
+    async def _take_turn(self, agent: Agent, journal: Journal) -> Journal | None:
+        execution = Execution(journal, *self._parts(agent))
+        self.executions[journal.run.id] = execution
+        try:
+            if journal.run.cancelling:
+                await self._finish(execution, (), End(State.CANCELLED))
+                return None
+            outcome = await self._drive(execution, agent, journal)
+            return await self._conclude(execution, agent, journal, outcome)
+        finally:
+            del self.executions[journal.run.id]
+
+    async def _drive(self, execution: Execution, agent: Agent, journal: Journal) -> asyncio.Task[Any] | None:
+        """Run the agent's code; None when the execution was sealed before it came to an end."""
+        try:
+            args, kwargs = arguments.decode(agent, journal.records[0].body, journal.run.id)
+        except (Divergence, Corrupt) as error:
+            execution.seal(error)
+            return None
+        context = copy_context()
+        context.run(EXECUTION.set, execution)
+        context.run(BRANCH.set, execution.root)
+        context.run(FRAME.set, None)
+        if agent.is_async:
+            code = agent.function(*args, **kwargs)
+        else:
+            code = _in_thread(execution, lambda: agent.function(*args, **kwargs))
+        task: asyncio.Task[Any] = BranchTask(
+            code, loop=self._loop, context=context, name=f"run {journal.run.id}"
+        )
+        execution.adopt(task)
+        sealed = execution.when_sealed()
+        await asyncio.wait({task, sealed}, return_when=asyncio.FIRST_COMPLETED)
+        if execution.sealed is None:
+            await self._clear(execution)
+        return task if execution.sealed is None else None
+
+    async def _conclude(
+        self, execution: Execution, agent: Agent, journal: Journal, task: asyncio.Task[Any] | None
+    ) -> Journal | None:
+        if task is None:
+            await self._clear(execution)
+            if execution.sealed is not None:
+                await self._give_up(execution, execution.sealed)
+            return None
+        error = asyncio.CancelledError() if task.cancelled() else task.exception()
+        if isinstance(error, InvariantViolation):
+            raise error
+        if error is not None:
+            told = error if isinstance(error, Exception) else RuntimeError(f"the agent ended with {error!r}")
+            await self._finish(execution, _end(error=encode_error(told)), End(State.FAILED))
+            return None
+        result = task.result()
+        try:
+            if isinstance(result, NextTurn):
+                return await self._next_turn(execution, agent, journal, result)
+            await self._finish(execution, _end(value=agent.result.round(result)[0]), End(State.COMPLETED))
+        except UsageError as refused:
+            refused.run = journal.run.id
+            await self._finish(execution, _end(error=encode_error(refused)), End(State.FAILED))
+        return None
+
+    async def _next_turn(
+        self, execution: Execution, agent: Agent, journal: Journal, following: NextTurn
+    ) -> Journal | None:
+        """Commit the snapshot that the next turn starts from: one commit, and the old journal is history."""
+        snapshot = arguments.encode(agent, following.args, following.kwargs)
+        verdict = await execution.write([(Kind.TURN, "", snapshot)])
+        if execution.sealed is not None:
+            await self._give_up(execution, execution.sealed)
+            return None
+        if verdict.error is not None:
+            raise verdict.error
+        run = self._store.read_run(journal.run.id)
+        if run is None or run.epoch != journal.run.epoch:
+            return None
+        return bodies.load(self._store, run.id)
+
+    async def _finish(self, execution: Execution, drafts: tuple[Draft, ...], change: Change) -> None:
+        await execution.write(drafts, Extras(change=change))
+
+    async def _give_up(self, execution: Execution, why: NineLivesError) -> None:
+        """Put before a person what only a person can settle; leave the rest to who owns it now."""
+        if not isinstance(why, Divergence | Corrupt):
+            if isinstance(why, StoreError):
+                raise why
+            return
+        run = execution.run
+        evidence = msgspec.json.encode(
+            {
+                "error": type(why).__name__,
+                "what": why.what,
+                "step": why.step,
+                "path": why.path,
+                "remedy": why.remedy,
+            }
+        )
+        item = NewItem(
+            id=f"{run.id}:{execution.tail.length}:{type(why).__name__.lower()}"[-255:],
+            kind=ItemKind.DIVERGENCE,
+            step=why.step or "",
+            digest=b"",
+            body=evidence,
+        )
+        fresh = self._store.read_run(run.id)
+        news = fresh.news if fresh is not None else run.news
+        change = Escalate(waits=f"a person: {why.what}"[:500], news_seen=news)
+        await self._commits.commit(execution.tail, (), Extras(opens=(item,), change=change))
+
+    async def release(self, execution: Execution) -> None:
+        """Stop executing a run here and let others take it, from where it is."""
+        await self._clear(execution)
+        change = Park(due_ms=self._clock.now_ms(), waits="", news_seen=-1)
+        await self._commits.commit(execution.tail, (), Extras(change=change))
+
+    async def _clear(self, execution: Execution) -> None:
+        """Cancel what is left of a run's tasks; what does not end within a second is abandoned."""
+        left = execution.open_branches()
+        for task in left:
+            task.cancel()
+        if left:
+            await asyncio.wait(left, timeout=ABANDON_SECONDS)
+
+
+def _end(*, value: bytes | None = None, error: bytes | None = None) -> tuple[Draft, ...]:
+    return ((Kind.END, "", write_body(None, value=value, error=error)),)
+
+
+def _empty(run: Run) -> Journal:
+    return Journal(run, run.length, (), (), ())
+
+
+async def _in_thread(execution: Execution, work: Any) -> Any:
+    """Run a plain agent in a thread of its own; its steps come back to the event loop."""
+    loop = asyncio.get_running_loop()
+    done: asyncio.Future[Any] = loop.create_future()
+    context = copy_context()
+
+    def report(value: Any, error: BaseException | None) -> None:
+        execution.delivery.running_threads.clear()
+        execution.delivery.look()
+        if not done.done():
+            if error is None:
+                done.set_result(value)
+            else:
+                done.set_exception(error)
+
+    def main() -> None:
+        execution.delivery.running_threads.add(threading.get_ident())
+        try:
+            value, error = context.run(work), None
+        except BaseException as caught:  # noqa: BLE001 (handed over as it is)
+            value, error = None, caught
+        loop.call_soon_threadsafe(report, value, error)
+
+    threading.Thread(target=main, name=f"run {execution.run.id}", daemon=True).start()
+    return await done

@@ -1,0 +1,171 @@
+"""What was declared: agents and steps, by name. One registry per process."""
+
+from __future__ import annotations
+
+import inspect
+from collections.abc import Callable
+from typing import Any
+
+from msgspec import Struct
+
+from ninelives.core.codec import Codec, codec_for
+from ninelives.core.errors import DuplicateName, UnknownAgent, UsageError
+from ninelives.core.failures import check_raises
+from ninelives.core.fingerprint import check_ignore
+from ninelives.core.keys import check_id
+from ninelives.core.retry import Retry
+
+DURABILITIES = ("strict", "pipelined")
+
+
+class Step(Struct, frozen=True, eq=False):
+    """A declared step."""
+
+    name: str
+    function: Callable[..., Any]
+    signature: inspect.Signature
+    codec: Codec
+    is_async: bool
+    is_decision: bool
+    reads_only: bool
+    retry: Retry
+    timeout_seconds: float | None
+    ignore: tuple[str, ...]
+    raises: tuple[type[BaseException], ...]
+    aliases: tuple[str, ...]
+    upgrade: Callable[[Any], Any] | None
+
+    @property
+    def where(self) -> str:
+        """Say where in the code the step is."""
+        return place_of(self.function)
+
+
+class Agent(Struct, frozen=True, eq=False):
+    """A declared agent, with a codec for each parameter and for the result."""
+
+    name: str
+    function: Callable[..., Any]
+    signature: inspect.Signature
+    codecs: dict[str, Codec]
+    result: Codec
+    is_async: bool
+    is_pipelined: bool
+    queue: str
+
+
+AGENTS: dict[str, Agent] = {}
+
+
+def add_agent(agent: Agent) -> None:
+    """Make an agent known by its name.
+
+    Raises DuplicateName when another function has it. The same function again (a reload) replaces it.
+    """
+    known = AGENTS.get(agent.name)
+    if known is not None and place_of(known.function) != place_of(agent.function):
+        raise DuplicateName(
+            f"two agents are {agent.name!r}: {place_of(known.function)} and {place_of(agent.function)}",
+            remedy="Give one of them name=",
+        )
+    AGENTS[agent.name] = agent
+
+
+def get_agent(agent: object) -> Agent:
+    """Return an agent by its function or its name.
+
+    Raises UnknownAgent.
+    """
+    if isinstance(agent, str):
+        if agent in AGENTS:
+            return AGENTS[agent]
+    else:
+        found = getattr(agent, "__ninelives__", None)
+        if isinstance(found, Agent):
+            return found
+    known = ", ".join(sorted(AGENTS)) or "none"
+    raise UnknownAgent(
+        f"{getattr(agent, '__name__', agent)!r} is no agent here",
+        remedy=f"Decorate it with @nl.agent. Known: {known}",
+    )
+
+
+def make_agent(function: Callable[..., Any], name: str | None, durability: str, queue: str) -> Agent:
+    """Check an agent's declaration.
+
+    Raises UsageError naming the parameter whose annotation cannot be kept.
+    """
+    if durability not in DURABILITIES:
+        raise UsageError(f"durability={durability!r}", remedy=f"It is one of {', '.join(DURABILITIES)}")
+    named = check_id(name or function.__qualname__.replace("<locals>.", ""), "agent name")
+    signature = signature_of(function)
+    parameters = signature.parameters.values()
+    return Agent(
+        name=named,
+        function=function,
+        signature=signature,
+        codecs={
+            one.name: codec_for(annotated(one.annotation), where=f"{named}({one.name})") for one in parameters
+        },
+        result=codec_for(annotated(signature.return_annotation), where=f"{named} ->"),
+        is_async=inspect.iscoroutinefunction(function),
+        is_pipelined=durability == "pipelined",
+        queue=check_id(queue, "queue"),
+    )
+
+
+def make_step(function: Callable[..., Any], **options: Any) -> Step:
+    """Check a step's declaration.
+
+    Raises UsageError, BadName.
+    """
+    name = options.pop("name") or getattr(function, "__qualname__", "").replace("<locals>.", "")
+    named = check_id(name, "step name")
+    signature = signature_of(function)
+    returns = options.pop("returns")
+    annotation = returns if returns is not None else signature.return_annotation
+    ignore = tuple(options.pop("ignore"))
+    check_ignore(signature, ignore)
+    return Step(
+        name=named,
+        function=function,
+        signature=signature,
+        codec=codec_for(annotated(annotation), where=f"{named} ->"),
+        is_async=inspect.iscoroutinefunction(inspect.unwrap(function)),
+        ignore=ignore,
+        raises=check_raises(tuple(options.pop("raises"))),
+        aliases=tuple(check_id(alias, "alias") for alias in options.pop("aliases")),
+        timeout_seconds=_seconds(options.pop("timeout")),
+        **options,
+    )
+
+
+def annotated(annotation: Any) -> Any:
+    """Return an annotation for the codec; a missing one means whatever comes back by itself."""
+    return Any if annotation is inspect.Signature.empty else annotation
+
+
+def signature_of(function: Callable[..., Any]) -> inspect.Signature:
+    """Return a signature with its annotations resolved.
+
+    Raises UsageError when an annotation names what is not there yet.
+    """
+    try:
+        return inspect.signature(function, eval_str=True)
+    except NameError as error:
+        raise UsageError(
+            f"an annotation at {place_of(function)} cannot be resolved: {error}",
+            remedy="Define the type before the function, at the level of the module",
+        ) from None
+
+
+def place_of(function: Callable[..., Any]) -> str:
+    """Say where a function is: file and line."""
+    code = getattr(inspect.unwrap(function), "__code__", None)
+    return f"{code.co_filename}:{code.co_firstlineno}" if code else repr(function)
+
+
+def _seconds(value: float | None) -> float | None:
+    if value is not None and not value > 0:
+        raise UsageError(f"timeout={value!r}", remedy="Give seconds above 0, or leave it out")
+    return value

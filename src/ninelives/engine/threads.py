@@ -1,0 +1,111 @@
+"""Plain `def` code: steps and waits called from a thread of a run.
+
+The thread asks the event loop, where the journal is; a body that must run comes back and runs in the thread
+that called. While a thread waits it counts as at rest, so that recorded outcomes are delivered in order.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import threading
+from collections.abc import Awaitable, Callable, Coroutine
+from contextvars import copy_context
+from queue import SimpleQueue
+from typing import Any
+
+from ninelives.core.errors import UsageError
+from ninelives.engine import steps
+from ninelives.engine.context import FRAME, Frame, current
+from ninelives.engine.execution import BranchTask, Execution
+from ninelives.engine.registry import Step
+
+_Work = tuple[Callable[[], Any], "asyncio.Future[Any]", Frame | None]
+
+
+def call(step: Step, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
+    """Call a step that is plain `def`.
+
+    Raises UsageError on the event loop's own thread, which it would hold up.
+    """
+    execution = current(step.name)
+    if execution is None or FRAME.get() is not None:
+        return step.function(*args, **kwargs)
+    refuse_on_loop(execution, step.name)
+    desk: SimpleQueue[_Work | None] = SimpleQueue()
+
+    def body() -> Awaitable[Any]:
+        outcome: asyncio.Future[Any] = execution.loop.create_future()
+        desk.put((lambda: step.function(*args, **kwargs), outcome, FRAME.get()))
+        return outcome
+
+    return _ask(execution, lambda: steps.perform(execution, step, args, kwargs, body), desk)
+
+
+def wait(execution: Execution, coroutine: Callable[[], Coroutine[Any, Any, Any]]) -> Any:
+    """Wait in a thread for something that is awaited elsewhere."""
+    return _ask(execution, coroutine, SimpleQueue())
+
+
+def refuse_on_loop(execution: Execution, what: str) -> None:
+    """Refuse to hold up the event loop."""
+    try:
+        here = asyncio.get_running_loop() is execution.loop
+    except RuntimeError:
+        return
+    if here:
+        raise UsageError(
+            f"{what} is a plain function, called on the event loop, which it would hold up",
+            run=execution.run.id,
+            remedy=f"await asyncio.to_thread({what}, ...), or make it async def",
+        )
+
+
+def _ask(
+    execution: Execution, coroutine: Callable[[], Coroutine[Any, Any, Any]], desk: SimpleQueue[_Work | None]
+) -> Any:
+    """Have the event loop await something for this thread, and run the bodies that it sends back."""
+    context, loop = copy_context(), execution.loop
+    asked: list[asyncio.Task[Any]] = []
+    running, me = execution.delivery.running_threads, threading.get_ident()
+    is_agents_own = me in running  # and not one that asyncio.to_thread lent
+
+    def begin() -> None:
+        running.discard(me)
+        task: asyncio.Task[Any] = BranchTask(coroutine(), loop=loop, context=context)
+        execution.adopt(task)
+        task.add_done_callback(finish)
+        asked.append(task)
+        execution.delivery.look()
+
+    def finish(_: asyncio.Task[Any]) -> None:
+        if is_agents_own:
+            running.add(me)
+        desk.put(None)
+
+    loop.call_soon_threadsafe(begin, context=context)
+    while (work := desk.get()) is not None:
+        _run(loop, work)
+    return asked[0].result()
+
+
+def _run(loop: asyncio.AbstractEventLoop, work: _Work) -> None:
+    function, outcome, frame = work
+    token = FRAME.set(frame)
+    try:
+        value, error = function(), None
+    except BaseException as caught:  # noqa: BLE001 (handed over as it is)
+        value, error = None, caught
+    finally:
+        FRAME.reset(token)
+    loop.call_soon_threadsafe(_settle, outcome, value, error)
+
+
+def _settle(outcome: asyncio.Future[Any], value: Any, error: BaseException | None) -> None:
+    if outcome.done():
+        return
+    if isinstance(error, StopIteration):
+        error = RuntimeError(f"a step raised {error!r}")
+    if error is None:
+        outcome.set_result(value)
+    else:
+        outcome.set_exception(error)
