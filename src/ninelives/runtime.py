@@ -94,6 +94,7 @@ class Runtime:
     def __init__(self, store: str | Store | None = None, *, lease_seconds: float = LEASE_SECONDS) -> None:
         self._given, self._lease_seconds = store, lease_seconds
         self._fatal: Callable[[BaseException], None] = self._fail
+        self._is_dedicated = False
         self._failure: BaseException | None = None
         self._closing = False
         self._listener: threading.Thread | None = None
@@ -107,7 +108,7 @@ class Runtime:
         self.store: Store = open_store(url) if isinstance(url, str) else url
         self._clock = SystemClock()
         self._committer = Committer(self.store, self._clock, fatal=self._fatal)
-        commits = LoopCommits(self._committer, self._loop)
+        commits = LoopCommits(self._committer, self._loop, is_dedicated=self._is_dedicated)
         self._executor = Executor(self.store, commits, self._loop, self._clock)
         self._factory = self._loop.get_task_factory()
         self._loop.set_task_factory(cast("Any", make_task))
@@ -324,7 +325,8 @@ def run(
 
     async def main() -> Any:
         runtime = Runtime(store)
-        runtime._fatal = end_process  # noqa: SLF001 (a script has nothing that could outlive a broken store)
+        # A script has nothing that could outlive a broken store, and nobody else on its event loop.
+        runtime._fatal, runtime._is_dedicated = end_process, True  # noqa: SLF001
         async with runtime:
             return await runtime.run(agent, *args, id=id, kwargs=kwargs)
 

@@ -15,6 +15,7 @@ import dataclasses
 import enum
 import inspect
 from collections.abc import Collection, Iterator, Mapping
+from functools import lru_cache
 from hashlib import blake2b
 from typing import Any, Final
 
@@ -68,10 +69,16 @@ def check_ignore(signature: inspect.Signature, ignore: Collection[str]) -> None:
 def _bind(
     signature: inspect.Signature, args: tuple[Any, ...], kwargs: Mapping[str, Any], ignore: Collection[str]
 ) -> dict[str, Any]:
-    try:
-        bound = signature.bind(*args, **kwargs).arguments
-    except TypeError as bad:
-        raise UsageError(f"the arguments do not fit: {bad}", remedy=f"The signature is {signature}") from None
+    simple = _simple_names(signature)
+    if simple is not None and not kwargs and len(args) == len(simple):
+        bound = dict(zip(simple, args, strict=True))  # as bind would, ten times as fast
+    else:
+        try:
+            bound = signature.bind(*args, **kwargs).arguments
+        except TypeError as bad:
+            raise UsageError(
+                f"the arguments do not fit: {bad}", remedy=f"The signature is {signature}"
+            ) from None
     first = next(iter(signature.parameters), None)
     taken: dict[str, Any] = {}
     for name, value in bound.items():
@@ -85,6 +92,15 @@ def _bind(
         elif not _is_default(value, parameter.default):
             taken[name] = value
     return taken
+
+
+@lru_cache(maxsize=4096)
+def _simple_names(signature: inspect.Signature) -> tuple[str, ...] | None:
+    """Return the parameters' names if all may be given by position, else None."""
+    by_position = (inspect.Parameter.POSITIONAL_ONLY, inspect.Parameter.POSITIONAL_OR_KEYWORD)
+    if all(one.kind in by_position for one in signature.parameters.values()):
+        return tuple(signature.parameters)
+    return None
 
 
 def _is_default(value: object, default: object) -> bool:

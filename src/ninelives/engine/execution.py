@@ -21,11 +21,9 @@ from ninelives.core.model import Journal, Kind, Outcome, Verdict
 from ninelives.core.replay import Replay
 from ninelives.engine.context import BRANCH, FRAME, Branch, Place, is_code_of
 from ninelives.engine.delivery import Delivery
+from ninelives.engine.intents import Intents
 from ninelives.engine.loop import LoopCommits
 from ninelives.engine.ticket import NOTHING, Draft, Extras, Tail
-
-INTENT_SECONDS = 0.005
-"""How long a body may run before it is recorded that it has started."""
 
 _FOREIGN_TIMERS = frozenset({"_on_timeout", "wait_for", "_release_waiter"})
 
@@ -54,10 +52,12 @@ class Execution:
         commits: LoopCommits,
         loop: asyncio.AbstractEventLoop,
         clock: Clock,
+        intents: Intents,
         is_pipelined: bool,
     ) -> None:
         self.run, self.turn = journal.run, journal.run.turn
         self.loop, self.clock, self.is_pipelined = loop, clock, is_pipelined
+        self.intents = intents
         self.replay = Replay(journal.records)
         self.replayed = 0
         self.executed = 0
@@ -97,8 +97,16 @@ class Execution:
 
     def write(self, drafts: Sequence[Draft], extras: Extras = NOTHING) -> asyncio.Future[Verdict]:
         """Hand records to the committer; the verdict comes later. On the event loop's thread only."""
-        self._last = written = self._commits.start(self.tail, drafts, extras)
-        written.add_done_callback(self._judge)
+        try:
+            written = self._commits.start(self.tail, drafts, extras)
+        except NineLivesError as error:
+            self.seal(error)
+            return self.loop.create_future()
+        if written.done():
+            self._judge(written)
+        else:
+            self._last = written
+            written.add_done_callback(self._judge)
         return written
 
     def note(self, kind: Kind, step: str, body: bytes) -> None:
@@ -108,7 +116,7 @@ class Execution:
 
     async def durable(self, written: asyncio.Future[Verdict]) -> Verdict:
         """Wait until something written is durable. Never returns once the execution is sealed."""
-        verdict = await asyncio.shield(written)
+        verdict = written.result() if written.done() else await asyncio.shield(written)
         if self.sealed is not None:
             await self.forever()
         return verdict

@@ -15,9 +15,11 @@ import msgspec
 
 from ninelives.core.clock import Clock
 from ninelives.core.errors import (
+    BadRecord,
     Corrupt,
     Divergence,
     InvariantViolation,
+    LeaseLost,
     NineLivesError,
     StoreError,
     UnknownAgent,
@@ -40,6 +42,7 @@ from ninelives.core.replay import write_body
 from ninelives.engine import arguments, bodies
 from ninelives.engine.context import BRANCH, EXECUTION, FRAME
 from ninelives.engine.execution import BranchTask, Execution
+from ninelives.engine.intents import Intents
 from ninelives.engine.loop import LoopCommits
 from ninelives.engine.registry import AGENTS, Agent
 from ninelives.engine.ticket import Draft, Extras
@@ -64,6 +67,7 @@ class Executor:
         self, store: Store, commits: LoopCommits, loop: asyncio.AbstractEventLoop, clock: Clock
     ) -> None:
         self._store, self._commits, self._loop, self._clock = store, commits, loop, clock
+        self._intents = Intents(loop)
         self.executions: dict[str, Execution] = {}
 
     async def execute(self, run: Run) -> None:
@@ -89,7 +93,7 @@ class Executor:
             journal = following
 
     def _parts(self, agent: Agent) -> tuple[Any, ...]:
-        return self._commits, self._loop, self._clock, agent.is_pipelined
+        return self._commits, self._loop, self._clock, self._intents, agent.is_pipelined
 
     async def _take_turn(self, agent: Agent, journal: Journal) -> Journal | None:
         execution = Execution(journal, *self._parts(agent))
@@ -174,10 +178,10 @@ class Executor:
 
     async def _give_up(self, execution: Execution, why: NineLivesError) -> None:
         """Put before a person what only a person can settle; leave the rest to who owns it now."""
-        if not isinstance(why, Divergence | Corrupt):
-            if isinstance(why, StoreError):
-                raise why
+        if isinstance(why, LeaseLost):
             return
+        if isinstance(why, StoreError) and not isinstance(why, Corrupt | BadRecord):
+            raise why
         run = execution.run
         evidence = msgspec.json.encode(
             {

@@ -16,17 +16,22 @@ from ninelives.engine.ticket import NOTHING, Draft, Extras, Tail, Ticket
 class LoopCommits:
     """The committer, as seen from one event loop."""
 
-    def __init__(self, committer: Committer, loop: asyncio.AbstractEventLoop) -> None:
-        self._committer, self._loop = committer, loop
+    def __init__(
+        self, committer: Committer, loop: asyncio.AbstractEventLoop, *, is_dedicated: bool = False
+    ) -> None:
+        self._committer, self._loop, self._is_dedicated = committer, loop, is_dedicated
         self._waiting: dict[Ticket, asyncio.Future[Verdict]] = {}
 
     def start(
         self, tail: Tail, drafts: Sequence[Draft] = (), extras: Extras = NOTHING
     ) -> asyncio.Future[Verdict]:
-        """Submit, and return the verdict to come."""
-        ticket = self._committer.submit(tail, drafts, extras, home=self)
+        """Submit, and return the verdict to come; it may have come already."""
         waiting: asyncio.Future[Verdict] = self._loop.create_future()
-        self._waiting[ticket] = waiting
+        if self._is_dedicated and not self._waiting and not getattr(self._loop, "_ready", True):
+            # Nobody else has anything to do: two changes of thread would only cost time.
+            waiting.set_result(self._committer.commit(tail, drafts, extras))
+        else:
+            self._waiting[self._committer.submit(tail, drafts, extras, home=self)] = waiting
         return waiting
 
     async def commit(self, tail: Tail, drafts: Sequence[Draft] = (), extras: Extras = NOTHING) -> Verdict:

@@ -11,6 +11,7 @@ import asyncio
 import random
 import time
 from collections.abc import Awaitable, Callable
+from functools import partial
 from itertools import count
 from typing import Any
 
@@ -21,7 +22,7 @@ from ninelives.core.model import Kind
 from ninelives.core.replay import Recorded, check_arguments, write_body
 from ninelives.core.retry import delay_seconds, reason_for, retry_after_seconds
 from ninelives.engine.context import FRAME, Frame, Place, current
-from ninelives.engine.execution import INTENT_SECONDS, BranchTask, Execution
+from ninelives.engine.execution import BranchTask, Execution
 from ninelives.engine.registry import Step
 
 Body = Callable[[], Awaitable[Any]]
@@ -84,7 +85,7 @@ def _value(step: Step, data: bytes, run: str, at: str) -> Any:
 
 async def _execute(execution: Execution, step: Step, asked: Fingerprint, place: Place, body: Body) -> Any:
     frame = Frame(place)
-    started = execution.loop.call_later(INTENT_SECONDS, _write_intent, execution, asked, place)
+    started = execution.intents.start(partial(_write_intent, execution, asked, place))
     try:
         value = await _attempt(step, frame, body)
         data, value = step.codec.round(value)
@@ -98,7 +99,7 @@ async def _execute(execution: Execution, step: Step, asked: Fingerprint, place: 
         await _settle(execution, step, (Kind.FAILURE, place.id, data), asked, place)
         raise told from error
     finally:
-        started.cancel()
+        started.is_over = True
     execution.executed += 1
     await _settle(execution, step, (Kind.RESULT, place.id, write_body(asked, value=data)), asked, place)
     return value
@@ -154,6 +155,8 @@ async def _attempt(step: Step, frame: Frame, body: Body) -> Any:
         for attempt in count(1):
             frame.attempt = attempt
             try:
+                if step.timeout_seconds is None:
+                    return await body()
                 async with asyncio.timeout(step.timeout_seconds):
                     return await body()
             except NineLivesError:
