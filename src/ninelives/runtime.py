@@ -144,11 +144,11 @@ class Runtime:
         declared = get_agent(agent)
         name = check_id(id, "run id") if id is not None else f"{declared.name}-{secrets.token_hex(6)}"
         named = dict(kwargs or {})
-        body = arguments.encode(declared, args, named)
-        blobs: tuple[bytes, ...] = ()
+        body, made = arguments.encode(declared, args, named)
+        contents = list(made.values())
         if len(body) > INLINE_BYTES:
-            contents, body = [body], b""
-            blobs = tuple(await self.call(lambda store: store.put_blobs(contents)))
+            contents, body = [body, *contents], b""
+        blobs = tuple(await self.call(lambda store: store.put_blobs(contents))) if contents else ()
         new = NewRun(
             id=name,
             agent=declared.name,

@@ -1,30 +1,33 @@
-"""The arguments of an agent, as they are kept: each parameter by its own codec."""
+"""The arguments of an agent, as they are kept: each parameter by its own codec, long lists by item."""
 
 from __future__ import annotations
 
 import inspect
+from collections.abc import Callable, Mapping
 from typing import Any
 
 import msgspec
 from msgspec import Raw, Struct
 
+from ninelives.core import parts
 from ninelives.core.errors import Corrupt, Divergence, NotSerializable, UsageError
 from ninelives.engine.registry import Agent
 
 
 class Arguments(Struct, frozen=True, omit_defaults=True):
-    """Encoded arguments: by name, then the rest of `*args` and `**kwargs`."""
+    """Encoded arguments: by name, then the rest of `*args` and `**kwargs`; those in parts are named."""
 
     p: dict[str, Raw] = {}
     args: list[Raw] = []
     kwargs: dict[str, Raw] = {}
+    split: tuple[str, ...] = ()
 
 
 _DECODE = msgspec.json.Decoder(Arguments).decode
 
 
-def encode(agent: Agent, args: tuple[Any, ...], kwargs: dict[str, Any]) -> bytes:
-    """Encode the arguments of a call.
+def encode(agent: Agent, args: tuple[Any, ...], kwargs: dict[str, Any]) -> tuple[bytes, dict[bytes, bytes]]:
+    """Encode the arguments of a call; returns the body and the blobs that it refers to, by name.
 
     Raises NotSerializable with the path to the bad value; UsageError when they do not fit the signature.
     """
@@ -45,7 +48,15 @@ def encode(agent: Agent, args: tuple[Any, ...], kwargs: dict[str, Any]) -> bytes
             extra = {key: _one(agent, name, item) for key, item in value.items()}
         else:
             named[name] = _one(agent, name, value)
-    return msgspec.json.encode(Arguments(named, rest, extra))
+    made: dict[bytes, bytes] = {}
+    divided = []
+    for name, value in named.items():
+        whole, found = parts.split(bytes(value))
+        if found:
+            named[name] = Raw(whole)
+            made |= found
+            divided.append(name)
+    return msgspec.json.encode(Arguments(named, rest, extra, tuple(divided))), made
 
 
 def _one(agent: Agent, name: str, value: object) -> Raw:
@@ -56,8 +67,10 @@ def _one(agent: Agent, name: str, value: object) -> Raw:
         raise
 
 
-def decode(agent: Agent, data: bytes, run: str) -> tuple[tuple[Any, ...], dict[str, Any]]:
-    """Return the arguments to call the agent with.
+def decode(
+    agent: Agent, data: bytes, run: str, fetch: Callable[[list[bytes]], Mapping[bytes, bytes]]
+) -> tuple[tuple[Any, ...], dict[str, Any], set[bytes]]:
+    """Return the arguments to call the agent with, and the blobs that they were in.
 
     Raises Divergence when they no longer fit its parameters; Corrupt.
     """
@@ -65,6 +78,11 @@ def decode(agent: Agent, data: bytes, run: str) -> tuple[tuple[Any, ...], dict[s
         kept = _DECODE(data)
     except msgspec.DecodeError as error:
         raise Corrupt(f"the run's arguments cannot be read: {error}", run=run) from None
+    used: set[bytes] = set()
+    for name in kept.split:
+        whole, found = parts.join(bytes(kept.p[name]), fetch)
+        kept.p[name] = Raw(whole)
+        used |= found
     parameters = agent.signature.parameters
     unknown = sorted(kept.p.keys() - parameters.keys())
     if unknown:
@@ -99,4 +117,4 @@ def decode(agent: Agent, data: bytes, run: str) -> tuple[tuple[Any, ...], dict[s
             run=run,
             remedy="Give new parameters a default",
         ) from None
-    return tuple(positional), named
+    return tuple(positional), named, used

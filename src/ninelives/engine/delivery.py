@@ -20,6 +20,19 @@ from contextvars import Context
 _UNSEEN_ROUNDS = 25  # without a look at the loop's queue (uvloop): this many idle rounds count as rest
 
 
+class Turn:
+    """The place of one live outcome in the order; ready once it may be told."""
+
+    __slots__ = ("is_ready", "told")
+
+    def __init__(self, told: asyncio.Future[None]) -> None:
+        self.told, self.is_ready = told, False
+
+    def withdraw(self) -> None:
+        """Give the place up."""
+        self.told.cancel()
+
+
 class Delivery:
     """Delivers outcomes to one run's code."""
 
@@ -31,7 +44,7 @@ class Delivery:
     ) -> None:
         self._loop, self._is_ours, self._is_alone = loop, is_ours, is_alone
         self._recorded: list[tuple[int, asyncio.Future[None]]] = []
-        self._live: deque[asyncio.Future[None]] = deque()
+        self._live: deque[Turn] = deque()
         self._fresh: deque[asyncio.Future[None]] = deque()
         self._is_scheduled = False
         self._idle_rounds = 0
@@ -44,14 +57,23 @@ class Delivery:
         self.look()
         await turn
 
-    async def live(self) -> None:
-        """Wait until an outcome that has just become known is next. Call in the order of the journal."""
-        if self._is_alone() and not (self._live or self._recorded):
-            return
-        turn = self._loop.create_future()
+    def reserve(self) -> Turn:
+        """Take the next place in the order of live outcomes: call it when the outcome is written."""
+        turn = Turn(self._loop.create_future())
         self._live.append(turn)
+        return turn
+
+    async def live(self, turn: Turn) -> None:
+        """Wait until an outcome that may be told now is next."""
+        turn.is_ready = True
+        if self._live[0] is turn and self._is_alone():
+            self._live.popleft()
+            return
         self.look()
-        await turn
+        try:
+            await turn.told
+        finally:
+            self.look()
 
     async def fresh(self) -> None:
         """Wait until a body may start: nothing recorded can be delivered any more."""
@@ -78,11 +100,13 @@ class Delivery:
         if not self._is_at_rest():
             self.look()
             return
-        if self._next_of_recorded() or self._next_of(self._live):
+        if self._next_of_recorded() or self._next_of_live():
             self.look()
             return
-        while self._next_of(self._fresh):
-            pass
+        while self._fresh:
+            turn = self._fresh.popleft()
+            if not turn.done():  # else cancelled meanwhile by the run's own code
+                turn.set_result(None)
 
     def _next_of_recorded(self) -> bool:
         while self._recorded:
@@ -92,12 +116,17 @@ class Delivery:
                 return True
         return False
 
-    def _next_of(self, queue: deque[asyncio.Future[None]]) -> bool:
-        while queue:
-            turn = queue.popleft()
-            if not turn.done():  # cancelled meanwhile by the run's own code
-                turn.set_result(None)
+    def _next_of_live(self) -> bool:
+        while self._live:
+            turn = self._live[0]
+            if turn.told.done():
+                self._live.popleft()
+            elif turn.is_ready:
+                self._live.popleft()
+                turn.told.set_result(None)
                 return True
+            else:
+                return False  # not durable yet: nobody behind it may be told before it
         return False
 
     def _is_at_rest(self) -> bool:

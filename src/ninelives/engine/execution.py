@@ -25,7 +25,7 @@ from ninelives.engine.intents import Intents
 from ninelives.engine.loop import LoopCommits
 from ninelives.engine.ticket import NOTHING, Draft, Extras, Tail
 
-_FOREIGN_TIMERS = frozenset({"_on_timeout", "wait_for", "_release_waiter"})
+_FOREIGN_TIMERS = {"_on_timeout": "asyncio.timeout", "_cancel_and_wait": "asyncio.wait_for"}
 
 
 class BranchTask(asyncio.Task[Any]):
@@ -34,10 +34,10 @@ class BranchTask(asyncio.Task[Any]):
     foreign_timer: str | None = None
 
     def cancel(self, msg: Any | None = None) -> bool:
-        """Cancel, and note who did it."""
+        """Cancel, and note it if a timer of the agent's code does it; a body's own timers may."""
         code = sys._getframe(1).f_code  # noqa: SLF001
-        if code.co_name in _FOREIGN_TIMERS and "asyncio" in code.co_filename:
-            self.foreign_timer = "asyncio.timeout" if code.co_name == "_on_timeout" else "asyncio.wait_for"
+        if code.co_name in _FOREIGN_TIMERS and "asyncio" in code.co_filename and FRAME.get() is None:
+            self.foreign_timer = _FOREIGN_TIMERS[code.co_name]
         return super().cancel(msg)
 
 
@@ -61,6 +61,7 @@ class Execution:
         self.replay = Replay(journal.records)
         self.replayed = 0
         self.executed = 0
+        self.blobs: set[bytes] = set()
         self.tail = Tail(journal.run)
         self.root = Branch("")
         self.sealed: NineLivesError | None = None

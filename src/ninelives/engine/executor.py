@@ -110,7 +110,9 @@ class Executor:
     async def _drive(self, execution: Execution, agent: Agent, journal: Journal) -> asyncio.Task[Any] | None:
         """Run the agent's code; None when the execution was sealed before it came to an end."""
         try:
-            args, kwargs = arguments.decode(agent, journal.records[0].body, journal.run.id)
+            args, kwargs, execution.blobs = arguments.decode(
+                agent, journal.records[0].body, journal.run.id, self._store.get_blobs
+            )
         except (Divergence, Corrupt) as error:
             execution.seal(error)
             return None
@@ -161,8 +163,9 @@ class Executor:
         self, execution: Execution, agent: Agent, journal: Journal, following: NextTurn
     ) -> Journal | None:
         """Commit the snapshot that the next turn starts from: one commit, and the old journal is history."""
-        snapshot = arguments.encode(agent, following.args, following.kwargs)
-        verdict = await execution.write([(Kind.TURN, "", snapshot)])
+        snapshot, made = arguments.encode(agent, following.args, following.kwargs)
+        new = [content for name, content in made.items() if name not in execution.blobs]
+        verdict = await execution.write([(Kind.TURN, "", snapshot, new)])
         if execution.sealed is not None:
             await self._give_up(execution, execution.sealed)
             return None

@@ -255,9 +255,14 @@ class _Timeout:
             await self._execution.delivery.fresh()
         if self._execution.sealed is not None:
             return
-        written = self._execution.write([(Kind.RESULT, self.place.id, write_body(None, value=b"true"))])
-        await self._execution.durable(written)
-        await self._execution.delivery.live()
+        turn = self._execution.delivery.reserve()
+        try:
+            fired = (Kind.RESULT, self.place.id, write_body(None, value=b"true"))
+            await self._execution.durable(self._execution.write([fired]))
+            await self._execution.delivery.live(turn)
+        except BaseException:
+            turn.withdraw()
+            raise
         self._cancel()
 
     def _cancel(self) -> None:

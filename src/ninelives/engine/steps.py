@@ -15,7 +15,7 @@ from functools import partial
 from itertools import count
 from typing import Any
 
-from ninelives.core.errors import Divergence, InvariantViolation, NineLivesError, NotSerializable, UsageError
+from ninelives.core.errors import Divergence, NineLivesError, NotSerializable, UsageError
 from ninelives.core.failures import decode_error, encode_error, same_error
 from ninelives.core.fingerprint import Fingerprint, fingerprint
 from ninelives.core.model import Kind
@@ -41,18 +41,39 @@ async def perform(
     execution: Execution, step: Step, args: tuple[Any, ...], kwargs: dict[str, Any], body: Body
 ) -> Any:
     """Give the outcome of a step at its place in the run, executing its body only if there is none."""
-    await execution.require_open()
     asked = fingerprint(step.signature, args, kwargs, ignore=step.ignore)
     place = execution.place(step.name)
+    task = asyncio.current_task()
+    if isinstance(task, BranchTask):
+        task.foreign_timer = None
+    try:
+        return await _perform(execution, step, asked, place, body)
+    except asyncio.CancelledError:
+        if isinstance(task, BranchTask) and task.foreign_timer is not None and execution.sealed is None:
+            raise UsageError(
+                f"{task.foreign_timer} ended this step, and would not do so on replay",
+                run=execution.run.id,
+                step=place.id,
+                remedy="Use nl.timeout: it records who won",
+            ) from None
+        raise
+
+
+async def _perform(execution: Execution, step: Step, asked: Fingerprint, place: Place, body: Body) -> Any:
+    await execution.require_open()
     found = execution.replay.take(place.id, [place.id_under(alias) for alias in step.aliases])
     if found is not None:
         return await _deliver_recorded(execution, step, asked, found)
     if execution.is_catching_up:
         await execution.delivery.fresh()
-    if not (execution.is_pipelined and (step.is_decision or step.reads_only)):
+    if not _may_be_told_early(execution, step):
         await execution.barrier()
     await execution.require_open()
     return await _execute(execution, step, asked, place, body)
+
+
+def _may_be_told_early(execution: Execution, step: Step) -> bool:
+    return execution.is_pipelined and (step.is_decision or step.reads_only)
 
 
 async def _deliver_recorded(execution: Execution, step: Step, asked: Fingerprint, found: Recorded) -> Any:
@@ -86,56 +107,45 @@ def _value(step: Step, data: bytes, run: str, at: str) -> Any:
 async def _execute(execution: Execution, step: Step, asked: Fingerprint, place: Place, body: Body) -> Any:
     frame = Frame(place)
     started = execution.intents.start(partial(_write_intent, execution, asked, place))
+    task = asyncio.current_task()
+    cancels = task.cancelling() if task is not None else 0
+    told: BaseException | None = None
+    value: Any = None
     try:
         value = await _attempt(step, frame, body)
         data, value = step.codec.round(value)
+        draft = (Kind.RESULT, place.id, write_body(asked, value=data))
     except asyncio.CancelledError:
-        raise _cancelled(execution, asked, place) from None
-    except InvariantViolation:
+        execution.note(Kind.WITHDRAWN, place.id, write_body(asked))
         raise
-    except Exception as error:  # a step's failure is an outcome: recorded, then raised again
+    except Exception as error:  # noqa: BLE001 (a failure is an outcome: recorded, then raised again)
         told = same_error(_named(error, execution, place), step.raises)
-        data = write_body(asked, error=encode_error(told, raises=step.raises))
-        await _settle(execution, step, (Kind.FAILURE, place.id, data), asked, place)
-        raise told from error
+        draft = (Kind.FAILURE, place.id, write_body(asked, error=encode_error(told, raises=step.raises)))
     finally:
         started.is_over = True
+    if task is not None and task.cancelling() > cancels:
+        # The body swallowed its cancellation; the run's code withdrew the step all the same.
+        execution.note(Kind.WITHDRAWN, place.id, write_body(asked))
+        raise asyncio.CancelledError
+    await _settle(execution, step, draft)
+    if told is not None:
+        raise told
     execution.executed += 1
-    await _settle(execution, step, (Kind.RESULT, place.id, write_body(asked, value=data)), asked, place)
     return value
 
 
-async def _settle(
-    execution: Execution, step: Step, draft: tuple[Kind, str, bytes], asked: Fingerprint, place: Place
-) -> None:
+async def _settle(execution: Execution, step: Step, draft: tuple[Kind, str, bytes]) -> None:
     """Record an outcome, and wait for its turn to be told."""
-    if execution.sealed is not None:
-        await execution.forever()
-    written = execution.write([draft])
+    await execution.require_open()
+    turn = execution.delivery.reserve()
     try:
-        if not (execution.is_pipelined and (step.is_decision or step.reads_only)):
+        written = execution.write([draft])
+        if not _may_be_told_early(execution, step):
             await execution.durable(written)
-        await execution.delivery.live()
-    except asyncio.CancelledError:
-        raise _cancelled(execution, asked, place, is_recorded=True) from None
-
-
-def _cancelled(
-    execution: Execution, asked: Fingerprint, place: Place, *, is_recorded: bool = False
-) -> BaseException:
-    """Record that the run's own code withdrew a step; refuse the timers that replay cannot repeat."""
-    task = asyncio.current_task()
-    if isinstance(task, BranchTask) and task.foreign_timer is not None and execution.sealed is None:
-        timer, task.foreign_timer = task.foreign_timer, None
-        return UsageError(
-            f"{timer} ended this step, and would not do so on replay",
-            run=execution.run.id,
-            step=place.id,
-            remedy="Use nl.timeout: it records who won",
-        )
-    if not is_recorded and execution.sealed is None:
-        execution.note(Kind.WITHDRAWN, place.id, write_body(asked))
-    return asyncio.CancelledError()
+        await execution.delivery.live(turn)
+    except BaseException:
+        turn.withdraw()
+        raise
 
 
 def _named(error: Exception, execution: Execution, place: Place) -> Exception:

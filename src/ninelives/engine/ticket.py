@@ -24,8 +24,8 @@ from ninelives.core.model import (
     Verdict,
 )
 
-Draft = tuple[Kind, str, bytes]
-"""A record to be: its kind, its step, its body."""
+Draft = tuple[Kind, str, bytes] | tuple[Kind, str, bytes, Sequence[bytes]]
+"""A record to be: its kind, its step, its body, and the contents of blobs that the body refers to."""
 
 
 class Tail:
@@ -91,19 +91,23 @@ class Ticket:
 
         Raises BadRecord when it cannot be a record's content.
         """
-        kind, step, body = draft
-        if [type(part) for part in draft] != [Kind, str, bytes]:
+        kind, step, body = draft[:3]
+        if [type(kind), type(step), type(body)] != [Kind, str, bytes]:
             raise BadRecord(
                 f"a record is (Kind, str, bytes), not {type(kind).__name__}, {type(step).__name__}, "
                 f"{type(body).__name__}",
                 run=self.tail.run,
                 remedy="Encode the value with its codec first",
             )
+        names: tuple[bytes, ...] = ()
+        if len(draft) == 4:
+            self.spills.extend(draft[3])
+            names = tuple(blobs.digest(content) for content in draft[3])
         if len(body) <= INLINE_BYTES:
-            self.records.append((kind, step, at_ms, body, ()))
+            self.records.append((kind, step, at_ms, body, names))
         elif len(body) <= blobs.MAX_BYTES:
             self.spills.append(body)
-            self.records.append((kind, step, at_ms, b"", (blobs.digest(body),)))
+            self.records.append((kind, step, at_ms, b"", (blobs.digest(body), *names)))
         else:
             raise BadRecord(
                 f"the value has {len(body)} bytes; the limit is {blobs.MAX_BYTES}",
