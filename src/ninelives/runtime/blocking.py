@@ -1,0 +1,116 @@
+"""The runtime for plain code: an event loop in a thread of its own, and calls that wait for it.
+
+Nothing here decides anything: each method hands the same call to `Runtime` or `Run` and waits.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import threading
+from collections.abc import Coroutine, Mapping
+from types import TracebackType
+from typing import Any, Self, TypeVar
+
+from ninelives.core.model import Run as Row
+from ninelives.core.model import State
+from ninelives.engine.view import Checkpoint, Entry
+from ninelives.runtime.facade import Run, Runtime
+
+T = TypeVar("T")
+
+
+class BlockingRun:
+    """A handle to a run, for plain code; see `Run`."""
+
+    def __init__(self, runtime: BlockingRuntime, run: Run) -> None:
+        self._runtime, self._run, self.id = runtime, run, run.id
+
+    def status(self) -> State:
+        """Return the run's state."""
+        return self._runtime.wait(self._run.status())
+
+    def result(self, timeout: float | None = None) -> Any:
+        """Wait for the run's end and return its result."""
+        return self._runtime.wait(self._run.result(timeout))
+
+    def history(self) -> list[Entry]:
+        """Return all that is recorded of the run."""
+        return self._runtime.wait(self._run.history())
+
+    def checkpoint(self) -> Checkpoint:
+        """Return where the run is."""
+        return self._runtime.wait(self._run.checkpoint())
+
+
+class BlockingRuntime:
+    """A runtime for plain code; use it as `with nl.Runtime(...).sync() as rt`."""
+
+    def __init__(self, runtime: Runtime) -> None:
+        self._runtime = runtime
+        self._loop = asyncio.new_event_loop()
+        self._thread = threading.Thread(target=self._loop.run_forever, name="ninelives-loop", daemon=True)
+
+    def __enter__(self) -> Self:
+        self._thread.start()
+        try:
+            self.wait(self._runtime.__aenter__())
+        except BaseException:
+            self._stop()
+            raise
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        self.wait(self._runtime.__aexit__(kind, error, trace))
+        self._stop()
+
+    def wait(self, coroutine: Coroutine[Any, Any, T]) -> T:
+        """Wait for something that the runtime's own loop does."""
+        return asyncio.run_coroutine_threadsafe(coroutine, self._loop).result()
+
+    def start(
+        self,
+        agent: Any,
+        *args: Any,
+        id: str | None = None,
+        kwargs: Mapping[str, Any] | None = None,
+        delay: float | None = None,
+        priority: int = 0,
+        labels: Mapping[str, str] | None = None,
+    ) -> BlockingRun:
+        """Make a run durable; see `Runtime.start`."""
+        starting = self._runtime.start(
+            agent, *args, id=id, kwargs=kwargs, delay=delay, priority=priority, labels=labels
+        )
+        return BlockingRun(self, self.wait(starting))
+
+    def run(
+        self, agent: Any, *args: Any, id: str | None = None, kwargs: Mapping[str, Any] | None = None
+    ) -> Any:
+        """Start or resume a run, work on it here, and return its result."""
+        return self.wait(self._runtime.run(agent, *args, id=id, kwargs=kwargs))
+
+    def work(self, concurrency: int = 100, *, until_idle: bool = False) -> None:
+        """Be a worker."""
+        self.wait(self._runtime.work(concurrency, until_idle=until_idle))
+
+    def get(self, id: str) -> BlockingRun:
+        """Return a handle to a run."""
+        return BlockingRun(self, self.wait(self._runtime.get(id)))
+
+    def list(
+        self,
+        status: State | str | None = None,
+        agent: str | None = None,
+        labels: Mapping[str, str] | None = None,
+        limit: int = 50,
+        after: int | None = None,
+    ) -> list[Row]:
+        """Return the rows of runs, newest first."""
+        return self.wait(self._runtime.list(status, agent, labels, limit, after))
+
+    def _stop(self) -> None:
+        self._loop.call_soon_threadsafe(self._loop.stop)
+        self._thread.join()
+        self._loop.close()

@@ -1,0 +1,370 @@
+"""The façade: a runtime is a store, a committer and a worker in this process, and handles to runs."""
+
+from __future__ import annotations
+
+import asyncio
+import os
+import secrets
+import threading
+from collections.abc import Awaitable, Callable, Mapping, Sequence
+from contextlib import suppress
+from types import TracebackType
+from typing import TYPE_CHECKING, Any, Self, TypeVar, cast
+
+from ninelives.backends.clock import SystemClock
+from ninelives.backends.open import DEFAULT_URL, open_store
+from ninelives.core.codec import UNTYPED_CODEC
+from ninelives.core.errors import (
+    RunCancelled,
+    RunEscalated,
+    RunFailed,
+    StoreBroken,
+    StoreError,
+    TimedOut,
+    UnknownRun,
+    UsageError,
+)
+from ninelives.core.failures import decode_error
+from ninelives.core.fingerprint import fingerprint
+from ninelives.core.keys import check_id
+from ninelives.core.model import INLINE_BYTES, Kind, NewRun, RunQuery, State
+from ninelives.core.model import Run as Row
+from ninelives.core.replay import read_body
+from ninelives.engine import arguments, bodies, view
+from ninelives.engine.committer import Committer, end_process
+from ninelives.engine.context import make_task, runtime_lives
+from ninelives.engine.executor import Executor
+from ninelives.engine.loop import LoopCommits
+from ninelives.engine.registry import AGENTS, get_agent
+from ninelives.engine.worker import Worker
+from ninelives.store import Store
+
+if TYPE_CHECKING:
+    from ninelives.runtime.blocking import BlockingRuntime
+
+T = TypeVar("T")
+LEASE_SECONDS = 10.0
+_LISTEN_SECONDS = 1.0
+
+
+class Run:
+    """A handle to a run, in whatever process it is executed."""
+
+    def __init__(self, runtime: Runtime, run: str) -> None:
+        self._runtime, self.id = runtime, run
+
+    def __repr__(self) -> str:
+        return f"<run {self.id!r}>"
+
+    async def status(self) -> State:
+        """Return the run's state. Raises UnknownRun."""
+        return (await self._row()).state
+
+    async def result(self, timeout: float | None = None) -> Any:  # noqa: ASYNC109
+        """Wait for the run's end and return its result.
+
+        Raises RunFailed (from what the agent raised), RunCancelled, RunEscalated, TimedOut.
+        """
+        try:
+            async with asyncio.timeout(timeout):
+                row = await self._runtime.until(self._ended)
+        except TimeoutError:
+            raise TimedOut(f"the run did not end within {timeout} s", run=self.id) from None
+        return await self._runtime.call(_result, row)
+
+    async def history(self) -> list[view.Entry]:
+        """Return all that is recorded of the run."""
+        return await self._runtime.call(_history, self.id)
+
+    async def checkpoint(self) -> view.Checkpoint:
+        """Return where the run is."""
+        return await self._runtime.call(_checkpoint, self.id)
+
+    async def _row(self) -> Row:
+        row: Row | None = await self._runtime.call(_read, self.id)
+        if row is None:
+            raise UnknownRun("there is no such run", run=self.id, remedy="Check the id")
+        return row
+
+    async def _ended(self) -> Row | None:
+        row = await self._row()
+        return row if row.state.is_final or row.state is State.ESCALATED else None
+
+
+class Runtime:
+    """A store to keep runs in, and the means to start and execute them. Use it as `async with`."""
+
+    def __init__(self, store: str | Store | None = None, *, lease_seconds: float = LEASE_SECONDS) -> None:
+        self._given, self._lease_seconds = store, lease_seconds
+        self._fatal: Callable[[BaseException], None] = self._fail
+        self._is_dedicated = False
+        self._failure: BaseException | None = None
+        self._closing = False
+        self._listener: threading.Thread | None = None
+        self._workers: set[Worker] = set()
+        self._starts: list[tuple[NewRun, asyncio.Future[Row]]] = []
+
+    async def __aenter__(self) -> Self:
+        self._loop = asyncio.get_running_loop()
+        self._news = asyncio.Condition()
+        url = self._given if self._given is not None else os.environ.get("NINELIVES_STORE", DEFAULT_URL)
+        self.store: Store = open_store(url) if isinstance(url, str) else url
+        self._clock = SystemClock()
+        self._committer = Committer(self.store, self._clock, fatal=self._fatal)
+        commits = LoopCommits(self._committer, self._loop, is_dedicated=self._is_dedicated)
+        self._executor = Executor(self.store, commits, self._loop, self._clock)
+        self._factory = self._loop.get_task_factory()
+        self._loop.set_task_factory(cast("Any", make_task))
+        runtime_lives(+1)
+        return self
+
+    async def __aexit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        self._closing = True
+        runtime_lives(-1)
+        self._loop.set_task_factory(self._factory)
+        await asyncio.to_thread(self._committer.close)
+        if isinstance(self._given, str) or self._given is None:
+            await asyncio.to_thread(self.store.close)
+        if self._listener is not None:
+            await asyncio.to_thread(self._listener.join)
+
+    async def start(
+        self,
+        agent: Any,
+        *args: Any,
+        id: str | None = None,
+        kwargs: Mapping[str, Any] | None = None,
+        delay: float | None = None,
+        priority: int = 0,
+        labels: Mapping[str, str] | None = None,
+    ) -> Run:
+        """Make a run durable; a worker carries it out. A known id gives that run.
+
+        Raises UnknownAgent, NotSerializable, BadName; IdConflict when the id exists with other arguments.
+        """
+        declared = get_agent(agent)
+        name = check_id(id, "run id") if id is not None else f"{declared.name}-{secrets.token_hex(6)}"
+        named = dict(kwargs or {})
+        body, made = arguments.encode(declared, args, named)
+        contents = list(made.values())
+        if len(body) > INLINE_BYTES:
+            contents, body = [body, *contents], b""
+        blobs = tuple(await self.call(lambda store: store.put_blobs(contents))) if contents else ()
+        new = NewRun(
+            id=name,
+            agent=declared.name,
+            fingerprint=fingerprint(declared.signature, args, named).digest,
+            body=body,
+            blobs=blobs,
+            queue=declared.queue,
+            priority=priority,
+            labels=dict(labels or {}),
+            due_ms=self.store.now_ms() + int(delay * 1000) if delay else 0,
+        )
+        await self._created(new)
+        return Run(self, name)
+
+    async def run(
+        self, agent: Any, *args: Any, id: str | None = None, kwargs: Mapping[str, Any] | None = None
+    ) -> Any:
+        """Start or resume a run, work on it in this process, and return its result.
+
+        Raises as `Run.result` does.
+        """
+        handle = await self.start(agent, *args, id=id, kwargs=kwargs)
+        name = get_agent(agent).name
+        ended = False
+
+        async def watch() -> Any:
+            nonlocal ended
+            try:
+                return await handle.result()
+            finally:
+                ended = True
+                for worker in self._workers:
+                    worker.wake()
+
+        watching = asyncio.create_task(watch())
+        try:
+            await self._work(100, agents=lambda: [name], until=lambda _: ended)
+        except BaseException:
+            watching.cancel()
+            raise
+        return await watching
+
+    async def work(self, concurrency: int = 100, *, until_idle: bool = False) -> None:
+        """Be a worker for all agents declared here; with `until_idle`, until nothing can be worked on now."""
+        await self._work(
+            concurrency, agents=lambda: list(AGENTS), until=lambda worker: until_idle and self._idle(worker)
+        )
+
+    def _idle(self, worker: Worker) -> bool:
+        if not worker.is_idle:
+            return False
+        now_ms = self.store.now_ms()
+        states = (State.PENDING, State.CHECKPOINTED)
+        waiting = self.store.list_runs(RunQuery(states=states, limit=1000))
+        return not any(
+            run.agent in AGENTS and not run.paused and run.due_ms is not None and run.due_ms <= now_ms
+            for run in waiting
+        )
+
+    async def get(self, id: str) -> Run:
+        """Return a handle to a run. Raises UnknownRun."""
+        handle = Run(self, id)
+        await handle.status()
+        return handle
+
+    async def list(
+        self,
+        status: State | str | None = None,
+        agent: str | None = None,
+        labels: Mapping[str, str] | None = None,
+        limit: int = 50,
+        after: int | None = None,
+    ) -> list[Row]:
+        """Return the rows of runs, newest first; `after` is the number of the last one seen."""
+        query = RunQuery(
+            states=(State(status),) if status is not None else (),
+            agent=agent,
+            labels=dict(labels or {}),
+            limit=limit,
+            after=after,
+        )
+        return await self.call(lambda store: store.list_runs(query))
+
+    def sync(self) -> BlockingRuntime:
+        """Return this runtime for plain code, with an event loop of its own."""
+        from ninelives.runtime.blocking import BlockingRuntime
+
+        return BlockingRuntime(self)
+
+    # Inside -------------------------------------------------------------------------------------
+
+    async def call(self, work: Callable[..., T], *values: Any) -> T:
+        """Call the store in a thread. Raises what it raises, or what has sealed this runtime."""
+        if self._failure is not None:
+            raise StoreBroken(f"this runtime has sealed itself: {self._failure}", remedy="End the process")
+        return await asyncio.to_thread(work, self.store, *values)
+
+    async def until(self, condition: Callable[[], Awaitable[T | None]]) -> T:
+        """Wait until a condition gives something; asked again whenever something may have happened."""
+        if self._listener is None:
+            self._listener = threading.Thread(target=self._listen, name="ninelives-listener", daemon=True)
+            self._listener.start()
+        while True:
+            async with self._news:
+                found = await condition()
+                if found is not None:
+                    return found
+                await self._news.wait()
+
+    async def _work(
+        self, concurrency: int, *, agents: Callable[[], Sequence[str]], until: Callable[[Worker], bool]
+    ) -> None:
+        worker = Worker(self.store, self._executor, self._lease_seconds)
+        self._workers.add(worker)
+        if self._listener is None:
+            self._listener = threading.Thread(target=self._listen, name="ninelives-listener", daemon=True)
+            self._listener.start()
+        try:
+            await worker.work(concurrency, agents=agents, until=lambda: until(worker))
+        finally:
+            self._workers.discard(worker)
+
+    async def _created(self, new: NewRun) -> Row:
+        """Create a run together with all others that are started at this moment."""
+        created: asyncio.Future[Row] = self._loop.create_future()
+        self._starts.append((new, created))
+        if len(self._starts) == 1:
+            await asyncio.sleep(0)
+            batch, self._starts = self._starts, []
+            try:
+                answers = await self.call(lambda store: store.create_runs([one for one, _ in batch]))
+            except BaseException as error:
+                for _, waiting in batch:
+                    if not waiting.done():
+                        waiting.set_exception(error)
+                raise
+            for (_, waiting), answer in zip(batch, answers, strict=True):
+                if waiting.done():
+                    continue
+                if isinstance(answer, UsageError):
+                    waiting.set_exception(answer)
+                else:
+                    waiting.set_result(answer)
+        return await created
+
+    def _listen(self) -> None:
+        while not self._closing:
+            try:
+                woken = self.store.wait_for_work(_LISTEN_SECONDS)
+            except StoreError:
+                return
+            with suppress(RuntimeError):  # the loop was closed under us
+                self._loop.call_soon_threadsafe(self._tell, woken)
+
+    def _tell(self, woken: bool) -> None:
+        if woken:
+            for worker in self._workers:
+                worker.wake()
+        self._loop.create_task(self._notify())
+
+    async def _notify(self) -> None:
+        async with self._news:
+            self._news.notify_all()
+
+    def _fail(self, error: BaseException) -> None:
+        self._failure = error
+
+
+def run(
+    agent: Any,
+    *args: Any,
+    id: str | None = None,
+    store: str | None = None,
+    kwargs: Mapping[str, Any] | None = None,
+) -> Any:
+    """Start or resume a run, work on it here, and return its result: for scripts.
+
+    Raises RunFailed (from what the agent raised), RunCancelled, RunEscalated.
+    """
+
+    async def main() -> Any:
+        runtime = Runtime(store)
+        # A script has nothing that could outlive a broken store, and nobody else on its event loop.
+        runtime._fatal, runtime._is_dedicated = end_process, True  # noqa: SLF001
+        async with runtime:
+            return await runtime.run(agent, *args, id=id, kwargs=kwargs)
+
+    return asyncio.run(main())
+
+
+def _read(store: Store, run: str) -> Row | None:
+    return store.read_run(run)
+
+
+def _history(store: Store, run: str) -> list[view.Entry]:
+    return view.history(bodies.whole(store, store.load_journal(run, since=0).records))
+
+
+def _checkpoint(store: Store, run: str) -> view.Checkpoint:
+    return view.checkpoint(bodies.load(store, run))
+
+
+def _result(store: Store, row: Row) -> Any:
+    if row.state is State.CANCELLED:
+        raise RunCancelled("the run was cancelled", run=row.id)
+    if row.state is State.ESCALATED:
+        raise RunEscalated(f"the run waits for {row.waits}", run=row.id, remedy="A person has to settle it")
+    records = bodies.whole(store, store.load_journal(row.id, since=row.length - 1).records)
+    if not records or records[-1].kind is not Kind.END:
+        raise RunFailed("the run has ended and its journal has been pruned", run=row.id)
+    end = read_body(records[-1])
+    if row.state is State.FAILED:
+        cause = decode_error(bytes(end.e or b""))
+        raise RunFailed(f"the run failed: {type(cause).__name__}: {cause}", run=row.id) from cause
+    known = AGENTS.get(row.agent)
+    return (known.result if known else UNTYPED_CODEC).decode(bytes(end.v or b"null"))
