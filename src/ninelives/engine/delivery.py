@@ -48,7 +48,7 @@ class Delivery:
         self._fresh: deque[asyncio.Future[None]] = deque()
         self._is_scheduled = False
         self._idle_rounds = 0
-        self.running_threads: set[int] = set()
+        self.running_threads: set[object] = set()
 
     async def recorded(self, seq: int) -> None:
         """Wait until the recorded outcome at this place is next."""

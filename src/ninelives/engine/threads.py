@@ -10,15 +10,18 @@ import asyncio
 import threading
 from collections.abc import Awaitable, Callable, Coroutine
 from contextvars import copy_context
+from functools import partial
 from queue import SimpleQueue
-from typing import Any
+from typing import Any, TypeVar
 
 from ninelives.core.errors import UsageError
 from ninelives.engine import steps
-from ninelives.engine.context import FRAME, Frame, current
+from ninelives.engine.context import EXECUTION, FRAME, Frame, current
 from ninelives.engine.execution import BranchTask, Execution
 from ninelives.engine.registry import Step
 
+T = TypeVar("T")
+_local = threading.local()
 _Work = tuple[Callable[[], Any], "asyncio.Future[Any]", Frame | None]
 
 
@@ -66,8 +69,7 @@ def _ask(
     """Have the event loop await something for this thread, and run the bodies that it sends back."""
     context, loop = copy_context(), execution.loop
     asked: list[asyncio.Task[Any]] = []
-    running, me = execution.delivery.running_threads, threading.get_ident()
-    is_agents_own = me in running  # and not one that asyncio.to_thread lent
+    running, me = execution.delivery.running_threads, getattr(_local, "token", None)
 
     def begin() -> None:
         running.discard(me)
@@ -78,7 +80,7 @@ def _ask(
         execution.delivery.look()
 
     def finish(_: asyncio.Task[Any]) -> None:
-        if is_agents_own:
+        if me is not None:
             running.add(me)
         desk.put(None)
 
@@ -109,3 +111,34 @@ def _settle(outcome: asyncio.Future[Any], value: Any, error: BaseException | Non
         outcome.set_result(value)
     else:
         outcome.set_exception(error)
+
+
+def run_as(token: object, work: Callable[[], T]) -> T:
+    """Run code of a run in this thread, which counts as running under the token."""
+    _local.token = token
+    try:
+        return work()
+    finally:
+        _local.token = None
+
+
+def lend(
+    run_in_executor: Callable[..., asyncio.Future[T]], executor: Any, function: Callable[..., T], *args: Any
+) -> asyncio.Future[T]:
+    """Do as the event loop's `run_in_executor`; a thread lent to a run's own code counts as running.
+
+    So `asyncio.to_thread` in an agent keeps its place in the order of the journal.
+    """
+    execution = EXECUTION.get()
+    if execution is None or FRAME.get() is not None:
+        return run_in_executor(executor, function, *args)
+    token, delivery = object(), execution.delivery
+    delivery.running_threads.add(token)
+    lent = run_in_executor(executor, partial(run_as, token, partial(function, *args)))
+
+    def give_back(_: asyncio.Future[T]) -> None:
+        delivery.running_threads.discard(token)
+        delivery.look()
+
+    lent.add_done_callback(give_back)
+    return lent

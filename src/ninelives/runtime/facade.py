@@ -9,7 +9,7 @@ import threading
 from collections.abc import Awaitable, Callable, Mapping, Sequence
 from contextlib import suppress
 from types import TracebackType
-from typing import TYPE_CHECKING, Any, Self, TypeVar, cast
+from typing import TYPE_CHECKING, Any, Self, TypeVar
 
 from ninelives.backends.clock import SystemClock
 from ninelives.backends.open import DEFAULT_URL, open_store
@@ -30,9 +30,8 @@ from ninelives.core.keys import check_id
 from ninelives.core.model import INLINE_BYTES, Kind, NewRun, RunQuery, State
 from ninelives.core.model import Run as Row
 from ninelives.core.replay import read_body
-from ninelives.engine import arguments, bodies, view
+from ninelives.engine import arguments, bodies, host, view
 from ninelives.engine.committer import Committer, end_process
-from ninelives.engine.context import make_task, runtime_lives
 from ninelives.engine.executor import Executor
 from ninelives.engine.loop import LoopCommits
 from ninelives.engine.registry import AGENTS, get_agent
@@ -113,17 +112,14 @@ class Runtime:
         self._committer = Committer(self.store, self._clock, fatal=self._fatal)
         commits = LoopCommits(self._committer, self._loop, is_dedicated=self._is_dedicated)
         self._executor = Executor(self.store, commits, self._loop, self._clock)
-        self._factory = self._loop.get_task_factory()
-        self._loop.set_task_factory(cast("Any", make_task))
-        runtime_lives(+1)
+        host.enter(self._loop)
         return self
 
     async def __aexit__(
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
     ) -> None:
         self._closing = True
-        runtime_lives(-1)
-        self._loop.set_task_factory(self._factory)
+        host.leave(self._loop)
         await asyncio.to_thread(self._committer.close)
         if isinstance(self._given, str) or self._given is None:
             await asyncio.to_thread(self.store.close)

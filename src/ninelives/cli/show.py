@@ -1,0 +1,150 @@
+"""`ninelives show`: where a run is, without detective work."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+
+import msgspec
+import typer
+
+from ninelives.backends.open import open_store
+from ninelives.cli.options import EXIT_STORE, existing
+from ninelives.cli.ps import session_text, status_of
+from ninelives.cli.text import age, emit, emit_json, emit_table, is_terminal, moment, say
+from ninelives.core.model import Record, State
+from ninelives.ops import journal
+from ninelives.ops.escape import shortened, shown
+from ninelives.ops.position import Pending, Position, Waiting, position
+from ninelives.ops.sessions import Life
+
+COLUMNS = ("seq", "time", "kind", "branch", "step", "value")
+_VALUE_CHARACTERS = 400
+
+
+def show(url: str, run: str, *, log: bool, limit: int, as_json: bool) -> None:
+    """Show one run; `limit` is how many of its last records, 0 for all."""
+    store = open_store(existing(url))
+    try:
+        found, records = position(store, run)
+        now = journal.moment(store.now_ms()).timestamp()
+    finally:
+        store.close()
+    if log:
+        _show_log(records, as_json)
+    elif as_json:
+        history = journal.lines(_last(records, limit))
+        emit_json(msgspec.json.encode(msgspec.structs.asdict(found) | {"history": history}))
+    else:
+        emit("\n".join(f"{name:<13}{text}" for name, text in _facts(found, now)))
+        _show_history(records, limit)
+    if found.fault:
+        say(found.fault)
+        raise typer.Exit(EXIT_STORE)
+
+
+def _show_log(records: Sequence[Record], as_json: bool) -> None:
+    lines = journal.log_lines(records)
+    if as_json:
+        emit_json(msgspec.json.encode(lines))
+    elif lines:
+        emit("\n".join(f"{moment(one.at)} {shown(one.level):<7} {shown(one.line)}" for one in lines))
+
+
+def _show_history(records: Sequence[Record], limit: int) -> None:
+    last = _last(records, limit)
+    if not last:
+        return
+    emit("")
+    if len(last) < len(records):
+        emit(f"the last {len(last)} of {len(records)} records; --limit 0 shows all")
+    rows = []
+    for line in journal.lines(last):
+        step = f"{line.step}[{line.number}]" if line.number is not None else line.step
+        when = line.at.strftime("%m-%d %H:%M:%S.%f")[:-3] if is_terminal() else line.at.isoformat()
+        rows.append((str(line.seq), when, line.kind, line.branch, step, line.value))
+    emit_table(COLUMNS, rows)
+
+
+def _last(records: Sequence[Record], limit: int) -> Sequence[Record]:
+    return records if limit <= 0 else records[-limit:]
+
+
+def _facts(run: Position, now: float) -> Iterator[tuple[str, str]]:
+    yield "run", shown(run.id)
+    yield "agent", shown(run.agent)
+    yield "status", status_of(run)
+    yield "position", _where(run)
+    yield from _listed("pending", [_pending(one, now) for one in run.pending])
+    yield from _listed("in doubt", [_pending(one, now) for one in run.in_doubt])
+    yield "waits for", shown(run.waits) or "nothing"
+    yield from _listed("inbox", [_question(one, now) for one in run.inbox], always=False)
+    signals = [f"{shown(one.name)}, sent {age(now - one.at.timestamp())} ago" for one in run.signals]
+    yield from _listed("signals", signals, always=False)
+    yield "last error", _error(run)
+    yield "session", _session(run)
+    yield "next wake-up", _wake_up(run, now)
+    claims = f"{run.claims} (of these {max(0, run.claims - 1)} to go on)" if run.claims else "0"
+    yield "claims", claims + (f", {run.deaths} deaths without progress" if run.deaths else "")
+    if run.labels:
+        yield "labels", shown(", ".join(f"{name}={value}" for name, value in run.labels.items()))
+    if run.parent is not None:
+        yield "parent", shown(run.parent)
+    yield "created", f"{moment(run.created)}, {age(now - run.created.timestamp())} ago"
+    yield "updated", f"{moment(run.updated)}, {age(now - run.updated.timestamp())} ago"
+    yield "journal", f"{run.records} records, " + ("DAMAGED" if run.fault else f"verified, head {run.head}")
+    if run.result is not None:
+        yield "result", shortened(bytes(run.result).decode(), _VALUE_CHARACTERS)
+
+
+def _where(run: Position) -> str:
+    said = f"step {shown(str(run.progress))}; " if run.progress is not None else ""
+    steps = "unknown" if run.steps is None else str(run.steps)
+    return f"{said}{steps} steps recorded in turn {run.turn}"
+
+
+def _listed(name: str, texts: Sequence[str], *, always: bool = True) -> Iterator[tuple[str, str]]:
+    if not texts:
+        if always:
+            yield name, "none"
+        return
+    for count, text in enumerate(texts):
+        yield name if count == 0 else "", text
+
+
+def _pending(one: Pending, now: float) -> str:
+    arguments = ", ".join(f"{name}={value}" for name, value in one.arguments.items())
+    return shown(f"{one.step}({arguments}), begun {age(now - one.at.timestamp())} ago, record {one.seq}")
+
+
+def _question(item: Waiting, now: float) -> str:
+    what = item.body.get("what", item.body) if isinstance(item.body, dict) else item.body
+    remedy = item.body.get("remedy") if isinstance(item.body, dict) else None
+    to = f" to {item.to}" if item.to else ""
+    text = f"{item.kind}{to}, {age(now - item.opened.timestamp())} old, item {item.id}: {what}"
+    return shown(f"{text}. {remedy}" if remedy else text)
+
+
+def _error(run: Position) -> str:
+    failed = run.last_error
+    if failed is None:
+        return "none"
+    where = f"in step {failed.step}" if failed.step else "of the run itself"
+    return f"{shortened(str(failed), _VALUE_CHARACTERS)} ({shown(where)}, record {failed.seq})"
+
+
+def _session(run: Position) -> str:
+    if run.session is None:
+        return "none"
+    if run.session.state is Life.ALIVE:
+        place = f"pid {run.session.pid} on {run.session.host}, lease {run.session.lease_left_ms / 1000:.0f} s"
+        return shown(f"{run.session.id}: alive, {place}")
+    return shown(f"{session_text(run.session)}: the run goes on when a worker takes it over")
+
+
+def _wake_up(run: Position, now: float) -> str:
+    if run.paused:
+        return "never while it is paused"
+    if run.next_wake_up is None:
+        return "it is being worked on" if run.status is State.RUNNING else "none"
+    left = run.next_wake_up.timestamp() - now
+    return f"{moment(run.next_wake_up)}, in {age(left)}" if left > 0 else "now: it waits for a worker"

@@ -1,0 +1,31 @@
+"""`ninelives snapshot`: write down all that is stored of a run."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import msgspec
+
+from ninelives.backends.open import open_store
+from ninelives.cli.options import existing
+from ninelives.cli.text import emit, emit_json
+from ninelives.ops.escape import shown
+from ninelives.ops.position import unknown
+from ninelives.ops.snapshot import take, write
+
+
+def snapshot(url: str, run: str, out: Path | None, *, as_json: bool) -> None:
+    """Take a snapshot, write it, and print where it is."""
+    store = open_store(existing(url))
+    try:
+        if store.read_run(run) is None:
+            raise unknown(run)
+        taken = take(store, run)
+    finally:
+        store.close()
+    path = write(taken, out)
+    if as_json:
+        told = {"path": str(path), "run": run, "records": len(taken["records"]), **taken["chain"]}
+        emit_json(msgspec.json.encode(told))
+    else:
+        emit(shown(str(path)))

@@ -1,0 +1,122 @@
+"""The command: its options, its two stages, its end."""
+
+from __future__ import annotations
+
+import argparse
+import asyncio
+import signal
+import sys
+import tempfile
+import time
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
+from pathlib import Path
+from random import Random
+from typing import Any
+
+import msgspec
+from rich.console import Console
+
+from ninelives.demo import model
+from ninelives.demo.director import DemoFailed, Director, Watcher
+from ninelives.demo.judge import Verdict, judge
+from ninelives.demo.moments import plan
+from ninelives.demo.screen import Lively, Plain, Quiet, conclude
+from ninelives.demo.tickets import tickets
+
+LIMIT_SECONDS, LIMIT_SECONDS_REAL = 40.0, 600.0
+EXIT_MISSED, EXIT_INTERRUPTED = 1, 130
+
+
+def run(argv: Sequence[str] | None) -> int:
+    """Run both stages and tell the numbers; the exit code says whether they were met."""
+    given = _options(argv)
+    console = Console(stderr=given.json)
+    since = time.monotonic()
+    try:
+        with _ending_in_order(), tempfile.TemporaryDirectory(prefix="ninelives-demo-") as home:
+            verdict = asyncio.run(_stages(Path(home), given, console))
+    except DemoFailed as error:
+        console.print(f"the demo could not be carried out: {error}", markup=False, soft_wrap=True)
+        return EXIT_MISSED
+    except KeyboardInterrupt:
+        console.print("interrupted; every process has been ended and nothing is left behind")
+        return EXIT_INTERRUPTED
+    seconds = time.monotonic() - since
+    if given.json:
+        sys.stdout.write(
+            msgspec.json.encode({"seconds": round(seconds, 3), **_json(verdict)}).decode() + "\n"
+        )
+    else:
+        conclude(console, verdict, seconds)
+    return 0 if verdict.is_met else EXIT_MISSED
+
+
+async def _stages(home: Path, given: argparse.Namespace, console: Console) -> Verdict:
+    is_scripted = model.provider() == "scripted"
+    if given.json:
+        return await _both(home, given, Watcher(), is_scripted=is_scripted)
+    who = "a scripted model" if is_scripted else f"a model of {model.provider()}"
+    console.print(
+        f"A support agent with {who} works on {given.tickets} tickets: first without crashes, "
+        f"then killed {given.kills} times (seed {given.seed}).",
+        highlight=False,
+        soft_wrap=True,
+    )
+    with Lively(console) if console.is_terminal else Plain(console) as watcher:
+        return await _both(home, given, watcher, is_scripted=is_scripted)
+
+
+async def _both(home: Path, given: argparse.Namespace, watcher: Watcher, *, is_scripted: bool) -> Verdict:
+    """Run the stage without crashes, then the one with them, each with a store and a shop of its own."""
+    limit = LIMIT_SECONDS if is_scripted else LIMIT_SECONDS_REAL
+    asked = tickets(given.tickets)
+    for name in ("calm", "crashed"):
+        (home / name).mkdir()
+    calm = await Director(home / "calm", asked, [], Quiet(watcher)).direct(limit_seconds=limit)
+    if len(calm.results) < len(asked):
+        why = "; ".join(calm.failures.values()) or f"not done within {limit:.0f} s"
+        raise DemoFailed(f"already without crashes {len(calm.results)} of {len(asked)} tickets: {why}")
+    watcher.say(f"without crashes: {len(asked)} of {len(asked)} tickets completed; now with kill -9")
+    strikes = plan(given.kills, Random(given.seed))
+    crashed = await Director(home / "crashed", asked, strikes, watcher).direct(
+        limit_seconds=limit, is_forgetful=given.fault == "forgetful-shop"
+    )
+    return judge(calm, crashed, is_scripted=is_scripted)
+
+
+def _json(verdict: Verdict) -> dict[str, Any]:
+    return {"met": verdict.is_met, **msgspec.to_builtins(verdict)}
+
+
+@contextmanager
+def _ending_in_order() -> Iterator[None]:
+    """Take the other signals that end us for a Ctrl-C: end every process, remove every file."""
+    before = {
+        signum: signal.signal(signum, lambda *_: signal.raise_signal(signal.SIGINT))
+        for signum in (signal.SIGTERM, signal.SIGHUP)
+    }
+    try:
+        yield
+    finally:
+        for signum, handler in before.items():
+            signal.signal(signum, handler)
+
+
+def _options(argv: Sequence[str] | None) -> argparse.Namespace:
+    parser = argparse.ArgumentParser(
+        prog="ninelives demo", description="Kill a support agent again and again, and see what came of it."
+    )
+    parser.add_argument("--seed", type=int, default=9, help="draws the moments of the kills")
+    parser.add_argument("--tickets", type=_positive, default=6, help="how many customers write (default 6)")
+    parser.add_argument("--kills", type=_positive, default=9, help="how many times to kill (default 9)")
+    parser.add_argument("--json", action="store_true", help="print the numbers as JSON and nothing else")
+    parser.add_argument("--fault", choices=["forgetful-shop"], help=argparse.SUPPRESS)
+    return parser.parse_args(argv)
+
+
+def _positive(text: str) -> int:
+    number = int(text)
+    if number < 1:
+        raise argparse.ArgumentTypeError("give 1 or more")
+    return number

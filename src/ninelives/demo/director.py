@@ -1,0 +1,341 @@
+"""The director: has all tickets worked on by a worker process, and kills it at the moments that were drawn.
+
+It sees what anyone could see from outside: the store, the shop's lines and the model's bill. Time to recovery
+is counted per interrupted run, from the signal to the first step that is newly recorded and that we can read.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import http.client
+import json
+from collections.abc import Callable, Sequence
+from pathlib import Path
+from typing import Any
+
+from msgspec import Struct, field
+
+import ninelives as nl
+from ninelives.core.model import Run, State
+from ninelives.demo.agent import support
+from ninelives.demo.children import Child
+from ninelives.demo.moments import Moment, Strike
+from ninelives.demo.tickets import Ticket
+from ninelives.engine.view import Entry
+
+OPEN_TICKETS = 3
+LOOK_SECONDS = 0.015
+START_SECONDS = 20.0
+MAX_OWN_DEATHS = 3
+OUTCOMES = ("result", "failure")
+
+
+class Row(Struct):
+    """A ticket, as a person sees it."""
+
+    id: str
+    title: str
+    state: str = "waiting"
+    step: str = ""
+    steps: int = 0
+    crashes: int = 0
+    replayed: int = 0
+    recovery_seconds: float | None = None
+
+
+class Recovery(Struct, frozen=True):
+    """One run that was interrupted and went on."""
+
+    run: str
+    seconds: float
+    python_seconds: float
+    replayed: int
+    decisions: int
+    billed: int
+    """How many lines the model's bill had at the kill."""
+
+
+class Stage(Struct):
+    """What came of all the tickets."""
+
+    rows: list[Row]
+    results: dict[str, Any] = field(default_factory=dict)
+    failures: dict[str, str] = field(default_factory=dict)
+    recoveries: list[Recovery] = field(default_factory=list)
+    kills: list[str] = field(default_factory=list)
+    checkpoints: int = 0
+    changed_checkpoints: int = 0
+    ledger: list[dict[str, Any]] = field(default_factory=list)
+    bill: list[dict[str, Any]] = field(default_factory=list)
+
+
+class DemoFailed(Exception):
+    """The demo itself could not be carried out."""
+
+
+class Watcher:
+    """Whoever watches; the screen, or nobody."""
+
+    def say(self, line: str) -> None:
+        """Hear what has happened."""
+
+    def show(self, rows: Sequence[Row]) -> None:
+        """See how the tickets are."""
+
+
+class _Broken(Struct):
+    """A run whose worker was killed and which has not gone on yet."""
+
+    at: float
+    history: list[Entry]
+    billed: int
+
+
+class Director:
+    """Takes all tickets through one stage."""
+
+    def __init__(
+        self, home: Path, tickets: Sequence[Ticket], strikes: Sequence[Strike], watcher: Watcher
+    ) -> None:
+        self._home, self._tickets, self._watcher = home, list(tickets), watcher
+        self._strikes = list(strikes)
+        self.stage = Stage([Row(ticket.id, ticket.title) for ticket in tickets])
+        self._rows = {row.id: row for row in self.stage.rows}
+        self._lengths: dict[str, int] = {}
+        self._histories: dict[str, list[Entry]] = {}
+        self._seen: dict[str, list[list[Entry]]] = {}
+        self._broken: dict[str, _Broken] = {}
+        self._is_armed, self._counted, self._billed = False, 0, 0
+        self._killed_at: float | None = None
+        self._spawned_at = self._ready_at = self._python_seconds = 0.0
+        self._deaths = 0
+        self._port = 0
+        self._opened = asyncio.Event()
+        self._shop: Child | None = None
+        self._worker: Child | None = None
+
+    async def direct(self, *, limit_seconds: float, is_forgetful: bool = False) -> Stage:
+        """Run the stage to its end, or until the time is up: what has not ended then counts as lost."""
+        self._loop = asyncio.get_running_loop()
+        try:
+            options = ["--forgetful"] if is_forgetful else []
+            self._shop = await self._start(
+                "shop", str(self._home / "ledger"), *options, hear=self._hear_shop, env={}
+            )
+            async with asyncio.timeout(START_SECONDS):
+                await self._opened.wait()
+            async with nl.Runtime(self._store) as runtime:
+                try:
+                    async with asyncio.timeout(limit_seconds):
+                        await self._play(runtime)
+                except TimeoutError:
+                    self._watcher.say(f"not all tickets were done within {limit_seconds:.0f} s")
+                await self._collect(runtime)
+        finally:
+            await self._end()
+        self.stage.ledger = _lines(self._home / "ledger")
+        self.stage.bill = _lines(self._home / "bill")
+        return self.stage
+
+    @property
+    def _store(self) -> str:
+        return f"sqlite:///{self._home}/runs.db"
+
+    async def _play(self, runtime: nl.Runtime) -> None:
+        await self._start_worker()
+        arriving = list(self._tickets)
+        while arriving or self._open():
+            while arriving and self._open() < OPEN_TICKETS:
+                ticket = arriving.pop(0)
+                await runtime.start(support, ticket, id=ticket.id)
+                self._rows[ticket.id].state = "pending"
+                self._watcher.say(f"{ticket.id}: {ticket.text}")
+            await self._look(runtime)
+            self._watcher.show(self.stage.rows)
+            if self._killed_at is None and self._worker is not None and not self._worker.is_alive:
+                self._ended_by_itself(self._worker)
+            if self._killed_at is not None:
+                await self._start_again(runtime)
+            elif self._strikes:
+                await self._aim(self._strikes[0])
+            await asyncio.sleep(LOOK_SECONDS)
+        if self._strikes:
+            self._watcher.say(f"all tickets were done before the last {len(self._strikes)} kills")
+
+    def _open(self) -> int:
+        return sum(row.state not in ("waiting", *_ENDED) for row in self.stage.rows)
+
+    def _ended_by_itself(self, worker: Child) -> None:
+        self._deaths += 1
+        self._killed_at = self._loop.time()
+        if self._deaths > MAX_OWN_DEATHS:
+            raise DemoFailed(f"the worker keeps ending by itself: {worker.last_words()}")
+        self._watcher.say(f"the worker ended by itself: {worker.last_words()}")
+
+    # Processes ----------------------------------------------------------------------------------
+
+    async def _start(
+        self, module: str, *args: str, hear: Callable[[str], None], env: dict[str, str]
+    ) -> Child:
+        errors = self._home / f"{module}.errors"
+        return await Child.start(f"ninelives.demo.{module}", *args, errors=errors, hear=hear, env=env)
+
+    async def _start_worker(self) -> None:
+        self._spawned_at, self._ready_at = self._loop.time(), 0.0
+        env = {
+            "NINELIVES_DEMO_SHOP": f"127.0.0.1:{self._port}",
+            "NINELIVES_DEMO_BILL": str(self._home / "bill"),
+        }
+        self._worker = await self._start("worker", self._store, hear=self._hear_worker, env=env)
+
+    def _hear_worker(self, line: str) -> None:
+        if line == "ready":
+            self._ready_at = self._loop.time()
+            self._python_seconds = self._ready_at - self._spawned_at
+
+    def _hear_shop(self, line: str) -> None:
+        told = json.loads(line)
+        if told["event"] == "open":
+            self._port = told["port"]
+            self._opened.set()
+        if self._is_armed and self._killed_at is None and self._strikes:
+            moment = self._strikes[0].moment
+            if (moment, told["event"]) in ((Moment.EFFECT, "held"), (Moment.ANSWER, "answered")):
+                self._kill()  # at once: the next look would be too late
+
+    async def _end(self) -> None:
+        for child in (self._worker, self._shop):
+            if child is not None:
+                child.kill()
+                await child.gone()
+
+    # Killing ------------------------------------------------------------------------------------
+
+    async def _aim(self, strike: Strike) -> None:
+        """Kill if this is the moment; what the shop tells is reacted to when it is heard."""
+        if strike.moment is Moment.RECOVERY:
+            if self._broken and self._ready_at and self._loop.time() >= self._ready_at + strike.seconds:
+                self._kill()
+            elif not self._broken:  # it was faster than we looked
+                self._strikes[0] = Strike(Moment.STEP, strike.count, strike.seconds)
+            return
+        if self._broken or not self._lengths:
+            return  # every interrupted run first goes on
+        if not self._is_armed:
+            self._is_armed, self._counted, self._billed = True, self._outcomes(), self._asked()
+            if strike.moment is Moment.EFFECT:
+                await asyncio.to_thread(_hold_next, self._port)
+            return
+        is_step = strike.moment is Moment.STEP and self._outcomes() >= self._counted + strike.count
+        is_thought = strike.moment is Moment.THOUGHT and self._asked() > self._billed
+        if is_step or is_thought:
+            self._kill()
+
+    def _kill(self) -> None:
+        if self._worker is None:
+            return
+        self._worker.kill()
+        self._killed_at = self._loop.time()
+        strike = self._strikes.pop(0)
+        self._is_armed = False
+        self.stage.kills.append(strike.moment.name.lower())
+        number = len(self.stage.kills)
+        self._watcher.say(f"kill -9 {self._worker.pid} (number {number}): {strike.moment.value}")
+
+    async def _start_again(self, runtime: nl.Runtime) -> None:
+        killed_at, self._killed_at = self._killed_at or 0.0, None
+        if self._worker is not None:
+            await self._worker.gone()
+        await self._start_worker()
+        # Python takes far longer to start than this read: nobody has written in between.
+        rows, billed = await self._look(runtime), len(_lines(self._home / "bill"))
+        for row in rows:
+            if row.state is State.RUNNING or (row.id in self._broken and not row.state.is_final):
+                history = self._histories[row.id]
+                self._broken[row.id] = _Broken(killed_at, history, billed)
+                self._seen.setdefault(row.id, []).append(history)
+                self._rows[row.id].crashes += 1
+                self._rows[row.id].state = "crashed"
+        self._watcher.show(self.stage.rows)
+
+    def _outcomes(self) -> int:
+        return sum(_outcomes(history) for history in self._histories.values())
+
+    def _asked(self) -> int:
+        bill = self._home / "bill"
+        return bill.read_bytes().count(b'"asked"') if bill.exists() else 0
+
+    # Looking ------------------------------------------------------------------------------------
+
+    async def _look(self, runtime: nl.Runtime) -> list[Run]:
+        rows = await runtime.list(limit=1000)
+        for row in rows:
+            if self._lengths.get(row.id) != row.length:
+                history = await (await runtime.get(row.id)).history()
+                self._lengths[row.id], self._histories[row.id] = row.length, history
+                self._note(row.id, history)
+            if row.id not in self._broken:
+                self._rows[row.id].state = row.state.value
+        return rows
+
+    def _note(self, run: str, history: list[Entry]) -> None:
+        row = self._rows[run]
+        row.steps = _outcomes(history)
+        last = next((entry for entry in reversed(history) if entry.kind in ("intent", *OUTCOMES)), None)
+        row.step = last.step + ("…" if last.kind == "intent" else "") if last else ""
+        broken = self._broken.get(run)
+        if broken is None:
+            return
+        old = len(broken.history)
+        new = next((entry for entry in history[old:] if entry.kind in (*OUTCOMES, "end")), None)
+        if new is None:
+            return
+        del self._broken[run]
+        seconds = self._loop.time() - broken.at
+        replayed = _outcomes(broken.history)
+        decisions = sum(entry.kind in OUTCOMES and entry.step == "choose" for entry in broken.history)
+        python_seconds = self._python_seconds
+        self.stage.recoveries.append(
+            Recovery(run, seconds, python_seconds, replayed, decisions, broken.billed)
+        )
+        row.replayed += replayed
+        row.recovery_seconds = seconds
+        what = f"{new.step} is new" if new.step else "it has ended"
+        self._watcher.say(
+            f"{run} goes on after {seconds * 1000:.0f} ms ({python_seconds * 1000:.0f} of them Python's start): "
+            f"{replayed} steps replayed, {what}"
+        )
+
+    async def _collect(self, runtime: nl.Runtime) -> None:
+        self._watcher.show(self.stage.rows)
+        for ticket in self._tickets:
+            try:
+                run = await runtime.get(ticket.id)
+                if self._rows[ticket.id].state in _ENDED:
+                    self.stage.results[ticket.id] = await run.result()
+            except nl.NineLivesError as error:
+                self.stage.failures[ticket.id] = str(error)
+                self._watcher.say(f"{ticket.id}: {error}")
+                continue
+            history = await run.history()
+            for seen in self._seen.get(ticket.id, []):
+                self.stage.checkpoints += 1
+                self.stage.changed_checkpoints += history[: len(seen)] != seen
+
+
+_ENDED = ("completed", "failed", "cancelled", "escalated")
+
+
+def _outcomes(history: Sequence[Entry]) -> int:
+    return sum(entry.kind in OUTCOMES for entry in history)
+
+
+def _lines(path: Path) -> list[dict[str, Any]]:
+    return [json.loads(line) for line in path.read_text().splitlines()] if path.exists() else []
+
+
+def _hold_next(port: int) -> None:
+    connection = http.client.HTTPConnection(f"127.0.0.1:{port}", timeout=10)
+    connection.request("POST", "/hold", "{}")
+    connection.getresponse().read()
+    connection.close()

@@ -1,0 +1,193 @@
+"""The four numbers: from what the stages left behind, against their targets."""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Sequence
+from typing import Any
+
+from msgspec import Struct
+
+from ninelives.demo.director import Stage
+
+RECOVERY_SECONDS = 1.0
+ASKED_RECOVERY_SECONDS = 30.0
+
+
+class Number(Struct, frozen=True):
+    """A measured number, its target, and whether it is met."""
+
+    name: str
+    value: str
+    target: str
+    is_met: bool
+    note: str
+
+
+class Savings(Struct, frozen=True):
+    """What the model was asked for and charged, and what restarting from nothing would have cost."""
+
+    asked: int
+    asked_again: int
+    tokens: int
+    calls_saved: int
+    tokens_saved: int
+
+
+class Verdict(Struct, frozen=True):
+    """All that is told at the end."""
+
+    numbers: tuple[Number, ...]
+    savings: Savings
+    kills: int
+    interrupted: int
+    replayed: int
+
+    @property
+    def is_met(self) -> bool:
+        """Tell whether every number meets its target."""
+        return all(number.is_met for number in self.numbers)
+
+
+def judge(calm: Stage, crashed: Stage, *, is_scripted: bool) -> Verdict:
+    """Hold the stage with crashes against the one without."""
+    return Verdict(
+        numbers=(
+            *_recovery_time(crashed),
+            _duplicates(crashed),
+            _consistency(calm, crashed, is_scripted=is_scripted),
+            _recovery_rate(crashed),
+        ),
+        savings=_savings(crashed),
+        kills=len(crashed.kills),
+        interrupted=sum(row.crashes for row in crashed.rows),
+        replayed=sum(row.replayed for row in crashed.rows),
+    )
+
+
+def percentile(values: Sequence[float], share: float) -> float:
+    """Return the smallest value that this share of them does not exceed."""
+    ordered = sorted(values)
+    return ordered[max(0, -int(-share * len(ordered) // 1) - 1)]
+
+
+def _recovery_time(stage: Stage) -> tuple[Number, Number]:
+    count = len(stage.recoveries)
+    if not count:
+        missing = Number("recovery time", "none", "at least one", False, "nothing was interrupted")
+        return missing, missing
+    ours = [one.seconds - one.python_seconds for one in stage.recoveries]
+    whole = [one.seconds for one in stage.recoveries]
+    return (
+        Number(
+            "recovery time p99",
+            f"{percentile(ours, 0.99):.3f} s",
+            f"< {RECOVERY_SECONDS:g} s",
+            percentile(ours, 0.99) < RECOVERY_SECONDS,
+            f"kill to new step, without Python's start; median {percentile(ours, 0.5):.3f} s, {count} recoveries",
+        ),
+        Number(
+            "with Python's start",
+            f"{percentile(whole, 0.99):.3f} s",
+            f"< {ASKED_RECOVERY_SECONDS:g} s",
+            percentile(whole, 0.99) < ASKED_RECOVERY_SECONDS,
+            f"the same, all in; median {percentile(whole, 0.5):.3f} s",
+        ),
+    )
+
+
+def effects(stage: Stage) -> Counter[tuple[str, str, str]]:
+    """Return how often each effect was taken, by the shop's ledger."""
+    return Counter(_effect(line) for line in stage.ledger if line["effect"])
+
+
+def _effect(line: dict[str, Any]) -> tuple[str, str, str]:
+    return line["path"].strip("/"), line["order_id"], str(line.get("cents", line.get("at")))
+
+
+def _duplicates(stage: Stage) -> Number:
+    taken = effects(stage)
+    extra = taken.total() - len(taken) + _asked_though_recorded(stage)
+    repeated = sum(not line["effect"] and line["status"] == 200 for line in stage.ledger)
+    return Number(
+        "duplicate rate",
+        f"{extra / max(1, len(taken)):.1%}",
+        "0",
+        extra == 0,
+        f"the shop's ledger: {taken.total()} effects, {len(taken)} different; {repeated} requests came again and "
+        "took no effect",
+    )
+
+
+def _asked_though_recorded(stage: Stage) -> int:
+    """Count decisions that were recorded when the worker was killed and asked for again: there must be none.
+
+    The agent's n-th decision, from 0, is asked for with 1 + 2n messages.
+    """
+    return sum(
+        line["event"] == "asked"
+        and line["run"] == recovery.run
+        and line["messages"] < 1 + 2 * recovery.decisions
+        for recovery in stage.recoveries
+        for line in stage.bill[recovery.billed :]
+    )
+
+
+def _consistency(calm: Stage, crashed: Stage, *, is_scripted: bool) -> Number:
+    tickets = [row.id for row in calm.rows]
+    same = sum(
+        _comparable(calm.results.get(one), is_scripted) == _comparable(crashed.results.get(one), is_scripted)
+        and calm.results.get(one) is not None
+        for one in tickets
+    )
+    has_same_effects = effects(calm) == effects(crashed)
+    kept = crashed.checkpoints - crashed.changed_checkpoints
+    parts = [*([1.0] * same), *([0.0] * (len(tickets) - same)), float(has_same_effects)]
+    parts += [1.0] * kept + [0.0] * crashed.changed_checkpoints
+    return Number(
+        "consistency",
+        f"{sum(parts) / len(parts):.1%}",
+        "100%",
+        all(parts),
+        f"{same} of {len(tickets)} results and {'all' if has_same_effects else 'NOT all'} effects as without "
+        f"crashes; {kept} of {crashed.checkpoints} checkpoints found again unchanged",
+    )
+
+
+def _comparable(reply: Any, is_scripted: bool) -> Any:
+    """Return what has to be the same; a real model may word its answer differently the second time."""
+    return reply if is_scripted or reply is None else sorted(reply.done)
+
+
+def _recovery_rate(stage: Stage) -> Number:
+    done = sum(row.id in stage.results for row in stage.rows)
+    return Number(
+        "recovery rate",
+        f"{done / len(stage.rows):.1%}",
+        "100%",
+        done == len(stage.rows),
+        f"{done} of {len(stage.rows)} tickets completed",
+    )
+
+
+def _savings(stage: Stage) -> Savings:
+    """Count by the model's bill. A restart from nothing pays again for every decision that was replayed."""
+    tokens: dict[tuple[str, int], int] = {}
+    for line in stage.bill:
+        if line["event"] == "answered":
+            tokens[line["run"], line["messages"]] = line["tokens"]
+    asked = [(line["run"], line["messages"]) for line in stage.bill if line["event"] == "asked"]
+    saved = [
+        count
+        for recovery in stage.recoveries
+        for count in [tokens[place] for place in sorted(tokens) if place[0] == recovery.run][
+            : recovery.decisions
+        ]
+    ]
+    return Savings(
+        asked=len(asked),
+        asked_again=len(asked) - len(set(asked)),
+        tokens=sum(line["tokens"] for line in stage.bill if line["event"] == "answered"),
+        calls_saved=len(saved),
+        tokens_saved=sum(saved),
+    )

@@ -1,0 +1,237 @@
+"""The model: scripted, so that the demo costs nothing; or a real one when a key for it is set.
+
+With `OPENAI_API_KEY` or `ANTHROPIC_API_KEY` set, every decision is one HTTPS request to that provider
+(`OPENAI_BASE_URL`/`ANTHROPIC_BASE_URL` and `NINELIVES_DEMO_MODEL` say otherwise) that makes the model choose one
+tool, with temperature 0. What passes (429, 5xx, no connection) is retried by the step; a refused key or a
+malformed answer fails it, saying so.
+
+Every request is put on a bill, one JSON object a line, before it is sent and when it is answered: a file
+outside our store that says what a provider would have charged.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import json
+import os
+import re
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Any
+
+import ninelives as nl
+
+SCRIPTED_SECONDS = 0.1
+TIMEOUT_SECONDS = 60.0
+SYSTEM = (
+    "You work for a shop's customer support. Use one tool at a time. Look at each order the customer names "
+    "first. Refund only what the customer asks for and nothing twice; if a refund is refused, book a technician "
+    "at the first free time instead. Look at the order again after you changed something, then reply."
+)
+_TEXT = {"type": "string"}
+TOOLS: dict[str, dict[str, Any]] = {
+    "order_status": {"order_id": _TEXT},
+    "technician_times": {"city": _TEXT},
+    "refund": {"order_id": _TEXT, "cents": {"type": "integer"}},
+    "book_technician": {"order_id": _TEXT, "at": _TEXT},
+    "reply": {"text": _TEXT},
+}
+
+
+@dataclass(frozen=True)
+class Message:
+    """One message of the conversation; `tool` names whose call or answer it is."""
+
+    role: str
+    text: str
+    tool: str = ""
+
+
+@dataclass(frozen=True)
+class Choice:
+    """What the model chose to do."""
+
+    tool: str
+    order_id: str = ""
+    cents: int = 0
+    city: str = ""
+    at: str = ""
+    text: str = ""
+
+
+@dataclass(frozen=True)
+class Request:
+    """A request to a provider."""
+
+    url: str
+    headers: dict[str, str]
+    body: dict[str, Any]
+
+
+class ModelError(Exception):
+    """A provider's refusal; its status says whether it passes."""
+
+    def __init__(self, what: str, status: int) -> None:
+        super().__init__(what)
+        self.status_code = status
+
+
+def provider(environ: Mapping[str, str] = os.environ) -> str:
+    """Say who answers: openai, anthropic, or the script."""
+    for name in ("openai", "anthropic"):
+        if environ.get(f"{name.upper()}_API_KEY"):
+            return name
+    return "scripted"
+
+
+async def ask(messages: list[Message], *, run: str) -> Choice:
+    """Ask for the next choice. Raises ModelError, Permanent for an answer that is none."""
+    _bill(run, len(messages), {"event": "asked"})
+    if provider() == "scripted":
+        await asyncio.sleep(SCRIPTED_SECONDS)
+        choice = scripted(messages)
+        tokens = estimate(messages, choice)
+    else:
+        choice, tokens = await asyncio.to_thread(ask_provider, messages)
+    _bill(run, len(messages), {"event": "answered", "tokens": tokens})
+    return choice
+
+
+def _bill(run: str, messages: int, entry: dict[str, Any]) -> None:
+    path = os.environ.get("NINELIVES_DEMO_BILL")
+    if path:
+        with open(path, "a") as bill:  # noqa: PTH123 (one short append, whole or not at all)
+            bill.write(json.dumps({"run": run, "messages": messages, **entry}) + "\n")
+
+
+# The script ---------------------------------------------------------------------------------------
+
+
+def scripted(messages: list[Message]) -> Choice:
+    """Choose as a sensible model would; the same messages give the same choice."""
+    said = messages[0].text
+    answers = [message for message in messages if message.role == "tool"]
+    used = [answer.tool for answer in answers]
+    orders = re.findall(r"A-\d+", said)
+    if used.count("order_status") < len(orders):
+        return Choice("order_status", order_id=orders[used.count("order_status")])
+    order = json.loads(next(answer.text for answer in reversed(answers) if answer.tool == "order_status"))
+    if "efund" in said and "refund" not in used:
+        share = 2 if "half" in said else 1
+        return Choice("refund", order_id=order["id"], cents=order["cents"] // share)
+    is_refused = any(answer.text.startswith("refused") for answer in answers)
+    if ("technician" in said or is_refused) and "book_technician" not in used:
+        if "technician_times" not in used:
+            return Choice("technician_times", city=order["city"])
+        times = json.loads(answers[-1].text)
+        return Choice("book_technician", order_id=order["id"], at=times[0])
+    if used[-1] != "order_status":
+        return Choice("order_status", order_id=order["id"])
+    return Choice("reply", text=_summary(order, is_refused=is_refused))
+
+
+def _summary(order: dict[str, Any], *, is_refused: bool) -> str:
+    parts = [f"your {order['item']} is {order['status']}"]
+    if order["refunded_cents"]:
+        parts.append(f"{order['refunded_cents'] / 100:.2f} are on their way back to you")
+    if is_refused:
+        parts.append("it is too late for a refund")
+    if order["technician"]:
+        parts.append(f"a technician comes on {order['technician']}")
+    return ", ".join(parts).capitalize() + "."
+
+
+def estimate(messages: list[Message], choice: Choice) -> int:
+    """Count tokens as providers roughly do: instructions and tools, the conversation, the answer."""
+    words = SYSTEM + json.dumps(TOOLS) + "".join(message.text for message in messages) + repr(choice)
+    return len(words) // 4
+
+
+# A real one ---------------------------------------------------------------------------------------
+
+
+def ask_provider(messages: list[Message], environ: Mapping[str, str] = os.environ) -> tuple[Choice, int]:
+    """Ask a real model; returns its choice and the tokens it charged. Raises ModelError, Permanent."""
+    import urllib.error
+    import urllib.request
+
+    request = build_request(messages, environ)
+    sent = urllib.request.Request(  # noqa: S310 (the provider's address, or what the user set instead)
+        request.url, json.dumps(request.body).encode(), request.headers, method="POST"
+    )
+    try:
+        with urllib.request.urlopen(sent, timeout=TIMEOUT_SECONDS) as response:  # noqa: S310
+            answer = response.read()
+    except urllib.error.HTTPError as error:
+        with error:
+            said = error.read(300).decode(errors="replace")
+        raise ModelError(f"{provider(environ)} answers {error.code}: {said}", error.code) from None
+    except urllib.error.URLError as error:
+        raise ConnectionError(f"{provider(environ)} cannot be reached: {error.reason}") from None
+    return parse_answer(answer)
+
+
+def build_request(messages: list[Message], environ: Mapping[str, str]) -> Request:
+    """Build the request that makes a provider's model choose one tool."""
+    conversation = [{"role": "user", "content": _transcript(messages)}]
+    if provider(environ) == "openai":
+        base = environ.get("OPENAI_BASE_URL", "https://api.openai.com/v1")
+        return Request(
+            f"{base}/chat/completions",
+            {"Content-Type": "application/json", "Authorization": f"Bearer {environ['OPENAI_API_KEY']}"},
+            {
+                "model": environ.get("NINELIVES_DEMO_MODEL", "gpt-4o-mini"),
+                "temperature": 0,
+                "messages": [{"role": "system", "content": SYSTEM}, *conversation],
+                "tools": [
+                    {"type": "function", "function": {"name": name, "parameters": _schema(name)}}
+                    for name in TOOLS
+                ],
+                "tool_choice": "required",
+                "parallel_tool_calls": False,
+            },
+        )
+    base = environ.get("ANTHROPIC_BASE_URL", "https://api.anthropic.com")
+    return Request(
+        f"{base}/v1/messages",
+        {
+            "Content-Type": "application/json",
+            "x-api-key": environ["ANTHROPIC_API_KEY"],
+            "anthropic-version": "2023-06-01",
+        },
+        {
+            "model": environ.get("NINELIVES_DEMO_MODEL", "claude-haiku-4-5"),
+            "max_tokens": 500,
+            "temperature": 0,
+            "system": SYSTEM,
+            "messages": conversation,
+            "tools": [{"name": name, "input_schema": _schema(name)} for name in TOOLS],
+            "tool_choice": {"type": "any", "disable_parallel_tool_use": True},
+        },
+    )
+
+
+def parse_answer(data: bytes) -> tuple[Choice, int]:
+    """Read a provider's answer. Raises Permanent when it chose nothing that we offered."""
+    try:
+        answer = json.loads(data)
+        if "choices" in answer:
+            called = answer["choices"][0]["message"]["tool_calls"][0]["function"]
+            name, given = called["name"], json.loads(called["arguments"])
+            tokens = answer["usage"]["total_tokens"]
+        else:
+            called = next(part for part in answer["content"] if part["type"] == "tool_use")
+            name, given = called["name"], called["input"]
+            tokens = answer["usage"]["input_tokens"] + answer["usage"]["output_tokens"]
+        return Choice(name, **{field: given[field] for field in TOOLS[name]}), int(tokens)
+    except (ValueError, KeyError, IndexError, TypeError, StopIteration) as error:
+        said = data[:300].decode(errors="replace")
+        raise nl.Permanent(f"the model chose nothing that we offered ({error!r}): {said}") from None
+
+
+def _schema(name: str) -> dict[str, Any]:
+    return {"type": "object", "properties": TOOLS[name], "required": list(TOOLS[name])}
+
+
+def _transcript(messages: list[Message]) -> str:
+    return "\n".join(f"{message.role} {message.tool}: {message.text}".strip() for message in messages)

@@ -1,0 +1,152 @@
+"""What a person sees: a live table on a terminal, plain lines otherwise, and the numbers at the end."""
+
+from __future__ import annotations
+
+import time
+from collections import deque
+from collections.abc import Sequence
+from types import TracebackType
+from typing import Self
+
+from rich.console import Console, Group
+from rich.live import Live
+from rich.table import Table
+from rich.text import Text
+
+from ninelives.demo.director import Row, Watcher
+from ninelives.demo.judge import Verdict
+
+LAST_LINES = 8
+SHOW_SECONDS = 0.1
+_STYLES = {"completed": "green", "crashed": "bold red", "running": "cyan", "waiting": "dim"}
+
+
+class Quiet(Watcher):
+    """Shows the table to whoever watches, without a word."""
+
+    def __init__(self, watcher: Watcher) -> None:
+        self.show = watcher.show  # type: ignore[method-assign]
+
+
+class Plain(Watcher):
+    """Lines for a log."""
+
+    def __init__(self, console: Console) -> None:
+        self._console, self._since = console, time.monotonic()
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        """Nothing is held."""
+
+    def say(self, line: str) -> None:
+        """Print what has happened, and when."""
+        when = f"{time.monotonic() - self._since:6.2f} s"
+        self._console.print(f"{when}  {line}", highlight=False, markup=False, soft_wrap=True)
+
+
+class Lively(Plain):
+    """A table that changes while it is looked at, with the last lines beneath."""
+
+    def __init__(self, console: Console) -> None:
+        super().__init__(console)
+        self._lines: deque[str] = deque(maxlen=LAST_LINES)
+        self._rows: Sequence[Row] = ()
+        self._live = Live(console=console, auto_refresh=False, transient=False)
+        self._shown_at = 0.0
+
+    def __enter__(self) -> Self:
+        self._live.start()
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        """Leave the last state on the screen."""
+        self._draw()
+        self._live.stop()
+
+    def say(self, line: str) -> None:
+        """Show what has happened among the last lines."""
+        self._lines.append(f"{time.monotonic() - self._since:6.2f} s  {line}")
+        self._draw()
+
+    def show(self, rows: Sequence[Row]) -> None:
+        """Show how the tickets are."""
+        self._rows = rows
+        if time.monotonic() - self._shown_at >= SHOW_SECONDS:
+            self._draw()
+
+    def _draw(self) -> None:
+        self._shown_at = time.monotonic()
+        width = self._live.console.width
+        lines = [
+            Text(line, style="bold red" if "kill -9" in line else "", no_wrap=True, overflow="ellipsis")
+            for line in self._lines
+        ]
+        if width < 40:  # too narrow for a table
+            self._live.update(Group(*lines), refresh=True)
+        else:
+            self._live.update(Group(_table(self._rows), *lines), refresh=True)
+
+
+def _table(rows: Sequence[Row]) -> Table:
+    table = Table(expand=False)
+    for name in ("ticket", "customer", "state", "step"):
+        table.add_column(name, no_wrap=True)
+    for name in ("steps", "crashes", "replayed", "resumed after"):
+        table.add_column(name, justify="right", no_wrap=True)
+    for row in rows:
+        recovery = f"{row.recovery_seconds * 1000:.0f} ms" if row.recovery_seconds is not None else ""
+        table.add_row(
+            row.id,
+            row.title,
+            Text(row.state, style=_STYLES.get(row.state, "")),
+            f"{row.step:16}",
+            str(row.steps),
+            str(row.crashes),
+            str(row.replayed),
+            recovery,
+        )
+    return table
+
+
+def conclude(console: Console, verdict: Verdict, seconds: float) -> None:
+    """Print the four numbers, what they mean, and what was not paid twice."""
+    console.print()
+    if console.is_terminal:
+        table = Table(title="What came of it", title_justify="left")
+        for name in ("number", "measured", "target", "", "how"):
+            table.add_column(name, no_wrap=name != "how")
+        for one in verdict.numbers:
+            mark = Text("met", style="green") if one.is_met else Text("MISSED", style="bold red")
+            table.add_row(one.name, one.value, one.target, mark, one.note)
+        console.print(table)
+    else:
+        for one in verdict.numbers:
+            mark = "met" if one.is_met else "MISSED"
+            line = f"{one.name:20} {one.value:>8}  target {one.target:7} {mark:7} {one.note}"
+            console.print(line, highlight=False, markup=False, soft_wrap=True)
+    for line in (*_story(verdict), _last(verdict, seconds)):
+        console.print(line, highlight=False, markup=False, soft_wrap=True)
+
+
+def _story(verdict: Verdict) -> list[str]:
+    paid = verdict.savings
+    calls, tokens = paid.asked + paid.calls_saved, paid.tokens + paid.tokens_saved
+    return [
+        f"{verdict.kills} kills interrupted work on tickets {verdict.interrupted} times; "
+        f"{verdict.replayed} times a recorded step was replayed instead of executed.",
+        f"The model was asked {paid.asked} times for {paid.tokens} tokens ({paid.asked_again} times again, for "
+        "an answer that was not yet recorded).",
+        f"Starting over after each crash: {calls} times, {tokens} tokens. "
+        f"Not paid twice: {paid.calls_saved} calls, {paid.tokens_saved} tokens.",
+    ]
+
+
+def _last(verdict: Verdict, seconds: float) -> str:
+    missed = ", ".join(one.name for one in verdict.numbers if not one.is_met)
+    return f"Missed: {missed}. ({seconds:.1f} s)" if missed else f"All targets met, in {seconds:.1f} s."

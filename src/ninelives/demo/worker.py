@@ -1,0 +1,27 @@
+"""The process that is killed: a worker for the support agent, on the store that it is given.
+
+It says `ready` when Python has started and everything is imported, which is not ours to hasten.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import sys
+
+import ninelives as nl
+from ninelives.demo import agent as agent  # noqa: PLC0414 (declares the agent)
+from ninelives.demo.children import end_with_parent
+
+
+async def work(store: str) -> None:
+    """Work until killed: there is no other end."""
+    async with nl.Runtime(store) as runtime:
+        await runtime.work()
+
+
+if __name__ == "__main__":
+    end_with_parent()
+    _ = nl.Runtime  # imported lazily: now, not later
+    sys.stdout.write("ready\n")
+    sys.stdout.flush()
+    asyncio.run(work(sys.argv[1]))

@@ -1,0 +1,1 @@
+"""What operators need beside the runs themselves: health, positions, snapshots."""

@@ -1,0 +1,320 @@
+"""The doctor: proves that a store is writable and durable before work is accepted.
+
+Every check is one finding: ok, warn (it works, and somebody should look) or fail (do not work on this).
+The proof is a real write: a probe goes in by a synced transaction of the public protocol and is read
+back by another connection. Probes are blobs that nothing refers to; `store prune` removes them after an hour.
+"""
+
+from __future__ import annotations
+
+import secrets
+import shutil
+import stat
+import time
+from collections.abc import Iterable, Iterator
+from enum import StrEnum
+from pathlib import Path
+from statistics import median
+from typing import TYPE_CHECKING
+from urllib.parse import unquote
+
+from msgspec import Struct
+
+from ninelives.backends.open import open_store
+from ninelives.core.errors import StoreBroken, StoreError
+from ninelives.core.model import RunQuery
+from ninelives.ops import sessions
+from ninelives.ops.sessions import Life
+from ninelives.store import Store
+
+if TYPE_CHECKING:
+    from ninelives.backends.memory import MemoryStore
+    from ninelives.backends.sqlite import SqliteStore
+
+PROBES = 20
+_SLOW_MS = 50.0
+_LITTLE_BYTES, _TOO_LITTLE_BYTES = 1 << 30, 64 << 20
+_SKEW_MS = 5_000
+_EPOCH_MS = 1_735_689_600_000  # 2025: a clock before that was never set
+_FLEETING = {
+    "tmpfs": "is memory: all is lost at a reboot",
+    "ramfs": "is memory: all is lost at a reboot",
+    "overlay": "may be a container's own layer, which goes away with the container",
+}
+
+
+class Level(StrEnum):
+    """How a check came out."""
+
+    OK = "ok"
+    WARN = "warn"
+    FAIL = "fail"
+
+
+class Finding(Struct, frozen=True, kw_only=True):
+    """One check: what was looked at, how it came out, and what to do."""
+
+    check: str
+    level: Level
+    what: str
+    remedy: str = ""
+
+
+def prove(store: Store) -> None:
+    """Write a probe durably and read it back.
+
+    Raises StoreError when the store cannot take work.
+    """
+    probe = b"ninelives probe " + secrets.token_bytes(16)
+    (digest,) = store.put_blobs([probe])
+    if store.get_blobs([digest]).get(digest) != probe:
+        raise StoreBroken(
+            "a probe that was written came back as something else",
+            remedy="Do not use this disk; see: ninelives doctor",
+        )
+
+
+def examine(url: str) -> Iterator[Finding]:
+    """Look at a store, making it if there is none; findings come as they are made.
+
+    Raises UsageError when the URL names no store.
+    """
+    path = database_of(url)
+    is_new = path is not None and not path.exists()
+    try:
+        store = open_store(url)
+    except StoreError as error:
+        yield _failed("open", error)
+        if path is not None and path.parent.is_dir():
+            yield from _surroundings(path)
+        return
+    try:
+        made = ": there was none, it has been created" if is_new else ""
+        yield Finding(check="open", level=Level.OK, what=f"{store.url}{made}")
+        if path is None:
+            yield Finding(
+                check="durability",
+                level=Level.WARN,
+                what="this store is this process's memory: nothing of it outlives the process",
+                remedy="Name a file with --store sqlite:///PATH",
+            )
+        else:
+            yield from _surroundings(path)
+            yield from _database(store, path)
+        yield from _guarded(store)
+    finally:
+        store.close()
+
+
+def worst(findings: Iterable[Finding]) -> Level:
+    """Return the worst level among findings."""
+    levels = {finding.level for finding in findings}
+    return Level.FAIL if Level.FAIL in levels else Level.WARN if Level.WARN in levels else Level.OK
+
+
+def database_of(url: str) -> Path | None:
+    """Return the database file that a URL names, if it names one."""
+    rest = url.removeprefix("sqlite:///")
+    return Path(unquote(rest)).absolute() if rest not in (url, "") else None
+
+
+# The disk ----------------------------------------------------------------------------------------
+
+
+def _surroundings(path: Path) -> Iterator[Finding]:
+    yield _permissions(path)
+    mounts = Path("/proc/self/mountinfo").read_text(encoding="utf-8").splitlines()
+    yield judge_filesystem(*filesystem_of(path.resolve(), mounts))
+    yield judge_space(shutil.disk_usage(path.parent).free)
+
+
+def _permissions(path: Path) -> Finding:
+    files = [path.with_name(path.name + suffix) for suffix in ("", "-wal", "-shm", "-anchor")]
+    open_files = [file for file in files if file.exists() and file.stat().st_mode & 0o077]
+    if open_files:
+        return Finding(
+            check="permissions",
+            level=Level.WARN,
+            what=f"others may read {', '.join(file.name for file in open_files)}",
+            remedy=f"chmod 600 {' '.join(map(str, open_files))}",
+        )
+    mode = path.parent.stat().st_mode
+    if mode & stat.S_IWOTH and not mode & stat.S_ISVTX:
+        return Finding(
+            check="permissions",
+            level=Level.WARN,
+            what=f"anybody may replace files in {path.parent}",
+            remedy=f"chmod o-w {path.parent}",
+        )
+    return Finding(check="permissions", level=Level.OK, what="the files are this user's alone")
+
+
+def filesystem_of(path: Path, mountinfo: Iterable[str]) -> tuple[str, str]:
+    """Return the mount point and the type of the filesystem that a path is on."""
+    best, kind = "", "unknown"
+    for line in mountinfo:
+        left, _, right = line.partition(" - ")
+        point = left.split()[4].encode().decode("unicode_escape")
+        inside = str(path) == point or str(path).startswith(point.rstrip("/") + "/")
+        if inside and len(point) >= len(best):
+            best, kind = point, right.split()[0]
+    return best, kind
+
+
+def judge_filesystem(point: str, kind: str) -> Finding:
+    """Say whether a filesystem keeps what it was given."""
+    if kind in _FLEETING:
+        return Finding(
+            check="filesystem",
+            level=Level.WARN,
+            what=f"{kind} at {point} {_FLEETING[kind]}",
+            remedy="Keep the store on a disk, or on a volume that is mounted from outside",
+        )
+    return Finding(check="filesystem", level=Level.OK, what=f"{kind} at {point}")
+
+
+def judge_space(free: int) -> Finding:
+    """Say whether there is room to work."""
+    what = f"{free / (1 << 30):,.1f} GiB free"
+    if free < _TOO_LITTLE_BYTES:
+        return Finding(check="space", level=Level.FAIL, what=what, remedy="Free disk space before you go on")
+    if free < _LITTLE_BYTES:
+        return Finding(check="space", level=Level.WARN, what=what, remedy="Free disk space, or prune the store")
+    return Finding(check="space", level=Level.OK, what=what)
+
+
+# The database ------------------------------------------------------------------------------------
+
+
+def _database(store: SqliteStore | MemoryStore, path: Path) -> Iterator[Finding]:
+    from ninelives.backends.sqlite import anchor, connection
+    from ninelives.backends.sqlite.checkpointer import LOG_BYTES
+
+    before, after = store.migrate()
+    moved = f", migrated from {before}" if before != after else ""
+    yield Finding(check="schema", level=Level.OK, what=f"version {after}{moved}")
+    try:
+        _, commits = anchor.read(path.with_name(f"{path.name}-anchor"))
+        yield Finding(check="anchor", level=Level.OK, what=f"agrees, at commit {commits:,}")
+        # Opening asserts every setting; this only says what they are.
+        with_settings = connection.connect(path)
+        try:
+            names = ("journal_mode", "synchronous", "checksum_verification")
+            settings = ", ".join(f"{name}={with_settings.pragma(name)}" for name in names)
+            ((version,),) = with_settings.execute("SELECT sqlite_version()")
+        finally:
+            with_settings.close()
+    except (StoreError, FileNotFoundError) as error:
+        yield _failed("settings", error)
+        return
+    yield Finding(check="settings", level=Level.OK, what=f"SQLite {version}: {settings}")
+    log = path.with_name(f"{path.name}-wal")
+    size = log.stat().st_size if log.exists() else 0
+    yield judge_log(size, LOG_BYTES)
+
+
+def judge_log(size: int, usual: int) -> Finding:
+    """Say whether the log is emptied as it should be."""
+    what = f"{size / (1 << 20):,.1f} MiB"
+    if size > 4 * usual:
+        return Finding(
+            check="log",
+            level=Level.WARN,
+            what=f"{what}, where {usual / (1 << 20):,.0f} are usual: a reader keeps it from being emptied",
+            remedy="End the process that holds a long transaction (a backup, a sqlite3 shell)",
+        )
+    return Finding(check="log", level=Level.OK, what=what)
+
+
+# What is in it -----------------------------------------------------------------------------------
+
+
+def _guarded(store: SqliteStore | MemoryStore) -> Iterator[Finding]:
+    """Write, read and count; what the store raises is a finding."""
+    for check in (_writes, _clock, _sessions, _contents):
+        try:
+            yield from check(store)
+        except StoreError as error:
+            yield _failed(check.__name__.lstrip("_"), error)
+            return
+
+
+def _writes(store: SqliteStore | MemoryStore) -> Iterator[Finding]:
+    prove(store)
+    yield Finding(check="probe", level=Level.OK, what="written, synced and read back by another connection")
+    spent = []
+    for _ in range(PROBES):
+        probe = b"ninelives probe " + secrets.token_bytes(16)
+        began = time.perf_counter()
+        store.put_blobs([probe])
+        spent.append((time.perf_counter() - began) * 1000)
+    yield judge_latency(median(spent), max(spent))
+
+
+def judge_latency(middle_ms: float, worst_ms: float) -> Finding:
+    """Say whether synced writes are fast enough to work with."""
+    what = f"a synced write takes {middle_ms:.2f} ms (median of {PROBES}), {worst_ms:.2f} ms at worst"
+    if middle_ms > _SLOW_MS:
+        return Finding(
+            check="latency",
+            level=Level.WARN,
+            what=what,
+            remedy="Every step waits for one: use a local disk with a fast sync",
+        )
+    return Finding(check="latency", level=Level.OK, what=what)
+
+
+def _clock(store: SqliteStore | MemoryStore) -> Iterator[Finding]:
+    newest = [run.changed_ms for run in store.list_runs(RunQuery(limit=200))]
+    newest += [session.renewed_ms for session in store.list_sessions()]
+    yield judge_clock(store.now_ms(), max(newest, default=0))
+
+
+def judge_clock(now_ms: int, newest_ms: int) -> Finding:
+    """Say whether the clock can be right."""
+    ahead_ms = newest_ms - now_ms
+    if now_ms < _EPOCH_MS:
+        return Finding(
+            check="clock", level=Level.WARN, what="it was never set", remedy="Set it: timers depend on it"
+        )
+    if ahead_ms > _SKEW_MS:
+        return Finding(
+            check="clock",
+            level=Level.WARN,
+            what=f"the store holds times that are {ahead_ms / 1000:,.0f} s ahead of the clock: it went back",
+            remedy="Set the clock: timers wait that much longer (leases do not depend on it)",
+        )
+    return Finding(check="clock", level=Level.OK, what="no time in the store is ahead of it")
+
+
+def _sessions(store: SqliteStore | MemoryStore) -> Iterator[Finding]:
+    found = sessions.seen(store)
+    counts = {life: sum(one.state is life for one in found.values()) for life in Life}
+    what = f"{counts[Life.ALIVE]} alive, {counts[Life.DEAD]} dead, {counts[Life.EXPIRED]} expired"
+    gone = [one.id for one in found.values() if one.state is not Life.ALIVE]
+    if gone and any(store.list_runs(RunQuery(session=session, limit=1)) for session in gone):
+        yield Finding(
+            check="sessions",
+            level=Level.WARN,
+            what=f"{what}: runs of the dead wait to be taken over",
+            remedy="Start a worker, or `ninelives run` with the run's id: it goes on where it was",
+        )
+    else:
+        yield Finding(check="sessions", level=Level.OK, what=what)
+
+
+def _contents(store: SqliteStore | MemoryStore) -> Iterator[Finding]:
+    found = store.stats()
+    states = ", ".join(f"{count:,} {state}" for state, count in found.runs.items() if count)
+    yield Finding(check="runs", level=Level.OK, what=states or "none yet")
+    yield Finding(check="inbox", level=Level.OK, what=f"{found.open_items:,} open")
+    size = f"{found.disk_bytes / (1 << 20):,.1f} MiB on disk"
+    yield Finding(check="size", level=Level.OK, what=f"{found.records:,} records, {found.blobs:,} blobs, {size}")
+
+
+def _failed(check: str, error: StoreError | OSError) -> Finding:
+    if isinstance(error, StoreError):
+        return Finding(
+            check=check, level=Level.FAIL, what=f"{type(error).__name__}: {error.what}", remedy=error.remedy or ""
+        )
+    return Finding(check=check, level=Level.FAIL, what=str(error))

@@ -1,0 +1,195 @@
+"""A journal in words: what each record says, in a few characters."""
+
+from __future__ import annotations
+
+from base64 import b64encode
+from collections.abc import Iterable
+from datetime import UTC, datetime
+from typing import Any
+
+import msgspec
+from msgspec import Raw, Struct
+
+from ninelives.core.errors import BadName, Corrupt
+from ninelives.core.failures import read_failure
+from ninelives.core.keys import parse_step_id
+from ninelives.core.model import Kind, Record
+from ninelives.core.replay import StepBody, read_body
+from ninelives.ops.escape import shortened
+
+PREVIEW_CHARACTERS = 120
+
+
+class Line(Struct, frozen=True, kw_only=True):
+    """One record, as people see it."""
+
+    seq: int
+    at: datetime
+    kind: str
+    branch: str
+    step: str
+    number: int | None
+    value: str
+
+
+class LogLine(Struct, frozen=True, kw_only=True):
+    """One line that the run's code wrote with `nl.log`."""
+
+    seq: int
+    at: datetime
+    level: str
+    line: str
+
+
+class Progress(Struct, frozen=True, kw_only=True):
+    """How far the run's code says that it is."""
+
+    step: Any
+    of: Any
+    note: str
+
+    def __str__(self) -> str:
+        of = f" of {self.of}" if self.of is not None else ""
+        return f"{self.step}{of}" + (f": {self.note}" if self.note else "")
+
+
+class Failed(Struct, frozen=True, kw_only=True):
+    """An error that was recorded; `step` is empty when it is the run's own."""
+
+    seq: int
+    at: datetime
+    step: str
+    type: str
+    message: str
+    reason: str
+
+    def __str__(self) -> str:
+        return f"{self.type}: {self.message}" if self.message else self.type
+
+
+def lines(records: Iterable[Record]) -> list[Line]:
+    """Return the history that the records tell."""
+    return [_line(record) for record in records]
+
+
+def log_lines(records: Iterable[Record]) -> list[LogLine]:
+    """Return what the run's code logged."""
+    found = []
+    for record in records:
+        if record.kind is Kind.LOG:
+            said = _object(record.body)
+            level, line = str(said.get("level", "")), str(said.get("line", ""))
+            found.append(LogLine(seq=record.seq, at=moment(record.at_ms), level=level, line=line))
+    return found
+
+
+def progress_of(record: Record) -> Progress:
+    """Return what a record of progress says."""
+    said = _object(record.body)
+    return Progress(step=said.get("step"), of=said.get("of"), note=str(said.get("note") or ""))
+
+
+def failure_of(record: Record) -> Failed | None:
+    """Return the error in a record, if there is one."""
+    body = _body(record)
+    if body is None or not isinstance(body.e, Raw):
+        return None
+    try:
+        failure = read_failure(bytes(body.e))
+    except Corrupt as error:
+        name, message, reason = "Corrupt", error.what, ""
+    else:
+        name, message, reason = failure.name, failure.message, failure.reason.value
+    step = step_text(record.step) if record.step else ""
+    return Failed(
+        seq=record.seq, at=moment(record.at_ms), step=step, type=name, message=message, reason=reason
+    )
+
+
+def arguments_of(record: Record) -> dict[str, str]:
+    """Return a preview of each argument of a step."""
+    body = _body(record)
+    return dict(body.a) if body is not None else {}
+
+
+def step_text(step: str) -> str:
+    """Name a step as people do: name[count], after its branch if it has one."""
+    branch, name, number = step_parts(step)
+    counted = f"{name}[{number}]" if number is not None else name
+    return f"{branch}/{counted}" if branch else counted
+
+
+def step_parts(step: str) -> tuple[str, str, int | None]:
+    """Return branch, name and count of a step."""
+    try:
+        return parse_step_id(step)
+    except BadName:
+        return "", step, None
+
+
+def moment(ms: int) -> datetime:
+    """Return a time of the store as a datetime."""
+    return datetime.fromtimestamp(ms / 1000, UTC)
+
+
+def preview(record: Record, characters: int = PREVIEW_CHARACTERS) -> str:
+    """Say in a few characters what a record holds."""
+    if record.kind is Kind.LOG:
+        said = _object(record.body)
+        return shortened(f"{said.get('level')}: {said.get('line')}", characters)
+    if record.kind is Kind.PROGRESS:
+        return shortened(str(progress_of(record)), characters)
+    if record.kind in (Kind.CREATED, Kind.TURN):
+        said = _object(record.body)
+        named = said.get("p")
+        text = _arguments(named) if isinstance(named, dict) else record.body.decode(errors="replace")
+        return shortened(text, characters)
+    failed = failure_of(record)
+    if failed is not None:
+        return shortened(str(failed), characters)
+    body = _body(record)
+    if body is None:
+        return shortened(record.body.decode(errors="replace"), characters)
+    if isinstance(body.v, Raw):
+        return shortened(bytes(body.v).decode(errors="replace"), characters)
+    return shortened(", ".join(f"{name}={value}" for name, value in body.a.items()), characters)
+
+
+def _line(record: Record) -> Line:
+    branch, step, number = step_parts(record.step)
+    return Line(
+        seq=record.seq,
+        at=moment(record.at_ms),
+        kind=record.kind.value,
+        branch=branch,
+        step=step,
+        number=number,
+        value=preview(record),
+    )
+
+
+def _arguments(named: dict[str, Any]) -> str:
+    return ", ".join(f"{name}={msgspec.json.encode(value).decode()}" for name, value in named.items())
+
+
+def _body(record: Record) -> StepBody | None:
+    try:
+        return read_body(record) if record.body else None
+    except Corrupt:
+        return None
+
+
+def readable(body: bytes) -> Any:
+    """Return a body as a value: what its JSON says, or its bytes in base64 under a name that says so."""
+    try:
+        return msgspec.json.decode(body)
+    except (msgspec.DecodeError, RecursionError, UnicodeError):
+        return {"base64": b64encode(body).decode()} if body else None
+
+
+def _object(body: bytes) -> dict[str, Any]:
+    try:
+        found = msgspec.json.decode(body)
+    except (msgspec.DecodeError, RecursionError, UnicodeError):
+        return {}
+    return found if isinstance(found, dict) else {}

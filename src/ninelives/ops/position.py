@@ -1,0 +1,228 @@
+"""Where runs are: the rows of `ps` and the page of `show`. Field names are stable: programs read them."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from datetime import datetime
+from typing import Any
+
+from msgspec import Raw, Struct, structs
+
+from ninelives.core.errors import Corrupt, UnknownRun
+from ninelives.core.model import Item, ItemState, Journal, Kind, Record, Run, RunQuery, Signal, State
+from ninelives.core.replay import read_body
+from ninelives.engine import bodies
+from ninelives.ops import journal, sessions
+from ninelives.ops.journal import Failed, Progress, moment
+from ninelives.ops.sessions import Seen
+from ninelives.store import Store
+
+_SETTLES = frozenset({Kind.RESULT, Kind.FAILURE, Kind.WITHDRAWN, Kind.VOIDED})
+
+
+class Summary(Struct, frozen=True, kw_only=True):
+    """A run in one line. `fault` says why its journal could not be read, and is empty if it could."""
+
+    id: str
+    number: int
+    agent: str
+    status: State
+    paused: bool
+    cancelling: bool
+    turn: int
+    steps: int | None
+    progress: Progress | None
+    waits: str
+    session: Seen | None
+    next_wake_up: datetime | None
+    deaths: int
+    labels: dict[str, str]
+    parent: str | None
+    created: datetime
+    updated: datetime
+    fault: str
+
+
+class Pending(Struct, frozen=True, kw_only=True):
+    """A step that was begun, or is in doubt, and has no outcome."""
+
+    seq: int
+    at: datetime
+    step: str
+    arguments: dict[str, str]
+
+
+class Waiting(Struct, frozen=True, kw_only=True):
+    """A question for a person that is open."""
+
+    id: str
+    kind: str
+    step: str
+    to: str
+    opened: datetime
+    deadline: datetime | None
+    body: Any
+
+
+class Unread(Struct, frozen=True, kw_only=True):
+    """A signal that the run has not taken yet."""
+
+    number: int
+    name: str
+    at: datetime
+
+
+class Position(Summary, frozen=True, kw_only=True):
+    """All that is known of where a run is."""
+
+    queue: str
+    priority: int
+    claims: int
+    records: int
+    head: str
+    pending: list[Pending]
+    in_doubt: list[Pending]
+    last_error: Failed | None
+    inbox: list[Waiting]
+    signals: list[Unread]
+    result: Raw | None
+
+
+def summaries(store: Store, query: RunQuery) -> list[Summary]:
+    """Return the runs that fit, newest first; one that is damaged says so and hides no other."""
+    living = sessions.seen(store)
+    return [_summary(run, *_current(store, run), living) for run in store.list_runs(query)]
+
+
+def position(store: Store, run: str) -> tuple[Position, tuple[Record, ...]]:
+    """Return where a run is, and all its records that are still stored, bodies and all.
+
+    Raises UnknownRun. A damaged journal gives the row alone, with the fault.
+    """
+    living = sessions.seen(store)
+    found = store.read_run(run)
+    if found is None:
+        raise unknown(run)
+    fault = ""
+    try:
+        loaded = store.load_journal(run, since=0)
+        loaded = structs.replace(loaded, records=bodies.whole(store, loaded.records))
+    except Corrupt as error:
+        loaded, fault = Journal(found, found.length, (), (), ()), str(error)
+    return _position(loaded, fault, living), loaded.records
+
+
+def unknown(run: str) -> UnknownRun:
+    """Return the error for an id that no run has."""
+    return UnknownRun("there is no such run", run=run, remedy="ninelives ps --all lists those there are")
+
+
+def _current(store: Store, run: Run) -> tuple[tuple[Record, ...], str]:
+    try:
+        return store.load_journal(run.id).records, ""
+    except (Corrupt, UnknownRun) as error:
+        return (), error.what
+
+
+def _summary(run: Run, records: Sequence[Record], fault: str, living: Mapping[str, Seen]) -> Summary:
+    session = None if run.session is None else living.get(run.session) or sessions.ended(run.session)
+    said = [record for record in records if record.kind is Kind.PROGRESS]
+    return Summary(
+        id=run.id,
+        number=run.number,
+        agent=run.agent,
+        status=run.state,
+        paused=run.paused,
+        cancelling=run.cancelling,
+        turn=run.turn,
+        steps=None if fault else steps_in(records),
+        progress=journal.progress_of(said[-1]) if said else None,
+        waits=run.waits,
+        session=session,
+        next_wake_up=_wake_up(run),
+        deaths=run.deaths,
+        labels=run.labels,
+        parent=run.parent,
+        created=moment(run.created_ms),
+        updated=moment(run.changed_ms),
+        fault=fault,
+    )
+
+
+def steps_in(records: Sequence[Record]) -> int:
+    """Count the steps that have an outcome."""
+    return sum(record.kind in (Kind.RESULT, Kind.FAILURE) for record in records)
+
+
+def _wake_up(run: Run) -> datetime | None:
+    if run.due_ms is None or run.state not in (State.PENDING, State.CHECKPOINTED):
+        return None
+    return moment(run.due_ms or run.created_ms)
+
+
+def _position(loaded: Journal, fault: str, living: Mapping[str, Seen]) -> Position:
+    run = loaded.run
+    turn = [record for record in loaded.records if record.seq >= run.turn_seq]
+    summary = _summary(run, turn, fault, living)
+    return Position(
+        **structs.asdict(summary),
+        queue=run.queue,
+        priority=run.priority,
+        claims=run.epoch,
+        records=run.length,
+        head=run.head.hex(),
+        pending=_open(turn, Kind.INTENT),
+        in_doubt=_open(turn, Kind.DOUBT),
+        last_error=_last_error(turn),
+        inbox=[_waiting(item) for item in loaded.items if item.state is ItemState.OPEN],
+        signals=[_unread(signal) for signal in loaded.signals],
+        result=_result(run, loaded.records),
+    )
+
+
+def _open(records: Sequence[Record], kind: Kind) -> list[Pending]:
+    found: dict[str, Record] = {}
+    for record in records:
+        if record.kind is kind:
+            found[record.step] = record
+        elif record.kind in _SETTLES:
+            found.pop(record.step, None)
+    return [
+        Pending(
+            seq=record.seq,
+            at=moment(record.at_ms),
+            step=journal.step_text(step),
+            arguments=journal.arguments_of(record),
+        )
+        for step, record in found.items()
+    ]
+
+
+def _last_error(records: Sequence[Record]) -> Failed | None:
+    for record in reversed(records):
+        if record.kind in (Kind.FAILURE, Kind.END) and (failed := journal.failure_of(record)) is not None:
+            return failed
+    return None
+
+
+def _result(run: Run, records: Sequence[Record]) -> Raw | None:
+    if run.state is not State.COMPLETED or not records or records[-1].kind is not Kind.END:
+        return None
+    value = read_body(records[-1]).v
+    return value if isinstance(value, Raw) else Raw(b"null")
+
+
+def _waiting(item: Item) -> Waiting:
+    return Waiting(
+        id=item.id,
+        kind=item.kind.value,
+        step=journal.step_text(item.step),
+        to=item.to,
+        opened=moment(item.opened_ms),
+        deadline=moment(item.deadline_ms) if item.deadline_ms is not None else None,
+        body=journal.readable(item.body),
+    )
+
+
+def _unread(signal: Signal) -> Unread:
+    return Unread(number=signal.number, name=signal.name, at=moment(signal.at_ms))

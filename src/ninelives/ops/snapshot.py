@@ -1,0 +1,151 @@
+"""A checkpoint taken by hand, for debugging: all that is stored of a run, in one file that needs no store.
+
+The file is there whole or not at all, and no file is ever overwritten. If we die while writing it, a
+hidden temporary file is left beside where it would have been. It holds what the run's journal holds, so it
+is for its owner's eyes only (mode 0600).
+"""
+
+from __future__ import annotations
+
+import os
+import re
+import secrets
+from base64 import b64encode
+from contextlib import suppress
+from itertools import chain as concatenate
+from itertools import count
+from pathlib import Path
+from typing import Any
+
+import msgspec
+from msgspec import structs
+
+from ninelives import __version__
+from ninelives.core import chain
+from ninelives.core.errors import UsageError
+from ninelives.core.model import Item, Record, Signal
+from ninelives.engine import bodies
+from ninelives.ops import journal, sessions
+from ninelives.ops.escape import json_text
+from ninelives.store import Store
+
+FORMAT, VERSION = "ninelives-snapshot", 1
+_NAME_CHARACTERS = 100
+
+
+def take(store: Store, run: str) -> dict[str, Any]:
+    """Return all that is stored of a run, its chain verified.
+
+    Raises UnknownRun; Corrupt.
+    """
+    loaded = store.load_journal(run, since=0)
+    row = loaded.run
+    chain.verify(
+        row.id, row.base_check, loaded.first, loaded.records, length=row.length, head=row.head
+    )
+    living = sessions.seen(store)
+    return {
+        "format": FORMAT,
+        "version": VERSION,
+        "ninelives": __version__,
+        "store": store.url,
+        "taken_at": journal.moment(store.now_ms()),
+        "run": _plain(row),
+        "session": living.get(row.session) if row.session is not None else None,
+        "chain": {
+            "verified": True,
+            "first": loaded.first,
+            "before": row.base_check.hex(),
+            "length": row.length,
+            "head": row.head.hex(),
+        },
+        "records": [
+            _record(whole, kept)
+            for whole, kept in zip(bodies.whole(store, loaded.records), loaded.records, strict=True)
+        ],
+        "signals": [_signal(signal) for signal in loaded.signals],
+        "items": [_item(item) for item in loaded.items],
+    }
+
+
+def write(snapshot: dict[str, Any], out: Path | None) -> Path:
+    """Write a snapshot to a file that does not exist yet; returns its path.
+
+    Without a path: one in the working directory that tells the run and its length. Raises UsageError when
+    the file exists or cannot be made.
+    """
+    text = json_text(msgspec.json.encode(snapshot), pretty=True) + "\n"
+    row = snapshot["run"]
+    for path in [out] if out is not None else _free_names(row["id"], row["length"]):
+        try:
+            _create(path.absolute(), text.encode())
+        except FileExistsError:
+            continue
+        except OSError as error:
+            raise UsageError(
+                f"cannot write {path}: {error.strerror}", remedy="Name another file with --out"
+            ) from None
+        return path
+    raise UsageError(
+        f"{out} exists, and snapshots never overwrite", remedy="Name another file with --out"
+    )
+
+
+def _free_names(run: str, length: int) -> Any:
+    safe = re.sub(r"[^A-Za-z0-9_.\-]", "_", run)[:_NAME_CHARACTERS].lstrip(".-") or "run"
+    first = Path(f"{safe}-{length - 1}.json")
+    return concatenate([first], (Path(f"{safe}-{length - 1}.{again}.json") for again in count(2)))
+
+
+def _create(path: Path, data: bytes) -> None:
+    """Make a file with this content, whole and durable, or not at all. Raises FileExistsError; OSError."""
+    draft = path.with_name(f".{path.name[:_NAME_CHARACTERS]}.{secrets.token_hex(4)}.tmp")
+    try:
+        fd = os.open(draft, os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC, 0o600)
+        with os.fdopen(fd, "wb") as file:
+            file.write(data)
+            file.flush()
+            os.fsync(fd)
+        # CRASH: a draft under a hidden name. A link, unlike a rename, never replaces what is there.
+        os.link(draft, path)
+    finally:
+        with suppress(OSError):
+            draft.unlink()
+    directory = os.open(path.parent, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
+    try:
+        os.fsync(directory)
+    finally:
+        os.close(directory)
+
+
+def _record(record: Record, kept: Record) -> dict[str, Any]:
+    branch, step, number = journal.step_parts(record.step)
+    return {
+        "seq": record.seq,
+        "at": journal.moment(record.at_ms),
+        "at_ms": record.at_ms,
+        "kind": record.kind,
+        "id": record.step,
+        "branch": branch,
+        "step": step,
+        "number": number,
+        "body": journal.readable(record.body),
+        "body_base64": b64encode(record.body).decode(),
+        "body_is_blob": record.body != kept.body,
+        "blobs": [digest.hex() for digest in record.blobs],
+        "check": record.check.hex(),
+    }
+
+
+def _signal(signal: Signal) -> dict[str, Any]:
+    return _plain(signal) | {"body": journal.readable(signal.body)}
+
+
+def _item(item: Item) -> dict[str, Any]:
+    return _plain(item) | {"body": journal.readable(item.body), "answer": journal.readable(item.answer)}
+
+
+def _plain(row: msgspec.Struct) -> dict[str, Any]:
+    return {
+        name: value.hex() if isinstance(value, bytes) else value for name, value in structs.asdict(row).items()
+    }
