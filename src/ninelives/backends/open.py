@@ -20,7 +20,7 @@ def open_store(url: str = DEFAULT_URL) -> SqliteStore | MemoryStore:
     Raises UsageError for any other URL; StoreUnsafe, StoreUnavailable, SchemaMismatch, Corrupt.
     """
     scheme, _, rest = url.partition(":")
-    if scheme == "memory":
+    if url == "memory:":
         from ninelives.backends.clock import SystemClock
         from ninelives.backends.memory import MemoryStore
 

@@ -1,19 +1,26 @@
 """The command `ninelives`: what there is, and how it ends.
 
-Exit codes: 0 done, 1 something is wrong with what was looked at, 2 wrong call, 4 store unusable.
+Exit codes: 0 done, 1 failed (or something is wrong with what was looked at), 2 wrong call, 3 waits for a
+person, 4 store unusable; 130 and 143 stopped by Ctrl-C or SIGTERM, 141 nobody read the output.
+
+Commands load what they need when they are called, so that asking for help costs little.
 """
 
 from __future__ import annotations
 
 import sys
+from pathlib import Path
+from typing import Annotated
 
 import typer
 
 from ninelives import __version__
-from ninelives.cli import store
-from ninelives.core.errors import NineLivesError, StoreError
+from ninelives.backends.open import DEFAULT_URL
+from ninelives.cli import store as upkeep
+from ninelives.cli.options import EXIT_FAILED, EXIT_STORE, EXIT_USAGE, AsJson, Url
+from ninelives.core.errors import NineLivesError, StoreError, UsageError
 
-EXIT_USAGE, EXIT_STORE = 2, 4
+RunId = Annotated[str, typer.Argument(metavar="ID", help="The run's id.")]
 
 app = typer.Typer(
     name="ninelives",
@@ -21,8 +28,8 @@ app = typer.Typer(
     no_args_is_help=True,
     add_completion=False,
     pretty_exceptions_enable=False,
+    rich_markup_mode=None,
 )
-app.add_typer(store.app, name="store")
 
 
 @app.callback(invoke_without_command=True)
@@ -35,16 +42,119 @@ def root(
         raise typer.Exit
 
 
+@app.command()
+def run(
+    target: Annotated[
+        str, typer.Argument(metavar="FILE_OR_MODULE:AGENT", help="Where the agent is, and its name.")
+    ],
+    args: Annotated[
+        list[str] | None,
+        typer.Argument(
+            metavar="[JSON]...", help="Its arguments, as JSON or plain words; after -- if one begins with -."
+        ),
+    ] = None,
+    arg: Annotated[
+        list[str] | None, typer.Option("--arg", metavar="NAME=JSON", help="An argument by its name.")
+    ] = None,
+    id: Annotated[str | None, typer.Option("--id", help="The run's id; the same id goes on with it.")] = None,
+    store: Url = DEFAULT_URL,
+    no_wait: Annotated[
+        bool, typer.Option("--no-wait", help="Only start it; a worker carries it out.")
+    ] = False,
+    as_json: AsJson = False,
+) -> None:
+    """Start a run or go on with it, work on it here, and print its result.
+
+    Exit 0 completed, 1 failed or cancelled, 2 wrong call, 3 waits for a person, 4 store unusable.
+    """
+    from ninelives.cli import run as command
+
+    command.run(target, args or [], named=arg or [], id=id, url=store, no_wait=no_wait, as_json=as_json)
+
+
+@app.command()
+def ps(
+    status: Annotated[list[str] | None, typer.Option("--status", help="Only runs in this state.")] = None,
+    agent: Annotated[str | None, typer.Option("--agent", help="Only runs of this agent.")] = None,
+    label: Annotated[
+        list[str] | None, typer.Option("--label", metavar="NAME=VALUE", help="Only runs with it.")
+    ] = None,
+    limit: Annotated[int, typer.Option("--limit", min=1, max=1000, help="At most so many.")] = 50,
+    after: Annotated[int | None, typer.Option("--after", help="Go on after the run of this number.")] = None,
+    every: Annotated[bool, typer.Option("--all", help="Also those that have ended.")] = False,
+    store: Url = DEFAULT_URL,
+    as_json: AsJson = False,
+) -> None:
+    """List runs, newest first, and where each of them is."""
+    from ninelives.cli import ps as command
+
+    command.ps(
+        store,
+        statuses=status or [],
+        agent=agent,
+        labels=label or [],
+        limit=limit,
+        after=after,
+        every=every,
+        as_json=as_json,
+    )
+
+
+@app.command()
+def show(
+    run: RunId,
+    log: Annotated[bool, typer.Option("--log", help="Only what the run logged with nl.log.")] = False,
+    limit: Annotated[int, typer.Option("--limit", min=0, help="So many of the last records; 0: all.")] = 50,
+    store: Url = DEFAULT_URL,
+    as_json: AsJson = False,
+) -> None:
+    """Show where a run is: position, pending operations, what it waits for, last error, history."""
+    from ninelives.cli import show as command
+
+    command.show(store, run, log=log, limit=limit, as_json=as_json)
+
+
+@app.command()
+def snapshot(
+    run: RunId,
+    out: Annotated[Path | None, typer.Option("--out", help="The file; it must not exist yet.")] = None,
+    store: Url = DEFAULT_URL,
+    as_json: AsJson = False,
+) -> None:
+    """Write all that is stored of a run to a file of its own, for debugging."""
+    from ninelives.cli import snapshot as command
+
+    command.snapshot(store, run, out, as_json=as_json)
+
+
+@app.command()
+def doctor(store: Url = DEFAULT_URL, as_json: AsJson = False) -> None:
+    """Prove that the store is writable and durable. Exit 0 fit, 1 a warning, 4 do not work on it."""
+    from ninelives.cli import doctor as command
+
+    command.doctor(store, as_json)
+
+
+app.add_typer(upkeep.app, name="store")
+
+
 def main() -> None:
     """Run the command; our errors become one line each and an exit code."""
+    for stream in (sys.stdout, sys.stderr):
+        if stream is not None:
+            stream.reconfigure(errors="backslashreplace")  # type: ignore[union-attr]
     try:
         app()
     except StoreError as error:
         _end(error, EXIT_STORE)
-    except NineLivesError as error:
+    except UsageError as error:
         _end(error, EXIT_USAGE)
+    except NineLivesError as error:
+        _end(error, EXIT_FAILED)
 
 
 def _end(error: NineLivesError, code: int) -> None:
-    typer.echo(f"ninelives: {type(error).__name__}: {error}", err=True)
+    from ninelives.cli.text import say
+
+    say(f"{type(error).__name__}: {error}")
     sys.exit(code)

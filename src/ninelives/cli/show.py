@@ -11,6 +11,7 @@ from ninelives.backends.open import open_store
 from ninelives.cli.options import EXIT_STORE, existing
 from ninelives.cli.ps import session_text, status_of
 from ninelives.cli.text import age, emit, emit_json, emit_table, is_terminal, moment, say
+from ninelives.core.keys import check_id
 from ninelives.core.model import Record, State
 from ninelives.ops import journal
 from ninelives.ops.escape import shortened, shown
@@ -23,6 +24,7 @@ _VALUE_CHARACTERS = 400
 
 def show(url: str, run: str, *, log: bool, limit: int, as_json: bool) -> None:
     """Show one run; `limit` is how many of its last records, 0 for all."""
+    run = check_id(run, "run id")
     store = open_store(existing(url))
     try:
         found, records = position(store, run)

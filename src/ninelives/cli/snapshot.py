@@ -9,6 +9,7 @@ import msgspec
 from ninelives.backends.open import open_store
 from ninelives.cli.options import existing
 from ninelives.cli.text import emit, emit_json
+from ninelives.core.keys import check_id
 from ninelives.ops.escape import shown
 from ninelives.ops.position import unknown
 from ninelives.ops.snapshot import take, write
@@ -16,6 +17,7 @@ from ninelives.ops.snapshot import take, write
 
 def snapshot(url: str, run: str, out: Path | None, *, as_json: bool) -> None:
     """Take a snapshot, write it, and print where it is."""
+    run = check_id(run, "run id")
     store = open_store(existing(url))
     try:
         if store.read_run(run) is None:

@@ -8,26 +8,24 @@ from typing import Annotated
 
 import msgspec
 import typer
-from rich.console import Console
-from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn
-from rich.table import Table
 
-from ninelives.backends.clock import SystemClock
 from ninelives.backends.open import DEFAULT_URL, open_store
-from ninelives.backends.sqlite.maintenance import accept_loss
+from ninelives.cli.options import AsJson, Url, existing
 from ninelives.core.errors import UsageError
+from ninelives.ops.escape import shown
 
 EXIT_FAULTS = 1
 _UNITS_MS = {"s": 1_000, "m": 60_000, "h": 3_600_000, "d": 86_400_000}
 
 app = typer.Typer(help="Measure, verify, prune and repair a store.", no_args_is_help=True)
-Url = Annotated[str, typer.Option("--store", envvar="NINELIVES_STORE", help="The store's URL.")]
-AsJson = Annotated[bool, typer.Option("--json", help="Print JSON, for machines.")]
 
 
 @app.command()
 def stats(store: Url = DEFAULT_URL, as_json: AsJson = False) -> None:
     """Show what is in the store and how large it is."""
+    from rich.console import Console
+    from rich.table import Table
+
     opened = open_store(existing(store))
     try:
         found = opened.stats()
@@ -54,6 +52,9 @@ def stats(store: Url = DEFAULT_URL, as_json: AsJson = False) -> None:
 @app.command()
 def verify(store: Url = DEFAULT_URL, as_json: AsJson = False) -> None:
     """Read everything and check it: structure, chains, blobs, keys. Exit 1 if something is wrong."""
+    from rich.console import Console
+    from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn
+
     opened = open_store(existing(store))
     console = Console(stderr=True)
     columns = (TextColumn("verifying"), BarColumn(), MofNCompleteColumn())
@@ -67,7 +68,7 @@ def verify(store: Url = DEFAULT_URL, as_json: AsJson = False) -> None:
         typer.echo(msgspec.json.encode(faults).decode())
     else:
         for fault in faults:
-            typer.echo(f"{fault.run or 'store'}: {fault.what}")
+            typer.echo(shown(f"{fault.run or 'store'}: {fault.what}"))
         typer.echo(f"{len(faults)} faults" if faults else "all is well")
     if faults:
         raise typer.Exit(EXIT_FAULTS)
@@ -116,23 +117,15 @@ def accept(path: Annotated[Path, typer.Argument(help="The database file.")]) -> 
 
     Look at each of them before you resume it: it may have done what is no longer recorded.
     """
+    from ninelives.backends.clock import SystemClock
+    from ninelives.backends.sqlite.maintenance import accept_loss
+
     if not path.exists():
         raise UsageError(f"there is no file {path}", remedy="Name the database file, e.g. .ninelives/runs.db")
     paused = accept_loss(path, SystemClock())
     for run in paused:
-        typer.echo(f"paused {run}")
+        typer.echo(shown(f"paused {run}"))
     typer.echo(f"{len(paused)} unfinished runs paused; the store can be opened again")
-
-
-def existing(url: str) -> str:
-    """Return the URL if its database is there: looking at a store must not make one.
-
-    Raises UsageError.
-    """
-    path = url.removeprefix("sqlite:///")
-    if path != url and not Path(path).exists() and not Path(f"{path}-anchor").exists():
-        raise UsageError(f"there is no store at {path}", remedy="Name one with --store or NINELIVES_STORE")
-    return url
 
 
 def age_ms(text: str) -> int:

@@ -44,9 +44,7 @@ def run(argv: Sequence[str] | None) -> int:
         return EXIT_INTERRUPTED
     seconds = time.monotonic() - since
     if given.json:
-        sys.stdout.write(
-            msgspec.json.encode({"seconds": round(seconds, 3), **_json(verdict)}).decode() + "\n"
-        )
+        sys.stdout.write(msgspec.json.encode(_fields(verdict, seconds)).decode() + "\n")
     else:
         conclude(console, verdict, seconds)
     return 0 if verdict.is_met else EXIT_MISSED
@@ -59,7 +57,7 @@ async def _stages(home: Path, given: argparse.Namespace, console: Console) -> Ve
     who = "a scripted model" if is_scripted else f"a model of {model.provider()}"
     console.print(
         f"A support agent with {who} works on {given.tickets} tickets: first without crashes, "
-        f"then killed {given.kills} times (seed {given.seed}).",
+        f"then killed up to {given.kills} times (seed {given.seed}).",
         highlight=False,
         soft_wrap=True,
     )
@@ -85,8 +83,8 @@ async def _both(home: Path, given: argparse.Namespace, watcher: Watcher, *, is_s
     return judge(calm, crashed, is_scripted=is_scripted)
 
 
-def _json(verdict: Verdict) -> dict[str, Any]:
-    return {"met": verdict.is_met, **msgspec.to_builtins(verdict)}
+def _fields(verdict: Verdict, seconds: float) -> dict[str, Any]:
+    return {"is_met": verdict.is_met, "seconds": round(seconds, 3), **msgspec.to_builtins(verdict)}
 
 
 @contextmanager

@@ -24,8 +24,9 @@ from ninelives.demo.tickets import Ticket
 from ninelives.engine.view import Entry
 
 OPEN_TICKETS = 3
-LOOK_SECONDS = 0.015
+LOOK_SECONDS = 0.02
 START_SECONDS = 20.0
+PATIENCE_STEPS = 3
 MAX_OWN_DEATHS = 3
 OUTCOMES = ("result", "failure")
 
@@ -198,10 +199,13 @@ class Director:
         if told["event"] == "open":
             self._port = told["port"]
             self._opened.set()
-        if self._is_armed and self._killed_at is None and self._strikes:
-            moment = self._strikes[0].moment
-            if (moment, told["event"]) in ((Moment.EFFECT, "held"), (Moment.ANSWER, "answered")):
-                self._kill()  # at once: the next look would be too late
+        if self._killed_at is not None:
+            return
+        # At once: the next look would be too late.
+        if told["event"] == "held":
+            self._kill(next(one for one in self._strikes if one.moment is Moment.EFFECT))
+        elif told["event"] == "answered" and self._is_armed and self._strikes[0].moment is Moment.ANSWER:
+            self._kill(self._strikes[0])
 
     async def _end(self) -> None:
         for child in (self._worker, self._shop):
@@ -215,7 +219,7 @@ class Director:
         """Kill if this is the moment; what the shop tells is reacted to when it is heard."""
         if strike.moment is Moment.RECOVERY:
             if self._broken and self._ready_at and self._loop.time() >= self._ready_at + strike.seconds:
-                self._kill()
+                self._kill(strike)
             elif not self._broken:  # it was faster than we looked
                 self._strikes[0] = Strike(Moment.STEP, strike.count, strike.seconds)
             return
@@ -226,27 +230,42 @@ class Director:
             if strike.moment is Moment.EFFECT:
                 await asyncio.to_thread(_hold_next, self._port)
             return
-        is_step = strike.moment is Moment.STEP and self._outcomes() >= self._counted + strike.count
+        new = self._outcomes() - self._counted
+        is_step = strike.moment is Moment.STEP and new >= strike.count
         is_thought = strike.moment is Moment.THOUGHT and self._asked() > self._billed
         if is_step or is_thought:
-            self._kill()
+            self._kill(strike)
+        elif strike.moment in (Moment.EFFECT, Moment.ANSWER) and new >= PATIENCE_STEPS:
+            self._put_off()
 
-    def _kill(self) -> None:
+    def _put_off(self) -> None:
+        """Let another kill go first while nobody asks the shop for anything; a held answer still strikes."""
+        self._is_armed = False
+        for later, strike in enumerate(self._strikes):
+            if strike.moment not in (Moment.EFFECT, Moment.ANSWER):
+                self._strikes[0], self._strikes[later] = strike, self._strikes[0]
+                return
+        first = self._strikes[0]
+        if first.moment is Moment.ANSWER:
+            self._strikes[0] = Strike(Moment.STEP, first.count, first.seconds)
+
+    def _kill(self, strike: Strike) -> None:
         if self._worker is None:
             return
         self._worker.kill()
         self._killed_at = self._loop.time()
-        strike = self._strikes.pop(0)
+        self._strikes.remove(strike)
         self._is_armed = False
         self.stage.kills.append(strike.moment.name.lower())
         number = len(self.stage.kills)
         self._watcher.say(f"kill -9 {self._worker.pid} (number {number}): {strike.moment.value}")
 
     async def _start_again(self, runtime: nl.Runtime) -> None:
-        killed_at, self._killed_at = self._killed_at or 0.0, None
+        killed_at = self._killed_at or 0.0
         if self._worker is not None:
             await self._worker.gone()
         await self._start_worker()
+        self._killed_at = None  # not before: what the shop tells meanwhile is about the dead one
         # Python takes far longer to start than this read: nobody has written in between.
         rows, billed = await self._look(runtime), len(_lines(self._home / "bill"))
         for row in rows:
@@ -302,7 +321,7 @@ class Director:
         row.recovery_seconds = seconds
         what = f"{new.step} is new" if new.step else "it has ended"
         self._watcher.say(
-            f"{run} goes on after {seconds * 1000:.0f} ms ({python_seconds * 1000:.0f} of them Python's start): "
+            f"{run} goes on after {seconds * 1000:.0f} ms ({python_seconds * 1000:.0f} to start Python): "
             f"{replayed} steps replayed, {what}"
         )
 

@@ -84,7 +84,7 @@ def _recovery_time(stage: Stage) -> tuple[Number, Number]:
             f"{percentile(ours, 0.99):.3f} s",
             f"< {RECOVERY_SECONDS:g} s",
             percentile(ours, 0.99) < RECOVERY_SECONDS,
-            f"kill to new step, without Python's start; median {percentile(ours, 0.5):.3f} s, {count} recoveries",
+            f"kill to new step, without Python's start; median {percentile(ours, 0.5):.3f} s of {count}",
         ),
         Number(
             "with Python's start",
@@ -114,8 +114,8 @@ def _duplicates(stage: Stage) -> Number:
         f"{extra / max(1, len(taken)):.1%}",
         "0",
         extra == 0,
-        f"the shop's ledger: {taken.total()} effects, {len(taken)} different; {repeated} requests came again and "
-        "took no effect",
+        f"the shop's ledger: {taken.total()} effects, {len(taken)} different; {repeated} requests came again "
+        "and took no effect",
     )
 
 
@@ -178,11 +178,9 @@ def _savings(stage: Stage) -> Savings:
             tokens[line["run"], line["messages"]] = line["tokens"]
     asked = [(line["run"], line["messages"]) for line in stage.bill if line["event"] == "asked"]
     saved = [
-        count
+        tokens.get((recovery.run, 1 + 2 * number), 0)
         for recovery in stage.recoveries
-        for count in [tokens[place] for place in sorted(tokens) if place[0] == recovery.run][
-            : recovery.decisions
-        ]
+        for number in range(recovery.decisions)
     ]
     return Savings(
         asked=len(asked),

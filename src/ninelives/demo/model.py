@@ -1,9 +1,9 @@
 """The model: scripted, so that the demo costs nothing; or a real one when a key for it is set.
 
-With `OPENAI_API_KEY` or `ANTHROPIC_API_KEY` set, every decision is one HTTPS request to that provider
-(`OPENAI_BASE_URL`/`ANTHROPIC_BASE_URL` and `NINELIVES_DEMO_MODEL` say otherwise) that makes the model choose one
-tool, with temperature 0. What passes (429, 5xx, no connection) is retried by the step; a refused key or a
-malformed answer fails it, saying so.
+With `OPENAI_API_KEY` or `ANTHROPIC_API_KEY` set, every decision is one HTTPS request to that provider that
+makes the model choose one tool, with temperature 0; `OPENAI_BASE_URL` or `ANTHROPIC_BASE_URL` and
+`NINELIVES_DEMO_MODEL` name another address and model. What passes (429, 5xx, no connection) is retried by the
+step; a refused key or a malformed answer fails it, saying so.
 
 Every request is put on a bill, one JSON object a line, before it is sent and when it is answered: a file
 outside our store that says what a provider would have charged.
@@ -21,12 +21,12 @@ from typing import Any
 
 import ninelives as nl
 
-SCRIPTED_SECONDS = 0.1
+SCRIPTED_SECONDS = 0.08
 TIMEOUT_SECONDS = 60.0
 SYSTEM = (
     "You work for a shop's customer support. Use one tool at a time. Look at each order the customer names "
-    "first. Refund only what the customer asks for and nothing twice; if a refund is refused, book a technician "
-    "at the first free time instead. Look at the order again after you changed something, then reply."
+    "first. Refund only what the customer asks for and nothing twice; if a refund is refused, book a "
+    "technician at the first free time instead. Look at the order again after you changed it, then reply."
 )
 _TEXT = {"type": "string"}
 TOOLS: dict[str, dict[str, Any]] = {

@@ -36,4 +36,4 @@ def plan(kills: int, random: Random) -> list[Strike]:
         drawn += some
     if drawn[0] is Moment.RECOVERY:  # there is nothing to recover from yet
         drawn[0] = Moment.STEP
-    return [Strike(moment, random.randint(1, 4), random.uniform(0, 0.06)) for moment in drawn]
+    return [Strike(moment, random.randint(1, 2), random.uniform(0, 0.06)) for moment in drawn]

@@ -8,6 +8,7 @@ from collections.abc import Sequence
 from types import TracebackType
 from typing import Self
 
+from rich import box
 from rich.console import Console, Group
 from rich.live import Live
 from rich.table import Table
@@ -18,6 +19,8 @@ from ninelives.demo.judge import Verdict
 
 LAST_LINES = 8
 SHOW_SECONDS = 0.1
+WIDE = 110
+"""From this width on, the table says also what the customer wants."""
 _STYLES = {"completed": "green", "crashed": "bold red", "running": "cyan", "waiting": "dim"}
 
 
@@ -82,34 +85,28 @@ class Lively(Plain):
 
     def _draw(self) -> None:
         self._shown_at = time.monotonic()
-        width = self._live.console.width
         lines = [
-            Text(line, style="bold red" if "kill -9" in line else "", no_wrap=True, overflow="ellipsis")
+            Text(line, style="bold red" if "(number" in line else "", no_wrap=True, overflow="ellipsis")
             for line in self._lines
         ]
-        if width < 40:  # too narrow for a table
-            self._live.update(Group(*lines), refresh=True)
-        else:
-            self._live.update(Group(_table(self._rows), *lines), refresh=True)
+        self._live.update(Group(_table(self._rows, self._live.console.width), *lines), refresh=True)
 
 
-def _table(rows: Sequence[Row]) -> Table:
-    table = Table(expand=False)
-    for name in ("ticket", "customer", "state", "step"):
-        table.add_column(name, no_wrap=True)
-    for name in ("steps", "crashes", "replayed", "resumed after"):
+def _table(rows: Sequence[Row], width: int) -> Table:
+    is_wide = width >= WIDE
+    table = Table(box=box.SQUARE if is_wide else None)
+    for name in ("ticket", *(("customer",) if is_wide else ()), "state", "step"):
+        table.add_column(name, no_wrap=True, min_width=17 if name == "step" else None)
+    for name in ("steps", "crashes", "replayed", "recovery"):
         table.add_column(name, justify="right", no_wrap=True)
     for row in rows:
         recovery = f"{row.recovery_seconds * 1000:.0f} ms" if row.recovery_seconds is not None else ""
         table.add_row(
             row.id,
-            row.title,
+            *((row.title,) if is_wide else ()),
             Text(row.state, style=_STYLES.get(row.state, "")),
-            f"{row.step:16}",
-            str(row.steps),
-            str(row.crashes),
-            str(row.replayed),
-            recovery,
+            row.step,
+            *(str(row.steps), str(row.crashes), str(row.replayed), recovery),
         )
     return table
 
@@ -127,8 +124,8 @@ def conclude(console: Console, verdict: Verdict, seconds: float) -> None:
         console.print(table)
     else:
         for one in verdict.numbers:
-            mark = "met" if one.is_met else "MISSED"
-            line = f"{one.name:20} {one.value:>8}  target {one.target:7} {mark:7} {one.note}"
+            met = "met" if one.is_met else "MISSED"
+            line = f"{one.name:20} {one.value:>8}  target {one.target:7} {met:7} {one.note}"
             console.print(line, highlight=False, markup=False, soft_wrap=True)
     for line in (*_story(verdict), _last(verdict, seconds)):
         console.print(line, highlight=False, markup=False, soft_wrap=True)
@@ -140,8 +137,8 @@ def _story(verdict: Verdict) -> list[str]:
     return [
         f"{verdict.kills} kills interrupted work on tickets {verdict.interrupted} times; "
         f"{verdict.replayed} times a recorded step was replayed instead of executed.",
-        f"The model was asked {paid.asked} times for {paid.tokens} tokens ({paid.asked_again} times again, for "
-        "an answer that was not yet recorded).",
+        f"The model was asked {paid.asked} times for {paid.tokens} tokens; {paid.asked_again} of the times "
+        "again, for an answer that died with the worker before it was recorded.",
         f"Starting over after each crash: {calls} times, {tokens} tokens. "
         f"Not paid twice: {paid.calls_saved} calls, {paid.tokens_saved} tokens.",
     ]

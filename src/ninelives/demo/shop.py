@@ -70,6 +70,10 @@ class Shop:
         with self._lock:
             self._holds = True
 
+    def close(self) -> None:
+        """Close the ledger."""
+        self._ledger.close()
+
     def _take_effect(self, path: str, key: str, asked: dict[str, Any]) -> Answer:
         order = str(asked["order_id"])
         number = blake2b(key.encode(), digest_size=3).hexdigest()

@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import asyncio
 import sys
+from importlib import import_module
 
 import ninelives as nl
 from ninelives.demo import agent as agent  # noqa: PLC0414 (declares the agent)
@@ -21,7 +22,8 @@ async def work(store: str) -> None:
 
 if __name__ == "__main__":
     end_with_parent()
-    _ = nl.Runtime  # imported lazily: now, not later
+    for lazy in ("ninelives.runtime", "ninelives.backends.sqlite.store"):
+        import_module(lazy)
     sys.stdout.write("ready\n")
     sys.stdout.flush()
     asyncio.run(work(sys.argv[1]))

@@ -179,7 +179,9 @@ def judge_space(free: int) -> Finding:
     if free < _TOO_LITTLE_BYTES:
         return Finding(check="space", level=Level.FAIL, what=what, remedy="Free disk space before you go on")
     if free < _LITTLE_BYTES:
-        return Finding(check="space", level=Level.WARN, what=what, remedy="Free disk space, or prune the store")
+        return Finding(
+            check="space", level=Level.WARN, what=what, remedy="Free disk space, or prune the store"
+        )
     return Finding(check="space", level=Level.OK, what=what)
 
 
@@ -309,12 +311,17 @@ def _contents(store: SqliteStore | MemoryStore) -> Iterator[Finding]:
     yield Finding(check="runs", level=Level.OK, what=states or "none yet")
     yield Finding(check="inbox", level=Level.OK, what=f"{found.open_items:,} open")
     size = f"{found.disk_bytes / (1 << 20):,.1f} MiB on disk"
-    yield Finding(check="size", level=Level.OK, what=f"{found.records:,} records, {found.blobs:,} blobs, {size}")
+    yield Finding(
+        check="size", level=Level.OK, what=f"{found.records:,} records, {found.blobs:,} blobs, {size}"
+    )
 
 
 def _failed(check: str, error: StoreError | OSError) -> Finding:
     if isinstance(error, StoreError):
         return Finding(
-            check=check, level=Level.FAIL, what=f"{type(error).__name__}: {error.what}", remedy=error.remedy or ""
+            check=check,
+            level=Level.FAIL,
+            what=f"{type(error).__name__}: {error.what}",
+            remedy=error.remedy or "",
         )
     return Finding(check=check, level=Level.FAIL, what=str(error))

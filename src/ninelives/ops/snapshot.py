@@ -11,6 +11,7 @@ import os
 import re
 import secrets
 from base64 import b64encode
+from collections.abc import Iterator, Sequence
 from contextlib import suppress
 from itertools import chain as concatenate
 from itertools import count
@@ -40,9 +41,7 @@ def take(store: Store, run: str) -> dict[str, Any]:
     """
     loaded = store.load_journal(run, since=0)
     row = loaded.run
-    chain.verify(
-        row.id, row.base_check, loaded.first, loaded.records, length=row.length, head=row.head
-    )
+    chain.verify(row.id, row.base_check, loaded.first, loaded.records, length=row.length, head=row.head)
     living = sessions.seen(store)
     return {
         "format": FORMAT,
@@ -63,6 +62,7 @@ def take(store: Store, run: str) -> dict[str, Any]:
             _record(whole, kept)
             for whole, kept in zip(bodies.whole(store, loaded.records), loaded.records, strict=True)
         ],
+        "blobs": {digest.hex(): _blob(content) for digest, content in _blobs(store, loaded.records).items()},
         "signals": [_signal(signal) for signal in loaded.signals],
         "items": [_item(item) for item in loaded.items],
     }
@@ -76,7 +76,7 @@ def write(snapshot: dict[str, Any], out: Path | None) -> Path:
     """
     text = json_text(msgspec.json.encode(snapshot), pretty=True) + "\n"
     row = snapshot["run"]
-    for path in [out] if out is not None else _free_names(row["id"], row["length"]):
+    for path in iter([out]) if out is not None else _free_names(row["id"], row["length"]):
         try:
             _create(path.absolute(), text.encode())
         except FileExistsError:
@@ -86,12 +86,10 @@ def write(snapshot: dict[str, Any], out: Path | None) -> Path:
                 f"cannot write {path}: {error.strerror}", remedy="Name another file with --out"
             ) from None
         return path
-    raise UsageError(
-        f"{out} exists, and snapshots never overwrite", remedy="Name another file with --out"
-    )
+    raise UsageError(f"{out} exists, and snapshots never overwrite", remedy="Name another file with --out")
 
 
-def _free_names(run: str, length: int) -> Any:
+def _free_names(run: str, length: int) -> Iterator[Path]:
     safe = re.sub(r"[^A-Za-z0-9_.\-]", "_", run)[:_NAME_CHARACTERS].lstrip(".-") or "run"
     first = Path(f"{safe}-{length - 1}.json")
     return concatenate([first], (Path(f"{safe}-{length - 1}.{again}.json") for again in count(2)))
@@ -137,6 +135,15 @@ def _record(record: Record, kept: Record) -> dict[str, Any]:
     }
 
 
+def _blobs(store: Store, records: Sequence[Record]) -> dict[bytes, bytes]:
+    wanted = {digest for record in records for digest in record.blobs}
+    return store.get_blobs(wanted) if wanted else {}
+
+
+def _blob(content: bytes) -> dict[str, Any]:
+    return {"body": journal.readable(content), "body_base64": b64encode(content).decode()}
+
+
 def _signal(signal: Signal) -> dict[str, Any]:
     return _plain(signal) | {"body": journal.readable(signal.body)}
 
@@ -147,5 +154,6 @@ def _item(item: Item) -> dict[str, Any]:
 
 def _plain(row: msgspec.Struct) -> dict[str, Any]:
     return {
-        name: value.hex() if isinstance(value, bytes) else value for name, value in structs.asdict(row).items()
+        name: value.hex() if isinstance(value, bytes) else value
+        for name, value in structs.asdict(row).items()
     }

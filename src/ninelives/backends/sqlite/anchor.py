@@ -2,7 +2,9 @@
 
 SQLite drops a damaged tail of its log without a word: what was acknowledged is then gone and nothing
 says so. So every commit counts up in the database, and after it, still under the writers' lock, the
-same number is written here. A database that is behind its anchor has lost its tail: `Corrupt`.
+same number is written here. A database that is behind its anchor has lost its tail: `Corrupt`. A second
+number says how many commits are in the database file itself, without its log: an older file beside
+a newer log would otherwise be mixed with it.
 
 The anchor is written but not synced: it can only be behind the database after a power cut, which is
 harmless. If we die between commit and anchor, it is one behind, which is harmless too. A database
@@ -18,14 +20,13 @@ from zlib import crc32
 
 from ninelives.core.errors import Corrupt
 
-_LAYOUT = Layout("<8s16sQ")
-_CRC = Layout("<I")
-_MAGIC = b"9lives-a"
-_SIZE = _LAYOUT.size + _CRC.size
+_LAYOUT = Layout("<8s16sQI")
+_COMMITTED, _COPIED = b"9lives-a", b"9lives-c"
+_SIZE = _LAYOUT.size
 
 
 class Anchor:
-    """An open anchor file."""
+    """An open anchor file: the last commit, and the last one that is in the database file itself."""
 
     def __init__(self, path: Path, store_id: bytes) -> None:
         self._fd = os.open(path, os.O_RDWR | os.O_CLOEXEC)
@@ -33,7 +34,11 @@ class Anchor:
 
     def write(self, commits: int) -> None:
         """Note the last commit."""
-        os.pwrite(self._fd, _image(self._store_id, commits), 0)
+        os.pwrite(self._fd, _image(_COMMITTED, self._store_id, commits), 0)
+
+    def write_copied(self, commits: int) -> None:
+        """Note the last commit that has been copied from the log into the database."""
+        os.pwrite(self._fd, _image(_COPIED, self._store_id, commits), _SIZE)
 
     def close(self) -> None:
         """Close the file."""
@@ -41,35 +46,40 @@ class Anchor:
 
 
 def create(path: Path, store_id: bytes, commits: int = 0) -> None:
-    """Write a new anchor and sync it, so that a power cut cannot leave it empty."""
-    fd = os.open(path, os.O_RDWR | os.O_CREAT | os.O_TRUNC | os.O_CLOEXEC, 0o600)
+    """Make an anchor, synced and then given its name: it is there whole or not at all."""
+    draft = path.with_name(path.name + "-new")
+    fd = os.open(draft, os.O_RDWR | os.O_CREAT | os.O_TRUNC | os.O_CLOEXEC, 0o600)
     try:
-        os.write(fd, _image(store_id, commits))
+        os.write(fd, _image(_COMMITTED, store_id, commits) + _image(_COPIED, store_id, commits))
         os.fsync(fd)
     finally:
         os.close(fd)
+    draft.rename(path)
 
 
-def read(path: Path) -> tuple[bytes, int]:
-    """Return the store's id and its last commit.
+def read(path: Path) -> tuple[bytes, int, int]:
+    """Return the store's id, its last commit, and the last one that is in the database file itself.
 
     Raises FileNotFoundError; Corrupt when the file is damaged.
     """
     image = path.read_bytes()
-    if len(image) == _SIZE:
-        magic, store_id, commits = _LAYOUT.unpack_from(image)
-        if magic == _MAGIC and _CRC.unpack_from(image, _LAYOUT.size)[0] == crc32(image[: _LAYOUT.size]):
-            return store_id, commits
+    if len(image) == 2 * _SIZE:
+        magic, store_id, commits, check = _LAYOUT.unpack_from(image)
+        other, same_id, copied, second = _LAYOUT.unpack_from(image, _SIZE)
+        sound = check == _check(image[:_SIZE]) and second == _check(image[_SIZE:])
+        if sound and (magic, other) == (_COMMITTED, _COPIED) and store_id == same_id:
+            return store_id, commits, copied
     raise Corrupt(f"the anchor {path} is damaged", remedy=remedy(path))
 
 
-def compare(path: Path, store_id: bytes, commits: int) -> None:
-    """Check the database's id and commit number against the anchor.
+def compare(path: Path, store_id: bytes, commits: int, in_file: int | None) -> None:
+    """Check the database against its anchor: its id, its last commit, and the last one in the file itself.
 
-    Raises Corrupt when the anchor is missing, damaged, another store's, or ahead of the database.
+    Raises Corrupt when the anchor is missing, damaged, another store's, or ahead of the database: then
+    the log has lost its tail, or an older database was put beside it.
     """
     try:
-        anchored_id, anchored = read(path)
+        anchored_id, anchored, copied = read(path)
     except FileNotFoundError:
         raise Corrupt(
             f"the anchor {path} is missing, so nobody can tell whether the database is whole",
@@ -80,6 +90,11 @@ def compare(path: Path, store_id: bytes, commits: int) -> None:
     if anchored > commits:
         raise Corrupt(
             f"the database lost its tail: it ends at commit {commits}, and {anchored} were acknowledged",
+            remedy=remedy(path),
+        )
+    if in_file is not None and copied > in_file:
+        raise Corrupt(
+            f"the database is an older one than its log: it holds {in_file} commits, and {copied} were in it",
             remedy=remedy(path),
         )
 
@@ -94,6 +109,10 @@ def remedy(path: Path) -> str:
     )
 
 
-def _image(store_id: bytes, commits: int) -> bytes:
-    image = _LAYOUT.pack(_MAGIC, store_id, commits)
-    return image + _CRC.pack(crc32(image))
+def _image(magic: bytes, store_id: bytes, commits: int) -> bytes:
+    image = _LAYOUT.pack(magic, store_id, commits, 0)
+    return image[:-4] + _check(image).to_bytes(4, "little")
+
+
+def _check(image: bytes) -> int:
+    return crc32(image[:-4])

@@ -30,10 +30,11 @@ class Checkpointer:
         live: Path,
         connect: Callable[[], apsw.Connection],
         alone: Callable[[Callable[[], None]], None],
+        copied: Callable[[apsw.Connection], None],
         broken: Callable[[StoreError], None],
     ) -> None:
         self._lock = os.open(live / "checkpoint.lock", os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600)
-        self._connect, self._alone, self._broken = connect, alone, broken
+        self._connect, self._alone, self._copied, self._broken = connect, alone, copied, broken
         self._wanted = threading.Event()
         self._closing = False
         self._thread: threading.Thread | None = None
@@ -51,22 +52,34 @@ class Checkpointer:
         """Stop the thread."""
         self._closing = True
         self._wanted.set()
-        if self._thread is not None:
-            self._thread.join()
+        thread = self._thread
+        if thread is not None:
+            thread.join()
+        os.close(self._lock)
+
+    def disown(self) -> None:
+        """In a forked child: let go of the lock, which is the parent's."""
         os.close(self._lock)
 
     def _work(self) -> None:
-        connection = self._connect()
         try:
-            while self._wanted.wait() and not self._closing:
-                self._wanted.clear()  # before the work: what is asked for meanwhile, or close, is not lost
-                self._empty(connection)
+            connection = self._connect()
+            try:
+                while self._wanted.wait() and not self._closing:
+                    self._wanted.clear()  # before the work: what is asked for meanwhile is not lost
+                    self._empty(connection)
+            finally:
+                connection.close()
         except StoreUnavailable:
-            self._thread = None  # a full disk or a stopped writer: the next commit starts us again
+            # A full disk, a stopped writer, too many open files: the next commit starts us again.
+            self._thread = None
+            self._wanted.clear()
         except StoreError as error:
             self._broken(error)
-        finally:
-            connection.close()
+
+    def _finish(self, connection: apsw.Connection) -> None:
+        if _copy(connection):
+            self._copied(connection)
 
     def _empty(self, connection: apsw.Connection) -> None:
         try:
@@ -75,15 +88,17 @@ class Checkpointer:
             return  # another process is at it
         try:
             _copy(connection)
-            self._alone(lambda: _copy(connection))
+            self._alone(lambda: self._finish(connection))
         finally:
             fcntl.flock(self._lock, fcntl.LOCK_UN)
 
 
-def _copy(connection: apsw.Connection) -> None:
+def _copy(connection: apsw.Connection) -> bool:
+    """Copy what can be copied without waiting; tell whether that was everything."""
     try:
-        connection.wal_checkpoint(mode=apsw.SQLITE_CHECKPOINT_PASSIVE)
+        pages, copied = connection.wal_checkpoint(mode=apsw.SQLITE_CHECKPOINT_PASSIVE)
     except apsw.BusyError:
-        pass  # a reader holds a part of the log; the next round takes it
+        return False  # a reader holds a part of the log; the next round takes it
     except apsw.Error as error:
         raise translate(error, connection) from error
+    return pages == copied

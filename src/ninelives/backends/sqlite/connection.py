@@ -12,10 +12,12 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from functools import cache
 from pathlib import Path
+from urllib.parse import quote
 
 import apsw
 import apsw.sqlite_extra
 
+from ninelives.backends.sqlite.queries import SQL
 from ninelives.core.errors import (
     BadRecord,
     Corrupt,
@@ -54,7 +56,6 @@ def connect(path: Path, *, create: bool = False, busy_ms: int = 5000) -> apsw.Co
         connection.set_busy_timeout(busy_ms)
         connection.config(apsw.SQLITE_DBCONFIG_DEFENSIVE, 1)
         connection.config(apsw.SQLITE_DBCONFIG_TRUSTED_SCHEMA, 0)
-        _control(connection, apsw.SQLITE_FCNTL_PERSIST_WAL, 1)
         if create:
             _control(connection, apsw.SQLITE_FCNTL_RESERVE_BYTES, _RESERVED_BYTES)
             connection.pragma("page_size", PAGE_BYTES)
@@ -63,6 +64,23 @@ def connect(path: Path, *, create: bool = False, busy_ms: int = 5000) -> apsw.Co
         for name, wanted in _PRAGMAS:
             _assert_pragma(connection, path, name, wanted)
         return connection
+
+
+def commits_in_file(path: Path) -> int | None:
+    """Return the last commit that is in the database file itself, its log left aside.
+
+    None when it cannot be told: a copy from the log was under way when somebody died.
+    """
+    flags = apsw.SQLITE_OPEN_READONLY | apsw.SQLITE_OPEN_URI
+    try:
+        alone = apsw.Connection(f"file:{quote(str(path))}?immutable=1", flags=flags, vfs=_checksum_vfs())
+        try:
+            found = alone.execute(SQL["read_store"]).fetchall()
+        finally:
+            alone.close()
+    except apsw.Error:
+        return None
+    return int(str(found[0][2])) if found else None
 
 
 def _assert_pragma(connection: apsw.Connection, path: Path, name: str, wanted: object) -> None:

@@ -12,6 +12,7 @@ import os
 import threading
 import weakref
 from collections.abc import Callable, Sequence
+from contextlib import ExitStack
 from pathlib import Path
 from typing import TypeVar
 
@@ -19,13 +20,20 @@ import apsw
 
 from ninelives.backends.sqlite import anchor, place, schema
 from ninelives.backends.sqlite.checkpointer import LOG_BYTES, Checkpointer
-from ninelives.backends.sqlite.connection import APPLICATION_ID, connect, translate
+from ninelives.backends.sqlite.connection import APPLICATION_ID, commits_in_file, connect, translate
 from ninelives.backends.sqlite.liveness import SessionLocks
 from ninelives.backends.sqlite.queue import WritersQueue
 from ninelives.backends.sqlite.transaction import Transaction
 from ninelives.backends.sqlite.wake import WakeUps
 from ninelives.core.clock import Clock
-from ninelives.core.errors import Corrupt, SchemaMismatch, StoreBroken, StoreError, StoreUnsafe
+from ninelives.core.errors import (
+    Corrupt,
+    SchemaMismatch,
+    StoreBroken,
+    StoreError,
+    StoreUnavailable,
+    StoreUnsafe,
+)
 
 Answer = TypeVar("Answer")
 Work = Callable[[Transaction], Answer]
@@ -41,48 +49,71 @@ class StoreFiles:
         self._steps = steps
         self._pid = os.getpid()
         self._failure: StoreError | None = None
+        self._is_closed = False
         self._busy_ms = int(lock_timeout_seconds * 1000)
         self._writing = threading.Lock()
         self._reading = threading.Lock()
-        self.place = place.locate(path)
-        self._queue = WritersQueue(self.place.live, lock_timeout_seconds)
-        self.migrated = self._open()
-        self._inode = self.place.database.stat().st_ino
-        self.locks = SessionLocks(self.place.live)
-        self.wake = WakeUps(self.place.live, f"{self._pid}-{os.urandom(6).hex()}")
-        self._checkpointer = Checkpointer(self.place.live, self.connect, self._alone, self._fail)
-        self._writer.set_wal_hook(self._logged)
+        with ExitStack() as undo:
+            try:
+                self._open_all(path, lock_timeout_seconds, undo)
+            except OSError as error:
+                raise place.not_possible(Path(path), error) from error
+            undo.pop_all()
         _OPEN.add(self)
 
-    def _open(self) -> tuple[int, int]:
-        """Make the database if there is none, bring it up to date, and compare it with its anchor."""
+    def _open_all(self, path: str | Path, lock_timeout_seconds: float, undo: ExitStack) -> None:
+        """Open everything; what was opened before something fails is closed by `undo`."""
+        self.place = place.locate(path)
+        self._queue = WritersQueue(self.place.live, lock_timeout_seconds)
+        undo.callback(self._queue.close)
         self._queue.acquire()
         try:
-            if not self.place.database.exists():
-                place.refuse_lost(self.place)
-                self._create()
-            place.inspect(self.place, APPLICATION_ID)
-            self._writer = self.connect()
-            try:
-                return self._check(self._writer)
-            except BaseException:
-                self._writer.close()
-                raise
+            self.migrated = self._open_database(undo)
         except apsw.Error as error:
             raise translate(error) from error
         finally:
             self._queue.release()
+        self.locks = SessionLocks(self.place.live)
+        self.wake = WakeUps(self.place.live, f"{self._pid}-{os.urandom(6).hex()}")
+        undo.callback(self.wake.close)
+        self._checkpointer = Checkpointer(
+            self.place.live, self.connect, self._alone, self._copied, self._fail
+        )
+        self._writer.set_wal_hook(self._logged)
 
-    def _check(self, writer: apsw.Connection) -> tuple[int, int]:
-        versions = schema.migrate(writer, self._steps)
-        schema.check(writer, self._steps)
-        self._cursor = writer.cursor()
-        place.fill_log(self.place, LOG_BYTES)
-        row = Transaction(self._cursor, 0).all("read_store")[0]
+    def _open_database(self, undo: ExitStack) -> tuple[int, int]:
+        """Make the database if there is none, bring it up to date, and compare it with its anchor."""
+        if not self.place.database.exists():
+            place.refuse_lost(self.place)
+            self._create()
+        self.inode = _identity(self.place.database)
+        if self.inode in _INHERITED:
+            raise StoreUnsafe(
+                f"{self.place.database} was open in the parent process when this one was forked",
+                remedy="SQLite would take its locks for ours: open the store after fork, or start by spawn",
+            )
+        in_file: int | None = None
+        if not _is_open(self.inode):
+            # Else not: closing any descriptor of a file drops the locks that SQLite holds for this process.
+            place.inspect(self.place, APPLICATION_ID)
+            in_file = commits_in_file(self.place.database)
+        place.refuse_open_to_others(self.place)
+        self._writer = self.connect()
+        undo.callback(self._writer.close)
+        versions = schema.migrate(self._writer, self._steps)
+        schema.check(self._writer, self._steps)
+        self._cursor = self._writer.cursor()
+        row = Transaction(self._cursor, 0).one("read_store")
+        if row is None:
+            raise Corrupt(f"{self.place.database} has lost its own row", remedy="Restore it from a backup")
         store_id, self._commits = row[0], row[2]
-        anchor.compare(self.place.anchor, store_id, self._commits)
+        anchor.compare(self.place.anchor, store_id, self._commits, in_file)
         self._anchor = anchor.Anchor(self.place.anchor, store_id)
+        undo.callback(self._anchor.close)
+        if in_file is not None:
+            self._anchor.write_copied(in_file)  # the last to close a store copies its log, and tells nobody
         self._reader = self.connect()
+        undo.callback(self._reader.close)
         return versions
 
     def _create(self) -> None:
@@ -166,6 +197,10 @@ class StoreFiles:
         except apsw.Error as error:
             self._fail(StoreBroken(f"a transaction could not be rolled back: {error}"))
 
+    def fill_log(self) -> None:
+        """Give the log its full size, for who is going to write much."""
+        self._alone(lambda: place.fill_log(self.place, LOG_BYTES))
+
     def read(self, work: Work[Answer]) -> Answer:
         """Run a reading transaction: one consistent view."""
         self.require()
@@ -190,6 +225,8 @@ class StoreFiles:
                 "this store was opened by the parent process",
                 remedy="Open the store anew after fork; connections and locks cannot be shared",
             )
+        if self._is_closed:
+            raise StoreUnavailable("this store has been closed", remedy="Open it again")
         if self._failure is not None:
             raise self._failure
 
@@ -199,10 +236,10 @@ class StoreFiles:
         Raises StoreBroken when it was moved, removed or replaced: others would write to another one.
         """
         try:
-            same = self.place.database.stat().st_ino == self._inode
+            is_same = _identity(self.place.database) == self.inode
         except FileNotFoundError:
-            same = False
-        if not same:
+            is_same = False
+        if not is_same:
             raise self._noted(
                 StoreBroken(
                     f"{self.place.database} was moved or replaced under this process",
@@ -211,10 +248,11 @@ class StoreFiles:
             )
 
     def close(self) -> None:
-        """Close everything that is open in this process."""
-        _OPEN.discard(self)
-        if self._pid != os.getpid():
+        """Close everything that is open in this process; closing again is harmless."""
+        if self._is_closed or self._pid != os.getpid():
             return
+        self._is_closed = True
+        _OPEN.discard(self)
         self.wake.close()
         self._checkpointer.close()
         with self._writing, self._reading:
@@ -224,15 +262,26 @@ class StoreFiles:
                 part.close()
 
     def disown(self) -> None:
-        """In a forked child: drop the locks, which are the parent's, and never touch the connections.
+        """In a forked child: let go of what is the parent's, and never touch the connections.
 
         Closing a connection here could act on the parent's files, so it is kept open for ever.
         """
-        self.locks.close()
+        _INHERITED.add(self.inode)
+        for part in (self.locks, self._queue, self._anchor):
+            part.close()
+        self._checkpointer.disown()
+        self.wake.disown()
         for connection in (self._reader, self._writer):
             ctypes.pythonapi.Py_IncRef(ctypes.py_object(connection))
 
+    def _copied(self, connection: apsw.Connection) -> None:
+        """Note, under the writers' lock, that the whole log is in the database."""
+        row = Transaction(connection.cursor(), 0).one("read_store")
+        if row is not None:
+            self._anchor.write_copied(row[2])
+
     def _alone(self, work: Callable[[], None]) -> None:
+        self.require()
         with self._writing:
             self._queue.acquire()
             try:
@@ -255,6 +304,16 @@ class StoreFiles:
 
 
 _OPEN: weakref.WeakSet[StoreFiles] = weakref.WeakSet()
+_INHERITED: set[tuple[int, int]] = set()
+
+
+def _identity(path: Path) -> tuple[int, int]:
+    found = path.stat()
+    return found.st_dev, found.st_ino
+
+
+def _is_open(inode: tuple[int, int]) -> bool:
+    return any(other.inode == inode for other in list(_OPEN))
 
 
 def _disown_all() -> None:

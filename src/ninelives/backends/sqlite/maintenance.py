@@ -7,7 +7,7 @@ from pathlib import Path
 
 import apsw
 
-from ninelives.backends.sqlite import anchor, place, rows
+from ninelives.backends.sqlite import anchor, place, rows, schema
 from ninelives.backends.sqlite.connection import APPLICATION_ID, connect, translate
 from ninelives.backends.sqlite.files import StoreFiles
 from ninelives.backends.sqlite.place import Place
@@ -175,6 +175,7 @@ def accept_loss(path: str | Path, clock: Clock) -> list[str]:
         place.inspect(where, APPLICATION_ID)
         connection = connect(where.database)
         try:
+            schema.migrate(connection, schema.migrations())
             tx = Transaction(connection.cursor(), clock.now_ms())
             tx.cursor.execute("BEGIN IMMEDIATE")
             ((store_id, _, commits),) = tx.all("read_store")

@@ -11,6 +11,7 @@ there is no database; a file that is there and empty or half is never ours.
 from __future__ import annotations
 
 import os
+import re
 import stat
 from collections.abc import Iterable
 from contextlib import suppress
@@ -19,7 +20,7 @@ from pathlib import Path
 from msgspec import Struct
 
 from ninelives.backends.sqlite import anchor
-from ninelives.core.errors import Corrupt, StoreUnavailable, StoreUnsafe
+from ninelives.core.errors import Corrupt, StoreUnavailable, StoreUnsafe, UsageError
 
 _REMOTE = frozenset(
     (
@@ -40,6 +41,7 @@ _REMOTE = frozenset(
         *("ocfs2", "fuse.sshfs", "fuse.glusterfs", "fuse.s3fs", "fuse.rclone", "fuse.ceph"),
     )
 )
+_OCTAL = re.compile(rb"\\([0-7]{3})")
 _HEADER = b"SQLite format 3\x00"
 _APPLICATION_AT, _RESERVED_AT = 68, 20
 
@@ -55,19 +57,15 @@ class Place(Struct, frozen=True):
 def locate(path: str | Path) -> Place:
     """Return the files for a database, with its directories made.
 
-    Raises StoreUnsafe on a filesystem that other hosts can write to, or where we may not write.
+    Raises StoreUnsafe on a filesystem that other hosts can write to; OSError where we may not write.
     """
     database = Path(path).absolute()
     place = Place(
         database, database.with_name(database.name + "-anchor"), database.with_name(database.name + "-live")
     )
-    try:
-        make_directories(place.live)
-    except (PermissionError, OSError) as error:
-        raise StoreUnsafe(
-            f"cannot write beside {database}: {error.strerror}",
-            remedy="The database's directory must be writable: it takes the log, locks and the anchor",
-        ) from error
+    if "\0" in str(database):
+        raise UsageError(f"{str(database)!r} is no path", remedy="Leave the NUL out")
+    make_directories(place.live)
     refuse_remote(database, Path("/proc/self/mountinfo").read_text(encoding="utf-8").splitlines())
     return place
 
@@ -79,6 +77,7 @@ def make_directories(path: Path) -> None:
     make_directories(path.parent)
     with suppress(FileExistsError):
         path.mkdir(mode=0o700)
+        path.chmod(0o700)  # whatever the umask is
     sync_directory(path.parent)
 
 
@@ -100,7 +99,9 @@ def refuse_remote(path: Path, mountinfo: Iterable[str]) -> None:
     resolved = str(path.resolve())
     for line in mountinfo:
         left, _, right = line.partition(" - ")
-        point = left.split()[4].encode().decode("unicode_escape")
+        point = _OCTAL.sub(lambda found: bytes([int(found[1], 8)]), os.fsencode(left.split()[4])).decode(
+            errors="surrogateescape"
+        )
         inside = resolved == point or resolved.startswith(point.rstrip("/") + "/")
         if inside and len(point) >= len(best):
             best, kind = point, right.split()[0]
@@ -149,10 +150,14 @@ def inspect(place: Place, application_id: int) -> None:
             f"{path} is a SQLite database, but not a Nine Lives store (or its header is damaged)",
             remedy="Name another file, or restore it from a backup",
         )
-    if found.st_mode & 0o077:
+
+
+def refuse_open_to_others(place: Place) -> None:
+    """Refuse a database that others can read or write. Raises StoreUnsafe."""
+    mode = stat.S_IMODE(place.database.stat().st_mode)
+    if mode & 0o077:
         raise StoreUnsafe(
-            f"{path} can be read by others (mode {stat.S_IMODE(found.st_mode):04o})",
-            remedy=f"chmod 600 {path}",
+            f"{place.database} can be read by others (mode {mode:04o})", remedy=f"chmod 600 {place.database}"
         )
 
 
@@ -162,7 +167,7 @@ def refuse_lost(place: Place) -> None:
     Raises Corrupt when the anchor counts commits of a database that is gone.
     """
     try:
-        _, commits = anchor.read(place.anchor)
+        _, commits, _ = anchor.read(place.anchor)
     except FileNotFoundError:
         return
     if commits > 0:
@@ -176,16 +181,25 @@ def fill_log(place: Place, size: int) -> None:
     """Give the log its full size once: writing over what is there needs one sync less than growing a file.
 
     The caller holds the writers' lock. If we die here: a shorter log, filled up next time; SQLite takes
-    zeros for the end of the log.
+    zeros for the end of the log. On a full disk the log just stays as it is.
     """
     fd = os.open(f"{place.database}-wal", os.O_WRONLY | os.O_CLOEXEC)
     try:
         missing = size - os.fstat(fd).st_size
         if missing > 0:
-            os.pwrite(fd, bytes(missing), size - missing)
-            os.fsync(fd)
+            with suppress(OSError):
+                os.pwrite(fd, bytes(missing), size - missing)
+                os.fsync(fd)
     finally:
         os.close(fd)
+
+
+def not_possible(path: Path, error: OSError) -> StoreUnsafe:
+    """Return the error for a place where the files cannot be opened."""
+    return StoreUnsafe(
+        f"cannot keep a store at {path}: {error.strerror} ({error.filename or path})",
+        remedy="The directory of the database must be on a local disk and writable for this user",
+    )
 
 
 def _read_only(path: Path, error: OSError) -> StoreUnsafe:

@@ -218,11 +218,11 @@ SELECT key, run, state FROM keys WHERE state = 'reserved'
   AND run NOT IN (SELECT id FROM runs WHERE state NOT IN ('completed', 'failed', 'cancelled'));
 
 -- name: ended_runs
-SELECT number, id, length, head FROM runs
+SELECT number, id, length, head FROM runs INDEXED BY runs_ended
 WHERE state IN ('completed', 'failed', 'cancelled') AND changed_ms < ? AND base < length ORDER BY changed_ms LIMIT 100;
 
 -- name: forgettable_runs
-SELECT number, id FROM runs
+SELECT number, id FROM runs INDEXED BY runs_pruned
 WHERE state IN ('completed', 'failed', 'cancelled') AND changed_ms < ? AND base = length ORDER BY changed_ms LIMIT 100;
 
 -- name: long_runs

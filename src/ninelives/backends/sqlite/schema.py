@@ -16,9 +16,7 @@ import apsw
 from ninelives.backends.sqlite.queries import SQL
 from ninelives.core.errors import SchemaMismatch
 
-_OBJECTS = (
-    "SELECT type, name, tbl_name, sql FROM sqlite_schema WHERE name NOT GLOB 'sqlite_*' ORDER BY type, name"
-)
+_OBJECTS = "SELECT type, name, tbl_name, sql FROM sqlite_schema ORDER BY type, name"
 
 
 @cache
@@ -38,11 +36,12 @@ def migrate(connection: apsw.Connection, steps: Sequence[str]) -> tuple[int, int
     Raises SchemaMismatch when the file is newer than the steps. The caller holds the writers' lock.
     """
     before = version = int(connection.pragma("user_version"))
-    if version > len(steps):
+    if not 1 <= version <= len(steps):
         raise SchemaMismatch(
-            f"the database has schema version {version}; this Nine Lives knows {len(steps)}",
+            f"the database has schema version {version}; this Nine Lives knows 1 to {len(steps)}",
             remedy="Upgrade ninelives, or open the store with the version that wrote it",
         )
+    check(connection, steps[:version])  # before anything runs that the file could have a say in
     for number, step in enumerate(steps[version:], version + 1):
         connection.execute("BEGIN IMMEDIATE")
         try:

@@ -7,6 +7,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
 from pathlib import Path
+from urllib.parse import quote
 
 import msgspec
 
@@ -58,7 +59,7 @@ class SqliteStore:
     @property
     def url(self) -> str:
         """Name the store for people."""
-        return f"sqlite:///{self.path}"
+        return f"sqlite:///{quote(str(self.path))}"
 
     def now_ms(self) -> int:
         """Return the wall clock of this host."""
@@ -98,6 +99,7 @@ class SqliteStore:
 
     def register_session(self, new: NewSession) -> Session:
         """Begin a session and hold its lock."""
+        self._files.require()
         fault = faults.fault_in_session(new)
         if fault is not None:
             raise fault
@@ -118,6 +120,7 @@ class SqliteStore:
             return self._session(tx, new.id)
 
         try:
+            self._files.fill_log()
             return self._files.write(work)
         except BaseException:
             self._files.locks.discard(new.id)

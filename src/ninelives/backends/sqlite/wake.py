@@ -13,6 +13,7 @@ import select
 import socket
 import threading
 import time
+from contextlib import suppress
 from pathlib import Path
 
 _SUFFIX = ".wake"
@@ -35,38 +36,37 @@ class WakeUps:
 
     def send(self) -> None:
         """Wake everybody who waits."""
-        for name in os.listdir(self._folder):
-            if not name.endswith(_SUFFIX):
-                continue
-            try:
-                self._sender.sendto(b"!", self._address(name))
-            except BlockingIOError:
-                pass
-            except ConnectionRefusedError:
-                (self._directory / name).unlink(missing_ok=True)
-            except FileNotFoundError:
-                pass
+        with suppress(OSError):  # what was committed is committed, whoever hears of it
+            for name in os.listdir(self._folder):
+                if name.endswith(_SUFFIX):
+                    self._send_to(name)
+
+    def _send_to(self, name: str) -> None:
+        try:
+            self._sender.sendto(b"!", self._address(name))
+        except ConnectionRefusedError:
+            (self._directory / name).unlink(missing_ok=True)
+        except OSError:
+            pass  # its buffer is full, so it will wake anyway; or it is no socket of ours
 
     def wait(self, timeout_seconds: float) -> bool:
         """Wait for a wake-up since this thread's last call; its first call returns at once."""
         deadline = time.monotonic() + timeout_seconds
         with self._turn:
-            if self._is_closed:
-                return False
-            if self._receiver is None:
+            if self._receiver is None and not self._is_closed:
                 self._listen()
-            while getattr(self._seen, "generation", -1) == self._generation:
-                left = deadline - time.monotonic()
-                if left <= 0:
-                    return False
+            while not self._is_closed:
+                if getattr(self._seen, "generation", -1) != self._generation:
+                    self._seen.generation = self._generation
+                    return True
+                left = max(0.0, deadline - time.monotonic())
                 if self._reading:
                     self._turn.wait(left)
                 else:
                     self._read(left)
-                if self._is_closed:
+                if left == 0.0 and self._seen.generation == self._generation:
                     return False
-            self._seen.generation = self._generation
-            return True
+            return False
 
     def close(self) -> None:
         """Stop listening; who waits is sent away."""
@@ -81,6 +81,13 @@ class WakeUps:
         self._sender.close()
         os.close(self._folder)
 
+    def disown(self) -> None:
+        """In a forked child: close the sockets, which are the parent's."""
+        if self._receiver is not None:
+            self._receiver.close()
+        self._sender.close()
+        os.close(self._folder)
+
     def _listen(self) -> None:
         self._receiver = _datagram_socket()
         self._receiver.bind(self._address(self._name))
@@ -92,7 +99,9 @@ class WakeUps:
         self._turn.release()
         woken = False
         try:
-            woken = bool(select.select([self._receiver], [], [], timeout_seconds)[0])
+            poll = select.poll()
+            poll.register(self._receiver, select.POLLIN)
+            woken = bool(poll.poll(timeout_seconds * 1000))
         finally:
             self._turn.acquire()
             self._reading = False

@@ -1,0 +1,263 @@
+"""`ninelives run`: start a run or go on with it, work on it here, and print its result.
+
+Killed at any moment, the same command goes on where it was. Ctrl-C and SIGTERM end the session first, so
+that they cost no life; a second one ends the process at once, which is as good as a kill.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+import os
+import secrets
+import shlex
+import signal
+import sys
+from contextlib import suppress
+from typing import Any
+
+import msgspec
+import typer
+from msgspec import Raw, Struct
+
+from ninelives.cli import load
+from ninelives.cli.options import EXIT_FAILED, EXIT_PERSON, EXIT_STORE
+from ninelives.cli.text import emit, emit_json, say
+from ninelives.core.errors import LeaseLost, RunError
+from ninelives.core.keys import check_id
+from ninelives.core.model import State
+from ninelives.engine.registry import Agent
+from ninelives.ops import doctor, journal, sessions
+from ninelives.ops.escape import shown
+from ninelives.ops.position import Position, position, steps_in
+from ninelives.ops.sessions import Life
+from ninelives.runtime import Runtime
+from ninelives.store import Store
+
+_STOP_SECONDS = 3.0
+
+
+class Order(Struct, frozen=True, kw_only=True):
+    """What was asked for."""
+
+    agent: Agent
+    args: tuple[Any, ...]
+    kwargs: dict[str, Any]
+    id: str
+    again: str
+    is_named: bool
+
+
+class Outcome(Struct, frozen=True, kw_only=True):
+    """How it came out, for machines."""
+
+    run: str
+    agent: str
+    status: State
+    resumed: bool
+    replayed: int
+    result: Raw | None
+    error: journal.Failed | None
+    waits: str
+    inbox: list[str]
+
+
+def run(
+    target: str,
+    words: list[str],
+    *,
+    named: list[str],
+    id: str | None,
+    url: str,
+    no_wait: bool,
+    as_json: bool,
+) -> None:
+    """Start or resume a run; see the module."""
+    agent = load.agent(target)
+    args, kwargs = load.arguments(agent, words, named)
+    name = check_id(id, "run id") if id is not None else f"{agent.name[:200]}-{secrets.token_hex(6)}"
+    again = shlex.join(["ninelives", "run", target, "--id", name, *_options(named, url), "--", *words])
+    order = Order(agent=agent, args=args, kwargs=kwargs, id=name, again=again, is_named=id is not None)
+    found, replayed = asyncio.run(_main(url, order, no_wait=no_wait))
+    if not no_wait:
+        raise typer.Exit(_tell(found, replayed, as_json=as_json))
+    if as_json:
+        emit_json(msgspec.json.encode({"run": name, "status": found.status}))
+    else:
+        emit(shown(name))
+
+
+async def _main(url: str, order: Order, *, no_wait: bool) -> tuple[Position, int | None]:
+    """Do what was asked; returns where the run is then, and how many steps are replayed (None: it is new)."""
+    runtime = Runtime(url)
+    # A command has nothing that could outlive a broken store, and nobody else on its event loop.
+    runtime._fatal, runtime._is_dedicated = _end_broken, True  # noqa: SLF001
+    async with runtime:
+        await runtime.call(doctor.prove)
+        replayed = await runtime.call(_announce, order)
+        if no_wait:
+            await runtime.start(order.agent.name, *order.args, id=order.id, kwargs=order.kwargs)
+        else:
+            await _Work(runtime, order).main()
+        found, _ = await runtime.call(position, order.id)
+        return found, replayed
+
+
+def _options(named: list[str], url: str) -> list[str]:
+    options = [word for text in named for word in ("--arg", text)]
+    return options if os.environ.get("NINELIVES_STORE") == url else [*options, "--store", url]
+
+
+def _announce(store: Store, order: Order) -> int | None:
+    """Say what is about to happen; returns how many steps are replayed, None when the run is new."""
+    known = store.read_run(order.id)
+    if known is None:
+        if not order.is_named:
+            say(f"run {order.id}")
+        return None
+    steps = steps_in(store.load_journal(order.id).records)
+    if known.state.is_final:
+        say(f"run {order.id!r} has {known.state} before; nothing is executed again")
+        return 0
+    owner = sessions.seen(store).get(known.session or "")
+    if owner is not None and owner.state is Life.ALIVE:
+        say(f"run {order.id!r} is being worked on by session {owner.id}; waiting for it")
+        return 0
+    turn = f" of turn {known.turn}" if known.turn else ""
+    say(f"resumed run {order.id!r}: {steps} recorded steps{turn} replayed, none of them executed again")
+    return steps
+
+
+class _Work:
+    """Work on one run until it ends, waits for a person, or we are told to stop."""
+
+    def __init__(self, runtime: Runtime, order: Order) -> None:
+        self._runtime, self._order = runtime, order
+        self._stopped: int | None = None
+        self._told = ""
+
+    async def main(self) -> None:
+        """Work; does not return when a signal stops it."""
+        _show_log_lines()
+        loop = asyncio.get_running_loop()
+        working = asyncio.create_task(self._work())
+        for number in (signal.SIGINT, signal.SIGTERM):
+            signal.signal(number, lambda found, _: self._stop(found, loop, working))
+        waiting = asyncio.create_task(self._until_a_person_is_needed())
+        done, _ = await asyncio.wait({working, waiting}, return_when=asyncio.FIRST_COMPLETED)
+        for task in (working, waiting):
+            task.cancel()
+        await asyncio.wait({working, waiting}, timeout=_STOP_SECONDS)
+        if self._stopped is not None:
+            self._leave(self._stopped)
+        for task in done:
+            task.result()
+
+    async def _work(self) -> None:
+        runtime, order = self._runtime, self._order
+        while True:
+            try:
+                with suppress(RunError):  # how it ended is read from the store
+                    await runtime.run(order.agent.name, *order.args, id=order.id, kwargs=order.kwargs)
+            except LeaseLost:
+                say("the lease was lost: was the machine asleep? The run goes on in a new session")
+            else:
+                return
+
+    async def _until_a_person_is_needed(self) -> None:
+        async def condition() -> bool | None:
+            return await self._runtime.call(self._needs_person) or None
+
+        await self._runtime.until(condition)
+
+    def _needs_person(self, store: Store) -> bool:
+        row = store.read_run(self._order.id)
+        if row is None or row.state is not State.CHECKPOINTED:
+            return row is not None and row.state is State.PENDING and row.paused
+        if row.paused or (row.due_ms is None and store.list_inbox(run=row.id, limit=1)):
+            return True
+        if row.waits and row.waits != self._told:
+            self._told = row.waits
+            say(f"run {row.id!r} waits for {row.waits}")
+        return False
+
+    def _stop(self, number: int, loop: asyncio.AbstractEventLoop, working: asyncio.Task[None]) -> None:
+        if self._stopped is not None:
+            self._leave(number)
+        self._stopped = number
+        loop.call_soon_threadsafe(working.cancel)
+
+    def _leave(self, number: int) -> None:
+        """End the process without waiting for threads of the agent: what is durable is durable."""
+        with suppress(OSError, AttributeError, ValueError):
+            sys.stdout.flush()
+        say(f"stopped; to go on: {self._order.again}")
+        os._exit(128 + number)
+
+
+def _end_broken(error: BaseException) -> None:
+    """End the process at once: whether the last write is durable is unknown, and nothing may rest on it."""
+    os.write(2, f"ninelives: {type(error).__name__}: {shown(str(error))}\n".encode(errors="replace"))
+    os._exit(EXIT_STORE)
+
+
+class _Lines(logging.Formatter):
+    def format(self, record: logging.LogRecord) -> str:
+        return f"{record.levelname.lower()}: {shown(record.getMessage())}"
+
+
+def _show_log_lines() -> None:
+    """Show what `nl.log` says on stderr, unless the agent's own module has set up logging."""
+    logger = logging.getLogger("ninelives.run")
+    if not logger.hasHandlers():
+        handler = logging.StreamHandler()
+        handler.setFormatter(_Lines())
+        logger.addHandler(handler)
+        logger.setLevel(logging.INFO)
+
+
+def _tell(found: Position, replayed: int | None, *, as_json: bool) -> int:
+    """Print how it came out; returns the exit code."""
+    if as_json:
+        outcome = Outcome(
+            run=found.id,
+            agent=found.agent,
+            status=found.status,
+            resumed=replayed is not None,
+            replayed=replayed or 0,
+            result=found.result,
+            error=found.last_error if found.status is State.FAILED else None,
+            waits=_waits(found) if not found.status.is_final else "",
+            inbox=[item.id for item in found.inbox],
+        )
+        emit_json(msgspec.json.encode(outcome))
+    if found.status is State.COMPLETED:
+        if not as_json and found.result is not None:
+            emit_json(bytes(found.result))
+        elif found.result is None:
+            say(f"run {found.id!r} has completed, and its journal has been pruned: the result is gone")
+        return 0
+    look = shlex.join(["ninelives", "show", found.id])
+    if found.status in (State.FAILED, State.CANCELLED):
+        say(f"run {found.id!r} {found.status}" + _why(found))
+        say(f"look at it with: {look}")
+        return EXIT_FAILED
+    say(f"run {found.id!r} waits for {_waits(found)}")
+    for item in found.inbox:
+        remedy = item.body.get("remedy") if isinstance(item.body, dict) else None
+        say(f"  item {item.id} ({item.kind})" + (f": {remedy}" if remedy else ""))
+    say(f"look at it with: {look}")
+    return EXIT_PERSON
+
+
+def _why(found: Position) -> str:
+    failed = found.last_error
+    if failed is None or found.status is State.CANCELLED:
+        return ""
+    return f": {failed}" + (f" (in step {failed.step})" if failed.step else "")
+
+
+def _waits(found: Position) -> str:
+    if found.paused:
+        return "a person: it is paused"
+    return found.waits or "a person"

@@ -1,0 +1,146 @@
+"""`python -m tests.crash`: the long crash programme, with a table at its end and a report in a file.
+
+Exits with 1 when a promise is violated or a planted bug survives. What could not be run is listed as such.
+"""
+
+from __future__ import annotations
+
+import argparse
+import platform
+import sys
+import threading
+import time
+from collections import Counter
+from concurrent.futures import ThreadPoolExecutor
+from pathlib import Path
+from random import SystemRandom
+
+import msgspec
+from rich.console import Console
+from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeElapsedColumn
+from rich.table import Table
+
+from tests.crash import programme
+from tests.crash.hunts import hunt_all
+from tests.crash.programme import Result, Section, at_random, perform, tasks
+
+SECTIONS = (
+    Section("kill at every store call", programme.every_call),
+    Section("random kills, one thread", at_random(600, "inline", in_memory=True)),
+    Section("random kills, many runs at once", at_random(600, "posted", in_memory=True)),
+    Section("random kills on disk, one thread", at_random(400, "inline", in_memory=False)),
+    Section("random kills on disk, many runs", at_random(400, "posted", in_memory=False)),
+    Section("power cuts", programme.power),
+    Section("bit flips and truncation", programme.damage),
+    Section("killed while being made", programme.born),
+    Section("killed while being migrated", programme.migrated),
+    Section("killed at every system call of commits", programme.inside_commits),
+    Section("failed syncs", programme.failed_syncs),
+    Section("a full disk", tasks(("disk:full", {"rounds": 5}), root=True)),
+    Section(
+        "limits and lock-outs",
+        tasks(
+            ("disk:limited", {}),
+            ("disk:locked_out", {"end_by": "kill"}),
+            ("disk:locked_out", {"end_by": "resume"}),
+        ),
+    ),
+    Section(
+        "forks and duels",
+        tasks(
+            ("forks:misuse", {}),
+            ("forks:orphan", {}),
+            ("duels:zombie", {}),
+            ("duels:zombie", {"parks": True}),
+            ("duels:twins", {}),
+            ("duels:rivals", {"rounds": 200}),
+        ),
+    ),
+    Section("four writers", programme.shares, alone=True),
+    Section("wake-ups", programme.wakes, alone=True),
+    Section("planted bugs", hunt_all, alone=True),
+)
+
+
+class Board:
+    """Shows what runs: bars on a terminal, a line per section elsewhere."""
+
+    def __init__(self, console: Console) -> None:
+        self._console = console
+        self._talking = threading.Lock()
+        columns = (
+            TextColumn("{task.description:40}"),
+            BarColumn(),
+            MofNCompleteColumn(),
+            TimeElapsedColumn(),
+        )
+        self.progress = Progress(*columns, console=console, transient=True, disable=not console.is_terminal)
+
+    def perform(self, section: Section, seed: int) -> Result:
+        """Run a section under a bar of its own."""
+        bar = self.progress.add_task(section.name, total=None)
+        result = perform(
+            section, seed, lambda done, total: self.progress.update(bar, completed=done, total=total)
+        )
+        self.progress.remove_task(bar)
+        with self._talking:
+            line = f"{result.status:8} {section.name}: {result.numbers} ({result.seconds:.0f} s)"
+            self._console.print(line, highlight=False, style="red" if result.status == "violated" else "")
+        return result
+
+
+def main() -> int:
+    """Run the programme."""
+    parser = argparse.ArgumentParser(prog="python -m tests.crash", description=__doc__)
+    parser.add_argument("--seed", type=int, default=SystemRandom().randrange(2**31))
+    parser.add_argument("--only", default="", help="run the sections whose name contains this")
+    parser.add_argument("--report", type=Path, default=Path("build/crash.json"))
+    asked = parser.parse_args()
+    console = Console(width=None if sys.stdout.isatty() else 160)
+    console.print(
+        f"seed {asked.seed} (repeat with: python -m tests.crash --seed {asked.seed})", highlight=False
+    )
+    sections = [section for section in SECTIONS if asked.only in section.name]
+    began = time.monotonic()
+    board = Board(console)
+    with board.progress, ThreadPoolExecutor(2) as pool:
+        together = [section for section in sections if not section.alone]
+        results = list(pool.map(lambda section: board.perform(section, asked.seed), together))
+        results += [board.perform(section, asked.seed) for section in sections if section.alone]
+    seconds = time.monotonic() - began
+    _report(asked.report, asked.seed, seconds, results)
+    _show(console, results, seconds)
+    return any(result.status == "violated" for result in results)
+
+
+def _report(path: Path, seed: int, seconds: float, results: list[Result]) -> None:
+    windows: Counter[str] = Counter()
+    for result in results:
+        windows.update(result.windows)
+    report = {
+        "seed": seed,
+        "seconds": round(seconds, 1),
+        "machine": f"{platform.machine()} {platform.release()} python {platform.python_version()}",
+        "kills": sum(result.kills for result in results),
+        "windows": dict(windows.most_common()),
+        "not_run": {result.name: result.numbers for result in results if result.status == "not run"},
+        "sections": results,
+    }
+    path.parent.mkdir(parents=True, exist_ok=True)
+    path.write_bytes(msgspec.json.format(msgspec.json.encode(report), indent=2))
+
+
+def _show(console: Console, results: list[Result], seconds: float) -> None:
+    table = Table("section", "result", "numbers", "s")
+    for result in results:
+        table.add_row(result.name, result.status, result.numbers, f"{result.seconds:.0f}")
+    console.print(table, highlight=False)
+    for result in results:
+        for violation in result.violations[:5]:
+            console.print(f"{result.name}: {violation}", highlight=False, markup=False, style="red")
+    kills = sum(result.kills for result in results)
+    console.print(f"{kills} kills, {seconds:.0f} s", highlight=False)
+
+
+if __name__ == "__main__":
+    sys.exit(main())

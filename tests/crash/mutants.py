@@ -1,0 +1,284 @@
+"""Planted bugs. Each is applied in a child process only, and some campaign must turn red with it.
+
+A harness that finds nothing proves nothing; one that finds every bug of this list, and nothing without
+them, has eyes where it counts.
+"""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Callable, Sequence
+from pathlib import Path
+from typing import Any
+
+import apsw
+from msgspec.structs import replace
+
+from ninelives.backends.sqlite import anchor, connection, files, queries, queue, schema, transaction, wake
+from ninelives.core import blobs, chain, dedup, runs
+from ninelives.core.errors import Corrupt, StoreUnavailable
+from ninelives.core.model import Commit, Key, Outcome, Run, Verdict
+from ninelives.engine.committer import Committer
+from ninelives.engine.ticket import NOTHING, Ticket, deliver, sealed
+
+_DEFINED: dict[str, Callable[[], None]] = {}
+
+
+def plant(name: str) -> None:
+    """Plant a bug in this process; the empty name plants none."""
+    if name:
+        _DEFINED[name]()
+
+
+def names() -> list[str]:
+    """Return the bugs that can be planted."""
+    return list(_DEFINED)
+
+
+def _mutant(apply: Callable[[], None]) -> Callable[[], None]:
+    _DEFINED[apply.__name__] = apply
+    return apply
+
+
+def _put(owner: object, name: str, new: object) -> None:
+    """Replace an attribute of a module or class, in this process, for good."""
+    if not hasattr(owner, name):
+        raise AttributeError(f"{owner} has no {name}: the mutant would change nothing")
+    setattr(owner, name, new)
+
+
+def _statement(name: str, text: str) -> None:
+    _put(transaction, "SQL", {**queries.SQL, name: text})
+
+
+# Durability -----------------------------------------------------------------------------------
+
+
+@_mutant
+def sync_normal() -> None:
+    """The log is not synced at each commit: only a power cut can tell."""
+    pragmas = [(name, 1 if name == "synchronous" else value) for name, value in connection._PRAGMAS]
+    _put(connection, "_PRAGMAS", tuple(pragmas))
+
+
+@_mutant
+def ack_first() -> None:
+    """Whoever waits is told before the transaction, to look fast."""
+    original = Committer._write
+
+    def write(self: Committer, groups: list[list[Ticket]]) -> None:
+        plain = [group for group in groups if all(ticket.extras is NOTHING for ticket in group)]
+        commits = [sealed(group) for group in plain]
+        for group, commit in zip(plain, commits, strict=True):
+            group[0].tail.length, group[0].tail.head = commit.new_length, commit.new_head
+            for ticket in group:
+                ticket.answer(Verdict(commit.run, Outcome.COMMITTED))
+            deliver(group)
+        if commits:
+            self._store.commit(commits)
+        early = {id(ticket) for group in plain for ticket in group}
+        self._batch = [ticket for ticket in self._batch if id(ticket) not in early]
+        original(self, [group for group in groups if group not in plain])
+
+    _put(Committer, "_write", write)
+
+
+@_mutant
+def torn_commit() -> None:
+    """The run's row and its records go in two transactions."""
+    original = transaction.Transaction.one
+
+    def one(self: transaction.Transaction, name: str, values: transaction.Values = ()) -> Any:
+        found = original(self, name, values)
+        if name == "append_plain" and found is not None:
+            self.cursor.execute("COMMIT")
+            self.cursor.execute("BEGIN IMMEDIATE")
+        return found
+
+    _put(transaction.Transaction, "one", one)
+
+
+@_mutant
+def sync_retried() -> None:
+    """A failed sync is taken for a passing trouble and tried again."""
+    original = connection._translate_io
+
+    def translate_io(code: int, told: str, opened: apsw.Connection | None) -> Any:
+        if code == apsw.SQLITE_IOERR_FSYNC:
+            return StoreUnavailable(told)
+        return original(code, told, opened)
+
+    _put(connection, "_translate_io", translate_io)
+
+
+@_mutant
+def made_in_place() -> None:
+    """A new database is made under its own name: half of it may be there."""
+
+    def create(self: files.StoreFiles) -> None:
+        anchor.create(self.place.anchor, b"i" * 16)
+        self.place.database.touch(mode=0o600)
+        made = connection.connect(self.place.database, create=True)
+        schema.create(made, self._steps, b"i" * 16)
+        made.close()
+
+    _put(files.StoreFiles, "_create", create)
+
+
+@_mutant
+def migrated_in_pieces() -> None:
+    """A migration's statements and its version number are not one transaction."""
+
+    def migrate(opened: apsw.Connection, steps: Sequence[str]) -> tuple[int, int]:
+        before = int(opened.pragma("user_version"))
+        for number, step in enumerate(steps[before:], before + 1):
+            opened.execute(step)
+            opened.pragma("user_version", number)
+            opened.execute(queries.SQL["set_version"], (number,))
+        return before, len(steps)
+
+    _put(schema, "migrate", migrate)
+
+
+# Fencing and dedup ----------------------------------------------------------------------------
+
+
+@_mutant
+def epoch_dropped() -> None:
+    """Whoever knows the journal's end may write, owner or not."""
+    _statement("append_plain", queries.SQL["append_plain"].replace("AND epoch = ?5", "AND ?5 >= 0"))
+    original = runs.committed
+
+    def committed(run: Run, commit: Commit, now_ms: int) -> Run | Verdict:
+        return original(run, replace(commit, epoch=run.epoch), now_ms)
+
+    _put(runs, "committed", committed)
+
+
+@_mutant
+def head_dropped() -> None:
+    """The owner's epoch is enough; where it believes the journal ends does not matter."""
+    original = runs.committed
+
+    def committed(run: Run, commit: Commit, now_ms: int) -> Run | Verdict:
+        known = replace(run, length=commit.length, head=commit.head)
+        return original(known, commit, now_ms)
+
+    _put(runs, "committed", committed)
+
+
+@_mutant
+def keys_unguarded() -> None:
+    """Everybody who asks for a key gets it."""
+    original = dedup.reserved
+
+    def reserved(known: Key | None, op: Any, run: str, now_ms: int) -> Key | Verdict:
+        return original(None, op, run, now_ms)
+
+    _put(dedup, "reserved", reserved)
+
+
+@_mutant
+def locks_inherited() -> None:
+    """A forked child keeps its parent's session lock."""
+    _put(files.StoreFiles, "disown", lambda self: None)
+
+
+# Integrity ------------------------------------------------------------------------------------
+
+
+@_mutant
+def pages_unchecked() -> None:
+    """The checksums of pages are not verified."""
+    original = connection._assert_pragma
+
+    def assert_pragma(opened: apsw.Connection, path: Path, name: str, wanted: object) -> None:
+        if name == "checksum_verification":
+            opened.pragma(name, 0)
+        else:
+            original(opened, path, name, wanted)
+
+    _put(connection, "_assert_pragma", assert_pragma)
+
+
+@_mutant
+def chain_unchecked() -> None:
+    """Neither a run's chain nor a blob's digest is verified."""
+    _put(chain, "verify", lambda *args, **kwargs: None)
+
+    def unpack(name: bytes, packed: bytes) -> bytes:
+        import zlib
+
+        try:
+            return zlib.decompress(packed[1:]) if packed[:1] == b"z" else packed[1:]
+        except zlib.error:
+            raise Corrupt("not even zlib can read it") from None
+
+    _put(blobs, "unpack", unpack)
+
+
+@_mutant
+def nothing_checked() -> None:
+    """No checksum of any kind is verified."""
+    pages_unchecked()
+    chain_unchecked()
+
+
+@_mutant
+def anchor_ignored() -> None:
+    """The database is not compared with its anchor."""
+    _put(anchor, "compare", lambda *args, **kwargs: None)
+
+
+@_mutant
+def counter_stands() -> None:
+    """Commits are not counted, so the anchor says nothing."""
+
+    def count(self: files.StoreFiles, tx: transaction.Transaction) -> int:
+        return int(self._commits)
+
+    _put(files.StoreFiles, "_count", count)
+
+
+# Many processes -------------------------------------------------------------------------------
+
+
+@_mutant
+def turn_kept() -> None:
+    """The process that came first leaves the queue after every fiftieth commit only."""
+    enter, leave = queue.WritersQueue.acquire, queue.WritersQueue.release
+    turns = [0]
+
+    def leaves() -> bool:
+        return turns[0] < 10 or turns[0] % 50 == 0
+
+    def acquire(self: queue.WritersQueue, *, urgent: bool = False) -> None:
+        if leaves():
+            enter(self, urgent=urgent)
+
+    def release(self: queue.WritersQueue) -> None:
+        turns[0] += 1
+        if leaves():
+            leave(self)
+
+    folder = Path(os.environ["NINELIVES_GREEDY"])
+    try:
+        folder.mkdir()
+    except FileExistsError:
+        return
+    _put(queue.WritersQueue, "acquire", acquire)
+    _put(queue.WritersQueue, "release", release)
+
+
+@_mutant
+def wake_dropped() -> None:
+    """One wake-up in a hundred is not sent."""
+    original = wake.WakeUps.send
+    sent = [0]
+
+    def send(self: wake.WakeUps) -> None:
+        sent[0] += 1
+        if sent[0] % 100:
+            original(self)
+
+    _put(wake.WakeUps, "send", send)

@@ -1,0 +1,258 @@
+"""The workload: a worker process that carries scripted runs to their ends, killed and started at will.
+
+One life is `live`: end the dead, create what is not there, claim, carry on, answer people, until all runs
+have ended. Every method of both store protocols occurs. A life that finds everything done ends at once.
+Where it was killed before does not show in what it leaves: see `judge`.
+"""
+
+from __future__ import annotations
+
+import os
+import queue
+import threading
+from collections.abc import Sequence
+from contextlib import suppress
+from pathlib import Path
+from typing import Any, Literal, cast
+
+from ninelives.backends.clock import SystemClock
+from ninelives.core.errors import RunFinished, StaleAnswer, UsageError
+from ninelives.core.model import (
+    Cause,
+    Control,
+    KeyState,
+    NewRun,
+    NewSession,
+    Outcome,
+    Run,
+    RunQuery,
+    SettleKey,
+    State,
+    Verdict,
+)
+from ninelives.engine.committer import Committer
+from ninelives.engine.ticket import NOTHING, Draft, Extras, Tail, Ticket
+from tests.crash import forkserver, mutants, phases
+from tests.crash.killing import KillingStore, KillPoint, Mark
+from tests.crash.ledger import Fact, Ledger, read
+from tests.crash.script import OUTCOMES, Walk, body_of, script_of
+from tests.crash.stores import AnyStore, open_store
+
+AGENT = "scripted"
+DOOMED = "doomed"
+Mode = Literal["inline", "posted"]
+
+
+def run_ids(runs: int) -> list[str]:
+    """Return the ids of the runs that go through their scripts."""
+    return [f"run-{number}" for number in range(runs)]
+
+
+def all_keys(seed: int, runs: int) -> list[str]:
+    """Return the business keys of all scripts."""
+    return sorted(
+        {step.key for number in range(runs) for step in script_of(seed, number) if step.do in _KEYED}
+    )
+
+
+_KEYED = ("pay", "decline", "doubt")
+
+
+class Post:
+    """Where tickets come home in `posted` mode: acknowledged in the ledger as they arrive."""
+
+    def __init__(self, ledger: Ledger) -> None:
+        self._ledger = ledger
+        self._arrived: dict[Ticket, queue.SimpleQueue[None]] = {}
+
+    def expect(self, ticket: Ticket) -> queue.SimpleQueue[None]:
+        """Return what is told when the ticket is home."""
+        return self._arrived.setdefault(ticket, queue.SimpleQueue())
+
+    def deliver(self, tickets: Sequence[Ticket]) -> None:
+        """Take tickets, from the committing thread."""
+        for ticket in tickets:
+            if ticket.verdict is not None and ticket.verdict.outcome is Outcome.COMMITTED:
+                acknowledge(self._ledger, ticket.tail, ticket.records, ticket.extras)
+            self.expect(ticket).put(None)
+
+
+def acknowledge(ledger: Ledger, tail: Tail, drafts: Sequence[Sequence[Any]], extras: Extras) -> None:
+    """Write down that a commit was acknowledged."""
+    outcome = drafts[-1][1] if drafts and drafts[-1][0] in OUTCOMES else ""
+    ledger.write(
+        Fact.APPENDED, tail.run, outcome, seq=tail.length - 1, check=tail.head.hex(), epoch=tail.epoch
+    )
+    for op in extras.keys:
+        if isinstance(op, SettleKey):
+            ledger.write(Fact.SETTLED, tail.run, key=op.key)
+
+
+class Desk:
+    """One claimed run at work: the world that its script sees."""
+
+    def __init__(self, life: Life, run: Run) -> None:
+        self.seed, self._life = life.seed, life
+        journal = life.store.load_journal(run.id)
+        self._tail = Tail(journal.run)
+        self._touched: set[tuple[str, str]] | None = None
+        for record in journal.records:
+            if record.kind in OUTCOMES:
+                life.ledger.write(Fact.FOUND, run.id, record.step)
+        self.walk = Walk(self, journal, script_of(life.seed, int(run.id.partition("-")[2])))
+
+    def commit(self, drafts: list[Draft], extras: Extras = NOTHING) -> Verdict:
+        """Commit in the mode of this life, and acknowledge."""
+        life, tail = self._life, self._tail
+        life.ledger.write(Fact.ABOUT, tail.run, "commit", seq=tail.length)
+        if life.mode == "inline":
+            verdict = life.committer.commit(tail, drafts, extras)
+            if verdict.outcome is Outcome.COMMITTED:
+                acknowledge(life.ledger, tail, drafts, extras)
+        else:
+            ticket = life.committer.submit(tail, drafts, extras, home=life.post)
+            life.post.expect(ticket).get()
+            verdict = ticket.result()
+        if verdict.error is not None:
+            raise verdict.error
+        return verdict
+
+    def touch(self, step: str, key: str = "") -> None:
+        """Have an effect, which the ledger is."""
+        self._life.ledger.write(Fact.EFFECT, self._tail.run, step, key=key)
+
+    def touched(self, step: str, key: str = "") -> bool:
+        """Ask the ledger whether the effect happened: under the key, or of this run's step."""
+        effects = (entry for entry in read(self._life.ledger.path) if entry.fact is Fact.EFFECT)
+        if key:
+            return any(entry.key == key for entry in effects)
+        return any((entry.run, entry.name) == (self._tail.run, step) for entry in effects)
+
+    def key_state(self, key: str) -> tuple[KeyState, bytes] | None:
+        """Read a business key."""
+        found = self._life.store.read_keys([key]).get(key)
+        return None if found is None else (found.state, found.body)
+
+
+class Life:
+    """One life of the worker."""
+
+    def __init__(self, store: AnyStore, ledger: Ledger, seed: int, runs: int, mode: Mode) -> None:
+        self.store, self.ledger, self.seed, self.runs, self.mode = store, ledger, seed, runs, mode
+        self.committer = Committer(store, SystemClock())
+        self.post = Post(ledger)
+        self.session = f"life-{os.getpid()}-{os.urandom(4).hex()}"
+
+    def go(self) -> None:
+        """Carry all runs to their ends."""
+        store, ledger = self.store, self.ledger
+        ledger.write(Fact.LIFE, name=self.session)
+        store.now_ms()
+        store.migrate()
+        store.register_session(NewSession(id=self.session, host="here", pid=os.getpid()))
+        store.end_sessions(None, Cause.DIED)
+        self._create()
+        while not self._is_over():
+            store.renew_session(self.session)
+            self._advance(store.claim_runs(self.session, 8, {AGENT: 8}).runs)
+            self._be_outside()
+            store.wait_for_work(0.0)
+        self._look_around()
+        store.end_sessions([self.session], Cause.STOPPED)
+        store.close()
+        ledger.write(Fact.DONE)
+
+    def _create(self) -> None:
+        store, ledger = self.store, self.ledger
+        (digest,) = store.put_blobs([body_of(self.seed, "input", 90_000)])
+        ledger.write(Fact.KEPT, check=digest.hex())
+        new = [
+            NewRun(id=id_, agent=AGENT, fingerprint=b"same", body=b"", blobs=(digest,))
+            for id_ in run_ids(self.runs)
+        ]
+        far = 2**60
+        new.append(NewRun(id=DOOMED, agent=AGENT, fingerprint=b"same", body=b"", due_ms=far))
+        for run in store.create_runs(new):
+            if isinstance(run, UsageError):
+                raise run
+            ledger.write(Fact.CREATED, run.id)
+        store.control_run(DOOMED, Control.CANCEL)
+        for id_ in run_ids(self.runs):
+            store.send_signal(id_, "go", f"signal for {id_}".encode(), id="one")
+            ledger.write(Fact.SIGNALLED, id_, "one")
+        for control in (Control.PAUSE, Control.RESUME):
+            with suppress(RunFinished):
+                store.control_run(run_ids(self.runs)[0], control)
+
+    def _advance(self, claimed: Sequence[Run]) -> None:
+        for run in claimed:
+            self.ledger.write(Fact.CLAIMED, run.id, self.session, epoch=run.epoch)
+        if self.mode == "inline":
+            for run in claimed:
+                Desk(self, run).walk.go()
+            return
+        threads = [threading.Thread(target=self._alone, args=(run,)) for run in claimed]
+        for thread in threads:
+            thread.start()
+        for thread in threads:
+            thread.join()
+
+    def _alone(self, run: Run) -> None:
+        try:
+            Desk(self, run).walk.go()
+        except BaseException:
+            import traceback
+
+            traceback.print_exc()
+            os._exit(3)
+
+    def _be_outside(self) -> None:
+        """Be the people: answer what is asked, retry what failed."""
+        for item in self.store.list_inbox():
+            try:
+                self.store.answer_item(item.id, digest=item.digest, body=b"yes " + item.body, by="somebody")
+            except StaleAnswer:
+                continue
+            self.ledger.write(Fact.ANSWERED, item.run, item.id)
+        for run in self.store.list_runs(RunQuery(states=(State.FAILED,))):
+            self.store.control_run(run.id, Control.RETRY)
+
+    def _is_over(self) -> bool:
+        rows = [self.store.read_run(id_) for id_ in run_ids(self.runs)]
+        return all(row is not None and row.state is State.COMPLETED for row in rows)
+
+    def _look_around(self) -> None:
+        store = self.store
+        store.list_sessions()
+        store.stats()
+        store.read_keys(all_keys(self.seed, self.runs))
+        store.get_blobs(store.put_blobs([body_of(self.seed, "input", 90_000)]))
+        store.prune(ended_before_ms=0)
+        faults = store.verify()
+        if faults:
+            raise AssertionError(f"the store does not verify: {faults}")
+
+
+def live(
+    home: str,
+    seed: int,
+    *,
+    runs: int = 4,
+    mode: Mode = "inline",
+    kind: str = "sqlite",
+    point: dict[str, Any] | None = None,
+    mutant: str = "",
+    trace: bool = False,
+) -> list[str]:
+    """Live one life in `home`; a task of the fork server. Returns the store calls that were made."""
+    mutants.plant(mutant)
+    mark = Mark(Path(home) / "mark")
+    if trace and kind == "sqlite":
+        phases.watch(mark)
+    ledger = Ledger(Path(home) / "ledger")
+    if forkserver.ack_fd >= 0:
+        ledger.announce(forkserver.ack_fd)
+    kill_at = KillPoint(point["call"], point["side"]) if point else None
+    store = KillingStore(open_store(kind, Path(home)), kill_at, None if trace else mark)
+    Life(cast("AnyStore", store), ledger, seed, runs, mode).go()
+    return store.calls
