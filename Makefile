@@ -27,8 +27,8 @@ format: $(READY) ## let ruff format and mend what it can
 	$(BIN)/ruff check --fix .
 	$(BIN)/ruff format .
 
-demo: $(READY)   ## watch a writer being killed and nothing acknowledged being lost
-	$(BIN)/python -m tests.crash.demo
+demo: $(READY)   ## watch a support agent being killed -9 and going on
+	$(BIN)/python -m ninelives.demo
 
 crash: $(READY)  ## the long crash programme, with a report in build/crash.json
 	$(BIN)/python -m tests.crash

@@ -35,11 +35,6 @@ from tests.contract.makers import new_run, new_session, reserve
 LONG_SECONDS = 30.0
 
 
-def known(reason: str) -> pytest.MarkDecorator:
-    """Mark a fault that is known and not mended yet: the mark goes with it."""
-    return pytest.mark.xfail(reason=reason, strict=True)
-
-
 class FaultyStore(MemoryStore):
     """The reference, which can be made to fail, to wait, and which counts its calls."""
 
@@ -365,7 +360,6 @@ def test_what_follows_a_change_of_its_run_is_fenced(bench: Bench) -> None:
     assert bench.bodies("r0") == [b"1", b"end"]
 
 
-@known("a run that occurs twice in a batch ends the process")
 def test_two_claims_of_one_run_do_not_stop_the_others(bench: Bench) -> None:
     old, other, _ = bench.tails
     row = bench.store.read_run("r0")
@@ -429,7 +423,6 @@ def test_a_damaged_run_is_over_and_the_others_go_on(bench: Bench) -> None:
     assert bench.fatal == []
 
 
-@known("what put_blobs raises ends the process")
 def test_a_blob_that_the_store_refuses_is_its_own_tickets_trouble(bench: Bench) -> None:
     large = b"bad" + bytes(INLINE_BYTES)
 
@@ -453,9 +446,9 @@ def test_a_blob_that_the_store_refuses_is_its_own_tickets_trouble(bench: Bench) 
         (Kind.RESULT, "step", bytearray(b"x")),
         (Kind.RESULT, "step", None),
         (Kind.RESULT, None, b""),
-        pytest.param((Kind.RESULT, "step"), marks=known("a ValueError")),
-        pytest.param((Kind.RESULT, "step", b"", b""), marks=known("a ValueError")),
-        pytest.param((Kind.RESULT, "half \ud800", b""), marks=known("sealing fails: the process ends")),
+        (Kind.RESULT, "step"),
+        (Kind.RESULT, "step", b"", b""),
+        (Kind.RESULT, "half \ud800", b""),
     ],
 )
 def test_what_cannot_be_a_record_is_refused_before_it_is_queued(bench: Bench, draft: Draft) -> None:
@@ -573,7 +566,6 @@ def test_threads_that_wait_are_let_go_when_everything_ends(bench: Bench) -> None
     assert len(bench.fatal) == 1
 
 
-@known("a ticket past submit's look is committed after the end")
 def test_what_was_on_its_way_when_everything_ended_is_not_committed(
     bench: Bench, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -734,7 +726,6 @@ def test_closing_commits_what_is_queued(bench: Bench) -> None:
     bench.committer.close()
 
 
-@known("close does not wait for the batch of another thread")
 def test_closing_waits_for_what_another_thread_is_committing(bench: Bench) -> None:
     gate = Gate()
     bench.store.before = gate
@@ -755,7 +746,6 @@ def test_closing_waits_for_what_another_thread_is_committing(bench: Bench) -> No
     assert seen == [True]
 
 
-@known("nobody commits what comes after close")
 def test_a_ticket_that_comes_after_closing_is_refused_or_committed(bench: Bench) -> None:
     bench.queue(bench.tails[0], b"x", within=0)
     bench.committer.close()

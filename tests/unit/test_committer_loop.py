@@ -11,7 +11,7 @@ import pytest
 from ninelives.core.errors import StoreBroken
 from ninelives.core.model import Commit, Outcome
 from ninelives.engine.loop import LoopCommits
-from tests.unit.test_committer import LONG_SECONDS, Bench, Gate, bad, known, results
+from tests.unit.test_committer import LONG_SECONDS, Bench, Gate, bad, results
 
 
 def run(bench: Bench, main: object) -> None:
@@ -133,7 +133,6 @@ def test_everybody_who_awaits_hears_of_the_end() -> None:
     assert len(bench.fatal) == 1
 
 
-@known("a closed loop ends the process")
 def test_a_loop_that_was_closed_does_not_end_the_process() -> None:
     bench = Bench()
     gate = Gate()

@@ -47,7 +47,7 @@ def fault_in(commit: Commit) -> NineLivesError | None:
                 step=record.step,
                 remedy="Put the body in a blob",
             )
-        if not _is_text(record.step) or not _is_count(record.at_ms):
+        if not is_text(record.step) or not _is_count(record.at_ms):
             return BadRecord(f"record {seq} has a step or a time that cannot be kept", run=commit.run)
     return _fault_beside_records(commit) or _fault_in_keys(commit) or _fault_in_items(commit)
 
@@ -62,7 +62,7 @@ def _fault_beside_records(commit: Commit) -> NineLivesError | None:
     change = commit.change
     if isinstance(change, Park | Escalate):
         due = change.due_ms if isinstance(change, Park) else None
-        if not _is_text(change.waits) or not _is_count(due or 0):
+        if not is_text(change.waits) or not _is_count(due or 0):
             return BadRecord("what the run waits for cannot be kept", run=commit.run)
     return None
 
@@ -72,7 +72,7 @@ def _fault_in_keys(commit: Commit) -> NineLivesError | None:
         fault = fault_in_name(op.key, "key")
         if fault is not None:
             return fault
-        if isinstance(op, ReserveKey) and not _is_text(op.action):
+        if isinstance(op, ReserveKey) and not is_text(op.action):
             return BadRecord(f"the action under key {op.key!r} cannot be kept", run=commit.run)
         if isinstance(op, SettleKey) and len(op.body) > INLINE_BYTES:
             return BadRecord(
@@ -90,12 +90,12 @@ def _fault_in_items(commit: Commit) -> NineLivesError | None:
             return BadRecord(
                 f"the item {new.id!r} is too large", run=commit.run, remedy="Put the evidence in a blob"
             )
-        if not (_is_text(new.step) and _is_text(new.to) and _is_count(new.deadline_ms or 0)):
+        if not (is_text(new.step) and is_text(new.to) and _is_count(new.deadline_ms or 0)):
             return BadRecord(f"the item {new.id!r} has a value that cannot be kept", run=commit.run)
     return None
 
 
-def _is_text(value: str) -> bool:
+def is_text(value: str) -> bool:
     """Tell whether every store can keep the text: no NUL, no lone surrogate."""
     return "\0" not in value and (value.isascii() or not any("\ud800" <= one <= "\udfff" for one in value))
 

@@ -24,7 +24,14 @@ from collections.abc import Callable, Sequence
 from typing import TypeVar
 
 from ninelives.core.clock import Clock
-from ninelives.core.errors import BadRecord, Corrupt, NineLivesError, StoreBroken, StoreUnavailable
+from ninelives.core.errors import (
+    BadRecord,
+    Corrupt,
+    NineLivesError,
+    StoreBroken,
+    StoreUnavailable,
+    UsageError,
+)
 from ninelives.core.model import Outcome, Verdict
 from ninelives.engine.ticket import NOTHING, Draft, Extras, Home, Tail, Ticket, deliver, sealed
 from ninelives.store import Store
@@ -79,6 +86,10 @@ class Committer:
         """
         if self._sealed is not None:
             raise self._sealed
+        if self._closing:
+            raise StoreUnavailable(
+                "the committer has been closed", run=tail.run, remedy="Open the store again"
+            )
         ticket = Ticket(tail, extras, home, waited_for=within_seconds is None)
         for draft in drafts:
             ticket.add(draft, self._clock.now_ms())
@@ -105,6 +116,9 @@ class Committer:
             self._wanted.notify()
         if self._thread is not None:
             self._thread.join()
+        self._help()
+        with self._turn:
+            pass  # another thread's batch has been answered
         self._help()
 
     def _want(self, when: float) -> None:
@@ -141,23 +155,24 @@ class Committer:
 
     def _commit_batch(self) -> None:
         groups = self._gather()
-        contents = [content for group in groups for ticket in group for content in ticket.spills]
-        if contents:
-            self._insist(lambda: self._store.put_blobs(contents))
-            # CRASH: blobs that nothing refers to; pruning removes them.
-        self._write(groups)
+        if self._sealed is not None:
+            raise self._sealed  # it came while everything ended
+        self._write(self._put_blobs(groups))
         answered, self._batch = self._batch, []
         deliver(answered)
 
     def _gather(self) -> list[list[Ticket]]:
         """Take from the queue what may go together: of each run a prefix that stands or falls as one."""
-        groups: dict[int, list[Ticket]] = {}
-        blocked: set[int] = set()
+        groups: dict[str, list[Ticket]] = {}
+        blocked: set[str] = set()
         left: list[Ticket] = []
         for _ in range(len(self._queue)):
             ticket = self._queue.popleft()
-            tail = id(ticket.tail)
-            if tail in blocked or (ticket.extras.may_be_refused and tail in groups):
+            tail = ticket.tail.run
+            waits = tail in groups and (
+                ticket.extras.may_be_refused or groups[tail][0].tail is not ticket.tail  # of another claim
+            )
+            if tail in blocked or waits:
                 blocked.add(tail)
                 left.append(ticket)
                 continue
@@ -170,6 +185,26 @@ class Committer:
                 blocked.add(tail)
         self._queue.extendleft(reversed(left))
         return list(groups.values())
+
+    def _put_blobs(self, groups: list[list[Ticket]]) -> list[list[Ticket]]:
+        """Put what is too large for records; returns the groups without what the store will not keep."""
+        contents = [content for group in groups for ticket in group for content in ticket.spills]
+        if not contents:
+            return groups
+        try:
+            self._insist(lambda: self._store.put_blobs(contents))
+        except (UsageError, BadRecord):
+            return [kept for group in groups if (kept := [one for one in group if self._puts(one)])]
+        # CRASH: blobs that nothing refers to; pruning removes them.
+        return groups
+
+    def _puts(self, ticket: Ticket) -> bool:
+        try:
+            self._insist(lambda: self._store.put_blobs(ticket.spills))
+        except (UsageError, BadRecord) as error:
+            ticket.answer(Verdict(ticket.tail.run, Outcome.REFUSED, error))
+            return False
+        return True
 
     def _write(self, groups: list[list[Ticket]]) -> None:
         if not groups:
@@ -239,14 +274,15 @@ class Committer:
 
         Where `fatal` returns (a runtime inside somebody's server), all tickets fail and stay failed.
         """
-        self._fatal(error)
+        if self._sealed is None:
+            self._fatal(error)
         known = (
             error if isinstance(error, NineLivesError) else StoreBroken(f"the committer failed: {error!r}")
         )
         self._sealed = known
-        stranded = self._batch + list(self._queue)
-        self._batch = []
-        self._queue.clear()
+        stranded, self._batch = self._batch, []
+        while self._queue:
+            stranded.append(self._queue.popleft())
         for ticket in stranded:
             if not ticket.is_answered:
                 ticket.answer(None, known)

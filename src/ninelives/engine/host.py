@@ -6,7 +6,6 @@ Several runtimes may share a loop; the first to come sets it up and the last to 
 from __future__ import annotations
 
 import asyncio
-from collections import Counter
 from contextlib import suppress
 from functools import partial
 from typing import Any, cast
@@ -15,17 +14,24 @@ from weakref import WeakKeyDictionary
 from ninelives.engine.context import make_task, runtime_lives
 from ninelives.engine.threads import lend
 
-_before: WeakKeyDictionary[asyncio.AbstractEventLoop, Any] = WeakKeyDictionary()
-_guests: Counter[int] = Counter()
+
+class _Guests:
+    """How many runtimes a loop has, and the task factory that it had before."""
+
+    def __init__(self, factory: Any) -> None:
+        self.factory, self.count = factory, 0
+
+
+_guests: WeakKeyDictionary[asyncio.AbstractEventLoop, _Guests] = WeakKeyDictionary()
 
 
 def enter(loop: asyncio.AbstractEventLoop) -> None:
     """Set the loop up for runs."""
     runtime_lives(+1)
-    _guests[id(loop)] += 1
-    if _guests[id(loop)] > 1:
+    guests = _guests.setdefault(loop, _Guests(loop.get_task_factory()))
+    guests.count += 1
+    if guests.count > 1:
         return
-    _before[loop] = loop.get_task_factory()
     loop.set_task_factory(cast("Any", make_task))
     with suppress(AttributeError):  # a loop that is not Python's own keeps its threads to itself
         cast("Any", loop).run_in_executor = partial(lend, loop.run_in_executor)
@@ -34,10 +40,11 @@ def enter(loop: asyncio.AbstractEventLoop) -> None:
 def leave(loop: asyncio.AbstractEventLoop) -> None:
     """Put the loop back when the last runtime leaves it."""
     runtime_lives(-1)
-    _guests[id(loop)] -= 1
-    if _guests[id(loop)]:
+    guests = _guests[loop]
+    guests.count -= 1
+    if guests.count:
         return
-    del _guests[id(loop)]
-    loop.set_task_factory(_before.pop(loop, None))
+    del _guests[loop]
+    loop.set_task_factory(guests.factory)
     with suppress(AttributeError):
         del cast("Any", loop).run_in_executor

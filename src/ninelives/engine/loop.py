@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Sequence
+from contextlib import suppress
 
 from ninelives.core.model import Verdict
 from ninelives.engine.committer import Committer
@@ -40,7 +41,8 @@ class LoopCommits:
 
     def deliver(self, tickets: Sequence[Ticket]) -> None:
         """Bring answered tickets to the loop, from the committing thread."""
-        self._loop.call_soon_threadsafe(self._arrive, tickets)
+        with suppress(RuntimeError):  # the loop was closed, and with it all who waited
+            self._loop.call_soon_threadsafe(self._arrive, tickets)
 
     def _arrive(self, tickets: Sequence[Ticket]) -> None:
         for ticket in tickets:

@@ -10,7 +10,7 @@ import threading
 from collections.abc import Sequence
 from typing import Protocol
 
-from ninelives.core import blobs, chain
+from ninelives.core import blobs, chain, faults
 from ninelives.core.errors import BadRecord, InvariantViolation, NineLivesError
 from ninelives.core.model import (
     INLINE_BYTES,
@@ -91,14 +91,7 @@ class Ticket:
 
         Raises BadRecord when it cannot be a record's content.
         """
-        kind, step, body = draft[:3]
-        if [type(kind), type(step), type(body)] != [Kind, str, bytes]:
-            raise BadRecord(
-                f"a record is (Kind, str, bytes), not {type(kind).__name__}, {type(step).__name__}, "
-                f"{type(body).__name__}",
-                run=self.tail.run,
-                remedy="Encode the value with its codec first",
-            )
+        kind, step, body = self._checked(draft)
         names: tuple[bytes, ...] = ()
         if len(draft) == 4:
             self.spills.extend(draft[3])
@@ -115,6 +108,23 @@ class Ticket:
                 step=step,
                 remedy="Keep it in a file or an object store, and record where it is",
             )
+
+    def _checked(self, draft: Draft) -> tuple[Kind, str, bytes]:
+        shape = [type(part) for part in draft]
+        if shape[:3] != [Kind, str, bytes] or shape[3:] not in ([], [list], [tuple]):
+            raise BadRecord(
+                f"a record is (Kind, str, bytes), not ({', '.join(kind.__name__ for kind in shape)})",
+                run=self.tail.run,
+                remedy="Encode the value with its codec first",
+            )
+        kind, step, body = draft[:3]
+        if not faults.is_text(step):
+            raise BadRecord(
+                f"the step {step!r} is no text that can be kept",
+                run=self.tail.run,
+                remedy="Leave out NUL and lone surrogates",
+            )
+        return kind, step, body
 
     @property
     def is_answered(self) -> bool:

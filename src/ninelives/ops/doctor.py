@@ -196,7 +196,7 @@ def _database(store: SqliteStore | MemoryStore, path: Path) -> Iterator[Finding]
     moved = f", migrated from {before}" if before != after else ""
     yield Finding(check="schema", level=Level.OK, what=f"version {after}{moved}")
     try:
-        _, commits = anchor.read(path.with_name(f"{path.name}-anchor"))
+        _, commits, _ = anchor.read(path.with_name(f"{path.name}-anchor"))
         yield Finding(check="anchor", level=Level.OK, what=f"agrees, at commit {commits:,}")
         # Opening asserts every setting; this only says what they are.
         with_settings = connection.connect(path)
