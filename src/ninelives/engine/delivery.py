@@ -2,7 +2,8 @@
 
 Invariants:
 - Outcomes are delivered one at a time, in the order of the journal, and the next one only when the run's
-  code has come to rest: no callback of it is ready on the event loop, and none of its threads is running.
+  code has come to rest: no callback of it is ready on the event loop, none of its threads is running, and no
+  body that it has cancelled is still on its way out.
   So whoever was first the first time is first again: gather's first failure, races, cancellations.
 - No fresh body starts while a recorded outcome can still be delivered.
 
@@ -48,7 +49,7 @@ class Delivery:
         self._fresh: deque[asyncio.Future[None]] = deque()
         self._is_scheduled = False
         self._idle_rounds = 0
-        self.running_threads: set[object] = set()
+        self.running: set[object] = set()
 
     async def recorded(self, seq: int) -> None:
         """Wait until the recorded outcome at this place is next."""
@@ -95,8 +96,8 @@ class Delivery:
 
     def _check(self) -> None:
         self._is_scheduled = False
-        if self.running_threads:
-            return  # the next call of the last one makes us look again
+        if self.running:
+            return  # whoever is running makes us look again
         if not self._is_at_rest():
             self.look()
             return

@@ -32,12 +32,16 @@ class BranchTask(asyncio.Task[Any]):
     """A task of a run's own code; knows when a timer that replay cannot repeat has cancelled it."""
 
     foreign_timer: str | None = None
+    body_of: Execution | None = None
 
     def cancel(self, msg: Any | None = None) -> bool:
         """Cancel, and note it if a timer of the agent's code does it; a body's own timers may."""
         code = sys._getframe(1).f_code  # noqa: SLF001
         if code.co_name in _FOREIGN_TIMERS and "asyncio" in code.co_filename and FRAME.get() is None:
             self.foreign_timer = _FOREIGN_TIMERS[code.co_name]
+        if self.body_of is not None:
+            # Until the body is out, the run's code has not learnt of this: it is not at rest.
+            self.body_of.delivery.running.add(self)
         return super().cancel(msg)
 
 

@@ -45,7 +45,7 @@ from ninelives.engine.execution import BranchTask, Execution
 from ninelives.engine.intents import Intents
 from ninelives.engine.loop import LoopCommits
 from ninelives.engine.registry import AGENTS, Agent
-from ninelives.engine.threads import run_as
+from ninelives.engine.threads import Lent, run_as
 from ninelives.engine.ticket import Draft, Extras
 from ninelives.store import Store
 
@@ -235,11 +235,11 @@ async def _in_thread(execution: Execution, work: Any) -> Any:
     """Run a plain agent in a thread of its own; its steps come back to the event loop."""
     loop = asyncio.get_running_loop()
     done: asyncio.Future[Any] = loop.create_future()
-    context, token = copy_context(), object()
-    execution.delivery.running_threads.add(token)
+    context, lent = copy_context(), Lent()
+    execution.delivery.running.add(lent)
 
     def report(value: Any, error: BaseException | None) -> None:
-        execution.delivery.running_threads.discard(token)
+        execution.delivery.running.discard(lent)
         execution.delivery.look()
         if not done.done():
             if error is None:
@@ -249,7 +249,7 @@ async def _in_thread(execution: Execution, work: Any) -> Any:
 
     def main() -> None:
         try:
-            value, error = context.run(run_as, token, work), None
+            value, error = context.run(run_as, lent, work), None
         except BaseException as caught:  # noqa: BLE001 (handed over as it is)
             value, error = None, caught
         loop.call_soon_threadsafe(report, value, error)

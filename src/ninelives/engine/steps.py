@@ -105,33 +105,46 @@ def _value(step: Step, data: bytes, run: str, at: str) -> Any:
 
 
 async def _execute(execution: Execution, step: Step, asked: Fingerprint, place: Place, body: Body) -> Any:
-    frame = Frame(place)
-    started = execution.intents.start(partial(_write_intent, execution, asked, place))
-    task = asyncio.current_task()
-    cancels = task.cancelling() if task is not None else 0
-    told: BaseException | None = None
-    value: Any = None
-    try:
-        value = await _attempt(step, frame, body)
-        data, value = step.codec.round(value)
-        draft = (Kind.RESULT, place.id, write_body(asked, value=data))
-    except asyncio.CancelledError:
-        execution.note(Kind.WITHDRAWN, place.id, write_body(asked))
-        raise
-    except Exception as error:  # noqa: BLE001 (a failure is an outcome: recorded, then raised again)
-        told = same_error(_named(error, execution, place), step.raises)
-        draft = (Kind.FAILURE, place.id, write_body(asked, error=encode_error(told, raises=step.raises)))
-    finally:
-        started.is_over = True
-    if task is not None and task.cancelling() > cancels:
-        # The body swallowed its cancellation; the run's code withdrew the step all the same.
-        execution.note(Kind.WITHDRAWN, place.id, write_body(asked))
-        raise asyncio.CancelledError
+    value, told, draft = await _outcome(execution, step, asked, place, body)
     await _settle(execution, step, draft)
     if told is not None:
         raise told
     execution.executed += 1
     return value
+
+
+async def _outcome(
+    execution: Execution, step: Step, asked: Fingerprint, place: Place, body: Body
+) -> tuple[Any, BaseException | None, tuple[Kind, str, bytes]]:
+    """Run the body: its value or its failure, and the record that says so.
+
+    Raises CancelledError when the run's code withdrew the step meanwhile, whatever the body made of that.
+    """
+    started = execution.intents.start(partial(_write_intent, execution, asked, place))
+    task = asyncio.current_task()
+    cancels = task.cancelling() if task is not None else 0
+    if isinstance(task, BranchTask):
+        task.body_of = execution
+    value, told = None, None
+    try:
+        try:
+            data, value = step.codec.round(await _attempt(step, Frame(place), body))
+            draft = (Kind.RESULT, place.id, write_body(asked, value=data))
+        except Exception as error:  # noqa: BLE001 (a failure is an outcome: recorded, then raised again)
+            told = same_error(_named(error, execution, place), step.raises)
+            draft = (Kind.FAILURE, place.id, write_body(asked, error=encode_error(told, raises=step.raises)))
+        if task is not None and task.cancelling() > cancels:
+            raise asyncio.CancelledError  # noqa: TRY301 (the body swallowed it)
+    except asyncio.CancelledError:
+        execution.note(Kind.WITHDRAWN, place.id, write_body(asked))
+        raise
+    finally:
+        started.is_over = True
+        if isinstance(task, BranchTask):
+            task.body_of = None
+            execution.delivery.running.discard(task)
+            execution.delivery.look()
+    return value, told, draft
 
 
 async def _settle(execution: Execution, step: Step, draft: tuple[Kind, str, bytes]) -> None:

@@ -69,19 +69,23 @@ def _ask(
     """Have the event loop await something for this thread, and run the bodies that it sends back."""
     context, loop = copy_context(), execution.loop
     asked: list[asyncio.Task[Any]] = []
-    running, me = execution.delivery.running_threads, getattr(_local, "token", None)
+    running, lent = execution.delivery.running, getattr(_local, "lent", None)
 
     def begin() -> None:
-        running.discard(me)
+        running.discard(lent)
         task: asyncio.Task[Any] = BranchTask(coroutine(), loop=loop, context=context)
         execution.adopt(task)
         task.add_done_callback(finish)
         asked.append(task)
+        if isinstance(lent, Lent):
+            lent.waits_for = task
+            if lent.is_over:
+                task.cancel()
         execution.delivery.look()
 
     def finish(_: asyncio.Task[Any]) -> None:
-        if me is not None:
-            running.add(me)
+        if isinstance(lent, Lent) and not lent.is_over:
+            running.add(lent)
         desk.put(None)
 
     loop.call_soon_threadsafe(begin, context=context)
@@ -113,13 +117,23 @@ def _settle(outcome: asyncio.Future[Any], value: Any, error: BaseException | Non
         outcome.set_exception(error)
 
 
-def run_as(token: object, work: Callable[[], T]) -> T:
-    """Run code of a run in this thread, which counts as running under the token."""
-    _local.token = token
+class Lent:
+    """A thread that runs a run's own code, and the task that it waits for, if it does."""
+
+    __slots__ = ("is_over", "waits_for")
+
+    def __init__(self) -> None:
+        self.is_over = False
+        self.waits_for: asyncio.Task[Any] | None = None
+
+
+def run_as(lent: Lent, work: Callable[[], T]) -> T:
+    """Run code of a run in this thread."""
+    _local.lent = lent
     try:
         return work()
     finally:
-        _local.token = None
+        _local.lent = None
 
 
 def lend(
@@ -127,18 +141,22 @@ def lend(
 ) -> asyncio.Future[T]:
     """Do as the event loop's `run_in_executor`; a thread lent to a run's own code counts as running.
 
-    So `asyncio.to_thread` in an agent keeps its place in the order of the journal.
+    So `asyncio.to_thread` in an agent keeps its place in the order of the journal. When the agent's code
+    cancels it, the step that the thread waits for is withdrawn, as it would be in a task.
     """
     execution = EXECUTION.get()
     if execution is None or FRAME.get() is not None:
         return run_in_executor(executor, function, *args)
-    token, delivery = object(), execution.delivery
-    delivery.running_threads.add(token)
-    lent = run_in_executor(executor, partial(run_as, token, partial(function, *args)))
+    lent, delivery = Lent(), execution.delivery
+    delivery.running.add(lent)
+    future = run_in_executor(executor, partial(run_as, lent, partial(function, *args)))
 
     def give_back(_: asyncio.Future[T]) -> None:
-        delivery.running_threads.discard(token)
+        lent.is_over = True
+        if lent.waits_for is not None and not lent.waits_for.done():
+            lent.waits_for.cancel()
+        delivery.running.discard(lent)
         delivery.look()
 
-    lent.add_done_callback(give_back)
-    return lent
+    future.add_done_callback(give_back)
+    return future
