@@ -11,22 +11,8 @@ import pytest
 from ninelives.backends.sqlite import SqliteStore
 from tests.integration.children import Child
 
-# Faults that are known and not mended yet: each test turns green with its fault, and its line goes then.
-KNOWN_FAULTS: dict[str, str] = {
-    "test_another_program_may_look_at_a_store_that_nobody_uses[killed]": "other programs copy the log without checksums",
-}
-
 Opener = Callable[..., SqliteStore]
 Starter = Callable[..., Child]
-
-
-def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
-    """Expect what is known to fail, and nothing else."""
-    for item in items:
-        if item.path.parent == Path(__file__).parent:
-            for name, reason in KNOWN_FAULTS.items():
-                if item.name.startswith(name):
-                    item.add_marker(pytest.mark.xfail(reason=reason, strict=True))
 
 
 @pytest.fixture

@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 import resource
 import socket
+import time
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from threading import Barrier
@@ -75,15 +76,17 @@ def test_all_threads_that_wait_are_woken(opened: Opener) -> None:
     def wait() -> list[bool]:
         calm(store)
         calmed.wait(LONG_SECONDS)
-        early = store.wait_for_work(LONG_SECONDS)  # some wait already, some are late
+        early = store.wait_for_work(0.9 * LONG_SECONDS)  # some wait already, some are late
         created.wait(LONG_SECONDS)
         return [early, store.wait_for_work(0)]
 
     with ThreadPoolExecutor(count) as pool:
         waiting = [pool.submit(wait) for _ in range(count)]
         calmed.wait(LONG_SECONDS)
+        began = time.monotonic()
         store.create_runs([new_run()])
         created.wait(LONG_SECONDS)
+        assert time.monotonic() - began < LONG_SECONDS / 2, "somebody waited until his time was over"
         assert [one.result(LONG_SECONDS) for one in waiting] == [[True, False]] * count
 
 

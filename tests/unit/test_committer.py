@@ -360,6 +360,45 @@ def test_what_follows_a_change_of_its_run_is_fenced(bench: Bench) -> None:
     assert bench.bodies("r0") == [b"1", b"end"]
 
 
+class NosyTail(Tail):
+    """A tail that does something the first time that a batch is made with it."""
+
+    __slots__ = ("_over", "looks")
+
+    looks: Callable[[], object] | None
+
+    @property
+    def is_over(self) -> bool:
+        """Do it, and tell whether the run is left."""
+        look = getattr(self, "looks", None)
+        self.looks = None
+        if look is not None:
+            look()
+        return self._over
+
+    @is_over.setter
+    def is_over(self, over: bool) -> None:
+        self._over = over
+
+
+def test_what_comes_while_a_batch_is_made_stays_behind_what_was_left_over(bench: Bench) -> None:
+    (tail, other, _) = bench.tails
+    row = bench.store.read_run(other.run)
+    assert row is not None
+    nosy, came = NosyTail(row), list[Ticket]()
+
+    def submit() -> list[Ticket]:
+        nosy.looks = lambda: came.append(bench.queue(tail, b"3"))
+        first = bench.queue(tail, b"1", extras=Extras(keys=(reserve(),)))
+        return [first, bench.queue(tail, b"2"), bench.queue(nosy, b"x")]
+
+    tickets = bench.behind(submit)
+    assert outcomes(tickets) == [Outcome.COMMITTED] * 3
+    assert len(came) == 1
+    bench.committer.wait(came[0])
+    assert bench.bodies("r0") == [b"1", b"2", b"3"]
+
+
 def test_two_claims_of_one_run_do_not_stop_the_others(bench: Bench) -> None:
     old, other, _ = bench.tails
     row = bench.store.read_run("r0")
