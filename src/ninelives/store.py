@@ -111,12 +111,13 @@ class Store(Protocol):
         *,
         queues: Sequence[str] = ("default",),
         host: str | None = None,
+        only: str | None = None,
     ) -> Claims:
         """Give at most `limit` runs that are due to the session; of each agent at most as many as stated.
 
-        Only runs of the queues, and pinned to no host or to this one. Within an agent by priority (high
-        first), then by when they fell due, then by age; between agents in turn. The epoch of each grows by
-        one, which fences whoever owned it before.
+        Only runs of the queues, and pinned to no host or to this one; with `only`, no other run than that.
+        Within an agent by priority (high first), then by when they fell due, then by age; between agents in
+        turn. The epoch of each grows by one, which fences whoever owned it before.
         Raises LeaseLost when the session has ended or its lease has run out.
         If we die here: the runs belong to a session that will be ended; nothing else is lost.
         """

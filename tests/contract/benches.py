@@ -47,11 +47,11 @@ class Bench:
 
     # What most tests begin with -----------------------------------------------------------------
 
-    def session(self, id: str = "s1", **fields: object) -> str:  # noqa: A002
+    def session(self, id: str = "s1", **fields: object) -> str:
         """Register a session."""
         return self.store.register_session(new_session(id, **fields)).id
 
-    def create(self, id: str = "r1", **fields: object) -> Run:  # noqa: A002
+    def create(self, id: str = "r1", **fields: object) -> Run:
         """Create one run."""
         (run,) = self.store.create_runs([new_run(id, **fields)])  # type: ignore[arg-type]
         assert isinstance(run, Run), run
@@ -77,7 +77,7 @@ class Bench:
             if not run.paused and run.state in ("pending", "checkpointed") and (run.due_ms or now + 1) <= now
         ]
 
-    def running(self, id: str = "r1", **fields: object) -> Run:  # noqa: A002
+    def running(self, id: str = "r1", **fields: object) -> Run:
         """Create a run and claim it, registering the session s1 if needed."""
         if not any(session.id == "s1" for session in self.store.list_sessions()):
             self.session("s1", lease_ms=1_000_000)

@@ -27,19 +27,19 @@ class AnyStore(Store, Maintenance, Protocol):
     """What every backend is: both protocols."""
 
 
-def new_run(id: str = "r1", agent: str = "helper", **fields: object) -> NewRun:  # noqa: A002
+def new_run(id: str = "r1", agent: str = "helper", **fields: object) -> NewRun:
     """Return a run to be created."""
     given: dict[str, object] = {"fingerprint": b"f", "body": b"{}"} | fields
     return NewRun(id=id, agent=agent, **given)  # type: ignore[arg-type]
 
 
-def new_session(id: str = "s1", **fields: object) -> NewSession:  # noqa: A002
+def new_session(id: str = "s1", **fields: object) -> NewSession:
     """Return a session to be registered."""
     given: dict[str, object] = {"host": "here", "pid": 1} | fields
     return NewSession(id=id, **given)  # type: ignore[arg-type]
 
 
-def new_item(id: str = "i1", digest: bytes = b"d", **fields: object) -> NewItem:  # noqa: A002
+def new_item(id: str = "i1", digest: bytes = b"d", **fields: object) -> NewItem:
     """Return an item to be opened."""
     given: dict[str, object] = {"kind": ItemKind.APPROVAL, "step": "refund#0", "body": b"?"} | fields
     return NewItem(id=id, digest=digest, **given)  # type: ignore[arg-type]

@@ -7,7 +7,7 @@ from itertools import pairwise
 import pytest
 
 from ninelives.core.errors import LeaseLost
-from ninelives.core.model import Cause, Control, Park, State
+from ninelives.core.model import Cause, Claims, Control, Park, State
 from tests.contract.benches import Bench
 from tests.contract.makers import AGENTS, append, new_run
 
@@ -218,3 +218,28 @@ def test_two_sessions_never_get_the_same_run(bench: Bench) -> None:
         taken += [run.id for run in other.claim_runs("s2", 2, AGENTS).runs]
     assert sorted(taken) == [f"r{n:02}" for n in range(20)]
     assert all(one != two for one, two in pairwise(sorted(taken)))
+
+
+def test_with_only_no_other_run_is_claimed(bench: Bench) -> None:
+    bench.session("s1")
+    for name in ("r1", "r2", "r3"):
+        bench.create(name)
+    claims = bench.store.claim_runs("s1", 9, {"helper": 9}, only="r2")
+    assert [run.id for run in claims.runs] == ["r2"]
+    assert claims.next_due_ms is None
+    assert bench.row("r1").state == bench.row("r3").state == "pending"
+
+
+def test_only_a_run_that_may_be_claimed_is_claimed(bench: Bench) -> None:
+    bench.session("s1")
+    bench.create("later", due_ms=bench.clock.now_ms() + 5)
+    bench.create("pinned", pin="elsewhere")
+    bench.create("other", agent="another")
+    bench.create("paused")
+    bench.store.control_run("paused", Control.PAUSE)
+    for name in ("pinned", "other", "paused", "nobody"):
+        assert bench.store.claim_runs("s1", 9, {"helper": 9}, only=name) == Claims((), None)
+    claims = bench.store.claim_runs("s1", 9, {"helper": 9}, only="later")
+    assert claims == Claims((), bench.clock.now_ms() + 5)
+    bench.clock.advance(5)
+    assert len(bench.store.claim_runs("s1", 9, {"helper": 9}, only="later").runs) == 1

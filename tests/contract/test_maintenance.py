@@ -26,7 +26,7 @@ from tests.contract.makers import append, new_item, new_run, reserve
 NOTHING = Pruned(journals=0, records=0, blobs=0, keys=0, runs=0)
 
 
-def ended(bench: Bench, id: str = "r1", **parts: object) -> Run:  # noqa: A002
+def ended(bench: Bench, id: str = "r1", **parts: object) -> Run:
     """Let a run end now, and a moment pass."""
     run = bench.write(bench.running(id), b"x", change=End(State.COMPLETED), **parts)
     bench.clock.advance(1)

@@ -16,6 +16,7 @@ import typer
 from ninelives.cli.options import EXIT_FAILED, EXIT_PIPE
 from ninelives.ops.escape import json_text, shown
 
+_SHORT_CHARACTERS = 20
 _AGES = ((86_400, "d"), (3_600, "h"), (60, "m"))
 
 
@@ -80,11 +81,14 @@ def _rich(columns: Sequence[str], cells: Sequence[Sequence[str]], title: str) ->
     from rich.table import Table
     from rich.text import Text
 
-    table = Table(title=shown(title) or None, box=SIMPLE_HEAD, title_justify="left")
-    for column in columns:
-        table.add_column(column, overflow="fold")
+    table = Table(title=shown(title) or None, box=SIMPLE_HEAD, title_justify="left", padding=(0, 1, 0, 0))
+    # A screen is narrow: columns with nothing in them go, and short cells are not broken.
+    widths = [max((len(row[at]) for row in cells), default=0) for at in range(len(columns))]
+    for column, width in zip(columns, widths, strict=True):
+        if width:
+            table.add_column(column, overflow="fold", no_wrap=width <= _SHORT_CHARACTERS)
     for row in cells:
-        table.add_row(*(Text(cell) for cell in row))
+        table.add_row(*(Text(cell) for cell, width in zip(row, widths, strict=True) if width))
     console = Console(markup=False, emoji=False, highlight=False)
     with console.capture() as captured:
         console.print(table)

@@ -64,10 +64,13 @@ class Delivery:
         self._live.append(turn)
         return turn
 
-    async def live(self, turn: Turn) -> None:
-        """Wait until an outcome that may be told now is next."""
+    async def live(self, turn: Turn, *, is_own: bool = True) -> None:
+        """Wait until an outcome that may be told now is next.
+
+        One that the only branch itself waits for is told at once; a timer's is not its own.
+        """
         turn.is_ready = True
-        if self._live[0] is turn and self._is_alone():
+        if is_own and self._live[0] is turn and self._is_alone():
             self._live.popleft()
             return
         self.look()

@@ -259,7 +259,7 @@ class _Timeout:
         try:
             fired = (Kind.RESULT, self.place.id, write_body(None, value=b"true"))
             await self._execution.durable(self._execution.write([fired]))
-            await self._execution.delivery.live(turn)
+            await self._execution.delivery.live(turn, is_own=False)
         except BaseException:
             turn.withdraw()
             raise

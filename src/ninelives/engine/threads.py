@@ -16,13 +16,33 @@ from typing import Any, TypeVar
 
 from ninelives.core.errors import UsageError
 from ninelives.engine import steps
-from ninelives.engine.context import EXECUTION, FRAME, Frame, current
+from ninelives.engine.context import EXECUTION, FRAME, current
 from ninelives.engine.execution import BranchTask, Execution
 from ninelives.engine.registry import Step
 
 T = TypeVar("T")
 _local = threading.local()
-_Work = tuple[Callable[[], Any], "asyncio.Future[Any]", Frame | None]
+
+
+class Work:
+    """A body on its way to the thread that called it; begins once, and not after it was withdrawn."""
+
+    __slots__ = ("_gate", "_is_withdrawn", "frame", "function", "outcome")
+
+    def __init__(self, function: Callable[[], Any], outcome: asyncio.Future[Any]) -> None:
+        self.function, self.outcome, self.frame = function, outcome, FRAME.get()
+        self._gate, self._is_withdrawn = threading.Lock(), False
+        outcome.add_done_callback(self._settled)
+
+    def begin(self) -> bool:
+        """Tell whether the body may begin now."""
+        with self._gate:
+            return not self._is_withdrawn
+
+    def _settled(self, outcome: asyncio.Future[Any]) -> None:
+        if outcome.cancelled():
+            with self._gate:
+                self._is_withdrawn = True
 
 
 def call(step: Step, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
@@ -34,11 +54,11 @@ def call(step: Step, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
     if execution is None or FRAME.get() is not None:
         return step.function(*args, **kwargs)
     refuse_on_loop(execution, step.name)
-    desk: SimpleQueue[_Work | None] = SimpleQueue()
+    desk: SimpleQueue[Work | None] = SimpleQueue()
 
     def body() -> Awaitable[Any]:
         outcome: asyncio.Future[Any] = execution.loop.create_future()
-        desk.put((lambda: step.function(*args, **kwargs), outcome, FRAME.get()))
+        desk.put(Work(lambda: step.function(*args, **kwargs), outcome))
         return outcome
 
     return _ask(execution, lambda: steps.perform(execution, step, args, kwargs, body), desk)
@@ -64,7 +84,7 @@ def refuse_on_loop(execution: Execution, what: str) -> None:
 
 
 def _ask(
-    execution: Execution, coroutine: Callable[[], Coroutine[Any, Any, Any]], desk: SimpleQueue[_Work | None]
+    execution: Execution, coroutine: Callable[[], Coroutine[Any, Any, Any]], desk: SimpleQueue[Work | None]
 ) -> Any:
     """Have the event loop await something for this thread, and run the bodies that it sends back."""
     context, loop = copy_context(), execution.loop
@@ -94,16 +114,17 @@ def _ask(
     return asked[0].result()
 
 
-def _run(loop: asyncio.AbstractEventLoop, work: _Work) -> None:
-    function, outcome, frame = work
-    token = FRAME.set(frame)
+def _run(loop: asyncio.AbstractEventLoop, work: Work) -> None:
+    if not work.begin():
+        return
+    token = FRAME.set(work.frame)
     try:
-        value, error = function(), None
+        value, error = work.function(), None
     except BaseException as caught:  # noqa: BLE001 (handed over as it is)
         value, error = None, caught
     finally:
         FRAME.reset(token)
-    loop.call_soon_threadsafe(_settle, outcome, value, error)
+    loop.call_soon_threadsafe(_settle, work.outcome, value, error)
 
 
 def _settle(outcome: asyncio.Future[Any], value: Any, error: BaseException | None) -> None:

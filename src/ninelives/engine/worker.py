@@ -42,8 +42,9 @@ class Worker:
         self,
         concurrency: int,
         *,
-        agents: Callable[[], Sequence[str]] | None = None,
+        agents: Callable[[], Sequence[str]],
         until: Callable[[], bool],
+        only: str | None = None,
     ) -> None:
         """Work until the condition holds, which is asked whenever something has happened.
 
@@ -53,7 +54,7 @@ class Worker:
         try:
             while not until():
                 self._woken.clear()
-                claimed, next_due_ms = await self._claim(concurrency, agents or (lambda: list(AGENTS)))
+                claimed, next_due_ms = await self._claim(concurrency, agents, only)
                 if self._failure is not None:
                     raise self._failure
                 if not claimed and not until():
@@ -90,7 +91,7 @@ class Worker:
                 await asyncio.to_thread(self._store.end_sessions, [self._session], Cause.STOPPED)
 
     async def _claim(
-        self, concurrency: int, agents: Callable[[], Sequence[str]]
+        self, concurrency: int, agents: Callable[[], Sequence[str]], only: str | None
     ) -> tuple[tuple[Run, ...], int | None]:
         free = concurrency - len(self._tasks)
         if free <= 0 or self._session is None:
@@ -100,7 +101,7 @@ class Worker:
         limits = dict.fromkeys(names, free)
         host = socket.gethostname()
         try:
-            claims = self._store.claim_runs(self._session, free, limits, queues=queues, host=host)
+            claims = self._store.claim_runs(self._session, free, limits, queues=queues, host=host, only=only)
         except StoreUnavailable:
             return (), None
         for run in claims.runs:

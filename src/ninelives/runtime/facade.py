@@ -141,7 +141,7 @@ class Runtime:
         Raises UnknownAgent, NotSerializable, BadName; IdConflict when the id exists with other arguments.
         """
         declared = get_agent(agent)
-        name = check_id(id, "run id") if id is not None else f"{declared.name}-{secrets.token_hex(6)}"
+        name = check_id(id, "run id") if id is not None else f"{declared.name[:200]}-{secrets.token_hex(6)}"
         named = dict(kwargs or {})
         body, made = arguments.encode(declared, args, named)
         contents = list(made.values())
@@ -184,7 +184,7 @@ class Runtime:
 
         watching = asyncio.create_task(watch())
         try:
-            await self._work(100, agents=lambda: [name], until=lambda _: ended)
+            await self._work(1, agents=lambda: [name], until=lambda _: ended, only=handle.id)
         except BaseException:
             watching.cancel()
             raise
@@ -258,7 +258,12 @@ class Runtime:
                 await self._news.wait()
 
     async def _work(
-        self, concurrency: int, *, agents: Callable[[], Sequence[str]], until: Callable[[Worker], bool]
+        self,
+        concurrency: int,
+        *,
+        agents: Callable[[], Sequence[str]],
+        until: Callable[[Worker], bool],
+        only: str | None = None,
     ) -> None:
         worker = Worker(self.store, self._executor, self._lease_seconds)
         self._workers.add(worker)
@@ -266,7 +271,7 @@ class Runtime:
             self._listener = threading.Thread(target=self._listen, name="ninelives-listener", daemon=True)
             self._listener.start()
         try:
-            await worker.work(concurrency, agents=agents, until=lambda: until(worker))
+            await worker.work(concurrency, agents=agents, until=lambda: until(worker), only=only)
         finally:
             self._workers.discard(worker)
 

@@ -138,6 +138,7 @@ class MemoryStore:
         *,
         queues: Sequence[str] = ("default",),
         host: str | None = None,
+        only: str | None = None,
     ) -> Claims:
         """Give runs that are due to a session, agents in turn."""
         with self._open():
@@ -145,6 +146,8 @@ class MemoryStore:
             now_ms, rows = self._clock.now_ms(), self._tables.rows
             waiting: dict[str, list[Run]] = {name: [] for name in sorted(agents) if agents[name] > 0}
             for run in rows.runs.values():
+                if only not in (None, run.id):
+                    continue
                 if run.agent in waiting and run.queue in queues and run.pin in (None, host):
                     waiting[run.agent].append(run)
             due = [

@@ -10,13 +10,14 @@ from ninelives.backends.sqlite.transaction import (
     append,
     decoding,
     find_run,
+    get_run,
     lost_blob,
     save_run,
 )
 from ninelives.core import faults, runs
 from ninelives.core.clock import Clock
 from ninelives.core.errors import LeaseLost, UsageError
-from ninelives.core.model import Cause, Claims, NewRun, Run, Session
+from ninelives.core.model import Cause, Claims, NewRun, Run, Session, State
 
 _ABOVE_ALL = 2**62
 
@@ -55,6 +56,33 @@ def claim(
     for run in claimed:
         save_run(tx, run)
     return Claims(claimed, next_due(tx, wanted, queues, host))
+
+
+def due_of(
+    tx: Transaction, run_id: str, agents: Sequence[str], queues: Sequence[str], host: str | None
+) -> int | None:
+    """Return when one run falls due, if it may be claimed here at all."""
+    run = find_run(tx, run_id)
+    if run is None or run.agent not in agents or run.queue not in queues or run.pin not in (None, host):
+        return None
+    return run.due_ms if run.state in (State.PENDING, State.CHECKPOINTED) and not run.paused else None
+
+
+def claim_one(
+    tx: Transaction,
+    session: Session,
+    run_id: str,
+    agents: Sequence[str],
+    queues: Sequence[str],
+    host: str | None,
+) -> Claims:
+    """Give one run to a session, if it is due."""
+    due_ms = due_of(tx, run_id, agents, queues, host)
+    if due_ms is None or due_ms > tx.now_ms:
+        return Claims((), due_ms)
+    run = runs.claimed(get_run(tx, run_id), session.id, tx.now_ms)
+    save_run(tx, run)
+    return Claims((run,), None)
 
 
 def _due(tx: Transaction, agent: str, quota: int, queues: Sequence[str], host: str | None) -> list[Run]:

@@ -188,6 +188,7 @@ class SqliteStore:
         *,
         queues: Sequence[str] = ("default",),
         host: str | None = None,
+        only: str | None = None,
     ) -> Claims:
         """Give runs that are due to the session."""
         wanted = sorted(agent for agent, quota in agents.items() if quota > 0)
@@ -195,6 +196,8 @@ class SqliteStore:
 
         def look(tx: Transaction) -> int | None:
             self._session(tx, session)
+            if only is not None:
+                return ownership.due_of(tx, only, wanted, queues, host)
             return ownership.next_due(tx, wanted, queues, host)
 
         # Look before we queue with the writers: an idle worker must cost the others nothing.
@@ -203,7 +206,10 @@ class SqliteStore:
             return Claims((), due)
 
         def work(tx: Transaction) -> Claims:
-            return ownership.claim(tx, self._session(tx, session), limit, agents, queues, host)
+            owner = self._session(tx, session)
+            if only is not None:
+                return ownership.claim_one(tx, owner, only, wanted, queues, host)
+            return ownership.claim(tx, owner, limit, agents, queues, host)
 
         return self._files.write(work)
 
