@@ -9,7 +9,8 @@ from pathlib import Path
 import pytest
 
 from ninelives.backends.open import open_store
-from ninelives.backends.sqlite import SqliteStore
+from ninelives.backends.sqlite import SqliteStore, files
+from ninelives.backends.sqlite.wake import WakeUps
 from ninelives.core.errors import Corrupt, NineLivesError, UsageError
 from tests.contract.makers import new_run
 from tests.integration.conftest import Opener, Starter
@@ -41,6 +42,22 @@ def test_an_open_store_is_locked_until_its_last_object_is_closed(path: Path) -> 
     first.close()
     locked.append(is_locked(path))
     assert locked == [True, True, True, False]
+
+
+def test_objects_that_are_opened_at_the_same_time_keep_their_lock(
+    path: Path, opened: Opener, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    make = WakeUps
+
+    def make_late(*words: object) -> object:
+        # Here the first one has its connections and has left the writers' queue, but is not ready yet.
+        monkeypatch.setattr(files, "WakeUps", make)
+        opened()
+        return make(*words)  # type: ignore[arg-type]
+
+    monkeypatch.setattr(files, "WakeUps", make_late)
+    opened()
+    assert is_locked(path), "the second one let go of the first one's lock"
 
 
 def test_a_refused_opening_does_not_unlock_the_open_store(path: Path, opened: Opener) -> None:

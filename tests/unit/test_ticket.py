@@ -138,6 +138,27 @@ def test_a_body_beyond_every_limit_is_refused(tail: Tail, monkeypatch: pytest.Mo
     assert len(sealed([one]).records) == 1
 
 
+def test_parts_that_are_kept_apart_follow_the_body(tail: Tail) -> None:
+    one = ticket(tail)
+    one.add((Kind.RESULT, "list#0", b"small", [b"first", b"second"]), 7)
+    one.add((Kind.RESULT, "list#1", b"l" * (INLINE_BYTES + 1), (b"first",)), 7)
+    small, large = sealed([one]).records
+    assert (small.body, small.blobs) == (b"small", (blobs.digest(b"first"), blobs.digest(b"second")))
+    assert large.body == b""
+    assert large.blobs == (blobs.digest(b"l" * (INLINE_BYTES + 1)), blobs.digest(b"first"))
+    assert set(one.spills) == {b"first", b"second", b"l" * (INLINE_BYTES + 1)}
+
+
+@pytest.mark.xfail(reason="a TypeError; parts are not looked at", strict=True)
+@pytest.mark.parametrize("part", ["text", None, 7])
+def test_parts_of_other_types_are_refused_too(tail: Tail, part: object) -> None:
+    one = ticket(tail)
+    with pytest.raises(BadRecord):
+        one.add((Kind.RESULT, "list#0", b"", [b"good", part]), 7)  # type: ignore[list-item]
+    assert sealed([one]).records == ()
+    assert one.spills == []
+
+
 class Name(str):
     """Not quite a str."""
 

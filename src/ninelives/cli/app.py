@@ -127,6 +127,16 @@ def snapshot(
     command.snapshot(store, run, out, as_json=as_json)
 
 
+@app.command(
+    context_settings={"allow_extra_args": True, "ignore_unknown_options": True, "help_option_names": []}
+)
+def demo(context: typer.Context) -> None:
+    """Watch a support agent being killed -9 and going on; --help shows its options."""
+    from ninelives.demo import main as show
+
+    sys.exit(show(context.args))
+
+
 @app.command()
 def doctor(store: Url = DEFAULT_URL, as_json: AsJson = False) -> None:
     """Prove that the store is writable and durable. Exit 0 fit, 1 a warning, 4 do not work on it."""

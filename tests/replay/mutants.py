@@ -1,0 +1,170 @@
+"""Planted bugs: each is put into the engine in this process, and the judge must turn red."""
+
+from __future__ import annotations
+
+import heapq
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from typing import Any
+
+from ninelives.core.model import Kind
+from ninelives.core.replay import Replay
+from ninelives.engine import steps
+from ninelives.engine.delivery import Delivery
+from ninelives.engine.execution import Execution
+
+MUTANTS: dict[str, Callable[[], Iterator[None]]] = {}
+
+
+def _mutant(made: Callable[[], Iterator[None]]) -> Callable[[], Iterator[None]]:
+    MUTANTS[made.__name__] = made
+    return made
+
+
+@contextmanager
+def planted(name: str) -> Iterator[None]:
+    """Plant a bug, and dig it out again."""
+    yield from MUTANTS[name]()
+
+
+@contextmanager
+def _put(owner: object, name: str, new: object) -> Iterator[None]:
+    original = getattr(owner, name)
+    setattr(owner, name, new)
+    try:
+        yield
+    finally:
+        setattr(owner, name, original)
+
+
+@_mutant
+def latest_first() -> Iterator[None]:
+    """Recorded outcomes are told from the end of the journal."""
+
+    async def recorded(self: Any, seq: int) -> None:
+        turn = self._loop.create_future()
+        heapq.heappush(self._recorded, (-seq, turn))
+        self.look()
+        await turn
+
+    with _put(Delivery, "recorded", recorded):
+        yield
+
+
+@_mutant
+def as_asked() -> Iterator[None]:
+    """Recorded outcomes are told in the order in which they are asked for, at once."""
+
+    async def recorded(self: Any, seq: int) -> None:
+        return
+
+    with _put(Delivery, "recorded", recorded):
+        yield
+
+
+@_mutant
+def never_at_rest() -> Iterator[None]:
+    """Nobody waits until the code has come to rest."""
+    with _put(Delivery, "_is_at_rest", lambda _: True):
+        yield
+
+
+@_mutant
+def fresh_at_once() -> Iterator[None]:
+    """Bodies start while recorded outcomes are still to be told."""
+
+    async def fresh(self: Any) -> None:
+        return
+
+    with _put(Delivery, "fresh", fresh):
+        yield
+
+
+@_mutant
+def no_barrier() -> Iterator[None]:
+    """Actions start before what they rest on is durable."""
+
+    async def barrier(self: Any) -> None:
+        return
+
+    with _put(Execution, "barrier", barrier):
+        yield
+
+
+@_mutant
+def told_too_early() -> Iterator[None]:
+    """Outcomes are told before they are durable, whatever the step; and actions do not wait."""
+
+    async def durable(self: Any, written: Any) -> Any:
+        return None
+
+    with _put(Execution, "durable", durable):
+        yield
+
+
+@_mutant
+def not_rounded() -> Iterator[None]:
+    """The first execution returns what the body returned, not what the record says."""
+    original = steps._execute
+
+    async def execute(execution: Any, step: Any, asked: Any, place: Any, body: Any) -> Any:
+        raw: list[Any] = []
+
+        async def watched() -> Any:
+            raw.append(await body())
+            return raw[-1]
+
+        await original(execution, step, asked, place, watched)
+        return raw[-1]
+
+    with _put(steps, "_execute", execute):
+        yield
+
+
+@_mutant
+def not_withdrawn() -> Iterator[None]:
+    """Cancelled steps are not recorded, and their results, which came too late, are."""
+    original = Execution.note
+
+    def note(self: Any, kind: Kind, step: str, body: bytes) -> None:
+        if kind is Kind.WITHDRAWN:
+            body = body[:-1] + b',"v":0}'
+            kind = Kind.RESULT
+        original(self, kind, step, body)
+
+    with _put(Execution, "note", note):
+        yield
+
+
+@_mutant
+def forgotten() -> Iterator[None]:
+    """One recorded outcome in three is not found, so its step is executed again."""
+    original = Replay.take
+
+    def take(self: Any, step: str, aliases: Any = ()) -> Any:
+        found = original(self, step, aliases)
+        return None if found is not None and found.seq % 3 == 0 else found
+
+    with _put(Replay, "take", take):
+        yield
+
+
+@_mutant
+def key_per_life() -> Iterator[None]:
+    """The key depends on the epoch."""
+    from ninelives.engine.context import Place
+
+    original = Place.key
+    with _put(Place, "key", lambda self: f"{original(self)}:{self.execution.run.epoch}"):
+        yield
+
+
+@_mutant
+def live_unordered() -> Iterator[None]:
+    """Live outcomes are told as they become durable, without a place in the order."""
+
+    async def live(self: Any, turn: Any) -> None:
+        turn.told.cancel()
+
+    with _put(Delivery, "live", live):
+        yield

@@ -1,0 +1,255 @@
+"""Divergence: what the journal contradicts is caught, explained, and executed by nobody."""
+
+from __future__ import annotations
+
+import asyncio
+import threading
+from collections.abc import Callable, Sequence
+from typing import Any
+
+import msgspec
+import pytest
+
+import ninelives as nl
+from ninelives.core.model import Commit, ItemKind, State, Verdict
+from tests.replay.lifetimes import QuickStore, Stage, first_life, once, run_async, second_life
+
+
+class Versions:
+    """Two versions of an agent's code under one name, and what their bodies did."""
+
+    def __init__(self) -> None:
+        self.stage, self.store = Stage(), QuickStore()
+
+    def step(self, name: str, value: Any = "same", **options: Any) -> Any:
+        """Declare a step that gives a value."""
+        stage = self.stage
+
+        async def body(x: int = 0) -> Any:
+            return stage.did(value)
+
+        return nl.action(body, name=name, **options)
+
+    async def stop(self) -> None:
+        """End the first life here."""
+        stage = self.stage
+
+        async def body() -> None:
+            await stage.stop_here()
+
+        await nl.action(body, name="stop")()
+
+    def change(self, before: Callable[[], Any], after: Callable[[], Any]) -> Any:
+        """Run the first version up to its stop, then the second to its end."""
+
+        async def code() -> Any:
+            found = await (after if self.stage.is_second else before)()
+            if not self.stage.is_second:
+                await self.stop()
+            return found
+
+        agent = nl.agent(name="versions")(code)
+
+        async def main() -> Any:
+            await first_life(self.stage, self.store, agent)
+            return await second_life(self.store, agent)
+
+        return run_async(main)
+
+
+@pytest.fixture
+def versions() -> Versions:
+    """Return an empty pair of versions."""
+    return Versions()
+
+
+def test_changed_arguments_escalate_with_all_that_a_person_needs(versions: Versions) -> None:
+    charge = versions.step("charge")
+    ship = versions.step("ship")
+
+    async def after() -> None:
+        await charge(x=8)
+        await ship()
+
+    with pytest.raises(nl.RunEscalated, match="x: 7 → 8"):
+        versions.change(lambda: charge(x=7), after)
+    assert versions.stage.executed == []
+    row = versions.store.read_run("run")
+    assert row is not None
+    assert row.state is State.ESCALATED
+    (item,) = versions.store.list_inbox(run="run")
+    assert item.kind is ItemKind.DIVERGENCE
+    told = msgspec.json.decode(item.body)
+    assert told["error"] == "Divergence"
+    assert told["step"] == "#charge#0"
+    assert "x: 7 → 8" in told["what"]
+    assert "test_engine_divergence.py:" in told["what"]
+    for remedy in ("Nothing was executed", "Put the code back", "ignore=", "another name"):
+        assert remedy in told["remedy"]
+
+
+def test_an_ignored_argument_may_change(versions: Versions) -> None:
+    step = versions.step("ask", ignore=["x"])
+    assert versions.change(lambda: step(x=7), lambda: step(x=8)) == "same"
+    assert versions.stage.executed == []
+
+
+def test_an_argument_equal_to_its_default_may_be_left_out(versions: Versions) -> None:
+    step = versions.step("ask")
+    assert versions.change(lambda: step(x=0), step) == "same"
+    assert versions.stage.executed == []
+
+
+def test_a_renamed_step_keeps_its_record_by_an_alias(versions: Versions) -> None:
+    old, new = versions.step("old", "old value"), versions.step("new", "new value", aliases=["old"])
+    assert versions.change(old, new) == "old value"
+    assert versions.stage.executed == []
+
+
+def test_a_renamed_step_without_an_alias_is_a_new_one(versions: Versions) -> None:
+    old, new = versions.step("old", "old value"), versions.step("new", "new value")
+    assert versions.change(old, new) == "new value"
+    assert versions.stage.executed == ["new value"]
+
+
+def test_other_steps_may_be_added_moved_and_removed(versions: Versions) -> None:
+    one, two, three, four = (versions.step(name, name) for name in ("one", "two", "three", "four"))
+
+    async def before() -> list[str]:
+        return [await one(), await two(), await three()]
+
+    async def after() -> list[str]:
+        return [await four(), await three(), await one()]
+
+    assert versions.change(before, after) == ["four", "three", "one"]
+    assert versions.stage.executed == ["four"]
+
+
+def test_a_changed_annotation_is_a_divergence(versions: Versions) -> None:
+    text, number = versions.step("read", "many", returns=str), versions.step("read", 3, returns=int)
+    with pytest.raises(nl.RunEscalated, match="no longer fits its annotation"):
+        versions.change(text, number)
+    assert versions.stage.executed == []
+    (item,) = versions.store.list_inbox(run="run")
+    told = msgspec.json.decode(item.body)
+    assert told["step"] == "#read#0"
+    assert "upgrade=" in told["remedy"]
+
+
+def test_upgrade_maps_recorded_values_to_the_new_annotation(versions: Versions) -> None:
+    text = versions.step("read", "42", returns=str)
+    number = versions.step("read", 3, returns=int, upgrade=int)
+    assert versions.change(text, number) == 42
+    assert versions.stage.executed == []
+
+
+def test_an_error_that_is_no_longer_listed_is_a_divergence(versions: Versions) -> None:
+    class Refused(Exception):
+        pass
+
+    stage = versions.stage
+
+    async def body() -> None:
+        stage.did("body")
+        raise Refused("no")
+
+    listed = nl.action(body, name="refusing", raises=[Refused], retry=nl.Retry(attempts=1))
+    unlisted = nl.action(body, name="refusing", retry=nl.Retry(attempts=1))
+
+    async def before() -> None:
+        with pytest.raises(Refused):
+            await listed()
+
+    with pytest.raises(nl.RunEscalated, match="raises="):
+        versions.change(before, unlisted)
+    assert stage.executed == []
+
+
+def test_a_named_branch_keeps_its_records_when_code_moves(versions: Versions) -> None:
+    step, other = versions.step("work", "work"), versions.step("work", "fresh work")
+
+    async def branch() -> str:
+        with nl.branch("payments"):
+            return str(await step(x=1))
+
+    async def before() -> str:
+        return await branch()
+
+    async def after() -> list[str]:
+        async def moved() -> str:
+            return str(await other(x=5))
+
+        return [*await nl.gather(moved()), await branch()]
+
+    assert versions.change(before, after) == ["fresh work", "work"]
+    assert versions.stage.executed == ["fresh work"]
+
+
+class GatedStore(QuickStore):
+    """A store whose commits wait until somebody opens the gate."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.gate = threading.Event()
+
+    def commit(self, batch: Sequence[Commit]) -> list[Verdict]:
+        """Commit, once the gate is open."""
+        self.gate.wait()
+        return super().commit(batch)
+
+
+async def _limit(slow: Any, how: str) -> None:
+    if how == "wait_for":
+        await asyncio.wait_for(slow(), 0.005)
+    else:
+        async with asyncio.timeout(0.005):
+            await slow()
+
+
+@pytest.mark.parametrize("how", ["timeout", "wait_for", "timeout at the barrier"])
+def test_a_foreign_timer_across_a_step_is_refused(how: str) -> None:
+    store = GatedStore()
+    executed: list[str] = []
+
+    @nl.action(name="slow")
+    async def slow() -> None:
+        executed.append("slow")
+        await asyncio.Event().wait()
+
+    @nl.agent(name="foreign")
+    async def agent() -> str:
+        if how == "timeout at the barrier":
+            nl.now()  # not durable before the gate is open, and no body begins before
+        else:
+            store.gate.set()
+        with pytest.raises(nl.UsageError) as caught:
+            await _limit(slow, how)
+        store.gate.set()
+        return str(caught.value)
+
+    said = once(agent, store=store)
+    assert "nl.timeout" in said
+    assert "slow" in said
+    assert executed == ([] if how == "timeout at the barrier" else ["slow"])
+
+
+def test_an_agent_whose_parameter_went_away_escalates() -> None:
+    stage, store = Stage(), QuickStore()
+
+    async def old(order: int) -> None:
+        await nl.action(stage.stop_here, name="stop")()
+
+    async def new() -> None: ...
+
+    async def main() -> None:
+        await first_life(stage, store, nl.agent(name="shrunk")(old), 7)
+        from ninelives.engine import registry
+
+        registry.AGENTS.pop("shrunk")
+        nl.agent(name="shrunk")(new)
+        async with nl.Runtime(store) as rt:
+            await rt.work(until_idle=True)
+            with pytest.raises(nl.RunEscalated, match="has no parameter 'order' any more"):
+                await (await rt.get("run")).result()
+
+    run_async(main)

@@ -1,0 +1,310 @@
+"""Runs from outside: start, results, listings, many at once, several runtimes, another owner."""
+
+from __future__ import annotations
+
+import asyncio
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+import ninelives as nl
+from ninelives.core.model import Cause, NewSession, State
+from ninelives.store import Store
+from tests.replay.lifetimes import QuickStore, Stage, first_life, once, run_async
+
+
+@nl.action(name="double")
+async def double(number: int) -> int:
+    return number * 2
+
+
+@nl.agent(name="doubler")
+async def doubler(number: int, note: str = "") -> int:
+    return await double(number)
+
+
+@nl.agent(name="failer")
+async def failer() -> None:
+    raise KeyError("lost")
+
+
+def test_start_with_a_known_id_gives_that_run_and_other_arguments_conflict() -> None:
+    async def main() -> None:
+        store = QuickStore()
+        async with nl.Runtime(store) as rt:
+            first = await rt.start(doubler, 1, id="one")
+            again = await rt.start("doubler", 1, id="one")
+            assert first.id == again.id == "one"
+            assert len(await rt.list()) == 1
+            with pytest.raises(nl.IdConflict):
+                await rt.start(doubler, 2, id="one")
+            assert await rt.run(doubler, 1, id="one") == 2
+            assert await rt.run(doubler, 1, id="one") == 2
+            with pytest.raises(nl.IdConflict):
+                await rt.start(doubler, 2, id="one")
+
+    run_async(main)
+
+
+def test_a_known_id_is_found_however_the_arguments_are_written() -> None:
+    async def main() -> None:
+        async with nl.Runtime(QuickStore()) as rt:
+            await rt.start(doubler, 1, id="one")
+            await rt.start(doubler, id="one", kwargs={"number": 1})
+            await rt.start(doubler, 1, "", id="one")
+
+    run_async(main)
+
+
+def test_unknown_agents_and_runs_are_refused() -> None:
+    async def main() -> None:
+        async with nl.Runtime(QuickStore()) as rt:
+            with pytest.raises(nl.UnknownAgent, match="doubler"):
+                await rt.start("no such agent")
+            with pytest.raises(nl.UnknownRun):
+                await rt.get("no such run")
+
+    run_async(main)
+
+
+def test_a_failed_run_raises_from_its_cause() -> None:
+    store = QuickStore()
+    with pytest.raises(nl.RunFailed, match="KeyError") as caught:
+        once(failer, store=store, id="f")
+    assert isinstance(caught.value.__cause__, KeyError)
+    assert caught.value.__cause__.args == ("lost",)
+    with pytest.raises(nl.RunFailed) as again:
+        once(failer, store=store, id="f")
+    assert repr(again.value.__cause__) == repr(caught.value.__cause__)
+
+
+def test_waiting_for_a_result_can_be_limited() -> None:
+    async def main() -> None:
+        async with nl.Runtime(QuickStore()) as rt:
+            handle = await rt.start(doubler, 1)
+            with pytest.raises(nl.TimedOut):
+                await handle.result(timeout=0.01)
+            assert await handle.status() is State.PENDING
+
+    run_async(main)
+
+
+def test_runs_are_listed_and_looked_at() -> None:
+    async def main() -> None:
+        async with nl.Runtime(QuickStore()) as rt:
+            for number in range(5):
+                await rt.start(
+                    doubler, number, id=f"d{number}", labels={"kind": "even" if number % 2 == 0 else "odd"}
+                )
+            await rt.start(failer, id="f")
+            await rt.work(until_idle=True)
+            assert [row.id for row in await rt.list(status="failed")] == ["f"]
+            assert [row.id for row in await rt.list(labels={"kind": "odd"})] == ["d3", "d1"]
+            page = await rt.list(agent="doubler", limit=2)
+            rest = await rt.list(agent="doubler", after=page[-1].number)
+            assert [row.id for row in page + rest] == ["d4", "d3", "d2", "d1", "d0"]
+            run = await rt.get("d3")
+            assert await run.result() == 6
+            assert await run.status() is State.COMPLETED
+            history = await run.history()
+            assert [(one.kind, one.step) for one in history if one.kind != "intent"] == [
+                ("created", ""),
+                ("result", "double"),
+                ("end", ""),
+            ]
+            point = await run.checkpoint()
+            assert (point.run, point.agent, point.status, point.steps) == (
+                "d3",
+                "doubler",
+                State.COMPLETED,
+                1,
+            )
+            assert (await (await rt.get("f")).checkpoint()).last_error
+
+    run_async(main)
+
+
+def test_a_pending_step_shows_in_the_checkpoint() -> None:
+    stage, store = Stage(), QuickStore()
+
+    @nl.action(name="long")
+    async def long() -> None:
+        stage.did("long")
+        await asyncio.Event().wait()
+
+    @nl.agent(name="pending")
+    async def agent() -> None:
+        await long()
+
+    async def main() -> None:
+        async with nl.Runtime(store) as rt:
+            run = await rt.start(agent, id="run")
+            working = asyncio.create_task(rt.work())
+            while "long[0]" not in (await run.checkpoint()).pending:  # noqa: ASYNC110 (nobody announces it)
+                await asyncio.sleep(0.001)
+            working.cancel()
+            await asyncio.gather(working, return_exceptions=True)
+
+    run_async(main)
+
+
+@pytest.mark.parametrize("kind", ["memory", "sqlite"])
+def test_three_hundred_runs_at_once(kind: str, tmp_path: Path) -> None:
+    async def main() -> None:
+        store: Any = QuickStore() if kind == "memory" else f"sqlite:///{tmp_path}/runs.db"
+        async with nl.Runtime(store) as rt:
+            runs = await asyncio.gather(*(rt.start(doubler, number) for number in range(300)))
+            await rt.work(until_idle=True)
+            results = [await run.result() for run in runs]
+            assert results == [2 * number for number in range(300)]
+
+    run_async(main)
+
+
+def test_concurrency_is_a_limit() -> None:
+    running, most = 0, 0
+
+    @nl.action(name="busy")
+    async def busy() -> None:
+        nonlocal running, most
+        running += 1
+        most = max(most, running)
+        await asyncio.sleep(0.0005)
+        running -= 1
+
+    @nl.agent(name="busy-agent")
+    async def agent() -> None:
+        await busy()
+
+    async def main() -> None:
+        async with nl.Runtime(QuickStore()) as rt:
+            for _ in range(12):
+                await rt.start(agent)
+            await rt.work(concurrency=3, until_idle=True)
+            assert len(await rt.list(status="completed")) == 12
+
+    run_async(main)
+    assert most <= 3
+
+
+def test_two_runtimes_in_one_process_share_the_work() -> None:
+    async def main() -> None:
+        store = QuickStore()
+        async with nl.Runtime(store) as one, nl.Runtime(store) as other:
+            runs = [await one.start(doubler, number) for number in range(40)]
+            await asyncio.gather(one.work(until_idle=True), other.work(concurrency=5, until_idle=True))
+            assert [await run.result() for run in runs] == [2 * number for number in range(40)]
+            handle = await other.get(runs[0].id)
+            assert await handle.result() == 0
+
+    run_async(main)
+
+
+def test_a_delayed_run_is_not_started_before_its_time() -> None:
+    async def main() -> None:
+        async with nl.Runtime(QuickStore()) as rt:
+            later = await rt.start(doubler, 1, delay=3600)
+            await rt.work(until_idle=True)
+            assert await later.status() is State.PENDING
+            soon = await rt.start(doubler, 2, delay=0.02)
+            working = asyncio.create_task(rt.work())
+            assert await soon.result() == 4
+            assert await later.status() is State.PENDING
+            working.cancel()
+            await asyncio.gather(working, return_exceptions=True)
+
+    run_async(main)
+
+
+def test_the_urgent_goes_first() -> None:
+    order: list[str] = []
+
+    @nl.agent(name="ordered")
+    async def agent(name: str) -> None:
+        order.append(name)
+
+    async def main() -> None:
+        async with nl.Runtime(QuickStore()) as rt:
+            for name, priority in (("low", -1), ("normal", 0), ("high", 5)):
+                await rt.start(agent, name, priority=priority)
+            await rt.work(concurrency=1, until_idle=True)
+
+    run_async(main)
+    assert order == ["high", "normal", "low"]
+
+
+def take_over(store: Store, run: str) -> None:
+    """Let another worker own a run, as if ours had been taken for dead."""
+    store.end_sessions([session.id for session in store.list_sessions()], Cause.EXPIRED)
+    store.register_session(NewSession(id="usurper", host="elsewhere", pid=1))
+    claimed = store.claim_runs("usurper", 1, {"fenced": 1})
+    assert [row.id for row in claimed.runs] == [run]
+
+
+def test_a_fenced_run_begins_and_records_nothing_and_its_code_sees_no_error() -> None:
+    store, executed, seen = QuickStore(), [], []  # type: tuple[QuickStore, list[str], list[str]]
+
+    @nl.action(name="first")
+    async def first() -> str:
+        take_over(store, "run")
+        return "first"
+
+    @nl.action(name="second")
+    async def second() -> None:
+        executed.append("second")
+
+    @nl.agent(name="fenced")
+    async def agent() -> None:
+        try:
+            seen.append(await first())
+            await second()
+        except Exception as error:
+            seen.append(repr(error))
+
+    async def main() -> None:
+        async with nl.Runtime(store, lease_seconds=60) as rt:
+            await rt.start(agent, id="run")
+            with pytest.raises(nl.LeaseLost):
+                await rt.work()
+
+    run_async(main)
+    row = store.read_run("run")
+    assert row is not None
+    assert row.session == "usurper"
+    assert [one.kind.value for one in store.load_journal("run").records] == ["created"]
+    assert executed == []
+    assert seen == []
+
+
+def test_a_worker_that_stops_leaves_its_runs_to_the_next() -> None:
+    stage, store = Stage(), QuickStore()
+
+    @nl.action(name="stop")
+    async def stop() -> str:
+        await stage.stop_here()
+        return "went on"
+
+    @nl.agent(name="handed-over")
+    async def agent() -> str:
+        return await stop()
+
+    async def main() -> None:
+        await first_life(stage, store, agent)
+        row = store.read_run("run")
+        assert row is not None
+        assert row.state is State.CHECKPOINTED
+        assert row.session is None
+        assert row.deaths == 0
+        async with nl.Runtime(store) as rt:
+            assert await rt.run(agent, id="run") == "went on"
+
+    run_async(main)
+
+
+def test_run_works_on_sqlite_from_a_script(tmp_path: Path) -> None:
+    url = f"sqlite:///{tmp_path}/runs.db"
+    assert nl.run(doubler, 21, id="x", store=url) == 42
+    assert nl.run(doubler, 21, id="x", store=url) == 42
+    with pytest.raises(nl.RunFailed):
+        nl.run(failer, store=url)
