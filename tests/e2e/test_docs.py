@@ -16,7 +16,7 @@ from ninelives.backends.sqlite import SqliteStore
 ROOT = Path(__file__).parents[2]
 PAGES = [ROOT / "README.md", ROOT / "CONTRIBUTING.md", *sorted((ROOT / "docs").rglob("*.md"))]
 BLOCK = re.compile(r"^```(\w*)\n(.*?)^```", re.MULTILINE | re.DOTALL)
-LANGUAGES = {"python", "sh", ""}
+LANGUAGES = {"python", "sh", "console", ""}
 
 
 def blocks(language: str) -> list[tuple[str, str]]:
@@ -49,8 +49,25 @@ def test_python_block_runs_and_runs_again(page: str, content: str, tmp_path: Pat
         assert ran.returncode == 0, f"{page}: {ran.stderr}"
 
 
-def test_the_readme_journal_goes_on_after_kill_9(tmp_path: Path) -> None:
-    ((_, content),) = [block for block in blocks("python") if block[0] == "README.md"]
+def test_the_readme_agent_says_what_the_readme_says(tmp_path: Path) -> None:
+    ((_, code),) = [block for block in blocks("python") if block[0] == "README.md"]
+    ((_, session),) = blocks("console")
+    (tmp_path / "agent.py").write_text(code, encoding="utf-8")
+    for part in session.split("$ ")[1:]:
+        command, *shown = part.splitlines()
+        environment = {**os.environ, **({"DIE": "1"} if command.startswith("DIE=1 ") else {})}
+        ran = subprocess.run(
+            [sys.executable, "-u", "agent.py"], cwd=tmp_path, env=environment, capture_output=True, text=True,
+            timeout=60, check=False,
+        )  # fmt: skip
+        printed = ran.stdout.splitlines()
+        if ran.returncode == -signal.SIGKILL:
+            printed.append("Killed")
+        assert printed == shown, ran.stderr
+
+
+def test_the_ground_journal_goes_on_after_kill_9(tmp_path: Path) -> None:
+    ((_, content),) = [block for block in blocks("python") if block[0] == "docs/ground.md"]
     command = [sys.executable, "-u", "-c", content]
     with subprocess.Popen(command, cwd=tmp_path, stdout=subprocess.PIPE, text=True) as writer:
         assert writer.stdout is not None
