@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import functools
 from collections.abc import Callable, Sequence
-from typing import Any, Generic, ParamSpec, Protocol, TypeVar, cast, overload
+from typing import Any, Concatenate, Generic, ParamSpec, Protocol, Self, TypeVar, cast, overload
 
 from ninelives.core.retry import Retry
 from ninelives.engine import steps, threads
@@ -16,6 +16,9 @@ from ninelives.engine.registry import Step, add_agent, make_agent, make_step
 P = ParamSpec("P")
 R = TypeVar("R")
 R_co = TypeVar("R_co", covariant=True)
+Q = ParamSpec("Q")
+S = TypeVar("S")
+T = TypeVar("T")
 
 
 class Declared(Protocol, Generic[P, R_co]):
@@ -28,7 +31,14 @@ class Declared(Protocol, Generic[P, R_co]):
 
     @property
     def raw(self) -> Callable[P, R_co]:
-        """The undecorated function."""
+        """The undecorated function; of a method, it takes the object first."""
+
+    @overload
+    def __get__(self, instance: None, owner: type[Any] | None = None) -> Self: ...
+    @overload
+    def __get__(
+        self: Declared[Concatenate[S, Q], T], instance: S, owner: type[Any] | None = None
+    ) -> Declared[Q, T]: ...
 
 
 @overload

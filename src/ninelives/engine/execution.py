@@ -65,6 +65,7 @@ class Execution:
         self.replay = Replay(journal.records)
         self.replayed = 0
         self.executed = 0
+        self.timers = 0
         self.blobs: set[bytes] = set()
         self.tail = Tail(journal.run)
         self.root = Branch("")
@@ -87,7 +88,7 @@ class Execution:
         return [task for task in self._tasks if not task.done()]
 
     def _is_alone(self) -> bool:
-        return len(self._tasks) <= 1 and not self.is_catching_up
+        return len(self._tasks) <= 1 and not self.timers and not self.is_catching_up
 
     @property
     def is_catching_up(self) -> bool:

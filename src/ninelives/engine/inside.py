@@ -224,7 +224,7 @@ async def timeout(seconds: float) -> AsyncIterator[None]:
             ) from None
         raise
     finally:
-        await limit.end()
+        limit.end()
 
 
 class _Timeout:
@@ -238,10 +238,12 @@ class _Timeout:
         self._watch: asyncio.Task[None] | None = None
 
     def begin(self) -> None:
+        self._execution.timers += 1
         watch = self._fire_again if (found := self._execution.replay.take(self.place.id)) else self._fire
         self._watch = asyncio.Task(watch(found.seq if found else 0), loop=self._execution.loop)
 
-    async def end(self) -> None:
+    def end(self) -> None:
+        self._execution.timers -= 1
         if self._watch is not None and not self._watch.done():
             self._watch.cancel()
 

@@ -123,8 +123,8 @@ class Runtime:
         await asyncio.to_thread(self._committer.close)
         if isinstance(self._given, str) or self._given is None:
             await asyncio.to_thread(self.store.close)
-        if self._listener is not None:
-            await asyncio.to_thread(self._listener.join)
+            if self._listener is not None:
+                await asyncio.to_thread(self._listener.join)
 
     async def start(
         self,
