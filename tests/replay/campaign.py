@@ -77,6 +77,15 @@ def cases_of(seed: int, rng: Random, *, sweep: int, random: int) -> Iterable[Ver
         yield perform(Case(seed, kills))
 
 
+def at_random(seed: int, rng: Random) -> Iterable[Verdict]:
+    """Perform a program with one kill at a store call, and with several anywhere; some come too late."""
+    steps = repr(program_of(seed)).count("Call(")
+    calls, rounds = 10 + steps, 30 + 5 * steps
+    yield perform(Case(seed, (Kill(rng.choice(("before", "after")), rng.randint(1, calls)),)))
+    kills = tuple(_random_kill(rng, calls, rounds) for _ in range(rng.randint(1, MOST_DEATHS)))
+    yield perform(Case(seed, kills))
+
+
 def at_every_call(seed: int) -> Iterable[Verdict]:
     """Kill a program before and after every call of its store."""
     return cases_of(seed, Random(seed), sweep=1_000_000, random=0)

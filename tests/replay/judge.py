@@ -48,6 +48,7 @@ def judge(store: Store, program: Program, run: str, events: Sequence[Event]) -> 
         *_caught_up_first(events),
         *_attempts(program, events),
         *_produced(run, turns, events),
+        *_settled(run, turns, events),
     ]
     for number, records in enumerate(turns):
         violations += _retold(program, run, number, records, events)
@@ -136,6 +137,19 @@ def _produced(run: str, turns: Sequence[tuple[Record, ...]], events: Sequence[Ev
             produced = values[positional_key(run, number, *place), fact]
             if not any(value in record.body.decode() for value in produced):
                 yield f"turn {number}: {record.step} is recorded as {record.body!r}; bodies gave {produced}"
+
+
+def _settled(run: str, turns: Sequence[tuple[Record, ...]], events: Sequence[Event]) -> Iterable[str]:
+    """Whatever began in the life that ended the run has an outcome: a value, an error, or withdrawn."""
+    outcomes = {
+        positional_key(run, number, *parse_step_id(record.step))
+        for number, records in enumerate(turns)
+        for record in records
+        if record.kind in OUTCOMES
+    }
+    last = max(event.life for event in events)
+    started = {event.key: event.label for event in events if event.fact == "start" and event.life == last}
+    yield from (f"{label} began and has no outcome" for key, label in started.items() if key not in outcomes)
 
 
 def _retold(

@@ -28,6 +28,7 @@ OUTCOMES = frozenset({Kind.RESULT, Kind.FAILURE, Kind.WITHDRAWN})
 HUNG = "hung"
 HUNG_SECONDS = 4.0
 _CLEAR_SECONDS = 20.0
+_STILL_SECONDS = 0.05  # how long a thread stands still in a dead store; the loop's own may wait for it
 
 
 class Kill(Struct, frozen=True):
@@ -88,7 +89,7 @@ class MortalStore:
     def _pass(self) -> None:
         if self.is_dead.is_set():
             if threading.current_thread() is not threading.main_thread():
-                self._cleared.wait()
+                self._cleared.wait(_STILL_SECONDS)
             raise Died
 
     def _wait(self, timeout_seconds: float) -> bool:
@@ -215,8 +216,9 @@ def _clear(loop: MortalLoop, store: MortalStore, runtime: nl.Runtime) -> None:
         store.clear()
         if loop.time() > deadline:
             raise AssertionError(f"a dead life does not end: {left} {threads}")
-    with suppress(Died):
-        loop.run_until_complete(loop.shutdown_default_executor())
+    executor = cast("Any", loop)._default_executor
+    if executor is not None:
+        executor.shutdown(wait=True)  # nothing is left in it that could wait for the loop
     loop.close()
 
 

@@ -123,7 +123,20 @@ def not_rounded() -> Iterator[None]:
 
 @_mutant
 def not_withdrawn() -> Iterator[None]:
-    """Cancelled steps are not recorded, and their results, which came too late, are."""
+    """Cancelled steps are not recorded."""
+    original = Execution.note
+
+    def note(self: Any, kind: Kind, step: str, body: bytes) -> None:
+        if kind is not Kind.WITHDRAWN:
+            original(self, kind, step, body)
+
+    with _put(Execution, "note", note):
+        yield
+
+
+@_mutant
+def withdrawn_with_a_value() -> Iterator[None]:
+    """Cancelled steps are recorded as if they had given something."""
     original = Execution.note
 
     def note(self: Any, kind: Kind, step: str, body: bytes) -> None:

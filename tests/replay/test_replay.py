@@ -6,32 +6,20 @@ from random import Random
 
 import pytest
 
-from tests.replay.campaign import at_every_call, cases_of
+from tests.replay.campaign import at_random
 from tests.replay.programs import program_of
 
 FIRST, PROGRAMS, CHUNK = 1000, 550, 50
-SMALL_CHARACTERS, SMALL_PROGRAMS = 420, 30
 
 
 @pytest.mark.parametrize("first", range(FIRST, FIRST + PROGRAMS, CHUNK))
 def test_killed_programs_end_as_if_nothing_had_happened(first: int) -> None:
     deaths = 0
     for seed in range(first, first + CHUNK):
-        for verdict in cases_of(seed, Random(seed), sweep=1, random=1):
+        for verdict in at_random(seed, Random(seed)):
             assert not verdict.violations, str(verdict)
             deaths += len(verdict.deaths)
     assert deaths > CHUNK
-
-
-def _small() -> list[int]:
-    seeds = (seed for seed in range(5000, 6000) if len(repr(program_of(seed))) < SMALL_CHARACTERS)
-    return [seed for _, seed in zip(range(SMALL_PROGRAMS), seeds, strict=False)]
-
-
-@pytest.mark.parametrize("seed", _small())
-def test_a_program_can_be_killed_at_every_call_of_the_store(seed: int) -> None:
-    for verdict in at_every_call(seed):
-        assert not verdict.violations, str(verdict)
 
 
 def test_the_programs_are_of_every_kind() -> None:

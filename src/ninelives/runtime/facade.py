@@ -105,7 +105,7 @@ class Runtime:
 
     async def __aenter__(self) -> Self:
         self._loop = asyncio.get_running_loop()
-        self._news = asyncio.Condition()
+        self._waiting: set[asyncio.Future[None]] = set()
         url = self._given if self._given is not None else os.environ.get("NINELIVES_STORE", DEFAULT_URL)
         self.store: Store = open_store(url) if isinstance(url, str) else url
         self._clock = SystemClock()
@@ -251,11 +251,15 @@ class Runtime:
             self._listener = threading.Thread(target=self._listen, name="ninelives-listener", daemon=True)
             self._listener.start()
         while True:
-            async with self._news:
+            news: asyncio.Future[None] = self._loop.create_future()
+            self._waiting.add(news)  # before we look: what happens meanwhile is not lost
+            try:
                 found = await condition()
                 if found is not None:
                     return found
-                await self._news.wait()
+                await news
+            finally:
+                self._waiting.discard(news)
 
     async def _work(
         self,
@@ -311,11 +315,9 @@ class Runtime:
         if woken:
             for worker in self._workers:
                 worker.wake()
-        self._loop.create_task(self._notify())
-
-    async def _notify(self) -> None:
-        async with self._news:
-            self._news.notify_all()
+        for news in self._waiting:
+            if not news.done():
+                news.set_result(None)
 
     def _fail(self, error: BaseException) -> None:
         self._failure = error
