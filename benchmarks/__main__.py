@@ -22,7 +22,7 @@ from rich.console import Console
 from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeElapsedColumn
 from rich.table import Table
 
-from benchmarks import ground, raw
+from benchmarks import agents, ground, raw
 
 RAW_COMMITS = 400
 Row = dict[str, object]
@@ -68,11 +68,36 @@ def main() -> int:
 
 
 def measure_rates(folder: Path, rounds: int, bar: Progress) -> list[Row]:
-    """Measure commits alone and together against raw one-row commits."""
+    """Measure commits and agents against raw one-row commits."""
     return [
         _ratio_row("one record per commit, alone", 0.6, rounds, folder, bar, _alone),
         _ratio_row("100 concurrent committers", 4.0, rounds, folder, bar, _together),
+        _ratio_row("strict steps, one run", 0.45, rounds, folder, bar, lambda at: agents.sequential(at, 200)),
+        _ratio_row("100 runs of 20 steps", 2.0, rounds, folder, bar, lambda at: agents.at_once(at, 100, 20)),
+        _ratio_row(
+            "300 one-step runs at once", 0.5, rounds, folder, bar, lambda at: agents.at_once(at, 300, 1)
+        ),
+        _load_row(folder, bar),
     ]
+
+
+def _one_step_runs(folder: Path) -> float:
+    return agents.at_once(folder, 300, 1)
+
+
+def _load_row(folder: Path, bar: Progress) -> Row:
+    task = bar.add_task("load 10,000 steps", total=1)
+    seconds = agents.load_seconds(folder, 10_000)
+    bar.advance(task)
+    return {
+        "name": "load and verify a journal of 10,000 steps",
+        "value": round(seconds, 3),
+        "unit": "s",
+        "target": "<= 0.3",
+        "met": seconds <= 0.3,
+        "spread": "",
+        "detail": "1 KiB each",
+    }
 
 
 def _alone(folder: Path) -> float:
@@ -183,7 +208,7 @@ def _flatness(growth: list[Row], name: str) -> Row:
 
 def show(console: Console, rows: list[Row]) -> None:
     """Print what was measured."""
-    table = Table(title="The ground, as ratios to raw SQLite (WAL, synchronous=FULL) in the same run")
+    table = Table(title="Ratios to raw SQLite (WAL, synchronous=FULL) in the same run")
     for column in ("workload", "value", "target", "", "spread", "detail"):
         table.add_column(column)
     for row in rows:

@@ -91,7 +91,9 @@ class Store(Protocol):
         """
 
     def end_sessions(self, sessions: Sequence[str] | None, cause: Cause) -> list[Session]:
-        """End sessions and release their runs, which fall due at once; returns those ended by this call.
+        """End sessions and release their runs, which fall due at once and are fenced from then on.
+
+        Returns those ended by this call.
 
         With None: all that the store itself can prove gone, by a dropped lock (DIED) or an expired lease
         (EXPIRED); `cause` is then not used. Sessions that have ended are left alone; unknown ids are ignored.

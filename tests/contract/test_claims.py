@@ -41,7 +41,7 @@ def test_the_epoch_grows_with_each_claim_and_fences_the_owner_before(bench: Benc
     bench.store.end_sessions(["s1"], Cause.DIED)
     bench.session("s2")
     second = bench.claim("r1", "s2")
-    assert (first.epoch, second.epoch) == (1, 2)
+    assert (first.epoch, second.epoch) == (1, 3)  # once for the release, once for the claim
     old, new = append(first, b"old"), append(second, b"new")
     assert [verdict.outcome for verdict in bench.store.commit([old])] == ["fenced"]
     assert [verdict.outcome for verdict in bench.store.commit([new])] == ["committed"]

@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from ninelives.core.errors import IdConflict, LeaseLost
-from ninelives.core.model import Cause, Park, Session, State
+from ninelives.core.model import Cause, Commit, Escalate, Park, ReserveKey, Session, State
 from tests.contract.benches import Bench
 from tests.contract.makers import AGENTS, append, new_run, new_session
 
@@ -99,7 +99,7 @@ def test_ending_a_session_releases_all_its_runs_which_fall_due_at_once(bench: Be
             "checkpointed",
             None,
             bench.clock.now_ms(),
-            1,
+            2,
         )
         assert run.deaths == 1
     assert bench.row("c").session == "s2"
@@ -194,3 +194,20 @@ def test_another_store_object_ends_sessions_too(bench: Bench) -> None:
     assert [session.id for session in bench.reopen().end_sessions(None, Cause.DIED)] == ["s1"]
     with pytest.raises(LeaseLost):
         bench.store.renew_session("s1")
+
+
+def test_nothing_of_a_released_owner_is_taken_for_done(bench: Bench) -> None:
+    run = bench.running()
+    bench.store.end_sessions(["s1"], Cause.DIED)
+    before = bench.snapshot()
+    parts = {"run": run.id, "epoch": run.epoch, "length": run.length, "head": run.head}
+    reserve = ReserveKey("k", "act", b"f", resumable=False)
+    park, escalate = Park(None, "w", run.news), Escalate("w", run.news)
+    for late in (
+        Commit(**parts, keys=(reserve,), change=park),  # type: ignore[arg-type]
+        Commit(**parts, change=park),  # type: ignore[arg-type]
+        Commit(**parts, change=escalate),  # type: ignore[arg-type]
+    ):
+        (verdict,) = bench.store.commit([late])
+        assert verdict.outcome == "fenced"
+    assert bench.snapshot() == before

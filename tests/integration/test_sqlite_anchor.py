@@ -11,10 +11,10 @@ import pytest
 from ninelives.backends.clock import SystemClock
 from ninelives.backends.sqlite import SqliteStore, anchor
 from ninelives.backends.sqlite.maintenance import accept_loss
-from ninelives.core.errors import Corrupt, SchemaMismatch, StoreBroken, StoreError
+from ninelives.core.errors import Corrupt, NineLivesError, SchemaMismatch, StoreBroken, UsageError
 from ninelives.core.model import Cause, Control, End, Outcome, Park, Run, State
 from tests.contract.makers import AGENTS, append, new_run, new_session
-from tests.integration.conftest import Opener
+from tests.integration.conftest import Opener, Starter
 
 CLOCK = SystemClock()
 
@@ -219,20 +219,32 @@ def test_after_a_loss_every_unfinished_run_is_paused_and_no_other(
     assert store.verify() == []
 
 
-def test_accepting_a_loss_twice_is_harmless(path: Path, beside: Path, opened: Opener) -> None:
+def test_accepting_a_loss_twice_is_refused_and_harmless(path: Path, beside: Path, opened: Opener) -> None:
     lost(path, beside)
     accept_loss(path, CLOCK)
-    rows = {name: opened().read_run(name) for name in ("parked", "pending", "running")}
-    assert accept_loss(path, CLOCK) == []
-    assert {name: opened().read_run(name) for name in rows} == rows
+    with pytest.raises(UsageError, match="nothing is lost"):
+        accept_loss(path, CLOCK)
+    assert all((row := opened().read_run(name)) and row.paused for name in ("parked", "pending", "running"))
 
 
-def test_accepting_a_loss_while_the_store_is_whole_only_pauses(path: Path, opened: Opener) -> None:
+def test_a_whole_store_is_not_touched(path: Path, opened: Opener) -> None:
     made(path)
-    assert sorted(accept_loss(path, CLOCK)) == ["a", "b", "c"]
-    store = opened()
-    store.create_runs([new_run("d")])
-    assert store.verify() == []
+    with pytest.raises(UsageError, match="nothing is lost"):
+        accept_loss(path, CLOCK)
+    assert not any((row := opened().read_run(name)) and row.paused for name in ("a", "b", "c"))
+
+
+def test_a_loss_is_not_accepted_while_a_process_has_the_store_open(
+    path: Path, beside: Path, started: Starter
+) -> None:
+    writer = started("create", "r")
+    assert writer.read() == "ready"
+    assert writer.ask("3") == "done"
+    beside.unlink()
+    with pytest.raises(UsageError, match="is open in a process"):
+        accept_loss(path, CLOCK)
+    writer.kill()
+    assert len(accept_loss(path, CLOCK)) == 3
 
 
 def test_runs_resumed_after_a_loss_go_on(path: Path, beside: Path, opened: Opener) -> None:
@@ -267,7 +279,7 @@ def test_a_missing_or_damaged_anchor_can_be_accepted_too(path: Path, beside: Pat
 def test_a_loss_of_everything_cannot_be_accepted(path: Path) -> None:
     made(path)
     path.unlink()
-    with pytest.raises(StoreError) as caught:
+    with pytest.raises(NineLivesError) as caught:
         accept_loss(path, CLOCK)
     assert str(path) in caught.value.what
     assert not path.exists()
@@ -278,9 +290,8 @@ def test_a_process_that_has_seen_what_was_lost_cannot_go_on(path: Path, opened: 
     for name in ("a", "b", "c"):
         store.create_runs([new_run(name)])
     changed(path, "UPDATE store SET commits = 1", "DELETE FROM runs WHERE id = 'c'")
-    accept_loss(path, CLOCK)
     with pytest.raises(Corrupt, match="went back"):
-        store.control_run("a", Control.RESUME)
+        store.control_run("a", Control.PAUSE)
 
 
 def test_accepting_a_loss_runs_nothing_that_is_in_the_file(path: Path) -> None:

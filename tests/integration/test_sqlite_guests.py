@@ -44,7 +44,6 @@ def test_an_open_store_is_locked_until_its_last_object_is_closed(path: Path) -> 
     assert locked == [True, True, True, False]
 
 
-@pytest.mark.xfail(reason="an object counts as open only when it is ready", strict=True)
 def test_objects_that_are_opened_at_the_same_time_keep_their_lock(
     path: Path, opened: Opener, monkeypatch: pytest.MonkeyPatch
 ) -> None:

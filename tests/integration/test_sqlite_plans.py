@@ -13,6 +13,10 @@ from ninelives.backends.sqlite.queries import SQL
 
 # What operators ask for now and then may walk a table; each walk is counted here, so that none slips in.
 OPERATORS = {
+    "all_keys",
+    "all_items",
+    "all_signals",
+    "all_sessions",
     "list_runs",
     "list_inbox",
     "count_runs",
@@ -56,7 +60,9 @@ def test_a_hot_statement_walks_no_table(model: apsw.Connection, name: str) -> No
     walks = [
         line
         for line in plan(model, name)
-        if line.startswith("SCAN") and not any(small in line for small in SMALL_INDEXES)
+        if line.startswith("SCAN")
+        and "json_each" not in line  # the few that are bound
+        and not any(small in line for small in SMALL_INDEXES)
     ]
     assert walks == []
 

@@ -60,7 +60,7 @@ def test_a_killed_process_is_ended_at_once_and_its_runs_fall_due(opened: Opener,
     assert row is not None
     assert (row.state, row.session, row.deaths) == (State.CHECKPOINTED, None, 1)
     store.register_session(new_session("next"))
-    assert [run.epoch for run in store.claim_runs("next", 1, AGENTS).runs] == [2]
+    assert [run.epoch for run in store.claim_runs("next", 1, AGENTS).runs] == [3]
     assert ended(store) == []
 
 

@@ -116,8 +116,7 @@ def test_methods_closures_and_wrapped_functions_are_steps() -> None:
         async def stop() -> None:
             await stage.stop_here()
 
-        desk: Any = Desk(2)
-        found = [await desk.price(21), await closure(5), await wrapped("x")]
+        found = [await Desk(2).price(21), await closure(5), await wrapped("x")]
         await stop()
         return found
 

@@ -2,6 +2,8 @@
 
 import dataclasses
 import datetime as dt
+import decimal
+import enum
 import unicodedata
 from decimal import Decimal
 from typing import Any
@@ -46,6 +48,14 @@ def test_printable_ids_are_data_and_accepted(value: str) -> None:
         ("\ud800", "position 0"),
         ("ab\u202ecd", "RIGHT-TO-LEFT OVERRIDE"),
         ("zero\u200bwidth", "ZERO WIDTH SPACE"),
+        (" ", "white space"),
+        (" a", "begins or ends"),
+        ("a ", "begins or ends"),
+        ("\u3164", "HANGUL FILLER"),
+        ("a\u034fb", "COMBINING GRAPHEME JOINER"),
+        ("a\ufe0f", "VARIATION SELECTOR-16"),
+        ("\u2800", "BRAILLE PATTERN BLANK"),
+        ("\U000e0100", "invisible|not printable"),
         (None, "NoneType"),
         (7, "int"),
         (b"a", "bytes"),
@@ -161,7 +171,7 @@ scalars = (
 
 
 def exact(value: Any) -> Any:
-    return (type(value), str(value))
+    return (type(value), value)
 
 
 @pytest.mark.parametrize("template", ["a:{x}:{y}", "{x}-{y}", "{x}_b_{y}", "r.{x}.{y}.z", "{x} {y}"])
@@ -194,6 +204,27 @@ def test_look_alike_values_give_one_key() -> None:
     assert template_key("a:{x}", {"x": "cafe\u0301"}) == template_key("a:{x}", {"x": "caf\u00e9"})
 
 
+@pytest.mark.parametrize("texts", [("10", "10.0", "1E+1"), ("0", "-0", "0E-9"), ("1E99", "10E98")])
+def test_equal_decimals_give_one_key(texts: tuple[str, ...]) -> None:
+    assert len({template_key("a:{x}", {"x": Decimal(text)}) for text in texts}) == 1
+
+
+def test_decimals_are_told_apart_beyond_the_precision_of_the_context() -> None:
+    left, right = Decimal("1." + "1" * 40), Decimal("1." + "1" * 39 + "2")
+    with decimal.localcontext(prec=3, capitals=0):
+        assert template_key("a:{x}", {"x": left}) != template_key("a:{x}", {"x": right})
+        assert template_key("a:{x}", {"x": Decimal("1E99")}) == "a:Decimal=1E99"
+
+
+def test_separator_in_the_name_of_an_enum_cannot_shift_the_border() -> None:
+    long, short = enum.Enum("A_B", ["C"]), enum.Enum("B", ["C"])
+    left = template_key("{x}_{y}_{z}", {"x": "a", "y": long.C, "z": "b"})
+    right = template_key("{x}_{y}_{z}", {"x": "a", "y": "A", "z": "b"})
+    assert left == "a_A%5FB=C_b"
+    assert template_key("{x}_{y}", {"x": "A", "y": short.C}) == "A_B=C"
+    assert left != right
+
+
 def test_separators_in_values_are_escaped() -> None:
     left = template_key("a:{x}:{y}", {"x": "1:2", "y": "3"})
     right = template_key("a:{x}:{y}", {"x": "1", "y": "2:3"})
@@ -207,7 +238,10 @@ def test_separators_in_values_are_escaped() -> None:
         ("42", "refund:42"),
         (42, "refund:int=42"),
         (True, "refund:bool=True"),
-        (Decimal("1.50"), "refund:Decimal=1.50"),
+        (Decimal("1.50"), "refund:Decimal=1.5"),
+        (Decimal("1E+1"), "refund:Decimal=10"),
+        (Decimal("-0.00"), "refund:Decimal=0"),
+        (Decimal("-10E+40"), "refund:Decimal=-1E41"),
         (dt.date(2030, 1, 2), "refund:date=2030-01-02"),
         (UUID(int=1), "refund:UUID=00000000-0000-0000-0000-000000000001"),
         (types.Color.RED, "refund:Color=RED"),
@@ -310,6 +344,9 @@ def test_properties_and_methods_are_never_called(name: str) -> None:
         ("refund:{order_id}{cents}", "apart"),
         ("refund:{order_id}x{cents}", "apart"),
         ("refund:{order_id}={cents}", "apart"),
+        ("k{order_id}:~{cents}", "shortened"),
+        ("~{order_id}", "shortened"),
+        ("{order_id}:a~", "shortened"),
         ("refund\n{order_id}", "printable"),
         ("é{order_id}", "printable"),
     ],

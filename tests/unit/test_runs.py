@@ -121,7 +121,7 @@ def test_releasing_in_every_state(state: State, cause: Cause) -> None:
             runs.released(run, cause, NOW)
         return
     after = runs.released(run, cause, NOW)
-    assert (after.state, after.session, after.due_ms, after.epoch) == (State.CHECKPOINTED, None, NOW, 3)
+    assert (after.state, after.session, after.due_ms, after.epoch) == (State.CHECKPOINTED, None, NOW, 4)
     assert (after.deaths, after.death_length) == (2 if cause is Cause.STOPPED else 3, 1)
 
 

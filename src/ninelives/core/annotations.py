@@ -18,7 +18,7 @@ from typing import Any, Final
 
 import msgspec
 
-from ninelives.core.containers import UNTYPED, Dict, FixedTuple, Items
+from ninelives.core.containers import BUILTINS, UNTYPED, Dict, FixedTuple, Items
 from ninelives.core.errors import UsageError
 from ninelives.core.records import Field, Flags, Later, Members, Model, Record, Union
 from ninelives.core.shapes import NONE, SCALARS, TAG, Misfit, Shape, step_to
@@ -167,8 +167,6 @@ def _kinds(by_data: dict[Any, Any]) -> frozenset[str]:
 
 
 def _enum(cls: type[enum.Enum], at: str) -> Shape:
-    if issubclass(cls, enum.Flag):
-        return Flags(cls.__name__, cls)
     values = [member.value for member in cls]
     by_value = {type(value) for value in values} in ({str}, {int})
     by_data = {(type(data), data): one for one in cls for data in [one.value if by_value else one.name]}
@@ -179,6 +177,8 @@ def _enum(cls: type[enum.Enum], at: str) -> Shape:
         raise UsageError(
             f"{cls.__name__} has a member that cannot be stored: {bad.what}", path=at, remedy=bad.remedy
         ) from None
+    if issubclass(cls, enum.Flag):
+        return Flags(cls.__name__, cls)
     return Members(cls.__name__, cls, by_data, _kinds(by_data))
 
 
@@ -239,6 +239,19 @@ def _hints(cls: type[Any], at: str) -> dict[str, Any]:
 
 
 def _compared(record: Record, at: str) -> Record:
+    if issubclass(record.type, BUILTINS):
+        base = next(one for one in BUILTINS if issubclass(record.type, one))
+        raise UsageError(
+            f"{record.label} is also a {base.__name__}, whose contents are no field and would be lost",
+            path=at,
+            remedy=f"Hold the {base.__name__} in a field",
+        )
+    if dataclasses.is_dataclass(record.type) and "__dataclass_fields__" not in vars(record.type):
+        raise UsageError(
+            f"{record.label} is no dataclass itself, only its base is: what it adds would be lost",
+            path=at,
+            remedy="Decorate it with @dataclass",
+        )
     equals: Any = record.type.__eq__
     if equals is object.__eq__ or (
         issubclass(record.type, msgspec.Struct) and not record.type.__struct_config__.eq
@@ -253,8 +266,9 @@ def _compared(record: Record, at: str) -> Record:
 
 def _compares_all(cls: Any) -> bool:
     # Only an __eq__ written by dataclasses or attrs for all fields is known to compare the class and each
-    # of them; with any other, equality proves too little, and the slow walk is taken.
-    code = getattr(cls.__eq__, "__code__", None)
+    # of them; with any other (an inherited one knows the base's fields), equality proves too little, and the
+    # slow walk is taken.
+    code = getattr(vars(cls).get("__eq__"), "__code__", None)
     if dataclasses.is_dataclass(cls):
         compared = all(one.compare for one in dataclasses.fields(cls))
     else:
@@ -335,7 +349,7 @@ def _named_tuple(cls: Any, at: str, memo: Memo) -> Shape:
     hints = _hints(cls, at)
     shapes = tuple(shape_of(hints.get(name, Any), at + step_to(name), memo) for name in cls._fields)
     required = len(cls._fields) - len(cls._field_defaults)
-    later.found.append(FixedTuple(cls.__name__, shapes, lambda items: cls(*items), required))
+    later.found.append(FixedTuple(cls.__name__, shapes, lambda items: cls(*items), required, cls))
     return later.found[0]
 
 

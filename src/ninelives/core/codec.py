@@ -6,7 +6,9 @@ from names in the data; nothing is imported by a stored name and nothing is unpi
 
 Two ways lead through. The fast one lets msgspec encode and decode in C, compares, and runs cheap guards
 over the bytes; each guard may be wrong only towards caution. Whatever it doubts takes the slow, exact walk
-(`shapes`), which decides. Bytes without `"$"` are plain JSON; bytes with it are read by the walk.
+(`shapes`), which decides; so do annotations of which a value of another type could come back equal (1 for
+a Decimal, a bytearray for bytes, another enum's member). Bytes without `"$"` are plain JSON; bytes with it
+are read by the walk. What is refused in a value is refused in stored bytes too.
 
 An annotated position gives back the annotated type: a subclass of a built-in (a defaultdict for a dict, a
 str enum for a str, an int for a float) comes back as the built-in, on the first execution too. Without an
@@ -25,12 +27,14 @@ from typing import Any, Final
 import msgspec
 
 from ninelives.core.annotations import MISSING, shape_of
-from ninelives.core.containers import Items, Untyped
+from ninelives.core.containers import FixedTuple, Items, Untyped
 from ninelives.core.errors import Corrupt, Divergence, NotSerializable, UsageError
-from ninelives.core.records import Model, Record
+from ninelives.core.records import Flags, Members, Model, Record
 from ninelives.core.shapes import (
+    BYTES,
     DATETIME,
     DECIMAL,
+    FLOAT,
     INT,
     MAX_DEPTH,
     TIME,
@@ -62,8 +66,7 @@ class Codec:
     fast: bool  # msgspec's answer, compared and guarded, may be trusted
     untyped: bool  # somewhere inside nothing is annotated: equal is not enough, types must be exact
     unbounded: bool  # the annotation does not limit the depth
-    ints: bool
-    decimals: bool
+    numbers: bool
 
     def encode(self, value: object) -> bytes:
         """Encode a value that is known to come back equal. Raises NotSerializable."""
@@ -97,10 +100,19 @@ class Codec:
             except Exception:  # noqa: BLE001, S110 - the walk below tells a misfit from damage, and finds the path
                 pass
             else:
+                if self._suspicious(data):
+                    self._check(decoded)
                 if self.unbounded and _may_be_deep(data) and _deep(decoded):
                     raise Corrupt(f"a stored value is nested deeper than {MAX_DEPTH}")
                 return decoded
         return self._load(data)
+
+    def _check(self, decoded: object) -> None:
+        """Refuse a decoded value that could not have been stored. Raises Corrupt."""
+        try:
+            self.shape.dump(decoded, MAX_DEPTH)
+        except Misfit as bad:
+            raise Corrupt(f"stored data is damaged: {bad.what}", path=bad.path()) from None
 
     def _came_back(self, value: Any, decoded: Any) -> bool:
         if self.untyped:
@@ -110,14 +122,16 @@ class Codec:
         return (decoded == value) is True
 
     def _doubtful(self, data: bytes, decoded: object) -> bool:
-        if len(data) > MAX_BYTES or _NUL_MARK in data:
-            return True
-        if data[0] == 34:  # a lone text: no numbers, no nesting
-            return self.decimals and b"Inf" in data
         return (
-            (self.ints and _LONG_NUMBER in data.translate(_DIGITS_TO_ZERO))
-            or (self.decimals and b"Inf" in data)
+            len(data) > MAX_BYTES
+            or self._suspicious(data)
             or (self.unbounded and _may_be_deep(data) and (not self.untyped or _deep(decoded)))
+        )
+
+    def _suspicious(self, data: bytes) -> bool:
+        """Say whether there may be a NUL or a number beyond 64 bits; a lone text has no numbers."""
+        return _NUL_MARK in data or (
+            self.numbers and data[0] != 34 and _LONG_NUMBER in data.translate(_DIGITS_TO_ZERO)
         )
 
     def _walk(self, value: object) -> tuple[bytes, Any]:
@@ -233,16 +247,15 @@ def _build(annotation: Any) -> Codec:
     inside: dict[int, Shape] = {}
     recursive = _survey(shape, inside, set())
     untyped = any(isinstance(one, Untyped) for one in inside.values())
-    models = any(isinstance(one, Model) for one in inside.values())
-    decoder = None if models else _decoder(annotation)
+    walked = any(isinstance(one, Model) or _equality_lies(one) for one in inside.values())
+    decoder = None if walked else _decoder(annotation)
     return Codec(
         shape=shape,
         decoder=decoder,
-        fast=decoder is not None and not any(_equality_lies(one) for one in inside.values()),
+        fast=decoder is not None,
         untyped=untyped,
         unbounded=untyped or recursive,
-        ints=untyped or id(INT) in inside,
-        decimals=id(DECIMAL) in inside,
+        numbers=untyped or id(INT) in inside or id(FLOAT) in inside,
     )
 
 
@@ -262,7 +275,14 @@ def _equality_lies(shape: Shape) -> bool:
         return not shape.exact_eq
     if isinstance(shape, Items):
         return shape.tagged is frozenset  # a frozenset equals the set that it would come back as
-    return shape is DATETIME or shape is TIME  # a naive one comes back equal
+    if isinstance(shape, FixedTuple):
+        return shape.type is not tuple  # equal to any tuple of the same items
+    if isinstance(shape, Members):  # a literal of an enum's member never gets here: msgspec has none
+        return issubclass(shape.type, str | int) or shape.type.__eq__ is not object.__eq__
+    if isinstance(shape, Flags):
+        return True
+    # A naive time comes back equal; a number is equal to a Decimal, a bytearray to bytes.
+    return any(shape is one for one in (DATETIME, TIME, DECIMAL, BYTES))
 
 
 def _survey(shape: Shape, inside: dict[int, Shape], above: set[int]) -> bool:

@@ -35,7 +35,7 @@ from ninelives.core.shapes import (
     untag,
 )
 
-_BUILTINS: Final = (str, int, float, bytes, list, tuple, dict, set, frozenset)
+BUILTINS: Final = (str, int, float, bytes, list, tuple, dict, set, frozenset)
 
 
 def _gather(make: Callable[[list[Any]], object], items: list[object]) -> object:
@@ -99,10 +99,13 @@ class FixedTuple:
     parts: tuple[Shape, ...]
     make: Callable[[list[Any]], object] = tuple
     required: int = -1
+    type: type = tuple
 
     kinds = frozenset({"list"})
 
     def takes(self, value: object) -> bool:
+        if self.type is not tuple:  # NamedTuples of other classes are equal: only the very class will do
+            return type(value) is self.type
         return isinstance(value, tuple) and len(value) == len(self.parts)
 
     def dump(self, value: Any, depth: int) -> object:
@@ -193,7 +196,7 @@ def refuse(value: object, depth: int) -> object:  # noqa: ARG001 - the form of e
     kind = type(value)
     if isinstance(value, enum.Enum):
         raise Misfit(f"an enum member ({kind.__qualname__}) where no type is annotated", ANNOTATE)
-    if isinstance(value, _BUILTINS):
+    if isinstance(value, BUILTINS):
         raise Misfit(
             f"{kind.__qualname__} is a subclass of a built-in type, where none is annotated", ANNOTATE
         )
@@ -240,7 +243,7 @@ class Untyped:
         if kind is list:
             return load_items(data, self.load)
         if kind is not dict:
-            return data
+            return JSON_SCALARS[kind].load(data)
         if TAG not in data:
             return load_pairs(data, TEXT.load, self.load)
         return self._load_tag(data)

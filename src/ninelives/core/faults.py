@@ -35,11 +35,10 @@ _PRIORITY_LIMIT = 2**31
 
 def fault_in(commit: Commit) -> NineLivesError | None:
     """Return what is wrong with a commit's content, before anything is written; None if nothing is."""
+    head = commit.head
     for seq, record in enumerate(commit.records, commit.length):
         if record.seq != seq:
             return BadRecord(f"record {record.seq} where {seq} comes next", run=commit.run, step=record.step)
-        if len(record.check) != chain.CHECK_BYTES:
-            return BadRecord(f"record {seq} is not sealed", run=commit.run, step=record.step)
         if len(record.body) > INLINE_BYTES:
             return BadRecord(
                 f"record {seq} has a body of {len(record.body)} bytes; the limit is {INLINE_BYTES}",
@@ -49,6 +48,10 @@ def fault_in(commit: Commit) -> NineLivesError | None:
             )
         if not is_text(record.step) or not _is_count(record.at_ms):
             return BadRecord(f"record {seq} has a step or a time that cannot be kept", run=commit.run)
+        draft = (record.kind, record.step, record.at_ms, record.body, record.blobs)
+        if chain.link(head, seq, draft) != record.check:
+            return BadRecord(f"record {seq} is not sealed", run=commit.run, step=record.step)
+        head = record.check
     return _fault_beside_records(commit) or _fault_in_keys(commit) or _fault_in_items(commit)
 
 

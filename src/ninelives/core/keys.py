@@ -3,7 +3,8 @@
 Ids are data: always bound or escaped, never made into paths, so `../../etc` or `a:{b}` are fine. All are
 brought to one Unicode form (NFC), so that two spellings that look alike are one id. Every key we make is
 at most 255 printable ASCII characters, depends on nothing but its parts, and is injective: other parts
-give another key. Parts that do not fit are replaced by a 128-bit digest.
+give another key. Parts that do not fit are replaced by a 128-bit digest. Equal Decimals are one part:
+10, 10.0 and 1E+1 pay the same bill. Values of two types are two parts, even when they are equal.
 """
 
 from __future__ import annotations
@@ -24,8 +25,14 @@ from ninelives.core.errors import BadName, UsageError
 
 MAX_CHARACTERS: Final = 255
 _PART_CHARACTERS: Final = 60
+_DIGITS_SHOWN: Final = 30  # a power of ten beyond this is written as one
 _DIGEST_MARK: Final = "~"  # never left by escaping, so a shortened part cannot be taken for a whole one
 _UNSAFE: Final = re.compile(r"[^A-Za-z0-9_.\-]")
+# Unicode's Default_Ignorable_Code_Point, and two blanks that count as symbols: they show as nothing.
+_INVISIBLE: Final = re.compile(
+    "[\u00ad\u034f\u061c\u115f\u1160\u17b4\u17b5\u180b-\u180f\u200b-\u200f\u202a-\u202e\u2060-\u206f\u2800\u3164"
+    "\ufe00-\ufe0f\ufeff\uffa0\ufff0-\ufff8\U0001bca0-\U0001bca3\U0001d159\U0001d173-\U0001d17a\U000e0000-\U000e0fff]"
+)
 _FIELD: Final = re.compile(r"[^\W\d_]\w*(\.[^\W\d_]\w*)*", re.ASCII)
 
 
@@ -47,6 +54,14 @@ def check_id(value: object, what: str) -> str:
         raise BadName(
             f"the {what} {text!a} has a character that is not printable at position {position}: {name}",
             remedy="Use printable characters only: no control characters, line breaks or lone surrogates",
+        )
+    if text != text.strip():
+        raise BadName(f"the {what} {text!a} begins or ends with white space", remedy="Strip it")
+    if found := _INVISIBLE.search(text):
+        name = unicodedata.name(found[0], f"U+{ord(found[0]):04X}")
+        raise BadName(
+            f"the {what} {text!a} has an invisible character at position {found.start()}: {name}",
+            remedy="Leave it out: two ids that look alike should be one",
         )
     return text
 
@@ -129,6 +144,7 @@ def template_key(template: str, arguments: Mapping[str, object]) -> str:
     """Fill a key template ("refund:{order_id}") with bound arguments. Raises UsageError.
 
     Values are escaped and, unless they are text, carry their type ("int=42"): other values give another key.
+    Equal Decimals give one key, however many zeros they end with.
     """
     out: list[str] = []
     fields = _fields_of(template, arguments.keys())
@@ -149,6 +165,11 @@ def _fields_of(template: str, available: Collection[str]) -> list[tuple[str, str
     for literal, field, spec, conversion in parsed:
         if literal and not (literal.isascii() and literal.isprintable()):
             raise UsageError(f"the key template {template!a} has text that is not printable ASCII")
+        if _DIGEST_MARK in literal:
+            raise UsageError(
+                f"the key template {template!r} has a {_DIGEST_MARK!r}, which marks keys that were shortened",
+                remedy='Use another separator, such as ":"',
+            )
         if fields and field is not None and not any(not _is_word(character) for character in literal):
             raise UsageError(
                 f"the key template {template!r} does not keep {{{fields[-1][1]}}} and {{{field}}} apart",
@@ -219,7 +240,7 @@ def _escape(value: object, field: str, special: set[str]) -> str:
         raise UsageError(f"{{{field}}} is {ascii(value)[:60]}, which has a lone surrogate") from None
     escaped = _UNSAFE.sub(_percent, text)
     for character in special & {"-", "_", "."}:
-        escaped = escaped.replace(character, f"%{ord(character):02X}")
+        kind, escaped = (part.replace(character, f"%{ord(character):02X}") for part in (kind, escaped))
     return f"{kind}={escaped}" if kind else escaped
 
 
@@ -231,10 +252,23 @@ def _text_of(value: object, field: str) -> tuple[str, str]:
     if isinstance(value, bool | int | UUID) and type(value) in (bool, int, UUID):
         return type(value).__name__, str(value)
     if type(value) is Decimal and value.is_finite():
-        return "Decimal", str(value)
+        return "Decimal", _plain(value)
     if type(value) is dt.date:
         return "date", value.isoformat()
     raise UsageError(
         f"{{{field}}} is {ascii(value)[:60]}, a {type(value).__name__}: it cannot be part of a key",
         remedy="Use a str, int, bool, UUID, Decimal, date or enum member, or give key= a function",
     )
+
+
+def _plain(value: Decimal) -> str:
+    """Write a Decimal in the one form of all that equal it, whatever the context: normalize() would round."""
+    sign, digits, exponent = value.as_tuple()
+    text = "".join(map(str, digits)).lstrip("0")
+    coefficient = text.rstrip("0")
+    if not coefficient:
+        return "0"
+    power = int(exponent) + len(text) - len(coefficient)
+    if -_DIGITS_SHOWN <= power <= _DIGITS_SHOWN:
+        return format(Decimal(("-" if sign else "") + f"{coefficient}E{power}"), "f")
+    return f"{'-' if sign else ''}{coefficient}E{power}"

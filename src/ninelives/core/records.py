@@ -19,6 +19,8 @@ import msgspec
 from ninelives.core.containers import UNTYPED
 from ninelives.core.shapes import (
     ANNOTATE,
+    INT,
+    MAX_DEPTH,
     TAG,
     Malformed,
     Misfit,
@@ -133,7 +135,7 @@ class Members:
         if not isinstance(value, str | int | enum.Enum | None):
             return None
         for (_, data), member in self.by_data.items():
-            if member is value or (member == value and isinstance(value, bool) == isinstance(member, bool)):
+            if member is value or _stands_for(value, member, data):
                 return (data,)
         return None
 
@@ -152,6 +154,13 @@ class Members:
             raise expected(self.label, data) from None
 
 
+def _stands_for(value: object, member: object, data: object) -> bool:
+    """Say whether a value may be written for a member: "good" for Mood.GOOD, Size.LARGE for Literal[2]."""
+    if isinstance(member, enum.Enum):  # members of two enums may be equal, and yet they are not the same
+        return type(value) is type(data) and isinstance(member, str | int) and value == data == member
+    return bool(member == value) and isinstance(value, bool) == isinstance(member, bool)
+
+
 @dataclass(frozen=True, slots=True)
 class Flags:
     """An enum.Flag, whose combinations are values too: stored as its int."""
@@ -165,16 +174,16 @@ class Flags:
     def takes(self, value: object) -> bool:
         return isinstance(value, self.type)
 
-    def dump(self, value: Any, depth: int) -> object:  # noqa: ARG002 - a leaf has no depth
+    def dump(self, value: Any, depth: int) -> object:
         if not self.takes(value):
             raise unfit(self.label, value)
-        return int(value.value)
+        return INT.dump(int(value.value), depth)
 
     def load(self, data: Any) -> object:
         if type(data) is not int:
             raise expected(self.label, data)
         try:
-            return self.type(data)
+            return self.type(INT.load(data))
         except ValueError:
             raise expected(self.label, data) from None
 
@@ -209,9 +218,13 @@ class Model:
     def load(self, data: Any) -> object:
         tree = UNTYPED.load(data)
         try:
-            return self.type.model_validate_json(msgspec.json.encode(tree), **self.options)
+            made = self.type.model_validate_json(msgspec.json.encode(tree), **self.options)
+            refuse_naive(made.model_dump(round_trip=True, warnings=False), MAX_DEPTH)
+        except Misfit:
+            raise
         except Exception as bad:
             raise Misfit(f"{self.label} refuses the recorded values: {bad}") from bad
+        return made
 
 
 def refuse_naive(value: object, depth: int) -> None:
@@ -249,6 +262,10 @@ class Later:
     @property
     def parts(self) -> tuple[Shape, ...]:
         return tuple(self.found)
+
+    @property
+    def type(self) -> Any:
+        return getattr(self.found[0], "type", None)
 
     def takes(self, value: object) -> bool:
         return self.found[0].takes(value)

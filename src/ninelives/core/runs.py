@@ -115,7 +115,10 @@ def claimed(run: Run, session: str, now_ms: int) -> Run:
 
 
 def released(run: Run, cause: Cause, now_ms: int) -> Run:
-    """Take the run from a session that is gone, and count the death unless it was told to stop."""
+    """Take the run from a session that is gone, and count the death unless it was told to stop.
+
+    The epoch grows here too: nothing that session still sends can be taken for its owner's, or for done.
+    """
     deaths, death_length = run.deaths, run.death_length
     if cause is not Cause.STOPPED:
         deaths = deaths + 1 if death_length == run.length else 1
@@ -124,6 +127,7 @@ def released(run: Run, cause: Cause, now_ms: int) -> Run:
         run,
         state=advance(run.state, Event.RELEASE, run=run.id),
         session=None,
+        epoch=run.epoch + 1,
         due_ms=now_ms,
         waits="",
         deaths=deaths,

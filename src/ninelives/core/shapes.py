@@ -146,6 +146,12 @@ def _dump_text(value: str) -> str:
     return value
 
 
+def _load_text(value: str) -> str:
+    if "\0" in value:
+        raise Malformed("a text with a NUL")
+    return value
+
+
 def _dump_int(value: int) -> int:
     if isinstance(value, bool):
         raise unfit("int", value)
@@ -154,12 +160,18 @@ def _dump_int(value: int) -> int:
     return int.__int__(value)
 
 
+def _load_int(value: int) -> int:
+    if not -(2**63) <= value < 2**63:
+        raise Malformed("an int outside the 64-bit range")
+    return value
+
+
 def _dump_float(value: float) -> float:
     if isinstance(value, bool):
         raise unfit("float", value)
     if isinstance(value, int):
-        if abs(value) > 2**53:
-            raise Misfit("an int that a float may not hold exactly", "Annotate int")
+        if not -(2**63) <= value < 2**63 or float(value) != value:
+            raise Misfit("an int that a float does not hold exactly", "Annotate int")
         return float(value)
     if not math.isfinite(value):
         raise Misfit(f"{float(value)} is not a number that JSON can hold", "Use None, or a str")
@@ -272,9 +284,9 @@ def _same(value: Any) -> Any:
 
 NONE: Final = Scalar("None", type(None), "null", _same)
 BOOL: Final = Scalar("bool", bool, "bool", _same)
-INT: Final = Scalar("int", int, "int", _dump_int)
+INT: Final = Scalar("int", int, "int", _dump_int, _load_int)
 FLOAT: Final = Scalar("float", float, "float", _dump_float, float)
-TEXT: Final = Scalar("str", str, "str", _dump_text)
+TEXT: Final = Scalar("str", str, "str", _dump_text, _load_text)
 BYTES: Final = Scalar("bytes", bytes, "str", _dump_bytes, _load_bytes)
 DATETIME: Final = Scalar("datetime", dt.datetime, "str", _dump_datetime, _load_datetime)
 DATE: Final = Scalar("date", dt.date, "str", dt.date.isoformat, dt.date.fromisoformat)

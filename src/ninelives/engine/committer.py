@@ -45,7 +45,7 @@ _Answer = TypeVar("_Answer")
 
 def end_process(error: BaseException) -> None:
     """End this process at once: no handler, no flush, nothing that could act on what may not be so."""
-    os.write(2, f"ninelives: the process ends here: {error}\n".encode(errors="replace"))
+    os.write(2, f"ninelives: the process ends here: {error!r}\n".encode(errors="replace"))
     sys.stderr.flush()
     os._exit(EXIT_CODE)
 
@@ -90,6 +90,8 @@ class Committer:
             raise StoreUnavailable(
                 "the committer has been closed", run=tail.run, remedy="Open the store again"
             )
+        if extras is not NOTHING:
+            extras.check(tail.run)
         ticket = Ticket(tail, extras, home, waited_for=within_seconds is None)
         for draft in drafts:
             ticket.add(draft, self._clock.now_ms())
@@ -148,6 +150,8 @@ class Committer:
             try:
                 while self._queue:
                     self._commit_batch()
+            except StoreUnavailable as error:
+                self._strand(error)  # closing, and nothing was written: nobody has to die for it
             except BaseException as error:  # noqa: BLE001 (whatever it is, we no longer know what is durable)
                 self._seal_off(error)
             finally:
@@ -193,7 +197,7 @@ class Committer:
             return groups
         try:
             self._insist(lambda: self._store.put_blobs(contents))
-        except (UsageError, BadRecord):
+        except (UsageError, BadRecord, Corrupt):
             return [kept for group in groups if (kept := [one for one in group if self._puts(one)])]
         # CRASH: blobs that nothing refers to; pruning removes them.
         return groups
@@ -201,7 +205,7 @@ class Committer:
     def _puts(self, ticket: Ticket) -> bool:
         try:
             self._insist(lambda: self._store.put_blobs(ticket.spills))
-        except (UsageError, BadRecord) as error:
+        except (UsageError, BadRecord, Corrupt) as error:
             ticket.answer(Verdict(ticket.tail.run, Outcome.REFUSED, error))
             return False
         return True
@@ -280,10 +284,14 @@ class Committer:
             error if isinstance(error, NineLivesError) else StoreBroken(f"the committer failed: {error!r}")
         )
         self._sealed = known
+        self._strand(known)
+
+    def _strand(self, error: NineLivesError) -> None:
+        """Answer everything that is queued or under way with an error."""
         stranded, self._batch = self._batch, []
         while self._queue:
             stranded.append(self._queue.popleft())
         for ticket in stranded:
             if not ticket.is_answered:
-                ticket.answer(None, known)
+                ticket.answer(None, error)
         deliver(stranded)

@@ -16,12 +16,22 @@ from ninelives.core.model import (
     INLINE_BYTES,
     Change,
     Commit,
+    DoubtKey,
+    End,
+    Escalate,
+    ItemKind,
     KeyOp,
     Kind,
     NewItem,
     Outcome,
+    Park,
+    ReleaseKey,
+    ReserveKey,
     Run,
+    SettleKey,
+    State,
     Verdict,
+    WaitKey,
 )
 
 Draft = tuple[Kind, str, bytes] | tuple[Kind, str, bytes, Sequence[bytes]]
@@ -66,8 +76,34 @@ class Extras:
         """Tell whether the store may refuse this for what others did meanwhile."""
         return bool(self.keys or self.opens or self.closes or self.takes)
 
+    def check(self, run: str) -> None:
+        """Check that every part is what it should be, before it can trouble others of its batch.
+
+        Raises BadRecord.
+        """
+        wrong: list[object] = [op for op in self.keys if not _is_sound(op)]
+        wrong += [item for item in self.opens if type(item) is not NewItem or type(item.kind) is not ItemKind]
+        wrong += [name for name in self.closes if type(name) is not str]
+        wrong += [number for number in self.takes if type(number) is not int]
+        if self.change is not None and type(self.change) not in (Park, End, Escalate):
+            wrong.append(self.change)
+        if isinstance(self.change, End) and not State(self.change.state).is_final:
+            wrong.append(self.change)
+        if wrong:
+            raise BadRecord(
+                f"a commit cannot carry {wrong[0]!r}", run=run, remedy="See Commit in ninelives.core.model"
+            )
+
 
 NOTHING = Extras()
+
+
+def _is_sound(op: KeyOp) -> bool:
+    if type(op) is ReserveKey:
+        return type(op.key) is str and type(op.action) is str and type(op.fingerprint) is bytes
+    if type(op) is SettleKey:
+        return type(op.key) is str and type(op.body) is bytes
+    return type(op) in (ReleaseKey, DoubtKey, WaitKey) and type(op.key) is str
 
 
 class Ticket:
@@ -111,6 +147,10 @@ class Ticket:
 
     def _checked(self, draft: Draft) -> tuple[Kind, str, bytes]:
         shape = [type(part) for part in draft]
+        if len(draft) == 4 and not all(type(part) is bytes for part in draft[3]):
+            raise BadRecord(
+                "the parts of a record are bytes", run=self.tail.run, remedy="Encode each part first"
+            )
         if shape[:3] != [Kind, str, bytes] or shape[3:] not in ([], [list], [tuple]):
             raise BadRecord(
                 f"a record is (Kind, str, bytes), not ({', '.join(kind.__name__ for kind in shape)})",

@@ -45,12 +45,12 @@ class Anchor:
         os.close(self._fd)
 
 
-def create(path: Path, store_id: bytes, commits: int = 0) -> None:
+def create(path: Path, store_id: bytes, commits: int = 0, copied: int = 0) -> None:
     """Make an anchor, synced and then given its name: it is there whole or not at all."""
     draft = path.with_name(path.name + "-new")
     fd = os.open(draft, os.O_RDWR | os.O_CREAT | os.O_TRUNC | os.O_CLOEXEC, 0o600)
     try:
-        os.write(fd, _image(_COMMITTED, store_id, commits) + _image(_COPIED, store_id, commits))
+        os.write(fd, _image(_COMMITTED, store_id, commits) + _image(_COPIED, store_id, copied))
         os.fsync(fd)
     finally:
         os.close(fd)

@@ -137,6 +137,8 @@ def translate(error: apsw.Error, connection: apsw.Connection | None = None) -> S
         return StoreUnsafe(told, remedy="Give the process write access to the database and its directory")
     if isinstance(error, apsw.TooBigError | apsw.ConstraintError | apsw.MismatchError | apsw.RangeError):
         return BadRecord(told)
+    if isinstance(error, apsw.SQLError) and "JSON" in told:
+        return _damaged(told)  # a row's own JSON: what we bind is always sound
     return StoreBroken(told, remedy="End the process and start it again")
 
 

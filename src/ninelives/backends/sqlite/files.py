@@ -8,9 +8,11 @@ SQLite throws the work away or keeps it whole; nothing was acknowledged either w
 from __future__ import annotations
 
 import ctypes
+import fcntl
 import os
 import threading
 import weakref
+from collections import Counter
 from collections.abc import Callable, Sequence
 from contextlib import ExitStack
 from pathlib import Path
@@ -33,8 +35,10 @@ from ninelives.core.errors import (
     StoreError,
     StoreUnavailable,
     StoreUnsafe,
+    UsageError,
 )
 
+_SHARED_AT, _SHARED_BYTES = 0x40000002, 510  # where SQLite locks a database that is open
 Answer = TypeVar("Answer")
 Work = Callable[[Transaction], Answer]
 
@@ -98,6 +102,8 @@ class StoreFiles:
             place.inspect(self.place, APPLICATION_ID)
             in_file = commits_in_file(self.place.database)
         place.refuse_open_to_others(self.place)
+        _CONNECTED[self.inode] += 1  # still under the writers' lock: whoever opens next must know
+        undo.callback(_disconnected, self.inode)
         self._writer = self.connect()
         undo.callback(self._writer.close)
         versions = schema.migrate(self._writer, self._steps)
@@ -258,6 +264,7 @@ class StoreFiles:
         with self._writing, self._reading:
             for connection in (self._reader, self._writer):
                 connection.close()
+            _disconnected(self.inode)
             for part in (self._anchor, self._queue, self.locks):
                 part.close()
 
@@ -266,7 +273,6 @@ class StoreFiles:
 
         Closing a connection here could act on the parent's files, so it is kept open for ever.
         """
-        _INHERITED.add(self.inode)
         for part in (self.locks, self._queue, self._anchor):
             part.close()
         self._checkpointer.disown()
@@ -305,6 +311,8 @@ class StoreFiles:
 
 _OPEN: weakref.WeakSet[StoreFiles] = weakref.WeakSet()
 _INHERITED: set[tuple[int, int]] = set()
+_CONNECTED: Counter[tuple[int, int]] = Counter()
+"""How many objects of this process have connections to a file, by device and inode."""
 
 
 def _identity(path: Path) -> tuple[int, int]:
@@ -313,10 +321,38 @@ def _identity(path: Path) -> tuple[int, int]:
 
 
 def _is_open(inode: tuple[int, int]) -> bool:
-    return any(other.inode == inode for other in list(_OPEN))
+    return _CONNECTED[inode] > 0
+
+
+def require_closed(path: Path) -> None:
+    """Check that no process has a database open.
+
+    Raises UsageError. SQLite's own lock tells: it is held for as long as a connection is open.
+    """
+    try:
+        inode = _identity(path)
+    except FileNotFoundError:
+        raise UsageError(f"there is no database {path}", remedy="Name the database file") from None
+    if not _is_open(inode):
+        fd = os.open(path, os.O_RDWR | os.O_CLOEXEC)
+        try:
+            fcntl.lockf(fd, fcntl.LOCK_EX | fcntl.LOCK_NB, _SHARED_BYTES, _SHARED_AT)
+        except OSError:
+            pass
+        else:
+            return
+        finally:
+            os.close(fd)
+    raise UsageError(f"{path} is open in a process", remedy="End every process that uses the store first")
+
+
+def _disconnected(inode: tuple[int, int]) -> None:
+    _CONNECTED[inode] -= 1
 
 
 def _disown_all() -> None:
+    _INHERITED.update(+_CONNECTED)
+    _CONNECTED.clear()
     for opened in list(_OPEN):
         opened.disown()
 

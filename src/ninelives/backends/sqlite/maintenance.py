@@ -2,20 +2,21 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from functools import partial
 from pathlib import Path
 
 import apsw
 
 from ninelives.backends.sqlite import anchor, place, rows, schema
-from ninelives.backends.sqlite.connection import APPLICATION_ID, connect, translate
-from ninelives.backends.sqlite.files import StoreFiles
+from ninelives.backends.sqlite.connection import APPLICATION_ID, commits_in_file, connect, translate
+from ninelives.backends.sqlite.files import StoreFiles, require_closed
 from ninelives.backends.sqlite.place import Place
 from ninelives.backends.sqlite.queue import WritersQueue
 from ninelives.backends.sqlite.transaction import Transaction, get_run
 from ninelives.core import blobs, chain
 from ninelives.core.clock import Clock
-from ninelives.core.errors import Corrupt, StoreError, UnknownRun
+from ninelives.core.errors import Corrupt, StoreError, UnknownRun, UsageError
 from ninelives.core.model import State
 from ninelives.store import Fault, Progress, Pruned, Stats
 
@@ -50,7 +51,34 @@ def verify(files: StoreFiles, progress: Progress | None) -> list[Fault]:
         faults += _run_faults(files, run)
         if progress is not None:
             progress(done, len(ids))
-    return faults + _blob_faults(files)
+    return faults + _row_faults(files) + _blob_faults(files)
+
+
+def _row_faults(files: StoreFiles) -> list[Fault]:
+    """Read every row beside the journals: keys, items, signals, sessions."""
+    readers: tuple[tuple[str, Callable[[rows.Row], object]], ...] = (
+        ("all_keys", rows.key_of),
+        ("all_items", rows.item_of),
+        ("all_signals", lambda row: rows.signal_of("", row)),
+        ("all_sessions", lambda row: rows.session_of(row, "", 0)),
+    )
+    faults = []
+    for name, read in readers:
+        try:
+            found = files.read(partial(_all, name=name))
+        except StoreError as error:
+            faults.append(Fault(None, error.what))
+            continue
+        for row in found:
+            try:
+                read(row)
+            except (ValueError, KeyError, TypeError) as error:
+                faults.append(Fault(None, f"a row of {name.removeprefix('all_')} ({row[0]!r}): {error}"))
+    return faults
+
+
+def _all(tx: Transaction, name: str) -> list[rows.Row]:
+    return tx.all(name)
 
 
 def _structure(files: StoreFiles) -> list[Fault]:
@@ -167,27 +195,46 @@ def accept_loss(path: str | Path, clock: Clock) -> list[str]:
 
     Every run that has not ended is paused, since it may have done what is no longer recorded: a person
     looks at each and resumes it. Returns their ids. Killed in the middle, call it again.
+    Raises UsageError when nothing is lost, or while a process has the database open.
     """
     where = place.locate(path)
     queue = WritersQueue(where.live, 5.0)
-    queue.acquire()
     try:
-        place.inspect(where, APPLICATION_ID)
-        connection = connect(where.database)
+        queue.acquire()
         try:
-            schema.migrate(connection, schema.migrations())
-            tx = Transaction(connection.cursor(), clock.now_ms())
-            tx.cursor.execute("BEGIN IMMEDIATE")
-            ((store_id, _, commits),) = tx.all("read_store")
-            paused = [run for (run,) in tx.all("pause_unfinished", (tx.now_ms,))]
-            tx.cursor.execute("COMMIT")
-            # CRASH: paused, and the anchor still objects; the next call does the rest.
-            anchor.create(where.anchor, store_id, commits)
-            return paused
+            return _accept(where, clock)
         finally:
-            connection.close()
+            queue.release()
     except apsw.Error as error:
         raise translate(error) from error
     finally:
-        queue.release()
         queue.close()
+
+
+def _accept(where: Place, clock: Clock) -> list[str]:
+    require_closed(where.database)
+    place.inspect(where, APPLICATION_ID)
+    in_file = commits_in_file(where.database)
+    connection = connect(where.database)
+    try:
+        schema.migrate(connection, schema.migrations())
+        tx = Transaction(connection.cursor(), clock.now_ms())
+        ((store_id, _, commits),) = tx.all("read_store")
+        if _agrees(where, store_id, commits, in_file):
+            raise UsageError("nothing is lost: the anchor agrees", remedy="Open the store as it is")
+        tx.cursor.execute("BEGIN IMMEDIATE")
+        paused = [run for (run,) in tx.all("pause_unfinished", (tx.now_ms,))]
+        tx.cursor.execute("COMMIT")
+        # CRASH: paused, and the anchor still objects; the next call does the rest.
+        anchor.create(where.anchor, store_id, commits, in_file or 0)
+        return paused
+    finally:
+        connection.close()
+
+
+def _agrees(where: Place, store_id: bytes, commits: int, in_file: int | None) -> bool:
+    try:
+        anchor.compare(where.anchor, store_id, commits, in_file)
+    except Corrupt:
+        return False
+    return True

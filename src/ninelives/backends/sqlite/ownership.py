@@ -48,10 +48,11 @@ def claim(
     agents: Mapping[str, int],
     queues: Sequence[str],
     host: str | None,
+    damaged: str,
 ) -> Claims:
-    """Give runs that are due to a session; see `Store.claim_runs`."""
+    """Give runs that are due to a session; see `Store.claim_runs`. `damaged` are left alone, as JSON."""
     wanted = sorted(agent for agent, quota in agents.items() if quota > 0)
-    candidates = [_due(tx, agent, min(agents[agent], limit), queues, host) for agent in wanted]
+    candidates = [_due(tx, agent, min(agents[agent], limit), queues, host, damaged) for agent in wanted]
     claimed = tuple(runs.claimed(run, session.id, tx.now_ms) for run in runs.turn_about(candidates, limit))
     for run in claimed:
         save_run(tx, run)
@@ -85,14 +86,16 @@ def claim_one(
     return Claims((run,), None)
 
 
-def _due(tx: Transaction, agent: str, quota: int, queues: Sequence[str], host: str | None) -> list[Run]:
+def _due(
+    tx: Transaction, agent: str, quota: int, queues: Sequence[str], host: str | None, damaged: str
+) -> list[Run]:
     found: list[Run] = []
     for queue in queues:
         left = quota
         for priority in _priorities(tx, queue, agent):
             if left <= 0:
                 break
-            values = (queue, agent, priority, tx.now_ms, host, left)
+            values = (queue, agent, priority, tx.now_ms, host, left, damaged)
             with decoding("a run's row"):
                 batch = [rows.run_of(row) for row in tx.all("due_runs", values)]
             found += batch
@@ -137,11 +140,18 @@ def get_session(tx: Transaction, session: str, clock: Clock) -> Session:
     return found
 
 
-def release(tx: Transaction, session: Session, cause: Cause) -> None:
-    """End a session and release its runs."""
+def release(tx: Transaction, session: Session, cause: Cause, damaged: str) -> None:
+    """End a session and release its runs, but for those whose rows are damaged."""
     tx.do("end_session", (tx.now_ms, cause.value, session.id))
-    for row in tx.all("runs_of_session", (session.id,)):
+    for row in tx.all("runs_of_session", (session.id, damaged)):
         with decoding("a run's row"):
             run = rows.run_of(row)
         save_run(tx, runs.released(run, cause, tx.now_ms))
     tx.wakes = True
+
+
+def numbers_waiting(tx: Transaction, agents: Sequence[str], queues: Sequence[str]) -> list[int]:
+    """Return the numbers of all unclaimed runs, from the index alone: their rows may be damaged."""
+    return [
+        row[0] for agent in agents for queue in queues for row in tx.all("waiting_numbers", (queue, agent))
+    ]

@@ -45,7 +45,19 @@ ORDER BY number DESC LIMIT :limit;
 -- name: runs_of_session
 SELECT id, number, agent, fingerprint, queue, pin, priority, labels, parent, state, paused, cancelling, epoch, session,
   head, length, base, base_check, turn, turn_seq, due_ms, waits, news, deaths, death_length, created_ms, changed_ms
-FROM runs WHERE session = ? ORDER BY number;
+FROM runs WHERE session = ?1 AND number NOT IN (SELECT value FROM json_each(?2)) ORDER BY number;
+
+-- name: waiting_numbers
+SELECT number FROM runs
+WHERE due_ms IS NOT NULL AND paused = 0 AND state IN ('pending', 'checkpointed') AND queue = ? AND agent = ?;
+
+-- name: numbers_of_session
+SELECT number FROM runs WHERE session = ?;
+
+-- name: read_run_by_number
+SELECT id, number, agent, fingerprint, queue, pin, priority, labels, parent, state, paused, cancelling, epoch, session,
+  head, length, base, base_check, turn, turn_seq, due_ms, waits, news, deaths, death_length, created_ms, changed_ms
+FROM runs WHERE number = ?;
 
 -- name: update_run
 UPDATE runs SET state = ?2, paused = ?3, cancelling = ?4, epoch = ?5, session = ?6, head = ?7, length = ?8,
@@ -76,7 +88,8 @@ SELECT id, number, agent, fingerprint, queue, pin, priority, labels, parent, sta
   head, length, base, base_check, turn, turn_seq, due_ms, waits, news, deaths, death_length, created_ms, changed_ms
 FROM runs
 WHERE due_ms IS NOT NULL AND paused = 0 AND state IN ('pending', 'checkpointed')
-  AND queue = ?1 AND agent = ?2 AND priority = ?3 AND due_ms <= ?4 AND (pin IS NULL OR pin = ?5)
+  AND queue = ?1 AND agent = ?2 AND priority = ?3 AND due_ms <= ?4
+  AND number NOT IN (SELECT value FROM json_each(?7)) AND (pin IS NULL OR pin = ?5)
 ORDER BY due_ms, number LIMIT ?6;
 
 -- name: first_due
@@ -202,6 +215,18 @@ SELECT (SELECT count(*) FROM records),
 
 -- name: run_ids
 SELECT id FROM runs ORDER BY number;
+
+-- name: all_keys
+SELECT key, action, fingerprint, run, resumable, state, generation, body, blobs, changed_ms FROM keys;
+
+-- name: all_items
+SELECT id, run, kind, step, digest, body, "to", deadline_ms, opened_ms, state, answer, "by", answered_ms FROM items;
+
+-- name: all_signals
+SELECT number, name, id, body, at_ms, taken FROM signals;
+
+-- name: all_sessions
+SELECT id, host, pid, code, lease_ms, started_ms, renewed_ms, renewed_boot, boot, ended_ms, cause FROM sessions;
 
 -- name: blob_digests
 SELECT digest FROM blobs ORDER BY place;

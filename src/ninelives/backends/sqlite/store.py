@@ -5,8 +5,9 @@ What each method means is said in `ninelives.store.Store`; how it becomes durabl
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from pathlib import Path
+from typing import TypeVar
 from urllib.parse import quote
 
 import msgspec
@@ -36,6 +37,8 @@ from ninelives.core.model import (
 )
 from ninelives.store import Fault, Progress, Pruned, Stats
 
+T = TypeVar("T")
+
 
 class SqliteStore:
     """A store in one file. Both `Store` and `Maintenance`."""
@@ -49,6 +52,7 @@ class SqliteStore:
         migrations: Sequence[str] | None = None,
     ) -> None:
         self._clock = clock or SystemClock()
+        self._damaged: set[int] = set()
         self._files = StoreFiles(path, self._clock, lock_timeout_seconds, migrations or schema.migrations())
 
     @property
@@ -152,11 +156,14 @@ class SqliteStore:
                 and (sessions is not None or causes[session.id] is Cause.DIED or session.left_ms <= 0)
             ]
             for session in ending:
-                ownership.release(tx, session, causes[session.id])
+                ownership.release(tx, session, causes[session.id], self._damaged_json())
             with decoding("a session's row"):
                 return [_read_session(tx, session.id, self._clock) for session in ending]
 
-        ended = self._files.write(work, urgent=True)
+        def suspects(tx: Transaction) -> list[int]:
+            return [row[0] for one in causes for row in tx.all("numbers_of_session", (one,))]
+
+        ended = self._around_damage(lambda: self._files.write(work, urgent=True), suspects)
         for session in ended:
             self._files.locks.discard(session.id)
         return ended
@@ -209,9 +216,42 @@ class SqliteStore:
             owner = self._session(tx, session)
             if only is not None:
                 return ownership.claim_one(tx, owner, only, wanted, queues, host)
-            return ownership.claim(tx, owner, limit, agents, queues, host)
+            return ownership.claim(tx, owner, limit, agents, queues, host, self._damaged_json())
 
-        return self._files.write(work)
+        def suspects(tx: Transaction) -> list[int]:
+            return ownership.numbers_waiting(tx, wanted, queues)
+
+        return self._around_damage(lambda: self._files.write(work), suspects)
+
+    def _around_damage(self, call: Callable[[], T], suspects: Callable[[Transaction], list[int]]) -> T:
+        """Do something that reads the rows of many runs; one that is damaged must not hold up the others.
+
+        Raises Corrupt when the damage is not in a run's row.
+        """
+        try:
+            return call()
+        except Corrupt:
+            found = {number for number in self._files.read(suspects) if self._is_damaged(number)}
+            if found <= self._damaged:
+                raise
+            self._damaged |= found
+            return call()
+
+    def _is_damaged(self, number: int) -> bool:
+        def work(tx: Transaction) -> None:
+            row = tx.one("read_run_by_number", (number,))
+            with decoding("a run's row"):
+                if row is not None:
+                    rows.run_of(row)
+
+        try:
+            self._files.read(work)
+        except Corrupt:
+            return True
+        return False
+
+    def _damaged_json(self) -> str:
+        return msgspec.json.encode(sorted(self._damaged)).decode()
 
     def load_journal(self, run: str, *, since: int | None = None) -> Journal:
         """Return what is durable of a run, verified."""
@@ -255,9 +295,9 @@ class SqliteStore:
 
         def work(tx: Transaction) -> list[Item]:
             if run is None and not answered:
-                found = tx.all("list_open_items", (max(0, limit),))
+                found = tx.all("list_open_items", (_clamped(limit),))
             else:
-                found = tx.all("list_inbox", {"run": run, "answered": answered, "limit": max(0, limit)})
+                found = tx.all("list_inbox", {"run": run, "answered": answered, "limit": _clamped(limit)})
             with decoding("an inbox item", run):
                 return [rows.item_of(row) for row in found]
 
@@ -333,6 +373,10 @@ class SqliteStore:
         """Remove what is no longer needed, in small transactions."""
         grace_ms = self._clock.now_ms() - runs.BLOB_GRACE_MS
         return maintenance.prune(self._files, ended_before_ms, forget_before_ms, grace_ms)
+
+
+def _clamped(limit: int) -> int:
+    return min(max(0, limit), 2**62)
 
 
 def read_journal(tx: Transaction, run_id: str, since: int | None) -> Journal:

@@ -1,0 +1,75 @@
+"""One damaged run, and all the others: they are claimed, released and found as if nothing had happened."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import apsw
+import pytest
+
+from ninelives.core.errors import Corrupt
+from ninelives.core.model import Cause, RunQuery
+from tests.contract.makers import AGENTS, new_run, new_session
+from tests.integration.conftest import Opener
+
+
+def spoil(path: Path, run: str) -> None:
+    """Write into a run's row what nobody ever wrote, page checksum and all."""
+    hand = apsw.Connection(str(path), vfs="cksmvfs")
+    hand.execute("UPDATE runs SET labels = 'no JSON' WHERE id = ?", (run,))
+    hand.close()
+
+
+def test_the_others_are_claimed(path: Path, opened: Opener) -> None:
+    store = opened()
+    store.create_runs([new_run(name) for name in ("a", "bad", "c")])
+    store.register_session(new_session("s1"))
+    spoil(path, "bad")
+    assert [run.id for run in store.claim_runs("s1", 9, AGENTS).runs] == ["a", "c"]
+    assert store.claim_runs("s1", 9, AGENTS).runs == ()
+    with pytest.raises(Corrupt):
+        store.read_run("bad")
+    assert [fault.run for fault in store.verify()] == ["bad"]
+
+
+def test_the_others_are_released(path: Path, opened: Opener) -> None:
+    store = opened()
+    store.create_runs([new_run(name) for name in ("a", "bad", "c")])
+    store.register_session(new_session("s1"))
+    store.claim_runs("s1", 9, AGENTS)
+    spoil(path, "bad")
+    assert [session.id for session in store.end_sessions(["s1"], Cause.DIED)] == ["s1"]
+    store.register_session(new_session("s2"))
+    assert [run.id for run in store.claim_runs("s2", 9, AGENTS).runs] == ["a", "c"]
+
+
+def test_a_list_that_would_miss_it_is_refused(path: Path, opened: Opener) -> None:
+    store = opened()
+    store.create_runs([new_run(name) for name in ("a", "bad")])
+    spoil(path, "bad")
+    for query in (RunQuery(), RunQuery(labels={"x": "y"})):
+        with pytest.raises(Corrupt):
+            store.list_runs(query)
+
+
+@pytest.mark.parametrize(
+    ("statement", "where"),
+    [
+        ("UPDATE sessions SET cause = 'bogus'", "sessions"),
+        ("INSERT INTO keys VALUES ('k', 'a', x'', 'r', 1, 'bogus', 0, x'', NULL, 1)", "keys"),
+        (
+            'INSERT INTO items (id, run, kind, step, digest, body, "to", opened_ms, state, answer, "by") '
+            "VALUES ('i', 'r', 'bogus', '', x'', x'', '', 1, 'open', x'', '')",
+            "items",
+        ),
+    ],
+)
+def test_verify_reads_what_lies_beside_the_journals(
+    path: Path, opened: Opener, statement: str, where: str
+) -> None:
+    store = opened()
+    store.register_session(new_session("s1"))
+    hand = apsw.Connection(str(path), vfs="cksmvfs")
+    hand.execute(statement)
+    hand.close()
+    assert any(where in fault.what for fault in store.verify())
