@@ -51,6 +51,7 @@ _ENCODE: Final = msgspec.json.Encoder().encode
 _PARSE: Final = msgspec.json.Decoder().decode
 _TAG_MARK: Final = b'"$"'
 _NUL_MARK: Final = b"\\u0000"
+_QUOTE: Final = ord('"')
 _DIGITS_TO_ZERO: Final = bytes(48 if 48 <= byte <= 57 else byte for byte in range(256))
 _LONG_NUMBER: Final = b"0" * 19
 _CONTAINERS: Final = (list, dict, tuple, set, frozenset)
@@ -122,16 +123,16 @@ class Codec:
         return (decoded == value) is True
 
     def _doubtful(self, data: bytes, decoded: object) -> bool:
-        return (
-            len(data) > MAX_BYTES
-            or self._suspicious(data)
-            or (self.unbounded and _may_be_deep(data) and (not self.untyped or _deep(decoded)))
-        )
+        if len(data) > MAX_BYTES or self._suspicious(data):
+            return True
+        if not self.unbounded or data[0] == _QUOTE:
+            return False
+        return _may_be_deep(data) and (not self.untyped or _deep(decoded))
 
     def _suspicious(self, data: bytes) -> bool:
         """Say whether there may be a NUL or a number beyond 64 bits; a lone text has no numbers."""
         return _NUL_MARK in data or (
-            self.numbers and data[0] != 34 and _LONG_NUMBER in data.translate(_DIGITS_TO_ZERO)
+            self.numbers and data[0] != _QUOTE and _LONG_NUMBER in data.translate(_DIGITS_TO_ZERO)
         )
 
     def _walk(self, value: object) -> tuple[bytes, Any]:

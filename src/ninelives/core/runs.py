@@ -16,6 +16,7 @@ from ninelives.core import chain
 from ninelives.core.errors import (
     IdConflict,
     RunFinished,
+    UsageError,
 )
 from ninelives.core.model import (
     Cause,
@@ -38,8 +39,6 @@ from ninelives.core.transitions import Event, advance
 BLOB_GRACE_MS = 3_600_000
 """How long a blob that nothing refers to is kept: the time between putting it and committing."""
 
-_INT_LIMIT = 2**63
-_PRIORITY_LIMIT = 2**31
 END_EVENTS = {State.COMPLETED: Event.COMPLETE, State.FAILED: Event.FAIL, State.CANCELLED: Event.CANCEL}
 
 
@@ -154,8 +153,11 @@ def resolved(run: Run, now_ms: int) -> Run:
 def controlled(run: Run, control: Control, now_ms: int) -> Run:
     """Carry out what was asked from outside; asking twice changes nothing more.
 
-    Raises RunFinished when the run has ended and the control makes no sense any more.
+    Raises RunFinished when the run has ended and the control makes no sense any more; UsageError.
     """
+    if type(control) is not Control:
+        known = ", ".join(Control)
+        raise UsageError(f"{control!r} is no control", run=run.id, remedy=f"It is one of {known}")
     if control is Control.RETRY:
         return _retried(run, now_ms)
     if control is Control.CANCEL:

@@ -65,8 +65,9 @@ def locate(path: str | Path) -> Place:
     )
     if "\0" in str(database):
         raise UsageError(f"{str(database)!r} is no path", remedy="Leave the NUL out")
-    make_directories(place.live)
+    # Before anything is made.
     refuse_remote(database, Path("/proc/self/mountinfo").read_text(encoding="utf-8").splitlines())
+    make_directories(place.live)
     return place
 
 
