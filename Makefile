@@ -30,8 +30,9 @@ format: $(READY) ## let ruff format and mend what it can
 demo: $(READY)   ## watch a support agent being killed -9 and going on
 	$(BIN)/python -m ninelives.demo
 
-crash: $(READY)  ## the long crash programme, with a report in build/crash.json
+crash: $(READY)  ## the long crash programme (report in build/crash.json), then random agents killed everywhere
 	$(BIN)/python -m tests.crash
+	$(BIN)/python -m tests.replay --seconds 120
 
 bench: $(READY)  ## ratios to the raw store, with results in build/bench.json
 	$(BIN)/python -m benchmarks

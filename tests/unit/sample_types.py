@@ -47,6 +47,34 @@ class Point(NamedTuple):
     y: int = 2
 
 
+class Spot(NamedTuple):
+    """Equal to the Point of the same numbers."""
+
+    left: int
+    top: int
+
+
+class Rank(enum.IntEnum):
+    """Equal to a Size."""
+
+    FIRST = 1
+
+
+class Grant(enum.IntFlag, boundary=enum.KEEP):
+    READ = 1
+    WRITE = 2
+
+
+class Contrary(enum.Enum):
+    YES = "yes"
+    NO = "no"
+
+    def __eq__(self, other: object) -> bool:
+        return True
+
+    __hash__ = enum.Enum.__hash__
+
+
 class Options(TypedDict):
     name: str
     limit: NotRequired[int]
@@ -126,6 +154,14 @@ class LenientChild(Lenient):
         return hash(self.id)
 
 
+@dataclasses.dataclass(eq=False)
+class Heir(Cat):
+    """Inherits an __eq__ that knows nothing of its own fields."""
+
+    more: list[int] = dataclasses.field(default_factory=list)
+    price: Decimal = Decimal(0)
+
+
 class Message(msgspec.Struct):
     role: str
     text: str
@@ -142,6 +178,11 @@ class Part:
     name: str
     weight: float = 1.0
     labels: list[str] = attrs.Factory(list)
+
+
+@attrs.define(eq=False)
+class AttrsHeir(Part):
+    more: bytes = b""
 
 
 class Ticket(pydantic.BaseModel):
@@ -269,4 +310,30 @@ TYPED: list[tuple[Any, st.SearchStrategy[Any]]] = [
             extra=st.dictionaries(names, plain_values),
         ),
     ),
+]
+
+# Annotations whose values equal values of other types, and values that equal, or encode like, others.
+EQUAL_TO_OTHERS: list[Any] = [
+    Grant,
+    Spot | None,
+    Heir,
+    AttrsHeir,
+    Literal["good"],
+    Literal[1, 2] | None,
+    float | None,
+    dict[float, int],
+    dict[Mood, int],
+    tuple[float, ...],
+    Sequence[float],
+]
+LOOK_ALIKES: list[Any] = [
+    *(None, True, 0, 1, 2, 1.0, 0.5, -0.0, Decimal(1), Decimal("0.5"), Decimal("NaN"), Decimal("Infinity")),
+    *(2**53 + 1, 2**60, float(2**60), 2**63 - 1, 2**63, 2**64, 2**100, float("nan"), float("inf")),
+    *("good", "red", "1", "a\0", "\ud800", "1" * 30, b"x", bytearray(b"x"), UUID(int=1), dt.timedelta(1)),
+    *(Mood.GOOD, Size.SMALL, Rank.FIRST, Color.RED, Right.READ, Grant.READ, Grant(2**63)),
+    *(dt.datetime(2030, 1, 1), dt.datetime(2030, 1, 1, tzinfo=dt.UTC), dt.date(2030, 1, 1), dt.time(1)),  # noqa: DTZ001
+    *(Point(1, 2), Spot(1, 2), (1, 2), [1, 2], [1.0, 2], {1, 2}, frozenset({1, 2})),
+    *({"a": 1}, {1: 1}, {1.0: 1}, {True: 1}, {"1": 1}, {Mood.GOOD: 1}, {Size.SMALL: 1}, {"$": 1}),
+    *(Cat("a"), Dog("a"), Puppy("a"), Heir("a"), Order("a", 1), Order(Mood.GOOD, Size.SMALL)),
+    *(Quiet("a", 1), Message("a", "b"), Part("a", 1), AttrsHeir("a"), {"name": "a"}),
 ]

@@ -15,7 +15,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from ninelives.core.codec import UNTYPED_CODEC, Codec, codec_for
-from ninelives.core.errors import Divergence, UsageError
+from ninelives.core.errors import Divergence, NotSerializable, UsageError
 from tests.unit import sample_types as types
 
 IDS = [str(annotation).replace("tests.unit.sample_types.", "") for annotation, _ in types.TYPED]
@@ -117,10 +117,42 @@ def test_fast_way_never_loads_marshal_data(monkeypatch: pytest.MonkeyPatch) -> N
 
 
 @pytest.mark.parametrize(
-    "annotation", [str, dict[str, Any], types.Order, list[types.Order], types.Tree, types.Point]
+    "annotation",
+    [str, dict[str, Any], types.Order, list[types.Order], types.Tree, dict[str, float], types.Color],
 )
 def test_common_annotations_take_the_fast_way(annotation: Any) -> None:
     assert codec_for(annotation).fast
+
+
+@pytest.mark.parametrize("annotation", [*(one for one, _ in types.TYPED), *types.EQUAL_TO_OTHERS])
+def test_both_ways_agree_on_any_value(annotation: Any) -> None:
+    codec = codec_for(annotation)
+    for leaf in types.LOOK_ALIKES:
+        for value in (leaf, [leaf], (leaf,), {"a": leaf}):
+            assert outcome(codec, value) == outcome(walker(codec), value), repr(value)
+
+
+def outcome(codec: Codec, value: object) -> str:
+    try:
+        return repr(codec.round(value)[1])  # unlike ==, this tells 1 from 1.0 and Decimal(1)
+    except NotSerializable:
+        return "refused"
+
+
+@pytest.mark.parametrize(
+    ("annotation", "value"),
+    [
+        (types.Point | types.Spot, types.Spot(1, 2)),
+        (types.Point | types.Spot, types.Point(1, 2)),
+        (tuple[int, int] | types.Point, types.Point(1, 2)),
+        (tuple[int, int] | types.Point, (1, 2)),
+        (list[types.Spot | types.Point | None], [types.Point(1, 2), None, types.Spot(1, 2)]),
+        (types.Size | types.Rank, types.Rank.FIRST),
+        (types.Contrary, types.Contrary.NO),
+    ],
+)
+def test_equal_values_of_two_types_come_back_each_as_its_own(annotation: Any, value: object) -> None:
+    assert repr(codec_for(annotation).round(value)[1]) == repr(value)
 
 
 def test_fast_way_is_enough_for_long_shallow_lists() -> None:
@@ -161,6 +193,21 @@ class Huge(enum.IntEnum):
     N = 2**70
 
 
+class HugeFlag(enum.IntFlag):
+    N = 2**63
+
+
+@dataclasses.dataclass
+class AlsoDict(dict[str, int]):
+    x: int = 0
+
+
+class Undecorated(types.Cat):
+    def __init__(self) -> None:
+        super().__init__("a")
+        self.secret = 1
+
+
 @pytest.mark.parametrize(
     ("annotation", "path"),
     [
@@ -175,6 +222,9 @@ class Huge(enum.IntEnum):
         (WithInitVar, "$.secret"),
         (Dollar, "$.a"),
         (Huge, "$"),
+        (HugeFlag, "$"),
+        (AlsoDict, "$"),
+        (list[Undecorated], "$[]"),
         (generic(), "$"),
         (st.SearchStrategy[int], "$"),
     ],

@@ -1,7 +1,10 @@
 """Stored bytes are never trusted: damage is Corrupt, a misfit is Divergence, and nothing is ever executed."""
 
+import dataclasses
+import datetime as dt
 import pickle
 import subprocess
+from decimal import Decimal
 from typing import Any
 
 import msgspec
@@ -92,6 +95,45 @@ def test_hostile_bytes_are_corrupt(data: bytes, monkeypatch: pytest.MonkeyPatch)
 def test_hostile_bytes_are_no_recorded_error(data: bytes) -> None:
     with pytest.raises(Corrupt):
         decode_error(data)
+
+
+@pytest.mark.parametrize(
+    ("annotation", "data"),
+    [
+        (Decimal, b'"NaN"'),
+        (Decimal, b'"Infinity"'),
+        (list[Decimal], b'["-Infinity"]'),
+        (dt.datetime, b'"2030-01-01T00:00:00"'),
+        (types.Message, b'{"role":"a","text":"b","at":"2030-01-01T00:00:00"}'),
+        (types.Ticket, b'{"id":1,"subject":"a","opened":"2030-01-01T00:00:00"}'),
+        (types.Ticket, b'{"id":1,"subject":"a","extra":{"a":[9223372036854775808]}}'),
+        (types.Ticket, b'{"id":1,"subject":"a\\u0000"}'),
+        (dict[str, dt.time], b'{"a":"10:00:00"}'),
+        (int, b"9223372036854775808"),
+        (int, b"-9223372036854775809"),
+        (types.Order, b'{"id":"a","cents":18446744073709551615}'),
+        (types.Order, b'{"id":"a\\u0000","cents":1}'),
+        (types.Grant, b"9223372036854775808"),
+        (Any, b"123456789012345678901234567890"),
+        (Any, b'[{"a":9223372036854775808}]'),
+        (Any, b'{"$":"tuple","v":[9223372036854775808]}'),
+        (Any, b'{"$":"tuple","v":["a\\u0000"]}'),
+        (Any, b'{"a\\u0000":1}'),
+        (str, b'"a\\u0000"'),
+        (str, b'"a\0"'),
+        (int | str, b"9223372036854775808"),
+    ],
+)
+def test_stored_data_that_no_value_gives_is_never_handed_out(annotation: Any, data: bytes) -> None:
+    codec = codec_for(annotation)
+    for one in (codec, dataclasses.replace(codec, fast=False, decoder=None)):
+        with pytest.raises((Corrupt, Divergence)):
+            one.decode(data)
+
+
+@pytest.mark.parametrize("data", [b'"\\\\u0000"', b'"11111111111111111111111"', b"[9223372036854775807]"])
+def test_stored_data_that_only_looks_suspicious_is_read(data: bytes) -> None:
+    assert UNTYPED_CODEC.decode(data) == msgspec.json.decode(data)
 
 
 def test_class_and_reduce_keys_are_only_data() -> None:

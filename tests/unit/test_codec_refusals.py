@@ -6,7 +6,7 @@ import decimal
 import enum
 from collections.abc import Iterator
 from decimal import Decimal
-from typing import Any, Literal
+from typing import Any, Literal, cast
 from zoneinfo import ZoneInfo
 
 import pytest
@@ -129,6 +129,20 @@ TYPED: list[tuple[Any, object, str, str]] = [
     (dict[dt.time, int], {NAIVE.time(): 1}, "$[time]", "time zone"),
     (str, "\0", "$", "NUL"),
     (None, 0, "$", "int does not fit None"),
+    (types.Point, types.Spot(1, 2), "$", "Spot does not fit Point"),
+    (types.Point, (1, 2), "$", "tuple does not fit Point"),
+    (types.Heir, types.Heir("a", more=cast("Any", (1, 2))), "$.more", "tuple"),
+    (types.Heir, types.Heir("a", price=cast("Any", 0.1)), "$.price", "float does not fit Decimal"),
+    (types.AttrsHeir, types.AttrsHeir("a", more=cast("Any", bytearray())), "$.more", "bytearray"),
+    (Decimal, 0.5, "$", "float does not fit Decimal"),
+    (Decimal, 1, "$", "int does not fit Decimal"),
+    (dict[str, list[Decimal]], {"a": [1]}, "$.a[0]", "int does not fit Decimal"),
+    (bytes, bytearray(b"a"), "$", "bytearray"),
+    (types.Size, types.Rank.FIRST, "$", "Rank.FIRST"),
+    (Literal[types.Size.SMALL], types.Rank.FIRST, "$", "Rank.FIRST"),
+    (types.Grant, 1, "$", "int does not fit Grant"),
+    (types.Grant, types.Grant(2**63), "$", "64-bit"),
+    (float, 2**63, "$", "exactly"),
 ]
 
 
