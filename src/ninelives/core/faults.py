@@ -52,6 +52,8 @@ def fault_in(commit: Commit) -> NineLivesError | None:
         if chain.link(head, seq, draft) != record.check:
             return BadRecord(f"record {seq} is not sealed", run=commit.run, step=record.step)
         head = record.check
+    if not (commit.keys or commit.opens or commit.closes or commit.takes or commit.change):
+        return None
     return _fault_beside_records(commit) or _fault_in_keys(commit) or _fault_in_items(commit)
 
 

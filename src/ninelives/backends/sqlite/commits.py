@@ -1,7 +1,8 @@
 """The write path: many runs in one transaction, a verdict for each.
 
 A commit that only appends takes two statements: a conditional update of the run's row, which is the
-fence, and the insert. All others run in a savepoint of their own, so that a refused one leaves no trace.
+fence, and the insert, which is made for the whole batch at its end. All others run in a savepoint of
+their own, so that a refused one leaves no trace.
 """
 
 from __future__ import annotations
@@ -9,6 +10,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 from ninelives.backends.sqlite import rows
+from ninelives.backends.sqlite.queries import SQL
 from ninelives.backends.sqlite.transaction import (
     Transaction,
     append,
@@ -38,10 +40,13 @@ def commit(tx: Transaction, batch: Sequence[Commit]) -> list[Verdict]:
     """Apply a batch; see `Store.commit`."""
     if len({one.run for one in batch}) != len(batch):
         raise UsageError("a run occurs twice in one batch", remedy="Merge its commits, or send them apart")
-    return [_apply(tx, one) for one in batch]
+    appended: list[rows.Row] = []
+    verdicts = [_apply(tx, one, appended) for one in batch]
+    tx.cursor.executemany(SQL["insert_record"], appended)
+    return verdicts
 
 
-def _apply(tx: Transaction, one: Commit) -> Verdict:
+def _apply(tx: Transaction, one: Commit, appended: list[rows.Row]) -> Verdict:
     fault = faults.fault_in(one) or lost_blob(tx, runs.blobs_in(one), one.run)
     if fault is not None:
         return Verdict(one.run, Outcome.REFUSED, fault)
@@ -49,7 +54,8 @@ def _apply(tx: Transaction, one: Commit) -> Verdict:
         values = (one.new_head, one.new_length, tx.now_ms, one.run, one.epoch, one.length, one.head)
         row = tx.one("append_plain", values)
         if row is not None:
-            append(tx, row[0], one.records)
+            appended += [rows.row_of_record(row[0], record) for record in one.records]
+            refer(tx, row[0], runs.blobs_in(one))
             return Verdict(one.run, Outcome.COMMITTED)
     run = find_run(tx, one.run)
     if run is None:

@@ -120,6 +120,20 @@ def record_of(row: Row) -> Record:
     return Record(row[0], _KINDS[row[1]], row[2], row[3], row[4], digests_of(row[5]), row[6])
 
 
+def row_of_record(run: int, record: Record) -> Row:
+    """Return the row of a record of the run with that number."""
+    return (
+        run,
+        record.seq,
+        record.kind.value,
+        record.step,
+        record.at_ms,
+        record.body,
+        joined(record.blobs),
+        record.check,
+    )
+
+
 def digests_of(joined: bytes | None) -> tuple[bytes, ...]:
     """Split digests that were stored as one value."""
     if not joined:

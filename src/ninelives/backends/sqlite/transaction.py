@@ -91,8 +91,7 @@ def nudge(tx: Transaction, run: str) -> None:
 def append(tx: Transaction, number: int, records: Sequence[Record]) -> None:
     """Insert sealed records and note the blobs that they refer to."""
     for record in records:
-        values = (number, record.seq, record.kind.value, record.step, record.at_ms, record.body)
-        tx.do("insert_record", (*values, rows.joined(record.blobs), record.check))
+        tx.do("insert_record", rows.row_of_record(number, record))
         refer(tx, number, record.blobs)
 
 
