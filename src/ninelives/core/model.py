@@ -350,9 +350,12 @@ class Commit(Struct, frozen=True, kw_only=True):
     @property
     def is_plain(self) -> bool:
         """Tell whether this only appends records of the current turn."""
-        return not (self.keys or self.opens or self.closes or self.takes or self.change) and all(
-            record.kind is not Kind.TURN for record in self.records
-        )
+        if self.keys or self.opens or self.closes or self.takes or self.change:
+            return False
+        for record in self.records:  # noqa: SIM110 (the hot path: a generator costs as much as all the rest)
+            if record.kind is Kind.TURN:
+                return False
+        return True
 
 
 class Outcome(StrEnum):

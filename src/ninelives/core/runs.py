@@ -254,8 +254,10 @@ def _states_after(commit: Commit) -> tuple[State, ...]:
 
 def blobs_in(commit: Commit) -> list[bytes]:
     """Return the blobs that a commit refers to: those of its records, then those of its keys."""
-    settled = [digest for op in commit.keys if isinstance(op, SettleKey) for digest in op.blobs]
-    return [digest for record in commit.records for digest in record.blobs] + settled
+    found = [digest for record in commit.records if record.blobs for digest in record.blobs]
+    if commit.keys:
+        found += [digest for op in commit.keys if isinstance(op, SettleKey) for digest in op.blobs]
+    return found
 
 
 def told(run: Run, times: int) -> Run:

@@ -50,12 +50,16 @@ def _apply(tx: Transaction, one: Commit, appended: list[rows.Row]) -> Verdict:
     fault = faults.fault_in(one) or lost_blob(tx, runs.blobs_in(one), one.run)
     if fault is not None:
         return Verdict(one.run, Outcome.REFUSED, fault)
-    if one.records and one.is_plain:
-        values = (one.new_head, one.new_length, tx.now_ms, one.run, one.epoch, one.length, one.head)
-        row = tx.one("append_plain", values)
+    records = one.records
+    if records and one.is_plain:
+        head, length = records[-1].check, one.length + len(records)
+        row = tx.one("append_plain", (head, length, tx.now_ms, one.run, one.epoch, one.length, one.head))
         if row is not None:
-            appended += [rows.row_of_record(row[0], record) for record in one.records]
-            refer(tx, row[0], runs.blobs_in(one))
+            number = row[0]
+            for record in records:
+                appended.append(rows.row_of_record(number, record))
+                if record.blobs:
+                    refer(tx, number, record.blobs)
             return Verdict(one.run, Outcome.COMMITTED)
     run = find_run(tx, one.run)
     if run is None:
