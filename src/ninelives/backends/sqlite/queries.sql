@@ -67,7 +67,7 @@ WHERE number = ?1;
 -- name: append_plain
 UPDATE runs SET head = ?1, length = ?2, changed_ms = ?3
 WHERE id = ?4 AND epoch = ?5 AND length = ?6 AND head = ?7 AND state = 'running'
-RETURNING number;
+RETURNING id, number;
 
 -- name: insert_record
 INSERT INTO records (run, seq, kind, step, at_ms, body, blobs, "check") VALUES (?, ?, ?, ?, ?, ?, ?, ?);
