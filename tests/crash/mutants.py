@@ -86,16 +86,16 @@ def ack_first() -> None:
 @_mutant
 def torn_commit() -> None:
     """The run's row and its records go in two transactions."""
-    original = transaction.Transaction.one
+    original = transaction.Transaction.many
 
-    def one(self: transaction.Transaction, name: str, values: transaction.Values = ()) -> Any:
+    def many(self: transaction.Transaction, name: str, values: Sequence[transaction.Values]) -> Any:
         found = original(self, name, values)
-        if name == "append_plain" and found is not None:
+        if name == "append_plain" and found:
             self.cursor.execute("COMMIT")
             self.cursor.execute("BEGIN IMMEDIATE")
         return found
 
-    _put(transaction.Transaction, "one", one)
+    _put(transaction.Transaction, "many", many)
 
 
 @_mutant

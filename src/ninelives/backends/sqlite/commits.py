@@ -10,7 +10,6 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 from ninelives.backends.sqlite import rows
-from ninelives.backends.sqlite.queries import SQL
 from ninelives.backends.sqlite.transaction import (
     Transaction,
     append,
@@ -62,11 +61,10 @@ def _append_plain(tx: Transaction, plain: Sequence[Commit]) -> dict[str, int]:
     values = [
         (one.new_head, one.new_length, tx.now_ms, one.run, one.epoch, one.length, one.head) for one in plain
     ]
-    found: list[rows.Row] = tx.cursor.executemany(SQL["append_plain"], values).fetchall()
-    done: dict[str, int] = dict(found)
+    done: dict[str, int] = dict(tx.many("append_plain", values))
     written = [(done[one.run], one) for one in plain if one.run in done]
     inserted = [rows.row_of_record(number, record) for number, one in written for record in one.records]
-    tx.cursor.executemany(SQL["insert_record"], inserted)
+    tx.many("insert_record", inserted)
     for number, one in written:
         refer(tx, number, runs.blobs_in(one))
     return done

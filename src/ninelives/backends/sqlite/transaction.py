@@ -39,6 +39,10 @@ class Transaction:
         except UnicodeEncodeError:
             return []
 
+    def many(self, name: str, values: Sequence[Values]) -> list[rows.Row]:
+        """Run a statement for each set of values and return all rows: one call of the driver."""
+        return self.cursor.executemany(SQL[name], values).fetchall()
+
     def one(self, name: str, values: Values = ()) -> rows.Row | None:
         """Run a statement to its end and return its first row, if there is one."""
         found = self.all(name, values)
