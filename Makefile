@@ -4,7 +4,7 @@ VENV   ?= .venv
 BIN    := $(VENV)/bin
 READY  := $(VENV)/.ready
 
-.PHONY: help test check format demo crash bench clean
+.PHONY: help test retest check format demo crash bench clean
 help:            ## what each target does
 	@grep -hE '^[a-z-]+: .*##|^[a-z-]+:  +##' $(MAKEFILE_LIST) | sed -E 's/^([a-z-]+):[^#]*## */  make \1\t/' | expand -t 16
 
@@ -16,6 +16,9 @@ $(READY): pyproject.toml
 
 test: check      ## lint, types, layers and every test but the long forms
 	$(BIN)/pytest -n 2 --dist loadfile
+
+retest: $(READY) ## the tests that failed last time, one after the other
+	$(BIN)/pytest --last-failed --last-failed-no-failures none
 
 check: $(READY)  ## ruff, mypy --strict, import-linter
 	$(BIN)/ruff check .

@@ -1,0 +1,21 @@
+"""What holds for every test: agents that a test declares are forgotten with it.
+
+Which tests share a process is the scheduler's choice; no test may see the names of another's.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+import pytest
+
+from ninelives.engine.registry import AGENTS
+
+
+@pytest.fixture(autouse=True)
+def _forget_agents() -> Iterator[None]:
+    """Forget the agents that a test declared."""
+    known = dict(AGENTS)
+    yield
+    AGENTS.clear()
+    AGENTS.update(known)
