@@ -65,6 +65,7 @@ if TYPE_CHECKING:
         uuid,
     )
     from ninelives.runtime import (
+        InboxItem,
         Run,
         Runtime,
         run,
@@ -82,6 +83,7 @@ __all__ = [
     "IdConflict",
     "IllegalTransition",
     "InDoubt",
+    "InboxItem",
     "KeyConflict",
     "LeaseLost",
     "NineLivesError",
@@ -178,6 +180,7 @@ _HOMES = {
     "random": "engine.inside",
     "timeout": "engine.inside",
     "uuid": "engine.inside",
+    "InboxItem": "runtime",
     "Run": "runtime",
     "Runtime": "runtime",
     "run": "runtime",

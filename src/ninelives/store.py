@@ -164,8 +164,13 @@ class Store(Protocol):
         A paused run is not claimed. Raises UnknownRun; RunFinished.
         """
 
-    def list_inbox(self, *, run: str | None = None, answered: bool = False, limit: int = 100) -> list[Item]:
-        """Return open items, oldest first; with `answered`, those that were answered or closed too."""
+    def list_inbox(
+        self, *, run: str | None = None, item: str | None = None, answered: bool = False, limit: int = 100
+    ) -> list[Item]:
+        """Return open items, oldest first; with `answered`, those that were answered or closed too.
+
+        With `run`, only those of that run; with `item`, only that one.
+        """
 
     def answer_item(self, item: str, *, digest: bytes, body: bytes, by: str) -> Item:
         """Answer an open item and wake its run; an escalated run goes on.

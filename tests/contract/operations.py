@@ -312,11 +312,11 @@ class Chooser:
 
     def inbox(self) -> Operation:
         run, answered = self._rng.choice([None, *RUNS]), self._maybe(0.5)
-        limit = self._rng.randint(0, 4)
+        item, limit = self._rng.choice([None, None, *ITEMS]), self._rng.randint(0, 4)
         return Operation(
             "list_inbox",
-            (run, answered, limit),
-            lambda store: store.list_inbox(run=run, answered=answered, limit=limit),
+            (run, item, answered, limit),
+            lambda store: store.list_inbox(run=run, item=item, answered=answered, limit=limit),
         )
 
     def answer(self) -> Operation:

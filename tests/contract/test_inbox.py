@@ -162,6 +162,10 @@ def test_items_are_listed_oldest_first_by_run_and_limit(bench: Bench) -> None:
     assert listed(bench, run="b") == ["x"]
     assert listed(bench, run="b", answered=True, limit=5) == ["x"]
     assert listed(bench, run="nobody") == []
+    assert listed(bench, item="y") == ["y"]
+    assert listed(bench, item="y", run="b") == []
+    assert listed(bench, item="nobody", answered=True) == []
+    assert listed(bench, item="y", limit=0) == []
     assert listed(bench, limit=0) == []
     assert listed(bench, limit=-1) == []
     assert listed(bench, run="a", limit=-1) == []
@@ -173,6 +177,8 @@ def test_answered_items_are_listed_only_when_asked_for(bench: Bench) -> None:
     assert listed(bench) == ["b"]
     assert listed(bench, run="r1") == ["b"]
     assert listed(bench, answered=True) == ["a", "b"]
+    assert listed(bench, item="a") == []
+    assert listed(bench, item="a", answered=True) == ["a"]
 
 
 # Answering ---------------------------------------------------------------------------------------

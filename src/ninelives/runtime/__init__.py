@@ -1,5 +1,6 @@
 """The façade and only composition root: stores, committers, workers and handles to runs."""
 
 from ninelives.runtime.facade import Run, Runtime, run
+from ninelives.runtime.inbox import InboxItem
 
-__all__ = ["Run", "Runtime", "run"]
+__all__ = ["InboxItem", "Run", "Runtime", "run"]

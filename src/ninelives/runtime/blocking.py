@@ -7,14 +7,17 @@ from __future__ import annotations
 
 import asyncio
 import threading
-from collections.abc import Coroutine, Mapping
+from collections.abc import Coroutine, Mapping, Sequence
 from types import TracebackType
 from typing import Any, Self, TypeVar
+
+from msgspec import UNSET
 
 from ninelives.core.model import Run as Row
 from ninelives.core.model import State
 from ninelives.engine.view import Checkpoint, Entry
 from ninelives.runtime.facade import Run, Runtime
+from ninelives.runtime.inbox import InboxItem
 
 T = TypeVar("T")
 
@@ -40,6 +43,37 @@ class BlockingRun:
     def checkpoint(self) -> Checkpoint:
         """Return where the run is."""
         return self._runtime.wait(self._run.checkpoint())
+
+
+class BlockingItem:
+    """An inbox item, for plain code; see `InboxItem`. What it shows is `item`'s."""
+
+    def __init__(self, runtime: BlockingRuntime, item: InboxItem) -> None:
+        self._runtime, self.item, self.id = runtime, item, item.id
+
+    def approve(self, *, by: str | None = None, note: str = "") -> None:
+        """Say yes to exactly what the item shows."""
+        self._runtime.wait(self.item.approve(by=by, note=note))
+
+    def deny(self, *, by: str | None = None, note: str = "") -> None:
+        """Say no."""
+        self._runtime.wait(self.item.deny(by=by, note=note))
+
+    def answer(self, value: Any, *, by: str | None = None, note: str = "") -> None:
+        """Answer a question."""
+        self._runtime.wait(self.item.answer(value, by=by, note=note))
+
+    def settle(self, *, happened: bool, result: Any = UNSET, by: str | None = None, note: str = "") -> None:
+        """Say what became of an action in doubt."""
+        self._runtime.wait(self.item.settle(happened=happened, result=result, by=by, note=note))
+
+    def retry(self, *, by: str | None = None, note: str = "") -> None:
+        """Let the run go on."""
+        self._runtime.wait(self.item.retry(by=by, note=note))
+
+    def fail(self, *, by: str | None = None, note: str = "") -> None:
+        """Give the run up."""
+        self._runtime.wait(self.item.fail(by=by, note=note))
 
 
 class BlockingRuntime:
@@ -109,6 +143,13 @@ class BlockingRuntime:
     ) -> list[Row]:
         """Return the rows of runs, newest first."""
         return self.wait(self._runtime.list(status, agent, labels, limit, after))
+
+    def inbox(
+        self, run: str | None = None, *, answered: bool = False, limit: int = 100
+    ) -> Sequence[BlockingItem]:
+        """Return what waits for a person; see `Runtime.inbox`."""
+        found = self.wait(self._runtime.inbox(run, answered=answered, limit=limit))
+        return [BlockingItem(self, item) for item in found]
 
     def _stop(self) -> None:
         self._loop.call_soon_threadsafe(self._loop.stop)

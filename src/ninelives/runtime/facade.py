@@ -36,6 +36,7 @@ from ninelives.engine.executor import Executor
 from ninelives.engine.loop import LoopCommits
 from ninelives.engine.registry import AGENTS, get_agent
 from ninelives.engine.worker import Worker
+from ninelives.runtime.inbox import InboxItem
 from ninelives.store import Store
 
 if TYPE_CHECKING:
@@ -230,6 +231,13 @@ class Runtime:
             after=after,
         )
         return await self.call(lambda store: store.list_runs(query))
+
+    async def inbox(
+        self, run: str | None = None, *, answered: bool = False, limit: int = 100
+    ) -> Sequence[InboxItem]:
+        """Return what waits for a person, oldest first; with `answered`, also what has been settled."""
+        found = await self.call(lambda store: store.list_inbox(run=run, answered=answered, limit=limit))
+        return [InboxItem(self, item) for item in found]
 
     def sync(self) -> BlockingRuntime:
         """Return this runtime for plain code, with an event loop of its own."""

@@ -227,14 +227,18 @@ class MemoryStore:
                 self._wake()
             return after
 
-    def list_inbox(self, *, run: str | None = None, answered: bool = False, limit: int = 100) -> list[Item]:
+    def list_inbox(
+        self, *, run: str | None = None, item: str | None = None, answered: bool = False, limit: int = 100
+    ) -> list[Item]:
         """Return open items, or all, oldest first."""
         with self._open():
             items = self._tables.rows.items.values()
             fitting = [
-                item
-                for item in items
-                if run in (None, item.run) and (answered or item.state is ItemState.OPEN)
+                one
+                for one in items
+                if run in (None, one.run)
+                and item in (None, one.id)
+                and (answered or one.state is ItemState.OPEN)
             ]
             return fitting[: max(0, limit)]
 

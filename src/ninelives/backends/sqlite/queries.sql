@@ -128,7 +128,7 @@ FROM items WHERE run = ? ORDER BY place;
 
 -- name: list_inbox
 SELECT id, run, kind, step, digest, body, "to", deadline_ms, opened_ms, state, answer, "by", answered_ms
-FROM items WHERE (:run IS NULL OR run = :run) AND (:answered OR state = 'open') ORDER BY place LIMIT :limit;
+FROM items ORDER BY place LIMIT ?;
 
 -- name: list_open_items
 SELECT id, run, kind, step, digest, body, "to", deadline_ms, opened_ms, state, answer, "by", answered_ms

@@ -25,6 +25,7 @@ from ninelives.core.model import (
     Commit,
     Control,
     Item,
+    ItemState,
     Journal,
     Key,
     NewRun,
@@ -290,16 +291,26 @@ class SqliteStore:
         """Cancel, pause, resume or retry."""
         return self._files.write(lambda tx: outside.control(tx, run, control))
 
-    def list_inbox(self, *, run: str | None = None, answered: bool = False, limit: int = 100) -> list[Item]:
+    def list_inbox(
+        self, *, run: str | None = None, item: str | None = None, answered: bool = False, limit: int = 100
+    ) -> list[Item]:
         """Return inbox items, oldest first."""
 
         def work(tx: Transaction) -> list[Item]:
-            if run is None and not answered:
-                found = tx.all("list_open_items", (_clamped(limit),))
+            if item is not None:
+                found = tx.all("read_item", (item,))
+            elif run is not None:
+                found = tx.all("items_of_run", (run,))
+            elif answered:
+                found = tx.all("list_inbox", (_clamped(limit),))
             else:
-                found = tx.all("list_inbox", {"run": run, "answered": answered, "limit": _clamped(limit)})
+                found = tx.all("list_open_items", (_clamped(limit),))
             with decoding("an inbox item", run):
-                return [rows.item_of(row) for row in found]
+                items = [rows.item_of(row) for row in found]
+            fitting = [
+                one for one in items if run in (None, one.run) and (answered or one.state is ItemState.OPEN)
+            ]
+            return fitting[: _clamped(limit)]
 
         return self._files.read(work)
 

@@ -1,0 +1,155 @@
+"""What a person is asked, and what was answered: the bodies of inbox items, the same for all who read them.
+
+`Asked` is the body of an item: shown to people, and enough to judge an answer where the agent's code is not
+loaded. `Answer` is what came back. Which words answer which kind of item is one table, `FITTING`; whatever it
+does not hold is refused before anything is written.
+"""
+
+from __future__ import annotations
+
+from enum import StrEnum
+from hashlib import blake2b
+from types import MappingProxyType
+
+import msgspec
+from msgspec import UNSET, Raw, Struct, UnsetType
+
+from ninelives.core.errors import Corrupt, UsageError
+from ninelives.core.model import Item, ItemKind
+from ninelives.core.schema import Schema, check
+
+
+class Says(StrEnum):
+    """What an answer says."""
+
+    APPROVED = "approved"
+    DENIED = "denied"
+    VALUE = "value"  # the answer to a question
+    HAPPENED = "happened"  # of what was in doubt; with its result, if it has one
+    NOT_HAPPENED = "not happened"
+    RETRY = "retry"  # the cause is gone: go on
+    FAIL = "fail"  # give up: the run ends failed, with the evidence
+
+
+class Answer(Struct, frozen=True, omit_defaults=True):
+    """A person's answer. `value` is encoded as the codec of what was asked for would."""
+
+    says: Says
+    value: Raw | UnsetType = UNSET
+    note: str = ""
+
+
+class Asked(Struct, frozen=True, omit_defaults=True):
+    """The body of an inbox item.
+
+    `arguments` and `key` are those of the action in question; `options` or `schema` say what the value of an
+    answer may be; `default` is what holds after the deadline; `evidence` is whatever else is known, in words.
+    """
+
+    what: str
+    remedy: str = ""
+    arguments: dict[str, Raw] = {}
+    key: str = ""
+    options: tuple[Raw, ...] = ()
+    schema: Schema = {}
+    default: Raw | UnsetType = UNSET
+    evidence: dict[str, str] = {}
+
+
+_GO_ON = (Says.RETRY, Says.FAIL)
+FITTING = MappingProxyType(
+    {
+        ItemKind.APPROVAL: (Says.APPROVED, Says.DENIED),
+        ItemKind.QUESTION: (Says.VALUE,),
+        ItemKind.DOUBT: (Says.HAPPENED, Says.NOT_HAPPENED, Says.FAIL),
+        ItemKind.DIVERGENCE: _GO_ON,
+        ItemKind.QUARANTINE: _GO_ON,
+        ItemKind.BUDGET: _GO_ON,
+        ItemKind.RESOURCE: _GO_ON,
+    }
+)
+VERBS = MappingProxyType(
+    {
+        Says.APPROVED: "approve",
+        Says.DENIED: "deny",
+        Says.VALUE: "answer",
+        Says.HAPPENED: "settle(happened=True)",
+        Says.NOT_HAPPENED: "settle(happened=False)",
+        Says.RETRY: "retry",
+        Says.FAIL: "fail",
+    }
+)
+"""What a person calls to say it."""
+
+_ENCODE = msgspec.json.Encoder().encode
+_ANSWER = msgspec.json.Decoder(Answer).decode
+_ASKED = msgspec.json.Decoder(Asked).decode
+
+
+def item_id(run: str, *parts: object) -> str:
+    """Return the id of an inbox item: the same whenever the same is asked at the same place."""
+    told = _ENCODE([run, *map(str, parts)])
+    return blake2b(told, digest_size=8).hexdigest()
+
+
+def write_asked(asked: Asked) -> bytes:
+    """Return the body of an item."""
+    return _ENCODE(asked)
+
+
+def read_asked(item: Item) -> Asked:
+    """Return what an item asks. Raises Corrupt when it is no body of ours."""
+    try:
+        return _ASKED(item.body)
+    except msgspec.DecodeError as error:
+        raise Corrupt(f"inbox item {item.id!r} cannot be read: {error}", run=item.run) from None
+
+
+def write_answer(answer: Answer) -> bytes:
+    """Return the body of an answer."""
+    return _ENCODE(answer)
+
+
+def read_answer(item: Item) -> Answer:
+    """Return what was answered to an item. Raises Corrupt when it is no answer of ours."""
+    try:
+        return _ANSWER(item.answer)
+    except msgspec.DecodeError as error:
+        raise Corrupt(f"the answer to inbox item {item.id!r} cannot be read: {error}", run=item.run) from None
+
+
+def check_answer(item: Item, answer: Answer) -> None:
+    """Check that an answer answers an item, before it is given.
+
+    Raises UsageError naming what would, or the path to what does not fit.
+    """
+    fitting = FITTING[item.kind]
+    if answer.says not in fitting:
+        verbs = ", ".join(VERBS[one] for one in fitting)
+        raise UsageError(
+            f"inbox item {item.id!r} is a {item.kind}: {VERBS[answer.says]} does not answer it",
+            run=item.run,
+            step=item.step or None,
+            remedy=f"It takes {verbs}",
+        )
+    if answer.value is not UNSET:
+        _check_value(item, read_asked(item), msgspec.json.decode(answer.value))
+
+
+def _check_value(item: Item, asked: Asked, value: object) -> None:
+    options = [msgspec.json.decode(option) for option in asked.options]
+    if options:
+        if not any(type(value) is type(option) and value == option for option in options):
+            raise UsageError(
+                f"{_shown(value)} is none of the options of inbox item {item.id!r}",
+                run=item.run,
+                step=item.step or None,
+                remedy=f"Answer one of {', '.join(map(_shown, options))}",
+            )
+        return
+    check(asked.schema, value, what=f"the answer to inbox item {item.id!r}", run=item.run)
+
+
+def _shown(value: object) -> str:
+    text = _ENCODE(value).decode()
+    return text if len(text) <= 60 else f"{text[:60]}…"
