@@ -64,7 +64,8 @@ class Store(Protocol):
 
         An id that exists with the same agent and fingerprint gives that run, whatever became of it;
         with others, an IdConflict in its place; the rest of the batch is created. Two equal ids in one
-        batch are one run. Blobs that a run refers to must exist. Wakes who waits for work.
+        batch are one run. A new child of a run that has ended is a RunFinished in its place. Blobs that a
+        run refers to must exist. Wakes who waits for work.
         If we die here: every run of the batch exists or none; creating again is safe.
         """
 
@@ -139,8 +140,9 @@ class Store(Protocol):
         leaves the others alone. Conditional on the run's epoch, length and head in the same transaction;
         a commit that has been applied before is COMMITTED again and changes nothing. Key operations
         apply in order, under the rules of `core.dedup`; ending a run passes on or doubts the keys that it
-        still holds, and tells its parent. Blobs referred to must exist. Parking with news not seen makes
-        the run due at once. Wakes who waits when a run becomes due, has news, or ends.
+        still holds, tells its parent, and cancels its children unless it is completed. Blobs referred to
+        must exist. Parking with news not seen makes the run due at once.
+        Wakes who waits when a run becomes due, has news, or ends.
         Raises BadRecord when the store chokes on the content of the batch: nothing was written; try halves.
         If we die here: all of the batch is durable or nothing is.
         """

@@ -28,6 +28,7 @@ from ninelives.core.model import (
     NewItem,
     NewRun,
     Park,
+    Record,
     ReleaseKey,
     Run,
     RunQuery,
@@ -102,6 +103,14 @@ class Chooser:
             labels={"team": self._name(["x", "y"], 0.02)} if self._maybe(0.3) else {},
             parent=rng.choice(RUNS) if self._maybe(0.3) else None,
             due_ms=self._clock.now_ms() + rng.randint(-20, 20),
+            prefix=self._prefix() if self._maybe(0.1) else (),
+        )
+
+    def _prefix(self) -> tuple[Record, ...]:
+        kinds = [Kind.RESULT, Kind.LOG, Kind.FORKED, *([Kind.END] if self._maybe(0.1) else [])]
+        return tuple(
+            Record(99, self._rng.choice(kinds), f"step#{n}", n, b"{}", self._blobs())
+            for n in range(self._rng.randint(1, 3))
         )
 
     def create(self) -> Operation:

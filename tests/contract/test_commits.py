@@ -413,9 +413,10 @@ def test_a_child_without_its_parent_ends_all_the_same(bench: Bench) -> None:
 
 
 def test_a_parent_that_has_ended_is_not_told(bench: Bench) -> None:
-    parent = bench.write(bench.running("parent"), change=End(State.FAILED))
+    running, child = bench.running("parent"), bench.running("child", parent="parent")
+    parent = bench.write(running, change=End(State.COMPLETED))
     bench.clock.advance(5)
-    bench.write(bench.running("child", parent="parent"), change=End(State.COMPLETED))
+    bench.write(child, change=End(State.COMPLETED))
     assert bench.row("parent") == parent
 
 

@@ -46,7 +46,7 @@ from ninelives.core.transitions import TABLE, Event
 
 NOW = 1_000
 NEW = NewRun(id="r1", agent="helper", fingerprint=b"f", body=b"{}")
-ROW, FIRST = runs.created(NEW, 1, 10)
+ROW, (FIRST,) = runs.created(NEW, 1, 10)
 FINAL = [State.COMPLETED, State.FAILED, State.CANCELLED]
 
 

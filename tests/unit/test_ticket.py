@@ -33,7 +33,7 @@ def ticket(tail: Tail, *bodies: bytes, extras: Extras = NOTHING, waited_for: boo
 
 
 def test_a_tail_begins_where_its_run_ends(tail: Tail) -> None:
-    run, first = rules.created(new_run("r1"), 1, 5)
+    run, (first,) = rules.created(new_run("r1"), 1, 5)
     assert (tail.run, tail.epoch, tail.length, tail.head) == ("r1", 0, 1, first.check)
     assert tail.head == run.head
     assert not tail.is_over

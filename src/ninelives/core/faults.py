@@ -134,6 +134,15 @@ def fault_in_new(new: NewRun) -> UsageError | None:
         )
     if not _is_count(new.due_ms) or abs(new.priority) >= _PRIORITY_LIMIT:
         return UsageError("due_ms or priority is out of range", run=new.id, remedy="Use smaller numbers")
+    return _fault_in_prefix(new)
+
+
+def _fault_in_prefix(new: NewRun) -> UsageError | None:
+    for record in new.prefix:
+        if record.kind in (Kind.CREATED, Kind.TURN, Kind.END):
+            return UsageError(f"a run is not born with a record of kind {record.kind}", run=new.id)
+        if len(record.body) > INLINE_BYTES or not is_text(record.step) or not _is_count(record.at_ms):
+            return UsageError("a record that the run is born with cannot be kept", run=new.id)
     return None
 
 

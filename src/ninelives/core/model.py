@@ -50,6 +50,11 @@ class Kind(StrEnum):
     ANSWER = "answer"  # a person's answer was taken
     LOG = "log"  # a line for people
     PROGRESS = "progress"  # how far the run says that it is
+    HELD = "held"  # a resource is held open, and how it was found
+    RELEASED = "released"  # a resource is not held any more
+    UNDO = "undo"  # what to do when the run fails or is cancelled
+    UNDOING = "undoing"  # the run has failed or is cancelled: from here on, what it did is undone
+    FORKED = "forked"  # what comes before was recorded by another run
     TURN = "turn"  # the snapshot that starts the next turn
     SUPERSEDED = "superseded"  # earlier records no longer count
     END = "end"  # the result or the error of the run
@@ -72,7 +77,10 @@ class Record(Struct, frozen=True):
 
 
 class NewRun(Struct, frozen=True, kw_only=True):
-    """What `create_runs` needs. `fingerprint` is that of the agent's arguments."""
+    """What `create_runs` needs. `fingerprint` is that of the agent's arguments.
+
+    `prefix` are records that the run is born with, after record 0; numbers and checks are given anew.
+    """
 
     id: str
     agent: str
@@ -85,6 +93,7 @@ class NewRun(Struct, frozen=True, kw_only=True):
     labels: dict[str, str] = {}
     parent: str | None = None
     due_ms: int = 0
+    prefix: tuple[Record, ...] = ()
 
 
 class Run(Struct, frozen=True, kw_only=True):

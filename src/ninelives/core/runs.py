@@ -42,10 +42,12 @@ BLOB_GRACE_MS = 3_600_000
 END_EVENTS = {State.COMPLETED: Event.COMPLETE, State.FAILED: Event.FAIL, State.CANCELLED: Event.CANCEL}
 
 
-def created(new: NewRun, number: int, now_ms: int) -> tuple[Run, Record]:
-    """Return the row and record 0 of a new run."""
+def created(new: NewRun, number: int, now_ms: int) -> tuple[Run, tuple[Record, ...]]:
+    """Return the row of a new run and the records that it is born with."""
     before = chain.start(new.id)
-    (first,) = chain.seal(0, before, [(Kind.CREATED, "", now_ms, new.body, new.blobs)])
+    drafts = [(Kind.CREATED, "", now_ms, new.body, new.blobs)]
+    drafts += [(one.kind, one.step, one.at_ms, one.body, one.blobs) for one in new.prefix]
+    records = chain.seal(0, before, drafts)
     run = Run(
         id=new.id,
         number=number,
@@ -61,8 +63,8 @@ def created(new: NewRun, number: int, now_ms: int) -> tuple[Run, Record]:
         cancelling=False,
         epoch=0,
         session=None,
-        head=first.check,
-        length=1,
+        head=records[-1].check,
+        length=len(records),
         base=0,
         base_check=before,
         turn=0,
@@ -75,7 +77,7 @@ def created(new: NewRun, number: int, now_ms: int) -> tuple[Run, Record]:
         created_ms=now_ms,
         changed_ms=now_ms,
     )
-    return run, first
+    return run, records
 
 
 def same_or_conflict(known: Run, new: NewRun) -> Run | IdConflict:
@@ -87,6 +89,22 @@ def same_or_conflict(known: Run, new: NewRun) -> Run | IdConflict:
         f"the id exists with {other}",
         run=new.id,
         remedy="Use another id, or start it with the arguments it was created with",
+    )
+
+
+def blobs_of(new: NewRun) -> list[bytes]:
+    """Return the blobs that a new run refers to."""
+    return [*new.blobs, *(digest for record in new.prefix for digest in record.blobs)]
+
+
+def refuses_children(parent: Run | None, child: str) -> RunFinished | None:
+    """Return the error for a child of a run that has ended: nobody would wait for it, or cancel it."""
+    if parent is None or not parent.state.is_final:
+        return None
+    return RunFinished(
+        f"the run {parent.id!r} is {parent.state} and cannot have a child any more",
+        run=child,
+        remedy="Start it as a run of its own",
     )
 
 
@@ -188,6 +206,11 @@ def _cancelled(run: Run, now_ms: int) -> Run:
         state = advance(run.state, Event.CANCEL, run=run.id)
         return replace(run, state=state, cancelling=True, due_ms=None, changed_ms=now_ms)
     return resolved(replace(run, cancelling=True, paused=False), now_ms)
+
+
+def takes_along(run: Run) -> bool:
+    """Tell whether a run that has just ended cancels its children."""
+    return run.state in (State.FAILED, State.CANCELLED)
 
 
 def finished(run: Run, done: str) -> RunFinished:

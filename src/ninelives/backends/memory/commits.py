@@ -15,6 +15,7 @@ from ninelives.core import runs as rules
 from ninelives.core.errors import NineLivesError
 from ninelives.core.model import (
     Commit,
+    Control,
     DoubtKey,
     End,
     ItemState,
@@ -78,6 +79,17 @@ def end(rows: Rows, run: Run, now_ms: int) -> None:
             rows.items[name] = replace(rows.items[name], state=ItemState.CLOSED)
     if run.parent is not None:
         nudge(rows, run.parent, now_ms)
+    if rules.takes_along(run):
+        _cancel_children(rows, run.id, now_ms)
+
+
+def _cancel_children(rows: Rows, parent: str, now_ms: int) -> None:
+    for name in rows.children.get(parent, ()):
+        child = rows.runs.get(name)
+        if child is not None and child.parent == parent and not child.state.is_final:
+            rows.runs[name] = after = rules.controlled(child, Control.CANCEL, now_ms)
+            if after.state.is_final:
+                end(rows, after, now_ms)
 
 
 def nudge(rows: Rows, name: str, now_ms: int) -> None:

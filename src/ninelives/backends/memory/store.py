@@ -350,16 +350,21 @@ class MemoryStore:
         known = tables.rows.runs.get(new.id)
         if known is not None:
             return rules.same_or_conflict(known, new)
-        for digest in new.blobs:
+        refused = rules.refuses_children(tables.rows.runs.get(new.parent or ""), new.id)
+        if refused is not None:
+            return refused
+        for digest in rules.blobs_of(new):
             if digest not in tables.blobs:
                 lost = faults.lost_blob(new.id, digest)
                 return UsageError(lost.what, run=new.id, remedy=lost.remedy)
         tables.last_number += 1
         new = replace(new, labels=dict(new.labels))
-        run, first = rules.created(new, tables.last_number, self._clock.now_ms())
+        run, records = rules.created(new, tables.last_number, self._clock.now_ms())
         tables.rows.runs[run.id] = run
-        tables.rows.refers[run.id] = frozenset(new.blobs)
-        tables.journals[run.id] = [first]
+        tables.rows.refers[run.id] = frozenset(rules.blobs_of(new))
+        tables.journals[run.id] = list(records)
+        if run.parent is not None:
+            tables.rows.children[run.parent] = (*tables.rows.children.get(run.parent, ()), run.id)
         self._wake()
         return run
 

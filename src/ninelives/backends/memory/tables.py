@@ -21,7 +21,8 @@ class Rows:
     """What a commit may change. Values are never changed in place, only replaced.
 
     `holds` are the keys that a run reserved, `waits` those that it asks for news of, `waiters` the
-    same from the key's side; `refers` are the blobs that a run's journal keeps alive.
+    same from the key's side; `refers` are the blobs that a run's journal keeps alive; `children`
+    are those born to a run, some of them forgotten.
     """
 
     runs: MutableMapping[str, Run] = field(default_factory=dict)
@@ -33,6 +34,7 @@ class Rows:
     waits: MutableMapping[str, frozenset[str]] = field(default_factory=dict)
     waiters: MutableMapping[str, frozenset[str]] = field(default_factory=dict)
     refers: MutableMapping[str, frozenset[bytes]] = field(default_factory=dict)
+    children: MutableMapping[str, tuple[str, ...]] = field(default_factory=dict)
 
     def draft(self) -> Rows:
         """Return a layer over these rows."""

@@ -30,13 +30,16 @@ def create(tx: Transaction, new: NewRun) -> Run | UsageError:
     known = find_run(tx, new.id)
     if known is not None:
         return runs.same_or_conflict(known, new)
-    lost = lost_blob(tx, new.blobs, new.id)
+    refused = runs.refuses_children(find_run(tx, new.parent), new.id) if new.parent is not None else None
+    if refused is not None:
+        return refused
+    lost = lost_blob(tx, runs.blobs_of(new), new.id)
     if lost is not None:
         return UsageError(lost.what, run=new.id, remedy=lost.remedy)
     number = tx.all("next_run_number")[0][0]
-    run, first = runs.created(new, number, tx.now_ms)
+    run, records = runs.created(new, number, tx.now_ms)
     tx.do("insert_run", rows.row_of(run))
-    append(tx, number, (first,))
+    append(tx, number, records)
     tx.wakes = True
     return run
 

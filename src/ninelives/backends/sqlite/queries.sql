@@ -42,6 +42,9 @@ WHERE (:after IS NULL OR number < :after)
       SELECT 1 FROM json_each(runs.labels) AS found WHERE found.key = wanted.key AND found.value = wanted.value))
 ORDER BY number DESC LIMIT :limit;
 
+-- name: live_children
+SELECT id FROM runs WHERE parent = ? AND state NOT IN ('completed', 'failed', 'cancelled') ORDER BY number;
+
 -- name: runs_of_session
 SELECT id, number, agent, fingerprint, queue, pin, priority, labels, parent, state, paused, cancelling, epoch, session,
   head, length, base, base_check, turn, turn_seq, due_ms, waits, news, deaths, death_length, created_ms, changed_ms

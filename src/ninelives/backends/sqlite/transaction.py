@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Sequence
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from typing import Any
 
 import apsw
@@ -13,7 +13,7 @@ from ninelives.backends.sqlite import rows
 from ninelives.backends.sqlite.queries import SQL
 from ninelives.core import dedup, faults, runs
 from ninelives.core.errors import BadRecord, Corrupt
-from ninelives.core.model import Key, Record, Run
+from ninelives.core.model import Control, Key, Record, Run
 
 Values = tuple[Any, ...] | dict[str, Any]
 
@@ -146,4 +146,15 @@ def end_run(tx: Transaction, run: Run) -> None:
     tx.do("drop_waits", (run.id,))
     if run.parent is not None:
         nudge(tx, run.parent)
+    if runs.takes_along(run):
+        _cancel_children(tx, run.id)
     tx.wakes = True
+
+
+def _cancel_children(tx: Transaction, parent: str) -> None:
+    for (name,) in tx.all("live_children", (parent,)):
+        with suppress(Corrupt):  # a damaged child does not keep its parent from ending
+            child = runs.controlled(get_run(tx, name), Control.CANCEL, tx.now_ms)
+            save_run(tx, child)
+            if child.state.is_final:
+                end_run(tx, child)
