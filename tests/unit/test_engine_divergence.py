@@ -80,8 +80,8 @@ def test_changed_arguments_escalate_with_all_that_a_person_needs(versions: Versi
     (item,) = versions.store.list_inbox(run="run")
     assert item.kind is ItemKind.DIVERGENCE
     told = msgspec.json.decode(item.body)
-    assert told["error"] == "Divergence"
-    assert told["step"] == "#charge#0"
+    assert told["evidence"]["error"] == "Divergence"
+    assert item.step == "#charge#0"
     assert "x: 7 → 8" in told["what"]
     assert "test_engine_divergence.py:" in told["what"]
     for remedy in ("Nothing was executed", "Put the code back", "ignore=", "another name"):
@@ -132,7 +132,7 @@ def test_a_changed_annotation_is_a_divergence(versions: Versions) -> None:
     assert versions.stage.executed == []
     (item,) = versions.store.list_inbox(run="run")
     told = msgspec.json.decode(item.body)
-    assert told["step"] == "#read#0"
+    assert item.step == "#read#0"
     assert "upgrade=" in told["remedy"]
 
 

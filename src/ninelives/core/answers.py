@@ -15,7 +15,7 @@ import msgspec
 from msgspec import UNSET, Raw, Struct, UnsetType
 
 from ninelives.core.errors import Corrupt, UsageError
-from ninelives.core.model import Item, ItemKind
+from ninelives.core.model import Item, ItemKind, Record
 from ninelives.core.schema import Schema, check
 
 
@@ -37,6 +37,16 @@ class Answer(Struct, frozen=True, omit_defaults=True):
     says: Says
     value: Raw | UnsetType = UNSET
     note: str = ""
+
+
+class Taken(Struct, frozen=True):
+    """The body of an ANSWER record: which item, who answered it and when, and what."""
+
+    item: str
+    kind: ItemKind
+    by: str
+    at_ms: int
+    answer: Answer
 
 
 class Asked(Struct, frozen=True, omit_defaults=True):
@@ -63,6 +73,7 @@ FITTING = MappingProxyType(
         ItemKind.QUESTION: (Says.VALUE,),
         ItemKind.DOUBT: (Says.HAPPENED, Says.NOT_HAPPENED, Says.FAIL),
         ItemKind.DIVERGENCE: _GO_ON,
+        ItemKind.DAMAGE: _GO_ON,
         ItemKind.QUARANTINE: _GO_ON,
         ItemKind.BUDGET: _GO_ON,
         ItemKind.RESOURCE: _GO_ON,
@@ -83,6 +94,7 @@ VERBS = MappingProxyType(
 
 _ENCODE = msgspec.json.Encoder().encode
 _ANSWER = msgspec.json.Decoder(Answer).decode
+_TAKEN = msgspec.json.Decoder(Taken).decode
 _ASKED = msgspec.json.Decoder(Asked).decode
 
 
@@ -116,6 +128,20 @@ def read_answer(item: Item) -> Answer:
         return _ANSWER(item.answer)
     except msgspec.DecodeError as error:
         raise Corrupt(f"the answer to inbox item {item.id!r} cannot be read: {error}", run=item.run) from None
+
+
+def write_taken(item: Item) -> bytes:
+    """Return the body of the record that takes an item's answer."""
+    taken = Taken(item.id, item.kind, item.by, item.answered_ms or 0, read_answer(item))
+    return _ENCODE(taken)
+
+
+def read_taken(record: Record) -> Taken:
+    """Return what an ANSWER record took. Raises Corrupt when it is none of ours."""
+    try:
+        return _TAKEN(record.body)
+    except msgspec.DecodeError as error:
+        raise Corrupt(f"record {record.seq} is no answer's record: {error}", step=record.step) from None
 
 
 def check_answer(item: Item, answer: Answer) -> None:

@@ -199,6 +199,7 @@ class ItemKind(StrEnum):
     QUESTION = "question"
     DOUBT = "doubt"
     DIVERGENCE = "divergence"
+    DAMAGE = "damage"
     QUARANTINE = "quarantine"
     BUDGET = "budget"
     RESOURCE = "resource"

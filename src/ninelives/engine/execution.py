@@ -132,6 +132,11 @@ class Execution:
         if self._last is not None and not self._last.done():
             await self.durable(self._last)
 
+    async def flushed(self) -> None:
+        """Wait until everything written so far has its verdict, whatever it is; also once we are sealed."""
+        if self._last is not None and not self._last.done():
+            await asyncio.wait([self._last])
+
     def _judge(self, written: asyncio.Future[Verdict]) -> None:
         if written.cancelled():
             return

@@ -11,8 +11,6 @@ import threading
 from contextvars import copy_context
 from typing import Any
 
-import msgspec
-
 from ninelives.core.clock import Clock
 from ninelives.core.errors import (
     BadRecord,
@@ -29,17 +27,15 @@ from ninelives.core.failures import encode_error
 from ninelives.core.model import (
     Change,
     End,
-    Escalate,
     ItemKind,
     Journal,
     Kind,
-    NewItem,
     Park,
     Run,
     State,
 )
 from ninelives.core.replay import write_body
-from ninelives.engine import arguments, bodies
+from ninelives.engine import arguments, bodies, escalations
 from ninelives.engine.context import BRANCH, EXECUTION, FRAME
 from ninelives.engine.execution import BranchTask, Execution
 from ninelives.engine.intents import Intents
@@ -52,6 +48,8 @@ from ninelives.store import Store
 ABANDON_SECONDS = 1.0
 INLINE_RECORDS = 300
 """Longer journals are loaded in a thread: the event loop has other runs to serve."""
+
+_ALL_ITEMS = 10_000
 
 
 class NextTurn:
@@ -85,7 +83,10 @@ class Executor:
             else:
                 journal = await asyncio.to_thread(bodies.load, self._store, run.id)
         except Corrupt as error:
-            await self._give_up(Execution(_empty(run), *self._parts(agent)), error)
+            damaged = Execution(_empty(run), *self._parts(agent))
+            items = self._store.list_inbox(run=run.id, answered=True, limit=_ALL_ITEMS)
+            if await escalations.settle(damaged, items):
+                await self._give_up(damaged, error)
             return
         while True:
             following = await self._take_turn(agent, journal)
@@ -102,6 +103,8 @@ class Executor:
         try:
             if journal.run.cancelling:
                 await self._finish(execution, (), End(State.CANCELLED))
+                return None
+            if journal.items and not await escalations.settle(execution, journal.items):
                 return None
             outcome = await self._drive(execution, agent, journal)
             return await self._conclude(execution, agent, journal, outcome)
@@ -186,27 +189,10 @@ class Executor:
             return
         if isinstance(why, StoreError) and not isinstance(why, Corrupt | BadRecord):
             raise why
-        run = execution.run
-        evidence = msgspec.json.encode(
-            {
-                "error": type(why).__name__,
-                "what": why.what,
-                "step": why.step,
-                "path": why.path,
-                "remedy": why.remedy,
-            }
+        kind = ItemKind.DAMAGE if isinstance(why, Corrupt) else ItemKind.DIVERGENCE
+        await escalations.escalate(
+            self._store, self._commits, execution, kind, escalations.told(why), step=why.step
         )
-        item = NewItem(
-            id=f"{run.id}:{execution.tail.length}:{type(why).__name__.lower()}"[-255:],
-            kind=ItemKind.DIVERGENCE,
-            step=why.step or "",
-            digest=b"",
-            body=evidence,
-        )
-        fresh = self._store.read_run(run.id)
-        news = fresh.news if fresh is not None else run.news
-        change = Escalate(waits=f"a person: {why.what}"[:500], news_seen=news)
-        await self._commits.commit(execution.tail, (), Extras(opens=(item,), change=change))
 
     async def release(self, execution: Execution) -> None:
         """Stop executing a run here and let others take it, from where it is."""
