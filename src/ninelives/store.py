@@ -30,6 +30,7 @@ from ninelives.core.model import (
     Claims,
     Commit,
     Control,
+    Evidence,
     Item,
     Journal,
     Key,
@@ -91,15 +92,26 @@ class Store(Protocol):
         moment. Never brings a session back.
         """
 
-    def end_sessions(self, sessions: Sequence[str] | None, cause: Cause) -> list[Session]:
+    def end_sessions(
+        self,
+        sessions: Sequence[str] | None,
+        cause: Cause,
+        *,
+        evidence: Mapping[str, Evidence] | None = None,
+    ) -> list[Session]:
         """End sessions and release their runs, which fall due at once and are fenced from then on.
 
-        Returns those ended by this call.
+        Returns those ended by this call. `evidence` says, by id, what was seen of their end.
 
         With None: all that the store itself can prove gone, by a dropped lock (DIED) or an expired lease
-        (EXPIRED); `cause` is then not used. Sessions that have ended are left alone; unknown ids are ignored.
+        (EXPIRED); `cause` is then not used. The dropped lock of a session whose keeper lives is left to that.
+        Sessions that have ended are left alone, but for evidence that they are gone where that was not known;
+        unknown ids are ignored.
         If we die here: a session and all its runs are released, or none of them; the next call finds them.
         """
+
+    def read_session(self, session: str) -> Session | None:
+        """Return a session, ended or not, or None if there never was one. `fate` is what is known now."""
 
     def list_sessions(self) -> list[Session]:
         """Return the sessions that have not ended, oldest first."""

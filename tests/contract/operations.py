@@ -21,6 +21,7 @@ from ninelives.core.model import (
     DoubtKey,
     End,
     Escalate,
+    Evidence,
     ItemState,
     KeyOp,
     KeyState,
@@ -138,7 +139,10 @@ class Chooser:
         again = self._sessions and self._maybe(0.1)
         name = self._rng.choice(self._sessions) if again else self._name([f"s{len(self._sessions)}"], 0.05)
         new = new_session(
-            name, lease_ms=0 if self._maybe(0.03) else self._rng.choice([50, 500, 5_000, 5_000])
+            name,
+            agents=("ant",) if self._maybe(0.3) else (),
+            keeper=self._name(["s0", "boss"], 0.05) if self._maybe(0.2) else "",
+            lease_ms=0 if self._maybe(0.03) else self._rng.choice([50, 500, 5_000, 5_000]),
         )
         if not again:
             self._sessions.append(name)
@@ -155,7 +159,20 @@ class Chooser:
     def end(self) -> Operation:
         names = None if self._maybe(0.4) else [self._session() for _ in range(self._rng.randint(0, 2))]
         cause = self._rng.choice(list(Cause))
-        return Operation("end_sessions", (names, cause), lambda store: store.end_sessions(names, cause))
+        seen = {name: self._evidence() for name in names or () if self._maybe(0.5)}
+        return Operation(
+            "end_sessions",
+            (names, cause, seen),
+            lambda store: store.end_sessions(names, cause, evidence=seen),
+        )
+
+    def _evidence(self) -> Evidence:
+        note = "\ud800" if self._maybe(0.03) else "seen"
+        return Evidence(is_gone=self._maybe(0.5), signal=self._rng.choice([None, 9]), note=note)
+
+    def session(self) -> Operation:
+        name = self._rng.choice([*self._sessions, "nobody"])
+        return Operation("read_session", name, lambda store: store.read_session(name))
 
     def sessions(self) -> Operation:
         return Operation("list_sessions", None, lambda store: store.list_sessions())
@@ -387,6 +404,7 @@ _TABLE: list[tuple[Callable[[Chooser], Operation], int]] = [
     (Chooser.renew, 3),
     (Chooser.end, 2),
     (Chooser.sessions, 1),
+    (Chooser.session, 1),
     (Chooser.claim, 14),
     (Chooser.commit, 28),
     (Chooser.journal, 3),

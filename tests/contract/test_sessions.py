@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import pytest
 
-from ninelives.core.errors import IdConflict, LeaseLost
-from ninelives.core.model import Cause, Commit, Escalate, Park, ReserveKey, Session, State
+from ninelives.core.errors import IdConflict, LeaseLost, UsageError
+from ninelives.core.model import Cause, Commit, Escalate, Evidence, Fate, Park, ReserveKey, Session, State
 from tests.contract.benches import Bench
 from tests.contract.makers import AGENTS, append, new_run, new_session
 
@@ -211,3 +211,64 @@ def test_nothing_of_a_released_owner_is_taken_for_done(bench: Bench) -> None:
         (verdict,) = bench.store.commit([late])
         assert verdict.outcome == "fenced"
     assert bench.snapshot() == before
+
+
+def test_a_session_says_which_agents_it_serves_and_who_keeps_it(bench: Bench) -> None:
+    bench.session("s1", agents=("ant", "bee"), keeper="boss")
+    (session,) = bench.store.list_sessions()
+    assert (session.agents, session.keeper) == (("ant", "bee"), "boss")
+
+
+def test_a_session_is_read_as_long_as_the_store_lives(bench: Bench) -> None:
+    assert bench.store.read_session("s1") is None
+    bench.session(lease_ms=100)
+    found = bench.store.read_session("s1")
+    assert found == bench.store.list_sessions()[0]
+    assert found.fate is Fate.LIVES
+    bench.clock.advance(100)
+    found = bench.store.read_session("s1")
+    assert found is not None
+    assert found.fate is Fate.UNKNOWN
+    (ended,) = bench.store.end_sessions(None, Cause.DIED)
+    assert bench.store.read_session("s1") == ended
+    assert (ended.cause, ended.fate, ended.evidence) == (Cause.EXPIRED, Fate.UNKNOWN, None)
+
+
+def test_who_saw_a_session_end_says_what_it_looked_like(bench: Bench) -> None:
+    bench.session()
+    bench.session("s2")
+    seen = Evidence(is_gone=True, signal=9, is_oom=True, note="cgroup", log=("last words",))
+    for ended in bench.store.end_sessions(["s1", "s2"], Cause.DIED, evidence={"s1": seen}):
+        assert ended == bench.store.read_session(ended.id)
+        expected = (seen, Fate.GONE) if ended.id == "s1" else (None, Fate.UNKNOWN)
+        assert (ended.evidence, ended.fate) == expected
+
+
+def test_proof_that_a_session_is_gone_may_come_later_and_is_never_taken_back(bench: Bench) -> None:
+    bench.session()
+    bench.store.end_sessions(["s1"], Cause.STOPPED, evidence={"s1": Evidence(exit_code=1)})
+    proof, other = Evidence(is_gone=True, exit_code=0), Evidence(is_gone=True, signal=9)
+    for evidence in (Evidence(signal=15), proof, other, Evidence()):
+        assert bench.store.end_sessions(["s1"], Cause.DIED, evidence={"s1": evidence}) == []
+        found = bench.store.read_session("s1")
+        assert found is not None
+        assert found.cause is Cause.STOPPED
+        if evidence.signal == 15:
+            assert (found.fate, found.evidence) == (Fate.UNKNOWN, Evidence(exit_code=1))
+        else:
+            assert (found.fate, found.evidence) == (Fate.GONE, proof)
+
+
+def test_evidence_that_cannot_be_kept_is_refused_before_anything_ends(bench: Bench) -> None:
+    bench.session()
+    for bad in (Evidence(note="\ud800"), Evidence(log=("a\0b",)), Evidence(log=("x" * 9_000,) * 2)):
+        with pytest.raises(UsageError, match="s1"):
+            bench.store.end_sessions(["s1"], Cause.DIED, evidence={"s1": bad})
+    assert len(bench.store.list_sessions()) == 1
+
+
+def test_a_session_with_a_bad_keeper_or_agent_is_refused(bench: Bench) -> None:
+    for bad in ({"keeper": "a\nb"}, {"agents": ("",)}):
+        with pytest.raises(UsageError):
+            bench.session(**bad)
+    assert bench.store.list_sessions() == []

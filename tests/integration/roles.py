@@ -40,10 +40,11 @@ def told(error: BaseException) -> str:
     return f"{type(error).__name__} {error}".replace("\n", " ")
 
 
-def hold(path: str, session: str, lease_ms: str) -> None:
+def hold(path: str, session: str, lease_ms: str, keeper: str = "") -> None:
     """Register a session and claim what is due; renew when told so."""
     store = SqliteStore(path)
-    store.register_session(new_session(session, pid=os.getpid(), lease_ms=int(lease_ms)))
+    new = new_session(session, pid=os.getpid(), lease_ms=int(lease_ms), keeper=keeper)
+    store.register_session(new)
     store.claim_runs(session, 9, AGENTS)
     say("ready")
     while hear():

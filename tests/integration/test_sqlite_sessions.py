@@ -9,7 +9,7 @@ import pytest
 from ninelives.backends.clock import SystemClock
 from ninelives.backends.sqlite import SqliteStore
 from ninelives.core.errors import IdConflict, LeaseLost
-from ninelives.core.model import Cause, State
+from ninelives.core.model import Cause, Evidence, Fate, State
 from tests.contract.makers import AGENTS, new_run, new_session
 from tests.integration.conftest import Opener, Starter
 
@@ -188,3 +188,87 @@ def test_a_refused_registration_does_not_touch_the_holders_lock(opened: Opener, 
     assert ended(store) == []
     child.kill()
     assert ended(store) == [("worker", Cause.DIED)]
+
+
+def fate(store: SqliteStore, session: str) -> Fate:
+    """Return what the store knows of a session."""
+    found = store.read_session(session)
+    assert found is not None
+    return found.fate
+
+
+def test_a_killed_process_is_known_to_be_gone(opened: Opener, started: Starter) -> None:
+    store = opened()
+    child = started("hold", "worker", LONG_MS)
+    assert child.read() == "ready"
+    assert fate(store, "worker") is Fate.LIVES
+    child.kill()
+    assert fate(store, "worker") is Fate.GONE
+    ended(store)
+    assert fate(store, "worker") is Fate.GONE
+
+
+def test_a_session_that_expired_is_known_to_be_gone_once_its_process_is(
+    opened: Opener, started: Starter
+) -> None:
+    clock = ShiftedClock()
+    store = opened(clock=clock)
+    child = started("hold", "worker", 60_000)
+    assert child.read() == "ready"
+    child.stop()
+    clock.ahead_ms = 60_001
+    assert ended(store) == [("worker", Cause.EXPIRED)]
+    assert fate(store, "worker") is Fate.UNKNOWN
+    child.kill()
+    assert fate(store, "worker") is Fate.GONE
+
+
+def test_a_dead_session_is_left_to_its_keeper_who_alone_can_prove_it_gone(
+    opened: Opener, started: Starter
+) -> None:
+    store = opened()
+    store.create_runs([new_run()])
+    store.register_session(new_session("boss", lease_ms=LONG_MS))
+    child = started("hold", "worker", LONG_MS, "boss")
+    assert child.read() == "ready"
+    child.kill()
+    assert ended(store) == []
+    assert fate(store, "worker") is Fate.UNKNOWN
+    store.end_sessions(["worker"], Cause.DIED, evidence={"worker": Evidence(is_gone=True, signal=9)})
+    assert fate(store, "worker") is Fate.GONE
+
+
+def test_a_dead_session_of_a_dead_keeper_is_ended_by_anybody_and_its_fate_stays_unknown(
+    opened: Opener, started: Starter
+) -> None:
+    store = opened()
+    store.create_runs([new_run()])
+    boss, child = started("hold", "boss", LONG_MS), started("hold", "worker", LONG_MS, "boss")
+    assert (boss.read(), child.read()) == ("ready", "ready")
+    boss.kill()
+    assert ended(store) == [("boss", Cause.DIED)]
+    assert fate(store, "worker") is Fate.LIVES
+    child.kill()
+    assert ended(store) == [("worker", Cause.DIED)]
+    assert fate(store, "worker") is Fate.UNKNOWN
+    assert store.end_sessions(["worker"], Cause.DIED, evidence={"worker": Evidence(is_gone=True)}) == []
+    assert fate(store, "worker") is Fate.GONE
+
+
+def test_a_kept_session_whose_lease_is_over_is_ended_by_anybody(opened: Opener, started: Starter) -> None:
+    clock = ShiftedClock()
+    store = opened(clock=clock)
+    store.register_session(new_session("boss", lease_ms=LONG_MS))
+    child = started("hold", "worker", 60_000, "boss")
+    assert child.read() == "ready"
+    child.stop()
+    clock.ahead_ms = 60_001
+    assert ended(store) == [("worker", Cause.EXPIRED)]
+
+
+def test_nothing_of_an_earlier_boot_is_left(opened: Opener) -> None:
+    before = opened()
+    before.register_session(new_session("old", lease_ms=LONG_MS, keeper="boss"))
+    after = opened(clock=AfterReboot())
+    assert ended(after) == [("old", Cause.EXPIRED)]
+    assert fate(after, "old") is Fate.GONE

@@ -5,6 +5,8 @@ Each function returns the error, or None when nothing is wrong: a store answers 
 
 from __future__ import annotations
 
+from collections.abc import Mapping
+
 from ninelives.core import blobs, chain
 from ninelives.core.errors import (
     BadName,
@@ -20,6 +22,7 @@ from ninelives.core.model import (
     INLINE_BYTES,
     Commit,
     Escalate,
+    Evidence,
     Kind,
     NewRun,
     NewSession,
@@ -151,9 +154,25 @@ def fault_in_session(new: NewSession) -> UsageError | None:
     fault = fault_in_name(new.id, "session id") or fault_in_name(new.host, "host")
     if fault is None and new.code:
         fault = fault_in_name(new.code, "code version")
+    if fault is None and new.keeper:
+        fault = fault_in_name(new.keeper, "keeper's session id")
+    for agent in new.agents:
+        fault = fault or fault_in_name(agent, "agent name")
     if fault is None and not (0 < new.lease_ms < _INT_LIMIT and _is_count(new.pid)):
         fault = UsageError("lease_ms or pid is out of range", remedy="Use a lease of some seconds")
     return fault
+
+
+def fault_in_evidence(evidence: Mapping[str, Evidence]) -> UsageError | None:
+    """Return what is wrong with what was seen of sessions' ends; None if nothing is."""
+    for session, seen in evidence.items():
+        texts = (seen.note, *seen.log)
+        if not all(is_text(text) for text in texts) or sum(map(len, texts)) > INLINE_BYTES // 4:
+            return UsageError(
+                f"the evidence of the end of session {session!r} cannot be kept",
+                remedy=f"Give plain text of at most {INLINE_BYTES // 4} characters in all",
+            )
+    return None
 
 
 def too_large(body: bytes, what: str, run: str | None = None) -> NotSerializable | None:

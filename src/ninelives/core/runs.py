@@ -24,12 +24,15 @@ from ninelives.core.model import (
     Control,
     End,
     Escalate,
+    Evidence,
+    Fate,
     Kind,
     NewRun,
     Outcome,
     Park,
     Record,
     Run,
+    Session,
     SettleKey,
     State,
     Verdict,
@@ -151,6 +154,28 @@ def released(run: Run, cause: Cause, now_ms: int) -> Run:
         death_length=death_length,
         changed_ms=now_ms,
     )
+
+
+def fate_of(session: Session, *, is_dropped: bool) -> Fate:
+    """Return what is known of a session's process and of what it started.
+
+    A dropped lock proves that the process is gone; of what a kept one started, only its keeper can tell.
+    """
+    if session.evidence is not None and session.evidence.is_gone:
+        return Fate.GONE
+    if is_dropped and not session.keeper:
+        return Fate.GONE
+    if is_dropped or session.ended_ms is not None or session.left_ms <= 0:
+        return Fate.UNKNOWN
+    return Fate.LIVES
+
+
+def proved(session: Session, evidence: Evidence | None) -> Session:
+    """Add to a session that has ended the evidence that it is gone, if that was not known."""
+    known = session.evidence is not None and session.evidence.is_gone
+    if evidence is None or not evidence.is_gone or known:
+        return session
+    return replace(session, evidence=evidence)
 
 
 def nudged(run: Run, now_ms: int) -> Run:

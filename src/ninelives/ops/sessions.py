@@ -3,11 +3,10 @@
 from __future__ import annotations
 
 from enum import StrEnum
-from pathlib import Path
 
 from msgspec import Struct
 
-from ninelives.core.model import Session
+from ninelives.core.model import Fate, Session
 from ninelives.store import Store
 
 
@@ -32,13 +31,12 @@ class Seen(Struct, frozen=True, kw_only=True):
 
 def seen(store: Store) -> dict[str, Seen]:
     """Return the sessions that have not been ended, by id. Looking ends none of them."""
-    dropped = _dropped(store)
     return {
         session.id: Seen(
             id=session.id,
             host=session.host,
             pid=session.pid,
-            state=_life(session, session.id in dropped),
+            state=_life(session),
             lease_left_ms=session.left_ms,
         )
         for session in store.list_sessions()
@@ -50,17 +48,7 @@ def ended(session: str) -> Seen:
     return Seen(id=session, host="", pid=0, state=Life.ENDED, lease_left_ms=0)
 
 
-def _life(session: Session, is_dropped: bool) -> Life:
-    if is_dropped:
-        return Life.DEAD
-    return Life.ALIVE if session.left_ms > 0 else Life.EXPIRED
-
-
-def _dropped(store: Store) -> set[str]:
-    path = getattr(store, "path", None)
-    if not isinstance(path, Path):
-        return set()
-    from ninelives.backends.sqlite.liveness import SessionLocks
-
-    locks = SessionLocks(path.with_name(f"{path.name}-live"))
-    return {session.id for session in store.list_sessions() if locks.is_dropped(session.id)}
+def _life(session: Session) -> Life:
+    if session.fate is Fate.LIVES:
+        return Life.ALIVE
+    return Life.DEAD if session.fate is Fate.GONE or session.left_ms > 0 else Life.EXPIRED

@@ -25,6 +25,7 @@ from ninelives.core.model import (
     Claims,
     Commit,
     Control,
+    Evidence,
     Item,
     ItemState,
     Journal,
@@ -98,6 +99,8 @@ class MemoryStore:
                 pid=new.pid,
                 code=new.code,
                 lease_ms=new.lease_ms,
+                agents=new.agents,
+                keeper=new.keeper,
                 started_ms=now_ms,
                 renewed_ms=now_ms,
                 left_ms=new.lease_ms,
@@ -113,14 +116,35 @@ class MemoryStore:
             lease.renewed_boot_ms = self._clock.boot_ms()
             return self._read(lease)
 
-    def end_sessions(self, sessions: Sequence[str] | None, cause: Cause) -> list[Session]:
+    def end_sessions(
+        self,
+        sessions: Sequence[str] | None,
+        cause: Cause,
+        *,
+        evidence: Mapping[str, Evidence] | None = None,
+    ) -> list[Session]:
         """End sessions and release their runs."""
         with self._open():
+            seen = evidence or {}
+            _refuse(faults.fault_in_evidence(seen))
             live = [lease for lease in self._tables.sessions.values() if lease.session.ended_ms is None]
             if sessions is None:
                 ended = [lease for lease in live if lease.left_ms(self._clock.boot_ms()) == 0]
-                return [self._ended(lease, Cause.EXPIRED) for lease in ended]
-            return [self._ended(lease, cause) for lease in live if lease.session.id in sessions]
+                return [self._ended(lease, Cause.EXPIRED, None) for lease in ended]
+            for lease in self._tables.sessions.values():
+                if lease.session.id in sessions and lease.session.ended_ms is not None:
+                    lease.session = rules.proved(lease.session, seen.get(lease.session.id))
+            return [
+                self._ended(lease, cause, seen.get(lease.session.id))
+                for lease in live
+                if lease.session.id in sessions
+            ]
+
+    def read_session(self, session: str) -> Session | None:
+        """Return a session, ended or not."""
+        with self._open():
+            lease = self._tables.sessions.get(session)
+            return self._read(lease) if lease is not None else None
 
     def list_sessions(self) -> list[Session]:
         """Return the sessions that have not ended, oldest first."""
@@ -384,16 +408,17 @@ class MemoryStore:
         return lease
 
     def _read(self, lease: Lease) -> Session:
-        return replace(lease.session, left_ms=lease.left_ms(self._clock.boot_ms()))
+        session = replace(lease.session, left_ms=lease.left_ms(self._clock.boot_ms()))
+        return replace(session, fate=rules.fate_of(session, is_dropped=False))
 
-    def _ended(self, lease: Lease, cause: Cause) -> Session:
+    def _ended(self, lease: Lease, cause: Cause, evidence: Evidence | None) -> Session:
         now_ms, rows = self._clock.now_ms(), self._tables.rows
-        lease.session = replace(self._read(lease), ended_ms=now_ms, cause=cause)
+        lease.session = replace(lease.session, ended_ms=now_ms, cause=cause, evidence=evidence)
         for run in list(rows.runs.values()):
             if run.session == lease.session.id:
                 rows.runs[run.id] = rules.released(run, cause, now_ms)
         self._wake()
-        return lease.session
+        return self._read(lease)
 
 
 def _refuse(fault: NineLivesError | None) -> None:

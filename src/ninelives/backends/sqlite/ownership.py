@@ -17,7 +17,7 @@ from ninelives.backends.sqlite.transaction import (
 from ninelives.core import faults, runs
 from ninelives.core.clock import Clock
 from ninelives.core.errors import LeaseLost, UsageError
-from ninelives.core.model import Cause, Claims, NewRun, Run, Session, State
+from ninelives.core.model import Cause, Claims, Evidence, NewRun, Run, Session, State
 
 _ABOVE_ALL = 2**62
 
@@ -143,9 +143,9 @@ def get_session(tx: Transaction, session: str, clock: Clock) -> Session:
     return found
 
 
-def release(tx: Transaction, session: Session, cause: Cause, damaged: str) -> None:
+def release(tx: Transaction, session: Session, cause: Cause, evidence: Evidence | None, damaged: str) -> None:
     """End a session and release its runs, but for those whose rows are damaged."""
-    tx.do("end_session", (tx.now_ms, cause.value, session.id))
+    tx.do("end_session", (tx.now_ms, cause.value, rows.row_of_evidence(evidence), session.id))
     for row in tx.all("runs_of_session", (session.id, damaged)):
         with decoding("a run's row"):
             run = rows.run_of(row)

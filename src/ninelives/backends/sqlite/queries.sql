@@ -172,22 +172,25 @@ DELETE FROM waiters WHERE key = ?;
 DELETE FROM waiters WHERE run = ?;
 
 -- name: insert_session
-INSERT INTO sessions (id, host, pid, code, lease_ms, started_ms, renewed_ms, renewed_boot, boot)
-VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?);
+INSERT INTO sessions (id, host, pid, code, lease_ms, agents, keeper, started_ms, renewed_ms, renewed_boot, boot)
+VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?);
 
 -- name: read_session
-SELECT id, host, pid, code, lease_ms, started_ms, renewed_ms, renewed_boot, boot, ended_ms, cause
+SELECT id, host, pid, code, lease_ms, agents, keeper, started_ms, renewed_ms, renewed_boot, boot, ended_ms, cause, evidence
 FROM sessions WHERE id = ?;
 
 -- name: live_sessions
-SELECT id, host, pid, code, lease_ms, started_ms, renewed_ms, renewed_boot, boot, ended_ms, cause
+SELECT id, host, pid, code, lease_ms, agents, keeper, started_ms, renewed_ms, renewed_boot, boot, ended_ms, cause, evidence
 FROM sessions WHERE ended_ms IS NULL ORDER BY place;
 
 -- name: renew_session
 UPDATE sessions SET renewed_ms = ?, renewed_boot = ? WHERE id = ?;
 
 -- name: end_session
-UPDATE sessions SET ended_ms = ?, cause = ? WHERE id = ?;
+UPDATE sessions SET ended_ms = ?, cause = ?, evidence = ? WHERE id = ?;
+
+-- name: prove_session
+UPDATE sessions SET evidence = ? WHERE id = ?;
 
 -- name: touch_blob
 UPDATE blobs SET put_ms = ?1 WHERE digest = ?2 AND put_ms < ?3;
@@ -229,7 +232,7 @@ SELECT id, run, kind, step, digest, body, "to", deadline_ms, opened_ms, state, a
 SELECT number, name, id, body, at_ms, taken FROM signals;
 
 -- name: all_sessions
-SELECT id, host, pid, code, lease_ms, started_ms, renewed_ms, renewed_boot, boot, ended_ms, cause FROM sessions;
+SELECT id, host, pid, code, lease_ms, agents, keeper, started_ms, renewed_ms, renewed_boot, boot, ended_ms, cause, evidence FROM sessions;
 
 -- name: blob_digests
 SELECT digest FROM blobs ORDER BY place;

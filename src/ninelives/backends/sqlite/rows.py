@@ -9,12 +9,14 @@ import msgspec
 from ninelives.core.blobs import DIGEST_BYTES
 from ninelives.core.model import (
     Cause,
+    Evidence,
     Item,
     ItemKind,
     ItemState,
     Key,
     KeyState,
     Kind,
+    NewSession,
     Record,
     Run,
     Session,
@@ -24,6 +26,8 @@ from ninelives.core.model import (
 
 Row = tuple[Any, ...]
 _LABELS = msgspec.json.Decoder(dict[str, str])
+_AGENTS = msgspec.json.Decoder(tuple[str, ...])
+_EVIDENCE = msgspec.json.Decoder(Evidence)
 _KINDS = {kind.value: kind for kind in Kind}
 
 
@@ -222,18 +226,34 @@ def row_of_key(key: Key) -> Row:
     )
 
 
+def row_of_session(new: NewSession, now_ms: int, boot_ms: int, boot_id: str) -> Row:
+    """Return the row of a session that begins."""
+    agents = msgspec.json.encode(new.agents).decode()
+    said = (new.id, new.host, new.pid, new.code, new.lease_ms, agents, new.keeper)
+    return (*said, now_ms, now_ms, boot_ms, boot_id)
+
+
 def session_of(row: Row, boot_id: str, boot_ms: int) -> Session:
-    """Return the session of a row; a lease of another boot has run out."""
-    id_, host, pid, code, lease_ms, started_ms, renewed_ms, renewed_boot, boot, ended_ms, cause = row
+    """Return the session of a row, its fate aside; a lease of another boot has run out."""
+    id_, host, pid, code, lease_ms, agents, keeper = row[:7]
+    started_ms, renewed_ms, renewed_boot, boot, ended_ms, cause, evidence = row[7:]
     return Session(
         id=id_,
         host=host,
         pid=pid,
         code=code,
         lease_ms=lease_ms,
+        agents=_AGENTS.decode(agents),
+        keeper=keeper,
         started_ms=started_ms,
         renewed_ms=renewed_ms,
         left_ms=max(0, renewed_boot + lease_ms - boot_ms) if boot == boot_id else 0,
         ended_ms=ended_ms,
         cause=Cause(cause) if cause else None,
+        evidence=_EVIDENCE.decode(evidence) if evidence else None,
     )
+
+
+def row_of_evidence(evidence: Evidence | None) -> bytes | None:
+    """Return what is stored of the evidence of a session's end."""
+    return msgspec.json.encode(evidence) if evidence is not None else None

@@ -15,6 +15,7 @@ import msgspec
 from ninelives.backends.clock import SystemClock
 from ninelives.backends.sqlite import commits, maintenance, outside, ownership, rows, schema
 from ninelives.backends.sqlite.files import StoreFiles
+from ninelives.backends.sqlite.sessions import Watch
 from ninelives.backends.sqlite.transaction import Transaction, decoding, find_key, find_run, get_run
 from ninelives.core import blobs, chain, faults, runs
 from ninelives.core.clock import Clock
@@ -24,6 +25,7 @@ from ninelives.core.model import (
     Claims,
     Commit,
     Control,
+    Evidence,
     Item,
     ItemState,
     Journal,
@@ -55,6 +57,7 @@ class SqliteStore:
         self._clock = clock or SystemClock()
         self._damaged: set[int] = set()
         self._files = StoreFiles(path, self._clock, lock_timeout_seconds, migrations or schema.migrations())
+        self._sessions = Watch(self._clock, self._files.locks)
 
     @property
     def path(self) -> Path:
@@ -120,8 +123,8 @@ class SqliteStore:
         def work(tx: Transaction) -> Session:
             if tx.one("read_session", (new.id,)) is not None:
                 raise taken
-            values = (new.id, new.host, new.pid, new.code, new.lease_ms, tx.now_ms, tx.now_ms)
-            tx.do("insert_session", (*values, self._clock.boot_ms(), self._clock.boot_id))
+            boot_ms, boot_id = self._clock.boot_ms(), self._clock.boot_id
+            tx.do("insert_session", rows.row_of_session(new, tx.now_ms, boot_ms, boot_id))
             return self._session(tx, new.id)
 
         try:
@@ -142,46 +145,45 @@ class SqliteStore:
 
         return self._files.write(work, urgent=True)
 
-    def end_sessions(self, sessions: Sequence[str] | None, cause: Cause) -> list[Session]:
+    def end_sessions(
+        self,
+        sessions: Sequence[str] | None,
+        cause: Cause,
+        *,
+        evidence: Mapping[str, Evidence] | None = None,
+    ) -> list[Session]:
         """End sessions and release their runs."""
-        causes = dict.fromkeys(sessions, cause) if sessions is not None else self._gone()
-        if not causes:
+        seen = evidence or {}
+        fault = faults.fault_in_evidence(seen)
+        if fault is not None:
+            raise fault
+        if sessions is None:
+            endings = self._sessions.gone(self.list_sessions())
+        else:
+            endings = {session: (cause, seen.get(session)) for session in sessions}
+        if not endings:
             return []
 
         def work(tx: Transaction) -> list[Session]:
-            # Between the look and our turn, a lease may have been renewed; a death cannot be taken back.
-            ending = [
-                session
-                for session in _live(tx, self._clock)
-                if session.id in causes
-                and (sessions is not None or causes[session.id] is Cause.DIED or session.left_ms <= 0)
-            ]
-            for session in ending:
-                ownership.release(tx, session, causes[session.id], self._damaged_json())
-            with decoding("a session's row"):
-                return [_read_session(tx, session.id, self._clock) for session in ending]
+            self._sessions.prove(tx, endings)
+            return self._sessions.end(tx, endings, self._damaged_json(), is_proof=sessions is not None)
 
         def suspects(tx: Transaction) -> list[int]:
-            return [row[0] for one in causes for row in tx.all("numbers_of_session", (one,))]
+            return [row[0] for one in endings for row in tx.all("numbers_of_session", (one,))]
 
         ended = self._around_damage(lambda: self._files.write(work, urgent=True), suspects)
         for session in ended:
-            self._files.locks.discard(session.id)
+            if session.cause is not Cause.EXPIRED:  # then its process may live, and the lock will tell
+                self._files.locks.discard(session.id)
         return ended
+
+    def read_session(self, session: str) -> Session | None:
+        """Return a session, ended or not."""
+        return self._files.read(lambda tx: self._sessions.find(tx, session))
 
     def list_sessions(self) -> list[Session]:
         """Return the sessions that have not ended."""
-        return self._files.read(lambda tx: _live(tx, self._clock))
-
-    def _gone(self) -> dict[str, Cause]:
-        """Return the sessions that are provably over, and why."""
-        found = {}
-        for session in self.list_sessions():
-            if self._files.locks.is_dropped(session.id):
-                found[session.id] = Cause.DIED
-            elif session.left_ms <= 0:
-                found[session.id] = Cause.EXPIRED
-        return found
+        return self._files.read(self._sessions.live)
 
     def _session(self, tx: Transaction, session: str) -> Session:
         return ownership.get_session(tx, session, self._clock)
@@ -405,14 +407,3 @@ def read_journal(tx: Transaction, run_id: str, since: int | None) -> Journal:
         signals = tuple(rows.signal_of(run.id, row) for row in tx.all("waiting_signals", (run.number,)))
         items = tuple(rows.item_of(row) for row in tx.all("items_of_run", (run.id,)))
     return Journal(run, first, records, signals, items)
-
-
-def _live(tx: Transaction, clock: Clock) -> list[Session]:
-    with decoding("a session's row"):
-        found = tx.all("live_sessions")
-        return [rows.session_of(row, clock.boot_id, clock.boot_ms()) for row in found]
-
-
-def _read_session(tx: Transaction, session: str, clock: Clock) -> Session:
-    (row,) = tx.all("read_session", (session,))
-    return rows.session_of(row, clock.boot_id, clock.boot_ms())

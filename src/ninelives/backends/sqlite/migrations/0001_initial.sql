@@ -124,12 +124,15 @@ CREATE TABLE sessions (
   pid          INTEGER NOT NULL,
   code         TEXT    NOT NULL,
   lease_ms     INTEGER NOT NULL,
+  agents       TEXT    NOT NULL,
+  keeper       TEXT    NOT NULL,
   started_ms   INTEGER NOT NULL,
   renewed_ms   INTEGER NOT NULL,
   renewed_boot INTEGER NOT NULL,
   boot         TEXT    NOT NULL,
   ended_ms     INTEGER,
-  cause        TEXT
+  cause        TEXT,
+  evidence     BLOB
 ) STRICT;
 CREATE INDEX sessions_live ON sessions (place) WHERE ended_ms IS NULL;
 

@@ -1,0 +1,85 @@
+"""Sessions: who lives, who is provably gone, and what is kept of the end of each.
+
+A lock that was dropped proves that its process is gone. Of a session with a keeper it does not prove that
+what it started is gone too: while the keeper lives, it alone says so; after it, anybody releases the runs,
+and the session's fate stays unknown until somebody has seen that nothing is left of it.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+
+from msgspec.structs import replace
+
+from ninelives.backends.sqlite import ownership, rows
+from ninelives.backends.sqlite.liveness import SessionLocks
+from ninelives.backends.sqlite.transaction import Transaction, decoding
+from ninelives.core import runs
+from ninelives.core.clock import Clock
+from ninelives.core.model import Cause, Evidence, Fate, Session
+
+DROPPED = Evidence(is_gone=True, note="its lock was dropped")
+KEPT = Evidence(note="its lock was dropped, and its supervisor's")
+Ending = tuple[Cause, Evidence | None]
+
+
+class Watch:
+    """The sessions of one store, as one process sees them."""
+
+    def __init__(self, clock: Clock, locks: SessionLocks) -> None:
+        self._clock, self._locks = clock, locks
+
+    def live(self, tx: Transaction) -> list[Session]:
+        """Return the sessions that have not ended, oldest first."""
+        return [self._read(row) for row in tx.all("live_sessions")]
+
+    def find(self, tx: Transaction, session: str) -> Session | None:
+        """Return a session, ended or not."""
+        row = tx.one("read_session", (session,))
+        return self._read(row) if row is not None else None
+
+    def gone(self, live: list[Session]) -> dict[str, Ending]:
+        """Return those that anybody may end now, and why."""
+        kept_by = {one.id for one in live if one.fate is Fate.LIVES}
+        found: dict[str, Ending] = {}
+        for session in live:
+            if session.fate is Fate.GONE:
+                found[session.id] = Cause.DIED, DROPPED
+            elif session.left_ms <= 0:
+                found[session.id] = Cause.EXPIRED, None
+            elif session.fate is Fate.UNKNOWN and session.keeper not in kept_by:
+                found[session.id] = Cause.DIED, KEPT
+        return found
+
+    def end(
+        self, tx: Transaction, endings: Mapping[str, Ending], damaged: str, *, is_proof: bool
+    ) -> list[Session]:
+        """End those that have not ended; with `is_proof` false, only if that still holds."""
+        # Between the look and our turn, a lease may have been renewed; a death cannot be taken back.
+        ending = [
+            session
+            for session in self.live(tx)
+            if session.id in endings
+            and (is_proof or endings[session.id][0] is Cause.DIED or session.left_ms <= 0)
+        ]
+        for session in ending:
+            ownership.release(tx, session, *endings[session.id], damaged)
+        found = (self.find(tx, session.id) for session in ending)
+        return [session for session in found if session is not None]
+
+    def prove(self, tx: Transaction, endings: Mapping[str, Ending]) -> None:
+        """Add to sessions that have ended the evidence that they are gone."""
+        for name, (_, evidence) in endings.items():
+            session = self.find(tx, name) if evidence is not None and evidence.is_gone else None
+            if session is not None and session.ended_ms is not None:
+                after = runs.proved(session, evidence)
+                if after is not session:
+                    tx.do("prove_session", (rows.row_of_evidence(after.evidence), name))
+
+    def _read(self, row: rows.Row) -> Session:
+        with decoding("a session's row"):
+            session = rows.session_of(row, self._clock.boot_id, self._clock.boot_ms())
+            is_of_this_boot = row[10] == self._clock.boot_id
+        if not is_of_this_boot and session.ended_ms is not None:
+            return replace(session, fate=Fate.GONE)  # nothing outlives a reboot
+        return replace(session, fate=runs.fate_of(session, is_dropped=self._locks.is_dropped(session.id)))
