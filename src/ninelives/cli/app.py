@@ -72,6 +72,70 @@ def run(
     command.run(target, args or [], named=arg or [], id=id, url=store, no_wait=no_wait, as_json=as_json)
 
 
+Code = Annotated[
+    str, typer.Argument(metavar="FILE_OR_MODULE", help="Where the agents are: a file, or a module.")
+]
+Concurrency = Annotated[int, typer.Option("--concurrency", min=1, help="Runs at once, in each process.")]
+Lease = Annotated[
+    float, typer.Option("--lease", help="Seconds until the runs of a lost machine are taken over.")
+]
+Hang = Annotated[
+    float,
+    typer.Option("--hang", help="Seconds that an event loop may be blocked before its worker is killed."),
+]
+
+
+@app.command()
+def worker(
+    target: Code,
+    store: Url = DEFAULT_URL,
+    concurrency: Concurrency = 100,
+    processes: Annotated[int, typer.Option("--processes", min=1, max=1000, help="Worker processes.")] = 1,
+    lease: Lease = 10.0,
+    hang: Hang = 30.0,
+) -> None:
+    """Work on runs until told to stop: a supervisor that restarts what dies and kills what hangs.
+
+    SIGTERM stops it (no life is lost), SIGHUP restarts every worker with new code, one after the other.
+    """
+    _keep(target, store, concurrency, processes, lease, hang)
+
+
+@app.command()
+def up(
+    target: Code,
+    store: Url = DEFAULT_URL,
+    concurrency: Concurrency = 100,
+    processes: Annotated[
+        int | None,
+        typer.Option("--processes", min=1, max=1000, help="Worker processes; else one per CPU."),
+    ] = None,
+    lease: Lease = 10.0,
+    hang: Hang = 30.0,
+) -> None:
+    """Bring everything up: as `worker`, with a process for each CPU."""
+    import os
+
+    cpus = len(os.sched_getaffinity(0))
+    _keep(target, store, concurrency, processes or cpus, lease, hang)
+
+
+def _keep(target: str, url: str, concurrency: int, processes: int, lease: float, hang: float) -> None:
+    from ninelives.cli import up as command
+    from ninelives.supervisor.order import Order
+
+    command.keep(
+        Order(
+            target=target,
+            url=url,
+            concurrency=concurrency,
+            processes=processes,
+            lease_seconds=lease,
+            hang_seconds=hang,
+        )
+    )
+
+
 @app.command()
 def ps(
     status: Annotated[list[str] | None, typer.Option("--status", help="Only runs in this state.")] = None,

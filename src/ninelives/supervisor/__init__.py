@@ -1,0 +1,1 @@
+"""Worker processes and who keeps them: started, watched, restarted, and never left behind."""

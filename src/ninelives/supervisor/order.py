@@ -1,0 +1,40 @@
+"""What workers are to do, as their supervisor tells them, and the words between the two."""
+
+from __future__ import annotations
+
+import signal
+
+from msgspec import Struct
+
+LINK_FD = 3
+"""The socket between a worker and its supervisor: beats one way, end of file (its death) the other."""
+
+READY, BEAT = b"r", b"."
+"""A worker says READY once, when its code is loaded and its store is open, and BEAT as long as its event
+loop goes round."""
+
+STACK_SIGNAL = signal.SIGRTMIN + 9
+"""Makes a worker write the stacks of its threads, even while it holds the interpreter's lock."""
+
+EXIT_USAGE, EXIT_STORE, EXIT_LEASE = 2, 4, 75
+"""How a worker ends whose code cannot be loaded; whose store is unusable; who lost its lease."""
+
+KEEPER, WARD = "NINELIVES_KEEPER", "NINELIVES_WARD"
+"""Marks in the environment of a worker and of all that it starts: its supervisor, and the worker itself."""
+
+
+class Order(Struct, frozen=True, kw_only=True):
+    """What a fleet's workers are to do."""
+
+    target: str
+    url: str
+    concurrency: int = 100
+    processes: int = 1
+    lease_seconds: float = 10.0
+    hang_seconds: float = 30.0
+    start_seconds: float = 120.0
+
+    @property
+    def beat_seconds(self) -> float:
+        """How often a worker tells that its event loop goes round."""
+        return min(1.0, self.hang_seconds / 5)
