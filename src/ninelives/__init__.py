@@ -42,6 +42,9 @@ if TYPE_CHECKING:
         UnknownRun,
         UsageError,
     )
+    from ninelives.core.output import (
+        Output,
+    )
     from ninelives.core.retry import (
         Retry,
     )
@@ -63,6 +66,9 @@ if TYPE_CHECKING:
         random,
         timeout,
         uuid,
+    )
+    from ninelives.engine.output import (
+        emit,
     )
     from ninelives.runtime import (
         InboxItem,
@@ -90,6 +96,7 @@ __all__ = [
     "NoRun",
     "NotDone",
     "NotSerializable",
+    "Output",
     "Permanent",
     "ReplayError",
     "Retry",
@@ -116,6 +123,7 @@ __all__ = [
     "agent",
     "branch",
     "decision",
+    "emit",
     "gather",
     "info",
     "key",
@@ -164,6 +172,7 @@ _HOMES = {
     "UnknownAgent": "core.errors",
     "UnknownRun": "core.errors",
     "UsageError": "core.errors",
+    "Output": "core.output",
     "Retry": "core.retry",
     "action": "engine.declare",
     "agent": "engine.declare",
@@ -181,6 +190,7 @@ _HOMES = {
     "timeout": "engine.inside",
     "uuid": "engine.inside",
     "InboxItem": "runtime",
+    "emit": "engine.output",
     "Run": "runtime",
     "Runtime": "runtime",
     "run": "runtime",

@@ -154,7 +154,8 @@ class Store(Protocol):
         apply in order, under the rules of `core.dedup`; ending a run passes on or doubts the keys that it
         still holds, tells its parent, and cancels its children unless it is completed. Blobs referred to
         must exist. Parking with news not seen makes the run due at once.
-        Wakes who waits when a run becomes due, has news, or ends.
+        Wakes who waits when a run becomes due, has news, or ends;
+        records of output wake those who wait for output.
         Raises BadRecord when the store chokes on the content of the batch: nothing was written; try halves.
         If we die here: all of the batch is durable or nothing is.
         """
@@ -210,6 +211,12 @@ class Store(Protocol):
 
         Woken by whatever makes a run due, gives it news or ends it, from any process. What happened
         since the last call of this store object counts: a wake-up between two calls is not lost.
+        """
+
+    def wait_for_output(self, timeout_seconds: float) -> bool:
+        """As `wait_for_work`, for those who read what runs emit: woken by committed output and by ends.
+
+        A channel of its own: a stream of tokens wakes its readers and no worker.
         """
 
     def close(self) -> None:

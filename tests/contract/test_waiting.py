@@ -7,7 +7,7 @@ from threading import Event, Thread
 
 import pytest
 
-from ninelives.core.model import Cause, Control, End, Escalate, Park, ReleaseKey, State, WaitKey
+from ninelives.core.model import Cause, Control, End, Escalate, Kind, Park, ReleaseKey, State, WaitKey
 from tests.contract.benches import Bench
 from tests.contract.makers import AnyStore, append, new_item, new_run, reserve
 
@@ -144,3 +144,52 @@ def test_a_run_is_there_to_be_claimed_when_its_wake_up_comes(bench: Bench) -> No
         bench.store.create_runs([new_run(f"r{number}")])
     worker.join(LONG_SECONDS)
     assert sorted(found) == sorted(f"r{number}" for number in range(20))
+
+
+# Output -------------------------------------------------------------------------------------------
+
+
+def calm_readers(store: AnyStore) -> None:
+    """Take in all wake-ups of readers so far."""
+    while store.wait_for_output(0):
+        pass
+
+
+def test_output_wakes_its_readers_and_no_worker(bench: Bench) -> None:
+    run = bench.running()
+    calm(bench.store)
+    calm_readers(bench.store)
+    run = bench.write(run, b"{}", kind=Kind.OUTPUT)
+    assert bench.store.wait_for_output(LONG_SECONDS) is True
+    calm_readers(bench.store)
+    assert bench.store.wait_for_work(0) is False
+    bench.write(run, b"x")
+    assert bench.store.wait_for_output(0) is False
+
+
+def test_the_end_of_a_run_wakes_readers(bench: Bench) -> None:
+    run = bench.running()
+    calm_readers(bench.store)
+    bench.write(run, change=End(State.COMPLETED))
+    assert bench.store.wait_for_output(LONG_SECONDS) is True
+
+
+def test_readers_of_another_store_object_are_woken(bench: Bench) -> None:
+    run = bench.running()
+    other = bench.reopen()
+    calm_readers(other)
+    woken: list[bool] = []
+    waiter = Thread(target=lambda: woken.append(other.wait_for_output(LONG_SECONDS)))
+    waiter.start()
+    bench.write(run, b"{}", kind=Kind.OUTPUT)
+    waiter.join(LONG_SECONDS)
+    assert woken == [True]
+
+
+def test_output_committed_with_a_change_wakes_both(bench: Bench) -> None:
+    run = bench.running()
+    calm(bench.store)
+    calm_readers(bench.store)
+    bench.write(run, b"{}", kind=Kind.OUTPUT, change=Park(None, "", 0))
+    assert bench.store.wait_for_output(LONG_SECONDS) is True
+    assert bench.store.wait_for_work(LONG_SECONDS) is True

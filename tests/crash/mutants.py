@@ -276,9 +276,9 @@ def wake_dropped() -> None:
     original = wake.WakeUps.send
     sent = [0]
 
-    def send(self: wake.WakeUps) -> None:
+    def send(self: wake.WakeUps, *, only_readers: bool = False) -> None:
         sent[0] += 1
         if sent[0] % 100:
-            original(self)
+            original(self, only_readers=only_readers)
 
     _put(wake.WakeUps, "send", send)

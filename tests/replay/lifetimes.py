@@ -29,6 +29,10 @@ class QuickStore(MemoryStore):
         """Wait a moment."""
         return super().wait_for_work(min(timeout_seconds, 0.01))
 
+    def wait_for_output(self, timeout_seconds: float) -> bool:
+        """Wait a moment."""
+        return super().wait_for_output(min(timeout_seconds, 0.01))
+
 
 class Stage:
     """Where the first life stops: at the n-th call of `stop_here`, which then never returns."""

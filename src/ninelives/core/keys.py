@@ -97,6 +97,15 @@ def parse_step_id(text: str) -> StepId:
     raise BadName(f"{ascii(text)[:80]} is no step id", remedy="A step id reads branch#name#count")
 
 
+def step_text(step: str) -> str:
+    """Name a step as people do: name[count], after its branch if it has one."""
+    try:
+        branch, name, number = parse_step_id(step)
+    except BadName:
+        return step
+    return f"{branch}/{name}[{number}]" if branch else f"{name}[{number}]"
+
+
 def _hide(text: str) -> str:
     return text.replace("%", "%25").replace("#", "%23")
 

@@ -48,6 +48,7 @@ class Kind(StrEnum):
     WITHDRAWN = "withdrawn"  # a step was cancelled
     SIGNAL = "signal"  # a signal was taken
     ANSWER = "answer"  # a person's answer was taken
+    OUTPUT = "output"  # what the run's code has emitted, or withdraws
     LOG = "log"  # a line for people
     PROGRESS = "progress"  # how far the run says that it is
     HELD = "held"  # a resource is held open, and how it was found

@@ -15,6 +15,7 @@ from msgspec import UNSET, Raw, Struct, UnsetType
 from ninelives.core.errors import Corrupt, Divergence
 from ninelives.core.fingerprint import Fingerprint
 from ninelives.core.model import Kind, Record
+from ninelives.core.output import read_output
 
 _PREVIEW_CHARACTERS = 60
 _OUTCOMES = frozenset({Kind.RESULT, Kind.FAILURE, Kind.WITHDRAWN})
@@ -50,6 +51,7 @@ class Replay:
         self._outcomes: dict[str, Recorded] = {}
         self._lines: set[str] = set()
         self.intents: dict[str, Record] = {}
+        self.emitted: dict[str, tuple[int, bool]] = {}
         for record in records:
             if record.kind in _OUTCOMES:
                 self._outcomes[record.step] = Recorded(
@@ -60,8 +62,18 @@ class Replay:
                 self.intents[record.step] = record
             elif record.kind in (Kind.LOG, Kind.PROGRESS):
                 self._lines.add(record.step)
+            elif record.kind is Kind.OUTPUT:
+                self._read_output(record)
         self.left = len(self._outcomes)
         self.found = len(self._outcomes)
+
+    def _read_output(self, record: Record) -> None:
+        """Note what a step has emitted: the attempt, and whether it still stands."""
+        body = read_output(record)
+        if body.a:
+            self.emitted[record.step] = (body.a, not body.r)
+        else:
+            self._lines.add(record.step)
 
     def take(self, step: str, aliases: Iterable[str] = ()) -> Recorded | None:
         """Return what is recorded for a step under its name, or under one that it had; once."""
@@ -73,7 +85,7 @@ class Replay:
         return None
 
     def knows_line(self, step: str) -> bool:
-        """Tell whether a line for people was recorded before."""
+        """Tell whether a line for people, or an item of the agent's own output, was recorded before."""
         return step in self._lines
 
 

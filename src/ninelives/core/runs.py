@@ -308,6 +308,14 @@ def blobs_in(commit: Commit) -> list[bytes]:
     return found
 
 
+def emits(commit: Commit) -> bool:
+    """Tell whether a commit brings output, which somebody may be waiting for."""
+    for record in commit.records:  # noqa: SIM110 (the hot path)
+        if record.kind is Kind.OUTPUT:
+            return True
+    return False
+
+
 def told(run: Run, times: int) -> Run:
     """Give a run that is about to wait for keys news of those that it need not wait for."""
     return replace(run, news=run.news + times)

@@ -23,6 +23,7 @@ from ninelives.engine.context import BRANCH, FRAME, Branch, Place, is_code_of
 from ninelives.engine.delivery import Delivery
 from ninelives.engine.intents import Intents
 from ninelives.engine.loop import LoopCommits
+from ninelives.engine.output import Outlet
 from ninelives.engine.ticket import NOTHING, Draft, Extras, Tail
 
 _FOREIGN_TIMERS = {"_on_timeout": "asyncio.timeout", "_cancel_and_wait": "asyncio.wait_for"}
@@ -67,6 +68,7 @@ class Execution:
         self.executed = 0
         self.timers = 0
         self.blobs: set[bytes] = set()
+        self.output: Outlet | None = Outlet(self) if self.replay.emitted else None
         self.tail = Tail(journal.run)
         self.root = Branch("")
         self.sealed: NineLivesError | None = None

@@ -135,7 +135,11 @@ async def _outcome(
             draft = (Kind.FAILURE, place.id, write_body(asked, error=encode_error(told, raises=step.raises)))
         if task is not None and task.cancelling() > cancels:
             raise asyncio.CancelledError  # noqa: TRY301 (the body swallowed it)
+        if execution.output is not None:
+            execution.output.settle(place.id, stands=told is None)
     except asyncio.CancelledError:
+        if execution.output is not None:
+            execution.output.settle(place.id, stands=False)
         execution.note(Kind.WITHDRAWN, place.id, write_body(asked))
         raise
     finally:
@@ -177,6 +181,8 @@ async def _attempt(step: Step, frame: Frame, body: Body) -> Any:
     try:
         for attempt in count(1):
             frame.attempt = attempt
+            if (output := frame.place.execution.output) is not None:
+                output.begin(frame.place.id)
             try:
                 if step.timeout_seconds is None:
                     return await body()

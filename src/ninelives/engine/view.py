@@ -8,7 +8,7 @@ import msgspec
 from msgspec import Struct
 
 from ninelives.core.errors import BadName
-from ninelives.core.keys import parse_step_id
+from ninelives.core.keys import parse_step_id, step_text
 from ninelives.core.model import Journal, Kind, Record, State
 from ninelives.core.replay import Replay
 
@@ -60,7 +60,7 @@ def checkpoint(journal: Journal) -> Checkpoint:
         turn=run.turn,
         steps=steps,
         progress=_progress(said[-1]) if said else "",
-        pending=tuple(_shown(step) for step in replay.intents),
+        pending=tuple(step_text(step) for step in replay.intents),
         waits=run.waits,
         session=run.session,
         at=_moment(run.changed_ms),
@@ -82,11 +82,6 @@ def _entry(record: Record) -> Entry:
         number=number,
         text=_text(record),
     )
-
-
-def _shown(step: str) -> str:
-    branch, name, number = parse_step_id(step)
-    return f"{branch}/{name}[{number}]" if branch else f"{name}[{number}]"
 
 
 def _progress(record: Record) -> str:

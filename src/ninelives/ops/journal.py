@@ -12,8 +12,9 @@ from msgspec import Raw, Struct
 
 from ninelives.core.errors import BadName, Corrupt
 from ninelives.core.failures import read_failure
-from ninelives.core.keys import parse_step_id
+from ninelives.core.keys import parse_step_id, step_text
 from ninelives.core.model import Kind, Record
+from ninelives.core.output import read_output
 from ninelives.core.replay import StepBody, read_body
 from ninelives.ops.escape import shortened
 
@@ -112,13 +113,6 @@ def arguments_of(record: Record) -> dict[str, str]:
     return dict(body.a) if body is not None else {}
 
 
-def step_text(step: str) -> str:
-    """Name a step as people do: name[count], after its branch if it has one."""
-    branch, name, number = step_parts(step)
-    counted = f"{name}[{number}]" if number is not None else name
-    return f"{branch}/{counted}" if branch else counted
-
-
 def step_parts(step: str) -> tuple[str, str, int | None]:
     """Return branch, name and count of a step."""
     try:
@@ -137,6 +131,8 @@ def preview(record: Record, characters: int = PREVIEW_CHARACTERS) -> str:
     if record.kind is Kind.LOG:
         said = _object(record.body)
         return shortened(f"{said.get('level')}: {said.get('line')}", characters)
+    if record.kind is Kind.OUTPUT:
+        return shortened(_output(record), characters)
     if record.kind is Kind.PROGRESS:
         return shortened(str(progress_of(record)), characters)
     if record.kind in (Kind.CREATED, Kind.TURN):
@@ -166,6 +162,16 @@ def _line(record: Record) -> Line:
         number=number,
         value=preview(record),
     )
+
+
+def _output(record: Record) -> str:
+    try:
+        body = read_output(record)
+    except Corrupt:
+        return record.body.decode(errors="replace")
+    if body.r:
+        return "withdraws what it emitted before"
+    return ", ".join(bytes(value).decode(errors="replace") for value in body.v)
 
 
 def _arguments(named: dict[str, Any]) -> str:

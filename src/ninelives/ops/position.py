@@ -9,6 +9,7 @@ from typing import Any
 from msgspec import Raw, Struct, structs
 
 from ninelives.core.errors import Corrupt, UnknownRun
+from ninelives.core.keys import step_text
 from ninelives.core.model import Item, ItemState, Journal, Kind, Record, Run, RunQuery, Signal, State
 from ninelives.core.replay import read_body
 from ninelives.engine import bodies
@@ -191,7 +192,7 @@ def _open(records: Sequence[Record], kind: Kind) -> list[Pending]:
         Pending(
             seq=record.seq,
             at=moment(record.at_ms),
-            step=journal.step_text(step),
+            step=step_text(step),
             arguments=journal.arguments_of(record),
         )
         for step, record in found.items()
@@ -216,7 +217,7 @@ def _waiting(item: Item) -> Waiting:
     return Waiting(
         id=item.id,
         kind=item.kind.value,
-        step=journal.step_text(item.step),
+        step=step_text(item.step),
         to=item.to,
         opened=moment(item.opened_ms),
         deadline=moment(item.deadline_ms) if item.deadline_ms is not None else None,

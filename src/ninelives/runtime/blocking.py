@@ -7,7 +7,8 @@ from __future__ import annotations
 
 import asyncio
 import threading
-from collections.abc import Coroutine, Mapping, Sequence
+from collections.abc import AsyncIterator, Coroutine, Iterator, Mapping, Sequence
+from contextlib import suppress
 from types import TracebackType
 from typing import Any, Self, TypeVar
 
@@ -15,6 +16,7 @@ from msgspec import UNSET
 
 from ninelives.core.model import Run as Row
 from ninelives.core.model import State
+from ninelives.core.output import Output
 from ninelives.engine.view import Checkpoint, Entry
 from ninelives.runtime.facade import Run, Runtime
 from ninelives.runtime.inbox import InboxItem
@@ -40,9 +42,20 @@ class BlockingRun:
         """Return all that is recorded of the run."""
         return self._runtime.wait(self._run.history())
 
+    def stream(self, offset: int = 0, *, type: Any = Any) -> Iterator[Output]:
+        """Give what the run emits; see `Run.stream`."""
+        items = self._run.stream(offset, type=type)
+        with suppress(StopAsyncIteration):
+            while True:
+                yield self._runtime.wait(_next(items))
+
     def checkpoint(self) -> Checkpoint:
         """Return where the run is."""
         return self._runtime.wait(self._run.checkpoint())
+
+
+async def _next(items: AsyncIterator[T]) -> T:
+    return await anext(items)
 
 
 class BlockingItem:

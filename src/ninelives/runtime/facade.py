@@ -5,9 +5,7 @@ from __future__ import annotations
 import asyncio
 import os
 import secrets
-import threading
-from collections.abc import Awaitable, Callable, Mapping, Sequence
-from contextlib import suppress
+from collections.abc import AsyncIterator, Awaitable, Callable, Mapping, Sequence
 from types import TracebackType
 from typing import TYPE_CHECKING, Any, Self, TypeVar
 
@@ -19,7 +17,6 @@ from ninelives.core.errors import (
     RunEscalated,
     RunFailed,
     StoreBroken,
-    StoreError,
     TimedOut,
     UnknownRun,
     UsageError,
@@ -29,6 +26,7 @@ from ninelives.core.fingerprint import fingerprint
 from ninelives.core.keys import check_id
 from ninelives.core.model import INLINE_BYTES, Kind, NewRun, RunQuery, State
 from ninelives.core.model import Run as Row
+from ninelives.core.output import Output
 from ninelives.core.replay import read_body
 from ninelives.engine import arguments, bodies, host, view
 from ninelives.engine.committer import Committer, end_process
@@ -37,6 +35,8 @@ from ninelives.engine.loop import LoopCommits
 from ninelives.engine.registry import AGENTS, get_agent
 from ninelives.engine.worker import Worker
 from ninelives.runtime.inbox import InboxItem
+from ninelives.runtime.listener import Listener
+from ninelives.runtime.reading import Reader
 from ninelives.store import Store
 
 if TYPE_CHECKING:
@@ -44,7 +44,6 @@ if TYPE_CHECKING:
 
 T = TypeVar("T")
 LEASE_SECONDS = 10.0
-_LISTEN_SECONDS = 1.0
 
 
 class Run:
@@ -80,6 +79,17 @@ class Run:
         """Return where the run is."""
         return await self._runtime.call(_checkpoint, self.id)
 
+    async def stream(self, offset: int = 0, *, type: Any = Any) -> AsyncIterator[Output]:
+        """Give what the run emits, as it becomes durable, from after an offset on; ends with the run.
+
+        Values come back as `type`. A retraction withdraws what its step has emitted before.
+        Raises UnknownRun; Corrupt; Divergence when a value is not of that type.
+        """
+        reader = Reader(self.id, offset, type)
+        while not reader.has_ended:
+            for item in await self._runtime.until_output(lambda: self._runtime.call(reader.read)):
+                yield item
+
     async def _row(self) -> Row:
         row: Row | None = await self._runtime.call(_read, self.id)
         if row is None:
@@ -99,33 +109,33 @@ class Runtime:
         self._fatal: Callable[[BaseException], None] = self._fail
         self._is_dedicated = False
         self._failure: BaseException | None = None
-        self._closing = False
-        self._listener: threading.Thread | None = None
         self._workers: set[Worker] = set()
         self._starts: list[tuple[NewRun, asyncio.Future[Row]]] = []
 
     async def __aenter__(self) -> Self:
         self._loop = asyncio.get_running_loop()
-        self._waiting: set[asyncio.Future[None]] = set()
         url = self._given if self._given is not None else os.environ.get("NINELIVES_STORE", DEFAULT_URL)
         self.store: Store = open_store(url) if isinstance(url, str) else url
         self._clock = SystemClock()
         self._committer = Committer(self.store, self._clock, fatal=self._fatal)
         commits = LoopCommits(self._committer, self._loop, is_dedicated=self._is_dedicated)
         self._executor = Executor(self.store, commits, self._loop, self._clock)
+        self._listener = Listener(self._loop, self.store.wait_for_work, woken=self._wake)
+        self._readers = Listener(self._loop, self.store.wait_for_output)
         host.enter(self._loop)
         return self
 
     async def __aexit__(
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
     ) -> None:
-        self._closing = True
+        self._listener.close()
+        self._readers.close()
         host.leave(self._loop)
         await asyncio.to_thread(self._committer.close)
         if isinstance(self._given, str) or self._given is None:
             await asyncio.to_thread(self.store.close)
-            if self._listener is not None:
-                await asyncio.to_thread(self._listener.join)
+            await asyncio.to_thread(self._listener.join)
+            await asyncio.to_thread(self._readers.join)
 
     async def start(
         self,
@@ -255,19 +265,11 @@ class Runtime:
 
     async def until(self, condition: Callable[[], Awaitable[T | None]]) -> T:
         """Wait until a condition gives something; asked again whenever something may have happened."""
-        if self._listener is None:
-            self._listener = threading.Thread(target=self._listen, name="ninelives-listener", daemon=True)
-            self._listener.start()
-        while True:
-            news: asyncio.Future[None] = self._loop.create_future()
-            self._waiting.add(news)  # before we look: what happens meanwhile is not lost
-            try:
-                found = await condition()
-                if found is not None:
-                    return found
-                await news
-            finally:
-                self._waiting.discard(news)
+        return await self._listener.until(condition)
+
+    async def until_output(self, condition: Callable[[], Awaitable[T | None]]) -> T:
+        """Wait until a condition gives something; asked again when something was emitted or a run ended."""
+        return await self._readers.until(condition)
 
     async def _work(
         self,
@@ -279,9 +281,7 @@ class Runtime:
     ) -> None:
         worker = Worker(self.store, self._executor, self._lease_seconds)
         self._workers.add(worker)
-        if self._listener is None:
-            self._listener = threading.Thread(target=self._listen, name="ninelives-listener", daemon=True)
-            self._listener.start()
+        self._listener.start()
         try:
             await worker.work(concurrency, agents=agents, until=lambda: until(worker), only=only)
         finally:
@@ -310,22 +310,9 @@ class Runtime:
                     waiting.set_result(answer)
         return await created
 
-    def _listen(self) -> None:
-        while not self._closing:
-            try:
-                woken = self.store.wait_for_work(_LISTEN_SECONDS)
-            except StoreError:
-                return
-            with suppress(RuntimeError):  # the loop was closed under us
-                self._loop.call_soon_threadsafe(self._tell, woken)
-
-    def _tell(self, woken: bool) -> None:
-        if woken:
-            for worker in self._workers:
-                worker.wake()
-        for news in self._waiting:
-            if not news.done():
-                news.set_result(None)
+    def _wake(self) -> None:
+        for worker in self._workers:
+            worker.wake()
 
     def _fail(self, error: BaseException) -> None:
         self._failure = error

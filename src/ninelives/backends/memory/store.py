@@ -51,6 +51,7 @@ class MemoryStore:
         self._tables = Tables()
         self._changed = Condition()
         self._happened = self._seen = 0
+        self._emitted = self._read_so_far = 0
         self._pid = os.getpid()
 
     @property
@@ -317,6 +318,14 @@ class MemoryStore:
             self._seen = self._happened
             return woken
 
+    def wait_for_output(self, timeout_seconds: float) -> bool:
+        """Block until output came or a run ended since the last call, or the time is over."""
+        with self._open():
+            seen = self._read_so_far
+            woken = self._changed.wait_for(lambda: self._emitted != seen, max(0.0, timeout_seconds))
+            self._read_so_far = self._emitted
+            return woken
+
     def close(self) -> None:
         """Send away who waits; there is nothing else to let go of."""
         with self._changed:
@@ -358,6 +367,7 @@ class MemoryStore:
 
     def _wake(self) -> None:
         self._happened += 1
+        self._emitted += 1
         self._changed.notify_all()
 
     def _run(self, run: str) -> Run:
@@ -398,6 +408,9 @@ class MemoryStore:
             self._tables.journals[commit.run].extend(commit.records)
             if not commit.is_plain:
                 self._wake()
+            elif rules.emits(commit):
+                self._emitted += 1
+                self._changed.notify_all()
         return verdict
 
     def _lease(self, session: str) -> Lease:

@@ -65,6 +65,8 @@ def _append_plain(tx: Transaction, plain: Sequence[Commit]) -> dict[str, int]:
     written = [(done[one.run], one) for one in plain if one.run in done]
     inserted = [rows.row_of_record(number, record) for number, one in written for record in one.records]
     tx.many("insert_record", inserted)
+    if not tx.emits:
+        tx.emits = any(runs.emits(one) for _, one in written)
     for number, one in written:
         refer(tx, number, runs.blobs_in(one))
     return done

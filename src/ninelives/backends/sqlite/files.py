@@ -26,7 +26,7 @@ from ninelives.backends.sqlite.connection import APPLICATION_ID, commits_in_file
 from ninelives.backends.sqlite.liveness import SessionLocks
 from ninelives.backends.sqlite.queue import WritersQueue
 from ninelives.backends.sqlite.transaction import Transaction
-from ninelives.backends.sqlite.wake import WakeUps
+from ninelives.backends.sqlite.wake import READERS, WakeUps
 from ninelives.core.clock import Clock
 from ninelives.core.errors import (
     Corrupt,
@@ -80,6 +80,7 @@ class StoreFiles:
         self.locks = SessionLocks(self.place.live)
         self.wake = WakeUps(self.place.live, f"{self._pid}-{os.urandom(6).hex()}")
         undo.callback(self.wake.close)
+        self._readers: WakeUps | None = None
         self._checkpointer = Checkpointer(
             self.place.live, self.connect, self._alone, self._copied, self._fail
         )
@@ -158,6 +159,8 @@ class StoreFiles:
                 self._queue.release()
         if tx.wakes:
             self.wake.send()
+        elif tx.emits:
+            self.wake.send(only_readers=True)
         return answer
 
     def _transact(self, tx: Transaction, work: Work[Answer]) -> Answer:
@@ -221,6 +224,14 @@ class StoreFiles:
                 if self._reader.in_transaction:
                     cursor.execute("ROLLBACK")
 
+    def wait_for_output(self, timeout_seconds: float) -> bool:
+        """Wait for a wake-up of those who read output; few processes ever do."""
+        self.require()
+        with self._reading:
+            if self._readers is None:
+                self._readers = WakeUps(self.place.live, f"{self._pid}-{os.urandom(6).hex()}", READERS)
+        return self._readers.wait(timeout_seconds)
+
     def require(self) -> None:
         """Check that this process may use the files.
 
@@ -260,6 +271,8 @@ class StoreFiles:
         self._is_closed = True
         _OPEN.discard(self)
         self.wake.close()
+        if self._readers is not None:
+            self._readers.close()
         self._checkpointer.close()
         with self._writing, self._reading:
             for connection in (self._reader, self._writer):
@@ -277,6 +290,8 @@ class StoreFiles:
             part.close()
         self._checkpointer.disown()
         self.wake.disown()
+        if self._readers is not None:
+            self._readers.disown()
         for connection in (self._reader, self._writer):
             ctypes.pythonapi.Py_IncRef(ctypes.py_object(connection))
 

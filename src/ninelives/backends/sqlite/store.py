@@ -363,6 +363,10 @@ class SqliteStore:
         self._files.require()
         return self._files.wake.wait(timeout_seconds)
 
+    def wait_for_output(self, timeout_seconds: float) -> bool:
+        """Block until something may have been emitted, or a run ended, or the time is over."""
+        return self._files.wait_for_output(timeout_seconds)
+
     def close(self) -> None:
         """Let go of files and connections."""
         self._files.close()

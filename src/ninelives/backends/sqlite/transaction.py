@@ -19,14 +19,14 @@ Values = tuple[Any, ...] | dict[str, Any]
 
 
 class Transaction:
-    """An open transaction: its cursor, its time, and whether somebody is to be woken after it."""
+    """An open transaction: its cursor, its time, and who is to be woken after it."""
 
-    __slots__ = ("cursor", "now_ms", "wakes")
+    __slots__ = ("cursor", "emits", "now_ms", "wakes")
 
     def __init__(self, cursor: apsw.Cursor, now_ms: int) -> None:
         self.cursor = cursor
         self.now_ms = now_ms
-        self.wakes = False
+        self.wakes = self.emits = False
 
     def do(self, name: str, values: Values = ()) -> None:
         """Run a statement that gives no rows."""

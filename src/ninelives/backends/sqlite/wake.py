@@ -16,16 +16,17 @@ import time
 from contextlib import suppress
 from pathlib import Path
 
-_SUFFIX = ".wake"
+WORKERS, READERS = ".wake", ".read"
+"""Who listens: those who wait for work, and those who read output."""
 
 
 class WakeUps:
     """Send wake-ups to all listeners of a directory, and wait for one."""
 
-    def __init__(self, directory: Path, name: str) -> None:
+    def __init__(self, directory: Path, name: str, suffix: str = WORKERS) -> None:
         self._directory = directory
         self._folder = os.open(directory, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
-        self._name = name + _SUFFIX
+        self._name = name + suffix
         self._sender = _datagram_socket()
         self._receiver: socket.socket | None = None
         self._turn = threading.Condition()
@@ -34,11 +35,12 @@ class WakeUps:
         self._is_closed = False
         self._seen = threading.local()
 
-    def send(self) -> None:
-        """Wake everybody who waits."""
+    def send(self, *, only_readers: bool = False) -> None:
+        """Wake everybody who waits, or only those who read output."""
+        wanted = READERS if only_readers else (WORKERS, READERS)
         with suppress(OSError):  # what was committed is committed, whoever hears of it
             for name in os.listdir(self._folder):
-                if name.endswith(_SUFFIX):
+                if name.endswith(wanted):
                     self._send_to(name)
 
     def _send_to(self, name: str) -> None:
