@@ -11,7 +11,14 @@ from hypothesis import given
 
 from ninelives.core import codec
 from ninelives.core.errors import Corrupt, NotSerializable, UsageError
-from ninelives.core.fingerprint import Fingerprint, check_ignore, difference, fingerprint
+from ninelives.core.fingerprint import (
+    Fingerprint,
+    _canonical_of_any,
+    check_ignore,
+    difference,
+    fingerprint,
+    taker,
+)
 from tests.unit import sample_types as types
 
 
@@ -28,7 +35,9 @@ class Shop:
 
 
 def of(fn: Any, *args: Any, ignore: tuple[str, ...] = (), **kwargs: Any) -> Fingerprint:
-    return fingerprint(inspect.signature(fn), args, kwargs, ignore=ignore)
+    found = fingerprint(inspect.signature(fn), args, kwargs, ignore=ignore)
+    assert taker(inspect.signature(fn), ignore=ignore)(args, kwargs) == found
+    return found
 
 
 def test_digest_has_16_bytes_and_depends_on_the_arguments_alone() -> None:
@@ -212,3 +221,17 @@ def test_difference_is_empty_exactly_when_fingerprints_agree(left: object, right
     old, new = of(take, left), of(take, right)
     told = difference(old.arguments, new.arguments)
     assert (told == "the arguments are the same") == (old.digest == new.digest)
+
+
+@pytest.mark.parametrize(
+    "value", ["$", "text", 'a"b\\c', "", 0, -1, 10**18, 10**18 - 1, 2**63 - 1, -(10**18), "ü", True, None]
+)
+def test_the_short_way_gives_the_same_as_the_long_one(value: object) -> None:
+    assert of(take, value).arguments == _canonical_of_any({"value": value})
+    assert of(refund, value, 5).arguments == _canonical_of_any({"cents": 5, "order_id": value})
+
+
+def test_a_taker_leaves_out_what_does_not_count() -> None:
+    take_sale = taker(inspect.signature(Shop.sell), ignore=("client",))
+    assert take_sale((Shop(), "book", object()), {}) == take_sale((Shop(),), {"item": "book"})
+    assert take_sale((Shop(), "book", object()), {}) != take_sale((Shop(), "pen", object()), {})

@@ -14,8 +14,8 @@ from __future__ import annotations
 import dataclasses
 import enum
 import inspect
-from collections.abc import Collection, Iterator, Mapping
-from functools import lru_cache
+from collections.abc import Callable, Collection, Iterator, Mapping
+from functools import partial
 from hashlib import blake2b
 from typing import Any, Final
 
@@ -31,6 +31,7 @@ _PARSE: Final = msgspec.json.Decoder().decode
 _ABSENT: Final = object()
 _MOST_LINES: Final = 5
 _MOST_CHARACTERS: Final = 60
+_LARGE: Final = 10**18
 _REMEDY: Final = "Pass plain data, or name the parameter in ignore="
 
 
@@ -41,6 +42,24 @@ class Fingerprint(msgspec.Struct, frozen=True):
     arguments: bytes
 
 
+Taker = Callable[[tuple[Any, ...], Mapping[str, Any]], Fingerprint]
+"""Takes the fingerprint of a call. Raises NotSerializable with the path to a bad argument, UsageError."""
+
+
+def taker(signature: inspect.Signature, *, ignore: Collection[str] = ()) -> Taker:
+    """Return what takes the fingerprints of one function's calls; its signature is looked at once, here."""
+    by_position = (inspect.Parameter.POSITIONAL_ONLY, inspect.Parameter.POSITIONAL_OR_KEYWORD)
+    parameters = list(signature.parameters.values())
+    if not all(one.kind in by_position for one in parameters):
+        return partial(_take_bound, signature, frozenset(ignore))
+    counted = [
+        (position, one.name, one.default)
+        for position, one in enumerate(parameters)
+        if one.name not in ignore and not (position == 0 and one.name in ("self", "cls"))
+    ]
+    return partial(_take_plain, signature, frozenset(ignore), len(parameters), counted)
+
+
 def fingerprint(
     signature: inspect.Signature,
     args: tuple[Any, ...],
@@ -48,10 +67,31 @@ def fingerprint(
     *,
     ignore: Collection[str] = (),
 ) -> Fingerprint:
-    """Take the fingerprint of a call.
+    """Take the fingerprint of one call.
 
     Raises NotSerializable with the path to a bad argument, UsageError when they do not fit the signature.
     """
+    return _take_bound(signature, ignore, args, kwargs)
+
+
+def _take_plain(
+    signature: inspect.Signature,
+    ignore: Collection[str],
+    count: int,
+    counted: list[tuple[int, str, object]],
+    args: tuple[Any, ...],
+    kwargs: Mapping[str, Any],
+) -> Fingerprint:
+    """Take the fingerprint of a call of a function whose arguments may all be given by position."""
+    if kwargs or len(args) != count:
+        return _take_bound(signature, ignore, args, kwargs)
+    data = _canonical({name: args[at] for at, name, default in counted if not _is_default(args[at], default)})
+    return Fingerprint(blake2b(data, digest_size=16).digest(), data)
+
+
+def _take_bound(
+    signature: inspect.Signature, ignore: Collection[str], args: tuple[Any, ...], kwargs: Mapping[str, Any]
+) -> Fingerprint:
     data = _canonical(_bind(signature, args, kwargs, ignore))
     return Fingerprint(blake2b(data, digest_size=16).digest(), data)
 
@@ -69,16 +109,10 @@ def check_ignore(signature: inspect.Signature, ignore: Collection[str]) -> None:
 def _bind(
     signature: inspect.Signature, args: tuple[Any, ...], kwargs: Mapping[str, Any], ignore: Collection[str]
 ) -> dict[str, Any]:
-    simple = _simple_names(signature)
-    if simple is not None and not kwargs and len(args) == len(simple):
-        bound = dict(zip(simple, args, strict=True))  # as bind would, ten times as fast
-    else:
-        try:
-            bound = signature.bind(*args, **kwargs).arguments
-        except TypeError as bad:
-            raise UsageError(
-                f"the arguments do not fit: {bad}", remedy=f"The signature is {signature}"
-            ) from None
+    try:
+        bound = signature.bind(*args, **kwargs).arguments
+    except TypeError as bad:
+        raise UsageError(f"the arguments do not fit: {bad}", remedy=f"The signature is {signature}") from None
     first = next(iter(signature.parameters), None)
     taken: dict[str, Any] = {}
     for name, value in bound.items():
@@ -94,15 +128,6 @@ def _bind(
     return taken
 
 
-@lru_cache(maxsize=4096)
-def _simple_names(signature: inspect.Signature) -> tuple[str, ...] | None:
-    """Return the parameters' names if all may be given by position, else None."""
-    by_position = (inspect.Parameter.POSITIONAL_ONLY, inspect.Parameter.POSITIONAL_OR_KEYWORD)
-    if all(one.kind in by_position for one in signature.parameters.values()):
-        return tuple(signature.parameters)
-    return None
-
-
 def _is_default(value: object, default: object) -> bool:
     return value is default or (type(value) is type(default) and codec.equal(value, default))
 
@@ -111,6 +136,17 @@ def _is_default(value: object, default: object) -> bool:
 
 
 def _canonical(arguments: dict[str, Any]) -> bytes:
+    for value in arguments.values():
+        kind = type(value)
+        if kind is int and -_LARGE < value < _LARGE:
+            continue
+        if kind is not str or not (value.isascii() and value.isprintable()):
+            return _canonical_of_any(arguments)
+    data = _ENCODE(arguments)  # small numbers and plain text: nothing in it could be doubted
+    return data if len(data) <= codec.MAX_BYTES else _canonical_of_any(arguments)
+
+
+def _canonical_of_any(arguments: dict[str, Any]) -> bytes:
     if codec.UNTYPED_CODEC.try_plain(arguments) is not None:
         return _ENCODE(arguments)
     try:

@@ -15,6 +15,7 @@ import re
 import unicodedata
 from collections.abc import Collection, Mapping
 from decimal import Decimal
+from functools import lru_cache
 from hashlib import blake2b
 from string import Formatter
 from types import MemberDescriptorType
@@ -84,7 +85,7 @@ class StepId(NamedTuple):
 
 def step_id(branch: str, name: str, n: int) -> str:
     """Write a step's identity as one readable text; `parse_step_id` reads it back."""
-    return f"{_hide(branch)}#{_hide(name)}#{_count(n)}"
+    return f"{_hide(branch) if branch else branch}#{_hide(name)}#{_count(n)}"
 
 
 def parse_step_id(text: str) -> StepId:
@@ -106,6 +107,7 @@ def step_text(step: str) -> str:
     return f"{branch}/{name}[{number}]" if branch else f"{name}[{number}]"
 
 
+@lru_cache(maxsize=1024)
 def _hide(text: str) -> str:
     return text.replace("%", "%25").replace("#", "%23")
 

@@ -9,12 +9,12 @@ from __future__ import annotations
 
 import asyncio
 import threading
-from collections import Counter
 from collections.abc import Coroutine, Generator
 from contextvars import Context, ContextVar, copy_context
 from typing import TYPE_CHECKING, Any
 
 from ninelives.core.errors import NoRun
+from ninelives.core.fingerprint import Fingerprint
 from ninelives.core.keys import positional_key, step_id
 
 if TYPE_CHECKING:
@@ -28,19 +28,21 @@ class Branch:
 
     def __init__(self, name: str) -> None:
         self.name = name
-        self.calls: Counter[str] = Counter()
-        self.children: Counter[str] = Counter()
+        self.calls: dict[str, int] = {}
+        self.children: dict[str, int] | None = None
 
     def next_call(self, name: str) -> int:
         """Return which call of that name this is, from 0."""
-        number = self.calls[name]
-        self.calls[name] += 1
+        number = self.calls.get(name, 0)
+        self.calls[name] = number + 1
         return number
 
     def child(self, name: str) -> Branch:
         """Return the branch of a task that is created here."""
-        number = self.children[name]
-        self.children[name] += 1
+        if self.children is None:
+            self.children = {}
+        number = self.children.get(name, 0)
+        self.children[name] = number + 1
         return Branch(f"{self.name}/{name}.{number}" if number else f"{self.name}/{name}")
 
 
@@ -65,13 +67,15 @@ class Place:
 
 
 class Frame:
-    """A body that is being executed."""
+    """A body that is being executed: where, with which arguments, since when, at which attempt."""
 
-    __slots__ = ("attempt", "place")
+    __slots__ = ("asked", "at", "attempt", "is_over", "place")
 
-    def __init__(self, place: Place) -> None:
-        self.place = place
-        self.attempt = 0
+    def __init__(self, place: Place, asked: Fingerprint) -> None:
+        self.place, self.asked = place, asked
+        self.at = 0.0
+        self.attempt = 1
+        self.is_over = False
 
 
 EXECUTION: ContextVar[Execution | None] = ContextVar("ninelives_execution", default=None)

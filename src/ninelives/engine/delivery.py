@@ -64,6 +64,18 @@ class Delivery:
         self._live.append(turn)
         return turn
 
+    def reserve_first(self) -> Turn:
+        """Take the place before all others: for who was alone when it wrote, and is no more."""
+        turn = Turn(self._loop.create_future())
+        self._live.appendleft(turn)
+        return turn
+
+    def is_out(self, task: object) -> None:
+        """Note that a body is out; if it was cancelled, the run has only now come to rest."""
+        if task in self.running:
+            self.running.discard(task)
+            self.look()
+
     async def live(self, turn: Turn, *, is_own: bool = True) -> None:
         """Wait until an outcome that may be told now is next.
 
@@ -89,7 +101,12 @@ class Delivery:
     @property
     def has_recorded(self) -> bool:
         """Tell whether somebody waits for a recorded outcome."""
-        return any(not turn.done() for _, turn in self._recorded)
+        return bool(self._recorded) and any(not turn.done() for _, turn in self._recorded)
+
+    @property
+    def has_live(self) -> bool:
+        """Tell whether somebody waits for a live outcome."""
+        return bool(self._live)
 
     def look(self) -> None:
         """Look soon whether the run has come to rest."""
@@ -140,5 +157,5 @@ class Delivery:
             return self._idle_rounds == 0
         return not any(
             not handle._cancelled and self._is_ours(handle._context)  # noqa: SLF001
-            for handle in ready
+            for handle in tuple(ready)  # other threads add to it meanwhile
         )

@@ -69,13 +69,12 @@ class Execution:
         self.timers = 0
         self.blobs: set[bytes] = set()
         self.output: Outlet | None = Outlet(self) if self.replay.emitted else None
-        self.tail = Tail(journal.run)
+        self.tail = Tail(journal.run, self._judge)
         self.root = Branch("")
         self.sealed: NineLivesError | None = None
         self._commits = commits
         self._when_sealed: asyncio.Future[None] = loop.create_future()
         self._tasks: set[asyncio.Task[Any]] = set()
-        self._last: asyncio.Future[Verdict] | None = None
         self.delivery = Delivery(loop, partial(is_code_of, self), self._is_alone)
 
     # Tasks --------------------------------------------------------------------------------------
@@ -93,6 +92,11 @@ class Execution:
         return len(self._tasks) <= 1 and not self.timers and not self.is_catching_up
 
     @property
+    def is_alone(self) -> bool:
+        """Tell whether the only branch may be told of its own outcome at once: there is no order to keep."""
+        return self._is_alone() and not self.delivery.has_live
+
+    @property
     def is_catching_up(self) -> bool:
         """Tell whether recorded outcomes are still to be asked for or delivered."""
         return self.replay.left > 0 or self.delivery.has_recorded
@@ -106,16 +110,18 @@ class Execution:
     def write(self, drafts: Sequence[Draft], extras: Extras = NOTHING) -> asyncio.Future[Verdict]:
         """Hand records to the committer; the verdict comes later. On the event loop's thread only."""
         try:
-            written = self._commits.start(self.tail, drafts, extras)
+            return self._commits.start(self.tail, drafts, extras)
         except NineLivesError as error:
             self.seal(error)
             return self.loop.create_future()
-        if written.done():
-            self._judge(written)
-        else:
-            self._last = written
-            written.add_done_callback(self._judge)
-        return written
+
+    def append(self, draft: Draft, *, is_alone: bool) -> asyncio.Future[Verdict] | None:
+        """Hand one record to the committer, as `write` does; None when it is durable already."""
+        try:
+            return self._commits.append(self.tail, draft, is_alone=is_alone)
+        except NineLivesError as error:
+            self.seal(error)
+            return self.loop.create_future()
 
     def note(self, kind: Kind, step: str, body: bytes) -> None:
         """Record something that nobody waits for; what comes after it is not durable before it."""
@@ -123,39 +129,40 @@ class Execution:
             self.on_loop(lambda: self.write([(kind, step, body)]))
 
     async def durable(self, written: asyncio.Future[Verdict]) -> Verdict:
-        """Wait until something written is durable. Never returns once the execution is sealed."""
-        verdict = written.result() if written.done() else await asyncio.shield(written)
+        """Wait until something written is durable. Never returns once the execution is sealed.
+
+        What was written is for one to wait for: who is cancelled here ends it for all.
+        """
+        verdict = await written
         if self.sealed is not None:
             await self.forever()
         return verdict
 
     async def barrier(self) -> None:
         """Wait until everything written so far is durable: what comes next can be seen by the world."""
-        if self._last is not None and not self._last.done():
-            await self.durable(self._last)
+        answered = self._commits.all_answered(self.tail)
+        if answered is not None:
+            await answered
+            await self.require_open()
 
     async def flushed(self) -> None:
         """Wait until everything written so far has its verdict, whatever it is; also once we are sealed."""
-        if self._last is not None and not self._last.done():
-            await asyncio.wait([self._last])
+        answered = self._commits.all_answered(self.tail)
+        if answered is not None:
+            await answered
 
-    def _judge(self, written: asyncio.Future[Verdict]) -> None:
-        if written.cancelled():
-            return
-        error = written.exception()
-        if isinstance(error, NineLivesError):
-            self.seal(error)
-        elif error is None and written.result().outcome is Outcome.FENCED:
-            self.seal(
-                LeaseLost(
+    def _judge(self, verdict: Verdict | None, error: NineLivesError | None) -> None:
+        if error is None and verdict is not None:
+            error = verdict.error
+            if verdict.outcome is Outcome.FENCED:
+                error = LeaseLost(
                     "another worker owns the run now",
                     run=self.run.id,
                     remedy="Nothing to do: it goes on there",
                 )
-            )
-        elif error is None and written.result().outcome is Outcome.REFUSED:
-            refused = written.result().error
-            self.seal(refused if refused is not None else UsageError("a record was refused", run=self.run.id))
+            elif verdict.outcome is not Outcome.REFUSED:
+                return
+        self.seal(error if error is not None else UsageError("a record was refused", run=self.run.id))
 
     # The end ------------------------------------------------------------------------------------
 

@@ -1,6 +1,7 @@
 """Commits for coroutines: await a verdict without holding up the event loop.
 
-A batch that was committed comes back in one hand-over, however many coroutines wait for it.
+A batch that was committed comes back in one hand-over, however many coroutines wait for it. Whoever is
+cancelled while he waits takes nothing back; the run's own judge is told of trouble either way.
 """
 
 from __future__ import annotations
@@ -9,9 +10,13 @@ import asyncio
 from collections.abc import Sequence
 from contextlib import suppress
 
-from ninelives.core.model import Verdict
+from ninelives.core.errors import NineLivesError
+from ninelives.core.model import Outcome, Verdict
 from ninelives.engine.committer import Committer
 from ninelives.engine.ticket import NOTHING, Draft, Extras, Tail, Ticket
+
+_LOOK_SECONDS = 0.002
+"""How long the event loop may be kept from timers and sockets by commits that are made on its thread."""
 
 
 class LoopCommits:
@@ -20,19 +25,47 @@ class LoopCommits:
     def __init__(
         self, committer: Committer, loop: asyncio.AbstractEventLoop, *, is_dedicated: bool = False
     ) -> None:
-        self._committer, self._loop, self._is_dedicated = committer, loop, is_dedicated
-        self._waiting: dict[Ticket, asyncio.Future[Verdict]] = {}
+        self._committer, self._loop = committer, loop
+        # What is ready to run, of a loop that serves nobody else and lets us look.
+        self._ready: Sequence[object] | None = getattr(loop, "_ready", None) if is_dedicated else None
+        self._waiting = 0
+        self._looked_at = 0.0
 
     def start(
         self, tail: Tail, drafts: Sequence[Draft] = (), extras: Extras = NOTHING
     ) -> asyncio.Future[Verdict]:
-        """Submit, and return the verdict to come; it may have come already."""
+        """Submit, and return the verdict to come."""
+        ticket = self._committer.submit(tail, drafts, extras, home=self)
+        tail.sent += 1
+        self._waiting += 1
+        ticket.waiting = waiting = self._loop.create_future()
+        return waiting
+
+    def all_answered(self, tail: Tail) -> asyncio.Future[None] | None:
+        """Return what is done once everything submitted so far has its verdict; None when it is so now."""
+        if tail.sent == tail.answered:
+            return None
+        waiting: asyncio.Future[None] = self._loop.create_future()
+        tail.barriers = [*(tail.barriers or ()), (tail.sent, waiting)]
+        return waiting
+
+    def append(self, tail: Tail, draft: Draft, *, is_alone: bool) -> asyncio.Future[Verdict] | None:
+        """Submit one record; None when it has been committed already, on this thread.
+
+        Who is alone, on a loop where nobody else has anything to do, would only lose time by two changes of
+        thread. Now and then the loop must look at its timers and sockets all the same.
+        """
+        if not is_alone or self._ready is None or self._ready or self._waiting:
+            return self.start(tail, (draft,))
+        verdict = self._committer.commit(tail, (draft,))
+        if verdict.outcome is not Outcome.COMMITTED and tail.judge is not None:
+            tail.judge(verdict, None)
+        now = self._loop.time()
+        if now - self._looked_at < _LOOK_SECONDS:
+            return None
+        self._looked_at = now
         waiting: asyncio.Future[Verdict] = self._loop.create_future()
-        if self._is_dedicated and not self._waiting and not getattr(self._loop, "_ready", True):
-            # Nobody else has anything to do: two changes of thread would only cost time.
-            waiting.set_result(self._committer.commit(tail, drafts, extras))
-        else:
-            self._waiting[self._committer.submit(tail, drafts, extras, home=self)] = waiting
+        self._loop.call_soon(_settle, waiting, verdict)
         return waiting
 
     async def commit(self, tail: Tail, drafts: Sequence[Draft] = (), extras: Extras = NOTHING) -> Verdict:
@@ -45,11 +78,31 @@ class LoopCommits:
             self._loop.call_soon_threadsafe(self._arrive, tickets)
 
     def _arrive(self, tickets: Sequence[Ticket]) -> None:
+        self._waiting -= len(tickets)
         for ticket in tickets:
-            waiting = self._waiting.pop(ticket)
-            if waiting.done():
-                continue
-            if ticket.error is not None:
-                waiting.set_exception(ticket.error)
-            else:
-                waiting.set_result(ticket.result())
+            tail, verdict = ticket.tail, ticket.verdict
+            if (verdict is None or verdict.outcome is not Outcome.COMMITTED) and tail.judge is not None:
+                tail.judge(verdict, ticket.error)
+            if ticket.waiting is not None:
+                _settle(ticket.waiting, verdict, ticket.error)
+            tail.answered += 1
+            if tail.barriers is not None:
+                _pass_barriers(tail, tail.barriers)
+
+
+def _pass_barriers(tail: Tail, barriers: list[tuple[int, asyncio.Future[None]]]) -> None:
+    while barriers and barriers[0][0] <= tail.answered:
+        waiting = barriers.pop(0)[1]
+        if not waiting.done():
+            waiting.set_result(None)
+
+
+def _settle(
+    waiting: asyncio.Future[Verdict], verdict: Verdict | None, error: NineLivesError | None = None
+) -> None:
+    if waiting.done():
+        return  # cancelled meanwhile
+    if verdict is not None:
+        waiting.set_result(verdict)
+    elif error is not None:
+        waiting.set_exception(error)

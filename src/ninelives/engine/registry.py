@@ -11,7 +11,7 @@ from msgspec import Struct
 from ninelives.core.codec import Codec, codec_for
 from ninelives.core.errors import DuplicateName, UnknownAgent, UsageError
 from ninelives.core.failures import check_raises
-from ninelives.core.fingerprint import check_ignore
+from ninelives.core.fingerprint import Taker, check_ignore, taker
 from ninelives.core.keys import check_id
 from ninelives.core.retry import Retry
 
@@ -24,6 +24,7 @@ class Step(Struct, frozen=True, eq=False):
     name: str
     function: Callable[..., Any]
     signature: inspect.Signature
+    fingerprint: Taker
     codec: Codec
     is_async: bool
     is_decision: bool
@@ -47,6 +48,7 @@ class Agent(Struct, frozen=True, eq=False):
     name: str
     function: Callable[..., Any]
     signature: inspect.Signature
+    fingerprint: Taker
     codecs: dict[str, Codec]
     result: Codec
     is_async: bool
@@ -104,6 +106,7 @@ def make_agent(function: Callable[..., Any], name: str | None, durability: str, 
         name=named,
         function=function,
         signature=signature,
+        fingerprint=taker(signature),
         codecs={
             one.name: codec_for(annotated(one.annotation), where=f"{named}({one.name})") for one in parameters
         },
@@ -130,6 +133,7 @@ def make_step(function: Callable[..., Any], **options: Any) -> Step:
         name=named,
         function=function,
         signature=signature,
+        fingerprint=taker(signature, ignore=ignore),
         codec=codec_for(annotated(annotation), where=f"{named} ->"),
         is_async=inspect.iscoroutinefunction(inspect.unwrap(function)),
         ignore=ignore,

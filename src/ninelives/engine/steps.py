@@ -11,19 +11,20 @@ import asyncio
 import random
 import time
 from collections.abc import Awaitable, Callable
-from functools import partial
 from itertools import count
 from typing import Any
 
 from ninelives.core.errors import Divergence, NineLivesError, NotSerializable, UsageError
 from ninelives.core.failures import decode_error, encode_error, same_error
-from ninelives.core.fingerprint import Fingerprint, fingerprint
-from ninelives.core.model import Kind
+from ninelives.core.fingerprint import Fingerprint
+from ninelives.core.model import Kind, Verdict
 from ninelives.core.replay import Recorded, check_arguments, write_body
 from ninelives.core.retry import delay_seconds, reason_for, retry_after_seconds
-from ninelives.engine.context import FRAME, Frame, Place, current
+from ninelives.engine.context import BRANCH, FRAME, Frame, Place, current
+from ninelives.engine.delivery import Turn
 from ninelives.engine.execution import BranchTask, Execution
 from ninelives.engine.registry import Step
+from ninelives.engine.ticket import Draft
 
 Body = Callable[[], Awaitable[Any]]
 
@@ -41,35 +42,34 @@ async def perform(
     execution: Execution, step: Step, args: tuple[Any, ...], kwargs: dict[str, Any], body: Body
 ) -> Any:
     """Give the outcome of a step at its place in the run, executing its body only if there is none."""
-    asked = fingerprint(step.signature, args, kwargs, ignore=step.ignore)
-    place = execution.place(step.name)
-    task = asyncio.current_task()
-    if isinstance(task, BranchTask):
-        task.foreign_timer = None
+    asked = step.fingerprint(args, kwargs)
+    place = Place(execution, BRANCH.get(), step.name)
+    task = asyncio.current_task(execution.loop)
+    branch = task if isinstance(task, BranchTask) else None
+    if branch is not None:
+        branch.foreign_timer = None
     try:
-        return await _perform(execution, step, asked, place, body)
+        if execution.sealed is not None:
+            await execution.forever()
+        if execution.is_catching_up:
+            found = execution.replay.take(place.id, [place.id_under(alias) for alias in step.aliases])
+            if found is not None:
+                return await _deliver_recorded(execution, step, asked, found)
+            await execution.delivery.fresh()
+        if not _may_be_told_early(execution, step):
+            await execution.barrier()
+        if execution.sealed is not None:
+            await execution.forever()
+        return await _execute(execution, step, asked, place, body)
     except asyncio.CancelledError:
-        if isinstance(task, BranchTask) and task.foreign_timer is not None and execution.sealed is None:
+        if branch is not None and branch.foreign_timer is not None and execution.sealed is None:
             raise UsageError(
-                f"{task.foreign_timer} ended this step, and would not do so on replay",
+                f"{branch.foreign_timer} ended this step, and would not do so on replay",
                 run=execution.run.id,
                 step=place.id,
                 remedy="Use nl.timeout: it records who won",
             ) from None
         raise
-
-
-async def _perform(execution: Execution, step: Step, asked: Fingerprint, place: Place, body: Body) -> Any:
-    await execution.require_open()
-    found = execution.replay.take(place.id, [place.id_under(alias) for alias in step.aliases])
-    if found is not None:
-        return await _deliver_recorded(execution, step, asked, found)
-    if execution.is_catching_up:
-        await execution.delivery.fresh()
-    if not _may_be_told_early(execution, step):
-        await execution.barrier()
-    await execution.require_open()
-    return await _execute(execution, step, asked, place, body)
 
 
 def _may_be_told_early(execution: Execution, step: Step) -> bool:
@@ -105,30 +105,21 @@ def _value(step: Step, data: bytes, run: str, at: str) -> Any:
 
 
 async def _execute(execution: Execution, step: Step, asked: Fingerprint, place: Place, body: Body) -> Any:
-    value, told, draft = await _outcome(execution, step, asked, place, body)
-    await _settle(execution, step, draft)
-    if told is not None:
-        raise told
-    execution.executed += 1
-    return value
-
-
-async def _outcome(
-    execution: Execution, step: Step, asked: Fingerprint, place: Place, body: Body
-) -> tuple[Any, BaseException | None, tuple[Kind, str, bytes]]:
-    """Run the body: its value or its failure, and the record that says so.
+    """Run the body, record its value or its failure, and tell it once that is durable and its turn.
 
     Raises CancelledError when the run's code withdrew the step meanwhile, whatever the body made of that.
     """
-    started = execution.intents.start(partial(_write_intent, execution, asked, place))
-    task = asyncio.current_task()
+    frame = Frame(place, asked)
+    execution.intents.start(frame)
+    task = asyncio.current_task(execution.loop)
+    branch = task if isinstance(task, BranchTask) else None
     cancels = task.cancelling() if task is not None else 0
-    if isinstance(task, BranchTask):
-        task.body_of = execution
+    if branch is not None:
+        branch.body_of = execution
     value, told = None, None
     try:
         try:
-            data, value = step.codec.round(await _attempt(step, Frame(place), body))
+            data, value = step.codec.round(await _attempt(step, frame, body))
             draft = (Kind.RESULT, place.id, write_body(asked, value=data))
         except Exception as error:  # noqa: BLE001 (a failure is an outcome: recorded, then raised again)
             told = same_error(_named(error, execution, place), step.raises)
@@ -143,21 +134,40 @@ async def _outcome(
         execution.note(Kind.WITHDRAWN, place.id, write_body(asked))
         raise
     finally:
-        started.is_over = True
-        if isinstance(task, BranchTask):
-            task.body_of = None
-            execution.delivery.running.discard(task)
-            execution.delivery.look()
-    return value, told, draft
+        frame.is_over = True
+        if branch is not None:
+            branch.body_of = None
+            execution.delivery.is_out(branch)
+    await settle(execution, draft, is_early=_may_be_told_early(execution, step))
+    if told is not None:
+        raise told
+    execution.executed += 1
+    return value
 
 
-async def _settle(execution: Execution, step: Step, draft: tuple[Kind, str, bytes]) -> None:
-    """Record an outcome, and wait for its turn to be told."""
-    await execution.require_open()
-    turn = execution.delivery.reserve()
-    try:
+async def settle(execution: Execution, draft: Draft, *, is_early: bool = False) -> None:
+    """Record an outcome of this branch; return when it may be told: durable (unless early), and its turn."""
+    if execution.sealed is not None:
+        await execution.forever()
+    if is_early or not execution.is_alone:
+        turn = execution.delivery.reserve()
         written = execution.write([draft])
-        if not _may_be_told_early(execution, step):
+        await _tell(execution, turn, None if is_early else written)
+        return
+    appended = execution.append(draft, is_alone=True)
+    if appended is not None:
+        await execution.durable(appended)
+    elif execution.sealed is not None:
+        await execution.forever()
+    if not execution.is_alone:
+        # Another branch has come meanwhile: its turn is after ours.
+        await _tell(execution, execution.delivery.reserve_first(), None)
+
+
+async def _tell(execution: Execution, turn: Turn, written: asyncio.Future[Verdict] | None) -> None:
+    """Wait until something written is durable, if it must be, and until it is its turn to be told."""
+    try:
+        if written is not None:
             await execution.durable(written)
         await execution.delivery.live(turn)
     except BaseException:
@@ -169,10 +179,6 @@ def _named(error: Exception, execution: Execution, place: Place) -> Exception:
     if isinstance(error, NotSerializable):
         error.run, error.step = execution.run.id, place.id
     return error
-
-
-def _write_intent(execution: Execution, asked: Fingerprint, place: Place) -> None:
-    execution.note(Kind.INTENT, place.id, write_body(asked))
 
 
 async def _attempt(step: Step, frame: Frame, body: Body) -> Any:

@@ -6,8 +6,9 @@ moves it. A ticket is answered exactly once, with a verdict or with an error.
 
 from __future__ import annotations
 
+import asyncio
 import threading
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from typing import Protocol
 
 from ninelives.core import blobs, chain, faults
@@ -38,14 +39,23 @@ Draft = tuple[Kind, str, bytes] | tuple[Kind, str, bytes, Sequence[bytes]]
 """A record to be: its kind, its step, its body, and the contents of blobs that the body refers to."""
 
 
+Judge = Callable[[Verdict | None, NineLivesError | None], None]
+
+
 class Tail:
-    """Where the journal of an owned run ends, as far as it is known to be durable."""
+    """Where the journal of an owned run ends, as far as it is known to be durable.
 
-    __slots__ = ("epoch", "head", "is_over", "length", "run")
+    On the event loop of its owner: `sent` counts the tickets submitted, `answered` those of which the loop
+    knows the verdict, `barriers` are who waits for a number of them, and `judge` is told of each one
+    that was not committed, before whoever waits for it.
+    """
 
-    def __init__(self, run: Run) -> None:
+    __slots__ = ("answered", "barriers", "epoch", "head", "is_over", "judge", "length", "run", "sent")
+
+    def __init__(self, run: Run, judge: Judge | None = None) -> None:
         self.run, self.epoch, self.length, self.head = run.id, run.epoch, run.length, run.head
-        self.is_over = False
+        self.is_over, self.judge, self.sent, self.answered = False, judge, 0, 0
+        self.barriers: list[tuple[int, asyncio.Future[None]]] | None = None
 
 
 class Home(Protocol):
@@ -109,7 +119,7 @@ def _is_sound(op: KeyOp) -> bool:
 class Ticket:
     """Something to commit, and later its verdict."""
 
-    __slots__ = ("_gate", "error", "extras", "home", "records", "spills", "tail", "verdict")
+    __slots__ = ("_gate", "error", "extras", "home", "records", "spills", "tail", "verdict", "waiting")
 
     def __init__(self, tail: Tail, extras: Extras, home: Home | None, *, waited_for: bool) -> None:
         self.tail, self.extras, self.home = tail, extras, home
@@ -117,6 +127,7 @@ class Ticket:
         self.spills: list[bytes] = []
         self.verdict: Verdict | None = None
         self.error: NineLivesError | None = None
+        self.waiting: asyncio.Future[Verdict] | None = None
         # A lock that is open once the ticket is answered: an Event costs five times as much.
         self._gate = threading.Lock() if waited_for else None
         if self._gate is not None:

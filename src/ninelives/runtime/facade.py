@@ -22,7 +22,6 @@ from ninelives.core.errors import (
     UsageError,
 )
 from ninelives.core.failures import decode_error
-from ninelives.core.fingerprint import fingerprint
 from ninelives.core.keys import check_id
 from ninelives.core.model import INLINE_BYTES, Kind, NewRun, RunQuery, State
 from ninelives.core.model import Run as Row
@@ -162,7 +161,7 @@ class Runtime:
         new = NewRun(
             id=name,
             agent=declared.name,
-            fingerprint=fingerprint(declared.signature, args, named).digest,
+            fingerprint=declared.fingerprint(args, named).digest,
             body=body,
             blobs=blobs,
             queue=declared.queue,
