@@ -98,7 +98,10 @@ def told_too_early() -> Iterator[None]:
     async def durable(self: Any, written: Any) -> Any:
         return None
 
-    with _put(Execution, "durable", durable):
+    async def barrier(self: Any) -> None:
+        return
+
+    with _put(Execution, "durable", durable), _put(Execution, "barrier", barrier):
         yield
 
 
