@@ -9,13 +9,15 @@ from collections.abc import Iterator
 
 import pytest
 
-from ninelives.engine.registry import AGENTS
+from ninelives.engine.registry import AGENTS, STEPS
 
 
 @pytest.fixture(autouse=True)
 def _forget_agents() -> Iterator[None]:
-    """Forget the agents that a test declared."""
-    known = dict(AGENTS)
+    """Forget the agents and steps that a test declared."""
+    known, steps = dict(AGENTS), dict(STEPS)
     yield
     AGENTS.clear()
     AGENTS.update(known)
+    STEPS.clear()
+    STEPS.update(steps)

@@ -7,7 +7,7 @@ outcomes carry their place in the journal, and the engine delivers them in that 
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Mapping, Sequence
 
 import msgspec
 from msgspec import UNSET, Raw, Struct, UnsetType
@@ -35,6 +35,12 @@ _DECODE = msgspec.json.Decoder(StepBody).decode
 _ARGUMENTS = msgspec.json.Decoder(dict[str, Raw]).decode
 
 
+class Superseded(Struct, frozen=True):
+    """The body of a SUPERSEDED record: the steps whose outcomes so far no longer count."""
+
+    steps: tuple[str, ...]
+
+
 class Recorded(Struct, frozen=True):
     """An outcome that is in the journal."""
 
@@ -44,10 +50,13 @@ class Recorded(Struct, frozen=True):
     body: StepBody
 
 
+_DECODE_SUPERSEDED = msgspec.json.Decoder(Superseded).decode
+
+
 class Replay:
     """The outcomes of a turn, by step; `left` counts those that nobody has taken yet."""
 
-    def __init__(self, records: Iterable[Record]) -> None:
+    def __init__(self, records: Sequence[Record]) -> None:
         self._outcomes: dict[str, Recorded] = {}
         self._lines: set[str] = set()
         self.intents: dict[str, Record] = {}
@@ -64,6 +73,8 @@ class Replay:
                 self._lines.add(record.step)
             elif record.kind is Kind.OUTPUT:
                 self._read_output(record)
+            elif record.kind is Kind.SUPERSEDED:
+                self._supersede(records, record)
         self.left = len(self._outcomes)
         self.found = len(self._outcomes)
 
@@ -74,6 +85,15 @@ class Replay:
             self.emitted[record.step] = (body.a, not body.r)
         else:
             self._lines.add(record.step)
+
+    def _supersede(self, records: Sequence[Record], superseding: Record) -> None:
+        """Forget outcomes that no longer count; that their steps were started is as true as before."""
+        steps = set(read_superseded(superseding))
+        for step in steps:
+            self._outcomes.pop(step, None)
+        for record in records:
+            if record.seq < superseding.seq and record.kind is Kind.INTENT and record.step in steps:
+                self.intents[record.step] = record
 
     def take(self, step: str, aliases: Iterable[str] = ()) -> Recorded | None:
         """Return what is recorded for a step under its name, or under one that it had; once."""
@@ -99,6 +119,19 @@ def read_body(record: Record) -> StepBody:
             step=record.step,
             remedy="It was written by another version, or by hand",
         ) from None
+
+
+def read_superseded(record: Record) -> tuple[str, ...]:
+    """Return the steps that a record supersedes. Raises Corrupt."""
+    try:
+        return _DECODE_SUPERSEDED(record.body).steps
+    except msgspec.DecodeError as error:
+        raise Corrupt(f"record {record.seq} does not say what it supersedes: {error}") from None
+
+
+def write_superseded(steps: Sequence[str]) -> bytes:
+    """Return the body of a SUPERSEDED record."""
+    return _ENCODE(Superseded(tuple(steps)))
 
 
 def write_body(

@@ -11,7 +11,7 @@ from typing import Any, Concatenate, Generic, ParamSpec, Protocol, Self, TypeVar
 
 from ninelives.core.retry import Retry
 from ninelives.engine import steps, threads
-from ninelives.engine.registry import Step, add_agent, make_agent, make_step
+from ninelives.engine.registry import STEPS, Step, add_agent, make_agent, make_step
 
 P = ParamSpec("P")
 R = TypeVar("R")
@@ -158,7 +158,9 @@ _DEFAULTS: dict[str, Any] = {
 
 def _declare(function: Callable[..., Any] | None, options: dict[str, Any]) -> Any:
     def declare(declared: Callable[..., Any]) -> Any:
-        return _wrap(make_step(declared, **{**_DEFAULTS, **options}), declared)
+        step = make_step(declared, **{**_DEFAULTS, **options})
+        STEPS[step.name] = step
+        return _wrap(step, declared)
 
     return declare if function is None else declare(function)
 

@@ -34,7 +34,8 @@ from ninelives.core.model import (
     Run,
     State,
 )
-from ninelives.core.replay import write_body
+from ninelives.core.replay import write_body, write_superseded
+from ninelives.core.supersession import fatal_steps
 from ninelives.engine import arguments, bodies, escalations
 from ninelives.engine.context import BRANCH, EXECUTION, FRAME
 from ninelives.engine.execution import BranchTask, Execution
@@ -42,7 +43,7 @@ from ninelives.engine.intents import Intents
 from ninelives.engine.loop import LoopCommits
 from ninelives.engine.registry import AGENTS, Agent
 from ninelives.engine.threads import Lent, run_as
-from ninelives.engine.ticket import Draft, Extras
+from ninelives.engine.ticket import Draft, Extras, Tail
 from ninelives.store import Store
 
 ABANDON_SECONDS = 1.0
@@ -88,11 +89,20 @@ class Executor:
             if await escalations.settle(damaged, items):
                 await self._give_up(damaged, error)
             return
+        if journal.records[-1].kind is Kind.END:
+            await self._supersede(journal)
+            journal = bodies.load(self._store, run.id)
         while True:
             following = await self._take_turn(agent, journal)
             if following is None:
                 return
             journal = following
+
+    async def _supersede(self, journal: Journal) -> None:
+        """Record that a failed run goes on: what it did not survive no longer counts."""
+        # CRASH: the journal still ends with the end; the next owner finds the same and records the same.
+        body = write_superseded(fatal_steps(journal.records))
+        await self._commits.commit(Tail(journal.run), [(Kind.SUPERSEDED, "", body)])
 
     def _parts(self, agent: Agent) -> tuple[Any, ...]:
         return self._commits, self._loop, self._clock, self._intents, agent.is_pipelined

@@ -57,6 +57,8 @@ class Agent(Struct, frozen=True, eq=False):
 
 
 AGENTS: dict[str, Agent] = {}
+STEPS: dict[str, Step] = {}
+"""The steps declared last under their names: what a name in the data can mean."""
 
 
 def add_agent(agent: Agent) -> None:

@@ -53,6 +53,10 @@ class BlockingRun:
         """Return where the run is."""
         return self._runtime.wait(self._run.checkpoint())
 
+    def retry(self) -> None:
+        """Let a failed run go on from the step that failed."""
+        self._runtime.wait(self._run.retry())
+
 
 async def _next(items: AsyncIterator[T]) -> T:
     return await anext(items)

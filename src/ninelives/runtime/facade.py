@@ -27,7 +27,7 @@ from ninelives.core.model import INLINE_BYTES, Kind, NewRun, RunQuery, State
 from ninelives.core.model import Run as Row
 from ninelives.core.output import Output
 from ninelives.core.replay import read_body
-from ninelives.engine import arguments, bodies, host, view
+from ninelives.engine import arguments, bodies, host, retries, view
 from ninelives.engine.committer import Committer, end_process
 from ninelives.engine.executor import Executor
 from ninelives.engine.loop import LoopCommits
@@ -88,6 +88,13 @@ class Run:
         while not reader.has_ended:
             for item in await self._runtime.until_output(lambda: self._runtime.call(reader.read)):
                 yield item
+
+    async def retry(self) -> None:
+        """Let a failed run go on from the step that failed; one that has not ended is left alone.
+
+        Raises RunFinished when it is completed or cancelled, or has undone what it had done.
+        """
+        await self._runtime.call(retries.retry, self.id)
 
     async def _row(self) -> Row:
         row: Row | None = await self._runtime.call(_read, self.id)
