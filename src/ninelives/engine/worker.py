@@ -26,8 +26,9 @@ POLL_SECONDS = 1.0
 class Worker:
     """Claims and executes runs, as one session."""
 
-    def __init__(self, store: Store, executor: Executor, lease_seconds: float) -> None:
+    def __init__(self, store: Store, executor: Executor, lease_seconds: float, *, keeper: str = "") -> None:
         self._store, self._executor, self._lease_seconds = store, executor, lease_seconds
+        self._keeper = keeper
         self._session: str | None = None
         self._woken = asyncio.Event()
         self._tasks: dict[asyncio.Task[None], str] = {}
@@ -74,6 +75,7 @@ class Worker:
             host=socket.gethostname(),
             pid=os.getpid(),
             lease_ms=int(self._lease_seconds * 1000),
+            keeper=self._keeper,
         )
         self._store.end_sessions(None, Cause.DIED)
         self._store.register_session(new)

@@ -114,6 +114,7 @@ class Runtime:
         self._given, self._lease_seconds = store, lease_seconds
         self._fatal: Callable[[BaseException], None] = self._fail
         self._is_dedicated = False
+        self._keeper = ""
         self._failure: BaseException | None = None
         self._workers: set[Worker] = set()
         self._starts: list[tuple[NewRun, asyncio.Future[Row]]] = []
@@ -285,7 +286,7 @@ class Runtime:
         until: Callable[[Worker], bool],
         only: str | None = None,
     ) -> None:
-        worker = Worker(self.store, self._executor, self._lease_seconds)
+        worker = Worker(self.store, self._executor, self._lease_seconds, keeper=self._keeper)
         self._workers.add(worker)
         self._listener.start()
         try:

@@ -9,34 +9,51 @@ from collections.abc import Sequence
 from contextlib import suppress
 from pathlib import Path
 
-from msgspec import Struct
+from ninelives.core.model import Evidence
 
 _LAST_LINES, _LINE_CHARACTERS = 20, 500
-_ON_PURPOSE = frozenset({signal.SIGTERM, signal.SIGINT})
+_ON_PURPOSE = (signal.SIGTERM, signal.SIGINT)
 
 
-class Evidence(Struct, frozen=True, kw_only=True):
-    """How a process ended, and what it said last."""
+def judge(
+    status: os.waitid_result, *, ooms: int, hung_seconds: float | None, lines: Sequence[str]
+) -> Evidence:
+    """Say what a death looked like. `ooms` counts the kernel's own kills in its group since it began.
 
-    exit_code: int | None = None
-    signal: str = ""
-    is_out_of_memory: bool = False
-    hung_seconds: float | None = None
-    last_lines: tuple[str, ...] = ()
+    `is_gone` is left false: that is for who has seen that nothing is left of it.
+    """
+    is_exit = status.si_code == os.CLD_EXITED
+    number = None if is_exit else status.si_status
+    is_oom = number == signal.SIGKILL and hung_seconds is None and ooms > 0
+    if hung_seconds is not None:
+        note = f"its event loop was blocked for {hung_seconds:.0f} s, so it was killed"
+    elif is_oom:
+        note = "killed by the kernel: out of memory"
+    elif number is not None:
+        note = f"killed by {_name(number)}"
+    else:
+        note = f"exited with code {status.si_status}" + (
+            "" if status.si_status else ", though nobody told it to"
+        )
+    return Evidence(
+        signal=number,
+        exit_code=status.si_status if is_exit else None,
+        is_oom=is_oom,
+        note=note,
+        log=tuple(lines),
+    )
 
-    @property
-    def is_stop(self) -> bool:
-        """Tell whether somebody told the process to stop: that costs no life."""
-        return self.signal in {one.name for one in _ON_PURPOSE} and self.hung_seconds is None
 
-    def __str__(self) -> str:
-        if self.hung_seconds is not None:
-            return f"its event loop was blocked for {self.hung_seconds:.0f} s, so it was killed"
-        if self.is_out_of_memory:
-            return "killed by the kernel: out of memory"
-        if self.signal:
-            return f"killed by {self.signal}"
-        return f"exited with code {self.exit_code}" + ("" if self.exit_code else ", though nobody told it to")
+def is_stop(evidence: Evidence) -> bool:
+    """Tell whether somebody told the process to stop: that costs no life."""
+    return evidence.signal in _ON_PURPOSE
+
+
+def _name(number: int) -> str:
+    try:
+        return signal.Signals(number).name
+    except ValueError:
+        return f"signal {number}"
 
 
 class Tail:
@@ -63,24 +80,6 @@ class Tail:
     def lines(self) -> tuple[str, ...]:
         """The last lines."""
         return tuple(self._lines)
-
-
-def judge(
-    status: os.waitid_result, *, ooms: int, hung_seconds: float | None, lines: Sequence[str]
-) -> Evidence:
-    """Say what a death looked like. `ooms` counts the kernel's own kills in its group since it began."""
-    if status.si_code == os.CLD_EXITED:
-        return Evidence(exit_code=status.si_status, hung_seconds=hung_seconds, last_lines=tuple(lines))
-    name = f"signal {status.si_status}"
-    with suppress(ValueError):
-        name = signal.Signals(status.si_status).name
-    is_kill = status.si_status == signal.SIGKILL and hung_seconds is None
-    return Evidence(
-        signal=name,
-        is_out_of_memory=is_kill and ooms > 0,
-        hung_seconds=hung_seconds,
-        last_lines=tuple(lines),
-    )
 
 
 class MemoryGroup:

@@ -18,12 +18,14 @@ from collections.abc import Callable
 from contextlib import suppress
 from typing import Any
 
+from msgspec.structs import replace
+
 from ninelives.core.clock import Clock
-from ninelives.core.errors import NineLivesError, StoreUnavailable
-from ninelives.core.model import Cause
 from ninelives.store import Store
 from ninelives.supervisor import strays
 from ninelives.supervisor.child import Child
+from ninelives.supervisor.evidence import is_stop
+from ninelives.supervisor.keeper import Keeper
 from ninelives.supervisor.order import EXIT_STORE, EXIT_USAGE, Order
 from ninelives.supervisor.slot import Slot
 
@@ -42,9 +44,10 @@ class Fleet:
 
     def __init__(self, order: Order, store: Store, clock: Clock, *, tell: Tell, hear: Hear) -> None:
         """`tell` gets what happens, in words; `hear` what a worker writes, with its slot's number."""
-        self._order, self._store, self._clock = order, store, clock
+        self._order, self._clock = order, clock
         self._tell, self._hear = tell, hear
-        self._keeper = strays.name_keeper(os.getpid())
+        self._mark = strays.name_keeper(os.getpid())
+        self._keeper = Keeper(store, clock, order.lease_seconds, tell)
         self._count = 0
         self.slots = [Slot(number + 1) for number in range(order.processes)]
         self._dead: list[tuple[Slot, Child]] = []
@@ -59,14 +62,11 @@ class Fleet:
         """Keep the workers until we are told to stop; returns the exit code."""
         strays.become_subreaper()
         self._listen_to_signals()
-        orphans = strays.sweep_orphaned_fleets()
-        if orphans:
-            self._tell(f"a supervisor died here: {len(orphans)} of its processes were still there, killed")
-        with suppress(StoreUnavailable):
-            self._store.end_sessions(None, Cause.DIED)
+        self._keeper.begin()
         while self._exit_code is None:
             self._restart()
             self._wait()
+            self._keeper.renew()
             self._reap()
             self._bury()
             self._watch()
@@ -90,7 +90,7 @@ class Fleet:
 
     def _wait(self) -> None:
         now_ms = self._clock.boot_ms()
-        wait_ms = max(0, min(self._deadlines(now_ms), default=_LONGEST_WAIT_MS))
+        wait_ms = max(0, min(self._deadlines(now_ms)))
         events = self._selector.select(min(wait_ms, _LONGEST_WAIT_MS) / 1000)
         woken_ms = self._clock.boot_ms()
         if woken_ms - now_ms > wait_ms + _LATE_MS:
@@ -105,7 +105,7 @@ class Fleet:
         found += [self._limit_ms(child) - now_ms for child in self._living()]
         if self._dead:
             found.append(_SWEEP_MS)
-        return found
+        return [*found, self._keeper.due_ms - now_ms]
 
     def _limit_ms(self, child: Child) -> int:
         if child.asked_ms is not None:
@@ -130,8 +130,9 @@ class Fleet:
 
     def _start(self, slot: Slot) -> Child | None:
         self._count += 1
+        order = replace(self._order, keeper=self._keeper.id)
         try:
-            child = Child(self._order, self._keeper, self._count, self._clock.boot_ms())
+            child = Child(order, self._mark, self._count, self._clock.boot_ms())
         except OSError as error:
             self._tell(f"worker {slot.number} cannot be started: {error.strerror}; trying again")
             return None
@@ -186,12 +187,12 @@ class Fleet:
         for line in child.tail.end():
             self._hear(slot.number, line)
         evidence = child.evidence()
-        is_stop = child.is_told or evidence.is_stop
-        pause_ms = slot.bury(child, self._clock.boot_ms(), is_stop=is_stop)
+        is_told = child.is_told or is_stop(evidence)
+        pause_ms = slot.bury(child, self._clock.boot_ms(), is_stop=is_told)
         self._dead.append((slot, child))
         if not child.is_told:
             later = f"; the next one starts in {pause_ms / 1000:g} s" if pause_ms else ""
-            self._tell(f"worker {slot.number} (pid {child.pid}) {evidence}{later}")
+            self._tell(f"worker {slot.number} (pid {child.pid}) {evidence.note}{later}")
             slot.restarts += 1
         if slot in self._rolling and child.is_ready is False and not child.is_told:
             self._rolling.clear()
@@ -211,7 +212,7 @@ class Fleet:
             if left:
                 continue  # killed; whether they are gone is seen at the next look
             # CRASH: the session is still open, its lock dropped: others find it by that, and nothing is left.
-            if self._end_sessions(child):
+            if self._keeper.declare(child):
                 self._dead.remove((slot, child))
                 child.close()
 
@@ -219,22 +220,6 @@ class Fleet:
         for pid in pids:
             with suppress(ChildProcessError):  # not handed to us yet, or another's
                 os.waitpid(pid, os.WNOHANG)
-
-    def _end_sessions(self, child: Child) -> bool:
-        evidence = child.evidence()
-        cause = Cause.STOPPED if child.is_told or evidence.is_stop else Cause.DIED
-        host = socket.gethostname()
-        try:
-            theirs = [
-                one.id for one in self._store.list_sessions() if one.pid == child.pid and one.host == host
-            ]
-            if theirs:
-                self._store.end_sessions(theirs, cause)
-        except StoreUnavailable:
-            return False
-        except NineLivesError as error:
-            self._tell(f"the session of pid {child.pid} could not be ended: {error}")
-        return True
 
     # Watching -----------------------------------------------------------------------------------
 
@@ -291,6 +276,7 @@ class Fleet:
             self._bury()
             if self._dead or self._living():
                 self._selector.select(_SWEEP_MS / 1000)
+        self._keeper.end()
 
 
 def _drain(source: socket.socket) -> None:

@@ -28,6 +28,7 @@ class Order(Struct, frozen=True, kw_only=True):
 
     target: str
     url: str
+    keeper: str = ""
     concurrency: int = 100
     processes: int = 1
     lease_seconds: float = 10.0

@@ -1,0 +1,114 @@
+"""The supervisor's own session, by which it keeps those of its workers, and says which of them are dead.
+
+While it lives, nobody else declares its workers dead: first all that they have started must be gone. When it
+is dead, anybody may release their runs; what became of their strays is known once the next supervisor on the
+machine has swept them.
+"""
+
+from __future__ import annotations
+
+import os
+import secrets
+import socket
+from collections.abc import Callable
+
+from msgspec.structs import replace
+
+from ninelives.core.clock import Clock
+from ninelives.core.errors import LeaseLost, NineLivesError, StoreUnavailable
+from ninelives.core.model import Cause, Evidence, Fate, NewSession
+from ninelives.store import Store
+from ninelives.supervisor import strays
+from ninelives.supervisor.child import Child
+from ninelives.supervisor.evidence import is_stop
+
+_SWEEPS = 100
+
+
+class Keeper:
+    """A session that executes nothing."""
+
+    def __init__(self, store: Store, clock: Clock, lease_seconds: float, tell: Callable[[str], None]) -> None:
+        self._store, self._clock, self._tell = store, clock, tell
+        self._lease_ms = int(lease_seconds * 1000)
+        self._host = socket.gethostname()
+        self._renewed_ms = 0
+        self.id = ""
+
+    def begin(self) -> None:
+        """Take over from supervisors that died on this machine, and begin our own session."""
+        orphans = strays.sweep_orphaned_fleets()
+        if orphans:
+            self._tell(f"a supervisor died here: {len(orphans)} of its processes were still there, killed")
+        for _ in range(_SWEEPS):
+            if not orphans:
+                break
+            orphans = strays.sweep_orphaned_fleets()
+        self._inherit(is_swept=not orphans)
+        self._register()
+
+    def _inherit(self, *, is_swept: bool) -> None:
+        """End the sessions of dead supervisors' workers; nothing is left of those on this machine."""
+        known = self._store.list_sessions()
+        living = {session.id for session in known if session.fate is Fate.LIVES}
+        left = [
+            session.id
+            for session in known
+            if session.keeper and session.keeper not in living and session.host == self._host
+        ]
+        evidence = Evidence(is_gone=True, note="its supervisor died, and all of its processes are gone")
+        if left and is_swept:
+            self._store.end_sessions(left, Cause.DIED, evidence=dict.fromkeys(left, evidence))
+        self._store.end_sessions(None, Cause.DIED)
+
+    def _register(self) -> None:
+        self.id = f"{self._host}-{os.getpid()}-{secrets.token_hex(4)}"
+        self._renewed_ms = self._clock.boot_ms()
+        self._store.register_session(
+            NewSession(id=self.id, host=self._host, pid=os.getpid(), lease_ms=self._lease_ms)
+        )
+
+    @property
+    def due_ms(self) -> int:
+        """When the session is to be renewed."""
+        return self._renewed_ms + self._lease_ms // 3
+
+    def renew(self) -> None:
+        """Renew the session if it is time; a lost one is followed by a new one, for the workers to come."""
+        now_ms = self._clock.boot_ms()
+        if now_ms < self.due_ms:
+            return
+        self._renewed_ms = now_ms
+        try:
+            self._store.renew_session(self.id)
+        except LeaseLost:
+            self._tell("the supervisor's lease was lost: was the machine asleep?")
+            self._register()
+        except StoreUnavailable as error:
+            self._tell(f"the store cannot be reached: {error.what}")
+
+    def declare(self, child: Child) -> bool:
+        """End the session of a worker of whom nothing is left; False when the store cannot be reached now."""
+        seen = child.evidence()
+        cause = Cause.STOPPED if child.is_told or is_stop(seen) else Cause.DIED
+        evidence = replace(seen, is_gone=True)
+        try:
+            theirs = [
+                one.id
+                for one in self._store.list_sessions()
+                if one.pid == child.pid and one.host == self._host and one.id != self.id
+            ]
+            if theirs:
+                self._store.end_sessions(theirs, cause, evidence=dict.fromkeys(theirs, evidence))
+        except StoreUnavailable:
+            return False
+        except NineLivesError as error:
+            self._tell(f"the session of pid {child.pid} could not be ended: {error}")
+        return True
+
+    def end(self) -> None:
+        """End our own session."""
+        try:
+            self._store.end_sessions([self.id], Cause.STOPPED)
+        except NineLivesError as error:
+            self._tell(f"the supervisor's session could not be ended: {error}")
