@@ -70,6 +70,13 @@ if TYPE_CHECKING:
     from ninelives.engine.output import (
         emit,
     )
+    from ninelives.engine.signals import (
+        receive,
+    )
+    from ninelives.engine.timers import (
+        sleep,
+        sleep_until,
+    )
     from ninelives.runtime import (
         InboxItem,
         Run,
@@ -133,7 +140,10 @@ __all__ = [
     "now",
     "progress",
     "random",
+    "receive",
     "run",
+    "sleep",
+    "sleep_until",
     "timeout",
     "uuid",
 ]
@@ -191,6 +201,9 @@ _HOMES = {
     "uuid": "engine.inside",
     "InboxItem": "runtime",
     "emit": "engine.output",
+    "receive": "engine.signals",
+    "sleep": "engine.timers",
+    "sleep_until": "engine.timers",
     "Run": "runtime",
     "Runtime": "runtime",
     "run": "runtime",

@@ -35,6 +35,7 @@ from ninelives.core.model import (
     Journal,
     Key,
     NewRun,
+    News,
     NewSession,
     Run,
     RunQuery,
@@ -143,6 +144,13 @@ class Store(Protocol):
 
         The chain over the records returned is verified up to the head. Raises UnknownRun; Corrupt.
         `since` below the first record still stored starts there.
+        """
+
+    def read_news(self, seen: Mapping[str, int]) -> list[News]:
+        """Return what is new, in one consistent read, of those runs whose `news` is not what was seen.
+
+        Runs without news, and unknown ones, are left out; the order is that of the question. One that is
+        damaged is left out too: its owner meets it when it reads or writes. Cheap for many runs without news.
         """
 
     def commit(self, batch: Sequence[Commit]) -> list[Verdict]:

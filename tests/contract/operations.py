@@ -310,6 +310,10 @@ class Chooser:
     def keys(self) -> Operation:
         return Operation("read_keys", None, lambda store: store.read_keys([*KEYS, "nobody's"]))
 
+    def news(self) -> Operation:
+        seen = {run: self._rng.randint(0, 3) for run in [*RUNS, "nobody"]}
+        return Operation("read_news", seen, lambda store: store.read_news(seen))
+
     # From outside -------------------------------------------------------------------------------
 
     def signal(self) -> Operation:
@@ -409,6 +413,7 @@ _TABLE: list[tuple[Callable[[Chooser], Operation], int]] = [
     (Chooser.commit, 28),
     (Chooser.journal, 3),
     (Chooser.keys, 1),
+    (Chooser.news, 2),
     (Chooser.signal, 6),
     (Chooser.control, 5),
     (Chooser.inbox, 2),

@@ -18,7 +18,7 @@ from ninelives.core.model import (
     Verdict,
 )
 from tests.contract.benches import Bench
-from tests.contract.makers import append
+from tests.contract.makers import append, new_item
 
 
 def test_a_signal_is_kept_until_it_is_taken(bench: Bench) -> None:
@@ -195,3 +195,36 @@ def test_taking_without_a_record_that_says_so_is_refused(bench: Bench) -> None:
         assert verdict.outcome is Outcome.REFUSED
         assert isinstance(verdict.error, BadRecord)
     assert bench.snapshot() == before
+
+
+# News --------------------------------------------------------------------------------------------
+
+
+def test_news_is_told_of_runs_whose_counter_moved(bench: Bench) -> None:
+    for name in ("quiet", "told", "asked"):
+        bench.running(name)
+    signal = bench.store.send_signal("told", "go", b"now")
+    bench.store.control_run("asked", Control.PAUSE)
+    found = bench.store.read_news({"asked": 0, "nobody": 0, "quiet": 0, "told": 0})
+    assert [(news.run, news.signals, news.items, news.now_ms) for news in found] == [
+        (bench.row("asked"), (), (), bench.clock.now_ms()),
+        (bench.row("told"), (signal,), (), bench.clock.now_ms()),
+    ]
+    assert bench.store.read_news({"asked": 1, "quiet": 0, "told": 1}) == []
+
+
+def test_news_leaves_out_signals_that_were_taken(bench: Bench) -> None:
+    bench.running()
+    for name in ("a", "b"):
+        bench.store.send_signal("r1", name, b"")
+    bench.write(bench.row("r1"), b"a", kind=Kind.SIGNAL, takes=[1])
+    (news,) = bench.store.read_news({"r1": 0})
+    assert [signal.name for signal in news.signals] == ["b"]
+
+
+def test_news_brings_items_with_their_answers(bench: Bench) -> None:
+    run = bench.running()
+    bench.write(run, b"x", opens=[new_item("i1")])
+    answered = bench.store.answer_item("i1", digest=b"d", body=b"yes", by="ada")
+    (news,) = bench.store.read_news({"r1": 0})
+    assert news.items == (answered,)

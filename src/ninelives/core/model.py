@@ -437,6 +437,15 @@ class Journal(Struct, frozen=True):
     items: tuple[Item, ...]
 
 
+class News(Struct, frozen=True):
+    """What happened to a run that its owner did not do: its row, signals not taken, its items, and when."""
+
+    run: Run
+    signals: tuple[Signal, ...]
+    items: tuple[Item, ...]
+    now_ms: int
+
+
 class Control(StrEnum):
     """What a person or a program may ask of a run from outside."""
 

@@ -50,6 +50,7 @@ class Delivery:
         self._is_scheduled = False
         self._idle_rounds = 0
         self.running: set[object] = set()
+        self.at_rest: Callable[[], None] | None = None
 
     async def recorded(self, seq: int) -> None:
         """Wait until the recorded outcome at this place is next."""
@@ -124,10 +125,14 @@ class Delivery:
         if self._next_of_recorded() or self._next_of_live():
             self.look()
             return
+        has_begun = False
         while self._fresh:
             turn = self._fresh.popleft()
             if not turn.done():  # else cancelled meanwhile by the run's own code
                 turn.set_result(None)
+                has_begun = True
+        if self.at_rest is not None and not has_begun and not self._live:
+            self.at_rest()
 
     def _next_of_recorded(self) -> bool:
         while self._recorded:
@@ -159,3 +164,13 @@ class Delivery:
             not handle._cancelled and self._is_ours(handle._context)  # noqa: SLF001
             for handle in tuple(ready)  # other threads add to it meanwhile
         )
+
+    def has_foreign(self) -> bool:
+        """Tell whether the run's own code waits for a timer or a socket, outside of any body."""
+        timers = getattr(self._loop, "_scheduled", ())
+        if any(not timer._cancelled and self._is_ours(timer._context) for timer in timers):  # noqa: SLF001
+            return True
+        selector = getattr(self._loop, "_selector", None)
+        watched = selector.get_map().values() if selector is not None else ()
+        handles = (handle for key in watched if isinstance(key.data, tuple) for handle in key.data)
+        return any(handle is not None and self._is_ours(handle._context) for handle in handles)  # noqa: SLF001

@@ -13,11 +13,11 @@ import sys
 from collections.abc import Callable, Sequence
 from functools import partial
 from hashlib import blake2b
-from typing import Any
+from typing import TYPE_CHECKING, Any, TypeVar
 
 from ninelives.core.clock import Clock
 from ninelives.core.errors import LeaseLost, NineLivesError, UsageError
-from ninelives.core.model import Journal, Kind, Outcome, Verdict
+from ninelives.core.model import Journal, Kind, News, Outcome, Verdict
 from ninelives.core.replay import Replay
 from ninelives.engine.context import BRANCH, FRAME, Branch, Place, is_code_of
 from ninelives.engine.delivery import Delivery
@@ -25,7 +25,12 @@ from ninelives.engine.intents import Intents
 from ninelives.engine.loop import LoopCommits
 from ninelives.engine.output import Outlet
 from ninelives.engine.ticket import NOTHING, Draft, Extras, Tail
+from ninelives.store import Store
 
+if TYPE_CHECKING:
+    from ninelives.engine.waiting import Waits
+
+T = TypeVar("T")
 _FOREIGN_TIMERS = {"_on_timeout": "asyncio.timeout", "_cancel_and_wait": "asyncio.wait_for"}
 
 
@@ -50,10 +55,13 @@ class Execution:
     """A run that is being executed here."""
 
     task_type: type[BranchTask] = BranchTask
+    waits: Waits | None = None
+    _taken: frozenset[int] = frozenset()
 
     def __init__(
         self,
         journal: Journal,
+        store: Store,
         commits: LoopCommits,
         loop: asyncio.AbstractEventLoop,
         clock: Clock,
@@ -61,7 +69,8 @@ class Execution:
         is_pipelined: bool,
     ) -> None:
         self.run, self.turn = journal.run, journal.run.turn
-        self.loop, self.clock, self.is_pipelined = loop, clock, is_pipelined
+        self.latest, self._signals, self._items = journal.run, journal.signals, journal.items
+        self.store, self.loop, self.clock, self.is_pipelined = store, loop, clock, is_pipelined
         self.intents = intents
         self.replay = Replay(journal.records)
         self.replayed = 0
@@ -82,11 +91,21 @@ class Execution:
     def adopt(self, task: asyncio.Task[Any]) -> None:
         """Count a task as a branch of this run until it is done."""
         self._tasks.add(task)
-        task.add_done_callback(self._tasks.discard)
+        task.add_done_callback(self._leave)
+
+    def _leave(self, task: asyncio.Task[Any]) -> None:
+        self._tasks.discard(task)
+        if self.waits is not None:
+            self.delivery.look()
 
     def open_branches(self) -> list[asyncio.Task[Any]]:
         """Return the tasks that are not done."""
         return [task for task in self._tasks if not task.done()]
+
+    @property
+    def has_bodies(self) -> bool:
+        """Tell whether a body runs."""
+        return any(isinstance(task, BranchTask) and task.body_of is not None for task in self._tasks)
 
     def _is_alone(self) -> bool:
         return len(self._tasks) <= 1 and not self.timers and not self.is_catching_up
@@ -109,6 +128,9 @@ class Execution:
 
     def write(self, drafts: Sequence[Draft], extras: Extras = NOTHING) -> asyncio.Future[Verdict]:
         """Hand records to the committer; the verdict comes later. On the event loop's thread only."""
+        if extras is not NOTHING and extras.takes:
+            self._signals = tuple(one for one in self._signals if one.number not in extras.takes)
+            self._taken = self._taken.union(extras.takes)
         try:
             return self._commits.start(self.tail, drafts, extras)
         except NineLivesError as error:
@@ -145,6 +167,10 @@ class Execution:
             await answered
             await self.require_open()
 
+    def when_answered(self) -> asyncio.Future[None] | None:
+        """Return what is done once everything written so far has its verdict; None when it is so now."""
+        return self._commits.all_answered(self.tail)
+
     async def flushed(self) -> None:
         """Wait until everything written so far has its verdict, whatever it is; also once we are sealed."""
         answered = self._commits.all_answered(self.tail)
@@ -163,6 +189,25 @@ class Execution:
             elif verdict.outcome is not Outcome.REFUSED:
                 return
         self.seal(error if error is not None else UsageError("a record was refused", run=self.run.id))
+
+    # From outside -------------------------------------------------------------------------------
+
+    def news(self) -> News:
+        """Return what is known to have happened to the run, and the store's time."""
+        return News(self.latest, self._signals, self._items, self.store.now_ms())
+
+    def hear(self, news: News) -> None:
+        """Take in what has happened to the run; who waits looks again."""
+        if news.run.news < self.latest.news:
+            return  # a read that was overtaken
+        self.latest, self._items = news.run, news.items
+        self._signals = tuple(one for one in news.signals if one.number not in self._taken)
+        if self.waits is not None:
+            self.waits.hear()
+
+    async def call_store(self, work: Callable[..., T], *values: Any) -> T:
+        """Call the store in a thread: `work(store, *values)`. Raises what it raises."""
+        return await asyncio.to_thread(work, self.store, *values)
 
     # The end ------------------------------------------------------------------------------------
 

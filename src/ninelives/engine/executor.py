@@ -41,9 +41,11 @@ from ninelives.engine.context import BRANCH, EXECUTION, FRAME
 from ninelives.engine.execution import BranchTask, Execution
 from ninelives.engine.intents import Intents
 from ninelives.engine.loop import LoopCommits
+from ninelives.engine.newsroom import Newsroom
 from ninelives.engine.registry import AGENTS, Agent
 from ninelives.engine.threads import Lent, run_as
 from ninelives.engine.ticket import Draft, Extras, Tail
+from ninelives.engine.waiting import Parked
 from ninelives.store import Store
 
 ABANDON_SECONDS = 1.0
@@ -69,6 +71,7 @@ class Executor:
         self._store, self._commits, self._loop, self._clock = store, commits, loop, clock
         self._intents = Intents(loop)
         self.executions: dict[str, Execution] = {}
+        self.newsroom = Newsroom(store, loop, self.executions)
 
     async def execute(self, run: Run) -> None:
         """Take a run as far as it goes: to its end, to a person, or to another owner.
@@ -105,7 +108,7 @@ class Executor:
         await self._commits.commit(Tail(journal.run), [(Kind.SUPERSEDED, "", body)])
 
     def _parts(self, agent: Agent) -> tuple[Any, ...]:
-        return self._commits, self._loop, self._clock, self._intents, agent.is_pipelined
+        return self._store, self._commits, self._loop, self._clock, self._intents, agent.is_pipelined
 
     async def _take_turn(self, agent: Agent, journal: Journal) -> Journal | None:
         execution = Execution(journal, *self._parts(agent))
@@ -196,6 +199,10 @@ class Executor:
     async def _give_up(self, execution: Execution, why: NineLivesError) -> None:
         """Put before a person what only a person can settle; leave the rest to who owns it now."""
         if isinstance(why, LeaseLost):
+            return
+        if isinstance(why, Parked):
+            # CRASH: not parked; the next owner replays up to here and parks it.
+            await self._commits.commit(execution.tail, (), Extras(change=why.change))
             return
         if isinstance(why, StoreError) and not isinstance(why, Corrupt | BadRecord):
             raise why

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import asyncio
 from collections import deque
+from contextvars import Context
 
 from ninelives.core.model import Kind
 from ninelives.core.replay import write_body
@@ -24,6 +25,7 @@ class Intents:
         self._loop = loop
         self._started: deque[Frame] = deque()
         self._is_set = False
+        self._context = Context()  # a timer of ours, not of the run whose body started it
 
     def start(self, frame: Frame) -> None:
         """Note that a body starts: it is recorded, unless its frame is over before its time."""
@@ -31,7 +33,7 @@ class Intents:
         self._started.append(frame)
         if not self._is_set:
             self._is_set = True
-            self._loop.call_later(INTENT_SECONDS, self._sweep)
+            self._loop.call_later(INTENT_SECONDS, self._sweep, context=self._context)
 
     def _sweep(self) -> None:
         now, started = self._loop.time(), self._started
@@ -42,4 +44,5 @@ class Intents:
                 place.execution.note(Kind.INTENT, place.id, write_body(frame.asked))
         self._is_set = bool(started)
         if started:
-            self._loop.call_later(started[0].at + INTENT_SECONDS - now, self._sweep)
+            delay = started[0].at + INTENT_SECONDS - now
+            self._loop.call_later(delay, self._sweep, context=self._context)

@@ -318,6 +318,7 @@ class Runtime:
         return await created
 
     def _wake(self) -> None:
+        self._executor.newsroom.hear()
         for worker in self._workers:
             worker.wake()
 

@@ -31,6 +31,7 @@ from ninelives.core.model import (
     Journal,
     Key,
     NewRun,
+    News,
     NewSession,
     Run,
     RunQuery,
@@ -203,6 +204,22 @@ class MemoryStore:
                 tuple(signal for signal in rows.signals.get(run, ()) if signal.taken is None),
                 tuple(rows.items[name] for name in rows.items_of.get(run, ())),
             )
+
+    def read_news(self, seen: Mapping[str, int]) -> list[News]:
+        """Return what is new of runs whose counter has moved."""
+        with self._open():
+            found, now_ms = self._tables.rows, self._clock.now_ms()
+            rows = (found.runs[run] for run in seen if run in found.runs)
+            return [
+                News(
+                    row,
+                    tuple(signal for signal in found.signals.get(row.id, ()) if signal.taken is None),
+                    tuple(found.items[name] for name in found.items_of.get(row.id, ())),
+                    now_ms,
+                )
+                for row in rows
+                if row.news != seen[row.id]
+            ]
 
     def commit(self, batch: Sequence[Commit]) -> list[Verdict]:
         """Append to many runs; one verdict each."""

@@ -2,10 +2,13 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
+
 from ninelives.backends.sqlite import rows
 from ninelives.backends.sqlite.transaction import Transaction, decoding, end_run, get_run, save_run
 from ninelives.core import messages, runs
-from ninelives.core.model import Control, Item, Run, Signal
+from ninelives.core.errors import Corrupt
+from ninelives.core.model import Control, Item, News, Run, Signal
 
 
 def send_signal(tx: Transaction, run_id: str, name: str, body: bytes, signal_id: str) -> Signal:
@@ -47,3 +50,23 @@ def answer(tx: Transaction, item_id: str, digest: bytes, body: bytes, by: str) -
         save_run(tx, runs.resolved(get_run(tx, item.run), tx.now_ms))
         tx.wakes = True
     return item
+
+
+def read_news(tx: Transaction, seen: Mapping[str, int]) -> list[News]:
+    """Read what is new of runs; see `Store.read_news`."""
+    found = []
+    for run, news in seen.items():
+        if tx.one("has_news", (run, news)) is not None:
+            try:
+                found.append(_news_of(tx, run))
+            except Corrupt:
+                continue
+    return found
+
+
+def _news_of(tx: Transaction, run_id: str) -> News:
+    run = get_run(tx, run_id)
+    with decoding("a signal or an inbox item", run_id):
+        signals = tuple(rows.signal_of(run.id, row) for row in tx.all("waiting_signals", (run.number,)))
+        items = tuple(rows.item_of(row) for row in tx.all("items_of_run", (run.id,)))
+    return News(run, signals, items, tx.now_ms)

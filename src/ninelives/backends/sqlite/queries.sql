@@ -102,6 +102,9 @@ SELECT min(due_ms) FROM (
     AND queue = ?1 AND agent = ?2 AND priority = ?3 AND (pin IS NULL OR pin = ?4)
   ORDER BY due_ms LIMIT 1);
 
+-- name: has_news
+SELECT 1 FROM runs WHERE id = ? AND news <> ?;
+
 -- name: insert_signal
 INSERT INTO signals (run, number, name, id, body, at_ms, taken) VALUES (?, ?, ?, ?, ?, ?, NULL);
 

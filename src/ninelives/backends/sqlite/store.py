@@ -31,6 +31,7 @@ from ninelives.core.model import (
     Journal,
     Key,
     NewRun,
+    News,
     NewSession,
     Run,
     RunQuery,
@@ -259,6 +260,10 @@ class SqliteStore:
     def load_journal(self, run: str, *, since: int | None = None) -> Journal:
         """Return what is durable of a run, verified."""
         return self._files.read(lambda tx: read_journal(tx, run, since))
+
+    def read_news(self, seen: Mapping[str, int]) -> list[News]:
+        """Return what is new of runs whose counter has moved."""
+        return self._files.read(lambda tx: outside.read_news(tx, seen))
 
     def commit(self, batch: Sequence[Commit]) -> list[Verdict]:
         """Append to many runs in one transaction."""

@@ -1,0 +1,101 @@
+"""Signals: what others send to a run, in order per name, each taken once."""
+
+from __future__ import annotations
+
+from typing import Any, TypeVar, overload
+
+from ninelives.core.codec import UNTYPED_CODEC, Codec, codec_for
+from ninelives.core.errors import (
+    Corrupt,
+    Divergence,
+    NineLivesError,
+    NotSerializable,
+    TimedOut,
+    UsageError,
+)
+from ninelives.core.failures import encode_error
+from ninelives.core.keys import check_id
+from ninelives.core.model import Kind, News, Outcome, Signal
+from ninelives.core.replay import write_body
+from ninelives.engine.context import FRAME, require
+from ninelives.engine.ticket import Extras
+from ninelives.engine.timers import check_seconds
+from ninelives.engine.waiting import Builtin, wait
+
+T = TypeVar("T")
+_LATE = "late"
+
+
+def encode(value: object) -> bytes:
+    """Encode what a signal carries. Raises NotSerializable with the path to what cannot be kept."""
+    try:
+        return UNTYPED_CODEC.encode(value)
+    except NotSerializable:
+        if type(value).__module__ == "builtins":
+            raise
+        return codec_for(type(value)).encode(value)
+
+
+@overload
+async def receive(name: str, *, type: type[T], timeout: float | None = None) -> T: ...  # noqa: ASYNC109
+@overload
+async def receive(name: str, *, type: Any = ..., timeout: float | None = None) -> Any: ...  # noqa: ASYNC109
+async def receive(name: str, *, type: Any = Any, timeout: float | None = None) -> Any:  # noqa: ASYNC109
+    """Return the next signal of that name; the run may leave memory until it comes.
+
+    Raises TimedOut; UsageError when the signal does not fit `type`, and then leaves it where it is: the
+    next call may take it as another type.
+    """
+    check_id(name, "signal name")
+    if timeout is not None:
+        check_seconds(timeout, "nl.receive(timeout=)")
+    execution = require("nl.receive()")
+    if FRAME.get() is not None:
+        raise UsageError(
+            "nl.receive() is for the agent, not for a step",
+            run=execution.run.id,
+            remedy="Receive first, pass it on",
+        )
+    codec = codec_for(type, where=f"nl.receive({name!r}, type=)")
+    async with Builtin(execution, f"receive:{name}") as step:
+        found = await step.recorded(codec)
+        if found is not None:
+            return found.value
+        due_ms = step.deadline_ms(timeout) if timeout is not None else None
+
+        def look(news: News) -> Signal | str | None:
+            for signal in news.signals:
+                if signal.name == name:
+                    return signal
+            return _LATE if due_ms is not None and news.now_ms >= due_ms else None
+
+        while True:
+            got: Signal | str = await wait(execution, f"for the signal {name!r}", look, due_ms=due_ms)
+            outcome = await _settle(step, got, codec, name)
+            if outcome is not None:
+                return outcome[0]
+
+
+async def _settle(step: Builtin, got: Signal | str, codec: Codec, name: str) -> tuple[Any] | None:
+    """Record what came; None when it was gone, and we must look again."""
+    error: NineLivesError
+    if isinstance(got, Signal):
+        try:
+            value = codec.decode(got.body)
+        except (Divergence, Corrupt) as misfit:
+            error = UsageError(
+                f"signal {got.number} ({name!r}) is not what nl.receive(type=) says: {misfit.what}",
+                run=step.execution.run.id,
+                step=step.id,
+                path=misfit.path,
+                remedy="It was not taken: receive it as another type, or without one",
+            )
+        else:
+            # CRASH: taken or not taken, with the record that says so.
+            taken = (Kind.SIGNAL, step.id, write_body(None, value=got.body))
+            verdict = await step.settle([taken], Extras(takes=(got.number,)))
+            return (value,) if verdict.outcome is Outcome.COMMITTED else None
+    else:
+        error = TimedOut(f"no signal {name!r} came in time", run=step.execution.run.id, step=step.id)
+    await step.settle([(Kind.FAILURE, step.id, write_body(None, error=encode_error(error)))])
+    raise error

@@ -1,0 +1,315 @@
+"""Durable waits: a branch waits for something that may come in a second or in a month.
+
+A wait is a pending future, never an exception thrown into the run's code. While the process lives and other
+branches are at work, it stays in memory; when every branch waits and no body runs, the run parks: the
+execution is sealed, its tasks are cancelled, and one commit says when it falls due and what it waits for.
+Nothing of a wait itself is recorded: if we die here, the next life asks for it again and looks again.
+
+What ends a wait is recorded by who waited, and told in its turn, as the outcome of a step is: `Builtin`.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import inspect
+from collections.abc import Awaitable, Callable, Sequence
+from contextvars import Context
+from typing import Any, Self, TypeVar
+
+from msgspec import UNSET, Struct
+
+from ninelives.core.codec import Codec
+from ninelives.core.errors import Divergence, NineLivesError, UsageError
+from ninelives.core.failures import decode_error
+from ninelives.core.model import Escalate, Kind, News, Outcome, Park, Verdict
+from ninelives.core.replay import Recorded, read_body, write_body
+from ninelives.engine.execution import BranchTask, Execution
+from ninelives.engine.ticket import NOTHING, Draft, Extras
+
+T = TypeVar("T")
+Look = Callable[[News], T | Awaitable[T | None] | None]
+"""Tells how a wait ended, or None while it goes on."""
+
+SHORT_MS = 50
+"""What is due within this time is waited for in memory: leaving and coming back costs as much."""
+FOREIGN_SECONDS = 0.05
+"""How soon we look again whether a run still waits for timers or sockets of its own."""
+LONGEST_TIMER_SECONDS = 60.0
+"""A clock may be set while we sleep; no timer trusts it for longer."""
+_NOBODY = Context()
+
+
+class Parked(NineLivesError):
+    """Why an execution is sealed whose branches all wait. No code of the run ever sees it."""
+
+    def __init__(self, change: Park | Escalate, run: str) -> None:
+        super().__init__(f"the run is parked: {change.waits}", run=run)
+        self.change = change
+
+
+class Wait:
+    """One branch that waits; `woken` is set while it rests."""
+
+    __slots__ = ("due_ms", "for_person", "seen", "what", "woken")
+
+    def __init__(self, what: str, due_ms: int | None, for_person: bool) -> None:
+        self.what, self.due_ms, self.for_person = what, due_ms, for_person
+        self.seen = -1
+        self.woken: asyncio.Future[None] | None = None
+
+
+class Waits:
+    """The durable waits of one execution."""
+
+    def __init__(self, execution: Execution) -> None:
+        self._execution = execution
+        self._all: dict[Wait, None] = {}
+        self._heard = 0
+        self._timer: asyncio.TimerHandle | None = None
+        execution.waits = self
+        execution.delivery.at_rest = self._consider
+
+    def enter(self, one: Wait) -> None:
+        """Count a wait in."""
+        self._all[one] = None
+
+    def leave(self, one: Wait) -> None:
+        """Count a wait out."""
+        del self._all[one]
+        if not self._all and self._timer is not None:
+            self._timer.cancel()
+            self._timer = None
+
+    def hear(self) -> None:
+        """Let every branch look again: there is news."""
+        self._heard += 1
+        for one in self._all:
+            _wake(one)
+
+    def news_for(self, one: Wait) -> News:
+        """Return what a wait is to look at now; when its time has come, this is the look that sees it."""
+        one.seen = self._heard
+        news = self._execution.news()
+        if one.due_ms is not None and one.due_ms <= news.now_ms:
+            one.due_ms = None
+        return news
+
+    async def rest(self, one: Wait) -> None:
+        """Wait for news or the time, unless either has come while the wait looked."""
+        execution = self._execution
+        if one.seen != self._heard:
+            return
+        one.woken = execution.loop.create_future()
+        self._set_timer()
+        execution.delivery.look()
+        try:
+            await one.woken
+        finally:
+            one.woken = None
+
+    def _set_timer(self) -> None:
+        if self._timer is not None:
+            self._timer.cancel()
+            self._timer = None
+        due_ms = self._next_due()
+        if due_ms is not None:
+            seconds = max(0.0, (due_ms - self._execution.store.now_ms()) / 1000)
+            self._timer = self._execution.loop.call_later(
+                min(seconds, LONGEST_TIMER_SECONDS), self._ring, context=_NOBODY
+            )
+
+    def _ring(self) -> None:
+        self._timer = None
+        now_ms = self._execution.store.now_ms()
+        for one in self._all:
+            if one.due_ms is not None and one.due_ms <= now_ms:
+                _wake(one)
+        if any(one.due_ms is not None and one.due_ms > now_ms for one in self._all):
+            self._set_timer()
+
+    def _next_due(self) -> int | None:
+        return min((one.due_ms for one in self._all if one.due_ms is not None), default=None)
+
+    def _consider(self) -> None:
+        """Park the run if nothing in it can move by itself. Called when its code is at rest."""
+        execution = self._execution
+        if execution.sealed is not None or not self._all or execution.has_bodies:
+            return
+        if any(one.woken is None or one.woken.done() for one in self._all):
+            return
+        answered = execution.when_answered()
+        if answered is not None:
+            answered.add_done_callback(lambda _: execution.delivery.look(), context=_NOBODY)
+            return
+        if execution.delivery.has_foreign():
+            execution.loop.call_later(FOREIGN_SECONDS, execution.delivery.look, context=_NOBODY)
+            return
+        due_ms = self._next_due()
+        if due_ms is not None and due_ms - execution.store.now_ms() <= SHORT_MS:
+            return  # the timer is set
+        execution.seal(Parked(self._change(due_ms), execution.run.id))
+
+    def _change(self, due_ms: int | None) -> Park | Escalate:
+        whats = dict.fromkeys(one.what for one in self._all)
+        told, seen = "; ".join(whats)[:500], self._execution.latest.news
+        if due_ms is None and all(one.for_person for one in self._all):
+            return Escalate(waits=told, news_seen=seen)
+        return Park(due_ms=due_ms, waits=told, news_seen=seen)
+
+
+def _wake(one: Wait) -> None:
+    if one.woken is not None and not one.woken.done():
+        one.woken.set_result(None)
+
+
+async def wait(
+    execution: Execution, what: str, look: Look[T], *, due_ms: int | None = None, for_person: bool = False
+) -> T:
+    """Wait until `look` gives something, outside any body; the run may leave memory meanwhile.
+
+    `look` is called now, on news of the run, and once when `due_ms` of the store's clock has come. `what`
+    is for people: "for the signal 'paid'". With `for_person`, only a person can end it: a run of which all
+    branches wait so is escalated. Cancelled, it raises CancelledError and nothing is recorded.
+    """
+    await execution.require_open()
+    if execution.is_catching_up:
+        await execution.delivery.fresh()
+    await execution.barrier()
+    waits = execution.waits if execution.waits is not None else Waits(execution)
+    one = Wait(what, due_ms, for_person)
+    waits.enter(one)
+    try:
+        while True:
+            await execution.require_open()
+            found = look(waits.news_for(one))
+            if inspect.isawaitable(found):
+                found = await found
+            if found is not None:
+                return found
+            await waits.rest(one)
+    finally:
+        waits.leave(one)
+
+
+class Found(Struct, frozen=True):
+    """A recorded outcome and its value."""
+
+    record: Recorded
+    value: Any
+
+
+class Builtin:
+    """A step of our own that waits: found in the journal, or waited for, recorded, told in its turn.
+
+        step = Builtin(execution, "sleep")
+        found = await step.recorded()
+        if found is None:
+            ...
+            await step.settle([(Kind.RESULT, step.id, write_body(None, value=b"null"))])
+
+    Use it as `async with`: a wait that the run's code cancels is recorded as withdrawn, and a timer of
+    asyncio's that ends it is refused, since it would not do so on replay.
+    """
+
+    def __init__(self, execution: Execution, name: str) -> None:
+        self.execution, self.place = execution, execution.place(name)
+        self._is_written = False
+        task = asyncio.current_task()
+        self._task = task if isinstance(task, BranchTask) else None
+
+    @property
+    def id(self) -> str:
+        """Return the step's id in the journal."""
+        return self.place.id
+
+    async def __aenter__(self) -> Self:
+        if self._task is not None:
+            self._task.foreign_timer = None
+        await self.execution.require_open()
+        return self
+
+    async def __aexit__(self, _: object, error: BaseException | None, __: object) -> None:
+        if not isinstance(error, asyncio.CancelledError) or self.execution.sealed is not None:
+            return
+        if self._task is not None and self._task.foreign_timer is not None:
+            raise UsageError(
+                f"{self._task.foreign_timer} ended this wait, and would not do so on replay",
+                run=self.execution.run.id,
+                step=self.id,
+                remedy="Use nl.timeout: it records who won",
+            ) from None
+        if not self._is_written:
+            self.execution.note(Kind.WITHDRAWN, self.id, write_body(None))
+
+    async def recorded(self, codec: Codec | None = None) -> Found | None:
+        """Return the outcome that is in the journal, in its turn; None when there is none.
+
+        Raises what was recorded as a failure. With a codec, `value` is decoded; a value that no longer fits
+        is a divergence, which seals the execution.
+        """
+        execution = self.execution
+        found = execution.replay.take(self.id)
+        if found is not None:
+            self._is_written = True
+            if found.kind is Kind.WITHDRAWN:
+                await execution.forever()  # the run's own code cancels it, as it did
+            await execution.delivery.recorded(found.seq)
+            execution.replayed += 1
+            if found.kind is Kind.FAILURE:
+                raise decode_error(bytes(found.body.e or b""))
+            return Found(found, await self._value(found, codec) if codec is not None else None)
+        return None
+
+    async def _value(self, found: Recorded, codec: Codec) -> Any:
+        try:
+            return codec.decode(bytes(found.body.v or b"null"))
+        except Divergence as error:
+            error.run, error.step = self.execution.run.id, self.id
+            self.execution.seal(error)
+            return await self.execution.forever()
+
+    def deadline_ms(self, seconds: float) -> int:
+        """Return when a time from now is over, by the store's clock; in a later life, when it was to be over.
+
+        Short times are not recorded: a crash begins them anew.
+        """
+        known = self.execution.replay.intents.get(self.id)
+        if known is not None:
+            body = read_body(known)
+            if body.v is not UNSET:
+                return int(bytes(body.v))
+        due_ms = self.execution.store.now_ms() + int(seconds * 1000)
+        if seconds * 1000 > SHORT_MS:
+            self.execution.note(Kind.INTENT, self.id, write_body(None, value=str(due_ms).encode()))
+        return due_ms
+
+    async def settle(self, drafts: Sequence[Draft], extras: Extras = NOTHING) -> Verdict:
+        """Record an outcome and wait for its turn to be told.
+
+        A verdict other than COMMITTED (STALE, HELD) was not recorded: read the news and look again.
+        """
+        execution = self.execution
+        await execution.require_open()
+        turn = execution.delivery.reserve()
+        self._is_written = True
+        try:
+            verdict = await execution.durable(execution.write(drafts, extras))
+            if verdict.outcome is Outcome.COMMITTED:
+                await execution.delivery.live(turn)
+                execution.executed += 1
+                return verdict
+        except BaseException:
+            turn.withdraw()
+            raise
+        self._is_written = False
+        turn.withdraw()
+        execution.delivery.look()
+        await refresh(execution)
+        return verdict
+
+
+async def refresh(execution: Execution) -> None:
+    """Read the run's news now."""
+    run = execution.run.id
+    for news in await execution.call_store(lambda store: store.read_news({run: -1})):
+        execution.hear(news)
