@@ -18,7 +18,7 @@ from ninelives.core.model import Kind, Record
 from ninelives.core.output import read_output
 
 _PREVIEW_CHARACTERS = 60
-_OUTCOMES = frozenset({Kind.RESULT, Kind.FAILURE, Kind.WITHDRAWN, Kind.SIGNAL, Kind.ANSWER})
+_OUTCOMES = frozenset({Kind.RESULT, Kind.FAILURE, Kind.WITHDRAWN, Kind.SIGNAL})
 
 
 class StepBody(Struct, frozen=True, omit_defaults=True):
