@@ -126,6 +126,7 @@ class Worker:
             async with asyncio.timeout(seconds):
                 await self._woken.wait()
         except TimeoutError:
+            self._executor.newsroom.hear()
             with suppress(StoreUnavailable):
                 await asyncio.to_thread(self._store.end_sessions, None, Cause.DIED)
 
