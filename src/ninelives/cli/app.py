@@ -16,6 +16,7 @@ import typer
 
 from ninelives import __version__
 from ninelives.backends.open import DEFAULT_URL
+from ninelives.cli import people
 from ninelives.cli import store as upkeep
 from ninelives.cli.options import EXIT_FAILED, EXIT_STORE, EXIT_USAGE, AsJson, Url
 from ninelives.core.errors import NineLivesError, StoreError, UsageError
@@ -68,8 +69,12 @@ def run(
     Exit 0 completed, 1 failed or cancelled, 2 wrong call, 3 waits for a person, 4 store unusable.
     """
     from ninelives.cli import run as command
+    from ninelives.cli import start
 
-    command.run(target, args or [], named=arg or [], id=id, url=store, no_wait=no_wait, as_json=as_json)
+    if no_wait:
+        start.start(target, args or [], named=arg or [], id=id, url=store, as_json=as_json)
+    else:
+        command.run(target, args or [], named=arg or [], id=id, url=store, as_json=as_json)
 
 
 Code = Annotated[
@@ -209,6 +214,7 @@ def doctor(store: Url = DEFAULT_URL, as_json: AsJson = False) -> None:
     command.doctor(store, as_json)
 
 
+people.register(app)
 app.add_typer(upkeep.app, name="store")
 
 

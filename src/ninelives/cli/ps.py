@@ -32,7 +32,7 @@ def ps(
     query = RunQuery(
         states=_states(statuses, every),
         agent=agent,
-        labels=dict(_label(label) for label in labels),
+        labels=dict(label_of(label) for label in labels),
         limit=limit + 1,
         after=after,
     )
@@ -62,7 +62,8 @@ def _states(statuses: list[str], every: bool) -> tuple[State, ...]:
     return given or (() if every else _UNFINISHED)
 
 
-def _label(text: str) -> tuple[str, str]:
+def label_of(text: str) -> tuple[str, str]:
+    """Return name and value of a label given as NAME=VALUE. Raises UsageError."""
     name, equals, value = text.partition("=")
     if not equals:
         raise UsageError(f"--label {text!r}", remedy="Write it as NAME=VALUE")

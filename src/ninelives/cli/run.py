@@ -21,8 +21,9 @@ import typer
 from msgspec import Raw, Struct
 
 from ninelives.cli import load
+from ninelives.cli.inbox import tell_waiting, waits
 from ninelives.cli.options import EXIT_FAILED, EXIT_PERSON, EXIT_STORE
-from ninelives.cli.text import emit, emit_json, say
+from ninelives.cli.text import emit_json, say
 from ninelives.core.errors import LeaseLost, RunError
 from ninelives.core.keys import check_id
 from ninelives.core.model import State
@@ -69,7 +70,6 @@ def run(
     named: list[str],
     id: str | None,
     url: str,
-    no_wait: bool,
     as_json: bool,
 ) -> None:
     """Start or resume a run; see the module."""
@@ -78,16 +78,11 @@ def run(
     name = check_id(id, "run id") if id is not None else f"{agent.name[:200]}-{secrets.token_hex(6)}"
     again = shlex.join(["ninelives", "run", target, "--id", name, *_options(named, url), "--", *words])
     order = Order(agent=agent, args=args, kwargs=kwargs, id=name, again=again, is_named=id is not None)
-    found, replayed = asyncio.run(_main(url, order, no_wait=no_wait))
-    if not no_wait:
-        raise typer.Exit(_tell(found, replayed, as_json=as_json))
-    if as_json:
-        emit_json(msgspec.json.encode({"run": name, "status": found.status}))
-    else:
-        emit(shown(name))
+    found, replayed = asyncio.run(_main(url, order))
+    raise typer.Exit(_tell(found, replayed, order, url, as_json=as_json))
 
 
-async def _main(url: str, order: Order, *, no_wait: bool) -> tuple[Position, int | None]:
+async def _main(url: str, order: Order) -> tuple[Position, int | None]:
     """Do what was asked; returns where the run is then, and how many steps are replayed (None: it is new)."""
     runtime = Runtime(url)
     # A command has nothing that could outlive a broken store, and nobody else on its event loop.
@@ -95,10 +90,7 @@ async def _main(url: str, order: Order, *, no_wait: bool) -> tuple[Position, int
     async with runtime:
         await runtime.call(doctor.prove)
         replayed = await runtime.call(_announce, order)
-        if no_wait:
-            await runtime.start(order.agent.name, *order.args, id=order.id, kwargs=order.kwargs)
-        else:
-            await _Work(runtime, order).main()
+        await _Work(runtime, order).main()
         found, _ = await runtime.call(position, order.id)
         return found, replayed
 
@@ -216,7 +208,7 @@ def _show_log_lines() -> None:
         logger.setLevel(logging.INFO)
 
 
-def _tell(found: Position, replayed: int | None, *, as_json: bool) -> int:
+def _tell(found: Position, replayed: int | None, order: Order, url: str, *, as_json: bool) -> int:
     """Print how it came out; returns the exit code."""
     if as_json:
         outcome = Outcome(
@@ -227,7 +219,7 @@ def _tell(found: Position, replayed: int | None, *, as_json: bool) -> int:
             replayed=replayed or 0,
             result=found.result,
             error=found.last_error if found.status is State.FAILED else None,
-            waits=_waits(found) if not found.status.is_final else "",
+            waits=waits(found) if not found.status.is_final else "",
             inbox=[item.id for item in found.inbox],
         )
         emit_json(msgspec.json.encode(outcome))
@@ -242,11 +234,9 @@ def _tell(found: Position, replayed: int | None, *, as_json: bool) -> int:
         say(f"run {found.id!r} {found.status}" + _why(found))
         say(f"look at it with: {look}")
         return EXIT_FAILED
-    say(f"run {found.id!r} waits for {_waits(found)}")
-    for item in found.inbox:
-        remedy = item.body.get("remedy") if isinstance(item.body, dict) else None
-        say(f"  item {item.id} ({item.kind})" + (f": {remedy}" if remedy else ""))
+    tell_waiting(found, url)
     say(f"look at it with: {look}")
+    say(f"then go on with: {order.again}")
     return EXIT_PERSON
 
 
@@ -255,9 +245,3 @@ def _why(found: Position) -> str:
     if failed is None or found.status is State.CANCELLED:
         return ""
     return f": {failed}" + (f" (in step {failed.step})" if failed.step else "")
-
-
-def _waits(found: Position) -> str:
-    if found.paused:
-        return "a person: it is paused"
-    return found.waits or "a person"

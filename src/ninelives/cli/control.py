@@ -1,0 +1,58 @@
+"""`ninelives signal`, `cancel`, `pause`, `resume`, `retry`: what a person asks of a run from outside.
+
+Each is durable when the command has ended, whoever works on the run, and asking again changes nothing more.
+"""
+
+from __future__ import annotations
+
+import msgspec
+
+from ninelives.backends.open import open_store
+from ninelives.cli.options import existing
+from ninelives.cli.text import emit, emit_json, say
+from ninelives.core.keys import check_id
+from ninelives.core.model import Control, Run, State
+from ninelives.ops.escape import shown
+from ninelives.runtime.inbox import from_json
+
+_DONE = {
+    Control.CANCEL: "is being cancelled",
+    Control.PAUSE: "is paused",
+    Control.RESUME: "goes on",
+    Control.RETRY: "goes on from its failed step",
+}
+
+
+def control(url: str, run: str, asked: str, *, as_json: bool) -> None:
+    """Ask something of a run."""
+    wanted = Control(asked)
+    store = open_store(existing(url))
+    try:
+        after = store.control_run(check_id(run, "run id"), wanted)
+    finally:
+        store.close()
+    if as_json:
+        emit_json(msgspec.json.encode(_told(after)))
+        return
+    done = "is cancelled" if after.state is State.CANCELLED else _DONE[wanted]
+    emit(shown(f"run {after.id} {done}"))
+    if after.session is None and not after.state.is_final and not after.paused:
+        say("as soon as a worker takes it")
+
+
+def signal(url: str, run: str, name: str, value: str, *, id: str | None, as_json: bool) -> None:
+    """Send a run a signal."""
+    body = bytes(from_json(value, "the value"))
+    store = open_store(existing(url))
+    try:
+        sent = store.send_signal(check_id(run, "run id"), check_id(name, "signal name"), body, id=id)
+    finally:
+        store.close()
+    if as_json:
+        emit_json(msgspec.json.encode({"run": sent.run, "number": sent.number, "name": sent.name}))
+    else:
+        emit(shown(f"signal {sent.name} is number {sent.number} of run {sent.run}"))
+
+
+def _told(run: Run) -> dict[str, object]:
+    return {"run": run.id, "status": run.state, "paused": run.paused, "cancelling": run.cancelling}

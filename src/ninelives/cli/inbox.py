@@ -1,0 +1,135 @@
+"""`ninelives inbox`, `approve`, `deny`, `resolve`: what waits for a person, and what a person says to it.
+
+Nobody has to work on the run meanwhile; an answer is durable when the command has ended. Killed in the
+middle, it was given or it was not, and giving it again is safe.
+"""
+
+from __future__ import annotations
+
+import os
+import shlex
+from collections.abc import Sequence
+
+import msgspec
+from msgspec import UNSET, Raw, UnsetType
+
+from ninelives.backends.open import open_store
+from ninelives.cli.options import existing
+from ninelives.cli.text import age, emit, emit_json, is_terminal, say
+from ninelives.core.answers import Answer, Says
+from ninelives.core.errors import UsageError
+from ninelives.core.keys import check_id
+from ninelives.core.model import ItemKind, State
+from ninelives.ops.escape import shortened, shown
+from ninelives.ops.inbox import Entry, entry, facts, ways
+from ninelives.ops.journal import moment
+from ninelives.ops.position import Position
+from ninelives.runtime.inbox import find, from_json, give
+
+_VALUE_CHARACTERS = 2_000
+
+
+def inbox(url: str, *, run: str | None, answered: bool, limit: int, as_json: bool) -> None:
+    """List what waits for a person, oldest first."""
+    store = open_store(existing(url))
+    try:
+        named = check_id(run, "run id") if run is not None else None
+        found = store.list_inbox(run=named, answered=answered, limit=limit + 1)
+        now = moment(store.now_ms()).timestamp()
+    finally:
+        store.close()
+    entries = [entry(item) for item in found[:limit]]
+    if as_json:
+        emit_json(msgspec.json.encode(entries))
+    elif entries:
+        emit("\n\n".join(_page(one, now, url) for one in entries))
+    else:
+        say("nobody is waited for")
+    if len(found) > limit:
+        say("there are more: --limit shows more at once, --run those of one run")
+
+
+def answer(
+    url: str, name: str, says: str, *, value: str | None = None, note: str, by: str | None, as_json: bool
+) -> None:
+    """Answer an item, named by its id or by its run when only one of it waits."""
+    given: Raw | UnsetType = from_json(value, "the value") if value is not None else UNSET
+    who = check_id(by, "name of who answers") if by is not None else None
+    store = open_store(existing(url))
+    try:
+        item = give(store, find(store, check_id(name, "item id")), Answer(Says(says), given, note), who)
+        run = store.read_run(item.run)
+    finally:
+        store.close()
+    if as_json:
+        emit_json(msgspec.json.encode(entry(item)))
+        return
+    emit(shown(f"{says} by {item.by}: {item.kind} {item.id} of run {item.run}"))
+    if run is not None and run.state is State.CHECKPOINTED:
+        say(f"run {item.run!r} goes on as soon as a worker takes it")
+
+
+def resolution(
+    *, happened: bool, not_happened: bool, answer: str | None, retry: bool, fail: bool, result: str | None
+) -> tuple[Says, str | None]:
+    """Return what `resolve` was told to say, and the value with it.
+
+    Raises UsageError unless it is one thing.
+    """
+    told = {
+        Says.HAPPENED: happened,
+        Says.NOT_HAPPENED: not_happened,
+        Says.VALUE: answer is not None,
+        Says.RETRY: retry,
+        Says.FAIL: fail,
+    }
+    said = [says for says, is_said in told.items() if is_said]
+    if len(said) != 1:
+        raise UsageError(
+            "resolve says one thing",
+            remedy="Give one of --happened, --not-happened, --answer, --retry, --fail",
+        )
+    if result is not None and said != [Says.HAPPENED]:
+        raise UsageError("--result goes with --happened", remedy="Leave it out, or say --happened")
+    return said[0], answer if answer is not None else result
+
+
+def command(words: Sequence[str], url: str) -> str:
+    """Return a command line of ours for this store, to be pasted into a shell."""
+    where = [] if os.environ.get("NINELIVES_STORE") == url else ["--store", url]
+    return shlex.join(["ninelives", *words, *where])
+
+
+def waits(found: Position) -> str:
+    """Say what a run waits for that no worker can give."""
+    if found.paused:
+        return "a person: it is paused"
+    return found.waits or "a person"
+
+
+def tell_waiting(found: Position, url: str) -> None:
+    """Say what a run waits for and how to answer, on stderr."""
+    say(f"run {found.id!r} waits for {waits(found)}")
+    if found.paused:
+        say(f"let it go on with: {command(['resume', found.id], url)}")
+    for item in found.inbox:
+        remedy = item.body.get("remedy") if isinstance(item.body, dict) else None
+        say(f"  {item.kind} {item.id}" + (f": {remedy}" if remedy else ""))
+        for words in ways(ItemKind(item.kind), item.id):
+            say(f"    answer with: {command(words, url)}")
+
+
+def _page(one: Entry, now: float, url: str) -> str:
+    """Say all of one item: what, why, evidence, deadline, and how to answer."""
+    waits = f"{age(now - one.opened.timestamp())} old"
+    if one.deadline is not None:
+        left = one.deadline.timestamp() - now
+        waits += f", {age(left)} left" if left > 0 else ", its time is over"
+    said = f", {one.state}" + (f" by {one.by}: {one.answer.says}" if one.answer is not None else "")
+    lines = [shown(f"{one.id}  {one.kind} of run {one.run}, {waits}{said if one.answered else ''}")]
+    lines.append(f"  {shortened(one.what, _VALUE_CHARACTERS)}")
+    lines += [f"    {shown(name)} {shortened(text, _VALUE_CHARACTERS)}" for name, text in facts(one)]
+    if one.answered is None:
+        how = [command(words, url) for words in ways(one.kind, one.id)]
+        lines += [f"  $ {line}" for line in how] if is_terminal() else [f"  answer with: {' | '.join(how)}"]
+    return "\n".join(lines)
