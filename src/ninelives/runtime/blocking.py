@@ -18,7 +18,8 @@ from ninelives.core.model import Run as Row
 from ninelives.core.model import State
 from ninelives.core.output import Output
 from ninelives.engine.view import Checkpoint, Entry
-from ninelives.runtime.facade import Run, Runtime
+from ninelives.runtime.facade import Runtime
+from ninelives.runtime.handle import Run
 from ninelives.runtime.inbox import InboxItem
 
 T = TypeVar("T")
@@ -52,6 +53,22 @@ class BlockingRun:
     def checkpoint(self) -> Checkpoint:
         """Return where the run is."""
         return self._runtime.wait(self._run.checkpoint())
+
+    def signal(self, name: str, value: Any = None, *, id: str | None = None) -> None:
+        """Send a signal; see `Run.signal`."""
+        self._runtime.wait(self._run.signal(name, value, id=id))
+
+    def cancel(self) -> None:
+        """Ask for the run's end; see `Run.cancel`."""
+        self._runtime.wait(self._run.cancel())
+
+    def pause(self) -> None:
+        """Let the run stop before its next step or wait."""
+        self._runtime.wait(self._run.pause())
+
+    def resume(self) -> None:
+        """Let a paused run go on."""
+        self._runtime.wait(self._run.resume())
 
     def retry(self) -> None:
         """Let a failed run go on from the step that failed."""

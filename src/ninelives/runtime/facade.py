@@ -5,37 +5,28 @@ from __future__ import annotations
 import asyncio
 import os
 import secrets
-from collections.abc import AsyncIterator, Awaitable, Callable, Mapping, Sequence
+from collections.abc import Awaitable, Callable, Mapping, Sequence
 from types import TracebackType
 from typing import TYPE_CHECKING, Any, Self, TypeVar
 
 from ninelives.backends.clock import SystemClock
 from ninelives.backends.open import DEFAULT_URL, open_store
-from ninelives.core.codec import UNTYPED_CODEC
 from ninelives.core.errors import (
-    RunCancelled,
-    RunEscalated,
-    RunFailed,
     StoreBroken,
-    TimedOut,
-    UnknownRun,
     UsageError,
 )
-from ninelives.core.failures import decode_error
 from ninelives.core.keys import check_id
-from ninelives.core.model import INLINE_BYTES, Kind, NewRun, RunQuery, State
+from ninelives.core.model import INLINE_BYTES, NewRun, RunQuery, State
 from ninelives.core.model import Run as Row
-from ninelives.core.output import Output
-from ninelives.core.replay import read_body
-from ninelives.engine import arguments, bodies, host, retries, view
+from ninelives.engine import arguments, host
 from ninelives.engine.committer import Committer, end_process
 from ninelives.engine.executor import Executor
 from ninelives.engine.loop import LoopCommits
 from ninelives.engine.registry import AGENTS, get_agent
 from ninelives.engine.worker import Worker
+from ninelives.runtime.handle import Run
 from ninelives.runtime.inbox import InboxItem
 from ninelives.runtime.listener import Listener
-from ninelives.runtime.reading import Reader
 from ninelives.store import Store
 
 if TYPE_CHECKING:
@@ -43,68 +34,6 @@ if TYPE_CHECKING:
 
 T = TypeVar("T")
 LEASE_SECONDS = 10.0
-
-
-class Run:
-    """A handle to a run, in whatever process it is executed."""
-
-    def __init__(self, runtime: Runtime, run: str) -> None:
-        self._runtime, self.id = runtime, run
-
-    def __repr__(self) -> str:
-        return f"<run {self.id!r}>"
-
-    async def status(self) -> State:
-        """Return the run's state. Raises UnknownRun."""
-        return (await self._row()).state
-
-    async def result(self, timeout: float | None = None) -> Any:  # noqa: ASYNC109
-        """Wait for the run's end and return its result.
-
-        Raises RunFailed (from what the agent raised), RunCancelled, RunEscalated, TimedOut.
-        """
-        try:
-            async with asyncio.timeout(timeout):
-                row = await self._runtime.until(self._ended)
-        except TimeoutError:
-            raise TimedOut(f"the run did not end within {timeout} s", run=self.id) from None
-        return await self._runtime.call(_result, row)
-
-    async def history(self) -> list[view.Entry]:
-        """Return all that is recorded of the run."""
-        return await self._runtime.call(_history, self.id)
-
-    async def checkpoint(self) -> view.Checkpoint:
-        """Return where the run is."""
-        return await self._runtime.call(_checkpoint, self.id)
-
-    async def stream(self, offset: int = 0, *, type: Any = Any) -> AsyncIterator[Output]:
-        """Give what the run emits, as it becomes durable, from after an offset on; ends with the run.
-
-        Values come back as `type`. A retraction withdraws what its step has emitted before.
-        Raises UnknownRun; Corrupt; Divergence when a value is not of that type.
-        """
-        reader = Reader(self.id, offset, type)
-        while not reader.has_ended:
-            for item in await self._runtime.until_output(lambda: self._runtime.call(reader.read)):
-                yield item
-
-    async def retry(self) -> None:
-        """Let a failed run go on from the step that failed; one that has not ended is left alone.
-
-        Raises RunFinished when it is completed or cancelled, or has undone what it had done.
-        """
-        await self._runtime.call(retries.retry, self.id)
-
-    async def _row(self) -> Row:
-        row: Row | None = await self._runtime.call(_read, self.id)
-        if row is None:
-            raise UnknownRun("there is no such run", run=self.id, remedy="Check the id")
-        return row
-
-    async def _ended(self) -> Row | None:
-        row = await self._row()
-        return row if row.state.is_final or row.state is State.ESCALATED else None
 
 
 class Runtime:
@@ -346,31 +275,3 @@ def run(
             return await runtime.run(agent, *args, id=id, kwargs=kwargs)
 
     return asyncio.run(main())
-
-
-def _read(store: Store, run: str) -> Row | None:
-    return store.read_run(run)
-
-
-def _history(store: Store, run: str) -> list[view.Entry]:
-    return view.history(bodies.whole(store, store.load_journal(run, since=0).records))
-
-
-def _checkpoint(store: Store, run: str) -> view.Checkpoint:
-    return view.checkpoint(bodies.load(store, run))
-
-
-def _result(store: Store, row: Row) -> Any:
-    if row.state is State.CANCELLED:
-        raise RunCancelled("the run was cancelled", run=row.id)
-    if row.state is State.ESCALATED:
-        raise RunEscalated(f"the run waits for {row.waits}", run=row.id, remedy="A person has to settle it")
-    records = bodies.whole(store, store.load_journal(row.id, since=row.length - 1).records)
-    if not records or records[-1].kind is not Kind.END:
-        raise RunFailed("the run has ended and its journal has been pruned", run=row.id)
-    end = read_body(records[-1])
-    if row.state is State.FAILED:
-        cause = decode_error(bytes(end.e or b""))
-        raise RunFailed(f"the run failed: {type(cause).__name__}: {cause}", run=row.id) from cause
-    known = AGENTS.get(row.agent)
-    return (known.result if known else UNTYPED_CODEC).decode(bytes(end.v or b"null"))

@@ -1,0 +1,143 @@
+"""A handle to a run: what anybody may ask of it, from whatever process."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import AsyncIterator
+from typing import TYPE_CHECKING, Any
+
+from ninelives.core.codec import UNTYPED_CODEC
+from ninelives.core.errors import RunCancelled, RunEscalated, RunFailed, TimedOut, UnknownRun
+from ninelives.core.failures import decode_error
+from ninelives.core.model import Control, Kind, State
+from ninelives.core.model import Run as Row
+from ninelives.core.output import Output
+from ninelives.core.replay import read_body
+from ninelives.engine import bodies, retries, signals, view
+from ninelives.engine.registry import AGENTS
+from ninelives.runtime.reading import Reader
+from ninelives.store import Store
+
+if TYPE_CHECKING:
+    from ninelives.runtime.facade import Runtime
+
+
+class Run:
+    """A handle to a run, in whatever process it is executed."""
+
+    def __init__(self, runtime: Runtime, run: str) -> None:
+        self._runtime, self.id = runtime, run
+
+    def __repr__(self) -> str:
+        return f"<run {self.id!r}>"
+
+    async def status(self) -> State:
+        """Return the run's state. Raises UnknownRun."""
+        return (await self._row()).state
+
+    async def result(self, timeout: float | None = None) -> Any:  # noqa: ASYNC109
+        """Wait for the run's end and return its result.
+
+        Raises RunFailed (from what the agent raised), RunCancelled, RunEscalated, TimedOut.
+        """
+        try:
+            async with asyncio.timeout(timeout):
+                row = await self._runtime.until(self._ended)
+        except TimeoutError:
+            raise TimedOut(f"the run did not end within {timeout} s", run=self.id) from None
+        return await self._runtime.call(_result, row)
+
+    async def history(self) -> list[view.Entry]:
+        """Return all that is recorded of the run."""
+        return await self._runtime.call(_history, self.id)
+
+    async def checkpoint(self) -> view.Checkpoint:
+        """Return where the run is."""
+        return await self._runtime.call(_checkpoint, self.id)
+
+    async def stream(self, offset: int = 0, *, type: Any = Any) -> AsyncIterator[Output]:
+        """Give what the run emits, as it becomes durable, from after an offset on; ends with the run.
+
+        Values come back as `type`. A retraction withdraws what its step has emitted before.
+        Raises UnknownRun; Corrupt; Divergence when a value is not of that type.
+        """
+        reader = Reader(self.id, offset, type)
+        while not reader.has_ended:
+            for item in await self._runtime.until_output(lambda: self._runtime.call(reader.read)):
+                yield item
+
+    async def signal(self, name: str, value: Any = None, *, id: str | None = None) -> None:
+        """Send a signal: durable when this returns, received in order per name, once.
+
+        It may be sent before the run waits for it, or starts. With an `id`, sending again changes nothing.
+        Raises UnknownRun; RunFinished; NotSerializable; IdConflict when the id was used for another signal.
+        """
+        body = signals.encode(value)
+        await self._runtime.call(lambda store: store.send_signal(self.id, name, body, id=id))
+
+    async def cancel(self) -> None:
+        """Ask for the run's end: its code gets a CancelledError, its waits end, and it ends as cancelled.
+
+        Returns when the request is durable; `result` waits for the end. Asking again changes nothing more.
+        Raises UnknownRun; RunFinished when it has completed or failed.
+        """
+        await self._control(Control.CANCEL)
+
+    async def pause(self) -> None:
+        """Let the run stop before its next step or wait, and stay so until `resume`.
+
+        A body that is being executed is finished and recorded. Raises UnknownRun; RunFinished.
+        """
+        await self._control(Control.PAUSE)
+
+    async def resume(self) -> None:
+        """Let a paused run go on. Raises UnknownRun; RunFinished."""
+        await self._control(Control.RESUME)
+
+    async def _control(self, control: Control) -> None:
+        await self._runtime.call(lambda store: store.control_run(self.id, control))
+
+    async def retry(self) -> None:
+        """Let a failed run go on from the step that failed; one that has not ended is left alone.
+
+        Raises RunFinished when it is completed or cancelled, or has undone what it had done.
+        """
+        await self._runtime.call(retries.retry, self.id)
+
+    async def _row(self) -> Row:
+        row: Row | None = await self._runtime.call(_read, self.id)
+        if row is None:
+            raise UnknownRun("there is no such run", run=self.id, remedy="Check the id")
+        return row
+
+    async def _ended(self) -> Row | None:
+        row = await self._row()
+        return row if row.state.is_final or row.state is State.ESCALATED else None
+
+
+def _read(store: Store, run: str) -> Row | None:
+    return store.read_run(run)
+
+
+def _history(store: Store, run: str) -> list[view.Entry]:
+    return view.history(bodies.whole(store, store.load_journal(run, since=0).records))
+
+
+def _checkpoint(store: Store, run: str) -> view.Checkpoint:
+    return view.checkpoint(bodies.load(store, run))
+
+
+def _result(store: Store, row: Row) -> Any:
+    if row.state is State.CANCELLED:
+        raise RunCancelled("the run was cancelled", run=row.id)
+    if row.state is State.ESCALATED:
+        raise RunEscalated(f"the run waits for {row.waits}", run=row.id, remedy="A person has to settle it")
+    records = bodies.whole(store, store.load_journal(row.id, since=row.length - 1).records)
+    if not records or records[-1].kind is not Kind.END:
+        raise RunFailed("the run has ended and its journal has been pruned", run=row.id)
+    end = read_body(records[-1])
+    if row.state is State.FAILED:
+        cause = decode_error(bytes(end.e or b""))
+        raise RunFailed(f"the run failed: {type(cause).__name__}: {cause}", run=row.id) from cause
+    known = AGENTS.get(row.agent)
+    return (known.result if known else UNTYPED_CODEC).decode(bytes(end.v or b"null"))
