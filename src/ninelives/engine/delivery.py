@@ -18,7 +18,7 @@ from collections import deque
 from collections.abc import Callable
 from contextvars import Context
 
-_UNSEEN_ROUNDS = 25  # without a look at the loop's queue (uvloop): this many idle rounds count as rest
+from ninelives.engine.ready import has_foreign, is_at_rest
 
 
 class Turn:
@@ -48,7 +48,6 @@ class Delivery:
         self._live: deque[Turn] = deque()
         self._fresh: deque[asyncio.Future[None]] = deque()
         self._is_scheduled = False
-        self._idle_rounds = 0
         self.running: set[object] = set()
         self.at_rest: Callable[[], None] | None = None
 
@@ -119,7 +118,7 @@ class Delivery:
         self._is_scheduled = False
         if self.running:
             return  # whoever is running makes us look again
-        if not self._is_at_rest():
+        if not is_at_rest(self._loop, self._is_ours):
             self.look()
             return
         if self._next_of_recorded() or self._next_of_live():
@@ -155,22 +154,6 @@ class Delivery:
                 return False  # not durable yet: nobody behind it may be told before it
         return False
 
-    def _is_at_rest(self) -> bool:
-        ready = getattr(self._loop, "_ready", None)
-        if ready is None:
-            self._idle_rounds = (self._idle_rounds + 1) % _UNSEEN_ROUNDS
-            return self._idle_rounds == 0
-        return not any(
-            not handle._cancelled and self._is_ours(handle._context)  # noqa: SLF001
-            for handle in tuple(ready)  # other threads add to it meanwhile
-        )
-
     def has_foreign(self) -> bool:
         """Tell whether the run's own code waits for a timer or a socket, outside of any body."""
-        timers = getattr(self._loop, "_scheduled", ())
-        if any(not timer._cancelled and self._is_ours(timer._context) for timer in timers):  # noqa: SLF001
-            return True
-        selector = getattr(self._loop, "_selector", None)
-        watched = selector.get_map().values() if selector is not None else ()
-        handles = (handle for key in watched if isinstance(key.data, tuple) for handle in key.data)
-        return any(handle is not None and self._is_ours(handle._context) for handle in handles)  # noqa: SLF001
+        return has_foreign(self._loop, self._is_ours)

@@ -6,11 +6,11 @@ Several runtimes may share a loop; the first to come sets it up and the last to 
 from __future__ import annotations
 
 import asyncio
-from contextlib import suppress
 from functools import partial
 from typing import Any, cast
 from weakref import WeakKeyDictionary
 
+from ninelives.engine import ready
 from ninelives.engine.context import make_task, runtime_lives
 from ninelives.engine.threads import lend
 
@@ -33,8 +33,8 @@ def enter(loop: asyncio.AbstractEventLoop) -> None:
     if guests.count > 1:
         return
     loop.set_task_factory(cast("Any", make_task))
-    with suppress(AttributeError):  # a loop that is not Python's own keeps its threads to itself
-        cast("Any", loop).run_in_executor = partial(lend, loop.run_in_executor)
+    cast("Any", loop).run_in_executor = partial(lend, loop.run_in_executor)
+    ready.watch(loop)
 
 
 def leave(loop: asyncio.AbstractEventLoop) -> None:
@@ -46,5 +46,5 @@ def leave(loop: asyncio.AbstractEventLoop) -> None:
         return
     del _guests[loop]
     loop.set_task_factory(guests.factory)
-    with suppress(AttributeError):
-        del cast("Any", loop).run_in_executor
+    del cast("Any", loop).run_in_executor
+    ready.unwatch(loop)
