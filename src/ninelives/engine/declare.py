@@ -9,8 +9,10 @@ import functools
 from collections.abc import Callable, Sequence
 from typing import Any, Concatenate, Generic, ParamSpec, Protocol, Self, TypeVar, cast, overload
 
+from ninelives.core.errors import UsageError
 from ninelives.core.retry import Retry
 from ninelives.engine import steps, threads
+from ninelives.engine.methods import Method, is_method
 from ninelives.engine.registry import STEPS, Step, add_agent, make_agent, make_step
 
 P = ParamSpec("P")
@@ -31,7 +33,7 @@ class Declared(Protocol, Generic[P, R_co]):
 
     @property
     def raw(self) -> Callable[P, R_co]:
-        """The undecorated function; of a method, it takes the object first."""
+        """The undecorated function; of a method of an object, bound to it as well."""
 
     @overload
     def __get__(self, instance: None, owner: type[Any] | None = None) -> Self: ...
@@ -45,7 +47,11 @@ class Declared(Protocol, Generic[P, R_co]):
 def agent(function: Callable[P, R], /) -> Declared[P, R]: ...
 @overload
 def agent(
-    *, name: str | None = None, durability: str = "strict", queue: str = "default"
+    *,
+    name: str | None = None,
+    durability: str = "strict",
+    queue: str = "default",
+    pin: str | None = None,
 ) -> Callable[[Callable[P, R]], Declared[P, R]]: ...
 def agent(
     function: Callable[..., Any] | None = None,
@@ -54,15 +60,17 @@ def agent(
     name: str | None = None,
     durability: str = "strict",
     queue: str = "default",
+    pin: str | None = None,
 ) -> Any:
     """Declare an agent: a function whose runs survive.
 
     `durability`: "strict", a step returns when its outcome is durable; "pipelined", decisions and reads
     return at once, and all is durable before anything that the world can see.
+    `pin="host"`: its runs are worked on by the host that started them, where their files and branches are.
     """
 
     def declare(declared: Callable[..., Any]) -> Any:
-        made = make_agent(declared, name, durability, queue)
+        made = make_agent(declared, name, durability, queue, pin)
         add_agent(made)
 
         @functools.wraps(declared)
@@ -106,7 +114,7 @@ def decision(
 ) -> Callable[[Callable[P, R]], Declared[P, R]]: ...
 def decision(function: Callable[..., Any] | None = None, /, **options: Any) -> Any:
     """Declare a decision: a model's answer, recorded and never asked for twice."""
-    return _declare(function, {"is_decision": True, "reads_only": True, **options})
+    return _declare(function, {**options, "is_decision": True, "reads_only": True})
 
 
 @overload
@@ -141,7 +149,7 @@ def action(
 ) -> Callable[[Callable[P, R]], Declared[P, R]]: ...
 def action(function: Callable[..., Any] | None = None, /, **options: Any) -> Any:
     """Declare an action: it touches the world, and may be repeated after a crash, under the same key."""
-    return _declare(function, {"is_decision": False, "reads_only": False, **options})
+    return _declare(function, {"reads_only": False, **options, "is_decision": False})
 
 
 _DEFAULTS: dict[str, Any] = {
@@ -156,13 +164,50 @@ _DEFAULTS: dict[str, Any] = {
 }
 
 
+_ACTIONS_ONLY = frozenset(
+    [
+        "resumable",
+        "key",
+        "key_window",
+        "identity",
+        "verify",
+        "settle_after",
+        "in_doubt",
+        "approval",
+        "transaction",
+    ]
+)
+
+
 def _declare(function: Callable[..., Any] | None, options: dict[str, Any]) -> Any:
-    def declare(declared: Callable[..., Any]) -> Any:
-        step = make_step(declared, **{**_DEFAULTS, **options})
+    _refuse_options(options)
+
+    def declare(declared: Any) -> Any:
+        inner = declared.__func__ if isinstance(declared, classmethod | staticmethod) else declared
+        step = make_step(inner, **{**_DEFAULTS, **options})
         STEPS[step.name] = step
-        return _wrap(step, declared)
+        made = _wrap(step, inner)
+        if isinstance(declared, staticmethod):
+            return staticmethod(made)
+        if isinstance(declared, classmethod) or is_method(inner):
+            return Method(made, inner, of_class=isinstance(declared, classmethod))
+        return made
 
     return declare if function is None else declare(function)
+
+
+def _refuse_options(options: dict[str, Any]) -> None:
+    """Refuse options that do not exist, or not here. Raises UsageError."""
+    if options["is_decision"] and (misplaced := sorted(_ACTIONS_ONLY & options.keys())):
+        raise UsageError(
+            f"{misplaced[0]}= is for actions, not for decisions",
+            remedy="A decision only asks a model. What touches the world is declared with nl.action",
+        )
+    unknown = sorted(options.keys() - _DEFAULTS.keys() - {"is_decision", "reads_only"})
+    if unknown:
+        raise UsageError(
+            f"there is no option {unknown[0]}=", remedy=f"There are: {', '.join(sorted(_DEFAULTS))}"
+        )
 
 
 def _wrap(step: Step, declared: Callable[..., Any]) -> Any:

@@ -54,6 +54,7 @@ class Agent(Struct, frozen=True, eq=False):
     is_async: bool
     is_pipelined: bool
     queue: str
+    is_pinned: bool
 
 
 AGENTS: dict[str, Agent] = {}
@@ -94,14 +95,18 @@ def get_agent(agent: object) -> Agent:
     )
 
 
-def make_agent(function: Callable[..., Any], name: str | None, durability: str, queue: str) -> Agent:
+def make_agent(
+    function: Callable[..., Any], name: str | None, durability: str, queue: str, pin: str | None
+) -> Agent:
     """Check an agent's declaration.
 
     Raises UsageError naming the parameter whose annotation cannot be kept.
     """
     if durability not in DURABILITIES:
         raise UsageError(f"durability={durability!r}", remedy=f"It is one of {', '.join(DURABILITIES)}")
-    named = check_id(name or function.__qualname__.replace("<locals>.", ""), "agent name")
+    if pin not in (None, "host"):
+        raise UsageError(f"pin={pin!r}", remedy='It is "host", or left out')
+    named = _named(function, name, "agent")
     signature = signature_of(function)
     parameters = signature.parameters.values()
     return Agent(
@@ -116,6 +121,7 @@ def make_agent(function: Callable[..., Any], name: str | None, durability: str, 
         is_async=inspect.iscoroutinefunction(function),
         is_pipelined=durability == "pipelined",
         queue=check_id(queue, "queue"),
+        is_pinned=pin is not None,
     )
 
 
@@ -124,8 +130,7 @@ def make_step(function: Callable[..., Any], **options: Any) -> Step:
 
     Raises UsageError, BadName.
     """
-    name = options.pop("name") or getattr(function, "__qualname__", "").replace("<locals>.", "")
-    named = check_id(name, "step name")
+    named = _named(function, options.pop("name"), "step")
     signature = signature_of(function)
     returns = options.pop("returns")
     annotation = returns if returns is not None else signature.return_annotation
@@ -144,6 +149,30 @@ def make_step(function: Callable[..., Any], **options: Any) -> Step:
         timeout_seconds=_seconds(options.pop("timeout")),
         **options,
     )
+
+
+def _named(function: Callable[..., Any], name: str | None, what: str) -> str:
+    """Return the name of what is declared.
+
+    Raises UsageError when it is no function that could be one, or has no name of its own; BadName.
+    """
+    if not callable(function):
+        raise UsageError(
+            f"{function!r} is declared as a {what}, and cannot be called", remedy="Give a function"
+        )
+    inner = inspect.unwrap(function)
+    if inspect.isasyncgenfunction(inner) or inspect.isgeneratorfunction(inner):
+        raise UsageError(
+            f"the {what} at {place_of(function)} yields: it would give many values, and one is recorded",
+            remedy="Pass the parts on with nl.emit as they come, and return the whole",
+        )
+    own = getattr(function, "__qualname__", "").replace("<locals>.", "")
+    if not name and (not own or own.endswith("<lambda>")):
+        raise UsageError(
+            f"the {what} at {place_of(function)} has no name of its own, and its records need one",
+            remedy="Give it name=",
+        )
+    return check_id(name or own, f"{what} name")
 
 
 def annotated(annotation: Any) -> Any:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import os
 import secrets
+import socket
 from collections.abc import Awaitable, Callable, Mapping, Sequence
 from types import TracebackType
 from typing import TYPE_CHECKING, Any, Self, TypeVar
@@ -102,6 +103,7 @@ class Runtime:
             body=body,
             blobs=blobs,
             queue=declared.queue,
+            pin=socket.gethostname() if declared.is_pinned else None,
             priority=priority,
             labels=dict(labels or {}),
             due_ms=self.store.now_ms() + int(delay * 1000) if delay else 0,
