@@ -24,7 +24,7 @@ from typing import Protocol
 
 from msgspec import Struct
 
-from ninelives.core.errors import UsageError
+from ninelives.core.errors import NineLivesError, UsageError
 from ninelives.core.model import (
     Cause,
     Claims,
@@ -151,6 +151,12 @@ class Store(Protocol):
 
         Runs without news, and unknown ones, are left out; the order is that of the question. One that is
         damaged is left out too: its owner meets it when it reads or writes. Cheap for many runs without news.
+        """
+
+    def load_journals(self, runs: Sequence[str]) -> list[Journal | NineLivesError]:
+        """Return what `load_journal` would of the current turn of each run, in order, in one read.
+
+        In the place of a journal that cannot be given stands its error: UnknownRun, Corrupt.
         """
 
     def commit(self, batch: Sequence[Commit]) -> list[Verdict]:

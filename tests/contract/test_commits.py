@@ -23,7 +23,7 @@ from ninelives.core.model import (
     Verdict,
 )
 from tests.contract.benches import Bench
-from tests.contract.makers import append, new_item, reserve
+from tests.contract.makers import append, new_item, new_run, reserve
 
 
 def commit(bench: Bench, *batch: Commit) -> list[Outcome]:
@@ -436,3 +436,22 @@ def test_parent_and_child_in_one_batch_miss_nothing(bench: Bench) -> None:
         append(child, b"x", change=End(State.COMPLETED)),
     ) == ["committed", "committed"]
     assert bench.row("parent").due_ms == bench.clock.now_ms()
+
+
+def test_many_ends_in_one_batch_are_as_each_alone(bench: Bench) -> None:
+    """One with a key that another waits for, one with a child, one with an open item, two plain ones."""
+    runs = {name: bench.running(name) for name in ("a", "b", "c", "d", "e")}
+    bench.store.create_runs([new_run("child", agent="other", parent="b")])
+    bench.write(runs["a"], b"x", keys=[reserve("k", resumable=False)])
+    bench.write(runs["c"], b"x", opens=[new_item("i")])
+    ends = [append(bench.row(name), b"end", kind=Kind.END, change=End(State.COMPLETED)) for name in runs]
+    assert commit(bench, *ends) == [Outcome.COMMITTED] * 5
+    for name in runs:
+        after = bench.row(name)
+        assert (after.state, after.session, after.due_ms, after.waits) == ("completed", None, None, "")
+        assert bench.store.load_journal(name).records[-1].body == b"end"
+    assert bench.store.read_keys(["k"])["k"].state == "in doubt"
+    assert [item.state for item in bench.store.list_inbox(answered=True)] == ["closed"]
+    assert commit(bench, *ends) == [Outcome.COMMITTED] * 5
+    fenced = replace(ends[3], epoch=9)
+    assert commit(bench, fenced, append(bench.running("f"), b"x")) == [Outcome.FENCED, Outcome.COMMITTED]

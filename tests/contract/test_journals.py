@@ -74,3 +74,26 @@ def test_bodies_are_bytes_of_any_kind(bench: Bench) -> None:
     bench.store.create_runs([new_run("odd", agent="odd", body=body, fingerprint=body)])
     assert bench.store.load_journal("odd").records[0].body == body
     assert bench.row("odd").fingerprint == body
+
+
+def test_many_journals_are_read_as_each_alone(bench: Bench) -> None:
+    for name in ("r1", "r2", "r3"):
+        run = bench.write(bench.running(name), b"a", opens=[new_item(f"{name}:i1"), new_item(f"{name}:i0")])
+        bench.store.send_signal(name, "first", b"")
+        bench.store.send_signal(name, "second", b"")
+        if name == "r2":
+            bench.store.commit([append(run, b"snapshot", kind=Kind.TURN)])
+    found = bench.store.load_journals(["r3", "nobody", "r1", "r2", "\ud800"])
+    assert [found[0], *found[2:4]] == [bench.store.load_journal(name) for name in ("r3", "r1", "r2")]
+    assert [type(found[1]), type(found[4])] == [UnknownRun, UnknownRun]
+    assert bench.store.load_journals([]) == []
+
+
+def test_one_damaged_journal_of_many_leaves_the_others_alone(bench: Bench) -> None:
+    for name in ("r1", "r2", "r3"):
+        bench.write(bench.running(name), b"a")
+    bench.damage("r2", 1)
+    found = bench.store.load_journals(["r1", "r2", "r3"])
+    assert [found[0], found[2]] == [bench.store.load_journal("r1"), bench.store.load_journal("r3")]
+    assert isinstance(found[1], Corrupt)
+    assert found[1].run == "r2"

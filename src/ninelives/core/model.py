@@ -393,7 +393,16 @@ class Commit(Struct, frozen=True, kw_only=True):
     @property
     def is_plain(self) -> bool:
         """Tell whether this only appends records of the current turn."""
-        if self.keys or self.opens or self.closes or self.takes or self.change:
+        return self.change is None and self._only_appends()
+
+    @property
+    def is_plain_end(self) -> bool:
+        """Tell whether this only appends records of the current turn, and completes the run."""
+        change = self.change
+        return isinstance(change, End) and change.state is State.COMPLETED and self._only_appends()
+
+    def _only_appends(self) -> bool:
+        if self.keys or self.opens or self.closes or self.takes:
             return False
         for record in self.records:  # noqa: SIM110 (the hot path: a generator costs as much as all the rest)
             if record.kind is Kind.TURN:

@@ -19,7 +19,15 @@ from ninelives.backends.memory.tables import Blob, Lease, Tables
 from ninelives.core import blobs, chain, faults, messages
 from ninelives.core import runs as rules
 from ninelives.core.clock import Clock
-from ninelives.core.errors import Corrupt, IdConflict, LeaseLost, NineLivesError, StoreUnsafe, UsageError
+from ninelives.core.errors import (
+    Corrupt,
+    IdConflict,
+    LeaseLost,
+    NineLivesError,
+    StoreUnsafe,
+    UnknownRun,
+    UsageError,
+)
 from ninelives.core.model import (
     Cause,
     Claims,
@@ -220,6 +228,17 @@ class MemoryStore:
                 for row in rows
                 if row.news != seen[row.id]
             ]
+
+    def load_journals(self, runs: Sequence[str]) -> list[Journal | NineLivesError]:
+        """Return the current turns of many runs, their chains verified."""
+        with self._open():
+            return [self._load(run) for run in runs]
+
+    def _load(self, run: str) -> Journal | NineLivesError:
+        try:
+            return self.load_journal(run)
+        except (Corrupt, UnknownRun) as error:
+            return error
 
     def commit(self, batch: Sequence[Commit]) -> list[Verdict]:
         """Append to many runs; one verdict each."""

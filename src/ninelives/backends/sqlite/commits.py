@@ -1,18 +1,20 @@
 """The write path: many runs in one transaction, a verdict for each.
 
-A commit that only appends takes two statements: a conditional update of the run's row, which is the
-fence, and the insert, which is made for the whole batch at its end. All others run in a savepoint of
-their own, so that a refused one leaves no trace.
+A commit that only appends, or that completes its run, takes two statements: a conditional update of the run's
+row, which is the fence, and the insert; each is one call of the driver for the whole batch. All others run
+in a savepoint of their own, so that a refused one leaves no trace.
 """
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
+
+import msgspec
 
 from ninelives.backends.sqlite import rows
 from ninelives.backends.sqlite.transaction import (
     Transaction,
-    append,
+    append_all,
     decoding,
     end_run,
     find_key,
@@ -41,8 +43,9 @@ def commit(tx: Transaction, batch: Sequence[Commit]) -> list[Verdict]:
         raise UsageError("a run occurs twice in one batch", remedy="Merge its commits, or send them apart")
     faulty = [faults.fault_in(one) or lost_blob(tx, runs.blobs_in(one), one.run) for one in batch]
     judged = list(zip(batch, faulty, strict=True))
-    plain = [one for one, fault in judged if fault is None and one.records and one.is_plain]
-    done = _append_plain(tx, plain)
+    sound = [one for one, fault in judged if fault is None and one.records]
+    done = _append_plain(tx, [one for one in sound if one.is_plain])
+    done |= _end_plain(tx, [one for one in sound if one.is_plain_end])
     return [
         Verdict(one.run, Outcome.REFUSED, fault)
         if fault is not None
@@ -53,23 +56,39 @@ def commit(tx: Transaction, batch: Sequence[Commit]) -> list[Verdict]:
     ]
 
 
-def _append_plain(tx: Transaction, plain: Sequence[Commit]) -> dict[str, int]:
-    """Append to the runs that are their owners' and as their owners know them; returns their numbers.
+def _append_plain(tx: Transaction, plain: Sequence[Commit]) -> set[str]:
+    """Append to the runs that are their owners' and as their owners know them; returns which."""
+    if not plain:
+        return set()
+    done: dict[str, int] = dict(tx.many("append_plain", [_fence(tx, one) for one in plain]))
+    _append(tx, done, plain)
+    return set(done)
 
-    Two calls of the driver for all of them: each call costs as much as what it does.
+
+def _end_plain(tx: Transaction, ending: Sequence[Commit]) -> set[str]:
+    """Complete the runs whose end touches no other run, if their owners know them; returns which.
+
+    Not those with parent, child or key: what comes before and after them in the batch could tell.
     """
-    values = [
-        (one.new_head, one.new_length, tx.now_ms, one.run, one.epoch, one.length, one.head) for one in plain
-    ]
-    done: dict[str, int] = dict(tx.many("append_plain", values))
-    written = [(done[one.run], one) for one in plain if one.run in done]
-    inserted = [rows.row_of_record(number, record) for number, one in written for record in one.records]
-    tx.many("insert_record", inserted)
+    if not ending:
+        return set()
+    done: dict[str, int] = dict(tx.many("append_end", [_fence(tx, one) for one in ending]))
+    if done:
+        _append(tx, done, ending)
+        tx.do("close_items_of_runs", (msgspec.json.encode(list(done)).decode(),))
+        tx.wakes = True
+    return set(done)
+
+
+def _fence(tx: Transaction, one: Commit) -> rows.Row:
+    return (one.new_head, one.new_length, tx.now_ms, one.run, one.epoch, one.length, one.head)
+
+
+def _append(tx: Transaction, done: Mapping[str, int], batch: Sequence[Commit]) -> None:
+    written = [(done[one.run], one.records) for one in batch if one.run in done]
+    append_all(tx, written)
     if not tx.emits:
-        tx.emits = any(runs.emits(one) for _, one in written)
-    for number, one in written:
-        refer(tx, number, runs.blobs_in(one))
-    return done
+        tx.emits = any(runs.emits(one) for one in batch if one.run in done)
 
 
 def _apply(tx: Transaction, one: Commit) -> Verdict:
@@ -110,7 +129,7 @@ def _write(tx: Transaction, run: Run, one: Commit) -> None:
     after = runs.committed(runs.told(run, needless), one, tx.now_ms)
     if isinstance(after, Verdict):
         raise _Refusal(after)
-    append(tx, run.number, one.records)
+    append_all(tx, [(run.number, one.records)])
     save_run(tx, after)
     if after.state.is_final:
         end_run(tx, after)

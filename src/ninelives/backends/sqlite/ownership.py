@@ -7,9 +7,10 @@ from collections.abc import Mapping, Sequence
 from ninelives.backends.sqlite import rows
 from ninelives.backends.sqlite.transaction import (
     Transaction,
-    append,
+    append_all,
     decoding,
     find_run,
+    find_runs,
     get_run,
     lost_blob,
     save_run,
@@ -22,26 +23,47 @@ from ninelives.core.model import Cause, Claims, Evidence, NewRun, Run, Session, 
 _ABOVE_ALL = 2**62
 
 
-def create(tx: Transaction, new: NewRun) -> Run | UsageError:
-    """Create one run, or answer with the one that has the id."""
-    fault = faults.fault_in_new(new)
-    if fault is not None:
-        return fault
-    known = find_run(tx, new.id)
-    if known is not None:
-        return runs.same_or_conflict(known, new)
+def create(tx: Transaction, batch: Sequence[NewRun]) -> list[Run | UsageError]:
+    """Create runs, or answer with those that have the ids; see `Store.create_runs`."""
+    faulty = [faults.fault_in_new(new) for new in batch]
+    known = find_runs(tx, [new.id for new, fault in zip(batch, faulty, strict=True) if fault is None])
+    fresh: dict[str, NewRun] = {}
+    refused: dict[int, UsageError] = {}
+    for place, (new, fault) in enumerate(zip(batch, faulty, strict=True)):
+        error = fault or (_fault_beside(tx, new) if new.id not in known and new.id not in fresh else None)
+        if error is not None:
+            refused[place] = error
+        elif new.id not in known:
+            fresh.setdefault(new.id, new)
+    known |= _insert(tx, list(fresh.values()))
+    return [
+        refused[place] if place in refused else _answer(known[new.id], new, is_new=fresh.get(new.id) is new)
+        for place, new in enumerate(batch)
+    ]
+
+
+def _answer(run: Run, new: NewRun, *, is_new: bool) -> Run | UsageError:
+    return run if is_new else runs.same_or_conflict(run, new)
+
+
+def _fault_beside(tx: Transaction, new: NewRun) -> UsageError | None:
+    """Return what is wrong with a new run for what else is in the store."""
     refused = runs.refuses_children(find_run(tx, new.parent), new.id) if new.parent is not None else None
     if refused is not None:
         return refused
     lost = lost_blob(tx, runs.blobs_of(new), new.id)
-    if lost is not None:
-        return UsageError(lost.what, run=new.id, remedy=lost.remedy)
-    number = tx.all("next_run_number")[0][0]
-    run, records = runs.created(new, number, tx.now_ms)
-    tx.do("insert_run", rows.row_of(run))
-    append(tx, number, records)
+    return UsageError(lost.what, run=new.id, remedy=lost.remedy) if lost is not None else None
+
+
+def _insert(tx: Transaction, fresh: Sequence[NewRun]) -> dict[str, Run]:
+    if not fresh:
+        return {}
+    first: int = tx.all("next_run_numbers", (len(fresh),))[0][0]
+    made = [runs.created(new, number, tx.now_ms) for number, new in enumerate(fresh, first)]
+    tx.many("insert_run", [rows.row_of(run) for run, _ in made])
+    append_all(tx, [(run.number, records) for run, records in made])
     tx.wakes = True
-    return run
+    return {run.id: run for run, _ in made}
 
 
 def claim(
@@ -57,8 +79,7 @@ def claim(
     wanted = sorted(agent for agent, quota in agents.items() if quota > 0)
     candidates = [_due(tx, agent, min(agents[agent], limit), queues, host, damaged) for agent in wanted]
     claimed = tuple(runs.claimed(run, session.id, tx.now_ms) for run in runs.turn_about(candidates, limit))
-    for run in claimed:
-        save_run(tx, run)
+    tx.many("update_run", [rows.changes_of(run) for run in claimed])
     return Claims(claimed, next_due(tx, wanted, queues, host))
 
 

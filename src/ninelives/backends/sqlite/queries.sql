@@ -6,8 +6,8 @@ UPDATE store SET commits = commits + 1 WHERE one = 1 AND version = ? RETURNING c
 -- name: read_store
 SELECT id, version, commits FROM store WHERE one = 1;
 
--- name: next_run_number
-UPDATE store SET runs = runs + 1 WHERE one = 1 RETURNING runs;
+-- name: next_run_numbers
+UPDATE store SET runs = runs + ?1 WHERE one = 1 RETURNING runs - ?1 + 1;
 
 -- name: set_version
 UPDATE store SET version = ? WHERE one = 1;
@@ -26,6 +26,11 @@ VALUES (?1, ?2, ?3, ?4, ?5, ?6, ?7, ?8, ?9, ?10, ?11, ?12, ?13, ?14, ?15, ?16, ?
 SELECT id, number, agent, fingerprint, queue, pin, priority, labels, parent, state, paused, cancelling, epoch, session,
   head, length, base, base_check, turn, turn_seq, due_ms, waits, news, deaths, death_length, created_ms, changed_ms
 FROM runs WHERE id = ?;
+
+-- name: read_runs
+SELECT id, number, agent, fingerprint, queue, pin, priority, labels, parent, state, paused, cancelling, epoch, session,
+  head, length, base, base_check, turn, turn_seq, due_ms, waits, news, deaths, death_length, created_ms, changed_ms
+FROM runs WHERE id IN (SELECT value FROM json_each(?));
 
 -- name: list_runs
 SELECT id, number, agent, fingerprint, queue, pin, priority, labels, parent, state, paused, cancelling, epoch, session,
@@ -72,11 +77,22 @@ UPDATE runs SET head = ?1, length = ?2, changed_ms = ?3
 WHERE id = ?4 AND epoch = ?5 AND length = ?6 AND head = ?7 AND state = 'running'
 RETURNING id, number;
 
+-- name: append_end
+UPDATE runs SET head = ?1, length = ?2, changed_ms = ?3, state = 'completed', session = NULL, due_ms = NULL, waits = ''
+WHERE id = ?4 AND epoch = ?5 AND length = ?6 AND head = ?7 AND state = 'running' AND parent IS NULL
+  AND NOT EXISTS (SELECT 1 FROM keys WHERE keys.run = runs.id AND keys.state = 'reserved')
+  AND NOT EXISTS (SELECT 1 FROM waiters WHERE waiters.run = runs.id)
+  AND NOT EXISTS (SELECT 1 FROM runs AS child WHERE child.parent = runs.id)
+RETURNING id, number;
+
 -- name: insert_record
 INSERT INTO records (run, seq, kind, step, at_ms, body, blobs, "check") VALUES (?, ?, ?, ?, ?, ?, ?, ?);
 
 -- name: read_records
 SELECT seq, kind, step, at_ms, body, blobs, "check" FROM records WHERE run = ? AND seq >= ? ORDER BY seq;
+
+-- name: read_turns
+SELECT run, seq, kind, step, at_ms, body, blobs, "check" FROM records WHERE run = ? AND seq >= ? ORDER BY seq;
 
 -- name: read_check
 SELECT "check" FROM records WHERE run = ? AND seq = ?;
@@ -117,6 +133,11 @@ SELECT number, name, id, body, at_ms, taken FROM signals WHERE run = ? AND id = 
 -- name: waiting_signals
 SELECT number, name, id, body, at_ms, taken FROM signals WHERE run = ? AND taken IS NULL ORDER BY number;
 
+-- name: signals_of_runs
+SELECT runs.id, signals.number, signals.name, signals.id, signals.body, signals.at_ms, signals.taken
+FROM json_each(?) CROSS JOIN signals ON signals.run = json_each.value JOIN runs ON runs.number = json_each.value
+WHERE signals.taken IS NULL ORDER BY signals.run, signals.number;
+
 -- name: take_signal
 UPDATE signals SET taken = ? WHERE run = ? AND number = ? AND taken IS NULL RETURNING number;
 
@@ -132,6 +153,12 @@ FROM items WHERE id = ?;
 SELECT id, run, kind, step, digest, body, "to", deadline_ms, opened_ms, state, answer, "by", answered_ms
 FROM items WHERE run = ? ORDER BY place;
 
+-- name: items_of_runs
+SELECT items.id, items.run, items.kind, items.step, items.digest, items.body, items."to", items.deadline_ms,
+  items.opened_ms, items.state, items.answer, items."by", items.answered_ms
+FROM json_each(?) JOIN runs ON runs.number = json_each.value JOIN items ON items.run = runs.id
+ORDER BY items.place;
+
 -- name: list_inbox
 SELECT id, run, kind, step, digest, body, "to", deadline_ms, opened_ms, state, answer, "by", answered_ms
 FROM items ORDER BY place LIMIT ?;
@@ -145,6 +172,9 @@ UPDATE items SET state = 'closed' WHERE id = ? AND run = ? AND state = 'open' RE
 
 -- name: close_items_of_run
 UPDATE items SET state = 'closed' WHERE run = ? AND state = 'open';
+
+-- name: close_items_of_runs
+UPDATE items SET state = 'closed' WHERE run IN (SELECT value FROM json_each(?)) AND state = 'open';
 
 -- name: answer_item
 UPDATE items SET state = 'answered', answer = ?, "by" = ?, answered_ms = ? WHERE id = ?;

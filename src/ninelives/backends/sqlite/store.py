@@ -13,13 +13,13 @@ from urllib.parse import quote
 import msgspec
 
 from ninelives.backends.clock import SystemClock
-from ninelives.backends.sqlite import commits, maintenance, outside, ownership, rows, schema
+from ninelives.backends.sqlite import commits, journals, maintenance, outside, ownership, rows, schema
 from ninelives.backends.sqlite.files import StoreFiles
 from ninelives.backends.sqlite.sessions import Watch
-from ninelives.backends.sqlite.transaction import Transaction, decoding, find_key, find_run, get_run
-from ninelives.core import blobs, chain, faults, runs
+from ninelives.backends.sqlite.transaction import Transaction, decoding, find_key, find_run
+from ninelives.core import blobs, faults, runs
 from ninelives.core.clock import Clock
-from ninelives.core.errors import BadRecord, Corrupt, IdConflict, UsageError
+from ninelives.core.errors import BadRecord, Corrupt, IdConflict, NineLivesError, UnknownRun, UsageError
 from ninelives.core.model import (
     Cause,
     Claims,
@@ -79,7 +79,7 @@ class SqliteStore:
 
     def create_runs(self, new: Sequence[NewRun]) -> list[Run | UsageError]:
         """Create runs, each with its record 0."""
-        return self._files.write(lambda tx: [ownership.create(tx, one) for one in new])
+        return self._files.write(lambda tx: ownership.create(tx, new))
 
     def read_run(self, run: str) -> Run | None:
         """Return a run's row, or None."""
@@ -259,7 +259,20 @@ class SqliteStore:
 
     def load_journal(self, run: str, *, since: int | None = None) -> Journal:
         """Return what is durable of a run, verified."""
-        return self._files.read(lambda tx: read_journal(tx, run, since))
+        return self._files.read(lambda tx: journals.read_journal(tx, run, since))
+
+    def load_journals(self, runs: Sequence[str]) -> list[Journal | NineLivesError]:
+        """Return the current turns of many runs, verified."""
+        try:
+            return [*self._files.read(lambda tx: journals.read_journals(tx, runs))]
+        except Corrupt:
+            return [self._load(run) for run in runs]
+
+    def _load(self, run: str) -> Journal | NineLivesError:
+        try:
+            return self.load_journal(run)
+        except (Corrupt, UnknownRun) as error:
+            return error
 
     def read_news(self, seen: Mapping[str, int]) -> list[News]:
         """Return what is new of runs whose counter has moved."""
@@ -399,20 +412,3 @@ class SqliteStore:
 
 def _clamped(limit: int) -> int:
     return min(max(0, limit), 2**62)
-
-
-def read_journal(tx: Transaction, run_id: str, since: int | None) -> Journal:
-    """Read and verify a run's journal; see `Store.load_journal`."""
-    run = get_run(tx, run_id)
-    first = min(max(run.turn_seq if since is None else since, run.base), run.length)
-    with decoding("a record", run_id):
-        records = tuple(rows.record_of(row) for row in tx.all("read_records", (run.number, first)))
-    before = run.base_check
-    if first > run.base:
-        row = tx.one("read_check", (run.number, first - 1))
-        before = row[0] if row is not None else b""
-    chain.verify(run.id, before, first, records, length=run.length, head=run.head)
-    with decoding("a signal or an inbox item", run_id):
-        signals = tuple(rows.signal_of(run.id, row) for row in tx.all("waiting_signals", (run.number,)))
-        items = tuple(rows.item_of(row) for row in tx.all("items_of_run", (run.id,)))
-    return Journal(run, first, records, signals, items)

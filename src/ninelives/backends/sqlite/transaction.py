@@ -71,6 +71,17 @@ def find_run(tx: Transaction, run: str) -> Run | None:
         return rows.run_of(row)
 
 
+def find_runs(tx: Transaction, names: Sequence[str]) -> dict[str, Run]:
+    """Return the rows of those runs that there are, in the order of their names."""
+    try:
+        found = tx.all("read_runs", (msgspec.json.encode(names).decode(),))
+    except UnicodeEncodeError:  # a name that is no text names nothing, and the others are as good as ever
+        return {run: row for run in names if (row := find_run(tx, run)) is not None}
+    with decoding("a run's row"):
+        by_name = {row[0]: rows.run_of(row) for row in found}
+    return {run: by_name[run] for run in names if run in by_name}
+
+
 def get_run(tx: Transaction, run: str) -> Run:
     """Return a run's row. Raises UnknownRun."""
     found = find_run(tx, run)
@@ -92,11 +103,19 @@ def nudge(tx: Transaction, run: str) -> None:
         tx.wakes = True
 
 
-def append(tx: Transaction, number: int, records: Sequence[Record]) -> None:
-    """Insert sealed records and note the blobs that they refer to."""
-    for record in records:
-        tx.do("insert_record", rows.row_of_record(number, record))
-        refer(tx, number, record.blobs)
+def append_all(tx: Transaction, appended: Sequence[tuple[int, Sequence[Record]]]) -> None:
+    """Insert the sealed records of many runs, by number, and note the blobs that they refer to.
+
+    One call of the driver for all of them: each call costs as much as what it does.
+    """
+    tx.many(
+        "insert_record",
+        [rows.row_of_record(number, record) for number, records in appended for record in records],
+    )
+    for number, records in appended:
+        for record in records:
+            if record.blobs:
+                refer(tx, number, record.blobs)
 
 
 def refer(tx: Transaction, number: int, digests: Iterable[bytes]) -> None:
