@@ -27,6 +27,7 @@
     │   └── Denied            a person or a policy said no
     ├── RunError
     │   ├── RunFailed · RunCancelled · RunEscalated · BudgetExceeded
+    ├── StaleResource         what a run holds is gone or changed
     ├── IllegalTransition     a change of state that the table does not hold
     ├── TimedOut              (also a TimeoutError)
     └── LeaseLost             this process no longer owns what it works on
@@ -178,6 +179,12 @@ class RunEscalated(RunError):
 
 class BudgetExceeded(RunError):
     """The run has used up what it was allowed."""
+
+
+class StaleResource(NineLivesError):
+    """What a run holds open (`resource`) is gone, or is not what it was."""
+
+    resource: object = None
 
 
 class IllegalTransition(NineLivesError):

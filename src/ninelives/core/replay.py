@@ -19,6 +19,7 @@ from ninelives.core.output import read_output
 
 _PREVIEW_CHARACTERS = 60
 _OUTCOMES = frozenset({Kind.RESULT, Kind.FAILURE, Kind.WITHDRAWN, Kind.SIGNAL})
+_KEPT = frozenset({Kind.HELD, Kind.RELEASED, Kind.UNDO})
 
 
 class StepBody(Struct, frozen=True, omit_defaults=True):
@@ -54,7 +55,12 @@ _DECODE_SUPERSEDED = msgspec.json.Decoder(Superseded).decode
 
 
 class Replay:
-    """The outcomes of a turn, by step; `left` counts those that nobody has taken yet."""
+    """The outcomes of a turn, by step; `left` counts those that nobody has taken yet.
+
+    `kept` are the records that outlive the turn: what is held, and what is to be undone.
+    """
+
+    kept: tuple[Record, ...] = ()
 
     def __init__(self, records: Sequence[Record]) -> None:
         self._outcomes: dict[str, Recorded] = {}
@@ -71,6 +77,9 @@ class Replay:
                 self.intents[record.step] = record
             elif record.kind in (Kind.LOG, Kind.PROGRESS):
                 self._lines.add(record.step)
+            elif record.kind in _KEPT:
+                self._lines.add(record.step)
+                self.kept = (*self.kept, record)
             elif record.kind is Kind.OUTPUT:
                 self._read_output(record)
             elif record.kind is Kind.SUPERSEDED:

@@ -9,7 +9,7 @@ import functools
 from collections.abc import Callable, Sequence
 from typing import Any, Concatenate, Generic, ParamSpec, Protocol, Self, TypeVar, cast, overload
 
-from ninelives.core.errors import UsageError
+from ninelives.core.errors import StaleResource, UsageError
 from ninelives.core.retry import Retry
 from ninelives.engine import steps, threads
 from ninelives.engine.methods import Method, is_method
@@ -52,6 +52,7 @@ def agent(
     durability: str = "strict",
     queue: str = "default",
     pin: str | None = None,
+    on_stale: Callable[[StaleResource], Any] | None = None,
 ) -> Callable[[Callable[P, R]], Declared[P, R]]: ...
 def agent(
     function: Callable[..., Any] | None = None,
@@ -61,16 +62,20 @@ def agent(
     durability: str = "strict",
     queue: str = "default",
     pin: str | None = None,
+    on_stale: Callable[[StaleResource], Any] | None = None,
 ) -> Any:
     """Declare an agent: a function whose runs survive.
 
     `durability`: "strict", a step returns when its outcome is durable; "pipelined", decisions and reads
     return at once, and all is durable before anything that the world can see.
     `pin="host"`: its runs are worked on by the host that started them, where their files and branches are.
+    `on_stale`, plain or async, is given what the run holds and found gone or changed when it came back: if
+    it returns, the run goes on with the resource as it is; if it raises what it was given, a person is
+    asked; if it raises anything else, the run fails.
     """
 
     def declare(declared: Callable[..., Any]) -> Any:
-        made = make_agent(declared, name, durability, queue, pin)
+        made = make_agent(declared, name, durability, queue, pin, on_stale)
         add_agent(made)
 
         @functools.wraps(declared)

@@ -96,7 +96,7 @@ async def escalate(
 
 async def settle(execution: Execution, items: Iterable[Item]) -> bool:
     """Take the answer to what the run was stopped by, if there is one; False when that ended the run."""
-    item = _answered(execution.run, items)
+    item = answered(execution.run, items)
     if item is None:
         return True
     drafts: list[Draft] = [(Kind.ANSWER, item.step, write_taken(item))]
@@ -109,9 +109,10 @@ async def settle(execution: Execution, items: Iterable[Item]) -> bool:
     return False
 
 
-def _answered(run: Run, items: Iterable[Item]) -> Item | None:
-    answered = (item for item in items if item.state is ItemState.ANSWERED and item.kind in _CAUSES)
-    return next((item for item in answered if item.id == _id(run.id, run.length, item.kind, item.body)), None)
+def answered(run: Run, items: Iterable[Item]) -> Item | None:
+    """Return the item that the run was stopped by, if a person has answered it and it was not taken yet."""
+    given = (item for item in items if item.state is ItemState.ANSWERED and item.kind in _CAUSES)
+    return next((item for item in given if item.id == _id(run.id, run.length, item.kind, item.body)), None)
 
 
 def _id(run: str, length: int, kind: ItemKind, body: bytes) -> str:

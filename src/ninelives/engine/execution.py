@@ -57,6 +57,8 @@ class Execution:
     task_type: type[BranchTask] = BranchTask
     waits: Waits | None = None
     _taken: frozenset[int] = frozenset()
+    is_accepting = False
+    """Whether a person has said that the run goes on with its resources as they are."""
 
     def __init__(
         self,

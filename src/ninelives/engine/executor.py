@@ -19,6 +19,7 @@ from ninelives.core.errors import (
     InvariantViolation,
     LeaseLost,
     NineLivesError,
+    StaleResource,
     StoreError,
     UnknownAgent,
     UsageError,
@@ -53,6 +54,10 @@ INLINE_RECORDS = 300
 """Longer journals are loaded in a thread: the event loop has other runs to serve."""
 
 _ALL_ITEMS = 10_000
+_KINDS: dict[type[NineLivesError], ItemKind] = {
+    Corrupt: ItemKind.DAMAGE,
+    StaleResource: ItemKind.RESOURCE,
+}
 
 
 class NextTurn:
@@ -95,11 +100,11 @@ class Executor:
         if journal.records[-1].kind is Kind.END:
             await self._supersede(journal)
             journal = bodies.load(self._store, run.id)
-        while True:
-            following = await self._take_turn(agent, journal)
-            if following is None:
-                return
-            journal = following
+        following: Journal | None = journal
+        is_back = True
+        while following is not None:
+            following = await self._take_turn(agent, following, is_back=is_back)
+            is_back = False
 
     async def _supersede(self, journal: Journal) -> None:
         """Record that a failed run goes on: what it did not survive no longer counts."""
@@ -110,7 +115,7 @@ class Executor:
     def _parts(self, agent: Agent) -> tuple[Any, ...]:
         return self._store, self._commits, self._loop, self._clock, self._intents, agent.is_pipelined
 
-    async def _take_turn(self, agent: Agent, journal: Journal) -> Journal | None:
+    async def _take_turn(self, agent: Agent, journal: Journal, *, is_back: bool) -> Journal | None:
         execution = Execution(journal, *self._parts(agent))
         self.executions[journal.run.id] = execution
         try:
@@ -119,10 +124,25 @@ class Executor:
                 return None
             if journal.items and not await escalations.settle(execution, journal.items):
                 return None
+            if is_back and execution.replay.kept and not await self._recheck(execution, agent, journal):
+                return None
             outcome = await self._drive(execution, agent, journal)
             return await self._conclude(execution, agent, journal, outcome)
         finally:
             del self.executions[journal.run.id]
+
+    async def _recheck(self, execution: Execution, agent: Agent, journal: Journal) -> bool:
+        """Look again at what a run that was away holds; False when it does not go on here."""
+        from ninelives.engine import holds
+
+        try:
+            await holds.recheck(execution, agent, journal)
+        except Exception as error:  # noqa: BLE001 (the agent's own handler: its error is the run's)
+            await self._finish(execution, _end(error=encode_error(error)), End(State.FAILED))
+            return False
+        if execution.sealed is not None:
+            await self._give_up(execution, execution.sealed)
+        return execution.sealed is None
 
     async def _drive(self, execution: Execution, agent: Agent, journal: Journal) -> asyncio.Task[Any] | None:
         """Run the agent's code; None when the execution was sealed before it came to an end."""
@@ -182,7 +202,7 @@ class Executor:
         """Commit the snapshot that the next turn starts from: one commit, and the old journal is history."""
         snapshot, made = arguments.encode(agent, following.args, following.kwargs)
         new = [content for name, content in made.items() if name not in execution.blobs]
-        verdict = await execution.write([(Kind.TURN, "", snapshot, new)])
+        verdict = await execution.write([(Kind.TURN, "", snapshot, new), *_carried(execution)])
         if execution.sealed is not None:
             await self._give_up(execution, execution.sealed)
             return None
@@ -206,7 +226,7 @@ class Executor:
             return
         if isinstance(why, StoreError) and not isinstance(why, Corrupt | BadRecord):
             raise why
-        kind = ItemKind.DAMAGE if isinstance(why, Corrupt) else ItemKind.DIVERGENCE
+        kind = _KINDS.get(type(why), ItemKind.DIVERGENCE)
         await escalations.escalate(
             self._store, self._commits, execution, kind, escalations.told(why), step=why.step
         )
@@ -228,6 +248,15 @@ class Executor:
 
 def _end(*, value: bytes | None = None, error: bytes | None = None) -> tuple[Draft, ...]:
     return ((Kind.END, "", write_body(None, value=value, error=error)),)
+
+
+def _carried(execution: Execution) -> list[Draft]:
+    """Return the records that the next turn starts with, after its snapshot."""
+    if not execution.replay.kept:
+        return []
+    from ninelives.engine import holds
+
+    return holds.carried(execution)
 
 
 def _empty(run: Run) -> Journal:

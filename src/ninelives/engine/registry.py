@@ -55,6 +55,7 @@ class Agent(Struct, frozen=True, eq=False):
     is_pipelined: bool
     queue: str
     is_pinned: bool
+    on_stale: Callable[[Any], Any] | None = None
 
 
 AGENTS: dict[str, Agent] = {}
@@ -96,7 +97,12 @@ def get_agent(agent: object) -> Agent:
 
 
 def make_agent(
-    function: Callable[..., Any], name: str | None, durability: str, queue: str, pin: str | None
+    function: Callable[..., Any],
+    name: str | None,
+    durability: str,
+    queue: str,
+    pin: str | None,
+    on_stale: Callable[[Any], Any] | None = None,
 ) -> Agent:
     """Check an agent's declaration.
 
@@ -122,6 +128,7 @@ def make_agent(
         is_pipelined=durability == "pipelined",
         queue=check_id(queue, "queue"),
         is_pinned=pin is not None,
+        on_stale=on_stale,
     )
 
 
