@@ -1,8 +1,8 @@
 """A model of the world around one non-resumable action, small enough to be explored in every order.
 
-Lives of the run come and go; each may be killed, stopped and woken, or cut off; its body sends a request, which
-lands at once, late, or never; replies get lost; probes are asked early and late and their answers are written
-later still; a person answers. What the action may do in each situation is asked of the rules under test.
+Lives of the run come and go; each may be killed, stopped and woken, or cut off; its body sends a request,
+which lands at once, late, or never; replies get lost; probes are asked early and late and their answers are
+written later still; a person answers. What may be done in each situation is asked of the rules under test.
 The checker knows what really happened; the rules see only what an engine would see.
 """
 
@@ -13,8 +13,8 @@ from collections.abc import Callable, Iterator
 from typing import NamedTuple
 
 from ninelives.core import settlement
-from ninelives.core.model import Kind
-from ninelives.core.settlement import Fate, Happened, NotHappened, Ruling, Standing, StartBody, Unknown
+from ninelives.core.model import Fate, Kind
+from ninelives.core.settlement import Happened, NotHappened, Ruling, Standing, StartBody, Unknown
 
 LIMIT = 2  # of a body that ends with its time limit
 LANDING = 2  # until when a request that was sent may still land: what `settle_after` is for
@@ -210,7 +210,7 @@ def _owner(world: World, rules: Rules, bounded: bool) -> Iterator[World]:
 
 
 def _settle(world: World, rules: Rules, start: StartBody, doubt: StartBody | None) -> Iterator[World]:
-    """Do what the engine does about a start in doubt: note its fate, ask the probe, later write what it said."""
+    """Do as the engine does about a start in doubt: note its fate, ask the probe, write later what it said."""
     if world.ruling is not None:
         yield from _ruled(world, start.n, world.ruling[1])
         return

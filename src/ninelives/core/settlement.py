@@ -7,9 +7,9 @@
 
 Invariants, explored exhaustively by `tests/unit/test_settlement.py`:
 - Starts are numbered, and at most one start is not voided: it takes effect at most once.
-- "Not happened" counts only if it was asked after the start could no longer take effect: its process is proved
-  gone, or it was cut off and its body's time limit has passed since; and the time the world needs to show it.
-  A process that still lives may still act: as long as it does, nothing is "not happened".
+- "Not happened" counts only if it was asked after the start could no longer take effect: its process is
+  proved gone, or it was cut off and its body's time limit has passed since; and so has the time that the
+  world needs to show it. A process that still lives may still act: then nothing is "not happened".
 - What stays unknown goes to a person.
 If we die anywhere in here, the journal says the same to the next life.
 """
@@ -25,7 +25,7 @@ from msgspec import Struct
 
 from ninelives.core.errors import Corrupt
 from ninelives.core.fingerprint import Fingerprint
-from ninelives.core.model import Kind, Record
+from ninelives.core.model import Fate, Kind, Record
 from ninelives.core.replay import StepBody, preview
 
 T = TypeVar("T")
@@ -47,20 +47,13 @@ class Unknown(Struct, frozen=True):
     note: str = ""
 
 
-class Fate(StrEnum):
-    """What is known of the process that made a start."""
-
-    GONE = "gone"  # proved: the kernel dropped its lock, its parent saw it die, or its body has ended
-    LIVES = "lives"  # it may still act, whoever owns the run now
-    UNKNOWN = "unknown"  # its lease ran out, and nobody can see whether it lives
-
-
 class StartBody(StepBody, frozen=True, omit_defaults=True, kw_only=True):
     """The body of a non-resumable action's records before its outcome.
 
-    `n` numbers the start; `w` is the session that made it, `l` its time limit, `b` whether its body ends with
-    that; `k` is its business key, `g` the key's generation. `t` is when it came to be in doubt, by the store's
-    clock, `why` says why, `over` that its body had ended by then; `i` names the inbox item that asks a person.
+    `n` numbers the start; `w` is the session that made it, `l` its time limit, `b` whether its body ends
+    with that; `k` is its business key. `t` is when it came to be in doubt, by the store's clock, `why` says
+    why, `over` that its body had ended by then, `lost` that it had happened and only its result is not
+    known; `i` names the inbox item that asks a person.
     """
 
     n: int = 0
@@ -68,10 +61,10 @@ class StartBody(StepBody, frozen=True, omit_defaults=True, kw_only=True):
     l: int = 0  # noqa: E741 (names are short: they are in every record)
     b: bool = False
     k: str = ""
-    g: int = 0
     t: int = 0
     why: str = ""
     over: bool = False
+    lost: bool = False
     i: str = ""
 
 
@@ -125,6 +118,7 @@ def advance(now: Standing, kind: Kind, body: StartBody) -> Standing:
 def ripe_ms(start: StartBody, fate: Fate, since_ms: int, settle_after_ms: int) -> int | None:
     """Return from when on "not happened" may be believed; None: not as long as this is all we know.
 
+    A body that has ended counts as gone, and so does one whose process is proved gone.
     `since_ms` is when it was first known to be so.
     """
     if fate is Fate.GONE:
