@@ -210,7 +210,7 @@ def _owner(world: World, rules: Rules, bounded: bool) -> Iterator[World]:
 
 
 def _settle(world: World, rules: Rules, start: StartBody, doubt: StartBody | None) -> Iterator[World]:
-    """Do as the engine does about a start in doubt: note its fate, ask the probe, write later what it said."""
+    """Do as the engine does in doubt: note its fate, ask the probe, later write what it said."""
     if world.ruling is not None:
         yield from _ruled(world, start.n, world.ruling[1])
         return
