@@ -1,7 +1,8 @@
 """The façade and only composition root: stores, committers, workers and handles to runs."""
 
-from ninelives.runtime.facade import Runtime, run
+from ninelives.runtime.facade import Runtime
 from ninelives.runtime.handle import Run
 from ninelives.runtime.inbox import InboxItem
+from ninelives.runtime.script import run
 
 __all__ = ["InboxItem", "Run", "Runtime", "run"]

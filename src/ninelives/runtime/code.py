@@ -9,7 +9,9 @@ import importlib
 import importlib.util
 import sys
 import traceback
+from importlib.machinery import SourceFileLoader
 from pathlib import Path
+from types import CodeType
 from typing import Any
 
 from ninelives.core.errors import NineLivesError, UsageError
@@ -45,7 +47,7 @@ def _file(path: Path) -> Any:
     name = path.stem
     if name in sys.modules or name in sys.stdlib_module_names:
         name = f"__{name}__"  # a file called json.py must not become everybody's json
-    spec = importlib.util.spec_from_file_location(name, path)
+    spec = importlib.util.spec_from_file_location(name, path, loader=_Source(name, str(path)))
     if spec is None or spec.loader is None:
         raise UsageError(f"{path} is no Python file", remedy="Name a file that ends in .py")
     module = importlib.util.module_from_spec(spec)
@@ -53,6 +55,15 @@ def _file(path: Path) -> Any:
     loader = spec.loader
     _imported(str(path), lambda: loader.exec_module(module))
     return module
+
+
+class _Source(SourceFileLoader):
+    """Compiles what the file says now: bytecode of an edit within the same second would pass for its own."""
+
+    def get_code(self, fullname: str) -> CodeType:
+        """Return the file's code."""
+        path = self.get_filename(fullname)
+        return self.source_to_code(self.get_data(path), path)
 
 
 def _module(name: str) -> Any:

@@ -20,7 +20,7 @@ from ninelives.core.keys import check_id
 from ninelives.core.model import INLINE_BYTES, NewRun, RunQuery, State
 from ninelives.core.model import Run as Row
 from ninelives.engine import arguments, host
-from ninelives.engine.committer import Committer, end_process
+from ninelives.engine.committer import Committer
 from ninelives.engine.executor import Executor
 from ninelives.engine.loop import LoopCommits
 from ninelives.engine.registry import AGENTS, get_agent
@@ -255,25 +255,3 @@ class Runtime:
 
     def _fail(self, error: BaseException) -> None:
         self._failure = error
-
-
-def run(
-    agent: Any,
-    *args: Any,
-    id: str | None = None,
-    store: str | None = None,
-    kwargs: Mapping[str, Any] | None = None,
-) -> Any:
-    """Start or resume a run, work on it here, and return its result: for scripts.
-
-    Raises RunFailed (from what the agent raised), RunCancelled, RunEscalated.
-    """
-
-    async def main() -> Any:
-        runtime = Runtime(store)
-        # A script has nothing that could outlive a broken store, and nobody else on its event loop.
-        runtime._fatal, runtime._is_dedicated = end_process, True  # noqa: SLF001
-        async with runtime:
-            return await runtime.run(agent, *args, id=id, kwargs=kwargs)
-
-    return asyncio.run(main())

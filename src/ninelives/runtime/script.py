@@ -1,0 +1,97 @@
+"""`nl.run`: one run in a script, from its start or from where it was, to its end.
+
+A full disk or a held lock pauses the script, which says so and goes on when it can; a lease that ran out
+meanwhile (a long pause, a machine asleep) only means a new session. Ctrl-C ends the session, so that it costs
+no life, and says how to go on; a second one ends the process at once, which is as good as a kill.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import os
+import secrets
+import signal
+import sys
+import threading
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager, nullcontext
+from typing import Any
+
+from ninelives.core.errors import LeaseLost, StoreUnavailable
+from ninelives.engine.committer import end_process
+from ninelives.engine.registry import get_agent
+from ninelives.runtime.facade import Runtime
+
+PAUSE_SECONDS = 0.5
+_INTERRUPTED = 128 + signal.SIGINT
+
+
+def run(
+    agent: Any,
+    *args: Any,
+    id: str | None = None,
+    store: str | None = None,
+    kwargs: Mapping[str, Any] | None = None,
+) -> Any:
+    """Start or resume a run, work on it here, and return its result: for scripts.
+
+    Raises RunFailed (from what the agent raised), RunCancelled, RunEscalated.
+    """
+    name = id if id is not None else f"{get_agent(agent).name[:200]}-{secrets.token_hex(6)}"
+    is_main = threading.current_thread() is threading.main_thread()
+    is_ours = is_main and signal.getsignal(signal.SIGINT) is signal.default_int_handler
+
+    async def main() -> Any:
+        runtime = Runtime(store)
+        # A script has nothing that could outlive a broken store, and nobody else on its event loop.
+        runtime._fatal, runtime._is_dedicated = end_process, True  # noqa: SLF001
+        async with runtime:
+            with _interruptible(name) if is_ours else nullcontext():
+                return await insist(runtime, agent, args, name, kwargs)
+
+    return asyncio.run(main())
+
+
+async def insist(
+    runtime: Runtime, agent: Any, args: tuple[Any, ...], id: str, kwargs: Mapping[str, Any] | None = None
+) -> Any:
+    """Run, and go on after whatever passes. Raises as `Runtime.run` does, for all else."""
+    told = ""
+    while True:
+        try:
+            return await runtime.run(agent, *args, id=id, kwargs=kwargs)
+        except StoreUnavailable as error:
+            if error.what != told:
+                told = error.what
+                _say(f"paused: {error}")
+            await asyncio.sleep(PAUSE_SECONDS)
+        except LeaseLost:
+            _say("the lease was lost: was the machine asleep, or the disk full? It goes on in a new session")
+
+
+@contextmanager
+def _interruptible(run: str) -> Iterator[None]:
+    """Say how to go on at the first Ctrl-C, and end at the second."""
+    stop = signal.getsignal(signal.SIGINT)  # asyncio's: it cancels what we do
+    asked = False
+
+    def interrupt(number: int, frame: Any) -> None:
+        nonlocal asked
+        if asked:
+            os._exit(_INTERRUPTED)
+        asked = True
+        _say(f"stopping; run {run!r} is kept, and goes on when it is run again under this id")
+        if callable(stop):
+            stop(number, frame)
+
+    signal.signal(signal.SIGINT, interrupt)
+    try:
+        yield
+    finally:
+        if not asked:  # else a second one ends the process, whatever is being cleared up
+            signal.signal(signal.SIGINT, stop)
+
+
+def _say(text: str) -> None:
+    sys.stderr.write(f"ninelives: {text}\n")
+    sys.stderr.flush()
