@@ -90,6 +90,11 @@ Hang = Annotated[
 ]
 
 
+Backoff = Annotated[
+    float, typer.Option("--backoff", min=0, help="Longest pause, in seconds, of a worker that keeps dying.")
+]
+
+
 @app.command()
 def worker(
     target: Code,
@@ -98,12 +103,15 @@ def worker(
     processes: Annotated[int, typer.Option("--processes", min=1, max=1000, help="Worker processes.")] = 1,
     lease: Lease = 10.0,
     hang: Hang = 30.0,
+    backoff: Backoff = 5.0,
 ) -> None:
     """Work on runs until told to stop: a supervisor that restarts what dies and kills what hangs.
 
     SIGTERM stops it (no life is lost), SIGHUP restarts every worker with new code, one after the other.
     """
-    _keep(target, store, concurrency, processes, lease, hang)
+    from ninelives.cli import up as command
+
+    command.keep(target, store, concurrency, processes, lease, hang, backoff)
 
 
 @app.command()
@@ -112,33 +120,16 @@ def up(
     store: Url = DEFAULT_URL,
     concurrency: Concurrency = 100,
     processes: Annotated[
-        int | None,
-        typer.Option("--processes", min=1, max=1000, help="Worker processes; else one per CPU."),
+        int | None, typer.Option("--processes", min=1, max=1000, help="Worker processes; else one per CPU.")
     ] = None,
     lease: Lease = 10.0,
     hang: Hang = 30.0,
+    backoff: Backoff = 5.0,
 ) -> None:
     """Bring everything up: as `worker`, with a process for each CPU."""
-    import os
-
-    cpus = len(os.sched_getaffinity(0))
-    _keep(target, store, concurrency, processes or cpus, lease, hang)
-
-
-def _keep(target: str, url: str, concurrency: int, processes: int, lease: float, hang: float) -> None:
     from ninelives.cli import up as command
-    from ninelives.supervisor.order import Order
 
-    command.keep(
-        Order(
-            target=target,
-            url=url,
-            concurrency=concurrency,
-            processes=processes,
-            lease_seconds=lease,
-            hang_seconds=hang,
-        )
-    )
+    command.keep(target, store, concurrency, processes, lease, hang, backoff)
 
 
 @app.command()

@@ -17,8 +17,28 @@ from ninelives.supervisor.fleet import Fleet
 from ninelives.supervisor.order import Order
 
 
-def keep(order: Order) -> None:
-    """Keep workers at work. Ends with 0 when told to stop, 2 if the code, 4 if the store cannot be used."""
+def keep(
+    target: str,
+    url: str,
+    concurrency: int,
+    processes: int | None,
+    lease_seconds: float,
+    hang_seconds: float,
+    backoff_seconds: float,
+) -> None:
+    """Keep workers at work; without a number of processes, one for each CPU that we may use.
+
+    Ends with 0 when told to stop, 2 if the code, 4 if the store cannot be used.
+    """
+    order = Order(
+        target=target,
+        url=url,
+        concurrency=concurrency,
+        processes=processes or len(os.sched_getaffinity(0)),
+        lease_seconds=lease_seconds,
+        hang_seconds=hang_seconds,
+        backoff_seconds=backoff_seconds,
+    )
     if order.url == "memory:":
         raise UsageError(
             "workers are processes of their own and cannot share memory:", remedy="Use sqlite:///PATH"

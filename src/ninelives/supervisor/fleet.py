@@ -49,7 +49,8 @@ class Fleet:
         self._mark = strays.name_keeper(os.getpid())
         self._keeper = Keeper(store, clock, order.lease_seconds, tell)
         self._count = 0
-        self.slots = [Slot(number + 1) for number in range(order.processes)]
+        longest_ms = int(order.backoff_seconds * 1000)
+        self.slots = [Slot(number + 1, longest_ms) for number in range(order.processes)]
         self._dead: list[tuple[Slot, Child]] = []
         self._selector = selectors.DefaultSelector()
         self._signals: list[int] = []

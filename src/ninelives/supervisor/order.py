@@ -34,6 +34,7 @@ class Order(Struct, frozen=True, kw_only=True):
     lease_seconds: float = 10.0
     hang_seconds: float = 30.0
     start_seconds: float = 120.0
+    backoff_seconds: float = 5.0
 
     @property
     def beat_seconds(self) -> float:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from ninelives.supervisor.child import Child
 
-FIRST_PAUSE_MS, LONGEST_PAUSE_MS = 100, 5_000
+FIRST_PAUSE_MS = 100
 LONG_LIFE_MS = 10_000
 """Who lived so long was no crash loop."""
 
@@ -12,8 +12,8 @@ LONG_LIFE_MS = 10_000
 class Slot:
     """One place; `successor` is the new worker of a rolling restart until it is ready."""
 
-    def __init__(self, number: int) -> None:
-        self.number = number
+    def __init__(self, number: int, longest_pause_ms: int) -> None:
+        self.number, self._longest_pause_ms = number, longest_pause_ms
         self.child: Child | None = None
         self.successor: Child | None = None
         self.retiring: list[Child] = []
@@ -41,7 +41,7 @@ class Slot:
         self._short_lives = self._short_lives + 1 if is_short else 0
         pause_ms = 0
         if self._short_lives > 1:
-            pause_ms = min(LONGEST_PAUSE_MS, FIRST_PAUSE_MS << min(self._short_lives - 2, 16))
+            pause_ms = min(self._longest_pause_ms, FIRST_PAUSE_MS << min(self._short_lives - 2, 16))
         self.restart_at_ms = now_ms + pause_ms
         return pause_ms
 

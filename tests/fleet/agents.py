@@ -1,0 +1,92 @@
+"""What the fleets execute: short runs whose result is known beforehand, and who note all that they do."""
+
+from __future__ import annotations
+
+import asyncio
+import os
+from pathlib import Path
+
+import ninelives as nl
+from tests.fleet.ledger import Fact
+from tests.fleet.windows import Windows, install
+
+_HOME = os.environ.get("FLEET_HOME")
+_WINDOWS = Windows(Path(_HOME)) if _HOME else None
+if _WINDOWS is not None:
+    install(_WINDOWS)
+
+PAUSE_SECONDS = 0.002
+
+
+def mixed(value: int, number: int) -> int:
+    """Return what a step makes of a value."""
+    return (value * 31 + number * 17 + 7) % 1_000_003
+
+
+@nl.action(name="fleet.mix")
+async def mix(value: int, number: int) -> int:
+    """Touch the world."""
+    if _WINDOWS is None:
+        return mixed(value, number)
+    run, step = nl.info().run, str(number)
+    _WINDOWS.ledger.write(Fact.BEGIN, run, step)
+    await asyncio.sleep(PAUSE_SECONDS)
+    _WINDOWS.passing("between intent and effect")
+    _WINDOWS.ledger.write(Fact.EFFECT, run, step)
+    _WINDOWS.passing("between effect and result")
+    return mixed(value, number)
+
+
+@nl.action(name="fleet.plain")
+def plain(value: int, number: int) -> int:
+    """Touch the world from a thread."""
+    if _WINDOWS is None:
+        return mixed(value, number)
+    run, step = nl.info().run, str(number)
+    _WINDOWS.ledger.write(Fact.BEGIN, run, step)
+    _WINDOWS.passing("between intent and effect")
+    _WINDOWS.ledger.write(Fact.EFFECT, run, step)
+    return mixed(value, number)
+
+
+def _told(number: int) -> None:
+    if _WINDOWS is not None:
+        _WINDOWS.ledger.write(Fact.TOLD, nl.info().run, str(number))
+        if nl.info().is_replaying:
+            _WINDOWS.passing("in replay")
+
+
+@nl.agent(name="fleet.chain")
+async def chain(seed: int, steps: int) -> int:
+    """One step after the other."""
+    value = seed
+    for number in range(steps):
+        value = await (mix(value, number) if number % 3 else _in_thread(value, number))
+        _told(number)
+    return value
+
+
+async def _in_thread(value: int, number: int) -> int:
+    return await asyncio.to_thread(plain, value, number)
+
+
+@nl.agent(name="fleet.fan")
+async def fan(seed: int, steps: int) -> int:
+    """All steps at once."""
+
+    async def one(number: int) -> int:
+        value = await mix(seed, number)
+        _told(number)
+        return value
+
+    return sum(await nl.gather(*(one(number) for number in range(steps))))
+
+
+def expected(agent: str, seed: int, steps: int) -> int:
+    """Return the result of a run that never crashed."""
+    if agent == "fleet.fan":
+        return sum(mixed(seed, number) for number in range(steps))
+    value = seed
+    for number in range(steps):
+        value = mixed(value, number)
+    return value

@@ -1,0 +1,72 @@
+"""The judge of a fleet: believes the ledger, and the results that the store gives out. Knows no processes."""
+
+from __future__ import annotations
+
+from collections import defaultdict
+from collections.abc import Mapping, Sequence
+
+from tests.fleet.ledger import Entry, Fact
+
+
+def judge(entries: Sequence[Entry], expected: Mapping[str, int], results: Mapping[str, object]) -> list[str]:
+    """Return all that is wrong."""
+    return [
+        *_results(entries, expected, results),
+        *_repeated(entries),
+        *_stale(entries),
+        *_begun_late(entries),
+    ]
+
+
+def _results(
+    entries: Sequence[Entry], expected: Mapping[str, int], results: Mapping[str, object]
+) -> list[str]:
+    """I1, I6, I7: what was acknowledged is there, has ended, and with what it should."""
+    started = [one.run for one in entries if one.fact is Fact.STARTED]
+    found = [f"I1: {run} is lost" for run in started if results.get(run, "lost") == "lost"]
+    for run in started:
+        result = results.get(run, "lost")
+        if result != "lost" and isinstance(result, str):
+            found.append(f"I6: {run} is {result}")
+        elif result not in ("lost", expected[run]):
+            found.append(f"I7: {run} gave {result}, not {expected[run]}")
+    return found
+
+
+def _repeated(entries: Sequence[Entry]) -> list[str]:
+    """I2: once the agent was told of an outcome, the step's body does not begin again."""
+    told: set[tuple[str, str]] = set()
+    found = []
+    for one in entries:
+        if one.fact is Fact.TOLD:
+            told.add((one.run, one.step))
+        elif one.fact is Fact.BEGIN and (one.run, one.step) in told:
+            found.append(f"I2: step {one.step} of {one.run} began again in {one.pid}")
+    return found
+
+
+def _stale(entries: Sequence[Entry]) -> list[str]:
+    """Nothing is written by an owner behind what the next one was given."""
+    claims: defaultdict[str, list[Entry]] = defaultdict(list)
+    for one in entries:
+        if one.fact is Fact.CLAIMED:
+            claims[one.run].append(one)
+    return [
+        f"stale write: epoch {one.epoch} of {one.run} wrote record {one.length - 1} of epoch {claim.epoch}"
+        for one in entries
+        if one.fact is Fact.COMMITTED
+        for claim in claims[one.run]
+        if claim.epoch > one.epoch and claim.length < one.length
+    ]
+
+
+def _begun_late(entries: Sequence[Entry]) -> list[str]:
+    """No body begins in a process that was woken after its lease."""
+    woken: set[int] = set()
+    found = []
+    for one in entries:
+        if one.fact is Fact.WAKES:
+            woken.add(one.pid)
+        elif one.fact is Fact.BEGIN and one.pid in woken:
+            found.append(f"body after the lease: step {one.step} of {one.run} in {one.pid}")
+    return found

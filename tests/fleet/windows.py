@@ -1,0 +1,144 @@
+"""Windows in a worker's life in which it can be made to die or to stand still.
+
+A window is armed by a file of its name; the first worker to pass takes the file away and does it. So kills
+fall exactly where they are meant to, whatever the machine's mood. Installed only in the fleets' own workers.
+"""
+
+from __future__ import annotations
+
+import os
+import random
+import signal
+import threading
+import time
+from collections.abc import Callable
+from contextlib import suppress
+from functools import wraps
+from pathlib import Path
+from typing import Any
+
+from ninelives.backends.sqlite import SqliteStore
+from ninelives.core.model import Outcome
+from tests.fleet.ledger import Fact, Ledger
+
+DEADLY = (
+    "before register",
+    "after register",
+    "before claim",
+    "after claim",
+    "in takeover",
+    "before load",
+    "after load",
+    "in replay",
+    "between intent and effect",
+    "between effect and result",
+    "before commit",
+    "in commit",
+    "after commit",
+    "before renewal",
+    "after renewal",
+    "before burying others",
+)
+STILL = (
+    "between intent and effect",
+    "between effect and result",
+    "before commit",
+    "after commit",
+    "after claim",
+    "after load",
+)
+"""Not inside of a commit: who stands still there holds the store's one write lock, and so all others up."""
+_IN_COMMIT_SECONDS = 0.003
+
+
+class Windows:
+    """The windows of this process."""
+
+    def __init__(self, home: Path) -> None:
+        self._arms = home / "arms"
+        self.ledger = Ledger(home / "ledger")
+        self.writing = threading.Lock()
+
+    def passing(self, window: str) -> None:
+        """Die or stand still here, if somebody has armed it."""
+        if self._takes(f"die {window}"):
+            self.ledger.write(Fact.DIES, step=window)
+            os.kill(os.getpid(), signal.SIGKILL)
+        if self._takes(f"stop {window}"):
+            with self.writing:  # who stands still with the store's write lock in hand stops all others too
+                self.ledger.write(Fact.STOPS, step=window)
+                os.kill(os.getpid(), signal.SIGSTOP)
+
+    def passing_soon(self, window: str) -> None:
+        """Die some moments from now, if somebody has armed it."""
+        if self._takes(f"die {window}"):
+            self.ledger.write(Fact.DIES, step=window)
+            threading.Thread(target=_die_later, daemon=True).start()
+
+    def _takes(self, name: str) -> bool:
+        with suppress(FileNotFoundError):
+            (self._arms / name).unlink()
+            return True
+        return False
+
+
+def _die_later() -> None:
+    time.sleep(random.uniform(0, _IN_COMMIT_SECONDS))
+    os.kill(os.getpid(), signal.SIGKILL)
+
+
+def install(windows: Windows) -> None:
+    """Put the windows around what this process's stores do, and note what they acknowledge."""
+
+    def around(name: str, before: str, after: str) -> None:
+        real: Callable[..., Any] = getattr(SqliteStore, name)
+
+        @wraps(real)
+        def call(*args: Any, **kwargs: Any) -> Any:
+            windows.passing(before)
+            with windows.writing:
+                answer = real(*args, **kwargs)
+            windows.passing(after)
+            return answer
+
+        setattr(SqliteStore, name, call)
+
+    around("register_session", "before register", "after register")
+    around("renew_session", "before renewal", "after renewal")
+    around("load_journal", "before load", "after load")
+    around("end_sessions", "before burying others", "after burying others")
+    SqliteStore.claim_runs = _claiming(windows, SqliteStore.claim_runs)  # type: ignore[method-assign]
+    SqliteStore.commit = _committing(windows, SqliteStore.commit)  # type: ignore[method-assign]
+
+
+def _claiming(windows: Windows, real: Callable[..., Any]) -> Any:
+    @wraps(real)
+    def claim_runs(*args: Any, **kwargs: Any) -> Any:
+        windows.passing("before claim")
+        with windows.writing:
+            claims = real(*args, **kwargs)
+        for run in claims.runs:
+            windows.ledger.write(Fact.CLAIMED, run.id, epoch=run.epoch, length=run.length)
+        if claims.runs:
+            windows.passing("after claim")
+        if any(run.length > 1 for run in claims.runs):
+            windows.passing("in takeover")
+        return claims
+
+    return claim_runs
+
+
+def _committing(windows: Windows, real: Callable[..., Any]) -> Any:
+    @wraps(real)
+    def commit(self: SqliteStore, batch: Any) -> Any:
+        windows.passing("before commit")
+        windows.passing_soon("in commit")
+        with windows.writing:
+            verdicts = real(self, batch)
+        for one, verdict in zip(batch, verdicts, strict=True):
+            if verdict.outcome is Outcome.COMMITTED:
+                windows.ledger.write(Fact.COMMITTED, one.run, epoch=one.epoch, length=one.new_length)
+        windows.passing("after commit")
+        return verdicts
+
+    return commit
