@@ -84,7 +84,9 @@ class Execution:
         self.root = Branch("")
         self.sealed: NineLivesError | None = None
         self._commits = commits
-        self._when_sealed: asyncio.Future[None] = loop.create_future()
+        self._when_sealed: asyncio.Future[None] | None = None
+        self._when_over: asyncio.Future[None] | None = None
+        self._main: asyncio.Task[Any] | None = None
         self._tasks: set[asyncio.Task[Any]] = set()
         self.delivery = Delivery(loop, partial(is_code_of, self), self._is_alone)
 
@@ -97,6 +99,8 @@ class Execution:
 
     def _leave(self, task: asyncio.Task[Any]) -> None:
         self._tasks.discard(task)
+        if task is self._main:
+            _ring(self._when_over)
         if self.waits is not None:
             self.delivery.look()
 
@@ -157,7 +161,10 @@ class Execution:
 
         What was written is for one to wait for: who is cancelled here ends it for all.
         """
-        verdict = await written
+        try:
+            verdict = await written
+        except NineLivesError as error:
+            self.seal(error)
         if self.sealed is not None:
             await self.forever()
         return verdict
@@ -217,11 +224,21 @@ class Execution:
         """Refuse every further call and record; the executor clears up."""
         if self.sealed is None:
             self.sealed = why
-            self._when_sealed.set_result(None)
+            _ring(self._when_sealed)
+            _ring(self._when_over)
 
     def when_sealed(self) -> asyncio.Future[None]:
         """Return what is done once the execution is sealed."""
+        if self._when_sealed is None:
+            self._when_sealed = self.loop.create_future()
+            if self.sealed is not None:
+                self._when_sealed.set_result(None)
         return self._when_sealed
+
+    async def over(self, main: asyncio.Task[Any]) -> None:
+        """Wait until the agent's own task is done, or the execution is sealed; of use once, before either."""
+        self._main, self._when_over = main, self.loop.create_future()
+        await self._when_over
 
     async def require_open(self) -> None:
         """Go on, unless the execution is sealed: then wait for the end."""
@@ -253,3 +270,8 @@ class Execution:
     def is_replaying(self) -> bool:
         """Tell whether recorded outcomes are still to come, as far as code outside of steps is concerned."""
         return self.is_catching_up and FRAME.get() is None
+
+
+def _ring(waiting: asyncio.Future[None] | None) -> None:
+    if waiting is not None and not waiting.done():
+        waiting.set_result(None)

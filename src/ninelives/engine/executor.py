@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import asyncio
 import threading
+from collections.abc import Callable, Sequence
 from contextvars import copy_context
 from typing import Any
 
@@ -77,6 +78,22 @@ class Executor:
         self._intents = Intents(loop)
         self.executions: dict[str, Execution] = {}
         self.newsroom = Newsroom(store, loop, self.executions)
+        self.completed: Callable[[str, Agent, bytes], None] = lambda *_: None
+        self._loaded: dict[str, Journal] = {}
+
+    def load(self, runs: Sequence[Run]) -> None:
+        """Load the journals of runs that are about to be executed, all at once where they are short."""
+        short = [run.id for run in runs if run.length <= INLINE_RECORDS]
+        if len(short) > 1:
+            for journal in self._store.load_journals(short):
+                if isinstance(journal, Journal):
+                    self._loaded[journal.run.id] = journal
+
+    def _take_loaded(self, run: Run) -> Journal | None:
+        journal = self._loaded.pop(run.id, None)
+        if journal is None or journal.run.epoch != run.epoch:
+            return None
+        return bodies.restored(self._store, journal)
 
     async def execute(self, run: Run) -> None:
         """Take a run as far as it goes: to its end, to a person, or to another owner.
@@ -87,7 +104,10 @@ class Executor:
         if agent is None:
             raise UnknownAgent(f"agent {run.agent!r} is not loaded here", run=run.id)
         try:
-            if run.length <= INLINE_RECORDS:
+            loaded = self._take_loaded(run)
+            if loaded is not None:
+                journal = loaded
+            elif run.length <= INLINE_RECORDS:
                 journal = bodies.load(self._store, run.id)
             else:
                 journal = await asyncio.to_thread(bodies.load, self._store, run.id)
@@ -165,8 +185,7 @@ class Executor:
             code, loop=self._loop, context=context, name=f"run {journal.run.id}"
         )
         execution.adopt(task)
-        sealed = execution.when_sealed()
-        await asyncio.wait({task, sealed}, return_when=asyncio.FIRST_COMPLETED)
+        await execution.over(task)
         if execution.sealed is None:
             await self._clear(execution)
         return task if execution.sealed is None else None
@@ -190,7 +209,10 @@ class Executor:
         try:
             if isinstance(result, NextTurn):
                 return await self._next_turn(execution, agent, journal, result)
-            await self._finish(execution, _end(value=agent.result.round(result)[0]), End(State.COMPLETED))
+            value = agent.result.round(result)[0]
+            await self._finish(execution, _end(value=value), End(State.COMPLETED))
+            if execution.sealed is None:
+                self.completed(journal.run.id, agent, value)
         except UsageError as refused:
             refused.run = journal.run.id
             await self._finish(execution, _end(error=encode_error(refused)), End(State.FAILED))

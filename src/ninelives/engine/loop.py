@@ -106,3 +106,4 @@ def _settle(
         waiting.set_result(verdict)
     elif error is not None:
         waiting.set_exception(error)
+        waiting.exception()  # who does not wait for it knows it from its judge

@@ -106,6 +106,7 @@ class Worker:
             claims = self._store.claim_runs(self._session, free, limits, queues=queues, host=host, only=only)
         except StoreUnavailable:
             return (), None
+        self._executor.load(claims.runs)
         for run in claims.runs:
             task = asyncio.create_task(self._executor.execute(run))
             self._tasks[task] = run.id

@@ -9,6 +9,7 @@ import socket
 from collections.abc import Awaitable, Callable, Mapping, Sequence
 from types import TracebackType
 from typing import TYPE_CHECKING, Any, Self, TypeVar
+from weakref import WeakValueDictionary
 
 from ninelives.backends.clock import SystemClock
 from ninelives.backends.open import DEFAULT_URL, open_store
@@ -23,7 +24,7 @@ from ninelives.engine import arguments, host
 from ninelives.engine.committer import Committer
 from ninelives.engine.executor import Executor
 from ninelives.engine.loop import LoopCommits
-from ninelives.engine.registry import AGENTS, get_agent
+from ninelives.engine.registry import AGENTS, Agent, get_agent
 from ninelives.engine.worker import Worker
 from ninelives.runtime.handle import Run
 from ninelives.runtime.inbox import InboxItem
@@ -48,6 +49,7 @@ class Runtime:
         self._failure: BaseException | None = None
         self._workers: set[Worker] = set()
         self._starts: list[tuple[NewRun, asyncio.Future[Row]]] = []
+        self._started: WeakValueDictionary[str, Run] = WeakValueDictionary()
 
     async def __aenter__(self) -> Self:
         self._loop = asyncio.get_running_loop()
@@ -57,6 +59,7 @@ class Runtime:
         self._committer = Committer(self.store, self._clock, fatal=self._fatal)
         commits = LoopCommits(self._committer, self._loop, is_dedicated=self._is_dedicated)
         self._executor = Executor(self.store, commits, self._loop, self._clock)
+        self._executor.completed = self._completed
         self._listener = Listener(self._loop, self.store.wait_for_work, woken=self._wake)
         self._readers = Listener(self._loop, self.store.wait_for_output)
         host.enter(self._loop)
@@ -109,7 +112,8 @@ class Runtime:
             due_ms=self.store.now_ms() + int(delay * 1000) if delay else 0,
         )
         await self._created(new)
-        return Run(self, name)
+        self._started[name] = handle = Run(self, name)
+        return handle
 
     async def run(
         self, agent: Any, *args: Any, id: str | None = None, kwargs: Mapping[str, Any] | None = None
@@ -247,6 +251,12 @@ class Runtime:
                 else:
                     waiting.set_result(answer)
         return await created
+
+    def _completed(self, run: str, agent: Agent, value: bytes) -> None:
+        handle = self._started.get(run)
+        if handle is not None:
+            handle.complete(agent.result, value)
+            self._listener.look_again()
 
     def _wake(self) -> None:
         self._executor.newsroom.hear()

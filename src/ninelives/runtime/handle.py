@@ -4,9 +4,9 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import AsyncIterator
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Literal
 
-from ninelives.core.codec import UNTYPED_CODEC
+from ninelives.core.codec import UNTYPED_CODEC, Codec
 from ninelives.core.errors import RunCancelled, RunEscalated, RunFailed, TimedOut, UnknownRun
 from ninelives.core.failures import decode_error
 from ninelives.core.model import Control, Kind, State
@@ -27,6 +27,11 @@ class Run:
 
     def __init__(self, runtime: Runtime, run: str) -> None:
         self._runtime, self.id = runtime, run
+        self._completed: tuple[Codec, bytes] | None = None
+
+    def complete(self, codec: Codec, value: bytes) -> None:
+        """Take note that the run has completed in this process, and with what: nobody can change that."""
+        self._completed = codec, value
 
     def __repr__(self) -> str:
         return f"<run {self.id!r}>"
@@ -40,11 +45,15 @@ class Run:
 
         Raises RunFailed (from what the agent raised), RunCancelled, RunEscalated, TimedOut.
         """
-        try:
-            async with asyncio.timeout(timeout):
-                row = await self._runtime.until(self._ended)
-        except TimeoutError:
-            raise TimedOut(f"the run did not end within {timeout} s", run=self.id) from None
+        if self._completed is None:
+            try:
+                async with asyncio.timeout(timeout):
+                    row = await self._runtime.until(self._ended)
+            except TimeoutError:
+                raise TimedOut(f"the run did not end within {timeout} s", run=self.id) from None
+        if self._completed is not None:
+            codec, value = self._completed
+            return codec.decode(value)
         return await self._runtime.call(_result, row)
 
     async def history(self) -> list[view.Entry]:
@@ -110,7 +119,9 @@ class Run:
             raise UnknownRun("there is no such run", run=self.id, remedy="Check the id")
         return row
 
-    async def _ended(self) -> Row | None:
+    async def _ended(self) -> Row | Literal[True] | None:
+        if self._completed is not None:
+            return True
         row = await self._row()
         return row if row.state.is_final or row.state is State.ESCALATED else None
 

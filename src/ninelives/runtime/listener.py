@@ -50,6 +50,12 @@ class Listener:
             finally:
                 self._waiting.discard(news)
 
+    def look_again(self) -> None:
+        """Have everybody who waits look again. On the event loop."""
+        for news in self._waiting:
+            if not news.done():
+                news.set_result(None)
+
     def close(self) -> None:
         """Stop after the present wait."""
         self._is_closing = True
@@ -71,6 +77,4 @@ class Listener:
     def _tell(self, woken: bool) -> None:
         if woken:
             self._woken()
-        for news in self._waiting:
-            if not news.done():
-                news.set_result(None)
+        self.look_again()

@@ -28,6 +28,7 @@ Row = tuple[Any, ...]
 _LABELS = msgspec.json.Decoder(dict[str, str])
 _AGENTS = msgspec.json.Decoder(tuple[str, ...])
 _EVIDENCE = msgspec.json.Decoder(Evidence)
+_STATES = {state.value: state for state in State}
 _KINDS = {kind.value: kind for kind in Kind}
 
 
@@ -41,9 +42,9 @@ def run_of(row: Row) -> Run:
         queue=row[4],
         pin=row[5],
         priority=row[6],
-        labels=_LABELS.decode(row[7]),
+        labels=_LABELS.decode(row[7]) if row[7] != "{}" else {},
         parent=row[8],
-        state=State(row[9]),
+        state=_STATES[row[9]],
         paused=bool(row[10]),
         cancelling=bool(row[11]),
         epoch=row[12],
