@@ -317,3 +317,26 @@ def test_receive_is_not_for_steps() -> None:
                 await rt.run(asks)
 
     run_async(main)
+
+
+def test_a_run_whose_code_is_through_does_not_park_for_a_branch_that_waits() -> None:
+    @nl.agent
+    async def first_failure() -> None:
+        async def fail() -> None:
+            await did("x")
+            raise KeyError("lost")
+
+        await asyncio.gather(fail(), nl.receive("never"))
+
+    @nl.agent
+    async def forgetful() -> str:
+        asyncio.create_task(nl.receive("never"))  # noqa: RUF006 (left behind on purpose)
+        return await did("x")
+
+    async def main() -> None:
+        async with nl.Runtime(QuickStore()) as rt:
+            with pytest.raises(nl.RunFailed, match="KeyError"):
+                await rt.run(first_failure)
+            assert await rt.run(forgetful) == "x"
+
+    run_async(main)

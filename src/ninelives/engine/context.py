@@ -11,6 +11,7 @@ import asyncio
 import threading
 from collections.abc import Coroutine, Generator
 from contextvars import Context, ContextVar, copy_context
+from types import CoroutineType
 from typing import TYPE_CHECKING, Any
 
 from ninelives.core.errors import NoRun
@@ -138,6 +139,12 @@ def make_task(
     name = getattr(coroutine, "__qualname__", type(coroutine).__name__).replace("<locals>.", "")
     branched = context.copy() if context is not None else copy_context()
     branched.run(BRANCH.set, BRANCH.get().child(name))
-    task = execution.task_type(coroutine, loop=loop, context=branched, **options)
+    if not isinstance(coroutine, CoroutineType):
+        task = execution.task_type(coroutine, loop=loop, context=branched, **options)
+    else:
+        from ninelives.engine.eviction import contained
+
+        task = execution.task_type(contained(coroutine), loop=loop, context=branched, **options)
+        task.code = coroutine
     execution.adopt(task)
     return task

@@ -10,14 +10,15 @@ from __future__ import annotations
 import asyncio
 import random
 import sys
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Coroutine, Sequence
+from contextvars import Context
 from functools import partial
 from hashlib import blake2b
 from typing import TYPE_CHECKING, Any, TypeVar
 
 from ninelives.core.clock import Clock
-from ninelives.core.errors import LeaseLost, NineLivesError, UsageError
-from ninelives.core.model import Journal, Kind, News, Outcome, Verdict
+from ninelives.core.errors import LeaseLost, NineLivesError, RunCancelled, RunError, TimedOut, UsageError
+from ninelives.core.model import Journal, Kind, News, Outcome, Run, Verdict
 from ninelives.core.replay import Replay
 from ninelives.engine.context import BRANCH, FRAME, Branch, Place, is_code_of
 from ninelives.engine.delivery import Delivery
@@ -31,7 +32,15 @@ if TYPE_CHECKING:
     from ninelives.engine.waiting import Waits
 
 T = TypeVar("T")
+STOP_SECONDS = 5.0
+"""How long the code of a run that is cancelled may take to clean up."""
+PATIENCE = 100
+"""How often code that was told to leave is told so again; then it waits for ever."""
 _FOREIGN_TIMERS = {"_on_timeout": "asyncio.timeout", "_cancel_and_wait": "asyncio.wait_for"}
+
+
+class Paused(RunError):
+    """Why nothing begins in a run that somebody has paused. No code of the run ever sees it."""
 
 
 class BranchTask(asyncio.Task[Any]):
@@ -39,6 +48,7 @@ class BranchTask(asyncio.Task[Any]):
 
     foreign_timer: str | None = None
     body_of: Execution | None = None
+    code: Coroutine[Any, Any, Any] | None = None
 
     def cancel(self, msg: Any | None = None) -> bool:
         """Cancel, and note it if a timer of the agent's code does it; a body's own timers may."""
@@ -56,6 +66,11 @@ class Execution:
 
     task_type: type[BranchTask] = BranchTask
     waits: Waits | None = None
+    closed: NineLivesError | None = None
+    stopped: RunCancelled | TimedOut | None = None
+    deadline_ms: int | None = None
+    is_leaving = False
+    _refusals = 0
     _taken: frozenset[int] = frozenset()
     is_accepting = False
     """Whether a person has said that the run goes on with its resources as they are."""
@@ -82,11 +97,11 @@ class Execution:
         self.output: Outlet | None = Outlet(self) if self.replay.emitted else None
         self.tail = Tail(journal.run, self._judge)
         self.root = Branch("")
+        self.main: asyncio.Task[Any] | None = None
         self.sealed: NineLivesError | None = None
         self._commits = commits
         self._when_sealed: asyncio.Future[None] | None = None
         self._when_over: asyncio.Future[None] | None = None
-        self._main: asyncio.Task[Any] | None = None
         self._tasks: set[asyncio.Task[Any]] = set()
         self.delivery = Delivery(loop, partial(is_code_of, self), self._is_alone)
 
@@ -99,14 +114,21 @@ class Execution:
 
     def _leave(self, task: asyncio.Task[Any]) -> None:
         self._tasks.discard(task)
-        if task is self._main:
+        if task is self.main:
             _ring(self._when_over)
+        if isinstance(task, BranchTask) and task.code is not None:
+            task.code.close()  # one that was cancelled before it began would be called forgotten
         if self.waits is not None:
             self.delivery.look()
 
     def open_branches(self) -> list[asyncio.Task[Any]]:
         """Return the tasks that are not done."""
         return [task for task in self._tasks if not task.done()]
+
+    @property
+    def has_ended(self) -> bool:
+        """Tell whether the agent's code is through, and what other branches wait for no longer matters."""
+        return self.main is not None and self.main.done()
 
     @property
     def has_bodies(self) -> bool:
@@ -211,8 +233,18 @@ class Execution:
             return  # a read that was overtaken
         self.latest, self._items = news.run, news.items
         self._signals = tuple(one for one in news.signals if one.number not in self._taken)
+        self.heed(news.run)
         if self.waits is not None:
             self.waits.hear()
+
+    def heed(self, run: Run) -> None:
+        """Do as was asked of the run: cancel, pause or go on."""
+        if run.cancelling:
+            self.stop(RunCancelled("the run is being cancelled", run=run.id))
+        elif run.paused and self.closed is None:
+            self.closed = Paused("the run is paused", run=run.id)
+        elif not run.paused and isinstance(self.closed, Paused):
+            self.closed = None
 
     async def call_store(self, work: Callable[..., T], *values: Any) -> T:
         """Call the store in a thread: `work(store, *values)`. Raises what it raises."""
@@ -223,9 +255,17 @@ class Execution:
     def seal(self, why: NineLivesError) -> None:
         """Refuse every further call and record; the executor clears up."""
         if self.sealed is None:
-            self.sealed = why
+            self.sealed = self.closed = why
             _ring(self._when_sealed)
             _ring(self._when_over)
+
+    def stop(self, why: RunCancelled | TimedOut) -> None:
+        """End the run's code: it is cancelled now and at each further call, and soon abandoned."""
+        if self.stopped is None and self.sealed is None:
+            self.stopped = self.closed = why
+            if self.main is not None:
+                self.main.cancel()
+            self.loop.call_later(STOP_SECONDS, self.seal, why, context=Context())
 
     def when_sealed(self) -> asyncio.Future[None]:
         """Return what is done once the execution is sealed."""
@@ -237,7 +277,9 @@ class Execution:
 
     async def over(self, main: asyncio.Task[Any]) -> None:
         """Wait until the agent's own task is done, or the execution is sealed; of use once, before either."""
-        self._main, self._when_over = main, self.loop.create_future()
+        self.main, self._when_over = main, self.loop.create_future()
+        if self.stopped is not None:
+            main.cancel()
         await self._when_over
 
     async def require_open(self) -> None:
@@ -245,9 +287,29 @@ class Execution:
         if self.sealed is not None:
             await self.forever()
 
+    async def turn_away(self) -> None:
+        """Hold up who asks for something while the run is closed: until it is resumed, or for ever."""
+        from ninelives.engine.waiting import until_resumed
+
+        while self.closed is not None:
+            if self.sealed is not None or self.is_leaving:
+                await self.forever()
+            if self.stopped is not None:
+                await self._refuse()
+            await until_resumed(self)
+
     async def forever(self) -> None:
         """Wait for what never comes; only cancelling ends it."""
+        if self.is_leaving:
+            await self._refuse()
         await self.loop.create_future()
+
+    async def _refuse(self) -> None:
+        self._refusals += 1
+        if self._refusals > PATIENCE:
+            await self.loop.create_future()
+        await asyncio.sleep(0)
+        raise asyncio.CancelledError
 
     # Threads ------------------------------------------------------------------------------------
 

@@ -7,7 +7,6 @@ recorded, go on with what is not. If we die anywhere in here, that is what happe
 from __future__ import annotations
 
 import asyncio
-import threading
 from collections.abc import Callable, Sequence
 from contextvars import copy_context
 from typing import Any
@@ -20,37 +19,34 @@ from ninelives.core.errors import (
     InvariantViolation,
     LeaseLost,
     NineLivesError,
+    RunCancelled,
     StaleResource,
     StoreError,
+    TimedOut,
     UnknownAgent,
     UsageError,
 )
-from ninelives.core.failures import encode_error
 from ninelives.core.model import (
-    Change,
-    End,
     ItemKind,
     Journal,
     Kind,
     Park,
     Run,
-    State,
 )
-from ninelives.core.replay import write_body, write_superseded
+from ninelives.core.replay import write_superseded
 from ninelives.core.supersession import fatal_steps
-from ninelives.engine import arguments, bodies, escalations
+from ninelives.engine import arguments, bodies, ending, escalations, threads
 from ninelives.engine.context import BRANCH, EXECUTION, FRAME
+from ninelives.engine.eviction import clear, contained
 from ninelives.engine.execution import BranchTask, Execution
 from ninelives.engine.intents import Intents
 from ninelives.engine.loop import LoopCommits
 from ninelives.engine.newsroom import Newsroom
 from ninelives.engine.registry import AGENTS, Agent
-from ninelives.engine.threads import Lent, run_as
 from ninelives.engine.ticket import Draft, Extras, Tail
 from ninelives.engine.waiting import Parked
 from ninelives.store import Store
 
-ABANDON_SECONDS = 1.0
 INLINE_RECORDS = 300
 """Longer journals are loaded in a thread: the event loop has other runs to serve."""
 
@@ -140,8 +136,9 @@ class Executor:
         self.executions[journal.run.id] = execution
         try:
             if journal.run.cancelling:
-                await self._finish(execution, (), End(State.CANCELLED))
+                await ending.cancel(execution)
                 return None
+            execution.heed(journal.run)
             if journal.items and not await escalations.settle(execution, journal.items):
                 return None
             if is_back and execution.replay.kept and not await self._recheck(execution, agent, journal):
@@ -158,7 +155,7 @@ class Executor:
         try:
             await holds.recheck(execution, agent, journal)
         except Exception as error:  # noqa: BLE001 (the agent's own handler: its error is the run's)
-            await self._finish(execution, _end(error=encode_error(error)), End(State.FAILED))
+            await ending.fail(execution, error)
             return False
         if execution.sealed is not None:
             await self._give_up(execution, execution.sealed)
@@ -180,42 +177,43 @@ class Executor:
         if agent.is_async:
             code = agent.function(*args, **kwargs)
         else:
-            code = _in_thread(execution, lambda: agent.function(*args, **kwargs))
-        task: asyncio.Task[Any] = BranchTask(
-            code, loop=self._loop, context=context, name=f"run {journal.run.id}"
-        )
+            code = threads.run_agent(execution, lambda: agent.function(*args, **kwargs))
+        task = BranchTask(contained(code), loop=self._loop, context=context, name=f"run {journal.run.id}")
+        task.code = code
         execution.adopt(task)
         await execution.over(task)
         if execution.sealed is None:
-            await self._clear(execution)
+            await clear(execution)
         return task if execution.sealed is None else None
 
     async def _conclude(
         self, execution: Execution, agent: Agent, journal: Journal, task: asyncio.Task[Any] | None
     ) -> Journal | None:
         if task is None:
-            await self._clear(execution)
+            await clear(execution)
             if execution.sealed is not None:
                 await self._give_up(execution, execution.sealed)
+            return None
+        if execution.stopped is not None:
+            await self._stop(execution, execution.stopped)
             return None
         error = asyncio.CancelledError() if task.cancelled() else task.exception()
         if isinstance(error, InvariantViolation):
             raise error
         if error is not None:
-            told = error if isinstance(error, Exception) else RuntimeError(f"the agent ended with {error!r}")
-            await self._finish(execution, _end(error=encode_error(told)), End(State.FAILED))
+            await ending.fail(execution, error)
             return None
         result = task.result()
         try:
             if isinstance(result, NextTurn):
                 return await self._next_turn(execution, agent, journal, result)
             value = agent.result.round(result)[0]
-            await self._finish(execution, _end(value=value), End(State.COMPLETED))
+            await ending.complete(execution, value)
             if execution.sealed is None:
                 self.completed(journal.run.id, agent, value)
         except UsageError as refused:
             refused.run = journal.run.id
-            await self._finish(execution, _end(error=encode_error(refused)), End(State.FAILED))
+            await ending.fail(execution, refused)
         return None
 
     async def _next_turn(
@@ -235,12 +233,19 @@ class Executor:
             return None
         return bodies.load(self._store, run.id)
 
-    async def _finish(self, execution: Execution, drafts: tuple[Draft, ...], change: Change) -> None:
-        await execution.write(drafts, Extras(change=change))
+    async def _stop(self, execution: Execution, why: RunCancelled | TimedOut) -> None:
+        """End a run that was cancelled or took too long."""
+        if isinstance(why, RunCancelled):
+            await ending.cancel(execution)
+        else:
+            await ending.fail(execution, why)
 
     async def _give_up(self, execution: Execution, why: NineLivesError) -> None:
         """Put before a person what only a person can settle; leave the rest to who owns it now."""
         if isinstance(why, LeaseLost):
+            return
+        if why is execution.stopped:
+            await self._stop(execution, execution.stopped)
             return
         if isinstance(why, Parked):
             # CRASH: not parked; the next owner replays up to here and parks it.
@@ -255,21 +260,9 @@ class Executor:
 
     async def release(self, execution: Execution) -> None:
         """Stop executing a run here and let others take it, from where it is."""
-        await self._clear(execution)
+        await clear(execution)
         change = Park(due_ms=self._clock.now_ms(), waits="", news_seen=-1)
         await self._commits.commit(execution.tail, (), Extras(change=change))
-
-    async def _clear(self, execution: Execution) -> None:
-        """Cancel what is left of a run's tasks; what does not end within a second is abandoned."""
-        left = execution.open_branches()
-        for task in left:
-            task.cancel()
-        if left:
-            await asyncio.wait(left, timeout=ABANDON_SECONDS)
-
-
-def _end(*, value: bytes | None = None, error: bytes | None = None) -> tuple[Draft, ...]:
-    return ((Kind.END, "", write_body(None, value=value, error=error)),)
 
 
 def _carried(execution: Execution) -> list[Draft]:
@@ -283,30 +276,3 @@ def _carried(execution: Execution) -> list[Draft]:
 
 def _empty(run: Run) -> Journal:
     return Journal(run, run.length, (), (), ())
-
-
-async def _in_thread(execution: Execution, work: Any) -> Any:
-    """Run a plain agent in a thread of its own; its steps come back to the event loop."""
-    loop = asyncio.get_running_loop()
-    done: asyncio.Future[Any] = loop.create_future()
-    context, lent = copy_context(), Lent()
-    execution.delivery.running.add(lent)
-
-    def report(value: Any, error: BaseException | None) -> None:
-        execution.delivery.running.discard(lent)
-        execution.delivery.look()
-        if not done.done():
-            if error is None:
-                done.set_result(value)
-            else:
-                done.set_exception(error)
-
-    def main() -> None:
-        try:
-            value, error = context.run(run_as, lent, work), None
-        except BaseException as caught:  # noqa: BLE001 (handed over as it is)
-            value, error = None, caught
-        loop.call_soon_threadsafe(report, value, error)
-
-    threading.Thread(target=main, name=f"run {execution.run.id}", daemon=True).start()
-    return await done

@@ -49,8 +49,8 @@ async def perform(
     if branch is not None:
         branch.foreign_timer = None
     try:
-        if execution.sealed is not None:
-            await execution.forever()
+        if execution.closed is not None:
+            await execution.turn_away()
         if execution.is_catching_up:
             found = execution.replay.take(place.id, [place.id_under(alias) for alias in step.aliases])
             if found is not None:
@@ -58,8 +58,8 @@ async def perform(
             await execution.delivery.fresh()
         if not _may_be_told_early(execution, step):
             await execution.barrier()
-        if execution.sealed is not None:
-            await execution.forever()
+        if execution.closed is not None:
+            await execution.turn_away()
         return await _execute(execution, step, asked, place, body)
     except asyncio.CancelledError:
         if branch is not None and branch.foreign_timer is not None and execution.sealed is None:
@@ -121,7 +121,7 @@ async def _execute(execution: Execution, step: Step, asked: Fingerprint, place: 
         try:
             data, value = step.codec.round(await _attempt(step, frame, body))
             draft = (Kind.RESULT, place.id, write_body(asked, value=data))
-        except Exception as error:  # noqa: BLE001 (a failure is an outcome: recorded, then raised again)
+        except (Exception, SystemExit, KeyboardInterrupt) as error:  # noqa: BLE001 (a failure is an outcome)
             told = same_error(_named(error, execution, place), step.raises)
             draft = (Kind.FAILURE, place.id, write_body(asked, error=encode_error(told, raises=step.raises)))
         if task is not None and task.cancelling() > cancels:
@@ -175,7 +175,7 @@ async def _tell(execution: Execution, turn: Turn, written: asyncio.Future[Verdic
         raise
 
 
-def _named(error: Exception, execution: Execution, place: Place) -> Exception:
+def _named(error: BaseException, execution: Execution, place: Place) -> BaseException:
     if isinstance(error, NotSerializable):
         error.run, error.step = execution.run.id, place.id
     return error

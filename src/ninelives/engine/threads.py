@@ -9,6 +9,7 @@ from __future__ import annotations
 import asyncio
 import threading
 from collections.abc import Awaitable, Callable, Coroutine
+from contextlib import suppress
 from contextvars import copy_context
 from functools import partial
 from queue import SimpleQueue
@@ -181,3 +182,36 @@ def lend(
 
     future.add_done_callback(give_back)
     return future
+
+
+async def run_agent(execution: Execution, work: Callable[[], Any]) -> Any:
+    """Run a plain agent in a thread of its own; its steps come back to the event loop.
+
+    Cancelled, it lets the thread leave from the call that it is in, or from its next one.
+    """
+    loop = asyncio.get_running_loop()
+    done: asyncio.Future[Any] = loop.create_future()
+    context, lent = copy_context(), Lent()
+    execution.delivery.running.add(lent)
+
+    def report(value: Any, error: BaseException | None) -> None:
+        execution.delivery.running.discard(lent)
+        execution.delivery.look()
+        _settle(done, value, error)
+
+    def main() -> None:
+        try:
+            value, error = context.run(run_as, lent, work), None
+        except BaseException as caught:  # noqa: BLE001 (handed over as it is)
+            value, error = None, caught
+        with suppress(RuntimeError):  # the event loop was closed, and nobody asks any more
+            loop.call_soon_threadsafe(report, value, error)
+
+    threading.Thread(target=main, name=f"run {execution.run.id}", daemon=True).start()
+    try:
+        return await asyncio.shield(done)
+    except asyncio.CancelledError:
+        if lent.waits_for is not None:
+            lent.waits_for.cancel()
+        await done
+        raise

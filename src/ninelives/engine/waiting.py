@@ -36,6 +36,7 @@ FOREIGN_SECONDS = 0.05
 """How soon we look again whether a run still waits for timers or sockets of its own."""
 LONGEST_TIMER_SECONDS = 60.0
 """A clock may be set while we sleep; no timer trusts it for longer."""
+PAUSED = "to be resumed"
 _NOBODY = Context()
 
 
@@ -133,7 +134,7 @@ class Waits:
     def _consider(self) -> None:
         """Park the run if nothing in it can move by itself. Called when its code is at rest."""
         execution = self._execution
-        if execution.sealed is not None or not self._all or execution.has_bodies:
+        if execution.sealed is not None or execution.has_ended or not self._all or execution.has_bodies:
             return
         if any(one.woken is None or one.woken.done() for one in self._all):
             return
@@ -151,6 +152,10 @@ class Waits:
 
     def _change(self, due_ms: int | None) -> Park | Escalate:
         whats = dict.fromkeys(one.what for one in self._all)
+        if PAUSED in whats:
+            due_ms = self._execution.store.now_ms()  # it goes on as soon as it is resumed
+        elif self._execution.deadline_ms is not None:
+            due_ms = min(self._execution.deadline_ms, due_ms or self._execution.deadline_ms)
         told, seen = "; ".join(whats)[:500], self._execution.latest.news
         if due_ms is None and all(one.for_person for one in self._all):
             return Escalate(waits=told, news_seen=seen)
@@ -171,12 +176,22 @@ async def wait(
     is for people: "for the signal 'paid'". With `for_person`, only a person can end it: a run of which all
     branches wait so is escalated. Cancelled, it raises CancelledError and nothing is recorded.
     """
-    await execution.require_open()
+    if execution.closed is not None:
+        await execution.turn_away()
     if execution.is_catching_up:
         await execution.delivery.fresh()
     await execution.barrier()
+    return await _wait(execution, Wait(what, due_ms, for_person), look)
+
+
+async def until_resumed(execution: Execution) -> None:
+    """Wait until the run is no longer paused; when everything in it waits, it is parked."""
+    one = Wait(PAUSED, None, for_person=False)
+    await _wait(execution, one, lambda news: True if not news.run.paused else None)
+
+
+async def _wait(execution: Execution, one: Wait, look: Look[T]) -> T:
     waits = execution.waits if execution.waits is not None else Waits(execution)
-    one = Wait(what, due_ms, for_person)
     waits.enter(one)
     try:
         while True:
@@ -225,7 +240,8 @@ class Builtin:
     async def __aenter__(self) -> Self:
         if self._task is not None:
             self._task.foreign_timer = None
-        await self.execution.require_open()
+        if self.execution.closed is not None:
+            await self.execution.turn_away()
         return self
 
     async def __aexit__(self, _: object, error: BaseException | None, __: object) -> None:

@@ -1,0 +1,54 @@
+"""Eviction: a run's code leaves this process, whatever it does.
+
+Its tasks are cancelled and given a second. Code that swallows the cancellation and calls a step or a wait is
+cancelled again, a hundred times, and then waits for ever; what has not left after the second is abandoned:
+it begins and records nothing in the run's name, and nobody waits for it, the process's end included.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Coroutine
+from typing import Any
+
+from ninelives.core.errors import NineLivesError, RunError
+from ninelives.engine.execution import Execution
+
+ABANDON_SECONDS = 1.0
+
+
+async def clear(execution: Execution) -> None:
+    """Cancel what is left of a run's tasks; what does not end within a second is abandoned."""
+    left = execution.open_branches()
+    if not left:
+        return
+    execution.is_leaving = execution.closed is not None
+    for task in left:
+        task.cancel()
+    _, stuck = await asyncio.wait(left, timeout=ABANDON_SECONDS)
+    for task in stuck:
+        execution.is_leaving, execution.closed = True, execution.closed or _abandoned(execution.run.id)
+        _abandon(task)
+
+
+def _abandoned(run: str) -> NineLivesError:
+    return RunError("this code was left behind", run=run, remedy="Let it end when it is cancelled")
+
+
+def _abandon(task: asyncio.Task[Any]) -> None:
+    task.add_done_callback(_forget)
+    task._log_destroy_pending = False  # type: ignore[attr-defined]  # noqa: SLF001
+    asyncio.tasks._unregister_task(task)  # noqa: SLF001 (asyncio.run would wait for it for ever)
+
+
+def _forget(task: asyncio.Task[Any]) -> None:
+    if not task.cancelled():
+        task.exception()
+
+
+async def contained(code: Coroutine[Any, Any, Any]) -> Any:
+    """Await a run's code; what would end the whole process is an error of the run."""
+    try:
+        return await code
+    except (SystemExit, KeyboardInterrupt) as leaving:
+        raise RuntimeError(f"the agent's code raised {leaving!r}") from leaving
