@@ -7,6 +7,9 @@ from importlib import import_module
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
+    from ninelives.core.approvals import (
+        Approval,
+    )
     from ninelives.core.errors import (
         ActionError,
         BudgetExceeded,
@@ -79,6 +82,9 @@ if TYPE_CHECKING:
     from ninelives.engine.output import (
         emit,
     )
+    from ninelives.engine.questions import (
+        ask,
+    )
     from ninelives.engine.signals import (
         receive,
     )
@@ -97,6 +103,7 @@ __version__ = "0.1.0"
 
 __all__ = [
     "ActionError",
+    "Approval",
     "BudgetExceeded",
     "Corrupt",
     "Custom",
@@ -143,6 +150,7 @@ __all__ = [
     "__version__",
     "action",
     "agent",
+    "ask",
     "branch",
     "decision",
     "emit",
@@ -172,6 +180,7 @@ _HOMES = {
     "Held": "engine.holds",
     "Url": "engine.holds",
     "hold": "engine.holds",
+    "Approval": "core.approvals",
     "ActionError": "core.errors",
     "BudgetExceeded": "core.errors",
     "Corrupt": "core.errors",
@@ -210,6 +219,7 @@ _HOMES = {
     "action": "engine.declare",
     "agent": "engine.declare",
     "decision": "engine.declare",
+    "ask": "engine.questions",
     "branch": "engine.inside",
     "gather": "engine.inside",
     "info": "engine.inside",

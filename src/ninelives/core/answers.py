@@ -39,6 +39,14 @@ class Answer(Struct, frozen=True, omit_defaults=True):
     note: str = ""
 
 
+class Asking(Struct, frozen=True):
+    """The body of an ASKED record: an item is opened, or withdrawn."""
+
+    item: str
+    kind: ItemKind
+    is_open: bool
+
+
 class Taken(Struct, frozen=True):
     """The body of an ANSWER record: which item, who answered it and when, and what."""
 
@@ -117,6 +125,11 @@ def read_asked(item: Item) -> Asked:
         raise Corrupt(f"inbox item {item.id!r} cannot be read: {error}", run=item.run) from None
 
 
+def write_asking(item: str, kind: ItemKind, *, is_open: bool) -> bytes:
+    """Return the body of the record that opens an item, or withdraws it."""
+    return _ENCODE(Asking(item, kind, is_open))
+
+
 def write_answer(answer: Answer) -> bytes:
     """Return the body of an answer."""
     return _ENCODE(answer)
@@ -134,6 +147,11 @@ def write_taken(item: Item) -> bytes:
     """Return the body of the record that takes an item's answer."""
     taken = Taken(item.id, item.kind, item.by, item.answered_ms or 0, read_answer(item))
     return _ENCODE(taken)
+
+
+def write_default(item: str, kind: ItemKind, at_ms: int, answer: Answer) -> bytes:
+    """Return the body of the record that takes a declared default for an answer: nobody gave one in time."""
+    return _ENCODE(Taken(item, kind, "", at_ms, answer))
 
 
 def read_taken(record: Record) -> Taken:

@@ -74,6 +74,31 @@ def fingerprint(
     return _take_bound(signature, ignore, args, kwargs)
 
 
+def whole(
+    signature: inspect.Signature, args: tuple[Any, ...], kwargs: Mapping[str, Any], *, ignore: Collection[str]
+) -> bytes:
+    """Encode all arguments of a call canonically, with defaults and all fields: what a person agrees to.
+
+    Raises NotSerializable, UsageError, as `fingerprint` does.
+    """
+    try:
+        bound = signature.bind(*args, **kwargs)
+    except TypeError as bad:
+        raise UsageError(f"the arguments do not fit: {bad}", remedy=f"The signature is {signature}") from None
+    bound.apply_defaults()
+    first = next(iter(signature.parameters), None)
+    taken = {
+        name: list(value) if signature.parameters[name].kind is inspect.Parameter.VAR_POSITIONAL else value
+        for name, value in bound.arguments.items()
+        if name not in ignore and not (name == first and name in ("self", "cls"))
+    }
+    try:
+        return _ENCODE(_in_order(_WHOLE.dump(taken, MAX_DEPTH)))
+    except Misfit as bad:
+        error = codec.not_serializable(bad)
+        raise NotSerializable(error.what, path=error.path, remedy=error.remedy or _REMEDY) from None
+
+
 def _take_plain(
     signature: inspect.Signature,
     ignore: Collection[str],
@@ -173,35 +198,36 @@ def _in_order(tree: Any) -> Any:
     return tree
 
 
-def _dump_other(value: Any, depth: int) -> object:
+def _dump_other(value: Any, depth: int, *, is_whole: bool = False) -> object:
     """Encode what an untyped result could not hold: enum members, records, and subclasses of built-ins."""
-    kind = type(value)
+    kind, dump = type(value), (_WHOLE if is_whole else _ARGUMENTS).dump
     if isinstance(value, enum.Enum):
         return {TAG: "enum", "of": kind.__name__, "v": str(value.name)}
-    fields = _fields(value)
+    fields = _fields(value, is_whole)
     if fields is not None:
-        held = dump_pairs(dict(fields), TEXT.dump, _ARGUMENTS.dump, depth)
+        held = dump_pairs(dict(fields), TEXT.dump, dump, depth)
         return {TAG: "record", "of": kind.__name__, "v": held}
     if isinstance(value, dict):
-        return dump_pairs(value, _ARGUMENTS.dump, _ARGUMENTS.dump, depth)
+        return dump_pairs(value, dump, dump, depth)
     if isinstance(value, list | tuple | set | frozenset):
-        items = dump_items(value, _ARGUMENTS.dump, depth)
+        items = dump_items(value, dump, depth)
         return items if isinstance(value, list) else tag(_base(value, (tuple, set, frozenset)), items)
     for base, scalar in SCALARS.items():
         if isinstance(value, base):
-            return _ARGUMENTS.dump(scalar.load(scalar.dump(value, depth)), depth)
+            return dump(scalar.load(scalar.dump(value, depth)), depth)
     return refuse(value, depth)
 
 
 _ARGUMENTS: Final = Untyped(other=_dump_other)
+_WHOLE: Final = Untyped(other=partial(_dump_other, is_whole=True))
 
 
 def _base(value: object, bases: tuple[type, ...]) -> str:
     return next(base.__name__ for base in bases if isinstance(value, base))
 
 
-def _fields(value: Any) -> Iterator[tuple[str, object]] | None:
-    """The fields of a record that differ from their defaults; None when it is no record."""
+def _fields(value: Any, is_whole: bool) -> Iterator[tuple[str, object]] | None:
+    """The fields of a record, all or those that differ from their defaults; None when it is no record."""
     kind: Any = type(value)
     if isinstance(value, msgspec.Struct):
         described = {one.name: (one.default, one.default_factory) for one in msgspec.structs.fields(kind)}
@@ -222,7 +248,8 @@ def _fields(value: Any) -> Iterator[tuple[str, object]] | None:
         (name, held)
         for name, (default, factory) in described.items()
         for held in [getattr(value, name, None)]
-        if not _is_default(held, default) and not (factory in (list, dict, set) and held == factory())
+        if is_whole
+        or (not _is_default(held, default) and not (factory in (list, dict, set) and held == factory()))
     )
 
 

@@ -47,6 +47,7 @@ class Kind(StrEnum):
     DOUBT = "doubt"  # a start whose fate is unknown
     WITHDRAWN = "withdrawn"  # a step was cancelled
     SIGNAL = "signal"  # a signal was taken
+    ASKED = "asked"  # a person is asked, or is not any more
     ANSWER = "answer"  # a person's answer was taken
     OUTPUT = "output"  # what the run's code has emitted, or withdraws
     LOG = "log"  # a line for people

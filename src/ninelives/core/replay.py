@@ -66,6 +66,7 @@ class Replay:
         self._outcomes: dict[str, Recorded] = {}
         self._lines: set[str] = set()
         self.intents: dict[str, Record] = {}
+        self.answers: list[Record] = []
         self.emitted: dict[str, tuple[int, bool]] = {}
         for record in records:
             if record.kind in _OUTCOMES:
@@ -80,6 +81,8 @@ class Replay:
             elif record.kind in _KEPT:
                 self._lines.add(record.step)
                 self.kept = (*self.kept, record)
+            elif record.kind is Kind.ANSWER:
+                self.answers.append(record)
             elif record.kind is Kind.OUTPUT:
                 self._read_output(record)
             elif record.kind is Kind.SUPERSEDED:

@@ -9,6 +9,7 @@ import functools
 from collections.abc import Callable, Sequence
 from typing import Any, Concatenate, Generic, ParamSpec, Protocol, Self, TypeVar, cast, overload
 
+from ninelives.core.approvals import Approval
 from ninelives.core.errors import StaleResource, UsageError
 from ninelives.core.retry import Retry
 from ninelives.engine import steps, threads
@@ -131,6 +132,7 @@ def action(
     *,
     name: str | None = None,
     reads_only: bool = False,
+    approval: bool | Callable[..., object] | Approval = False,
     retry: Retry = ...,
     timeout: float | None = None,
     returns: Any = None,
@@ -144,6 +146,7 @@ def action(
     *,
     name: str | None = None,
     reads_only: bool = False,
+    approval: bool | Callable[..., object] | Approval = False,
     retry: Retry = ...,
     timeout: float | None = None,
     returns: Any = None,
@@ -153,7 +156,11 @@ def action(
     upgrade: Callable[[Any], Any] | None = None,
 ) -> Callable[[Callable[P, R]], Declared[P, R]]: ...
 def action(function: Callable[..., Any] | None = None, /, **options: Any) -> Any:
-    """Declare an action: it touches the world, and may be repeated after a crash, under the same key."""
+    """Declare an action: it touches the world, and may be repeated after a crash, under the same key.
+
+    `approval`: True, a predicate over the arguments, or an `nl.Approval`: a person says yes to exactly these
+    arguments before it begins, or `nl.Denied` is raised.
+    """
     return _declare(function, {"reads_only": False, **options, "is_decision": False})
 
 
@@ -166,6 +173,7 @@ _DEFAULTS: dict[str, Any] = {
     "raises": (),
     "aliases": (),
     "upgrade": None,
+    "approval": False,
 }
 
 

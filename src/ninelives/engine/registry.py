@@ -8,6 +8,7 @@ from typing import Any
 
 from msgspec import Struct
 
+from ninelives.core.approvals import Approval, declared
 from ninelives.core.codec import Codec, codec_for
 from ninelives.core.errors import DuplicateName, UnknownAgent, UsageError
 from ninelives.core.failures import check_raises
@@ -35,6 +36,7 @@ class Step(Struct, frozen=True, eq=False):
     raises: tuple[type[BaseException], ...]
     aliases: tuple[str, ...]
     upgrade: Callable[[Any], Any] | None
+    approval: Approval | None
 
     @property
     def where(self) -> str:
@@ -142,6 +144,9 @@ def make_step(function: Callable[..., Any], **options: Any) -> Step:
     returns = options.pop("returns")
     annotation = returns if returns is not None else signature.return_annotation
     ignore = tuple(options.pop("ignore"))
+    approval = declared(options.pop("approval"))
+    if approval is not None and options["is_decision"]:
+        raise UsageError(f"the decision {named!r} has approval=", remedy="Approve the action that follows it")
     check_ignore(signature, ignore)
     return Step(
         name=named,
@@ -154,6 +159,7 @@ def make_step(function: Callable[..., Any], **options: Any) -> Step:
         raises=check_raises(tuple(options.pop("raises"))),
         aliases=tuple(check_id(alias, "alias") for alias in options.pop("aliases")),
         timeout_seconds=_seconds(options.pop("timeout")),
+        approval=approval,
         **options,
     )
 

@@ -20,6 +20,7 @@ from ninelives.core.fingerprint import Fingerprint
 from ninelives.core.model import Kind, Verdict
 from ninelives.core.replay import Recorded, check_arguments, write_body
 from ninelives.core.retry import delay_seconds, reason_for, retry_after_seconds
+from ninelives.engine import approvals
 from ninelives.engine.context import BRANCH, FRAME, Frame, Place, current
 from ninelives.engine.delivery import Turn
 from ninelives.engine.execution import BranchTask, Execution
@@ -34,8 +35,19 @@ async def call(step: Step, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any
     execution = current(step.name)
     if execution is None or FRAME.get() is not None:
         # Without a runtime a step is an ordinary function; inside a step, another one is part of its body.
+        refuse_inside(execution, step)
         return await step.function(*args, **kwargs)
     return await perform(execution, step, args, kwargs, lambda: step.function(*args, **kwargs))
+
+
+def refuse_inside(execution: Execution | None, step: Step) -> None:
+    """Refuse inside a step what cannot be a part of its body. Raises UsageError."""
+    if execution is not None and step.approval is not None:
+        raise UsageError(
+            f"{step.name} needs a person's approval and cannot be carried out inside another step",
+            run=execution.run.id,
+            remedy="Call it from the agent",
+        )
 
 
 async def perform(
@@ -60,6 +72,8 @@ async def perform(
             await execution.barrier()
         if execution.closed is not None:
             await execution.turn_away()
+        if step.approval is not None:
+            await approvals.obtain(execution, step, asked, place, args, kwargs, place.key())
         return await _execute(execution, step, asked, place, body)
     except asyncio.CancelledError:
         if branch is not None and branch.foreign_timer is not None and execution.sealed is None:

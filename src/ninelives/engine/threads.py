@@ -53,6 +53,7 @@ def call(step: Step, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
     """
     execution = current(step.name)
     if execution is None or FRAME.get() is not None:
+        steps.refuse_inside(execution, step)
         return step.function(*args, **kwargs)
     refuse_on_loop(execution, step.name)
     desk: SimpleQueue[Work | None] = SimpleQueue()

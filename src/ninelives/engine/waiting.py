@@ -21,8 +21,10 @@ from msgspec import UNSET, Struct
 from ninelives.core.codec import Codec
 from ninelives.core.errors import Divergence, NineLivesError, UsageError
 from ninelives.core.failures import decode_error
+from ninelives.core.fingerprint import Fingerprint
 from ninelives.core.model import Escalate, Kind, News, Outcome, Park, Verdict
-from ninelives.core.replay import Recorded, read_body, write_body
+from ninelives.core.replay import Recorded, check_arguments, read_body, write_body
+from ninelives.engine.context import Place
 from ninelives.engine.execution import BranchTask, Execution
 from ninelives.engine.ticket import NOTHING, Draft, Extras
 
@@ -226,8 +228,8 @@ class Builtin:
     asyncio's that ends it is refused, since it would not do so on replay.
     """
 
-    def __init__(self, execution: Execution, name: str) -> None:
-        self.execution, self.place = execution, execution.place(name)
+    def __init__(self, execution: Execution, name: str, place: Place | None = None) -> None:
+        self.execution, self.place = execution, place or execution.place(name)
         self._is_written = False
         task = asyncio.current_task()
         self._task = task if isinstance(task, BranchTask) else None
@@ -257,11 +259,11 @@ class Builtin:
         if not self._is_written:
             self.execution.note(Kind.WITHDRAWN, self.id, write_body(None))
 
-    async def recorded(self, codec: Codec | None = None) -> Found | None:
+    async def recorded(self, codec: Codec | None = None, *, asked: Fingerprint | None = None) -> Found | None:
         """Return the outcome that is in the journal, in its turn; None when there is none.
 
-        Raises what was recorded as a failure. With a codec, `value` is decoded; a value that no longer fits
-        is a divergence, which seals the execution.
+        Raises what was recorded as a failure. With a codec, `value` is decoded; a value that no longer fits,
+        or that was recorded for something else than is `asked`, is a divergence, which seals the execution.
         """
         execution = self.execution
         found = execution.replay.take(self.id)
@@ -269,12 +271,21 @@ class Builtin:
             self._is_written = True
             if found.kind is Kind.WITHDRAWN:
                 await execution.forever()  # the run's own code cancels it, as it did
+            if asked is not None:
+                await self._check(found, asked)
             await execution.delivery.recorded(found.seq)
             execution.replayed += 1
             if found.kind is Kind.FAILURE:
                 raise decode_error(bytes(found.body.e or b""))
             return Found(found, await self._value(found, codec) if codec is not None else None)
         return None
+
+    async def _check(self, found: Recorded, asked: Fingerprint) -> None:
+        try:
+            check_arguments(found, asked, run=self.execution.run.id, where=f"nl.{self.place.name}()")
+        except Divergence as error:
+            self.execution.seal(error)
+            await self.execution.forever()
 
     async def _value(self, found: Recorded, codec: Codec) -> Any:
         try:
