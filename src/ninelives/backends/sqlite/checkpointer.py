@@ -19,7 +19,8 @@ from ninelives.backends.sqlite.connection import PAGE_BYTES, translate
 from ninelives.core.errors import StoreError, StoreUnavailable
 
 LOG_PAGES = 2000
-LOG_BYTES = LOG_PAGES * (PAGE_BYTES + 24)
+FRAME_BYTES = PAGE_BYTES + 24
+LOG_BYTES = LOG_PAGES * FRAME_BYTES
 
 
 class Checkpointer:

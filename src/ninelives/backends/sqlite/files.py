@@ -10,6 +10,7 @@ from __future__ import annotations
 import ctypes
 import fcntl
 import os
+import sys
 import threading
 import weakref
 from collections import Counter
@@ -21,7 +22,7 @@ from typing import TypeVar
 import apsw
 
 from ninelives.backends.sqlite import anchor, place, schema
-from ninelives.backends.sqlite.checkpointer import LOG_BYTES, Checkpointer
+from ninelives.backends.sqlite.checkpointer import FRAME_BYTES, LOG_BYTES, Checkpointer
 from ninelives.backends.sqlite.connection import APPLICATION_ID, commits_in_file, connect, translate
 from ninelives.backends.sqlite.liveness import SessionLocks
 from ninelives.backends.sqlite.queue import WritersQueue
@@ -39,6 +40,7 @@ from ninelives.core.errors import (
 )
 
 _SHARED_AT, _SHARED_BYTES = 0x40000002, 510  # where SQLite locks a database that is open
+_LEAST_ROOM_BYTES, _AHEAD_PAGES = 1 << 20, 16
 Answer = TypeVar("Answer")
 Work = Callable[[Transaction], Answer]
 
@@ -57,6 +59,7 @@ class StoreFiles:
         self._busy_ms = int(lock_timeout_seconds * 1000)
         self._writing = threading.Lock()
         self._reading = threading.Lock()
+        self._log_pages, self._room_pages = 0, sys.maxsize
         with ExitStack() as undo:
             try:
                 self._open_all(path, lock_timeout_seconds, undo)
@@ -155,6 +158,8 @@ class StoreFiles:
             try:
                 tx = Transaction(self._cursor, self._clock.now_ms())
                 answer = self._transact(tx, work)
+                if self._log_pages >= self._room_pages:
+                    self._make_room()
             finally:
                 self._queue.release()
         if tx.wakes:
@@ -207,8 +212,14 @@ class StoreFiles:
             self._fail(StoreBroken(f"a transaction could not be rolled back: {error}"))
 
     def fill_log(self) -> None:
-        """Give the log its full size, for who is going to write much."""
-        self._alone(lambda: place.fill_log(self.place, LOG_BYTES))
+        """Keep the log ahead of what is written to it, from now on: for who is going to write much."""
+        self._alone(self._make_room)
+
+    def _make_room(self) -> None:
+        """Give the log as much room again as it has used, up to its full size. Under the writers' lock."""
+        size = min(LOG_BYTES, max(_LEAST_ROOM_BYTES, 2 * self._log_pages * FRAME_BYTES))
+        place.fill_log(self.place, size)
+        self._room_pages = size // FRAME_BYTES - _AHEAD_PAGES if size < LOG_BYTES else sys.maxsize
 
     def read(self, work: Work[Answer]) -> Answer:
         """Run a reading transaction: one consistent view."""
@@ -311,6 +322,7 @@ class StoreFiles:
                 self._queue.release()
 
     def _logged(self, _connection: apsw.Connection, _database: str, pages: int) -> int:
+        self._log_pages = pages
         self._checkpointer.grown(pages)
         return apsw.SQLITE_OK
 

@@ -179,10 +179,10 @@ def refuse_lost(place: Place) -> None:
 
 
 def fill_log(place: Place, size: int) -> None:
-    """Give the log its full size once: writing over what is there needs one sync less than growing a file.
+    """Give the log a size: writing over what is there needs one sync less than growing a file.
 
-    The caller holds the writers' lock. If we die here: a shorter log, filled up next time; SQLite takes
-    zeros for the end of the log. On a full disk the log just stays as it is.
+    The caller holds the writers' lock. The zeros are synced with the next commit. If we die here: a shorter
+    log, filled up next time; SQLite takes zeros for the end of the log. On a full disk it stays as it is.
     """
     fd = os.open(f"{place.database}-wal", os.O_WRONLY | os.O_CLOEXEC)
     try:
@@ -190,7 +190,6 @@ def fill_log(place: Place, size: int) -> None:
         if missing > 0:
             with suppress(OSError):
                 os.pwrite(fd, bytes(missing), size - missing)
-                os.fsync(fd)
     finally:
         os.close(fd)
 
