@@ -159,6 +159,16 @@ class Store(Protocol):
         In the place of a journal that cannot be given stands its error: UnknownRun, Corrupt.
         """
 
+    def salvage(self, run: str, epoch: int) -> Run:
+        """Let the owner of a run with a damaged journal go on from its last good prefix, or from the snapshot
+        before it, under the rules of `core.salvage`; a record says what was given up.
+
+        Nothing happens to a journal that is sound. Raises Corrupt, and changes nothing, when something that
+        was done would be forgotten, or nothing is left to go on from; LeaseLost when the run is another's;
+        UnknownRun.
+        If we die here: the journal is as damaged as before, or the run goes on; salvaging again is safe.
+        """
+
     def commit(self, batch: Sequence[Commit]) -> list[Verdict]:
         """Append to many runs in one transaction; one verdict per commit, in order.
 

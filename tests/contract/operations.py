@@ -224,7 +224,7 @@ class Chooser:
 
     def _commit_of(self, run: Run) -> Commit:
         rng = self._rng
-        kind = rng.choice([Kind.RESULT, Kind.INTENT, Kind.SIGNAL, Kind.SIGNAL, Kind.TURN])
+        kind = rng.choice([Kind.RESULT, Kind.INTENT, Kind.SIGNAL, Kind.SIGNAL, Kind.TURN, Kind.OUTPUT])
         bodies = [b"x" * rng.randint(0, 3) for _ in range(rng.choice([0, 1, 1, 2, 3]))]
         takes = []
         if kind is Kind.SIGNAL:
@@ -241,7 +241,15 @@ class Chooser:
             change=self._change(run),
             at_ms=self._clock.now_ms(),
         )
+        made = replace(made, effect_length=rng.randint(0, run.length + 1))
         return self._spoiled(made) if self._maybe(0.06) else made
+
+    def salvage(self) -> Operation:
+        """Salvage a sound run, mostly by its owner."""
+        name = self._name(RUNS, 0.05)
+        row = self._oracle.read_run(name)
+        epoch = (row.epoch if row is not None else 0) + self._maybe(0.2)
+        return Operation("salvage", name, lambda store: store.salvage(name, epoch))
 
     def _takes(self, run: Run) -> list[int]:
         if self._oracle.read_run(run.id) is None or self._maybe(0.05):
@@ -412,6 +420,7 @@ _TABLE: list[tuple[Callable[[Chooser], Operation], int]] = [
     (Chooser.claim, 14),
     (Chooser.commit, 28),
     (Chooser.journal, 3),
+    (Chooser.salvage, 1),
     (Chooser.keys, 1),
     (Chooser.news, 2),
     (Chooser.signal, 6),

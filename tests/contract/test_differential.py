@@ -148,12 +148,13 @@ OPERATIONS = {
     "create_runs", "read_run", "list_runs", "register_session", "renew_session", "end_sessions",
     "list_sessions", "claim_runs", "load_journal", "commit", "read_keys", "send_signal", "control_run",
     "list_inbox", "answer_item",
-    "put_blobs", "get_blobs", "wait_for_work", "now_ms", "migrate", "stats", "verify", "prune",
+    "put_blobs", "get_blobs", "salvage", "wait_for_work", "now_ms", "migrate", "stats", "verify", "prune",
 }  # fmt: skip
 ERRORS = {
     ("create_runs", "BadName"), ("create_runs", "IdConflict"), ("create_runs", "NotSerializable"),
     ("create_runs", "UsageError"), ("register_session", "IdConflict"), ("register_session", "BadName"),
     ("register_session", "UsageError"), ("renew_session", "LeaseLost"), ("claim_runs", "LeaseLost"),
+    ("salvage", "LeaseLost"),
     ("load_journal", "UnknownRun"), ("commit", "UsageError"), ("verdict", "BadRecord"),
     ("verdict", "BadName"),
     ("verdict", "KeyConflict"), ("verdict", "UnknownRun"), ("send_signal", "UnknownRun"),

@@ -196,6 +196,11 @@ def too_large_for_a_blob(raw: bytes) -> NotSerializable | None:
     )
 
 
+def not_owned(run: str) -> LeaseLost:
+    """Return the error for what only a run's owner may do."""
+    return LeaseLost("another worker owns the run now", run=run, remedy="Nothing to do: it goes on there")
+
+
 def unknown_run(run: str) -> UnknownRun:
     """Return the error for an id that names no run."""
     return UnknownRun("there is no such run", run=run, remedy="Check the id; a pruned run may be forgotten")

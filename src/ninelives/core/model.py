@@ -57,6 +57,7 @@ class Kind(StrEnum):
     UNDO = "undo"  # what to do when the run fails or is cancelled
     UNDOING = "undoing"  # the run has failed or is cancelled: from here on, what it did is undone
     FORKED = "forked"  # what comes before was recorded by another run
+    SALVAGED = "salvaged"  # damaged records before this one were given up
     TURN = "turn"  # the snapshot that starts the next turn
     SUPERSEDED = "superseded"  # earlier records no longer count
     END = "end"  # the result or the error of the run
@@ -106,6 +107,7 @@ class Run(Struct, frozen=True, kw_only=True):
     `due_ms` is when a run without an owner may be claimed; None: not before there is news.
     `news` counts what happened to the run that its owner did not do.
     `deaths` counts the sessions that died under it since record `death_length`, without progress.
+    `effect_length` counts the records that something visible rests on: these must not be lost.
     """
 
     id: str
@@ -135,6 +137,7 @@ class Run(Struct, frozen=True, kw_only=True):
     death_length: int
     created_ms: int
     changed_ms: int
+    effect_length: int = 0
 
 
 class RunQuery(Struct, frozen=True, kw_only=True):
@@ -367,7 +370,8 @@ Change = Park | End | Escalate
 class Commit(Struct, frozen=True, kw_only=True):
     """All that one run writes in one transaction; applied whole or not at all.
 
-    `length` and `head` are the run's before it; `records` go on from there, sealed.
+    `length` and `head` are the run's before it; `records` go on from there, sealed. `effect_length` is how
+    many of the run's records something visible rests on by now, as far as its owner has begun it.
     """
 
     run: str
@@ -380,6 +384,7 @@ class Commit(Struct, frozen=True, kw_only=True):
     closes: tuple[str, ...] = ()
     takes: tuple[int, ...] = ()
     change: Change | None = None
+    effect_length: int = 0
 
     @property
     def new_length(self) -> int:

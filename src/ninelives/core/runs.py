@@ -265,7 +265,13 @@ def committed(run: Run, commit: Commit, now_ms: int) -> Run | Verdict:
     if run.length != commit.length or run.head != commit.head:
         # The owner's epoch, but not its journal: two writers share one claim, or the store lost its tail.
         return Verdict(run.id, Outcome.FENCED)
-    after = replace(run, length=commit.new_length, head=commit.new_head, changed_ms=now_ms)
+    after = replace(
+        run,
+        length=commit.new_length,
+        head=commit.new_head,
+        changed_ms=now_ms,
+        effect_length=max(run.effect_length, effect_length_of(commit)),
+    )
     for record in commit.records:
         if record.kind is Kind.TURN:
             after = replace(after, turn=after.turn + 1, turn_seq=record.seq)
@@ -306,6 +312,13 @@ def blobs_in(commit: Commit) -> list[bytes]:
     if commit.keys:
         found += [digest for op in commit.keys if isinstance(op, SettleKey) for digest in op.blobs]
     return found
+
+
+def effect_length_of(commit: Commit) -> int:
+    """Return how many records must be kept after a commit: also its own, if they took or gave something."""
+    if commit.keys or commit.opens or commit.closes or commit.takes or emits(commit):
+        return commit.new_length
+    return commit.effect_length
 
 
 def emits(commit: Commit) -> bool:

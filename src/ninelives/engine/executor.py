@@ -32,6 +32,7 @@ from ninelives.core.model import (
     Kind,
     Park,
     Run,
+    State,
 )
 from ninelives.core.replay import write_superseded
 from ninelives.core.supersession import fatal_steps
@@ -107,12 +108,11 @@ class Executor:
                 journal = bodies.load(self._store, run.id)
             else:
                 journal = await asyncio.to_thread(bodies.load, self._store, run.id)
-        except Corrupt as error:
-            damaged = Execution(_empty(run), *self._parts(agent))
-            items = self._store.list_inbox(run=run.id, answered=True, limit=_ALL_ITEMS)
-            if await escalations.settle(damaged, items):
-                await self._give_up(damaged, error)
-            return
+        except Corrupt:
+            salvaged = await self._salvaged(agent, run)
+            if salvaged is None:
+                return
+            journal = salvaged
         if journal.records[-1].kind is Kind.END:
             await self._supersede(journal)
             journal = bodies.load(self._store, run.id)
@@ -121,6 +121,21 @@ class Executor:
         while following is not None:
             following = await self._take_turn(agent, following, is_back=is_back)
             is_back = False
+
+    async def _salvaged(self, agent: Agent, run: Run) -> Journal | None:
+        """Go on from what is good of a damaged journal; None when a person must look."""
+        try:
+            # CRASH: inside, nothing has changed; after it, the next owner finds a sound journal.
+            await asyncio.to_thread(self._store.salvage, run.id, run.epoch)
+            return await asyncio.to_thread(bodies.load, self._store, run.id)
+        except LeaseLost:
+            return None
+        except Corrupt as error:
+            damaged = Execution(_empty(run), *self._parts(agent))
+            items = self._store.list_inbox(run=run.id, answered=True, limit=_ALL_ITEMS)
+            if await escalations.settle(damaged, items):
+                await self._give_up(damaged, error)
+            return None
 
     async def _supersede(self, journal: Journal) -> None:
         """Record that a failed run goes on: what it did not survive no longer counts."""
@@ -145,6 +160,9 @@ class Executor:
                 return None
             outcome = await self._drive(execution, agent, journal)
             return await self._conclude(execution, agent, journal, outcome)
+        except Corrupt as error:
+            await self._give_up(execution, error)  # of this run; others go on
+            return None
         finally:
             del self.executions[journal.run.id]
 
@@ -253,6 +271,12 @@ class Executor:
             return
         if isinstance(why, StoreError) and not isinstance(why, Corrupt | BadRecord):
             raise why
+        if execution.tail.is_over:
+            # The store could not take a commit and has written nothing of it: the run is as its row says.
+            row = self._store.read_run(execution.run.id)
+            if row is None or row.epoch != execution.tail.epoch or row.state is not State.RUNNING:
+                return
+            execution.tail = Tail(row)
         kind = _KINDS.get(type(why), ItemKind.DIVERGENCE)
         await escalations.escalate(
             self._store, self._commits, execution, kind, escalations.told(why), step=why.step

@@ -74,6 +74,8 @@ async def perform(
             await execution.turn_away()
         if step.approval is not None:
             await approvals.obtain(execution, step, asked, place, args, kwargs, place.key())
+        if not step.reads_only:
+            execution.tail.effect_length = execution.tail.length
         return await _execute(execution, step, asked, place, body)
     except asyncio.CancelledError:
         if branch is not None and branch.foreign_timer is not None and execution.sealed is None:

@@ -47,14 +47,27 @@ class Tail:
 
     On the event loop of its owner: `sent` counts the tickets submitted, `answered` those of which the loop
     knows the verdict, `barriers` are who waits for a number of them, and `judge` is told of each one
-    that was not committed, before whoever waits for it.
+    that was not committed, before whoever waits for it. `effect_length` is what the length was when the last
+    effect was begun; it goes into the row with the next commit.
     """
 
-    __slots__ = ("answered", "barriers", "epoch", "head", "is_over", "judge", "length", "run", "sent")
+    __slots__ = (
+        "answered",
+        "barriers",
+        "effect_length",
+        "epoch",
+        "head",
+        "is_over",
+        "judge",
+        "length",
+        "run",
+        "sent",
+    )
 
     def __init__(self, run: Run, judge: Judge | None = None) -> None:
         self.run, self.epoch, self.length, self.head = run.id, run.epoch, run.length, run.head
         self.is_over, self.judge, self.sent, self.answered = False, judge, 0, 0
+        self.effect_length = 0
         self.barriers: list[tuple[int, asyncio.Future[None]]] | None = None
 
 
@@ -66,9 +79,12 @@ class Home(Protocol):
 
 
 class Extras:
-    """What a commit may carry beside records; see `core.model.Commit`."""
+    """What a commit may carry beside records; see `core.model.Commit`.
 
-    __slots__ = ("change", "closes", "keys", "opens", "takes")
+    `is_effect`: what is recorded here must never be forgotten (an intent of what is not to be repeated).
+    """
+
+    __slots__ = ("change", "closes", "is_effect", "keys", "opens", "takes")
 
     def __init__(
         self,
@@ -78,8 +94,10 @@ class Extras:
         closes: tuple[str, ...] = (),
         takes: tuple[int, ...] = (),
         change: Change | None = None,
+        is_effect: bool = False,
     ) -> None:
         self.keys, self.opens, self.closes, self.takes, self.change = keys, opens, closes, takes, change
+        self.is_effect = is_effect
 
     @property
     def may_be_refused(self) -> bool:
@@ -217,17 +235,20 @@ def sealed(group: Sequence[Ticket]) -> Commit:
     """Join tickets of one run and chain their records onto its tail."""
     tail, extras = group[0].tail, group[-1].extras
     drafts = group[0].records if len(group) == 1 else [draft for ticket in group for draft in ticket.records]
+    records = chain.seal(tail.length, tail.head, drafts)
+    effects = tail.length + len(records) if extras.is_effect else tail.effect_length
     return Commit(
         run=tail.run,
         epoch=tail.epoch,
         length=tail.length,
         head=tail.head,
-        records=chain.seal(tail.length, tail.head, drafts),
+        records=records,
         keys=extras.keys,
         opens=extras.opens,
         closes=extras.closes,
         takes=extras.takes,
         change=extras.change,
+        effect_length=effects,
     )
 
 

@@ -60,6 +60,8 @@ class Worker:
                     raise self._failure
                 if not claimed and not until():
                     await self._rest(next_due_ms)
+            if self._failure is not None:
+                raise self._failure
         finally:
             await self._end()
 

@@ -16,6 +16,7 @@ from ninelives.core.keys import parse_step_id, step_text
 from ninelives.core.model import Kind, Record
 from ninelives.core.output import read_output
 from ninelives.core.replay import StepBody, read_body
+from ninelives.core.salvage import read_salvaged
 from ninelives.ops.escape import shortened
 
 PREVIEW_CHARACTERS = 120
@@ -133,6 +134,8 @@ def preview(record: Record, characters: int = PREVIEW_CHARACTERS) -> str:
         return shortened(f"{said.get('level')}: {said.get('line')}", characters)
     if record.kind is Kind.OUTPUT:
         return shortened(_output(record), characters)
+    if record.kind is Kind.SALVAGED:
+        return shortened(_salvaged(record), characters)
     if record.kind is Kind.PROGRESS:
         return shortened(str(progress_of(record)), characters)
     if record.kind in (Kind.CREATED, Kind.TURN):
@@ -172,6 +175,13 @@ def _output(record: Record) -> str:
     if body.r:
         return "withdraws what it emitted before"
     return ", ".join(bytes(value).decode(errors="replace") for value in body.v)
+
+
+def _salvaged(record: Record) -> str:
+    try:
+        return str(read_salvaged(record))
+    except Corrupt:
+        return record.body.decode(errors="replace")
 
 
 def _arguments(named: dict[str, Any]) -> str:

@@ -10,13 +10,14 @@ from __future__ import annotations
 import os
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
+from itertools import takewhile
 from threading import Condition
 
 from msgspec.structs import replace
 
 from ninelives.backends.memory import commits, upkeep
 from ninelives.backends.memory.tables import Blob, Lease, Tables
-from ninelives.core import blobs, chain, faults, messages
+from ninelives.core import blobs, chain, faults, messages, salvage
 from ninelives.core import runs as rules
 from ninelives.core.clock import Clock
 from ninelives.core.errors import (
@@ -41,10 +42,12 @@ from ninelives.core.model import (
     NewRun,
     News,
     NewSession,
+    Record,
     Run,
     RunQuery,
     Session,
     Signal,
+    State,
     Verdict,
 )
 from ninelives.store import Fault, Progress, Pruned, Stats
@@ -239,6 +242,30 @@ class MemoryStore:
             return self.load_journal(run)
         except (Corrupt, UnknownRun) as error:
             return error
+
+    def salvage(self, run: str, epoch: int) -> Run:
+        """Go on from the last good prefix of a damaged journal."""
+        with self._open():
+            row, stored = self._run(run), self._tables.journals[run]
+            if row.epoch != epoch or row.state is not State.RUNNING:
+                raise faults.not_owned(run)
+            whole = list(takewhile(self._is_whole, stored))
+            found = salvage.salvaged(row, whole, "a checksum fails", self._clock.now_ms())
+            if found is None:
+                return row
+            after, said = found
+            self._tables.journals[run] = [*stored[: said.seq - row.base], said]
+            self._tables.rows.runs[run] = after
+            return after
+
+    def _is_whole(self, record: Record) -> bool:
+        """Tell whether the blobs of a record can be read."""
+        try:
+            for name in record.blobs:
+                blobs.unpack(name, self._tables.blobs[name].packed)
+        except (KeyError, Corrupt):
+            return False
+        return True
 
     def commit(self, batch: Sequence[Commit]) -> list[Verdict]:
         """Append to many runs; one verdict each."""

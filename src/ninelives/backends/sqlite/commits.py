@@ -81,7 +81,8 @@ def _end_plain(tx: Transaction, ending: Sequence[Commit]) -> set[str]:
 
 
 def _fence(tx: Transaction, one: Commit) -> rows.Row:
-    return (one.new_head, one.new_length, tx.now_ms, one.run, one.epoch, one.length, one.head)
+    effects = runs.effect_length_of(one)
+    return (one.new_head, one.new_length, tx.now_ms, one.run, one.epoch, one.length, one.head, effects)
 
 
 def _append(tx: Transaction, done: Mapping[str, int], batch: Sequence[Commit]) -> None:

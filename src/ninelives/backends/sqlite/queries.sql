@@ -18,23 +18,26 @@ INSERT INTO store (one, id, version, commits, runs) VALUES (1, ?, ?, 0, 0);
 -- name: insert_run
 INSERT INTO runs (id, number, agent, fingerprint, queue, pin, priority, labels, parent, state, paused, cancelling,
   epoch, session, head, length, base, base_check, turn, turn_seq, due_ms, waits, news, deaths, death_length,
-  created_ms, changed_ms)
+  created_ms, changed_ms, effect_length)
 VALUES (?1, ?2, ?3, ?4, ?5, ?6, ?7, ?8, ?9, ?10, ?11, ?12, ?13, ?14, ?15, ?16, ?17, ?18, ?19, ?20, ?21, ?22, ?23, ?24,
-  ?25, ?26, ?27);
+  ?25, ?26, ?27, ?28);
 
 -- name: read_run
 SELECT id, number, agent, fingerprint, queue, pin, priority, labels, parent, state, paused, cancelling, epoch, session,
-  head, length, base, base_check, turn, turn_seq, due_ms, waits, news, deaths, death_length, created_ms, changed_ms
+  head, length, base, base_check, turn, turn_seq, due_ms, waits, news, deaths, death_length, created_ms, changed_ms,
+  effect_length
 FROM runs WHERE id = ?;
 
 -- name: read_runs
 SELECT id, number, agent, fingerprint, queue, pin, priority, labels, parent, state, paused, cancelling, epoch, session,
-  head, length, base, base_check, turn, turn_seq, due_ms, waits, news, deaths, death_length, created_ms, changed_ms
+  head, length, base, base_check, turn, turn_seq, due_ms, waits, news, deaths, death_length, created_ms, changed_ms,
+  effect_length
 FROM runs WHERE id IN (SELECT value FROM json_each(?));
 
 -- name: list_runs
 SELECT id, number, agent, fingerprint, queue, pin, priority, labels, parent, state, paused, cancelling, epoch, session,
-  head, length, base, base_check, turn, turn_seq, due_ms, waits, news, deaths, death_length, created_ms, changed_ms
+  head, length, base, base_check, turn, turn_seq, due_ms, waits, news, deaths, death_length, created_ms, changed_ms,
+  effect_length
 FROM runs
 WHERE (:after IS NULL OR number < :after)
   AND (:states = '[]' OR state IN (SELECT value FROM json_each(:states)))
@@ -52,7 +55,8 @@ SELECT id FROM runs WHERE parent = ? AND state NOT IN ('completed', 'failed', 'c
 
 -- name: runs_of_session
 SELECT id, number, agent, fingerprint, queue, pin, priority, labels, parent, state, paused, cancelling, epoch, session,
-  head, length, base, base_check, turn, turn_seq, due_ms, waits, news, deaths, death_length, created_ms, changed_ms
+  head, length, base, base_check, turn, turn_seq, due_ms, waits, news, deaths, death_length, created_ms, changed_ms,
+  effect_length
 FROM runs WHERE session = ?1 AND number NOT IN (SELECT value FROM json_each(?2)) ORDER BY number;
 
 -- name: waiting_numbers
@@ -64,21 +68,23 @@ SELECT number FROM runs WHERE session = ?;
 
 -- name: read_run_by_number
 SELECT id, number, agent, fingerprint, queue, pin, priority, labels, parent, state, paused, cancelling, epoch, session,
-  head, length, base, base_check, turn, turn_seq, due_ms, waits, news, deaths, death_length, created_ms, changed_ms
+  head, length, base, base_check, turn, turn_seq, due_ms, waits, news, deaths, death_length, created_ms, changed_ms,
+  effect_length
 FROM runs WHERE number = ?;
 
 -- name: update_run
 UPDATE runs SET state = ?2, paused = ?3, cancelling = ?4, epoch = ?5, session = ?6, head = ?7, length = ?8,
-  turn = ?9, turn_seq = ?10, due_ms = ?11, waits = ?12, news = ?13, deaths = ?14, death_length = ?15, changed_ms = ?16
+  turn = ?9, turn_seq = ?10, due_ms = ?11, waits = ?12, news = ?13, deaths = ?14, death_length = ?15, changed_ms = ?16,
+  effect_length = ?17
 WHERE number = ?1;
 
 -- name: append_plain
-UPDATE runs SET head = ?1, length = ?2, changed_ms = ?3
+UPDATE runs SET head = ?1, length = ?2, changed_ms = ?3, effect_length = max(effect_length, ?8)
 WHERE id = ?4 AND epoch = ?5 AND length = ?6 AND head = ?7 AND state = 'running'
 RETURNING id, number;
 
 -- name: append_end
-UPDATE runs SET head = ?1, length = ?2, changed_ms = ?3, state = 'completed', session = NULL, due_ms = NULL, waits = ''
+UPDATE runs SET head = ?1, length = ?2, changed_ms = ?3, effect_length = max(effect_length, ?8), state = 'completed', session = NULL, due_ms = NULL, waits = ''
 WHERE id = ?4 AND epoch = ?5 AND length = ?6 AND head = ?7 AND state = 'running' AND parent IS NULL
   AND NOT EXISTS (SELECT 1 FROM keys WHERE keys.run = runs.id AND keys.state = 'reserved')
   AND NOT EXISTS (SELECT 1 FROM waiters WHERE waiters.run = runs.id)
@@ -94,6 +100,18 @@ SELECT seq, kind, step, at_ms, body, blobs, "check" FROM records WHERE run = ? A
 -- name: read_turns
 SELECT run, seq, kind, step, at_ms, body, blobs, "check" FROM records WHERE run = ? AND seq >= ? ORDER BY seq;
 
+-- name: read_record
+SELECT seq, kind, step, at_ms, body, blobs, "check" FROM records WHERE run = ? AND seq = ?;
+
+-- name: move_run
+UPDATE runs SET number = ?2 WHERE number = ?1;
+
+-- name: move_signals
+UPDATE signals SET run = ?2 WHERE run = ?1;
+
+-- name: move_blobs
+UPDATE blob_runs SET run = ?2 WHERE run = ?1;
+
 -- name: read_check
 SELECT "check" FROM records WHERE run = ? AND seq = ?;
 
@@ -104,7 +122,8 @@ WHERE due_ms IS NOT NULL AND paused = 0 AND state IN ('pending', 'checkpointed')
 
 -- name: due_runs
 SELECT id, number, agent, fingerprint, queue, pin, priority, labels, parent, state, paused, cancelling, epoch, session,
-  head, length, base, base_check, turn, turn_seq, due_ms, waits, news, deaths, death_length, created_ms, changed_ms
+  head, length, base, base_check, turn, turn_seq, due_ms, waits, news, deaths, death_length, created_ms, changed_ms,
+  effect_length
 FROM runs
 WHERE due_ms IS NOT NULL AND paused = 0 AND state IN ('pending', 'checkpointed')
   AND queue = ?1 AND agent = ?2 AND priority = ?3 AND due_ms <= ?4

@@ -62,6 +62,7 @@ def run_of(row: Row) -> Run:
         death_length=row[24],
         created_ms=row[25],
         changed_ms=row[26],
+        effect_length=row[27],
     )
 
 
@@ -95,6 +96,7 @@ def row_of(run: Run) -> Row:
         run.death_length,
         run.created_ms,
         run.changed_ms,
+        run.effect_length,
     )
 
 
@@ -117,6 +119,7 @@ def changes_of(run: Run) -> Row:
         run.deaths,
         run.death_length,
         run.changed_ms,
+        run.effect_length,
     )
 
 

@@ -13,7 +13,16 @@ from urllib.parse import quote
 import msgspec
 
 from ninelives.backends.clock import SystemClock
-from ninelives.backends.sqlite import commits, journals, maintenance, outside, ownership, rows, schema
+from ninelives.backends.sqlite import (
+    commits,
+    journals,
+    maintenance,
+    outside,
+    ownership,
+    rows,
+    salvaging,
+    schema,
+)
 from ninelives.backends.sqlite.files import StoreFiles
 from ninelives.backends.sqlite.sessions import Watch
 from ninelives.backends.sqlite.transaction import Transaction, decoding, find_key, find_run
@@ -277,6 +286,10 @@ class SqliteStore:
     def read_news(self, seen: Mapping[str, int]) -> list[News]:
         """Return what is new of runs whose counter has moved."""
         return self._files.read(lambda tx: outside.read_news(tx, seen))
+
+    def salvage(self, run: str, epoch: int) -> Run:
+        """Go on from the last good prefix of a damaged journal."""
+        return salvaging.salvage(self._files, run, epoch)
 
     def commit(self, batch: Sequence[Commit]) -> list[Verdict]:
         """Append to many runs in one transaction."""

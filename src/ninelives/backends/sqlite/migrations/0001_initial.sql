@@ -35,7 +35,8 @@ CREATE TABLE runs (
   deaths       INTEGER NOT NULL,
   death_length INTEGER NOT NULL,
   created_ms   INTEGER NOT NULL,
-  changed_ms   INTEGER NOT NULL
+  changed_ms   INTEGER NOT NULL,
+  effect_length INTEGER NOT NULL
 ) STRICT;
 -- Claims walk one (queue, agent, priority) at a time, so that a backlog of timers costs them nothing.
 CREATE INDEX runs_due     ON runs (queue, agent, priority, due_ms, number)
