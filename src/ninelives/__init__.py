@@ -7,6 +7,7 @@ from importlib import import_module
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
+    from ninelives import sync
     from ninelives.core.approvals import (
         Approval,
     )
@@ -76,7 +77,6 @@ if TYPE_CHECKING:
         now,
         progress,
         random,
-        timeout,
         uuid,
     )
     from ninelives.engine.output import (
@@ -91,6 +91,7 @@ if TYPE_CHECKING:
     from ninelives.engine.timers import (
         sleep,
         sleep_until,
+        timeout,
     )
     from ninelives.runtime import (
         InboxItem,
@@ -168,6 +169,7 @@ __all__ = [
     "run",
     "sleep",
     "sleep_until",
+    "sync",
     "timeout",
     "uuid",
 ]
@@ -230,7 +232,7 @@ _HOMES = {
     "now": "engine.inside",
     "progress": "engine.inside",
     "random": "engine.inside",
-    "timeout": "engine.inside",
+    "timeout": "engine.timers",
     "uuid": "engine.inside",
     "InboxItem": "runtime",
     "emit": "engine.output",
@@ -244,6 +246,8 @@ _HOMES = {
 
 
 def __getattr__(name: str) -> Any:
+    if name == "sync":
+        return import_module("ninelives.sync")
     home = _HOMES.get(name)
     if home is None:
         raise AttributeError(f"module 'ninelives' has no attribute {name!r}")

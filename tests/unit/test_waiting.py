@@ -45,7 +45,7 @@ def test_a_long_sleep_parks_the_run_and_it_wakes_at_its_time() -> None:
     @nl.agent
     async def sleeper() -> str:
         await did("before")
-        await nl.sleep(0.3)
+        await nl.sleep(1.5)
         return await did("after")
 
     async def main() -> None:
@@ -211,17 +211,17 @@ def test_receive_times_out_and_the_same_on_replay() -> None:
         try:
             await nl.receive("never", timeout=0.12)
         except nl.TimedOut as late:
-            await nl.sleep(0.1)
+            await nl.receive("go")
             return str(late)
         return "?"
 
     async def main() -> None:
         store = QuickStore()
         async with nl.Runtime(store) as rt:
-            said = await rt.run(impatient, id="i")
-        row = store.read_run("i")
-        assert row is not None
-        assert row.epoch == 3
+            running = asyncio.create_task(rt.run(impatient, id="i"))
+            await until(lambda: (row := store.read_run("i")) and row.waits == "for the signal 'go'")
+            signal(store, "i", "go")
+            said = await running
         assert "no signal 'never' came in time" in said
 
     run_async(main)
@@ -256,13 +256,16 @@ def test_a_wait_that_is_cancelled_is_withdrawn_and_replays() -> None:
         waiting.cancel()
         with suppress(asyncio.CancelledError):
             await waiting
-        await nl.sleep(0.2)
+        await nl.receive("go")
         return "won"
 
     async def main() -> None:
         store = QuickStore()
         async with nl.Runtime(store) as rt:
-            assert await rt.run(race, id="r") == "won"
+            running = asyncio.create_task(rt.run(race, id="r"))
+            await until(lambda: (row := store.read_run("r")) and row.waits == "for the signal 'go'")
+            signal(store, "r", "go")
+            assert await running == "won"
         assert kinds(store, "r").count(Kind.WITHDRAWN.value) == 1
 
     run_async(main)

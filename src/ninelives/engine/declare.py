@@ -54,6 +54,7 @@ def agent(
     queue: str = "default",
     pin: str | None = None,
     on_stale: Callable[[StaleResource], Any] | None = None,
+    timeout: float | None = None,
 ) -> Callable[[Callable[P, R]], Declared[P, R]]: ...
 def agent(
     function: Callable[..., Any] | None = None,
@@ -64,6 +65,7 @@ def agent(
     queue: str = "default",
     pin: str | None = None,
     on_stale: Callable[[StaleResource], Any] | None = None,
+    timeout: float | None = None,
 ) -> Any:
     """Declare an agent: a function whose runs survive.
 
@@ -73,10 +75,11 @@ def agent(
     `on_stale`, plain or async, is given what the run holds and found gone or changed when it came back: if
     it returns, the run goes on with the resource as it is; if it raises what it was given, a person is
     asked; if it raises anything else, the run fails.
+    `timeout`: a run that has not ended so many seconds after its start fails with TimedOut, wherever it is.
     """
 
     def declare(declared: Callable[..., Any]) -> Any:
-        made = make_agent(declared, name, durability, queue, pin, on_stale)
+        made = make_agent(declared, name, durability, queue, pin, on_stale, timeout)
         add_agent(made)
 
         @functools.wraps(declared)

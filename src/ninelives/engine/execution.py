@@ -71,6 +71,7 @@ class Execution:
     deadline_ms: int | None = None
     is_leaving = False
     _refusals = 0
+    _alarm: asyncio.TimerHandle | None = None
     _taken: frozenset[int] = frozenset()
     is_accepting = False
     """Whether a person has said that the run goes on with its resources as they are."""
@@ -265,7 +266,26 @@ class Execution:
             self.stopped = self.closed = why
             if self.main is not None:
                 self.main.cancel()
-            self.loop.call_later(STOP_SECONDS, self.seal, why, context=Context())
+            self._set_alarm(STOP_SECONDS, lambda: self.seal(why))
+
+    def limit(self, seconds: float) -> None:
+        """End the run when it takes longer than this, from its creation on, in all its lives."""
+        self.deadline_ms = self.run.created_ms + int(seconds * 1000)
+        left = (self.deadline_ms - self.store.now_ms()) / 1000
+        if left > 0:
+            # No timer trusts the clock for longer than a minute: it may be set meanwhile.
+            self._set_alarm(min(left, 60.0), lambda: self.limit(seconds))
+        elif not self.has_ended:
+            self.stop(TimedOut(f"the run did not end within {seconds:g} s", run=self.run.id))
+
+    def _set_alarm(self, seconds: float, work: Callable[[], None]) -> None:
+        self.leave()
+        self._alarm = self.loop.call_later(seconds, work, context=Context())
+
+    def leave(self) -> None:
+        """Set nothing off any more."""
+        if self._alarm is not None:
+            self._alarm.cancel()
 
     def when_sealed(self) -> asyncio.Future[None]:
         """Return what is done once the execution is sealed."""

@@ -154,6 +154,8 @@ class Executor:
                 await ending.cancel(execution)
                 return None
             execution.heed(journal.run)
+            if agent.timeout_seconds is not None:
+                execution.limit(agent.timeout_seconds)
             if journal.items and not await escalations.settle(execution, journal.items):
                 return None
             if is_back and execution.replay.kept and not await self._recheck(execution, agent, journal):
@@ -164,6 +166,7 @@ class Executor:
             await self._give_up(execution, error)  # of this run; others go on
             return None
         finally:
+            execution.leave()
             del self.executions[journal.run.id]
 
     async def _recheck(self, execution: Execution, agent: Agent, journal: Journal) -> bool:

@@ -5,20 +5,20 @@ from __future__ import annotations
 import asyncio
 import logging
 import uuid as uuids
-from collections.abc import AsyncIterator, Awaitable, Callable, Iterable, Iterator
-from contextlib import asynccontextmanager, contextmanager
+from collections.abc import Awaitable, Callable, Iterable, Iterator
+from contextlib import contextmanager
 from datetime import UTC, datetime
 from typing import Any, TypeVar
 
 import msgspec
 from msgspec import Struct
 
-from ninelives.core.errors import NoRun, TimedOut, UsageError
+from ninelives.core.errors import NoRun, UsageError
 from ninelives.core.keys import check_id
 from ninelives.core.model import Kind
 from ninelives.core.replay import write_body
-from ninelives.engine.context import BRANCH, EXECUTION, FRAME, Branch, require
-from ninelives.engine.execution import BranchTask, Execution
+from ninelives.engine.context import BRANCH, FRAME, Branch, require
+from ninelives.engine.execution import Execution
 from ninelives.engine.executor import NextTurn
 
 T = TypeVar("T")
@@ -196,78 +196,3 @@ def next_turn(*args: Any, **kwargs: Any) -> Any:
             remedy="Await or cancel them first",
         )
     return NextTurn(args, kwargs)
-
-
-@asynccontextmanager
-async def timeout(seconds: float) -> AsyncIterator[None]:
-    """Limit the time of what is inside, and record who won: the same on replay.
-
-    Raises TimedOut.
-    """
-    execution, task = EXECUTION.get(), asyncio.current_task()
-    if execution is None or FRAME.get() is not None:
-        try:
-            async with asyncio.timeout(seconds):
-                yield
-        except TimeoutError as error:
-            raise TimedOut(f"not done within {seconds:g} s") from error
-        return
-    if not isinstance(task, BranchTask):
-        raise NoRun("nl.timeout() is for the agent's own tasks")
-    limit = _Timeout(execution, task, seconds)
-    limit.begin()
-    try:
-        yield
-    except asyncio.CancelledError:
-        if limit.has_fired and task.uncancel() <= limit.cancels_before:
-            raise TimedOut(
-                f"not done within {seconds:g} s", run=execution.run.id, step=limit.place.id
-            ) from None
-        raise
-    finally:
-        limit.end()
-
-
-class _Timeout:
-    """A limit whose firing is a recorded outcome, delivered in its turn."""
-
-    def __init__(self, execution: Execution, task: BranchTask, seconds: float) -> None:
-        self.place = execution.place("timeout")
-        self.has_fired = False
-        self.cancels_before = task.cancelling()
-        self._execution, self._task, self._seconds = execution, task, seconds
-        self._watch: asyncio.Task[None] | None = None
-
-    def begin(self) -> None:
-        self._execution.timers += 1
-        watch = self._fire_again if (found := self._execution.replay.take(self.place.id)) else self._fire
-        self._watch = asyncio.Task(watch(found.seq if found else 0), loop=self._execution.loop)
-
-    def end(self) -> None:
-        self._execution.timers -= 1
-        if self._watch is not None and not self._watch.done():
-            self._watch.cancel()
-
-    async def _fire_again(self, seq: int) -> None:
-        await self._execution.delivery.recorded(seq)
-        self._cancel()
-
-    async def _fire(self, _: int) -> None:
-        await asyncio.sleep(self._seconds)
-        if self._execution.is_catching_up:
-            await self._execution.delivery.fresh()
-        if self._execution.sealed is not None:
-            return
-        turn = self._execution.delivery.reserve()
-        try:
-            fired = (Kind.RESULT, self.place.id, write_body(None, value=b"true"))
-            await self._execution.durable(self._execution.write([fired]))
-            await self._execution.delivery.live(turn, is_own=False)
-        except BaseException:
-            turn.withdraw()
-            raise
-        self._cancel()
-
-    def _cancel(self) -> None:
-        self.has_fired = True
-        self._task.cancel()

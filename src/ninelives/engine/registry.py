@@ -58,6 +58,7 @@ class Agent(Struct, frozen=True, eq=False):
     queue: str
     is_pinned: bool
     on_stale: Callable[[Any], Any] | None = None
+    timeout_seconds: float | None = None
 
 
 AGENTS: dict[str, Agent] = {}
@@ -105,6 +106,7 @@ def make_agent(
     queue: str,
     pin: str | None,
     on_stale: Callable[[Any], Any] | None = None,
+    timeout: float | None = None,
 ) -> Agent:
     """Check an agent's declaration.
 
@@ -131,6 +133,7 @@ def make_agent(
         queue=check_id(queue, "queue"),
         is_pinned=pin is not None,
         on_stale=on_stale,
+        timeout_seconds=_seconds(timeout),
     )
 
 

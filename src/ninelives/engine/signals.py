@@ -20,7 +20,7 @@ from ninelives.core.replay import write_body
 from ninelives.engine.context import FRAME, require
 from ninelives.engine.ticket import Extras
 from ninelives.engine.timers import check_seconds
-from ninelives.engine.waiting import Builtin, wait
+from ninelives.engine.waiting import Builtin, deadline_ms, wait
 
 T = TypeVar("T")
 _LATE = "late"
@@ -61,7 +61,7 @@ async def receive(name: str, *, type: Any = Any, timeout: float | None = None) -
         found = await step.recorded(codec)
         if found is not None:
             return found.value
-        due_ms = step.deadline_ms(timeout) if timeout is not None else None
+        due_ms = deadline_ms(step.place, timeout) if timeout is not None else None
 
         def look(news: News) -> Signal | str | None:
             for signal in news.signals:

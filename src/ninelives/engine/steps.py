@@ -21,6 +21,7 @@ from ninelives.core.model import Kind, Verdict
 from ninelives.core.replay import Recorded, check_arguments, write_body
 from ninelives.core.retry import delay_seconds, reason_for, retry_after_seconds
 from ninelives.engine import approvals
+from ninelives.engine.backoff import attempts_before, rest
 from ninelives.engine.context import BRANCH, FRAME, Frame, Place, current
 from ninelives.engine.delivery import Turn
 from ninelives.engine.execution import BranchTask, Execution
@@ -199,11 +200,12 @@ def _named(error: BaseException, execution: Execution, place: Place) -> BaseExce
 
 async def _attempt(step: Step, frame: Frame, body: Body) -> Any:
     """Run the body until it gives a value or fails for good."""
-    token = FRAME.set(frame)
+    token, execution = FRAME.set(frame), frame.place.execution
     try:
-        for attempt in count(1):
+        before = await attempts_before(frame) if execution.replay.intents else 0
+        for attempt in count(before + 1):
             frame.attempt = attempt
-            if (output := frame.place.execution.output) is not None:
+            if (output := execution.output) is not None:
                 output.begin(frame.place.id)
             try:
                 if step.timeout_seconds is None:
@@ -223,6 +225,6 @@ async def _attempt(step: Step, frame: Frame, body: Body) -> Any:
                 )
                 if pause is None:
                     raise
-                await asyncio.sleep(pause)
+                await rest(frame, pause, error)
     finally:
         FRAME.reset(token)

@@ -66,9 +66,10 @@ def call(step: Step, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
     return _ask(execution, lambda: steps.perform(execution, step, args, kwargs, body), desk)
 
 
-def wait(execution: Execution, coroutine: Callable[[], Coroutine[Any, Any, Any]]) -> Any:
+def wait(execution: Execution, coroutine: Callable[[], Coroutine[Any, Any, T]]) -> T:
     """Wait in a thread for something that is awaited elsewhere."""
-    return _ask(execution, coroutine, SimpleQueue())
+    found: T = _ask(execution, coroutine, SimpleQueue())
+    return found
 
 
 def refuse_on_loop(execution: Execution, what: str) -> None:

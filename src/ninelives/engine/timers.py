@@ -1,17 +1,19 @@
-"""Sleeping, durably: the moment of waking is recorded, so a run that died or parked wakes when it was to."""
+"""Sleeping and time limits: the moment is recorded, so a run that died or parked meanwhile keeps to it."""
 
 from __future__ import annotations
 
 import asyncio
 import math
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
 from datetime import UTC, datetime
 
-from ninelives.core.errors import UsageError
+from ninelives.core.errors import NoRun, TimedOut, UsageError
 from ninelives.core.model import Kind, News
 from ninelives.core.replay import write_body
-from ninelives.engine.context import FRAME, current
-from ninelives.engine.execution import Execution
-from ninelives.engine.waiting import Builtin, wait
+from ninelives.engine.context import EXECUTION, FRAME, current
+from ninelives.engine.execution import BranchTask, Execution
+from ninelives.engine.waiting import Builtin, deadline_ms, wait
 
 LONGEST_SECONDS = 100 * 366 * 86_400.0
 
@@ -28,7 +30,7 @@ async def sleep(seconds: float) -> None:
         return
     async with Builtin(execution, "sleep") as step:
         if await step.recorded() is None:
-            await _sleep(execution, step, step.deadline_ms(seconds))
+            await _sleep(execution, step, deadline_ms(step.place, seconds))
 
 
 async def sleep_until(when: datetime) -> None:
@@ -50,16 +52,94 @@ async def sleep_until(when: datetime) -> None:
 
 
 async def _sleep(execution: Execution, step: Builtin, due_ms: int) -> None:
+    await _until(execution, due_ms)
+    # CRASH: awake and not recorded; the next life sees that the time has passed.
+    await step.settle([(Kind.RESULT, step.id, write_body(None, value=b"null"))])
+
+
+async def _until(execution: Execution, due_ms: int) -> None:
     def look(news: News) -> bool | None:
         return True if news.now_ms >= due_ms else None
 
     until = datetime.fromtimestamp(due_ms / 1000, UTC).isoformat(" ", "seconds")
     await wait(execution, f"until {until}", look, due_ms=due_ms)
-    # CRASH: awake and not recorded; the next life sees that the time has passed.
-    await step.settle([(Kind.RESULT, step.id, write_body(None, value=b"null"))])
 
 
 def check_seconds(seconds: float, what: str) -> None:
     """Check a time. Raises UsageError."""
     if type(seconds) not in (int, float) or not 0 <= seconds <= LONGEST_SECONDS:
         raise UsageError(f"{what}: {seconds!r} is no time", remedy="Give seconds, 0 or more")
+
+
+@asynccontextmanager
+async def timeout(seconds: float) -> AsyncIterator[None]:
+    """Limit the time of what is inside, and record who won: the same on replay.
+
+    Raises TimedOut.
+    """
+    execution, task = EXECUTION.get(), asyncio.current_task()
+    if execution is None or FRAME.get() is not None:
+        try:
+            async with asyncio.timeout(seconds):
+                yield
+        except TimeoutError as error:
+            raise TimedOut(f"not done within {seconds:g} s") from error
+        return
+    if not isinstance(task, BranchTask):
+        raise NoRun("nl.timeout() is for the agent's own tasks")
+    limit = _Timeout(execution, task, seconds)
+    limit.begin()
+    try:
+        yield
+    except asyncio.CancelledError:
+        if limit.has_fired and task.uncancel() <= limit.cancels_before:
+            raise TimedOut(
+                f"not done within {seconds:g} s", run=execution.run.id, step=limit.place.id
+            ) from None
+        raise
+    finally:
+        limit.end()
+
+
+class _Timeout:
+    """A limit whose firing is a recorded outcome, delivered in its turn."""
+
+    def __init__(self, execution: Execution, task: BranchTask, seconds: float) -> None:
+        self.place = execution.place("timeout")
+        self.has_fired = False
+        self.cancels_before = task.cancelling()
+        self._execution, self._task, self._seconds = execution, task, seconds
+        self._watch: asyncio.Task[None] | None = None
+
+    def begin(self) -> None:
+        self._execution.timers += 1
+        found = self._execution.replay.take(self.place.id)
+        watch = self._fire_again(found.seq) if found else self._fire(deadline_ms(self.place, self._seconds))
+        self._watch = asyncio.Task(watch, loop=self._execution.loop)
+
+    def end(self) -> None:
+        self._execution.timers -= 1
+        if self._watch is not None and not self._watch.done():
+            self._watch.cancel()
+
+    async def _fire_again(self, seq: int) -> None:
+        await self._execution.delivery.recorded(seq)
+        self._cancel()
+
+    async def _fire(self, due_ms: int) -> None:
+        await _until(self._execution, due_ms)
+        if self._execution.sealed is not None:
+            return
+        turn = self._execution.delivery.reserve()
+        try:
+            fired = (Kind.RESULT, self.place.id, write_body(None, value=b"true"))
+            await self._execution.durable(self._execution.write([fired]))
+            await self._execution.delivery.live(turn, is_own=False)
+        except BaseException:
+            turn.withdraw()
+            raise
+        self._cancel()
+
+    def _cancel(self) -> None:
+        self.has_fired = True
+        self._task.cancel()

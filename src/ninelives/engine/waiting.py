@@ -12,6 +12,7 @@ from __future__ import annotations
 
 import asyncio
 import inspect
+import math
 from collections.abc import Awaitable, Callable, Sequence
 from contextvars import Context
 from typing import Any, Self, TypeVar
@@ -208,6 +209,22 @@ async def _wait(execution: Execution, one: Wait, look: Look[T]) -> T:
         waits.leave(one)
 
 
+def deadline_ms(place: Place, seconds: float) -> int:
+    """Return when a time from now is over, by the store's clock; in a later life, when it was to be over.
+
+    Times too short to park for are not recorded: a crash begins them anew.
+    """
+    execution = place.execution
+    known = execution.replay.intents.get(place.id)
+    said = read_body(known).v if known is not None else UNSET
+    if said is not UNSET:
+        return int(bytes(said))
+    due_ms = execution.store.now_ms() + math.ceil(seconds * 1000)
+    if seconds * 1000 > SHORT_MS:
+        execution.note(Kind.INTENT, place.id, write_body(None, value=str(due_ms).encode()))
+    return due_ms
+
+
 class Found(Struct, frozen=True):
     """A recorded outcome and its value."""
 
@@ -294,21 +311,6 @@ class Builtin:
             error.run, error.step = self.execution.run.id, self.id
             self.execution.seal(error)
             return await self.execution.forever()
-
-    def deadline_ms(self, seconds: float) -> int:
-        """Return when a time from now is over, by the store's clock; in a later life, when it was to be over.
-
-        Short times are not recorded: a crash begins them anew.
-        """
-        known = self.execution.replay.intents.get(self.id)
-        if known is not None:
-            body = read_body(known)
-            if body.v is not UNSET:
-                return int(bytes(body.v))
-        due_ms = self.execution.store.now_ms() + int(seconds * 1000)
-        if seconds * 1000 > SHORT_MS:
-            self.execution.note(Kind.INTENT, self.id, write_body(None, value=str(due_ms).encode()))
-        return due_ms
 
     async def settle(self, drafts: Sequence[Draft], extras: Extras = NOTHING) -> Verdict:
         """Record an outcome and wait for its turn to be told.

@@ -1,0 +1,47 @@
+"""What plain `def` agents call instead of awaiting: the same functions, waited for in the agent's thread.
+
+Nothing here decides anything; see the function of the same name in `ninelives`.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Callable, Coroutine
+from datetime import datetime
+from typing import Any, TypeVar, overload
+
+from ninelives.engine import signals, threads, timers
+from ninelives.engine.context import FRAME, current
+from ninelives.engine.output import emit_from_thread as emit
+
+__all__ = ["emit", "receive", "sleep", "sleep_until"]
+
+T = TypeVar("T")
+
+
+def sleep(seconds: float) -> None:
+    """Sleep, durably; see `ninelives.sleep`."""
+    _wait("nl.sync.sleep", lambda: timers.sleep(seconds))
+
+
+def sleep_until(when: datetime) -> None:
+    """Sleep until a moment, durably; see `ninelives.sleep_until`."""
+    _wait("nl.sync.sleep_until", lambda: timers.sleep_until(when))
+
+
+@overload
+def receive(name: str, *, type: type[T], timeout: float | None = None) -> T: ...
+@overload
+def receive(name: str, *, type: Any = ..., timeout: float | None = None) -> Any: ...
+def receive(name: str, *, type: Any = Any, timeout: float | None = None) -> Any:
+    """Return the next signal of that name; see `ninelives.receive`."""
+    return _wait("nl.sync.receive", lambda: signals.receive(name, type=type, timeout=timeout))
+
+
+def _wait(what: str, coroutine: Callable[[], Coroutine[Any, Any, T]]) -> T:
+    execution = current(what)
+    if execution is not None:
+        threads.refuse_on_loop(execution, what)
+        if FRAME.get() is None:
+            return threads.wait(execution, coroutine)
+    return asyncio.run(coroutine())
