@@ -141,7 +141,7 @@ def test_a_pending_step_shows_in_the_checkpoint() -> None:
         async with nl.Runtime(store) as rt:
             run = await rt.start(agent, id="run")
             working = asyncio.create_task(rt.work())
-            while "long[0]" not in (await run.checkpoint()).pending:  # noqa: ASYNC110 (nobody announces it)
+            while "long[0]" not in [one.step for one in (await run.checkpoint()).pending]:  # noqa: ASYNC110 (nobody announces it)
                 await asyncio.sleep(0.001)
             working.cancel()
             await asyncio.gather(working, return_exceptions=True)

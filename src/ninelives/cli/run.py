@@ -27,10 +27,11 @@ from ninelives.cli.text import emit_json, say
 from ninelives.core.errors import LeaseLost, RunError
 from ninelives.core.keys import check_id
 from ninelives.core.model import State
+from ninelives.engine.checkpoint import steps_in
 from ninelives.engine.registry import Agent
 from ninelives.ops import doctor, journal, sessions
 from ninelives.ops.escape import shown
-from ninelives.ops.position import Position, position, steps_in
+from ninelives.ops.position import Position, position
 from ninelives.ops.sessions import Life
 from ninelives.runtime import Runtime
 from ninelives.store import Store

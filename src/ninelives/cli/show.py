@@ -13,9 +13,10 @@ from ninelives.cli.ps import session_text, status_of
 from ninelives.cli.text import age, emit, emit_json, emit_table, is_terminal, moment, say
 from ninelives.core.keys import check_id
 from ninelives.core.model import Record, State
+from ninelives.engine.checkpoint import Effect, Operation, Resource
 from ninelives.ops import journal
 from ninelives.ops.escape import shortened, shown
-from ninelives.ops.position import Pending, Position, Waiting, position
+from ninelives.ops.position import Position, Waiting, position
 from ninelives.ops.sessions import Life
 
 COLUMNS = ("seq", "time", "kind", "branch", "step", "value")
@@ -76,8 +77,10 @@ def _facts(run: Position, now: float) -> Iterator[tuple[str, str]]:
     yield "agent", shown(run.agent)
     yield "status", status_of(run)
     yield "position", _where(run)
+    yield from _listed("holds", [_resource(one) for one in run.resources], always=False)
     yield from _listed("pending", [_pending(one, now) for one in run.pending])
     yield from _listed("in doubt", [_pending(one, now) for one in run.in_doubt])
+    yield from _listed("effects", [_effect(one, now) for one in run.effects], always=False)
     yield "waits for", shown(run.waits) or "nothing"
     yield from _listed("inbox", [_question(one, now) for one in run.inbox], always=False)
     signals = [f"{shown(one.name)}, sent {age(now - one.at.timestamp())} ago" for one in run.signals]
@@ -94,6 +97,8 @@ def _facts(run: Position, now: float) -> Iterator[tuple[str, str]]:
     yield "created", f"{moment(run.created)}, {age(now - run.created.timestamp())} ago"
     yield "updated", f"{moment(run.updated)}, {age(now - run.updated.timestamp())} ago"
     yield "journal", f"{run.records} records, " + ("DAMAGED" if run.fault else f"verified, head {run.head}")
+    if run.salvaged:
+        yield "salvaged", shortened(run.salvaged, _VALUE_CHARACTERS)
     if run.result is not None:
         yield "result", shortened(bytes(run.result).decode(), _VALUE_CHARACTERS)
 
@@ -113,9 +118,20 @@ def _listed(name: str, texts: Sequence[str], *, always: bool = True) -> Iterator
         yield name if count == 0 else "", text
 
 
-def _pending(one: Pending, now: float) -> str:
+def _pending(one: Operation, now: float) -> str:
     arguments = ", ".join(f"{name}={value}" for name, value in one.arguments.items())
     return shown(f"{one.step}({arguments}), begun {age(now - one.at.timestamp())} ago, record {one.seq}")
+
+
+def _resource(one: Resource) -> str:
+    seen = ", ".join(f"{name} {value[:12]}" for name, value in one.evidence.items())
+    return shown(f"{one.what}" + (f" ({seen})" if seen else ""))
+
+
+def _effect(one: Effect, now: float) -> str:
+    times = "" if one.starts == 1 else f", started {one.starts} times"
+    key = f", key {one.key}" if one.key else ""
+    return shown(f"{one.step}: {one.state}{times}{key}, {age(now - one.at.timestamp())} ago")
 
 
 def _question(item: Waiting, now: float) -> str:

@@ -13,12 +13,21 @@ from ninelives.core.keys import step_text
 from ninelives.core.model import Item, ItemState, Journal, Kind, Record, Run, RunQuery, Signal, State
 from ninelives.core.replay import read_body
 from ninelives.engine import bodies
+from ninelives.engine.checkpoint import (
+    Effect,
+    Operation,
+    Resource,
+    effects_in,
+    operations_in,
+    resources_in,
+    salvaged_in,
+    steps_in,
+    wake_up_of,
+)
 from ninelives.ops import journal, sessions
 from ninelives.ops.journal import Failed, Progress, moment
 from ninelives.ops.sessions import Seen
 from ninelives.store import Store
-
-_SETTLES = frozenset({Kind.RESULT, Kind.FAILURE, Kind.WITHDRAWN, Kind.VOIDED})
 
 
 class Summary(Struct, frozen=True, kw_only=True):
@@ -42,15 +51,6 @@ class Summary(Struct, frozen=True, kw_only=True):
     created: datetime
     updated: datetime
     fault: str
-
-
-class Pending(Struct, frozen=True, kw_only=True):
-    """A step that was begun, or is in doubt, and has no outcome."""
-
-    seq: int
-    at: datetime
-    step: str
-    arguments: dict[str, str]
 
 
 class Waiting(Struct, frozen=True, kw_only=True):
@@ -81,8 +81,11 @@ class Position(Summary, frozen=True, kw_only=True):
     claims: int
     records: int
     head: str
-    pending: list[Pending]
-    in_doubt: list[Pending]
+    resources: list[Resource]
+    pending: list[Operation]
+    effects: list[Effect]
+    in_doubt: list[Operation]
+    salvaged: str
     last_error: Failed | None
     inbox: list[Waiting]
     signals: list[Unread]
@@ -140,7 +143,7 @@ def _summary(run: Run, records: Sequence[Record], fault: str, living: Mapping[st
         progress=journal.progress_of(said[-1]) if said else None,
         waits=run.waits,
         session=session,
-        next_wake_up=_wake_up(run),
+        next_wake_up=wake_up_of(run),
         deaths=run.deaths,
         labels=run.labels,
         parent=run.parent,
@@ -148,17 +151,6 @@ def _summary(run: Run, records: Sequence[Record], fault: str, living: Mapping[st
         updated=moment(run.changed_ms),
         fault=fault,
     )
-
-
-def steps_in(records: Sequence[Record]) -> int:
-    """Count the steps that have an outcome."""
-    return sum(record.kind in (Kind.RESULT, Kind.FAILURE) for record in records)
-
-
-def _wake_up(run: Run) -> datetime | None:
-    if run.due_ms is None or run.state not in (State.PENDING, State.CHECKPOINTED):
-        return None
-    return moment(run.due_ms or run.created_ms)
 
 
 def _position(loaded: Journal, fault: str, living: Mapping[str, Seen]) -> Position:
@@ -172,31 +164,16 @@ def _position(loaded: Journal, fault: str, living: Mapping[str, Seen]) -> Positi
         claims=run.epoch,
         records=run.length,
         head=run.head.hex(),
-        pending=_open(turn, Kind.INTENT),
-        in_doubt=_open(turn, Kind.DOUBT),
+        resources=resources_in(turn),
+        pending=operations_in(turn, Kind.INTENT),
+        effects=effects_in(turn),
+        in_doubt=operations_in(turn, Kind.DOUBT),
+        salvaged=salvaged_in(turn),
         last_error=_last_error(turn),
         inbox=[_waiting(item) for item in loaded.items if item.state is ItemState.OPEN],
         signals=[_unread(signal) for signal in loaded.signals],
         result=_result(run, loaded.records),
     )
-
-
-def _open(records: Sequence[Record], kind: Kind) -> list[Pending]:
-    found: dict[str, Record] = {}
-    for record in records:
-        if record.kind is kind:
-            found[record.step] = record
-        elif record.kind in _SETTLES:
-            found.pop(record.step, None)
-    return [
-        Pending(
-            seq=record.seq,
-            at=moment(record.at_ms),
-            step=step_text(step),
-            arguments=journal.arguments_of(record),
-        )
-        for step, record in found.items()
-    ]
 
 
 def _last_error(records: Sequence[Record]) -> Failed | None:

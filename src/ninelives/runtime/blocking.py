@@ -17,7 +17,8 @@ from msgspec import UNSET
 from ninelives.core.model import Run as Row
 from ninelives.core.model import State
 from ninelives.core.output import Output
-from ninelives.engine.view import Checkpoint, Entry
+from ninelives.engine.checkpoint import Checkpoint
+from ninelives.engine.view import Entry
 from ninelives.runtime.facade import Runtime
 from ninelives.runtime.handle import Run
 from ninelives.runtime.inbox import InboxItem

@@ -14,6 +14,7 @@ from ninelives.core.model import Run as Row
 from ninelives.core.output import Output
 from ninelives.core.replay import read_body
 from ninelives.engine import bodies, retries, signals, view
+from ninelives.engine.checkpoint import Checkpoint, checkpoint
 from ninelives.engine.registry import AGENTS
 from ninelives.runtime.reading import Reader
 from ninelives.store import Store
@@ -60,7 +61,7 @@ class Run:
         """Return all that is recorded of the run."""
         return await self._runtime.call(_history, self.id)
 
-    async def checkpoint(self) -> view.Checkpoint:
+    async def checkpoint(self) -> Checkpoint:
         """Return where the run is."""
         return await self._runtime.call(_checkpoint, self.id)
 
@@ -134,8 +135,8 @@ def _history(store: Store, run: str) -> list[view.Entry]:
     return view.history(bodies.whole(store, store.load_journal(run, since=0).records))
 
 
-def _checkpoint(store: Store, run: str) -> view.Checkpoint:
-    return view.checkpoint(bodies.load(store, run))
+def _checkpoint(store: Store, run: str) -> Checkpoint:
+    return checkpoint(bodies.load(store, run))
 
 
 def _result(store: Store, row: Row) -> Any:
