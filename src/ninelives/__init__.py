@@ -53,6 +53,10 @@ if TYPE_CHECKING:
     from ninelives.core.retry import (
         Retry,
     )
+    from ninelives.engine.children import (
+        Child,
+        spawn,
+    )
     from ninelives.engine.declare import (
         action,
         agent,
@@ -106,6 +110,7 @@ __all__ = [
     "ActionError",
     "Approval",
     "BudgetExceeded",
+    "Child",
     "Corrupt",
     "Custom",
     "Denied",
@@ -169,12 +174,15 @@ __all__ = [
     "run",
     "sleep",
     "sleep_until",
+    "spawn",
     "sync",
     "timeout",
     "uuid",
 ]
 
 _HOMES = {
+    "Child": "engine.children",
+    "spawn": "engine.children",
     "StaleResource": "core.errors",
     "Custom": "engine.holds",
     "File": "engine.holds",

@@ -61,6 +61,7 @@ class Replay:
     """
 
     kept: tuple[Record, ...] = ()
+    _superseded: tuple[str, ...] = ()
 
     def __init__(self, records: Sequence[Record]) -> None:
         self._outcomes: dict[str, Recorded] = {}
@@ -103,6 +104,7 @@ class Replay:
         steps = set(read_superseded(superseding))
         for step in steps:
             self._outcomes.pop(step, None)
+        self._superseded = (*self._superseded, *steps)
         for record in records:
             if record.seq < superseding.seq and record.kind is Kind.INTENT and record.step in steps:
                 self.intents[record.step] = record
@@ -115,6 +117,10 @@ class Replay:
                 self.left -= 1
                 return found
         return None
+
+    def times_superseded(self, step: str) -> int:
+        """Return how often a step's outcome was superseded."""
+        return self._superseded.count(step)
 
     def knows_line(self, step: str) -> bool:
         """Tell whether a line for people, or an item of the agent's own output, was recorded before."""

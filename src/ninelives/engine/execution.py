@@ -29,6 +29,7 @@ from ninelives.engine.ticket import NOTHING, Draft, Extras, Tail
 from ninelives.store import Store
 
 if TYPE_CHECKING:
+    from ninelives.engine.children import Births, Ends
     from ninelives.engine.waiting import Waits
 
 T = TypeVar("T")
@@ -73,6 +74,8 @@ class Execution:
     _refusals = 0
     _alarm: asyncio.TimerHandle | None = None
     _taken: frozenset[int] = frozenset()
+    births: Births | None = None
+    ends: Ends | None = None
     is_accepting = False
     """Whether a person has said that the run goes on with its resources as they are."""
 

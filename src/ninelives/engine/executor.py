@@ -35,8 +35,7 @@ from ninelives.core.model import (
     State,
 )
 from ninelives.core.replay import write_superseded
-from ninelives.core.supersession import fatal_steps
-from ninelives.engine import arguments, bodies, ending, escalations, threads
+from ninelives.engine import arguments, bodies, ending, escalations, retries, threads
 from ninelives.engine.context import BRANCH, EXECUTION, FRAME
 from ninelives.engine.eviction import clear, contained
 from ninelives.engine.execution import BranchTask, Execution
@@ -140,7 +139,8 @@ class Executor:
     async def _supersede(self, journal: Journal) -> None:
         """Record that a failed run goes on: what it did not survive no longer counts."""
         # CRASH: the journal still ends with the end; the next owner finds the same and records the same.
-        body = write_superseded(fatal_steps(journal.records))
+        steps = await asyncio.to_thread(retries.superseded, self._store, journal)
+        body = write_superseded(steps)
         await self._commits.commit(Tail(journal.run), [(Kind.SUPERSEDED, "", body)])
 
     def _parts(self, agent: Agent) -> tuple[Any, ...]:

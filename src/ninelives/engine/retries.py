@@ -7,8 +7,15 @@ here, the run is failed as before, or it is claimable and its next owner does th
 
 from __future__ import annotations
 
-from ninelives.core.errors import RunFinished
-from ninelives.core.model import Control, Kind, Run, State
+from contextlib import suppress
+
+import msgspec
+
+from ninelives.core.errors import BadName, RunFinished, UsageError
+from ninelives.core.keys import parse_step_id
+from ninelives.core.model import Control, Journal, Kind, Record, Run, State
+from ninelives.core.replay import read_body
+from ninelives.core.supersession import fatal_steps
 from ninelives.store import Store
 
 
@@ -25,6 +32,38 @@ def retry(store: Store, run: str) -> Run:
             remedy="Start a new run, or fork this one before its first step",
         )
     return store.control_run(run, Control.RETRY)
+
+
+def superseded(store: Store, journal: Journal) -> tuple[str, ...]:
+    """Return the steps that a retried run does anew, and retry the children whose failure it did not survive.
+
+    A child that was cancelled with the run is spawned anew, under another id. May be called again: a child
+    that has not failed again meanwhile is left alone.
+    """
+    steps = dict.fromkeys(fatal_steps(journal.records))
+    told: set[str] = set()  # children of which the run's code has learnt, and went on
+    for record in journal.records:
+        kind, _, child = _name(record).partition(":")
+        if kind == "result" and record.step in steps:
+            with suppress(UsageError):  # it was cancelled or forgotten, and then fails the run again
+                retry(store, child)
+        elif kind in ("result", "cancel") and record.kind in (Kind.RESULT, Kind.FAILURE):
+            told.add(child)
+    for record in journal.records:
+        if record.kind is Kind.RESULT and _name(record).startswith("spawn:"):
+            child = msgspec.json.decode(read_body(record).v or b"null", type=str)
+            row = store.read_run(child) if child not in told else None
+            if row is not None and row.cancelling:
+                steps |= {record.step: None}
+                steps |= {one.step: None for one in journal.records if _name(one) == f"result:{child}"}
+    return tuple(steps)
+
+
+def _name(record: Record) -> str:
+    try:
+        return parse_step_id(record.step).name
+    except BadName:
+        return ""
 
 
 def _was_undone(store: Store, run: str) -> bool:

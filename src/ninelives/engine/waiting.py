@@ -294,7 +294,8 @@ class Builtin:
             execution.replayed += 1
             if found.kind is Kind.FAILURE:
                 raise decode_error(bytes(found.body.e or b""))
-            return Found(found, await self._value(found, codec) if codec is not None else None)
+            data = bytes(found.body.v or b"null")
+            return Found(found, await self.value(codec, data) if codec is not None else None)
         return None
 
     async def _check(self, found: Recorded, asked: Fingerprint) -> None:
@@ -304,9 +305,10 @@ class Builtin:
             self.execution.seal(error)
             await self.execution.forever()
 
-    async def _value(self, found: Recorded, codec: Codec) -> Any:
+    async def value(self, codec: Codec, data: bytes) -> Any:
+        """Decode an outcome; one that does not fit any more is a divergence, which seals the execution."""
         try:
-            return codec.decode(bytes(found.body.v or b"null"))
+            return codec.decode(data)
         except Divergence as error:
             error.run, error.step = self.execution.run.id, self.id
             self.execution.seal(error)

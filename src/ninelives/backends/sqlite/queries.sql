@@ -43,7 +43,21 @@ WHERE (:after IS NULL OR number < :after)
   AND (:states = '[]' OR state IN (SELECT value FROM json_each(:states)))
   AND (:agent IS NULL OR agent = :agent)
   AND (:session IS NULL OR session = :session)
-  AND (:parent IS NULL OR parent = :parent)
+  AND NOT EXISTS (
+    SELECT 1 FROM json_each(:labels) AS wanted
+    WHERE NOT EXISTS (
+      SELECT 1 FROM json_each(runs.labels) AS found WHERE found.key = wanted.key AND found.value = wanted.value))
+ORDER BY number DESC LIMIT :limit;
+
+-- name: list_children
+SELECT id, number, agent, fingerprint, queue, pin, priority, labels, parent, state, paused, cancelling, epoch, session,
+  head, length, base, base_check, turn, turn_seq, due_ms, waits, news, deaths, death_length, created_ms, changed_ms,
+  effect_length
+FROM runs
+WHERE parent = :parent AND (:after IS NULL OR number < :after)
+  AND (:states = '[]' OR state IN (SELECT value FROM json_each(:states)))
+  AND (:agent IS NULL OR agent = :agent)
+  AND (:session IS NULL OR session = :session)
   AND NOT EXISTS (
     SELECT 1 FROM json_each(:labels) AS wanted
     WHERE NOT EXISTS (

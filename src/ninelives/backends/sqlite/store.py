@@ -109,7 +109,8 @@ class SqliteStore:
 
         def work(tx: Transaction) -> list[Run]:
             with decoding("a run's row"):
-                return [rows.run_of(row) for row in tx.all("list_runs", wanted)]
+                name = "list_runs" if query.parent is None else "list_children"
+                return [rows.run_of(row) for row in tx.all(name, wanted)]
 
         return self._files.read(work)
 
