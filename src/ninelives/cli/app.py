@@ -133,6 +133,24 @@ def up(
 
 
 @app.command()
+def check(
+    target: Code,
+    store: Url = DEFAULT_URL,
+    limit: Annotated[
+        float, typer.Option("--limit", help="Seconds that a run's code may take to its next step.")
+    ] = 10.0,
+    as_json: AsJson = False,
+) -> None:
+    """Replay all runs in flight against new code, executing nothing, and name those that would not go on.
+
+    Exit 0 all fit, 1 some do not, 2 wrong call or code that cannot be loaded, 4 store unusable.
+    """
+    from ninelives.cli import check as command
+
+    command.check(target, store, limit_seconds=limit, as_json=as_json)
+
+
+@app.command()
 def ps(
     status: Annotated[list[str] | None, typer.Option("--status", help="Only runs in this state.")] = None,
     agent: Annotated[str | None, typer.Option("--agent", help="Only runs of this agent.")] = None,

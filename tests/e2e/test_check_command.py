@@ -1,0 +1,205 @@
+"""`ninelives check`: runs in flight against new code, of every kind of change."""
+
+from __future__ import annotations
+
+import json
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+# What ran when it was killed: each agent has one step recorded and one under way.
+OLD = """
+import asyncio, os
+import ninelives as nl
+
+@nl.action
+async def first(word: str) -> int:
+    return len(word)
+
+@nl.action
+async def gone(word: str) -> int:
+    return len(word)
+
+reached = 0
+
+@nl.action
+async def last(number: int) -> int:
+    global reached
+    reached += 1
+    if reached == 8:
+        os._exit(0)
+    await asyncio.Event().wait()
+
+async def two(word):
+    return await last(await first(word))
+
+@nl.agent
+async def same() -> int:
+    return await two("same")
+
+@nl.agent
+async def other() -> int:
+    return await two("other")
+
+@nl.agent
+async def typed() -> int:
+    return await two("typed")
+
+@nl.agent
+async def fewer() -> int:
+    await gone("fewer")
+    return await two("fewer")
+
+@nl.agent
+async def raising() -> int:
+    return await two("raising")
+
+@nl.agent
+async def online() -> int:
+    return await two("online")
+
+@nl.agent
+async def busy() -> int:
+    return await two("busy")
+
+@nl.agent
+async def removed() -> int:
+    return await two("removed")
+
+@nl.agent
+async def waiting(word: str) -> int:
+    return 1
+
+async def main():
+    async with nl.Runtime("sqlite:///runs.db") as rt:
+        for agent in (same, other, typed, fewer, raising, online, busy, removed):
+            await rt.start(agent, id=agent.__name__)
+        await rt.start(waiting, "seven", id="waiting", delay=3600)
+        await rt.work()
+
+if __name__ == "__main__":
+    asyncio.run(main())
+"""
+
+NEW = """
+import socket, time
+from pathlib import Path
+import ninelives as nl
+
+@nl.action
+async def first(word: str) -> int:
+    Path("executed").touch()
+    return len(word)
+
+@nl.action(name="first")
+async def first_of_text(word: str) -> str:
+    Path("executed").touch()
+    return word
+
+@nl.action
+async def last(number: int) -> int:
+    Path("executed").touch()
+    return number
+
+@nl.agent
+async def same() -> int:
+    print("this is no finding")
+    return await last(await first("same"))
+
+@nl.agent
+async def other() -> int:
+    return await last(await first("another"))
+
+@nl.agent
+async def typed() -> int:
+    return await last(len(await first_of_text("typed")))
+
+@nl.agent
+async def fewer() -> int:
+    return await last(await first("fewer"))
+
+@nl.agent
+async def raising() -> int:
+    await first("raising")
+    raise KeyError("new")
+
+@nl.agent
+async def online() -> int:
+    await first("online")
+    socket.create_connection(("127.0.0.1", 9))
+    return await last(6)
+
+@nl.agent
+async def busy() -> int:
+    await first("busy")
+    while True:
+        pass
+
+@nl.agent
+async def waiting(number: int) -> int:
+    return number
+"""
+
+
+def check(home: Path, *options: str) -> subprocess.CompletedProcess[str]:
+    return subprocess.run(
+        [sys.executable, "-m", "ninelives", "check", "agents.py", "--store", "sqlite:///runs.db", *options],
+        cwd=home,
+        capture_output=True,
+        text=True,
+        timeout=120,
+        check=False,
+    )
+
+
+@pytest.fixture
+def home(tmp_path: Path) -> Path:
+    """A directory with a store full of runs that were killed in mid-step."""
+    (tmp_path / "agents.py").write_text(OLD, encoding="utf-8")
+    subprocess.run([sys.executable, "agents.py"], cwd=tmp_path, check=True, timeout=60)
+    return tmp_path
+
+
+def test_check_names_every_run_that_would_not_go_on_and_executes_nothing(home: Path) -> None:
+    before = (home / "runs.db").read_bytes()
+    fitting = check(home)
+    assert fitting.returncode == 0, fitting.stderr
+    assert "9 runs in flight fit this code, 0 do not" in fitting.stderr
+
+    (home / "agents.py").write_text(NEW, encoding="utf-8")
+    done = check(home, "--json", "--limit", "1")
+    assert done.returncode == 1, done.stderr
+    report = json.loads(done.stdout)
+    found = {one["run"]: one for one in report["problems"]}
+    assert {run: one["fit"] for run, one in found.items()} == {
+        "other": "diverges",
+        "typed": "diverges",
+        "waiting": "diverges",
+        "raising": "fails",
+        "online": "fails",
+        "busy": "hangs",
+    }
+    assert report["fits"] == 2
+    assert report["unused"] == 1
+    assert report["elsewhere"] == {"removed": 1}
+    assert "first" in found["other"]["step"]
+    assert '"other" → "another"' in found["other"]["what"]
+    assert found["other"]["remedy"]
+    assert "KeyError" in found["raising"]["what"]
+    assert "refused" in found["online"]["what"]
+    assert not (home / "executed").exists()
+    assert (home / "runs.db").read_bytes() == before
+
+    (home / "agents.py").write_text(NEW.replace("while True", "if False"), encoding="utf-8")
+    words = check(home)
+    assert words.returncode == 1
+    assert "diverges" in words.stdout
+
+
+def test_code_that_cannot_be_loaded_is_a_wrong_call(home: Path) -> None:
+    (home / "agents.py").write_text("import socket\nsocket.create_connection(('127.0.0.1', 9))\n")
+    done = check(home)
+    assert done.returncode == 2
+    assert "refused" in done.stderr
