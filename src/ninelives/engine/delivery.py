@@ -104,9 +104,9 @@ class Delivery:
         return bool(self._recorded) and any(not turn.done() for _, turn in self._recorded)
 
     @property
-    def has_live(self) -> bool:
-        """Tell whether somebody waits for a live outcome."""
-        return bool(self._live)
+    def has_anybody(self) -> bool:
+        """Tell whether somebody may be waiting for an outcome, recorded or live."""
+        return bool(self._recorded or self._live)
 
     def look(self) -> None:
         """Look soon whether the run has come to rest."""

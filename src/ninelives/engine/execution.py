@@ -145,7 +145,12 @@ class Execution:
     @property
     def is_alone(self) -> bool:
         """Tell whether the only branch may be told of its own outcome at once: there is no order to keep."""
-        return self._is_alone() and not self.delivery.has_live
+        return (
+            len(self._tasks) <= 1
+            and not self.timers
+            and not self.replay.left
+            and not self.delivery.has_anybody
+        )
 
     @property
     def is_catching_up(self) -> bool:

@@ -156,7 +156,10 @@ class Ticket:
 
         Raises BadRecord when it cannot be a record's content.
         """
-        kind, step, body = self._checked(draft)
+        if len(draft) == 3 and type(draft[2]) is bytes and type(draft[0]) is Kind and _is_plain(draft[1]):
+            kind, step, body = draft
+        else:
+            kind, step, body = self._checked(draft)
         names: tuple[bytes, ...] = ()
         if len(draft) == 4:
             self.spills.extend(draft[3])
@@ -229,6 +232,10 @@ class Ticket:
         if self.verdict is None:
             raise InvariantViolation("a ticket was read before it was answered")
         return self.verdict
+
+
+def _is_plain(step: object) -> bool:
+    return type(step) is str and step.isprintable()  # neither NUL nor a lone surrogate is
 
 
 def sealed(group: Sequence[Ticket]) -> Commit:

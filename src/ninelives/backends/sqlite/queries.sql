@@ -316,11 +316,11 @@ SELECT key, run, state FROM keys WHERE state = 'reserved'
 
 -- name: ended_runs
 SELECT number, id, length, head FROM runs INDEXED BY runs_ended
-WHERE state IN ('completed', 'failed', 'cancelled') AND changed_ms < ? AND base < length ORDER BY changed_ms LIMIT 100;
+WHERE (state = 'completed' OR state = 'failed' OR state = 'cancelled') AND changed_ms < ? AND base < length ORDER BY changed_ms LIMIT 100;
 
 -- name: forgettable_runs
 SELECT number, id FROM runs INDEXED BY runs_pruned
-WHERE state IN ('completed', 'failed', 'cancelled') AND changed_ms < ? AND base = length ORDER BY changed_ms LIMIT 100;
+WHERE (state = 'completed' OR state = 'failed' OR state = 'cancelled') AND changed_ms < ? AND base = length ORDER BY changed_ms LIMIT 100;
 
 -- name: long_runs
 SELECT number, base, turn_seq FROM runs

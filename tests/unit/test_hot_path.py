@@ -1,0 +1,191 @@
+"""The short ways through a step give what the long ones give, and starve nobody."""
+
+from __future__ import annotations
+
+import asyncio
+import inspect
+import threading
+from collections.abc import Sequence
+from typing import Any
+
+import msgspec
+import pytest
+
+import ninelives as nl
+from ninelives.backends.clock import SystemClock
+from ninelives.backends.memory import MemoryStore
+from ninelives.core.fingerprint import fingerprint
+from ninelives.core.model import Commit, Journal, Run, Verdict
+from ninelives.core.replay import StepBody, preview, write_body
+from ninelives.store import Store
+from tests.replay.lifetimes import QuickStore, run_async
+
+
+@nl.action(name="echo")
+async def echo(value: Any) -> Any:
+    return value
+
+
+class Watched(QuickStore):
+    """Notes which threads commit, and how often runs are read."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.threads: list[str] = []
+        self.reads: list[str] = []
+
+    def commit(self, batch: Sequence[Commit]) -> list[Verdict]:
+        self.threads.append(threading.current_thread().name)
+        return super().commit(batch)
+
+    def read_run(self, run: str) -> Run | None:
+        self.reads.append(run)
+        return super().read_run(run)
+
+    def load_journal(self, run: str, *, since: int | None = None) -> Journal:
+        self.reads.append(run)
+        return super().load_journal(run, since=since)
+
+
+class Silent(MemoryStore):
+    """Wakes nobody, so that nothing but the steps themselves can make the event loop go round."""
+
+    def __init__(self) -> None:
+        super().__init__(SystemClock())
+        self.is_over = threading.Event()
+
+    def wait_for_work(self, timeout_seconds: float) -> bool:
+        self.is_over.wait()
+        return super().wait_for_work(timeout_seconds)
+
+
+def dedicated(store: Store) -> nl.Runtime:
+    """Return a runtime as `nl.run` makes one: its event loop serves nobody else."""
+    runtime = nl.Runtime(store)
+    runtime._is_dedicated = True
+    return runtime
+
+
+def test_a_lone_branch_of_a_script_commits_without_a_change_of_thread() -> None:
+    @nl.agent(name="counter")
+    async def counter(steps: int) -> int:
+        for number in range(steps):
+            assert await echo(number) == number
+        return steps
+
+    async def main() -> None:
+        store = Watched()
+        async with dedicated(store) as rt:
+            assert await rt.run(counter, 200, id="one") == 200
+        here = threading.current_thread().name
+        assert sum(name == here for name in store.threads) > 20  # others may have been busy meanwhile
+        assert store.read_run("one") is not None
+        assert super(Watched, store).load_journal("one", since=0).run.length == 202
+
+    run_async(main)
+
+
+def test_timers_ring_while_a_script_takes_step_after_step() -> None:
+    @nl.agent(name="busy")
+    async def busy() -> bool:
+        await echo("begin")  # what came with the start is over
+        rung: list[bool] = []
+        asyncio.get_running_loop().call_later(0.02, rung.append, True)
+        for number in range(100_000):
+            await echo(number % 7)
+            if rung:
+                return True
+        return False
+
+    async def main() -> None:
+        store = Silent()
+        try:
+            async with dedicated(store) as rt:
+                assert await rt.run(busy) is True
+        finally:
+            store.is_over.set()
+
+    run_async(main)
+
+
+def test_a_branch_that_comes_while_the_only_one_waits_is_told_after_it() -> None:
+    lives: list[list[str]] = []
+
+    @nl.agent(name="surprised")
+    async def surprised() -> None:
+        told: list[str] = []
+        lives.append(told)
+        tasks: list[asyncio.Task[None]] = []
+
+        async def other() -> None:
+            told.append(await echo("other"))
+
+        def surprise() -> None:
+            tasks.append(asyncio.get_running_loop().create_task(other()))
+
+        asyncio.get_running_loop().call_soon(surprise)
+        told.append(await echo("first"))
+        told.append(await echo("second"))
+        await asyncio.gather(*tasks)
+
+    async def main() -> None:
+        store = QuickStore()
+        async with nl.Runtime(store) as rt:
+            run = await rt.start(surprised, id="one")
+            await rt.work(until_idle=True)
+            recorded = [entry.text for entry in await run.history() if entry.kind == "result"]
+            assert len(recorded) == 3
+            order = [msgspec.json.decode(text)["v"] for text in recorded]
+            assert lives[-1] == order
+            assert order.index("first") < order.index("second")
+
+    run_async(main)
+
+
+def test_the_result_of_a_run_that_completed_here_is_not_read_again() -> None:
+    @nl.agent(name="quick")
+    async def quick(number: int) -> list[int]:
+        return [await echo(number)]
+
+    async def main() -> None:
+        store = Watched()
+        async with nl.Runtime(store) as rt:
+            runs = [await rt.start(quick, number, id=f"r{number}") for number in range(5)]
+            await rt.work(until_idle=True)
+            store.reads.clear()
+            found = [await run.result() for run in runs]
+            assert found == [[0], [1], [2], [3], [4]]
+            assert store.reads == []
+            found[0].append(9)
+            assert await runs[0].result() == [0]
+            again = await rt.get("r3")
+            assert await again.result() == [3]
+            assert store.reads != []
+
+    run_async(main)
+
+
+def test_a_failed_run_is_read_from_the_store() -> None:
+    @nl.agent(name="fails")
+    async def fails() -> None:
+        raise KeyError("lost")
+
+    async def main() -> None:
+        async with nl.Runtime(QuickStore()) as rt:
+            run = await rt.start(fails, id="one")
+            await rt.work(until_idle=True)
+            with pytest.raises(nl.RunFailed):
+                await run.result()
+
+    run_async(main)
+
+
+@pytest.mark.parametrize("value", [1, "text", 'a"b\\c', "ü" * 100, None, [1, {"k": "v"}], "x" * 500])
+def test_a_body_is_written_as_the_encoder_writes_it(value: Any) -> None:
+    def step(given: Any, more: Any = None) -> None: ...
+
+    asked = fingerprint(inspect.signature(step), (value,), {})
+    body = StepBody(
+        f=asked.digest.hex(), a=preview(asked.arguments), v=msgspec.Raw(msgspec.json.encode(value))
+    )
+    assert write_body(asked, value=msgspec.json.encode(value)) == msgspec.json.encode(body)
