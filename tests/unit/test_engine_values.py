@@ -203,3 +203,28 @@ def test_large_values_are_arguments_and_results(size: int) -> None:
     assert twice(stage, agent, text) == text[::-1]
     assert seen == [text[::-1]] * 2
     assert stage.executed == []
+
+
+def test_a_body_that_changes_its_arguments_is_told_of_once(caplog: pytest.LogCaptureFixture) -> None:
+    @nl.action(name="spoiler")
+    async def spoiler(items: list[int]) -> int:
+        items.append(len(items))
+        return len(items)
+
+    @nl.action(name="decent")
+    async def decent(items: list[int]) -> list[int]:
+        return [*items, len(items)]
+
+    @nl.agent(name="careless")
+    async def agent() -> int:
+        items: list[int] = []
+        await decent(items)
+        for _ in range(5):
+            await spoiler(items)
+        return len(items)
+
+    assert once(agent) == 5
+    said = [record.getMessage() for record in caplog.records if record.levelname == "WARNING"]
+    assert len(said) == 1
+    assert "'spoiler'" in said[0]
+    assert "changes its arguments" in said[0]

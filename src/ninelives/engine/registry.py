@@ -15,6 +15,7 @@ from ninelives.core.failures import check_raises
 from ninelives.core.fingerprint import Taker, check_ignore, taker
 from ninelives.core.keys import check_id
 from ninelives.core.retry import Retry
+from ninelives.engine.mutation import LOOKS, Looks
 
 DURABILITIES = ("strict", "pipelined")
 
@@ -37,6 +38,7 @@ class Step(Struct, frozen=True, eq=False):
     aliases: tuple[str, ...]
     upgrade: Callable[[Any], Any] | None
     approval: Approval | None
+    looks: Looks
 
     @property
     def where(self) -> str:
@@ -163,6 +165,7 @@ def make_step(function: Callable[..., Any], **options: Any) -> Step:
         aliases=tuple(check_id(alias, "alias") for alias in options.pop("aliases")),
         timeout_seconds=_seconds(options.pop("timeout")),
         approval=approval,
+        looks=Looks(LOOKS if signature.parameters else 0),
         **options,
     )
 

@@ -20,7 +20,7 @@ from ninelives.core.fingerprint import Fingerprint
 from ninelives.core.model import Kind, Verdict
 from ninelives.core.replay import Recorded, check_arguments, write_body
 from ninelives.core.retry import delay_seconds, reason_for, retry_after_seconds
-from ninelives.engine import approvals
+from ninelives.engine import approvals, mutation
 from ninelives.engine.backoff import attempts_before, rest
 from ninelives.engine.context import BRANCH, FRAME, Frame, Place, current
 from ninelives.engine.delivery import Turn
@@ -77,7 +77,7 @@ async def perform(
             await approvals.obtain(execution, step, asked, place, args, kwargs, place.key())
         if not step.reads_only:
             execution.tail.effect_length = execution.tail.length
-        return await _execute(execution, step, asked, place, body)
+        value = await _execute(execution, step, asked, place, body)
     except asyncio.CancelledError:
         if branch is not None and branch.foreign_timer is not None and execution.sealed is None:
             raise UsageError(
@@ -87,6 +87,9 @@ async def perform(
                 remedy="Use nl.timeout: it records who won",
             ) from None
         raise
+    if step.looks.left:
+        mutation.look(step, args, kwargs, asked, execution.run.id)
+    return value
 
 
 def _may_be_told_early(execution: Execution, step: Step) -> bool:
