@@ -6,15 +6,17 @@ Nothing here decides anything; see the function of the same name in `ninelives`.
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Callable, Coroutine
+from collections.abc import Callable, Coroutine, Sequence
 from datetime import datetime
 from typing import Any, TypeVar, overload
 
-from ninelives.engine import signals, threads, timers
+from msgspec import UNSET
+
+from ninelives.engine import questions, signals, threads, timers
 from ninelives.engine.context import FRAME, current
 from ninelives.engine.output import emit_from_thread as emit
 
-__all__ = ["emit", "receive", "sleep", "sleep_until"]
+__all__ = ["ask", "emit", "receive", "sleep", "sleep_until"]
 
 T = TypeVar("T")
 
@@ -36,6 +38,42 @@ def receive(name: str, *, type: Any = ..., timeout: float | None = None) -> Any:
 def receive(name: str, *, type: Any = Any, timeout: float | None = None) -> Any:
     """Return the next signal of that name; see `ninelives.receive`."""
     return _wait("nl.sync.receive", lambda: signals.receive(name, type=type, timeout=timeout))
+
+
+@overload
+def ask(question: str, *, to: str | None = None, timeout: float | None = None, default: str = ...) -> str: ...
+@overload
+def ask(
+    question: str,
+    options: None = None,
+    *,
+    type: type[T],
+    to: str | None = None,
+    timeout: float | None = None,
+    default: T = ...,
+) -> T: ...
+@overload
+def ask(
+    question: str,
+    options: Sequence[T] | None = None,
+    *,
+    type: Any = ...,
+    to: str | None = None,
+    timeout: float | None = None,
+    default: Any = ...,
+) -> T: ...
+def ask(
+    question: str,
+    options: Any = None,
+    *,
+    type: Any = UNSET,
+    to: str | None = None,
+    timeout: float | None = None,
+    default: Any = UNSET,
+) -> Any:
+    """Ask a person and return the answer; see `ninelives.ask`."""
+    asking = {"options": options, "type": type, "to": to, "timeout": timeout, "default": default}
+    return _wait("nl.sync.ask", lambda: questions.ask(question, **asking))
 
 
 def _wait(what: str, coroutine: Callable[[], Coroutine[Any, Any, T]]) -> T:

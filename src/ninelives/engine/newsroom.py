@@ -8,10 +8,11 @@ only have to learn that somebody wants them to stop. Losing a wake-up costs a po
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from contextlib import suppress
 
 from ninelives.core.errors import NineLivesError
+from ninelives.core.model import News
 from ninelives.engine.execution import Execution
 from ninelives.store import Store
 
@@ -35,24 +36,26 @@ class Newsroom:
         """Read what is new: something has happened. On the event loop, outside any run's context."""
         if not self._executions:
             return
-        self._is_wanted = True
-        if self._reading is None:
-            self._reading = self._loop.create_task(self._read())
+        if self._reading is not None:
+            self._is_wanted = True
+        elif seen := self._asked():
+            self._reading = self._loop.create_task(self._read(seen))
 
-    async def _read(self) -> None:
+    async def _read(self, seen: dict[str, int]) -> None:
         try:
-            while self._is_wanted:
+            while seen:
                 self._is_wanted = False
-                seen = self._asked()
-                if seen:
-                    with suppress(NineLivesError):  # who writes next meets it; the next wake-up reads again
-                        found = await asyncio.to_thread(self._store.read_news, seen)
-                        for news in found:
-                            execution = self._executions.get(news.run.id)
-                            if execution is not None:
-                                execution.hear(news)
+                with suppress(NineLivesError):  # who writes next meets it; the next wake-up reads again
+                    self._tell(await asyncio.to_thread(self._store.read_news, seen))
+                seen = self._asked() if self._is_wanted else {}
         finally:
             self._reading = None
+
+    def _tell(self, found: Sequence[News]) -> None:
+        for news in found:
+            execution = self._executions.get(news.run.id)
+            if execution is not None:
+                execution.hear(news)
 
     def _asked(self) -> dict[str, int]:
         now = self._loop.time()

@@ -1,0 +1,1 @@
+"""Waits and controls of runs with real processes that are really killed."""
