@@ -187,6 +187,9 @@ class Life:
     def _advance(self, claimed: Sequence[Run]) -> None:
         for run in claimed:
             self.ledger.write(Fact.CLAIMED, run.id, self.session, epoch=run.epoch)
+            self.store.salvage(run.id, run.epoch)  # of a sound journal: nothing
+        self.store.load_journals([run.id for run in claimed])
+        self.store.read_news({run.id: -1 for run in claimed})
         if self.mode == "inline":
             for run in claimed:
                 Desk(self, run).walk.go()
@@ -224,6 +227,8 @@ class Life:
     def _look_around(self) -> None:
         store = self.store
         store.list_sessions()
+        store.read_session(self.session)
+        store.wait_for_output(0.0)
         store.stats()
         store.read_keys(all_keys(self.seed, self.runs))
         store.get_blobs(store.put_blobs([body_of(self.seed, "input", 90_000)]))
