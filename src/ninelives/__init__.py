@@ -57,6 +57,9 @@ if TYPE_CHECKING:
         Child,
         spawn,
     )
+    from ninelives.engine.compensations import (
+        on_failure,
+    )
     from ninelives.engine.declare import (
         action,
         agent,
@@ -168,6 +171,7 @@ __all__ = [
     "map",
     "next_turn",
     "now",
+    "on_failure",
     "progress",
     "random",
     "receive",
@@ -181,6 +185,7 @@ __all__ = [
 ]
 
 _HOMES = {
+    "on_failure": "engine.compensations",
     "Child": "engine.children",
     "spawn": "engine.children",
     "StaleResource": "core.errors",

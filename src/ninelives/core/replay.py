@@ -57,9 +57,11 @@ _DECODE_SUPERSEDED = msgspec.json.Decoder(Superseded).decode
 class Replay:
     """The outcomes of a turn, by step; `left` counts those that nobody has taken yet.
 
-    `kept` are the records that outlive the turn: what is held, and what is to be undone.
+    `kept` are the records that outlive the turn: what is held, and what is to be undone. With `is_undoing`
+    the run's own code is over.
     """
 
+    is_undoing = False
     kept: tuple[Record, ...] = ()
     _superseded: tuple[str, ...] = ()
 
@@ -88,6 +90,8 @@ class Replay:
                 self._read_output(record)
             elif record.kind is Kind.SUPERSEDED:
                 self._supersede(records, record)
+            elif record.kind is Kind.UNDOING:
+                self.is_undoing = True
         self.left = len(self._outcomes)
         self.found = len(self._outcomes)
 

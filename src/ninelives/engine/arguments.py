@@ -26,7 +26,9 @@ class Arguments(Struct, frozen=True, omit_defaults=True):
 _DECODE = msgspec.json.Decoder(Arguments).decode
 
 
-def encode(agent: Agent, args: tuple[Any, ...], kwargs: dict[str, Any]) -> tuple[bytes, dict[bytes, bytes]]:
+def encode(
+    agent: Agent, args: tuple[Any, ...], kwargs: dict[str, Any], *, in_parts: bool = True
+) -> tuple[bytes, dict[bytes, bytes]]:
     """Encode the arguments of a call; returns the body and the blobs that it refers to, by name.
 
     Raises NotSerializable with the path to the bad value; UsageError when they do not fit the signature.
@@ -50,7 +52,7 @@ def encode(agent: Agent, args: tuple[Any, ...], kwargs: dict[str, Any]) -> tuple
             named[name] = _one(agent, name, value)
     made: dict[bytes, bytes] = {}
     divided = []
-    for name, value in named.items():
+    for name, value in named.items() if in_parts else ():
         whole, found = parts.split(bytes(value))
         if found:
             named[name] = Raw(whole)

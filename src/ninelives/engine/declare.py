@@ -201,8 +201,7 @@ def _declare(function: Callable[..., Any] | None, options: dict[str, Any]) -> An
     def declare(declared: Any) -> Any:
         inner = declared.__func__ if isinstance(declared, classmethod | staticmethod) else declared
         step = make_step(inner, **{**_DEFAULTS, **options})
-        STEPS[step.name] = step
-        made = _wrap(step, inner)
+        made = STEPS[step.name] = _wrap(step, inner)
         if isinstance(declared, staticmethod):
             return staticmethod(made)
         if isinstance(declared, classmethod) or is_method(inner):

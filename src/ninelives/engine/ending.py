@@ -5,8 +5,10 @@ If we die before the commit, the run has not ended: the next life comes here aga
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+
 from ninelives.core.failures import encode_error
-from ninelives.core.model import End, Kind, State
+from ninelives.core.model import End, Kind, Outcome, State
 from ninelives.core.replay import write_body
 from ninelives.engine.execution import Execution
 from ninelives.engine.ticket import Draft, Extras
@@ -18,13 +20,41 @@ async def complete(execution: Execution, value: bytes) -> None:
     await execution.write([record], Extras(change=End(State.COMPLETED)))
 
 
-async def fail(execution: Execution, error: BaseException) -> None:
-    """End a run with what its code raised."""
+async def fail(execution: Execution, error: BaseException, *, after: Sequence[Draft] = ()) -> None:
+    """End a run with what its code raised; `after` are records that go before, in the same commit."""
     told = error if isinstance(error, Exception) else RuntimeError(f"the agent ended with {error!r}")
-    record: Draft = (Kind.END, "", write_body(None, error=encode_error(told)))
-    await execution.write([record], Extras(change=End(State.FAILED)))
+    encoded = encode_error(told)
+    if not await _undoes(execution, State.FAILED, encoded, after):
+        await finish(execution, State.FAILED, encoded, after)
 
 
 async def cancel(execution: Execution) -> None:
     """End a run that somebody asked to end."""
-    await execution.write((), Extras(change=End(State.CANCELLED)))
+    if not await _undoes(execution, State.CANCELLED, None, ()):
+        await finish(execution, State.CANCELLED, None)
+
+
+async def finish(
+    execution: Execution, state: State, error: bytes | None, after: Sequence[Draft] = ()
+) -> None:
+    """End a run that failed or was cancelled, with nothing left to undo."""
+    drafts = list(after)
+    if error is not None:
+        drafts.append((Kind.END, "", write_body(None, error=error)))
+    change = End(State.FAILED if state is State.FAILED else State.CANCELLED)
+    await execution.write(drafts, Extras(change=change))
+
+
+async def _undoes(execution: Execution, state: State, error: bytes | None, after: Sequence[Draft]) -> bool:
+    """Begin to undo what the run has done, if there is anything; its end comes after that."""
+    if not execution.replay.kept:
+        return False
+    from ninelives.engine import compensations
+
+    if not compensations.registered(execution.replay.kept):
+        return False
+    undoing = (Kind.UNDOING, "", compensations.write_undoing(state, error))
+    # CRASH: undone from here on, whatever else becomes of the run; or not begun, and the run ends again.
+    verdict = await execution.write([*after, undoing])
+    execution.is_undoing = verdict.outcome is Outcome.COMMITTED
+    return True

@@ -21,9 +21,7 @@ from ninelives.core.answers import (
     write_taken,
 )
 from ninelives.core.errors import BudgetExceeded, Corrupt, Divergence, NineLivesError, RunEscalated
-from ninelives.core.failures import encode_error
 from ninelives.core.model import (
-    End,
     Escalate,
     Item,
     ItemKind,
@@ -32,9 +30,8 @@ from ninelives.core.model import (
     NewItem,
     Outcome,
     Run,
-    State,
 )
-from ninelives.core.replay import write_body
+from ninelives.engine import ending
 from ninelives.engine.execution import Execution
 from ninelives.engine.loop import LoopCommits
 from ninelives.engine.ticket import Draft, Extras
@@ -104,8 +101,7 @@ async def settle(execution: Execution, items: Iterable[Item]) -> bool:
         # CRASH: answered and not taken: the next life takes it.
         await execution.write(drafts)
         return execution.sealed is None
-    drafts.append((Kind.END, "", write_body(None, error=encode_error(_given_up(item)))))
-    await execution.write(drafts, Extras(change=End(State.FAILED)))
+    await ending.fail(execution, _given_up(item), after=drafts)
     return False
 
 

@@ -76,6 +76,8 @@ class Execution:
     _taken: frozenset[int] = frozenset()
     births: Births | None = None
     ends: Ends | None = None
+    is_undoing = False
+    """Whether the run's own code is over and what it did is to be undone."""
     is_accepting = False
     """Whether a person has said that the run goes on with its resources as they are."""
 
@@ -248,7 +250,7 @@ class Execution:
 
     def heed(self, run: Run) -> None:
         """Do as was asked of the run: cancel, pause or go on."""
-        if run.cancelling:
+        if run.cancelling and not self.is_undoing:
             self.stop(RunCancelled("the run is being cancelled", run=run.id))
         elif run.paused and self.closed is None:
             self.closed = Paused("the run is paused", run=run.id)

@@ -11,6 +11,8 @@ from collections.abc import Callable, Sequence
 from contextvars import copy_context
 from typing import Any
 
+from msgspec import UnsetType
+
 from ninelives.core.clock import Clock
 from ninelives.core.errors import (
     BadRecord,
@@ -148,6 +150,40 @@ class Executor:
 
     async def _take_turn(self, agent: Agent, journal: Journal, *, is_back: bool) -> Journal | None:
         execution = Execution(journal, *self._parts(agent))
+        if execution.replay.is_undoing:
+            await self._undo(agent, journal)
+            return None
+        following = await self._live(execution, agent, journal, is_back=is_back)
+        return await self._reloaded(execution) if execution.is_undoing else following
+
+    async def _undo(self, agent: Agent, journal: Journal) -> None:
+        """Take a run that failed or was cancelled through its last stretch, and end it."""
+        from ninelives.engine import compensations
+
+        stretch, undoing, pending = compensations.last_stretch(journal)
+        execution = Execution(stretch, *self._parts(agent))
+        execution.is_undoing = True
+        self.executions[journal.run.id] = execution
+        error = None if isinstance(undoing.error, UnsetType) else bytes(undoing.error)
+        try:
+            execution.heed(journal.run)
+            if journal.items and not await escalations.settle(execution, journal.items):
+                return
+            await self._perform(execution, compensations.undo(execution, pending))
+            if execution.sealed is not None:
+                await clear(execution)
+                await self._give_up(execution, execution.sealed)
+            else:
+                await ending.finish(execution, undoing.state, error)
+        except Corrupt as damage:
+            await self._give_up(execution, damage)
+        finally:
+            execution.leave()
+            del self.executions[journal.run.id]
+
+    async def _live(
+        self, execution: Execution, agent: Agent, journal: Journal, *, is_back: bool
+    ) -> Journal | None:
         self.executions[journal.run.id] = execution
         try:
             if journal.run.cancelling:
@@ -191,15 +227,19 @@ class Executor:
         except (Divergence, Corrupt) as error:
             execution.seal(error)
             return None
-        context = copy_context()
-        context.run(EXECUTION.set, execution)
-        context.run(BRANCH.set, execution.root)
-        context.run(FRAME.set, None)
         if agent.is_async:
             code = agent.function(*args, **kwargs)
         else:
             code = threads.run_agent(execution, lambda: agent.function(*args, **kwargs))
-        task = BranchTask(contained(code), loop=self._loop, context=context, name=f"run {journal.run.id}")
+        return await self._perform(execution, code)
+
+    async def _perform(self, execution: Execution, code: Any) -> asyncio.Task[Any] | None:
+        """Run code as the run's own, until it is over or sealed: None."""
+        context = copy_context()
+        context.run(EXECUTION.set, execution)
+        context.run(BRANCH.set, execution.root)
+        context.run(FRAME.set, None)
+        task = BranchTask(contained(code), loop=self._loop, context=context, name=f"run {execution.run.id}")
         task.code = code
         execution.adopt(task)
         await execution.over(task)
@@ -227,7 +267,7 @@ class Executor:
         result = task.result()
         try:
             if isinstance(result, NextTurn):
-                return await self._next_turn(execution, agent, journal, result)
+                return await self._next_turn(execution, agent, result)
             value = agent.result.round(result)[0]
             await ending.complete(execution, value)
             if execution.sealed is None:
@@ -237,9 +277,7 @@ class Executor:
             await ending.fail(execution, refused)
         return None
 
-    async def _next_turn(
-        self, execution: Execution, agent: Agent, journal: Journal, following: NextTurn
-    ) -> Journal | None:
+    async def _next_turn(self, execution: Execution, agent: Agent, following: NextTurn) -> Journal | None:
         """Commit the snapshot that the next turn starts from: one commit, and the old journal is history."""
         snapshot, made = arguments.encode(agent, following.args, following.kwargs)
         new = [content for name, content in made.items() if name not in execution.blobs]
@@ -249,8 +287,12 @@ class Executor:
             return None
         if verdict.error is not None:
             raise verdict.error
-        run = self._store.read_run(journal.run.id)
-        if run is None or run.epoch != journal.run.epoch:
+        return await self._reloaded(execution)
+
+    async def _reloaded(self, execution: Execution) -> Journal | None:
+        """Read a run that is still ours once more."""
+        run = self._store.read_run(execution.run.id)
+        if run is None or run.epoch != execution.run.epoch:
             return None
         return bodies.load(self._store, run.id)
 
@@ -296,9 +338,9 @@ def _carried(execution: Execution) -> list[Draft]:
     """Return the records that the next turn starts with, after its snapshot."""
     if not execution.replay.kept:
         return []
-    from ninelives.engine import holds
+    from ninelives.engine import compensations, holds
 
-    return holds.carried(execution)
+    return [*holds.carried(execution), *compensations.carried(execution)]
 
 
 def _empty(run: Run) -> Journal:

@@ -64,7 +64,7 @@ class Agent(Struct, frozen=True, eq=False):
 
 
 AGENTS: dict[str, Agent] = {}
-STEPS: dict[str, Step] = {}
+STEPS: dict[str, Callable[..., Any]] = {}
 """The steps declared last under their names: what a name in the data can mean."""
 
 
@@ -99,6 +99,12 @@ def get_agent(agent: object) -> Agent:
         f"{getattr(agent, '__name__', agent)!r} is no agent here",
         remedy=f"Decorate it with @nl.agent. Known: {known}",
     )
+
+
+def find_step(name: str) -> Step | None:
+    """Return the step declared last under a name."""
+    found = getattr(STEPS.get(name), "__ninelives__", None)
+    return found if isinstance(found, Step) else None
 
 
 def make_agent(

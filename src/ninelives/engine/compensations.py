@@ -1,0 +1,155 @@
+"""Undoing: compensations are registered as a run goes, and called in reverse when it fails or is cancelled.
+
+A registration is a record, durable before the next body starts. When the run ends badly, one record says so
+and the run's own code is over; what follows is a last stretch of the run whose steps are the compensations,
+recorded, retried and replayed like any others. If we die in it, the next life goes on with the first one
+that has no outcome. One that fails for good is recorded and the others go on; then the run ends as it was to.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from typing import Any
+
+import msgspec
+from msgspec import UNSET, Raw, Struct, UnsetType
+from msgspec.structs import replace
+
+from ninelives.core.errors import Corrupt, Divergence, UsageError
+from ninelives.core.keys import step_id
+from ninelives.core.model import Control, Journal, Kind, Record, RunQuery, State
+from ninelives.engine import arguments
+from ninelives.engine.children import ask
+from ninelives.engine.context import BRANCH, FRAME, Branch, require
+from ninelives.engine.execution import Execution
+from ninelives.engine.holds import CARRIED, keep
+from ninelives.engine.inside import log
+from ninelives.engine.registry import STEPS, Agent, Step, find_step, make_agent
+from ninelives.engine.ticket import Draft
+from ninelives.store import Store
+
+BRANCH_NAME = "on_failure"
+_LIVE = (State.PENDING, State.RUNNING, State.CHECKPOINTED, State.ESCALATED)
+_MOST_CHILDREN = 1_000_000
+
+
+class Undo(Struct, frozen=True):
+    """The body of an UNDO record. Without an action it is another run's to undo: see `forks`."""
+
+    action: str
+    arguments: Raw = Raw(b"{}")
+
+
+class Undoing(Struct, frozen=True, omit_defaults=True):
+    """The body of an UNDOING record: how the run is to end when all is undone."""
+
+    state: State
+    error: Raw | UnsetType = UNSET
+
+
+_UNDO = msgspec.json.Decoder(Undo).decode
+_UNDOING = msgspec.json.Decoder(Undoing).decode
+
+
+def on_failure(action: Any, *args: Any, **kwargs: Any) -> None:
+    """Have an action called, durably, if the run fails or is cancelled: the last registered first.
+
+    Raises UsageError when it is no action, or not the one that its name stands for; NotSerializable.
+    """
+    execution = require("nl.on_failure()")
+    if FRAME.get() is not None:
+        raise UsageError("nl.on_failure() is for the agent, not for a step", run=execution.run.id)
+    step = getattr(action, "__ninelives__", None)
+    if not isinstance(step, Step) or step.is_decision or find_step(step.name) is not step:
+        raise UsageError(
+            f"nl.on_failure() cannot call {getattr(action, '__name__', action)!r}",
+            run=execution.run.id,
+            remedy="Give an @nl.action of the module, with a name that no other step has: "
+            "it is found by its name when the process that registered it is gone",
+        )
+    body, _ = arguments.encode(_callee(step), args, kwargs, in_parts=False)
+    place = execution.place("on_failure").id
+    if not execution.replay.knows_line(place):
+        keep(execution, Kind.UNDO, place, msgspec.json.encode(Undo(step.name, Raw(body))))
+
+
+def _callee(step: Step) -> Agent:
+    """Return what knows how a step's arguments are kept."""
+    return make_agent(step.function, step.name, "strict", "default", None)
+
+
+def registered(records: tuple[Record, ...]) -> list[Undo]:
+    """Return what is to be undone, in order of registration. Raises Corrupt."""
+    try:
+        found = [_UNDO(record.body) for record in records if record.kind is Kind.UNDO]
+    except msgspec.DecodeError as error:
+        raise Corrupt(f"a record does not say what is to be undone: {error}") from None
+    return [undo for undo in found if undo.action]
+
+
+def carried(execution: Execution) -> list[Draft]:
+    """Return the records that take what is to be undone over into the next turn."""
+    pending = registered(execution.replay.kept)
+    return [
+        (Kind.UNDO, step_id(CARRIED, "on_failure", number), msgspec.json.encode(undo))
+        for number, undo in enumerate(pending)
+    ]
+
+
+def write_undoing(state: State, error: bytes | None) -> bytes:
+    """Return the body of an UNDOING record."""
+    return msgspec.json.encode(Undoing(state, Raw(error) if error is not None else UNSET))
+
+
+def last_stretch(journal: Journal) -> tuple[Journal, Undoing, list[Undo]]:
+    """Return the journal from where the undoing begins, how the run ends, and what is to be undone."""
+    at = max(place for place, record in enumerate(journal.records) if record.kind is Kind.UNDOING)
+    undoing = _UNDOING(journal.records[at].body)
+    pending = registered(journal.records[:at])
+    return replace(journal, records=journal.records[at:]), undoing, pending
+
+
+async def undo(execution: Execution, pending: list[Undo]) -> None:
+    """Call the compensations, the last registered first; the code of a run's last stretch."""
+    await ask(execution, _cancel_children, execution.run.id)
+    for number in reversed(range(len(pending))):
+        token = BRANCH.set(Branch(f"{BRANCH_NAME}/{number}"))
+        try:
+            await _call(execution, pending[number])
+        except Exception as error:  # noqa: BLE001 (it is recorded; the others must go on)
+            log.error(f"what was to be undone by {pending[number].action} is not: {error}")
+        finally:
+            BRANCH.reset(token)
+
+
+async def _call(execution: Execution, one: Undo) -> None:
+    try:
+        step = _found(one.action, execution.run.id)
+        fetch = execution.store.get_blobs
+        args, kwargs, _ = arguments.decode(_callee(step), bytes(one.arguments), execution.run.id, fetch)
+    except Divergence as error:
+        execution.seal(error)
+        return await execution.forever()
+    if step.is_async:
+        await STEPS[step.name](*args, **kwargs)
+    else:
+        await asyncio.to_thread(STEPS[step.name], *args, **kwargs)
+    return None
+
+
+def _found(action: str, run: str) -> Step:
+    step = find_step(action)
+    if step is None:
+        raise Divergence(
+            f"the compensation {action!r} is not declared in this code",
+            run=run,
+            remedy="Put the action back under this name, then retry",
+        )
+    return step
+
+
+def _cancel_children(store: Store, run: str) -> None:
+    query = RunQuery(parent=run, states=_LIVE, limit=_MOST_CHILDREN)
+    for child in store.list_runs(query):
+        if not child.cancelling:
+            store.control_run(child.id, Control.CANCEL)
