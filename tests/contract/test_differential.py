@@ -74,6 +74,7 @@ def everything(store: AnyStore, chooser: Chooser) -> dict[str, object]:
         "runs": runs,
         "journals": [store.load_journal(run, since=0) for run in runs],
         "turns": [store.load_journal(run) for run in runs],
+        "turns at once": plain(store.load_journals([*runs, "nobody"])),
         "items": store.list_inbox(answered=True, limit=1000),
         "keys": store.read_keys(KEYS),
         "sessions": store.list_sessions(),
