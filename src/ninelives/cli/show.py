@@ -89,7 +89,9 @@ def _facts(run: Position, now: float) -> Iterator[tuple[str, str]]:
     yield "session", _session(run)
     yield "next wake-up", _wake_up(run, now)
     claims = f"{run.claims} (of these {max(0, run.claims - 1)} to go on)" if run.claims else "0"
-    yield "claims", claims + (f", {run.deaths} deaths without progress" if run.deaths else "")
+    if run.deaths and not run.status.is_final:
+        claims += f", {run.deaths} death{'s' if run.deaths > 1 else ''} without progress"
+    yield "claims", claims
     if run.labels:
         yield "labels", shown(", ".join(f"{name}={value}" for name, value in run.labels.items()))
     if run.parent is not None:
@@ -163,6 +165,9 @@ def _wake_up(run: Position, now: float) -> str:
     if run.paused:
         return "never while it is paused"
     if run.next_wake_up is None:
-        return "it is being worked on" if run.status is State.RUNNING else "none"
+        if run.status is not State.RUNNING:
+            return "none"
+        is_alive = run.session is not None and run.session.state is Life.ALIVE
+        return "it is being worked on" if is_alive else "now: it waits for a worker"
     left = run.next_wake_up.timestamp() - now
     return f"{moment(run.next_wake_up)}, in {age(left)}" if left > 0 else "now: it waits for a worker"

@@ -10,6 +10,7 @@ becomes of the child.
 from __future__ import annotations
 
 import asyncio
+import socket
 from collections.abc import Callable, Mapping
 from contextlib import suppress
 from contextvars import Context
@@ -122,7 +123,7 @@ async def spawn(
             fingerprint=asked.digest,
             body=body,
             queue=declared.queue,
-            pin=execution.run.pin if declared.is_pinned else None,
+            pin=(execution.run.pin or socket.gethostname()) if declared.is_pinned else None,
             priority=execution.run.priority,
             parent=execution.run.id,
         )
@@ -179,6 +180,7 @@ async def _may_begin(execution: Execution) -> None:
         await execution.delivery.fresh()
     await execution.barrier()
     await execution.require_open()
+    execution.tail.effect_length = execution.tail.length
 
 
 async def ask(execution: Execution, work: Callable[..., T], *values: Any) -> T:
