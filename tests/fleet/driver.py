@@ -177,6 +177,10 @@ class Drive:
             time.sleep(0.005)
         return True
 
+    def log_count(self, words: str) -> int:
+        """Count how often supervisors and workers have said something."""
+        return (self.home / "log").read_text(errors="replace").count(words)
+
     def log(self) -> str:
         """Return the end of what supervisors and workers have said."""
         return (self.home / "log").read_text(errors="replace")[-4000:]

@@ -8,6 +8,7 @@ import time
 from collections import Counter
 from collections.abc import Callable
 from contextlib import suppress
+from functools import partial
 
 from msgspec import Struct
 
@@ -29,7 +30,7 @@ class Report(Struct, frozen=True, kw_only=True):
     violations: list[str]
 
 
-def kills(drive: Drive, count: int, progress: Tick = lambda _: None) -> Report:
+def kills(drive: Drive, count: int, tick: Tick = lambda _: None) -> Report:
     """Kill workers in every window, at any moment, and their supervisors; several at once, so that
     recoveries are killed too.
     """
@@ -50,7 +51,7 @@ def kills(drive: Drive, count: int, progress: Tick = lambda _: None) -> Report:
         else:
             rarest = sorted(DEADLY, key=lambda window: (hit[window], drive.random.random()))
             _kill_in(drive, rarest[: drive.random.choice((1, 2, 3))], hit)
-        progress(min(count, hit.total()))
+        tick(min(count, hit.total()))
     return _end(drive, hit)
 
 
@@ -67,7 +68,7 @@ def _kill_in(drive: Drive, windows: list[str], hit: Counter[str]) -> None:
         hit[window] += not drive.disarm(f"die {window}")
 
 
-def zombies(drive: Drive, count: int, progress: Tick = lambda _: None) -> Report:
+def zombies(drive: Drive, count: int, tick: Tick = lambda _: None) -> Report:
     """Stop workers in the windows of a step, several at once, past their lease; wake them up."""
     hit: Counter[str] = Counter()
     woken = 0
@@ -80,8 +81,30 @@ def zombies(drive: Drive, count: int, progress: Tick = lambda _: None) -> Report
             if _wake(drive, stopped):
                 hit[stopped.step] += 1
                 woken += 1
-        progress(min(count, woken))
+        tick(min(count, woken))
     return _end(drive, hit)
+
+
+def rolls(drive: Drive, count: int, tick: Tick = lambda _: None) -> Report:
+    """Restart every worker with new code, one after the other, again and again, under load."""
+    supervisor = drive.start_supervisor()
+    drive.wait_until(drive.workers, "workers")
+    for number in range(1, count + 1):
+        before = set(drive.workers())
+        supervisor.send_signal(signal.SIGHUP)
+
+        def is_over(number: int = number) -> bool:
+            drive.feed()
+            return drive.log_count("all workers have the new code") >= number
+
+        drive.wait_until(is_over, "a rolling restart")
+        drive.wait_until(partial(_all_gone, drive, before), "the old workers to end")
+        tick(number)
+    return _end(drive, Counter({"rolling restart": count}))
+
+
+def _all_gone(drive: Drive, before: set[int]) -> bool:
+    return not before & set(drive.workers())
 
 
 def _stop_in(drive: Drive, windows: list[str]) -> list[Entry]:

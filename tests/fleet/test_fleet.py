@@ -5,7 +5,7 @@ from __future__ import annotations
 from pathlib import Path
 
 from tests.fleet.driver import Drive
-from tests.fleet.nemesis import kills
+from tests.fleet.nemesis import kills, rolls
 
 
 def test_killed_workers_and_supervisors_lose_repeat_and_strand_nothing(tmp_path: Path) -> None:
@@ -13,3 +13,12 @@ def test_killed_workers_and_supervisors_lose_repeat_and_strand_nothing(tmp_path:
         report = kills(drive, 12)
         assert report.violations == [], drive.log()
     assert report.done >= 12
+
+
+def test_a_rolling_restart_under_load_loses_strands_and_repeats_nothing(tmp_path: Path) -> None:
+    with Drive(tmp_path, seed=5, processes=2, lease_seconds=5.0, in_flight=10) as drive:
+        report = rolls(drive, 2)
+        assert report.violations == [], drive.log()
+        deaths = [drive.store.read_run(run) for run in drive.expected]
+        assert not any(row.deaths for row in deaths if row is not None)
+    assert report.runs > 10

@@ -109,10 +109,10 @@ def is_alive(pid: int) -> bool:
 class Home:
     """A directory with agents and a store in it."""
 
-    def __init__(self, path: Path) -> None:
-        self.path = path
+    def __init__(self, path: Path, code: str = AGENTS) -> None:
+        self.path, self._code = path, code
         self.url = f"sqlite:///{path}/runs.db"
-        (path / "agents.py").write_text(AGENTS)
+        (path / "agents.py").write_text(code)
 
     def open(self) -> SqliteStore:
         """Open the store, as another program would."""
@@ -126,7 +126,7 @@ class Home:
                 for run in runs:
                     await runtime.start(agent, *args, id=run)
 
-        exec(AGENTS, {"__name__": "agents"})  # declares them here too
+        exec(self._code, {"__name__": "agents"})  # declares them here too
         asyncio.run(main())
 
     def state(self, run: str) -> State:
