@@ -53,6 +53,11 @@ if TYPE_CHECKING:
     from ninelives.core.retry import (
         Retry,
     )
+    from ninelives.core.settlement import (
+        Happened,
+        NotHappened,
+        Unknown,
+    )
     from ninelives.engine.children import (
         Child,
         spawn,
@@ -121,6 +126,7 @@ __all__ = [
     "DuplicateName",
     "File",
     "GitBranch",
+    "Happened",
     "Held",
     "IdConflict",
     "IllegalTransition",
@@ -131,6 +137,7 @@ __all__ = [
     "NineLivesError",
     "NoRun",
     "NotDone",
+    "NotHappened",
     "NotSerializable",
     "Output",
     "Permanent",
@@ -152,6 +159,7 @@ __all__ = [
     "StoreUnsafe",
     "TimedOut",
     "Transient",
+    "Unknown",
     "UnknownAgent",
     "UnknownRun",
     "Url",
@@ -231,6 +239,9 @@ _HOMES = {
     "UsageError": "core.errors",
     "Output": "core.output",
     "Retry": "core.retry",
+    "Happened": "core.settlement",
+    "NotHappened": "core.settlement",
+    "Unknown": "core.settlement",
     "action": "engine.declare",
     "agent": "engine.declare",
     "decision": "engine.declare",

@@ -14,6 +14,7 @@ from msgspec.structs import replace
 from ninelives.core import runs as rules
 from ninelives.core.model import (
     INLINE_BYTES,
+    AdoptKey,
     Cause,
     Change,
     Commit,
@@ -29,6 +30,7 @@ from ninelives.core.model import (
     NewItem,
     NewRun,
     Park,
+    PassKey,
     Record,
     ReleaseKey,
     Run,
@@ -279,14 +281,17 @@ class Chooser:
         known = rows.get(name)
         if known is not None and known.run == run.id and self._maybe(0.8):
             size = INLINE_BYTES + 1 if self._maybe(0.03) else 2
-            ops: list[KeyOp] = [SettleKey(name, b"v" * size, self._blobs()), ReleaseKey(name)]
+            ops: list[KeyOp] = [SettleKey(name, b"v" * size, self._blobs()), ReleaseKey(name), PassKey(name)]
             return rng.choice([*ops, DoubtKey(name)] if known.state is KeyState.RESERVED else ops)
+        if known is not None and self._maybe(0.8 if known.state is KeyState.ORPHANED else 0.02):
+            return AdoptKey(name)
         if self._maybe(0.4):
             return WaitKey(name)
         if self._maybe(0.05):
             return ReleaseKey(name)
         fingerprint = b"b" if self._maybe(0.05) else b"a"
-        return reserve(name, resumable=self._maybe(0.5), fp=fingerprint)
+        window_ms = rng.choice([None, None, 0, 5])
+        return replace(reserve(name, resumable=self._maybe(0.5), fp=fingerprint), window_ms=window_ms)
 
     def _item(self) -> NewItem:
         return new_item(

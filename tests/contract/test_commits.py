@@ -450,7 +450,7 @@ def test_many_ends_in_one_batch_are_as_each_alone(bench: Bench) -> None:
         after = bench.row(name)
         assert (after.state, after.session, after.due_ms, after.waits) == ("completed", None, None, "")
         assert bench.store.load_journal(name).records[-1].body == b"end"
-    assert bench.store.read_keys(["k"])["k"].state == "in doubt"
+    assert bench.store.read_keys(["k"])["k"].state == "orphaned"
     assert [item.state for item in bench.store.list_inbox(answered=True)] == ["closed"]
     assert commit(bench, *ends) == [Outcome.COMMITTED] * 5
     fenced = replace(ends[3], epoch=9)

@@ -171,6 +171,10 @@ KEY_CHANGES = {
     (KeyState.IN_DOUBT, KeyState.SETTLED),
     (KeyState.IN_DOUBT, KeyState.FREE),
     (KeyState.FREE, KeyState.RESERVED),
+    (KeyState.IN_DOUBT, KeyState.ORPHANED),
+    (KeyState.RESERVED, KeyState.ORPHANED),
+    (KeyState.ORPHANED, KeyState.IN_DOUBT),
+    (KeyState.SETTLED, KeyState.RESERVED),
     (KeyState.SETTLED, KeyState.PRUNED),
 }
 

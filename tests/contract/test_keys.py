@@ -8,6 +8,7 @@ from msgspec.structs import replace
 from ninelives.core.errors import BadName, BadRecord, KeyConflict
 from ninelives.core.model import (
     INLINE_BYTES,
+    AdoptKey,
     Control,
     DoubtKey,
     End,
@@ -15,6 +16,7 @@ from ninelives.core.model import (
     KeyState,
     Outcome,
     Park,
+    PassKey,
     ReleaseKey,
     Run,
     SettleKey,
@@ -174,10 +176,10 @@ def test_ending_frees_resumable_keys_and_doubts_the_others(bench: Bench, end: En
     }
     assert states == {
         "free": "free",
-        "doubt": "in doubt",
+        "doubt": "orphaned",
         "done": "settled",
-        "doubted": "in doubt",
-        "last": "in doubt",
+        "doubted": "orphaned",
+        "last": "orphaned",
     }
     assert key(bench, "free").generation == 0
     assert key(bench, "free").changed_ms == bench.clock.now_ms()
@@ -277,10 +279,61 @@ def test_waiting_for_ones_own_key_is_news_at_once(bench: Bench) -> None:
     assert (run.news, run.due_ms) == (1, bench.clock.now_ms())
 
 
-def test_waiting_for_a_doubtful_key_of_an_ended_run_waits(bench: Bench) -> None:
+def test_nobody_waits_for_a_doubtful_key_of_an_ended_run(bench: Bench) -> None:
     bench.write(bench.running("owner"), b"x", keys=[reserve(resumable=False)], change=End(State.FAILED))
     run = bench.write(bench.running(), b"x", keys=[WaitKey("k")], change=Park(None, "k", 0))
-    assert (run.news, run.due_ms) == (0, None)
+    assert (run.news, run.due_ms) == (1, bench.clock.now_ms())
+
+
+def test_a_doubtful_key_of_an_ended_run_is_adopted_by_one_asker(bench: Bench) -> None:
+    bench.write(bench.running("owner"), b"x", keys=[reserve(resumable=False)], change=End(State.FAILED))
+    shown = verdict(bench, bench.running("asker"), reserve(resumable=False), outcome=Outcome.HELD).key
+    assert shown is not None
+    assert (shown.state, shown.run) == ("orphaned", "owner")
+    asker = bench.write(bench.row("asker"), b"x", keys=[AdoptKey("k")])
+    assert (key(bench).state, key(bench).run, key(bench).generation) == ("in doubt", "asker", 0)
+    verdict(bench, bench.running("late"), AdoptKey("k"), outcome=Outcome.HELD)
+    bench.write(asker, b"y", keys=[SettleKey("k", b"done")])
+    assert key(bench).state is KeyState.SETTLED
+
+
+def test_a_doubt_that_outlives_its_run_wakes_who_waits(bench: Bench) -> None:
+    owner = bench.write(bench.running("owner"), b"x", keys=[reserve(resumable=False), DoubtKey("k")])
+    bench.write(bench.running(), b"x", keys=[WaitKey("k")], change=Park(None, "k", 0))
+    assert bench.row("r1").due_ms is None
+    bench.write(owner, b"y", change=End(State.CANCELLED))
+    assert bench.row("r1").due_ms == bench.clock.now_ms()
+
+
+def test_a_key_that_is_passed_on_keeps_its_generation(bench: Bench) -> None:
+    run = bench.write(bench.running(), b"x", keys=[reserve(), reserve("once", resumable=False)])
+    bench.write(bench.running("next"), b"x", keys=[WaitKey("k")], change=Park(None, "k", 0))
+    verdict(bench, run, PassKey("once"), outcome=Outcome.REFUSED)
+    bench.write(run, b"y", keys=[PassKey("k")])
+    assert (key(bench).state, key(bench).generation) == ("free", 0)
+    assert bench.row("next").due_ms == bench.clock.now_ms()
+
+
+def test_a_key_may_be_used_again_after_its_window(bench: Bench) -> None:
+    bench.write(bench.running("first"), b"x", keys=[reserve(), SettleKey("k", b"old")])
+    again = replace(reserve(fp=b"another bill"), window_ms=1_000)
+    bench.clock.advance(999)
+    verdict(bench, bench.running(), again, outcome=Outcome.REFUSED)
+    bench.clock.advance(1)
+    bench.write(bench.row("r1"), b"x", keys=[again])
+    assert (key(bench).state, key(bench).generation, key(bench).body) == ("reserved", 1, b"")
+
+
+def test_a_tombstone_gives_way_after_the_window(bench: Bench) -> None:
+    run = bench.write(bench.running("first"), b"x", keys=[reserve(), SettleKey("k", b"old")])
+    bench.write(run, b"y", change=End(State.COMPLETED))
+    bench.clock.advance(5)
+    bench.store.prune(ended_before_ms=bench.clock.now_ms())
+    assert key(bench).state is KeyState.PRUNED
+    verdict(bench, bench.running(), replace(reserve(), window_ms=1_000), outcome=Outcome.REFUSED)
+    bench.clock.advance(1_000)
+    bench.write(bench.row("r1"), b"x", keys=[replace(reserve(), window_ms=1_000)])
+    assert (key(bench).state, key(bench).run) == ("reserved", "r1")
 
 
 def test_the_owner_letting_go_between_look_and_park_is_not_missed(bench: Bench) -> None:

@@ -158,7 +158,7 @@ def test_settled_keys_become_tombstones_that_refuse(bench: Bench) -> None:
     keys = bench.store.read_keys(["k", "k2"])
     assert (keys["k"].state, keys["k"].body, keys["k"].blobs) == ("pruned", b"", ())
     assert keys["k"].changed_ms == bench.clock.now_ms()
-    assert keys["k2"].state is KeyState.IN_DOUBT
+    assert keys["k2"].state is KeyState.ORPHANED
     (verdict,) = bench.store.commit([append(bench.running("next"), b"x", keys=[reserve()])])
     assert verdict.outcome is Outcome.REFUSED
     assert isinstance(verdict.error, KeyConflict)

@@ -7,7 +7,18 @@ from msgspec.structs import replace
 
 from ninelives.core import dedup
 from ninelives.core.errors import BadRecord, KeyConflict
-from ninelives.core.model import DoubtKey, Key, KeyState, Outcome, ReleaseKey, ReserveKey, SettleKey, Verdict
+from ninelives.core.model import (
+    AdoptKey,
+    DoubtKey,
+    Key,
+    KeyState,
+    Outcome,
+    PassKey,
+    ReleaseKey,
+    ReserveKey,
+    SettleKey,
+    Verdict,
+)
 
 NOW = 99
 RESERVE = ReserveKey("k", "refund", b"a", False)
@@ -115,10 +126,46 @@ def test_a_key_never_used_cannot_be_changed(op: SettleKey | ReleaseKey | DoubtKe
     assert (after.outcome, type(after.error)) == (Outcome.REFUSED, BadRecord)
 
 
-def test_the_key_of_an_ended_owner_is_free_or_in_doubt_in_the_same_generation() -> None:
+def test_the_key_of_an_ended_owner_is_free_or_orphaned_in_the_same_generation() -> None:
     free, doubt = row(KeyState.RESERVED), row(KeyState.RESERVED, resumable=False)
     assert dedup.orphaned(free, NOW) == replace(free, state=KeyState.FREE, changed_ms=NOW)
-    assert dedup.orphaned(doubt, NOW) == replace(doubt, state=KeyState.IN_DOUBT, changed_ms=NOW)
+    for known in (doubt, row(KeyState.IN_DOUBT), row(KeyState.IN_DOUBT, resumable=False)):
+        assert dedup.orphaned(known, NOW) == replace(known, state=KeyState.ORPHANED, changed_ms=NOW)
+
+
+@pytest.mark.parametrize("state", KeyState)
+def test_only_an_orphaned_key_is_adopted(state: KeyState) -> None:
+    known = row(state, "other")
+    after = dedup.changed(known, AdoptKey("k"), "mine", NOW)
+    if state is KeyState.ORPHANED:
+        assert after == replace(known, state=KeyState.IN_DOUBT, run="mine", changed_ms=NOW)
+    else:
+        assert after == Verdict("mine", Outcome.HELD, key=known)
+
+
+@pytest.mark.parametrize("resumable", [True, False])
+def test_only_a_resumable_key_is_passed_on(resumable: bool) -> None:
+    known = row(KeyState.RESERVED, resumable=resumable)
+    after = dedup.changed(known, PassKey("k"), "mine", NOW)
+    if resumable:
+        assert after == replace(known, state=KeyState.FREE, changed_ms=NOW)
+    else:
+        assert isinstance(after, Verdict)
+        assert (after.outcome, type(after.error)) == (Outcome.REFUSED, BadRecord)
+
+
+@pytest.mark.parametrize("age_ms", [9, 10])
+@pytest.mark.parametrize("state", KeyState)
+def test_a_used_key_may_be_reserved_again_after_the_window(state: KeyState, age_ms: int) -> None:
+    known = replace(row(state, "other"), changed_ms=NOW - age_ms)
+    after = dedup.reserved(known, replace(RESERVE, window_ms=10), "mine", NOW)
+    if state in (KeyState.SETTLED, KeyState.PRUNED) and age_ms == 10:
+        assert isinstance(after, Key)
+        assert (after.state, after.generation, after.run) == (KeyState.RESERVED, 4, "mine")
+    else:
+        expected = dedup.reserved(known, RESERVE, "mine", NOW)
+        assert type(after) is type(expected)
+        assert not isinstance(after, Key) or after == expected
 
 
 @pytest.mark.parametrize("run", ["mine", "other"])

@@ -1,12 +1,14 @@
 """The dedup table's rules: what each operation makes of a business key, as pure functions.
 
     (none) ─reserve→ RESERVED ─settle→ SETTLED ─prune→ PRUNED
-                        │  └─doubt→ IN DOUBT ─settle→ SETTLED
+                        │  ├─doubt→ IN DOUBT ─settle→ SETTLED
+                        │  └─pass→ FREE ─reserve→ RESERVED
                         └─release→ FREE (generation + 1) ─reserve→ RESERVED
     IN DOUBT ─release→ FREE (generation + 1)
+    SETTLED or PRUNED, older than the window that the asker allows ─reserve→ RESERVED (generation + 1)
 
-When the owner ends while the key is reserved, a resumable action's key becomes FREE for the next
-asker, a non-resumable one's is IN DOUBT: nobody may start it again unproved.
+When the owner ends while it holds the key, a resumable action's key becomes FREE for the next asker; a
+non-resumable one's is ORPHANED: nobody may start it again unproved, and whoever asks next ─adopt→ IN DOUBT.
 """
 
 from __future__ import annotations
@@ -15,22 +17,26 @@ from msgspec.structs import replace
 
 from ninelives.core.errors import BadRecord, KeyConflict
 from ninelives.core.model import (
+    AdoptKey,
     DoubtKey,
     Key,
     KeyState,
     Outcome,
+    PassKey,
     ReleaseKey,
     ReserveKey,
     SettleKey,
     Verdict,
 )
 
+Change = SettleKey | ReleaseKey | DoubtKey | PassKey | AdoptKey
 _HELD = (KeyState.RESERVED, KeyState.IN_DOUBT)
 
 
 def reserved(known: Key | None, op: ReserveKey, run: str, now_ms: int) -> Key | Verdict:
     """Reserve the key for the run: its row after that, or the verdict that refuses it."""
-    if known is None or known.state is KeyState.FREE:
+    anew = known is not None and _is_past(known, op.window_ms, now_ms)
+    if known is None or known.state is KeyState.FREE or anew:
         return Key(
             key=op.key,
             action=op.action,
@@ -38,7 +44,7 @@ def reserved(known: Key | None, op: ReserveKey, run: str, now_ms: int) -> Key | 
             run=run,
             resumable=op.resumable,
             state=KeyState.RESERVED,
-            generation=known.generation if known else 0,
+            generation=known.generation + anew if known else 0,
             body=b"",
             blobs=(),
             changed_ms=now_ms,
@@ -61,8 +67,17 @@ def reserved(known: Key | None, op: ReserveKey, run: str, now_ms: int) -> Key | 
     return Verdict(run, Outcome.HELD, key=known)
 
 
-def changed(known: Key | None, op: SettleKey | ReleaseKey | DoubtKey, run: str, now_ms: int) -> Key | Verdict:
-    """Settle, release or doubt a key that the run holds: its row after that, or a refusing verdict."""
+def _is_past(known: Key, window_ms: int | None, now_ms: int) -> bool:
+    used = known.state in (KeyState.SETTLED, KeyState.PRUNED)
+    return used and window_ms is not None and now_ms - known.changed_ms >= window_ms
+
+
+def changed(known: Key | None, op: Change, run: str, now_ms: int) -> Key | Verdict:
+    """Change a key that the run holds, or adopts: its row after that, or a refusing verdict."""
+    if isinstance(op, AdoptKey):
+        if known is not None and known.state is KeyState.ORPHANED:
+            return replace(known, state=KeyState.IN_DOUBT, run=run, changed_ms=now_ms)
+        return Verdict(run, Outcome.HELD, key=known)
     if known is None or known.run != run or known.state not in _HELD:
         state = known.state if known else "unknown"
         return Verdict(
@@ -74,18 +89,31 @@ def changed(known: Key | None, op: SettleKey | ReleaseKey | DoubtKey, run: str, 
         return replace(known, state=KeyState.SETTLED, body=op.body, blobs=op.blobs, changed_ms=now_ms)
     if isinstance(op, ReleaseKey):
         return replace(known, state=KeyState.FREE, generation=known.generation + 1, changed_ms=now_ms)
+    if isinstance(op, PassKey):
+        if known.resumable:
+            return replace(known, state=KeyState.FREE, changed_ms=now_ms)
+        fault = BadRecord(
+            f"the key {op.key!r} is of a non-resumable action: nothing proves it undone", run=run
+        )
+        return Verdict(run, Outcome.REFUSED, fault)
     return replace(known, state=KeyState.IN_DOUBT, changed_ms=now_ms)
 
 
 def orphaned(known: Key, now_ms: int) -> Key:
-    """Return a reserved key's row after its owner ended."""
-    state = KeyState.FREE if known.resumable else KeyState.IN_DOUBT
+    """Return the row of a key that its owner held to its end."""
+    may_be_repeated = known.resumable and known.state is KeyState.RESERVED
+    state = KeyState.FREE if may_be_repeated else KeyState.ORPHANED
     return replace(known, state=state, changed_ms=now_ms)
 
 
 def is_held(known: Key | None, asker: str) -> bool:
     """Tell whether an asker has to wait for news of the key."""
     return known is not None and known.state in _HELD and known.run != asker
+
+
+def is_of_owner(known: Key, run: str) -> bool:
+    """Tell whether the key is held by this run."""
+    return known.run == run and known.state in _HELD
 
 
 def lets_go(before: Key | None, after: Key) -> bool:

@@ -143,6 +143,14 @@ def _percent(found: re.Match[str]) -> str:
     return "".join(f"%{byte:02X}" for byte in found[0].encode("utf-8", "surrogatepass"))
 
 
+def generation_key(key: str, generation: int) -> str:
+    """Make the key that the body of an action with a business key gets; another after each release."""
+    if not generation:
+        return key
+    suffix = f"{_DIGEST_MARK}{generation}"
+    return _shorten(key, MAX_CHARACTERS - len(suffix)) + suffix
+
+
 # ------------------------------------------------------------------------------------------- templates
 
 

@@ -44,6 +44,7 @@ class Kind(StrEnum):
     RESULT = "result"  # a step gave its value
     FAILURE = "failure"  # a step failed for good
     VOIDED = "voided"  # a start is proved not to have happened
+    WAITING = "waiting"  # a step waits for a key that another run holds
     DOUBT = "doubt"  # a start whose fate is unknown
     WITHDRAWN = "withdrawn"  # a step was cancelled
     SIGNAL = "signal"  # a signal was taken
@@ -234,6 +235,7 @@ class ItemKind(StrEnum):
 
     APPROVAL = "approval"
     QUESTION = "question"
+    WAITING = "waiting"  # a step waits for a key that another run holds
     DOUBT = "doubt"
     DIVERGENCE = "divergence"
     DAMAGE = "damage"
@@ -287,6 +289,7 @@ class KeyState(StrEnum):
     RESERVED = "reserved"
     SETTLED = "settled"
     IN_DOUBT = "in doubt"
+    ORPHANED = "orphaned"  # in doubt, and its owner has ended: the next asker settles it
     PRUNED = "pruned"
 
 
@@ -312,6 +315,7 @@ class ReserveKey(Struct, frozen=True, tag="reserve"):
     action: str
     fingerprint: bytes
     resumable: bool
+    window_ms: int | None = None  # so long after it was settled, or pruned, it may be used again
 
 
 class SettleKey(Struct, frozen=True, tag="settle"):
@@ -334,13 +338,25 @@ class DoubtKey(Struct, frozen=True, tag="doubt"):
     key: str
 
 
+class PassKey(Struct, frozen=True, tag="pass"):
+    """A resumable action failed: free its key, which it may be tried again under, by this run or another."""
+
+    key: str
+
+
+class AdoptKey(Struct, frozen=True, tag="adopt"):
+    """Take over a key in doubt whose owner has ended."""
+
+    key: str
+
+
 class WaitKey(Struct, frozen=True, tag="wait"):
     """Ask for news when the key, held by another run, is settled or freed."""
 
     key: str
 
 
-KeyOp = ReserveKey | SettleKey | ReleaseKey | DoubtKey | WaitKey
+KeyOp = ReserveKey | SettleKey | ReleaseKey | DoubtKey | PassKey | AdoptKey | WaitKey
 
 
 class Park(Struct, frozen=True, tag="park"):

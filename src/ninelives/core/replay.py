@@ -71,16 +71,21 @@ class Replay:
         self.intents: dict[str, Record] = {}
         self.answers: list[Record] = []
         self.emitted: dict[str, tuple[int, bool]] = {}
+        self.doubts: dict[str, list[Record]] = {}
         for record in records:
             if record.kind in _OUTCOMES:
                 self._outcomes[record.step] = Recorded(
                     record.seq, record.kind, record.step, read_body(record)
                 )
                 self.intents.pop(record.step, None)
+                if self.doubts and record.kind is Kind.RESULT:
+                    self.doubts.pop(record.step, None)
             elif record.kind is Kind.INTENT:
                 self.intents[record.step] = record
             elif record.kind in (Kind.LOG, Kind.PROGRESS):
                 self._lines.add(record.step)
+            elif record.kind in (Kind.DOUBT, Kind.VOIDED):
+                self.doubts.setdefault(record.step, []).append(record)
             elif record.kind in _KEPT:
                 self._lines.add(record.step)
                 self.kept = (*self.kept, record)
@@ -125,6 +130,12 @@ class Replay:
     def times_superseded(self, step: str) -> int:
         """Return how often a step's outcome was superseded."""
         return self._superseded.count(step)
+
+    def starts(self, step: str) -> list[Record]:
+        """Return what is recorded of the starts of a step: the last without an outcome, and doubts."""
+        intent = self.intents.get(step)
+        known = [*([intent] if intent is not None else ()), *self.doubts.get(step, ())]
+        return sorted(known, key=lambda record: record.seq)
 
     def knows_line(self, step: str) -> bool:
         """Tell whether a line for people, or an item of the agent's own output, was recorded before."""

@@ -73,12 +73,15 @@ _DECODE = msgspec.json.Decoder(StartBody).decode
 
 
 class Standing(Struct, frozen=True):
-    """Where an action stands by its records: the start that is not voided, the doubt, the next number."""
+    """Where an action stands by its records: the start that is not voided, its doubt, the next number.
+
+    `due_ms` is when the next start may be made, by the store's clock.
+    """
 
     start: StartBody | None = None
     doubt: StartBody | None = None
     next: int = 0
-    voids: tuple[str, ...] = ()
+    due_ms: int = 0
 
     @property
     def may_start(self) -> bool:
@@ -106,12 +109,12 @@ def standing(records: Iterable[Record]) -> Standing:
 def advance(now: Standing, kind: Kind, body: StartBody) -> Standing:
     """Return where the action stands after one more record."""
     if kind is Kind.INTENT:
-        return Standing(body, None, body.n + 1, now.voids)
+        return Standing(body, None, body.n + 1)
     if kind is Kind.DOUBT:
         # One without an intent of this run: it took over another's start, with its key.
-        return Standing(now.start or body, body, max(now.next, body.n + 1), now.voids)
+        return Standing(now.start or body, body, max(now.next, body.n + 1))
     if kind is Kind.VOIDED:
-        return Standing(None, None, max(now.next, body.n + 1), (*now.voids, body.why))
+        return Standing(None, None, max(now.next, body.n + 1), body.t)
     return now
 
 
@@ -145,9 +148,14 @@ def rule(answer: object, asked_ms: int, ripe: int | None, give_up_ms: int) -> Ru
 def read_start(record: Record) -> StartBody:
     """Return the body of a record of a start. Raises Corrupt."""
     try:
-        return _DECODE(record.body)
+        return read_body_of_start(record.body)
     except msgspec.DecodeError as error:
         raise Corrupt(f"record {record.seq} is no record of a start: {error}", step=record.step) from None
+
+
+def read_body_of_start(body: bytes) -> StartBody:
+    """Return a body that `write_start` made."""
+    return _DECODE(body)
 
 
 def write_start(asked: Fingerprint, **known: Any) -> bytes:

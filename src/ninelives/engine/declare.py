@@ -7,12 +7,14 @@ from __future__ import annotations
 
 import functools
 from collections.abc import Callable, Sequence
-from typing import Any, Concatenate, Generic, ParamSpec, Protocol, Self, TypeVar, cast, overload
+from datetime import timedelta
+from typing import Any, Concatenate, Generic, Literal, ParamSpec, Protocol, Self, TypeVar, cast, overload
 
 from ninelives.core.approvals import Approval
 from ninelives.core.errors import StaleResource, UsageError
 from ninelives.core.retry import Retry
-from ninelives.engine import steps, threads
+from ninelives.engine import once, steps, threads
+from ninelives.engine.effects import OPTIONS
 from ninelives.engine.methods import Method, is_method
 from ninelives.engine.registry import STEPS, Step, add_agent, make_agent, make_step
 
@@ -134,8 +136,15 @@ def action(
     /,
     *,
     name: str | None = None,
+    resumable: bool = True,
     reads_only: bool = False,
     approval: bool | Callable[..., object] | Approval = False,
+    key: str | Callable[..., str] | None = None,
+    key_window: float | timedelta | None = None,
+    identity: str | Sequence[str] | None = None,
+    verify: Callable[..., Any] | None = None,
+    settle_after: float | timedelta = 0,
+    in_doubt: Literal["escalate", "raise"] = "escalate",
     retry: Retry = ...,
     timeout: float | None = None,
     returns: Any = None,
@@ -148,8 +157,15 @@ def action(
 def action(
     *,
     name: str | None = None,
+    resumable: bool = True,
     reads_only: bool = False,
     approval: bool | Callable[..., object] | Approval = False,
+    key: str | Callable[..., str] | None = None,
+    key_window: float | timedelta | None = None,
+    identity: str | Sequence[str] | None = None,
+    verify: Callable[..., Any] | None = None,
+    settle_after: float | timedelta = 0,
+    in_doubt: Literal["escalate", "raise"] = "escalate",
     retry: Retry = ...,
     timeout: float | None = None,
     returns: Any = None,
@@ -163,6 +179,13 @@ def action(function: Callable[..., Any] | None = None, /, **options: Any) -> Any
 
     `approval`: True, a predicate over the arguments, or an `nl.Approval`: a person says yes to exactly these
     arguments before it begins, or `nl.Denied` is raised.
+
+    With `resumable=False` it is not: its intent is durable before it starts, and a start whose fate is not
+    known is put to `verify(*args, key=…)`, which is believed once nothing can land any more and
+    `settle_after` seconds have passed. What stays unknown goes to a person, or with `in_doubt="raise"` to the
+    agent, as InDoubt. With `key`, a template over the arguments or a function of them, there is one result
+    for all runs that ask with the same key; `identity` names the arguments that must then be equal, and
+    `key_window` is the time after which a key may be used again.
     """
     return _declare(function, {"reads_only": False, **options, "is_decision": False})
 
@@ -180,19 +203,7 @@ _DEFAULTS: dict[str, Any] = {
 }
 
 
-_ACTIONS_ONLY = frozenset(
-    [
-        "resumable",
-        "key",
-        "key_window",
-        "identity",
-        "verify",
-        "settle_after",
-        "in_doubt",
-        "approval",
-        "transaction",
-    ]
-)
+_ACTIONS_ONLY = frozenset([*OPTIONS, "approval", "transaction"])
 
 
 def _declare(function: Callable[..., Any] | None, options: dict[str, Any]) -> Any:
@@ -218,15 +229,16 @@ def _refuse_options(options: dict[str, Any]) -> None:
             f"{misplaced[0]}= is for actions, not for decisions",
             remedy="A decision only asks a model. What touches the world is declared with nl.action",
         )
-    unknown = sorted(options.keys() - _DEFAULTS.keys() - {"is_decision", "reads_only"})
+    known = _DEFAULTS.keys() if options["is_decision"] else {*_DEFAULTS, *OPTIONS, "reads_only"}
+    unknown = sorted(options.keys() - known - {"is_decision", "reads_only"})
     if unknown:
-        raise UsageError(
-            f"there is no option {unknown[0]}=", remedy=f"There are: {', '.join(sorted(_DEFAULTS))}"
-        )
+        raise UsageError(f"there is no option {unknown[0]}=", remedy=f"There are: {', '.join(sorted(known))}")
 
 
 def _wrap(step: Step, declared: Callable[..., Any]) -> Any:
-    if step.is_async:
+    if step.effect is not None:
+        call: Any = _wrap_protected(step, declared)
+    elif step.is_async:
 
         @functools.wraps(declared)
         async def call(*args: Any, **kwargs: Any) -> Any:
@@ -242,3 +254,19 @@ def _wrap(step: Step, declared: Callable[..., Any]) -> Any:
     wrapped.__ninelives__ = step
     wrapped.raw = declared
     return wrapped
+
+
+def _wrap_protected(step: Step, declared: Callable[..., Any]) -> Any:
+    if step.is_async:
+
+        @functools.wraps(declared)
+        async def call(*args: Any, **kwargs: Any) -> Any:
+            return await once.call(step, args, kwargs)
+
+        return call
+
+    @functools.wraps(declared)
+    def plain(*args: Any, **kwargs: Any) -> Any:
+        return once.call_plain(step, args, kwargs)
+
+    return plain

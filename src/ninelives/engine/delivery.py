@@ -44,7 +44,7 @@ class Delivery:
         is_alone: Callable[[], bool],
     ) -> None:
         self._loop, self._is_ours, self._is_alone = loop, is_ours, is_alone
-        self._recorded: list[tuple[int, asyncio.Future[None]]] = []
+        self._recorded: list[tuple[int, int, asyncio.Future[None]]] = []
         self._live: deque[Turn] = deque()
         self._fresh: deque[asyncio.Future[None]] = deque()
         self._is_scheduled = False
@@ -54,7 +54,7 @@ class Delivery:
     async def recorded(self, seq: int) -> None:
         """Wait until the recorded outcome at this place is next."""
         turn = self._loop.create_future()
-        heapq.heappush(self._recorded, (seq, turn))
+        heapq.heappush(self._recorded, (seq, id(turn), turn))  # one that was cancelled may ask again
         self.look()
         await turn
 
@@ -101,7 +101,7 @@ class Delivery:
     @property
     def has_recorded(self) -> bool:
         """Tell whether somebody waits for a recorded outcome."""
-        return bool(self._recorded) and any(not turn.done() for _, turn in self._recorded)
+        return bool(self._recorded) and any(not turn.done() for *_, turn in self._recorded)
 
     @property
     def has_anybody(self) -> bool:
@@ -135,7 +135,7 @@ class Delivery:
 
     def _next_of_recorded(self) -> bool:
         while self._recorded:
-            _, turn = heapq.heappop(self._recorded)
+            *_, turn = heapq.heappop(self._recorded)
             if not turn.done():
                 turn.set_result(None)
                 return True

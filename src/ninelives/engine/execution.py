@@ -17,7 +17,15 @@ from hashlib import blake2b
 from typing import TYPE_CHECKING, Any, TypeVar
 
 from ninelives.core.clock import Clock
-from ninelives.core.errors import LeaseLost, NineLivesError, RunCancelled, RunError, TimedOut, UsageError
+from ninelives.core.errors import (
+    KeyConflict,
+    LeaseLost,
+    NineLivesError,
+    RunCancelled,
+    RunError,
+    TimedOut,
+    UsageError,
+)
 from ninelives.core.model import Journal, Kind, News, Outcome, Run, Verdict
 from ninelives.core.replay import Replay
 from ninelives.engine.context import BRANCH, FRAME, Branch, Place, is_code_of
@@ -30,6 +38,7 @@ from ninelives.store import Store
 
 if TYPE_CHECKING:
     from ninelives.engine.children import Births, Ends
+    from ninelives.engine.keyed import Keyring
     from ninelives.engine.waiting import Waits
 
 T = TypeVar("T")
@@ -67,6 +76,7 @@ class Execution:
 
     task_type: type[BranchTask] = BranchTask
     waits: Waits | None = None
+    keys: Keyring | None = None
     closed: NineLivesError | None = None
     stopped: RunCancelled | TimedOut | None = None
     deadline_ms: int | None = None
@@ -228,8 +238,8 @@ class Execution:
                     run=self.run.id,
                     remedy="Nothing to do: it goes on there",
                 )
-            elif verdict.outcome is not Outcome.REFUSED:
-                return
+            elif verdict.outcome is not Outcome.REFUSED or isinstance(error, KeyConflict):
+                return  # whoever asked for it goes on from there
         self.seal(error if error is not None else UsageError("a record was refused", run=self.run.id))
 
     # From outside -------------------------------------------------------------------------------

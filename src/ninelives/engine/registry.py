@@ -16,6 +16,7 @@ from ninelives.core.fingerprint import Taker, check_ignore, taker
 from ninelives.core.keys import check_id
 from ninelives.core.retry import Retry
 from ninelives.engine.mutation import LOOKS, Looks
+from ninelives.engine.effects import OPTIONS, Effect, make_effect
 
 DURABILITIES = ("strict", "pipelined")
 
@@ -39,6 +40,7 @@ class Step(Struct, frozen=True, eq=False):
     upgrade: Callable[[Any], Any] | None
     approval: Approval | None
     looks: Looks
+    effect: Effect | None = None
 
     @property
     def where(self) -> str:
@@ -159,6 +161,8 @@ def make_step(function: Callable[..., Any], **options: Any) -> Step:
     if approval is not None and options["is_decision"]:
         raise UsageError(f"the decision {named!r} has approval=", remedy="Approve the action that follows it")
     check_ignore(signature, ignore)
+    seconds = _seconds(options.pop("timeout"))
+    protection = {option: options.pop(option, default) for option, default in OPTIONS.items()}
     return Step(
         name=named,
         function=function,
@@ -169,9 +173,10 @@ def make_step(function: Callable[..., Any], **options: Any) -> Step:
         ignore=ignore,
         raises=check_raises(tuple(options.pop("raises"))),
         aliases=tuple(check_id(alias, "alias") for alias in options.pop("aliases")),
-        timeout_seconds=_seconds(options.pop("timeout")),
         approval=approval,
         looks=Looks(LOOKS if signature.parameters else 0),
+        timeout_seconds=seconds,
+        effect=make_effect(signature, protection, name=named, timeout=seconds, ignore=ignore),
         **options,
     )
 

@@ -80,16 +80,26 @@ async def perform(
         value = await _execute(execution, step, asked, place, body)
     except asyncio.CancelledError:
         if branch is not None and branch.foreign_timer is not None and execution.sealed is None:
-            raise UsageError(
-                f"{branch.foreign_timer} ended this step, and would not do so on replay",
-                run=execution.run.id,
-                step=place.id,
-                remedy="Use nl.timeout: it records who won",
-            ) from None
+            raise foreign(branch.foreign_timer, place) from None
         raise
     if step.looks.left:
         mutation.look(step, args, kwargs, asked, execution.run.id)
     return value
+
+
+def foreign(timer: str, place: Place) -> UsageError:
+    """Return the error for a step that a timer ended which replay cannot repeat."""
+    return UsageError(
+        f"{timer} ended this step, and would not do so on replay",
+        run=place.execution.run.id,
+        step=place.id,
+        remedy="Use nl.timeout: it records who won",
+    )
+
+
+def withdrawn(place: Place, asked: Fingerprint) -> Draft:
+    """Return the record of a step that the run's code has cancelled."""
+    return (Kind.WITHDRAWN, place.id, write_body(asked))
 
 
 def _may_be_told_early(execution: Execution, step: Step) -> bool:
@@ -104,7 +114,7 @@ async def _deliver_recorded(execution: Execution, step: Step, asked: Fingerprint
         await execution.delivery.recorded(found.seq)
         execution.replayed += 1
         if found.kind is not Kind.FAILURE:
-            return _value(step, bytes(found.body.v or b"null"), execution.run.id, found.step)
+            return recorded_value(step, bytes(found.body.v or b"null"), execution.run.id, found.step)
         failure = decode_error(bytes(found.body.e or b""), raises=step.raises)
     except Divergence as error:
         execution.seal(error)
@@ -112,7 +122,11 @@ async def _deliver_recorded(execution: Execution, step: Step, asked: Fingerprint
     raise failure
 
 
-def _value(step: Step, data: bytes, run: str, at: str) -> Any:
+def recorded_value(step: Step, data: bytes, run: str, at: str) -> Any:
+    """Return a value that was recorded.
+
+    Raises Divergence when it no longer fits its annotation.
+    """
     try:
         return step.codec.decode(data)
     except Divergence as error:
@@ -139,10 +153,10 @@ async def _execute(execution: Execution, step: Step, asked: Fingerprint, place: 
     value, told = None, None
     try:
         try:
-            data, value = step.codec.round(await _attempt(step, frame, body))
+            data, value = step.codec.round(await attempt(step, frame, body))
             draft = (Kind.RESULT, place.id, write_body(asked, value=data))
         except (Exception, SystemExit, KeyboardInterrupt) as error:  # noqa: BLE001 (a failure is an outcome)
-            told = same_error(_named(error, execution, place), step.raises)
+            told = same_error(named(error, execution, place), step.raises)
             draft = (Kind.FAILURE, place.id, write_body(asked, error=encode_error(told, raises=step.raises)))
         if task is not None and task.cancelling() > cancels:
             raise asyncio.CancelledError  # noqa: TRY301 (the body swallowed it)
@@ -195,13 +209,14 @@ async def _tell(execution: Execution, turn: Turn, written: asyncio.Future[Verdic
         raise
 
 
-def _named(error: BaseException, execution: Execution, place: Place) -> BaseException:
+def named(error: BaseException, execution: Execution, place: Place) -> BaseException:
+    """Return an error that says where it happened."""
     if isinstance(error, NotSerializable):
         error.run, error.step = execution.run.id, place.id
     return error
 
 
-async def _attempt(step: Step, frame: Frame, body: Body) -> Any:
+async def attempt(step: Step, frame: Frame, body: Body) -> Any:
     """Run the body until it gives a value or fails for good."""
     token, execution = FRAME.set(frame), frame.place.execution
     try:

@@ -22,6 +22,7 @@ from ninelives.engine.execution import BranchTask, Execution
 from ninelives.engine.registry import Step
 
 T = TypeVar("T")
+Perform = Callable[[Execution, Step, tuple[Any, ...], dict[str, Any], steps.Body], Coroutine[Any, Any, Any]]
 _local = threading.local()
 
 
@@ -55,6 +56,16 @@ def call(step: Step, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
     if execution is None or FRAME.get() is not None:
         steps.refuse_inside(execution, step)
         return step.function(*args, **kwargs)
+    return ask(execution, step, args, kwargs, steps.perform)
+
+
+def ask(
+    execution: Execution, step: Step, args: tuple[Any, ...], kwargs: dict[str, Any], perform: Perform
+) -> Any:
+    """Have a step performed on the event loop, and its body run here.
+
+    Raises UsageError on the event loop's own thread, which it would hold up.
+    """
     refuse_on_loop(execution, step.name)
     desk: SimpleQueue[Work | None] = SimpleQueue()
 
@@ -63,7 +74,7 @@ def call(step: Step, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
         desk.put(Work(lambda: step.function(*args, **kwargs), outcome))
         return outcome
 
-    return _ask(execution, lambda: steps.perform(execution, step, args, kwargs, body), desk)
+    return _ask(execution, lambda: perform(execution, step, args, kwargs, body), desk)
 
 
 def wait(execution: Execution, coroutine: Callable[[], Coroutine[Any, Any, T]]) -> T:

@@ -15,6 +15,7 @@ from ninelives.core import blobs, chain, faults
 from ninelives.core.errors import BadRecord, InvariantViolation, NineLivesError
 from ninelives.core.model import (
     INLINE_BYTES,
+    AdoptKey,
     Change,
     Commit,
     DoubtKey,
@@ -26,6 +27,7 @@ from ninelives.core.model import (
     NewItem,
     Outcome,
     Park,
+    PassKey,
     ReleaseKey,
     ReserveKey,
     Run,
@@ -128,10 +130,11 @@ NOTHING = Extras()
 
 def _is_sound(op: KeyOp) -> bool:
     if type(op) is ReserveKey:
-        return type(op.key) is str and type(op.action) is str and type(op.fingerprint) is bytes
+        window = op.window_ms is None or type(op.window_ms) is int
+        return window and (type(op.key), type(op.action), type(op.fingerprint)) == (str, str, bytes)
     if type(op) is SettleKey:
         return type(op.key) is str and type(op.body) is bytes
-    return type(op) in (ReleaseKey, DoubtKey, WaitKey) and type(op.key) is str
+    return type(op) in (ReleaseKey, DoubtKey, PassKey, AdoptKey, WaitKey) and type(op.key) is str
 
 
 class Ticket:

@@ -16,15 +16,11 @@ from ninelives.core.errors import NineLivesError
 from ninelives.core.model import (
     Commit,
     Control,
-    DoubtKey,
     End,
     ItemState,
-    KeyState,
     Outcome,
-    ReleaseKey,
     ReserveKey,
     Run,
-    SettleKey,
     Verdict,
     WaitKey,
 )
@@ -68,7 +64,7 @@ def end(rows: Rows, run: Run, now_ms: int) -> None:
     """Clear up after a run that has just ended: pass on its keys, close its items, tell its parent."""
     for name in sorted(rows.holds.get(run.id, ())):
         key = rows.keys[name]
-        if key.state is KeyState.RESERVED and key.run == run.id:
+        if dedup.is_of_owner(key, run.id):
             rows.keys[name] = dedup.orphaned(key, now_ms)
             _tell_waiters(rows, name, now_ms)
     for name in rows.waits.get(run.id, ()):
@@ -142,9 +138,7 @@ def _waits(draft: Rows, key: str, run: str) -> bool:
     return held
 
 
-def _key_changed(
-    draft: Rows, op: ReserveKey | SettleKey | ReleaseKey | DoubtKey, run: str, now_ms: int
-) -> Verdict | None:
+def _key_changed(draft: Rows, op: ReserveKey | dedup.Change, run: str, now_ms: int) -> Verdict | None:
     before = draft.keys.get(op.key)
     if isinstance(op, ReserveKey):
         after = dedup.reserved(before, op, run, now_ms)

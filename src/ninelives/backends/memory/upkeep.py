@@ -41,7 +41,7 @@ def faults(tables: Tables, progress: Progress | None) -> list[Fault]:
             progress(done, len(runs))
     for key in tables.rows.keys.values():
         owner = tables.rows.runs.get(key.run)
-        if key.state is KeyState.RESERVED and (owner is None or owner.state.is_final):
+        if key.state in (KeyState.RESERVED, KeyState.IN_DOUBT) and (owner is None or owner.state.is_final):
             found.append(Fault(key.run, f"the key {key.key!r} is reserved by a run that has ended"))
     for name, blob in tables.blobs.items():
         try:

@@ -100,7 +100,7 @@ RETURNING id, number;
 -- name: append_end
 UPDATE runs SET head = ?1, length = ?2, changed_ms = ?3, effect_length = max(effect_length, ?8), state = 'completed', session = NULL, due_ms = NULL, waits = ''
 WHERE id = ?4 AND epoch = ?5 AND length = ?6 AND head = ?7 AND state = 'running' AND parent IS NULL
-  AND NOT EXISTS (SELECT 1 FROM keys WHERE keys.run = runs.id AND keys.state = 'reserved')
+  AND NOT EXISTS (SELECT 1 FROM keys WHERE keys.run = runs.id AND keys.state IN ('reserved', 'in doubt'))
   AND NOT EXISTS (SELECT 1 FROM waiters WHERE waiters.run = runs.id)
   AND NOT EXISTS (SELECT 1 FROM runs AS child WHERE child.parent = runs.id)
 RETURNING id, number;
@@ -221,9 +221,9 @@ VALUES (?1, ?2, ?3, ?4, ?5, ?6, ?7, ?8, ?9, ?10)
 ON CONFLICT (key) DO UPDATE SET action = ?2, fingerprint = ?3, run = ?4, resumable = ?5, state = ?6, generation = ?7,
   body = ?8, blobs = ?9, changed_ms = ?10;
 
--- name: reserved_keys_of_run
+-- name: held_keys_of_run
 SELECT key, action, fingerprint, run, resumable, state, generation, body, blobs, changed_ms
-FROM keys WHERE run = ? AND state = 'reserved' ORDER BY key;
+FROM keys WHERE run = ? AND state IN ('reserved', 'in doubt') ORDER BY key;
 
 -- name: add_waiter
 INSERT OR IGNORE INTO waiters (key, run) VALUES (?, ?);
@@ -311,7 +311,7 @@ SELECT DISTINCT runs.id, blob_runs.digest FROM blob_runs JOIN runs ON runs.numbe
 WHERE NOT EXISTS (SELECT 1 FROM blobs WHERE blobs.digest = blob_runs.digest);
 
 -- name: stray_keys
-SELECT key, run, state FROM keys WHERE state = 'reserved'
+SELECT key, run, state FROM keys WHERE state IN ('reserved', 'in doubt')
   AND run NOT IN (SELECT id FROM runs WHERE state NOT IN ('completed', 'failed', 'cancelled'));
 
 -- name: ended_runs

@@ -156,7 +156,7 @@ def tell_waiters(tx: Transaction, key: str) -> None:
 def end_run(tx: Transaction, run: Run) -> None:
     """Do what a run's end brings: its items close, its keys pass on, its parent has news."""
     tx.do("close_items_of_run", (run.id,))
-    held = tx.all("reserved_keys_of_run", (run.id,))
+    held = tx.all("held_keys_of_run", (run.id,))
     for row in held:
         with decoding("a key", run.id):
             key = rows.key_of(row)

@@ -1,0 +1,215 @@
+"""One call of an action that is not to be repeated blindly, or that has a business key.
+
+Once such an action is under way, its outcome matters more than the hurry of who called it: a cancellation by
+the run's own code is held back until the outcome is recorded, and told then, on first execution and on
+replay alike. Only a sealed execution breaks it off; what it had started is then in doubt.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Awaitable, Callable, Sequence
+from typing import Any, TypeVar
+
+from msgspec import Struct
+
+from ninelives.core import blobs
+from ninelives.core.failures import encode_error, same_error
+from ninelives.core.keys import generation_key
+from ninelives.core.model import (
+    INLINE_BYTES,
+    DoubtKey,
+    KeyOp,
+    Kind,
+    NewItem,
+    Outcome,
+    PassKey,
+    ReleaseKey,
+    SettleKey,
+    Verdict,
+)
+from ninelives.core.replay import write_body
+from ninelives.core.settlement import Standing, advance, read_body_of_start, standing, write_start
+from ninelives.engine.context import BRANCH, Place
+from ninelives.engine.effects import Effect
+from ninelives.engine.execution import BranchTask, Execution
+from ninelives.engine.registry import Step
+from ninelives.engine.ticket import Draft, Extras
+
+T = TypeVar("T")
+Body = Callable[[], Awaitable[Any]]
+
+
+class KeyedPlace(Place):
+    """The place of an action with a business key, which it hands to its body."""
+
+    __slots__ = ("business", "generation")
+
+    def __init__(self, act_key: str, place: Place) -> None:
+        self.execution, self.branch, self.name = place.execution, place.branch, place.name
+        self.number, self.id = place.number, place.id
+        self.business, self.generation = act_key, 0
+
+    def key(self) -> str:
+        """Return the business key, with its generation where it was released before."""
+        return generation_key(self.business, self.generation)
+
+
+class Ended(Struct, frozen=True):
+    """How an action came out: its value or its error; what is recorded with it."""
+
+    data: bytes = b""
+    error: BaseException | None = None
+    before: tuple[Draft, ...] = ()
+    keys: tuple[KeyOp, ...] = ()
+    closes: tuple[str, ...] = ()
+
+
+class Act:
+    """A call, where it stands, and what it writes."""
+
+    def __init__(
+        self,
+        execution: Execution,
+        step: Step,
+        effect: Effect,
+        args: tuple[Any, ...],
+        kwargs: dict[str, Any],
+        body: Body,
+    ) -> None:
+        self.execution, self.step, self.effect = execution, step, effect
+        self.args, self.kwargs, self.body = args, kwargs, body
+        self.asked = step.fingerprint(args, kwargs)
+        self.key = effect.key(args, kwargs) if effect.key is not None else None
+        place = Place(execution, BRANCH.get(), step.name)
+        self.place = place if self.key is None else KeyedPlace(self.key, place)
+        self.standing = Standing()
+        self.late: asyncio.Task[Any] | None = None
+        self.is_cancelled = False
+        task = asyncio.current_task(execution.loop)
+        self.branch = task if isinstance(task, BranchTask) else None
+
+    def recall(self) -> None:
+        """Read where the action stands from what earlier lives recorded."""
+        replay = self.execution.replay
+        names = [self.place.id, *(self.place.id_under(alias) for alias in self.step.aliases)]
+        for name in names:
+            records = replay.starts(name)
+            if records:
+                self.standing = standing(records)
+                return
+
+    def keep(self, late: asyncio.Task[Any]) -> None:
+        """Keep a body that runs on after its time: as long as it does, the run stays in memory."""
+        self.late = late
+        late.add_done_callback(self._look_again)
+        if self.branch is not None:
+            self.branch.body_of = self.execution
+
+    def drop(self) -> None:
+        """Let go of a body that was kept."""
+        self.late = None
+        if self.branch is not None:
+            self.branch.body_of = None
+            self.execution.delivery.is_out(self.branch)
+
+    def _look_again(self, _: object) -> None:
+        if self.execution.waits is not None:
+            self.execution.waits.hear()
+
+    async def patiently(self, make: Callable[[], Awaitable[T]], *, waits: bool = False) -> T:
+        """Await something, again if the run's code cancels it: that is told with the outcome.
+
+        What only `waits` for news does not hold up a run that is itself being cancelled.
+        """
+        execution = self.execution
+        while True:
+            try:
+                return await make()
+            except asyncio.CancelledError:
+                if execution.sealed is not None or execution.is_leaving:
+                    raise
+                if waits and execution.stopped is not None:
+                    raise
+                self.is_cancelled = True
+
+    async def write(self, drafts: Sequence[Draft], extras: Extras) -> Verdict:
+        """Write records and wait until they are durable, or refused."""
+        await self.execution.require_open()
+        written = self.execution.write(drafts, extras)
+        return await self.patiently(lambda: self.execution.durable(asyncio.shield(written)))
+
+    def draft(self, kind: Kind, **known: Any) -> Draft:
+        """Return a record of a start."""
+        return (kind, self.place.id, write_start(self.asked, k=self.key or "", **known))
+
+    async def record(
+        self,
+        kind: Kind,
+        keys: tuple[KeyOp, ...] = (),
+        opens: tuple[NewItem, ...] = (),
+        before: tuple[Draft, ...] = (),
+        **known: Any,
+    ) -> Verdict:
+        """Record something about a start; where the action stands changes with it."""
+        draft = self.draft(kind, **known)
+        verdict = await self.write([*before, draft], Extras(keys=keys, opens=opens))
+        if verdict.outcome is Outcome.COMMITTED:
+            self.standing = advance(self.standing, kind, read_body_of_start(draft[2]))
+        return verdict
+
+    async def tell(self, ended: Ended) -> Any:
+        """Record how the action came out, and return or raise it in its turn."""
+        drafts, extras, told = self._outcome(ended)
+        delivery = self.execution.delivery
+        self.drop()
+        turn = delivery.reserve()
+        try:
+            verdict = await self.write(drafts, extras)
+            if verdict.outcome is Outcome.STALE:  # answered at this very moment: what happened counts
+                await self.write(drafts, Extras(keys=extras.keys))
+            if self.is_cancelled:
+                raise asyncio.CancelledError  # noqa: TRY301 (the run's code withdrew it long ago)
+            await delivery.live(turn)
+        except BaseException:
+            turn.withdraw()
+            delivery.look()
+            raise
+        self.execution.executed += 1
+        if told is not None:
+            raise told
+        return self.step.codec.decode(ended.data)
+
+    def _outcome(self, ended: Ended) -> tuple[list[Draft], Extras, BaseException | None]:
+        if ended.error is not None:
+            told = same_error(ended.error, self.step.raises)
+            error = encode_error(told, raises=self.step.raises)
+            failure: Draft = (Kind.FAILURE, self.place.id, write_body(self.asked, error=error))
+            return [*ended.before, failure], Extras(keys=ended.keys, closes=ended.closes), told
+        body, large = write_body(self.asked, value=ended.data), len(ended.data) > INLINE_BYTES
+        shares = any(isinstance(op, SettleKey) for op in ended.keys)
+        spilled = [ended.data] if large and shares else []
+        result: Draft = (Kind.RESULT, self.place.id, body, spilled)
+        return [*ended.before, result], Extras(keys=ended.keys, closes=ended.closes), None
+
+    # Its business key ---------------------------------------------------------------------------
+
+    def settles(self, data: bytes) -> tuple[KeyOp, ...]:
+        """Return what keeps the result under the key, for all who ask."""
+        if self.key is None:
+            return ()
+        if len(data) > INLINE_BYTES:
+            return (SettleKey(self.key, b"", (blobs.digest(data),)),)
+        return (SettleKey(self.key, data),)
+
+    def releases(self) -> tuple[KeyOp, ...]:
+        """Return what frees the key for its next generation: proven not done."""
+        return (ReleaseKey(self.key),) if self.key is not None else ()
+
+    def passes(self) -> tuple[KeyOp, ...]:
+        """Return what frees the key of a resumable action that failed: it may be tried again under it."""
+        return (PassKey(self.key),) if self.key is not None else ()
+
+    def doubts(self) -> tuple[KeyOp, ...]:
+        """Return what marks the key as in doubt."""
+        return (DoubtKey(self.key),) if self.key is not None else ()

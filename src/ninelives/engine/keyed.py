@@ -1,0 +1,250 @@
+"""Business keys: one action per key, over all runs.
+
+A key is reserved in the commit that records the intent, and settled in the commit that records the result,
+so the dedup table and the journal never tell two stories. Who asks for a key that another run holds waits
+durably, and says for what; who asks for a settled one copies its result into its own journal. A key in doubt
+whose owner has ended is taken over by the next asker, who settles the doubt in its owner's place.
+If we die here, the key is ours and the next life goes on with it.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Awaitable, Callable
+
+from ninelives.core import dedup
+from ninelives.core.errors import Divergence, InvariantViolation, KeyConflict, NotDone
+from ninelives.core.model import (
+    AdoptKey,
+    Key,
+    KeyOp,
+    KeyState,
+    Kind,
+    News,
+    Outcome,
+    Record,
+    ReserveKey,
+    Verdict,
+    WaitKey,
+)
+from ninelives.core.replay import Replay, write_body
+from ninelives.core.settlement import Standing, read_start, standing
+from ninelives.engine import doubts, steps
+from ninelives.engine.act import Act, Ended, KeyedPlace
+from ninelives.engine.context import Frame
+from ninelives.engine.execution import Execution
+from ninelives.engine.ticket import NOTHING, Extras
+from ninelives.engine.waiting import Look, wait
+
+_OURS = (KeyState.RESERVED, KeyState.IN_DOUBT)
+
+
+class Keyring:
+    """The business keys of one execution: those that a branch is at, and starts that have no outcome."""
+
+    def __init__(self, replay: Replay) -> None:
+        self.busy: set[str] = set()
+        self.open: dict[str, Standing] = {}
+        found: dict[str, list[Record]] = {}
+        for step in {*replay.intents, *replay.doubts}:
+            records = replay.starts(step)
+            key = next((key for record in records if (key := read_start(record).k)), "")
+            found[key] = sorted([*found.get(key, ()), *records], key=lambda record: record.seq)
+        self.open = {key: standing(records) for key, records in found.items() if key}
+
+
+def _ring(execution: Execution) -> Keyring:
+    if execution.keys is None:
+        execution.keys = Keyring(execution.replay)
+    return execution.keys
+
+
+async def carry_out(act: Act, start: Callable[[Act], Awaitable[Ended | None]]) -> object:
+    """Give the outcome of an action with a key: another's result, or that of its own body."""
+    execution, key = act.execution, _key(act)
+    ring = _ring(execution)
+    if key in ring.busy:
+        what = f"the key {key!r}, which another branch of this run holds"
+        await wait(execution, what, lambda _: True if key not in ring.busy else None, for_person=True)
+    ring.busy.add(key)
+    try:
+        if not act.effect.resumable:
+            act.standing = ring.open.get(key, Standing())
+            await _regain(act)
+        ended: Ended | None = None
+        while ended is None:
+            if act.effect.resumable and act.standing.may_start:
+                ended = await _attempt(act)
+            else:
+                ended = await (start(act) if act.standing.may_start else doubts.settle(act))
+        ring.open[key] = act.standing if ended.error is not None else Standing()
+        return await act.tell(ended)
+    finally:
+        ring.busy.discard(key)
+        if execution.waits is not None:
+            execution.waits.hear()
+
+
+def reserves(act: Act) -> tuple[KeyOp, ...]:
+    """Return what reserves the action's key, if it has one."""
+    if act.key is None:
+        return ()
+    effect = act.effect
+    asked = effect.identity(act.args, act.kwargs)
+    return (ReserveKey(act.key, act.step.name, asked.digest, effect.resumable, effect.window_ms),)
+
+
+def extras(keys: tuple[KeyOp, ...]) -> Extras:
+    """Return what a commit carries beside its records."""
+    return Extras(keys=keys) if keys else NOTHING
+
+
+async def learn_generation(act: Act) -> None:
+    """Learn how often the key was released before: its body gets another one each time."""
+    if isinstance(act.place, KeyedPlace):
+        act.place.generation = (await _read(act)).generation
+
+
+async def refused(act: Act, verdict: Verdict) -> Ended | None:
+    """Do what is to be done when the key could not be reserved; None when it may be asked for again."""
+    if isinstance(verdict.error, KeyConflict):
+        verdict.error.step = act.place.id
+        return Ended(error=verdict.error)
+    known = verdict.key
+    if known is None:
+        raise InvariantViolation(f"a key was refused without a word: {verdict}")
+    if act.is_cancelled:
+        raise asyncio.CancelledError  # nothing was begun
+    if known.state is KeyState.SETTLED:
+        return await _copied(act, known)
+    if known.state is KeyState.ORPHANED or known.run == act.execution.run.id:
+        await _take_over(act, known)
+        return None
+    await _wait(act, known)
+    return None
+
+
+# ------------------------------------------------------------------------------------------ inside
+
+
+def _key(act: Act) -> str:
+    if act.key is None:
+        raise InvariantViolation("the action has no key")
+    return act.key
+
+
+async def _read(act: Act) -> Key:
+    key = _key(act)
+    rows: dict[str, Key] = await act.patiently(
+        lambda: act.execution.call_store(lambda store: store.read_keys([key]))
+    )
+    return rows[key]
+
+
+async def _copied(act: Act, known: Key) -> Ended:
+    """Return a result that is shared under the key."""
+    data = known.body
+    if not data:
+        name = known.blobs[0]
+        found = await act.patiently(lambda: act.execution.call_store(lambda store: store.get_blobs([name])))
+        data = found[name]
+    try:
+        act.step.codec.decode(data)
+    except Divergence as error:
+        error.run, error.step = act.execution.run.id, act.place.id
+        act.execution.seal(error)
+        await act.execution.forever()
+    return Ended(data)
+
+
+async def _regain(act: Act) -> None:
+    """See whether the key of a start without an outcome is still ours: the run may have ended meanwhile."""
+    if act.standing.start is None:
+        return
+    known = await _read(act)
+    if isinstance(act.place, KeyedPlace):
+        act.place.generation = known.generation
+    if known.state is KeyState.ORPHANED:
+        await _take_over(act, known)
+    elif known.run != act.execution.run.id or known.state not in _OURS:
+        why = f"run {known.run!r} has settled its key since"
+        await act.record(Kind.VOIDED, n=act.standing.start.n, why=why)
+
+
+async def _take_over(act: Act, known: Key) -> None:
+    """Take over a start that nobody answers for any more, together with its key."""
+    start, now_ms = act.standing.start, act.execution.store.now_ms()
+    ended = known.state is KeyState.ORPHANED
+    verdict = await act.record(
+        Kind.DOUBT,
+        (AdoptKey(known.key),) if ended else (),
+        n=start.n if start is not None else act.standing.next,
+        w=start.w if start is not None else "",
+        l=start.l if start is not None else act.effect.limit_ms,
+        b=start.b if start is not None else act.step.is_async,
+        t=now_ms,
+        why=f"run {known.run!r} {'ended' if ended else 'went on'} without knowing whether it happened",
+    )
+    if verdict.outcome is Outcome.COMMITTED and isinstance(act.place, KeyedPlace):
+        act.place.generation = known.generation
+
+
+async def _wait(act: Act, known: Key) -> None:
+    """Wait until the key is settled or free."""
+    execution, key = act.execution, known.key
+    waiting = (Kind.WAITING, act.place.id, write_body(act.asked))
+    await act.write([waiting], Extras(keys=(WaitKey(key),)))
+    # CRASH: we wait, and nobody knows in memory: the next life asks for the key again.
+    if act.is_cancelled:
+        raise asyncio.CancelledError
+
+    async def look(_: News) -> bool | None:
+        rows = await execution.call_store(lambda store: store.read_keys([key]))
+        return None if dedup.is_held(rows.get(key), execution.run.id) else True
+
+    asking: Look[bool] = look
+    await wait(execution, f"the key {key!r}, held by run {known.run!r}", asking)
+
+
+async def _attempt(act: Act) -> Ended | None:
+    """Run the body of a resumable action under its key."""
+    execution, place = act.execution, act.place
+    if execution.closed is not None:
+        await execution.turn_away()
+    verdict = await act.write([act.draft(Kind.INTENT, w=execution.run.session or "")], extras(reserves(act)))
+    if verdict.outcome is not Outcome.COMMITTED:
+        return await refused(act, verdict)
+    await learn_generation(act)
+    frame, branch = Frame(place, act.asked), act.branch
+    cancels = branch.cancelling() if branch is not None else 0
+    if branch is not None:
+        branch.body_of = execution
+    try:
+        if act.is_cancelled:
+            raise asyncio.CancelledError  # noqa: TRY301 (before it began)
+        ended = await _ended(act, frame)
+        if branch is not None and branch.cancelling() > cancels:
+            raise asyncio.CancelledError  # noqa: TRY301 (the body swallowed it)
+    except asyncio.CancelledError:
+        if execution.sealed is None:
+            execution.write([steps.withdrawn(place, act.asked)], extras(act.passes()))
+        raise
+    finally:
+        frame.is_over = True
+        if branch is not None:
+            branch.body_of = None
+            execution.delivery.is_out(branch)
+    return ended
+
+
+async def _ended(act: Act, frame: Frame) -> Ended:
+    output = act.execution.output
+    try:
+        data = act.step.codec.round(await steps.attempt(act.step, frame, act.body))[0]
+        ended = Ended(data, keys=act.settles(data))
+    except (Exception, SystemExit, KeyboardInterrupt) as error:  # noqa: BLE001 (a failure is an outcome)
+        told = steps.named(error, act.execution, act.place)
+        ended = Ended(error=told, keys=act.releases() if isinstance(error, NotDone) else act.passes())
+    if output is not None:
+        output.settle(act.place.id, stands=ended.error is None)
+    return ended

@@ -1,0 +1,200 @@
+"""Non-resumable actions: the intent is durable before the body starts, and a start is never repeated blindly.
+
+The rules are those of `core.settlement`. If we die after the intent and before the outcome, the next life
+finds a start without an outcome and settles it (`engine.doubts`); so does this life when its body fails in a
+way that does not prove that nothing was done.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from contextvars import copy_context
+from typing import Any
+
+from ninelives.core.errors import Divergence, UsageError
+from ninelives.core.failures import decode_error
+from ninelives.core.model import Kind, Outcome
+from ninelives.core.replay import Recorded, check_arguments
+from ninelives.engine import approvals, doubts, keyed, steps, threads
+from ninelives.engine.act import Act, Body, Ended
+from ninelives.engine.context import FRAME, Frame, current
+from ninelives.engine.effects import Effect
+from ninelives.engine.execution import Execution
+from ninelives.engine.registry import Step
+from ninelives.engine.waiting import wait
+
+ABANDON_SECONDS = 1.0
+"""How long a body whose time is over may take to leave; after that it counts as running on."""
+
+
+async def call(step: Step, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
+    """Call a protected action that is `async def`."""
+    execution = current(step.name)
+    if execution is None:
+        return await step.function(*args, **kwargs)
+    _refuse_inside(execution, step)
+    return await perform(execution, step, args, kwargs, lambda: step.function(*args, **kwargs))
+
+
+def call_plain(step: Step, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
+    """Call a protected action that is plain `def`."""
+    execution = current(step.name)
+    if execution is None:
+        return step.function(*args, **kwargs)
+    _refuse_inside(execution, step)
+    return threads.ask(execution, step, args, kwargs, perform)
+
+
+def _refuse_inside(execution: Execution, step: Step) -> None:
+    frame = FRAME.get()
+    if frame is not None:
+        what = "non-resumable" if step.effect is not None and not step.effect.resumable else "keyed"
+        raise UsageError(
+            f"{step.name} is a {what} action, called inside step {frame.place.name}",
+            run=execution.run.id,
+            step=frame.place.id,
+            remedy="Call it from the agent itself: inside a step it could be repeated unseen",
+        )
+
+
+async def perform(
+    execution: Execution, step: Step, args: tuple[Any, ...], kwargs: dict[str, Any], body: Body
+) -> Any:
+    """Give the outcome of a protected action at its place in the run."""
+    effect: Effect = step.effect  # type: ignore[assignment]
+    act = Act(execution, step, effect, args, kwargs, body)
+    if act.branch is not None:
+        act.branch.foreign_timer = None
+    try:
+        if execution.closed is not None:
+            await execution.turn_away()
+        if execution.is_catching_up:
+            aliases = [act.place.id_under(alias) for alias in step.aliases]
+            found = execution.replay.take(act.place.id, aliases)
+            if found is not None:
+                return await _recorded(act, found)
+            await execution.delivery.fresh()
+        await execution.barrier()
+        if step.approval is not None:
+            await approvals.obtain(execution, step, act.asked, act.place, args, kwargs, act.place.key())
+        return await _carry_out(act)
+    except asyncio.CancelledError:
+        if act.branch is not None and act.branch.foreign_timer is not None and execution.sealed is None:
+            raise steps.foreign(act.branch.foreign_timer, act.place) from None
+        raise
+
+
+async def _recorded(act: Act, found: Recorded) -> Any:
+    execution, step = act.execution, act.step
+    try:
+        check_arguments(found, act.asked, run=execution.run.id, where=step.where)
+        if found.kind is Kind.WITHDRAWN:
+            await execution.forever()  # the run's own code cancels it, as it did
+        await act.patiently(lambda: execution.delivery.recorded(found.seq))
+        execution.replayed += 1
+        if act.is_cancelled:
+            raise asyncio.CancelledError
+        if found.kind is not Kind.FAILURE:
+            return steps.recorded_value(step, bytes(found.body.v or b"null"), execution.run.id, found.step)
+        failure = decode_error(bytes(found.body.e or b""), raises=step.raises)
+    except Divergence as error:
+        execution.seal(error)
+        await execution.forever()
+    raise failure
+
+
+async def _carry_out(act: Act) -> Any:
+    """Start the action, or settle what was started, until there is an outcome."""
+    if act.key is not None:
+        return await keyed.carry_out(act, _start)
+    act.recall()
+    ended: Ended | None = None
+    while ended is None:
+        ended = await (_start(act) if act.standing.may_start else doubts.settle(act))
+    return await act.tell(ended)
+
+
+async def _start(act: Act) -> Ended | None:
+    """Start the body, once; None when another start may be made, or this one is in doubt."""
+    await _pause(act)
+    number, effect = act.standing.next, act.effect
+    verdict = await act.record(
+        Kind.INTENT,
+        keyed.reserves(act),
+        n=number,
+        w=act.execution.run.session or "",
+        l=effect.limit_ms,
+        b=act.step.is_async,
+    )
+    if verdict.outcome is not Outcome.COMMITTED:
+        return await keyed.refused(act, verdict)
+    # CRASH: the intent is durable and the body has not begun: in doubt, and verified or put before a person.
+    if act.is_cancelled:
+        await _withdraw(act, number)
+    await keyed.learn_generation(act)
+    return await doubts.judge(act, await _run(act, number), number)
+
+
+async def _withdraw(act: Act, number: int) -> None:
+    """Take back a start whose body has not begun: the run's code wants it no more."""
+    voided = act.draft(Kind.VOIDED, n=number, why="it was cancelled before it began")
+    await act.write([voided, steps.withdrawn(act.place, act.asked)], keyed.extras(act.releases()))
+    raise asyncio.CancelledError
+
+
+async def _pause(act: Act) -> None:
+    due_ms = act.standing.due_ms
+    if due_ms > act.execution.store.now_ms():
+        what = f"to try {act.step.name} again"
+        await act.patiently(
+            lambda: wait(
+                act.execution, what, lambda news: True if news.now_ms >= due_ms else None, due_ms=due_ms
+            ),
+            waits=True,
+        )
+    if act.execution.closed is not None:
+        await act.execution.turn_away()
+
+
+async def _run(act: Act, number: int) -> asyncio.Task[Any]:
+    """Run the body until it ends or its time is over; the task is not done if it runs on."""
+    execution, place = act.execution, act.place
+    frame = Frame(place, act.asked)
+    frame.attempt = number + 1
+    context = copy_context()
+    context.run(FRAME.set, frame)
+    if execution.output is not None:
+        execution.output.begin(place.id)
+    deadline = execution.loop.time() + act.effect.limit_ms / 1000
+    if act.branch is not None:
+        act.branch.body_of = execution
+    running = asyncio.Task(_contained(act.body), loop=execution.loop, context=context)
+    try:
+        await act.patiently(
+            lambda: asyncio.wait({running}, timeout=max(0.0, deadline - execution.loop.time()))
+        )
+        if not running.done() and act.step.is_async:
+            running.cancel()
+            await act.patiently(lambda: asyncio.wait({running}, timeout=ABANDON_SECONDS))
+    except asyncio.CancelledError:
+        running.cancel()  # the execution is sealed: what was started is the next life's doubt
+        raise
+    finally:
+        frame.is_over = True
+        if act.branch is not None:
+            act.branch.body_of = None
+            execution.delivery.is_out(act.branch)
+    if execution.output is not None:
+        execution.output.settle(place.id, stands=_gave_value(running))
+    return running
+
+
+def _gave_value(running: asyncio.Task[Any]) -> bool:
+    return running.done() and not running.cancelled() and running.exception() is None
+
+
+async def _contained(body: Body) -> Any:
+    try:
+        return await body()
+    except (KeyboardInterrupt, SystemExit, GeneratorExit) as error:
+        raise RuntimeError(f"the body raised {error!r}") from error

@@ -1,0 +1,309 @@
+"""Business keys in the engine: one effect per key over all runs, and its result for all who ask."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Callable
+from contextlib import suppress
+from typing import Any, TypeVar
+
+import pytest
+
+import ninelives as nl
+from ninelives.core.model import KeyState, Kind
+from tests.replay.lifetimes import QuickStore, Stage, once, run_async, twice
+
+T = TypeVar("T")
+DEADLINE_SECONDS = 30.0
+
+
+async def until(condition: Callable[[], T]) -> T:
+    """Wait until a condition gives something."""
+    async with asyncio.timeout(DEADLINE_SECONDS):
+        while True:
+            if found := condition():
+                return found
+            await asyncio.sleep(0.01)
+
+
+def key_of(store: QuickStore, key: str = "pay:a") -> Any:
+    return store.read_keys([key])[key]
+
+
+@pytest.mark.parametrize("resumable", [True, False])
+def test_a_settled_key_gives_its_result_to_every_run(resumable: bool) -> None:
+    store, done = QuickStore(), []
+
+    @nl.action(name="pay", resumable=resumable, key="pay:{order}")
+    async def pay(order: str, cents: int) -> dict[str, int]:
+        done.append(nl.key())
+        return {order: cents}
+
+    @nl.agent(name="payer")
+    async def agent() -> list[Any]:
+        return [await pay("a", 5), await pay("a", 5)]
+
+    for run in ("one", "two"):
+        assert once(agent, store=store, id=run) == [{"a": 5}, {"a": 5}]
+    assert done == ["pay:a"]
+    assert key_of(store).state is KeyState.SETTLED
+
+
+def test_a_large_result_is_shared_too() -> None:
+    store, large = QuickStore(), "x" * 200_000
+
+    @nl.action(name="pay", key="pay:{order}")
+    async def pay(order: str) -> str:
+        return large
+
+    @nl.agent(name="payer")
+    async def agent() -> int:
+        return len(await pay("a"))
+
+    assert [once(agent, store=store, id=run) for run in ("one", "two")] == [200_000] * 2
+
+
+def test_other_arguments_are_a_conflict_that_names_both() -> None:
+    store = QuickStore()
+
+    @nl.action(name="pay", resumable=False, key="pay:{order}")
+    async def pay(order: str, cents: int) -> int:
+        return cents
+
+    @nl.agent(name="payer")
+    async def agent(cents: int) -> str:
+        try:
+            return str(await pay("a", cents))
+        except nl.KeyConflict as error:
+            return str(error)
+
+    assert once(agent, 5, store=store, id="one") == "5"
+    said = once(agent, 6, store=store, id="two")
+    assert "belongs to run 'one' with other arguments" in said
+    assert "run 'two'" in said
+
+
+def test_identity_says_which_arguments_count() -> None:
+    store = QuickStore()
+
+    @nl.action(name="pay", key="pay:{order}", identity="order")
+    async def pay(order: str, note: str) -> str:
+        return note
+
+    @nl.agent(name="payer")
+    async def agent(note: str) -> str:
+        return await pay("a", note)
+
+    assert once(agent, "first", store=store, id="one") == "first"
+    assert once(agent, "second", store=store, id="two") == "first"
+
+
+def test_a_key_may_be_a_function_and_is_checked() -> None:
+    @nl.action(name="pay", key=lambda order: f"pay {order}")
+    async def pay(order: str) -> str:
+        return nl.key()
+
+    @nl.agent(name="payer")
+    async def agent(order: str) -> str:
+        return await pay(order)
+
+    assert once(agent, "a") == "pay a"
+    with pytest.raises(nl.RunFailed, match="not printable"):
+        once(agent, "a\nb")
+
+
+def test_who_asks_while_another_holds_the_key_waits_and_says_so() -> None:
+    store, done = QuickStore(), []
+    gate = asyncio.Event()
+
+    @nl.action(name="pay", resumable=False, key="pay:{order}")
+    async def pay(order: str) -> str:
+        done.append(order)
+        await gate.wait()
+        return "paid"
+
+    @nl.agent(name="payer")
+    async def agent() -> str:
+        return await pay("a")
+
+    def waits() -> str:
+        row = store.read_run("two")
+        return row.waits if row is not None and row.state == "checkpointed" else ""
+
+    async def main() -> list[Any]:
+        async with nl.Runtime(store) as rt:
+            working = asyncio.create_task(rt.work())
+            runs = [await rt.start(agent, id="one")]
+            await until(lambda: done)
+            runs.append(await rt.start(agent, id="two"))
+            assert await until(waits) == "the key 'pay:a', held by run 'one'"
+            gate.set()
+            results = [await run.result(DEADLINE_SECONDS) for run in runs]
+            working.cancel()
+            with suppress(asyncio.CancelledError):
+                await working
+            return results
+
+    assert run_async(main) == ["paid", "paid"]
+    assert done == ["a"]
+
+
+def test_two_branches_of_one_run_share_one_effect() -> None:
+    done: list[str] = []
+
+    @nl.action(name="pay", resumable=False, key="pay:{order}")
+    async def pay(order: str) -> str:
+        done.append(order)
+        await asyncio.sleep(0.02)
+        return "paid"
+
+    @nl.agent(name="payer")
+    async def agent() -> list[str]:
+        return await nl.gather(pay("a"), pay("a"), pay("b"))
+
+    assert once(agent) == ["paid"] * 3
+    assert sorted(done) == ["a", "b"]
+
+
+def test_proven_not_done_is_released_for_the_next_generation() -> None:
+    store, keys = QuickStore(), []
+
+    @nl.action(name="pay", resumable=False, key="pay:{order}", retry=nl.Retry(attempts=1))
+    async def pay(order: str) -> str:
+        keys.append(nl.key())
+        if len(keys) == 1:
+            raise nl.NotDone("declined")
+        return "paid"
+
+    @nl.agent(name="payer")
+    async def agent() -> str:
+        try:
+            return await pay("a")
+        except nl.NotDone:
+            return "declined"
+
+    assert [once(agent, store=store, id=run) for run in ("one", "two")] == ["declined", "paid"]
+    assert keys == ["pay:a", "pay:a~1"]
+
+
+def test_a_resumable_action_that_fails_passes_its_key_on() -> None:
+    store, keys = QuickStore(), []
+
+    @nl.action(name="pay", key="pay:{order}")
+    async def pay(order: str) -> str:
+        keys.append(nl.key())
+        if len(keys) == 1:
+            raise ValueError("no")
+        return "paid"
+
+    @nl.agent(name="payer")
+    async def agent() -> str:
+        try:
+            return await pay("a")
+        except ValueError:
+            return "failed"
+
+    assert [once(agent, store=store, id=run) for run in ("one", "two")] == ["failed", "paid"]
+    assert keys == ["pay:a", "pay:a"]
+
+
+def test_a_killed_owner_goes_on_with_its_key() -> None:
+    stage, store = Stage(), QuickStore()
+
+    @nl.action(name="pay", key="pay:{order}")
+    async def pay(order: str) -> str:
+        stage.did(nl.key())
+        await stage.stop_here()
+        return "paid"
+
+    @nl.agent(name="payer")
+    async def agent() -> str:
+        return await pay("a")
+
+    assert twice(stage, agent, store=store) == "paid"
+    assert stage.executed == ["pay:a"]
+
+
+@pytest.mark.parametrize("happened", [True, False])
+def test_a_doubt_whose_owner_has_ended_is_settled_by_the_next_asker(happened: bool) -> None:
+    store, done = QuickStore(), []
+
+    async def look(order: str, key: str) -> object:
+        return nl.Happened("it was paid") if happened else nl.NotHappened()
+
+    def declare(**options: Any) -> Any:
+        @nl.action(name="pay", resumable=False, key="pay:{order}", timeout=0.05, **options)
+        async def pay(order: str) -> str:
+            done.append(nl.key())
+            if len(done) == 1:
+                raise OSError("gone")
+            return "paid"
+
+        return pay
+
+    blind, seeing = declare(in_doubt="raise"), declare(verify=look)
+
+    @nl.agent(name="payer")
+    async def agent(sees: bool) -> str:
+        try:
+            return str(await (seeing if sees else blind)("a"))
+        except nl.InDoubt:
+            return "in doubt"
+
+    assert once(agent, False, store=store, id="one") == "in doubt"
+    assert key_of(store).state is KeyState.ORPHANED
+    assert once(agent, True, store=store, id="two") == ("it was paid" if happened else "paid")
+    assert done == (["pay:a"] if happened else ["pay:a", "pay:a~1"])
+    assert key_of(store).state is KeyState.SETTLED
+
+
+def test_asking_again_for_what_is_in_doubt_settles_the_first_start() -> None:
+    done: list[int] = []
+
+    @nl.action(name="pay", resumable=False, key="pay:{order}", in_doubt="raise")
+    async def pay(order: str) -> str:
+        done.append(1)
+        raise OSError("gone")
+
+    @nl.agent(name="payer")
+    async def agent() -> int:
+        for _ in range(2):
+            with suppress(nl.InDoubt):
+                await pay("a")
+        return len(done)
+
+    assert once(agent) == 1
+
+
+def test_a_key_may_be_used_again_after_its_window() -> None:
+    store, done = QuickStore(), []
+
+    @nl.action(name="pay", key="pay:{order}", key_window=0)
+    async def pay(order: str) -> int:
+        done.append(nl.key())
+        return len(done)
+
+    @nl.agent(name="payer")
+    async def agent() -> int:
+        return await pay("a")
+
+    assert [once(agent, store=store, id=run) for run in ("one", "two")] == [1, 2]
+    assert done == ["pay:a", "pay:a~1"]
+
+
+def test_the_intent_reserves_and_the_result_settles_in_one_commit_each() -> None:
+    store, seen = QuickStore(), []
+
+    @nl.action(name="pay", resumable=False, key="pay:{order}")
+    async def pay(order: str) -> str:
+        seen.append(key_of(store).state)
+        return "paid"
+
+    @nl.agent(name="payer")
+    async def agent() -> str:
+        return await pay("a")
+
+    once(agent, store=store, id="run")
+    assert seen == [KeyState.RESERVED]
+    kinds = [record.kind for record in store.load_journal("run", since=0).records if record.step]
+    assert kinds == [Kind.INTENT, Kind.RESULT]

@@ -1,0 +1,403 @@
+"""Non-resumable actions: started once, and never again unless it is proved that nothing was done."""
+
+from __future__ import annotations
+
+import asyncio
+import threading
+from typing import Any
+
+import pytest
+
+import ninelives as nl
+from ninelives.core.model import ItemKind, Kind
+from tests.replay.lifetimes import QuickStore, Stage, first_life, once, run_async, second_life, twice
+
+QUICK = nl.Retry(attempts=3, base_seconds=0.0001, max_seconds=0.001)
+DEADLINE_SECONDS = 30.0
+
+
+def kinds(store: QuickStore, run: str = "run") -> list[Kind]:
+    """Return what was recorded of a run's action, in order."""
+    records = store.load_journal(run, since=0).records
+    return [record.kind for record in records if record.step.startswith("#pay#")]
+
+
+async def until_escalated(rt: nl.Runtime, run: str = "run") -> Any:
+    """Work until the run waits for a person; returns the item."""
+    working = asyncio.create_task(rt.work())
+    try:
+        async with asyncio.timeout(DEADLINE_SECONDS):
+            while True:
+                items = [item for item in await rt.inbox() if item.run == run]
+                if items and (await (await rt.get(run)).status()) == "escalated":
+                    return items[0]
+                await asyncio.sleep(0.01)
+    finally:
+        working.cancel()
+        await asyncio.gather(working, return_exceptions=True)
+
+
+def test_the_intent_is_durable_before_the_body_begins() -> None:
+    store, seen = QuickStore(), []
+
+    @nl.action(name="pay", resumable=False)
+    async def pay(cents: int) -> int:
+        seen.extend(kinds(store))
+        return cents
+
+    @nl.agent(name="payer")
+    async def agent() -> int:
+        return await pay(5)
+
+    assert once(agent, store=store, id="run") == 5
+    assert seen == [Kind.INTENT]
+    assert kinds(store) == [Kind.INTENT, Kind.RESULT]
+
+
+def test_a_recorded_result_is_found_again() -> None:
+    stage = Stage()
+
+    @nl.action(name="pay", resumable=False)
+    async def pay(cents: int) -> int:
+        return int(stage.did(cents))
+
+    @nl.action(name="stop")
+    async def stop() -> None:
+        await stage.stop_here()
+
+    @nl.agent(name="payer")
+    async def agent() -> int:
+        paid = await pay(5)
+        await stop()
+        return paid
+
+    assert twice(stage, agent) == 5
+    assert stage.executed == []
+
+
+@pytest.mark.parametrize("happened", [True, False])
+def test_what_was_in_flight_is_verified(happened: bool) -> None:
+    stage, asked = Stage(), []
+
+    async def look(cents: int, key: str) -> object:
+        asked.append((cents, key))
+        return nl.Happened(cents * 2) if happened else nl.NotHappened()
+
+    @nl.action(name="pay", resumable=False, verify=look, timeout=0.05)
+    async def pay(cents: int) -> int:
+        stage.did(nl.key())
+        await stage.stop_here()
+        return cents
+
+    @nl.agent(name="payer")
+    async def agent() -> int:
+        return await pay(5)
+
+    store = QuickStore()
+    assert twice(stage, agent, store=store) == (10 if happened else 5)
+    assert len(stage.executed) == (0 if happened else 1)
+    assert {key for _, key in asked} == {"nl:run:0::pay:0"}
+    end = [Kind.RESULT] if happened else [Kind.VOIDED, Kind.INTENT, Kind.RESULT]
+    assert kinds(store) == [Kind.INTENT, Kind.DOUBT, *end]
+
+
+def test_not_done_is_tried_again_and_recorded_as_voided() -> None:
+    tries: list[str] = []
+
+    @nl.action(name="pay", resumable=False, retry=QUICK)
+    async def pay() -> str:
+        tries.append(nl.key())
+        if len(tries) < 3:
+            raise nl.NotDone("declined")
+        return "paid"
+
+    @nl.agent(name="payer")
+    async def agent() -> str:
+        return await pay()
+
+    store = QuickStore()
+    assert once(agent, store=store, id="run") == "paid"
+    assert kinds(store) == [Kind.INTENT, Kind.VOIDED] * 2 + [Kind.INTENT, Kind.RESULT]
+    assert len(set(tries)) == 1
+
+
+def test_not_done_to_the_end_fails_with_it() -> None:
+    tries: list[int] = []
+
+    @nl.action(name="pay", resumable=False, retry=QUICK)
+    async def pay() -> str:
+        tries.append(1)
+        raise nl.NotDone("declined")
+
+    @nl.agent(name="payer")
+    async def agent() -> str:
+        try:
+            return await pay()
+        except nl.NotDone as error:
+            return str(error)
+
+    assert once(agent) == "declined"
+    assert len(tries) == 3
+
+
+def test_any_other_error_is_a_doubt_and_never_tried_again() -> None:
+    tries: list[int] = []
+
+    @nl.action(name="pay", resumable=False, retry=QUICK, in_doubt="raise")
+    async def pay() -> str:
+        tries.append(1)
+        raise ConnectionResetError("while the answer was on its way")
+
+    @nl.agent(name="payer")
+    async def agent() -> str:
+        try:
+            return await pay()
+        except nl.InDoubt as error:
+            return str(error)
+
+    said = once(agent)
+    assert "may or may not have happened" in said
+    assert "ConnectionResetError" in said
+    assert tries == [1]
+
+
+@pytest.mark.parametrize(
+    ("answer", "expected", "starts"),
+    [("happened", 7, 1), ("not happened", 8, 2), ("fail", "gave it up", 1)],
+)
+def test_a_person_settles_what_is_unknown(answer: str, expected: object, starts: int) -> None:
+    tries: list[int] = []
+
+    @nl.action(name="pay", resumable=False)
+    async def pay(order: str) -> int:
+        tries.append(1)
+        if len(tries) == 1:
+            raise OSError("gone")
+        return 8
+
+    @nl.agent(name="payer")
+    async def agent() -> int:
+        return await pay("order-1")
+
+    async def main() -> object:
+        async with nl.Runtime(QuickStore()) as rt:
+            run = await rt.start(agent, id="run")
+            item = await until_escalated(rt)
+            assert item.kind is ItemKind.DOUBT
+            assert "OSError: gone" in item.asked.what
+            assert bytes(item.asked.arguments["order"]) == b'"order-1"'
+            if answer == "fail":
+                await item.fail(by="ann")
+            else:
+                result = {"result": 7} if answer == "happened" else {}
+                await item.settle(happened=answer == "happened", by="ann", **result)
+            await rt.work(until_idle=True)
+            try:
+                return await run.result(DEADLINE_SECONDS)
+            except nl.RunFailed as error:
+                return str(error)
+
+    found = run_async(main)
+    assert (expected in found) if isinstance(found, str) and isinstance(expected, str) else found == expected
+    assert len(tries) == starts
+
+
+def test_a_result_that_cannot_be_kept_goes_to_a_person() -> None:
+    tries: list[int] = []
+
+    @nl.action(name="pay", resumable=False, returns=int)
+    async def pay() -> Any:
+        tries.append(1)
+        return object()
+
+    @nl.agent(name="payer")
+    async def agent() -> int:
+        return int(await pay())
+
+    async def main() -> object:
+        async with nl.Runtime(QuickStore()) as rt:
+            run = await rt.start(agent, id="run")
+            item = await until_escalated(rt)
+            assert "it happened, and its result cannot be kept" in item.asked.what
+            await item.settle(happened=True, result=3, by="ann")
+            await rt.work(until_idle=True)
+            return await run.result(DEADLINE_SECONDS)
+
+    assert run_async(main) == 3
+    assert tries == [1]
+
+
+def test_a_body_whose_time_is_over_is_in_doubt() -> None:
+    @nl.action(name="pay", resumable=False, timeout=0.05, in_doubt="raise")
+    async def pay() -> None:
+        await asyncio.sleep(DEADLINE_SECONDS)
+
+    @nl.agent(name="payer")
+    async def agent() -> str:
+        try:
+            await pay()
+        except nl.InDoubt as error:
+            return str(error)
+        return "done"
+
+    assert "not done within 0.05 s" in once(agent)
+
+
+def test_a_plain_body_that_runs_on_is_never_called_not_happened() -> None:
+    go_on, asked = threading.Event(), []
+
+    def look() -> object:
+        asked.append(1)
+        if len(asked) == 2:
+            go_on.set()
+        return nl.NotHappened()
+
+    @nl.action(name="pay", resumable=False, timeout=0.05, verify=look)
+    def pay() -> str:
+        go_on.wait(DEADLINE_SECONDS)
+        return "late, and done"
+
+    @nl.agent(name="payer")
+    def agent() -> str:
+        return pay()
+
+    store = QuickStore()
+    try:
+        said = once(agent, store=store, id="run")
+    finally:
+        go_on.set()
+    assert Kind.VOIDED not in kinds(store)
+    assert said == "late, and done"
+
+
+def test_an_action_inside_a_step_is_refused() -> None:
+    @nl.action(name="pay", resumable=False)
+    async def pay() -> int:
+        return 1
+
+    @nl.action(name="outer")
+    async def outer() -> int:
+        return await pay()
+
+    @nl.agent(name="payer")
+    async def agent() -> int:
+        return await outer()
+
+    with pytest.raises(nl.RunFailed, match="called inside step outer"):
+        once(agent)
+
+
+def test_a_cancelled_action_is_finished_and_recorded_first() -> None:
+    store, done = QuickStore(), []
+
+    @nl.action(name="pay", resumable=False)
+    async def pay() -> int:
+        await asyncio.sleep(0.1)
+        done.append(1)
+        return 1
+
+    @nl.agent(name="payer")
+    async def agent() -> str:
+        try:
+            async with nl.timeout(0.01):
+                await pay()
+        except nl.TimedOut:
+            return "timed out"
+        return "in time"
+
+    assert once(agent, store=store, id="run") == "timed out"
+    assert done == [1]
+    assert kinds(store) == [Kind.INTENT, Kind.RESULT]
+
+
+def test_a_cancelled_action_comes_out_the_same_on_replay() -> None:
+    stage, store = Stage(), QuickStore()
+
+    @nl.action(name="pay", resumable=False)
+    async def pay() -> int:
+        stage.did("paid")
+        await asyncio.sleep(0.05)
+        return 1
+
+    @nl.action(name="stop")
+    async def stop() -> None:
+        await stage.stop_here()
+
+    @nl.agent(name="payer")
+    async def agent() -> str:
+        said = "in time"
+        try:
+            async with nl.timeout(0.01):
+                await pay()
+        except nl.TimedOut:
+            said = "timed out"
+        await stop()
+        return said
+
+    assert twice(stage, agent, store=store) == "timed out"
+    assert stage.executed == []
+
+
+def test_without_a_runtime_it_is_an_ordinary_function() -> None:
+    @nl.action(resumable=False, key="pay:{order}")
+    async def pay(order: str) -> str:
+        return order
+
+    @nl.action(resumable=False)
+    def give(order: str) -> str:
+        return order
+
+    assert asyncio.run(pay("a")) == "a"
+    assert give("b") == "b"
+
+
+def test_two_lives_settle_a_doubt_that_asks_a_person() -> None:
+    stage = Stage()
+
+    @nl.action(name="pay", resumable=False, timeout=0.05)
+    async def pay() -> int:
+        stage.did("paid")
+        await stage.stop_here()
+        return 1
+
+    @nl.agent(name="payer")
+    async def agent() -> int:
+        return await pay()
+
+    store = QuickStore()
+
+    async def main() -> Any:
+        await first_life(stage, store, agent)
+        async with nl.Runtime(store) as rt:
+            item = await until_escalated(rt)
+            assert "stopped" in item.asked.what
+        async with nl.Runtime(store) as rt:
+            (item,) = await rt.inbox()
+            await item.settle(happened=True, result=4, by="ann")
+        return await second_life(store, agent)
+
+    assert run_async(main) == 4
+    assert stage.executed == []
+
+
+@pytest.mark.parametrize(
+    ("options", "says"),
+    [
+        ({"verify": lambda: None}, "verify= is for actions with resumable=False"),
+        ({"in_doubt": "raise"}, "in_doubt= is for"),
+        ({"resumable": False, "in_doubt": "shrug"}, "in_doubt='shrug'"),
+        ({"identity": "order"}, "identity= is for actions with key="),
+        ({"resumable": False, "settle_after": -1}, "settle_after=-1"),
+        ({"key": "pay:{other}"}, "unknown {other}"),
+        ({"key": 7}, "key=7"),
+        ({"key": "pay:{order}", "identity": ("cents",)}, "identity= names 'cents'"),
+        ({"resumable": False, "verify": 3}, "verify=3"),
+    ],
+)
+def test_a_declaration_that_cannot_be_meant_is_refused(options: dict[str, Any], says: str) -> None:
+    def pay(order: str) -> None:
+        raise AssertionError
+
+    with pytest.raises(nl.UsageError) as caught:
+        nl.action(**options)(pay)
+    assert says in str(caught.value)
