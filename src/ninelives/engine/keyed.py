@@ -214,6 +214,7 @@ async def _attempt(act: Act) -> Ended | None:
     verdict = await act.write([act.draft(Kind.INTENT, w=execution.run.session or "")], extras(reserves(act)))
     if verdict.outcome is not Outcome.COMMITTED:
         return await refused(act, verdict)
+    execution.tail.effect_length = execution.tail.length
     await learn_generation(act)
     frame, branch = Frame(place, act.asked), act.branch
     cancels = branch.cancelling() if branch is not None else 0
