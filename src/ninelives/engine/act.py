@@ -153,7 +153,7 @@ class Act:
     ) -> Verdict:
         """Record something about a start; where the action stands changes with it."""
         draft = self.draft(kind, **known)
-        verdict = await self.write([*before, draft], Extras(keys=keys, opens=opens))
+        verdict = await self.write([*before, draft], Extras(keys=keys, opens=opens, is_effect=True))
         if verdict.outcome is Outcome.COMMITTED:
             self.standing = advance(self.standing, kind, read_body_of_start(draft[2]))
         return verdict

@@ -33,7 +33,7 @@ from ninelives.engine import doubts, steps
 from ninelives.engine.act import Act, Ended, KeyedPlace
 from ninelives.engine.context import Frame
 from ninelives.engine.execution import Execution
-from ninelives.engine.ticket import NOTHING, Extras
+from ninelives.engine.ticket import Extras
 from ninelives.engine.waiting import Look, wait
 
 _OURS = (KeyState.RESERVED, KeyState.IN_DOUBT)
@@ -95,8 +95,8 @@ def reserves(act: Act) -> tuple[KeyOp, ...]:
 
 
 def extras(keys: tuple[KeyOp, ...]) -> Extras:
-    """Return what a commit carries beside its records."""
-    return Extras(keys=keys) if keys else NOTHING
+    """Return what a commit carries beside its records, which must never be forgotten."""
+    return Extras(keys=keys, is_effect=True)
 
 
 async def learn_generation(act: Act) -> None:
@@ -214,7 +214,6 @@ async def _attempt(act: Act) -> Ended | None:
     verdict = await act.write([act.draft(Kind.INTENT, w=execution.run.session or "")], extras(reserves(act)))
     if verdict.outcome is not Outcome.COMMITTED:
         return await refused(act, verdict)
-    execution.tail.effect_length = execution.tail.length
     await learn_generation(act)
     frame, branch = Frame(place, act.asked), act.branch
     cancels = branch.cancelling() if branch is not None else 0

@@ -131,7 +131,6 @@ async def _start(act: Act) -> Ended | None:
     # CRASH: the intent is durable and the body has not begun: in doubt, and verified or put before a person.
     if act.is_cancelled:
         await _withdraw(act, number)
-    act.execution.tail.effect_length = act.execution.tail.length
     await keyed.learn_generation(act)
     return await doubts.judge(act, await _run(act, number), number)
 
