@@ -15,8 +15,8 @@ from ninelives.core.failures import check_raises
 from ninelives.core.fingerprint import Taker, check_ignore, taker
 from ninelives.core.keys import check_id
 from ninelives.core.retry import Retry
-from ninelives.engine.mutation import LOOKS, Looks
 from ninelives.engine.effects import OPTIONS, Effect, make_effect
+from ninelives.engine.mutation import LOOKS, Looks
 
 DURABILITIES = ("strict", "pipelined")
 
