@@ -235,7 +235,6 @@ class ItemKind(StrEnum):
 
     APPROVAL = "approval"
     QUESTION = "question"
-    WAITING = "waiting"  # a step waits for a key that another run holds
     DOUBT = "doubt"
     DIVERGENCE = "divergence"
     DAMAGE = "damage"
