@@ -243,3 +243,52 @@ def test_killed_inside_salvage_it_is_as_before_or_done(tmp_path: Path) -> None:
     states = go_on(path)
     assert set(states.values()) == {State.COMPLETED}
     assert violations(world.effects, states) == []
+
+
+def test_a_damaged_snapshot_falls_back_to_the_one_before(tmp_path: Path) -> None:
+    path = tmp_path / "runs.db"
+    stopped = asyncio.Event()
+    asked: list[int] = []
+
+    @nl.decision(name="count")
+    async def count(number: int) -> int:
+        asked.append(number)
+        return number + 1
+
+    @nl.decision(name="wait")
+    async def wait() -> None:
+        if not stopped.is_set():
+            stopped.set()
+            await asyncio.Event().wait()
+
+    @nl.agent(name="turning")
+    async def agent(number: int = 0) -> Any:
+        number = await count(number)
+        if number == 3:
+            await wait()
+        return number if number == 4 else nl.next_turn(number)
+
+    async def first() -> None:
+        async with nl.Runtime(f"sqlite:///{path}") as rt:
+            await rt.start(agent, id="r")
+            working = asyncio.create_task(rt.work())
+            await stopped.wait()
+            working.cancel()
+            with suppress(asyncio.CancelledError):
+                await working
+
+    run_async(first)
+    turns = [seq for seq, kind in enumerate(kinds(path, "r")) if kind is Kind.TURN]
+    assert (len(turns), asked) == (2, [0, 1, 2])
+    damage(path, "r", turns[-1])
+
+    async def second() -> tuple[Any, Any]:
+        async with nl.Runtime(f"sqlite:///{path}") as rt:
+            result = await rt.run(agent, id="r")
+            return result, await (await rt.get("r")).history()
+
+    result, history = run_async(second)
+    assert result == 4
+    # The turn before is replayed from its snapshot: what it has recorded is not asked for again.
+    assert asked == [0, 1, 2, 2, 3]
+    assert [entry.kind for entry in history].count("salvaged") == 1
