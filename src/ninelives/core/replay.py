@@ -49,6 +49,7 @@ class Recorded(Struct, frozen=True):
     kind: Kind
     step: str
     body: StepBody
+    at_ms: int = 0
 
 
 _DECODE_SUPERSEDED = msgspec.json.Decoder(Superseded).decode
@@ -64,6 +65,9 @@ class Replay:
     is_undoing = False
     kept: tuple[Record, ...] = ()
     _superseded: tuple[str, ...] = ()
+    _superseded_at = -1
+    _order: list[Recorded] | None = None
+    _passed = 0
 
     def __init__(self, records: Sequence[Record]) -> None:
         self._outcomes: dict[str, Recorded] = {}
@@ -75,7 +79,7 @@ class Replay:
         for record in records:
             if record.kind in _OUTCOMES:
                 self._outcomes[record.step] = Recorded(
-                    record.seq, record.kind, record.step, read_body(record)
+                    record.seq, record.kind, record.step, read_body(record), record.at_ms
                 )
                 self.intents.pop(record.step, None)
                 if self.doubts and record.kind is Kind.RESULT:
@@ -97,6 +101,7 @@ class Replay:
                 self._supersede(records, record)
             elif record.kind is Kind.UNDOING:
                 self.is_undoing = True
+        self.began_ms = records[0].at_ms if records else 0
         self.left = len(self._outcomes)
         self.found = len(self._outcomes)
 
@@ -113,7 +118,7 @@ class Replay:
         steps = set(read_superseded(superseding))
         for step in steps:
             self._outcomes.pop(step, None)
-        self._superseded = (*self._superseded, *steps)
+        self._superseded, self._superseded_at = (*self._superseded, *steps), superseding.seq
         for record in records:
             if record.seq < superseding.seq and record.kind is Kind.INTENT and record.step in steps:
                 self.intents[record.step] = record
@@ -126,6 +131,22 @@ class Replay:
                 self.left -= 1
                 return found
         return None
+
+    def earliest(self) -> Recorded | None:
+        """Return the first outcome that nobody has taken, or been found not to take (`pass_by`)."""
+        if self._order is None:
+            self._order = sorted(self._outcomes.values(), key=lambda one: one.seq)
+        while self._passed < len(self._order) and self._order[self._passed].step not in self._outcomes:
+            self._passed += 1
+        return self._order[self._passed] if self._passed < len(self._order) else None
+
+    def pass_by(self) -> None:
+        """Give up waiting for the earliest: the code does not ask for it any more."""
+        self._passed += 1
+
+    def counts(self, intent: Record) -> bool:
+        """Tell whether what an intent says still counts: its step was not given another chance since."""
+        return intent.seq > self._superseded_at or intent.step not in self._superseded
 
     def times_superseded(self, step: str) -> int:
         """Return how often a step's outcome was superseded."""

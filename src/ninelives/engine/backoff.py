@@ -33,8 +33,9 @@ _DECODE = json.Decoder(Pause).decode
 
 async def attempts_before(frame: Frame) -> int:
     """Return how often earlier lives tried the step; waits out the pause that they had begun."""
-    known = frame.place.execution.replay.intents.get(frame.place.id)
-    said = read_body(known).v if known is not None else UNSET
+    replay = frame.place.execution.replay
+    known = replay.intents.get(frame.place.id)
+    said = read_body(known).v if known is not None and replay.counts(known) else UNSET
     if said is UNSET:
         return 0
     pause = _DECODE(bytes(said))

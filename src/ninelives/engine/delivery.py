@@ -6,6 +6,8 @@ Invariants:
   body that it has cancelled is still on its way out.
   So whoever was first the first time is first again: gather's first failure, races, cancellations.
 - No fresh body starts while a recorded outcome can still be delivered.
+- Code that waits for timers or sockets of its own (`asyncio.sleep`) is waited for while an outcome recorded
+  earlier is not asked for yet, about as long as it took then: code that was changed may never ask.
 
 A run with one branch and nothing recorded needs none of this and pays nothing.
 """
@@ -18,7 +20,13 @@ from collections import deque
 from collections.abc import Callable
 from contextvars import Context
 
+from ninelives.core.replay import Replay
 from ninelives.engine.ready import has_foreign, is_at_rest
+
+FOREIGN_SECONDS = 0.05
+"""How soon we look again whether a run still waits for timers or sockets of its own."""
+SLACK_SECONDS = 1.0
+"""How much longer than it took then we wait for an outcome to be asked for."""
 
 
 class Turn:
@@ -42,21 +50,27 @@ class Delivery:
         loop: asyncio.AbstractEventLoop,
         is_ours: Callable[[Context], bool],
         is_alone: Callable[[], bool],
+        replay: Replay,
     ) -> None:
-        self._loop, self._is_ours, self._is_alone = loop, is_ours, is_alone
+        self._loop, self._is_ours, self._is_alone, self._replay = loop, is_ours, is_alone, replay
         self._recorded: list[tuple[int, int, asyncio.Future[None]]] = []
         self._live: deque[Turn] = deque()
         self._fresh: deque[asyncio.Future[None]] = deque()
         self._is_scheduled = False
         self.running: set[object] = set()
         self.at_rest: Callable[[], None] | None = None
+        self._later: asyncio.TimerHandle | None = None
+        self._told_ms: int | None = None
+        self._patience: tuple[int, float] | None = None
 
-    async def recorded(self, seq: int) -> None:
-        """Wait until the recorded outcome at this place is next."""
+    async def recorded(self, seq: int, at_ms: int | None = None) -> None:
+        """Wait until the recorded outcome at this place is next; `at_ms` is when it was recorded."""
         turn = self._loop.create_future()
         heapq.heappush(self._recorded, (seq, id(turn), turn))  # one that was cancelled may ask again
         self.look()
         await turn
+        if at_ms is not None:
+            self._told_ms = at_ms
 
     def reserve(self) -> Turn:
         """Take the next place in the order of live outcomes: call it when the outcome is written."""
@@ -114,12 +128,24 @@ class Delivery:
             self._is_scheduled = True
             self._loop.call_soon(self._check)
 
+    def look_later(self) -> None:
+        """Look again in a while: the run's code waits for something of its own."""
+        if self._later is None:
+            self._later = self._loop.call_later(FOREIGN_SECONDS, self._look_now, context=Context())
+
+    def _look_now(self) -> None:
+        self._later = None
+        self.look()
+
     def _check(self) -> None:
         self._is_scheduled = False
         if self.running:
             return  # whoever is running makes us look again
         if not is_at_rest(self._loop, self._is_ours):
             self.look()
+            return
+        if self._replay.left and (self._recorded or self._fresh) and self._is_early():
+            self.look_later()
             return
         if self._next_of_recorded() or self._next_of_live():
             self.look()
@@ -132,6 +158,25 @@ class Delivery:
                 has_begun = True
         if self.at_rest is not None and not has_begun and not self._live:
             self.at_rest()
+
+    def _is_early(self) -> bool:
+        """Tell whether an outcome recorded earlier may still be asked for, by code that waits for a timer."""
+        if not self.has_foreign():
+            return False
+        asked = min((seq for seq, _, turn in self._recorded if not turn.done()), default=None)
+        while (earliest := self._replay.earliest()) is not None:
+            if asked is not None and asked < earliest.seq:
+                return False
+            now = self._loop.time()
+            if self._patience is None or self._patience[0] != earliest.seq:
+                began_ms = self._told_ms if self._told_ms is not None else self._replay.began_ms
+                took_seconds = max(0, earliest.at_ms - began_ms) / 1000
+                self._patience = (earliest.seq, now + took_seconds + SLACK_SECONDS)
+            if now < self._patience[1]:
+                return True
+            self._told_ms = earliest.at_ms
+            self._replay.pass_by()
+        return False
 
     def _next_of_recorded(self) -> bool:
         while self._recorded:

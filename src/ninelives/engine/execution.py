@@ -119,7 +119,7 @@ class Execution:
         self._when_sealed: asyncio.Future[None] | None = None
         self._when_over: asyncio.Future[None] | None = None
         self._tasks: set[asyncio.Task[Any]] = set()
-        self.delivery = Delivery(loop, partial(is_code_of, self), self._is_alone)
+        self.delivery = Delivery(loop, partial(is_code_of, self), self._is_alone, self.replay)
 
     # Tasks --------------------------------------------------------------------------------------
 

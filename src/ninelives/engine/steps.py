@@ -111,7 +111,7 @@ async def _deliver_recorded(execution: Execution, step: Step, asked: Fingerprint
         check_arguments(found, asked, run=execution.run.id, where=step.where)
         if found.kind is Kind.WITHDRAWN:
             await execution.forever()  # the run's own code cancels it, as it did
-        await execution.delivery.recorded(found.seq)
+        await execution.delivery.recorded(found.seq, found.at_ms)
         execution.replayed += 1
         if found.kind is not Kind.FAILURE:
             return recorded_value(step, bytes(found.body.v or b"null"), execution.run.id, found.step)

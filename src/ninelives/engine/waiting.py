@@ -35,8 +35,6 @@ Look = Callable[[News], T | Awaitable[T | None] | None]
 
 SHORT_MS = 50
 """What is due within this time is waited for in memory: leaving and coming back costs as much."""
-FOREIGN_SECONDS = 0.05
-"""How soon we look again whether a run still waits for timers or sockets of its own."""
 LONGEST_TIMER_SECONDS = 60.0
 """A clock may be set while we sleep; no timer trusts it for longer."""
 PAUSED = "to be resumed"
@@ -146,7 +144,7 @@ class Waits:
             answered.add_done_callback(lambda _: execution.delivery.look(), context=_NOBODY)
             return
         if execution.delivery.has_foreign():
-            execution.loop.call_later(FOREIGN_SECONDS, execution.delivery.look, context=_NOBODY)
+            execution.delivery.look_later()
             return
         due_ms = self._next_due()
         if due_ms is not None and due_ms - execution.store.now_ms() <= SHORT_MS:
@@ -290,7 +288,7 @@ class Builtin:
                 await execution.forever()  # the run's own code cancels it, as it did
             if asked is not None:
                 await self._check(found, asked)
-            await execution.delivery.recorded(found.seq)
+            await execution.delivery.recorded(found.seq, found.at_ms)
             execution.replayed += 1
             if found.kind is Kind.FAILURE:
                 raise decode_error(bytes(found.body.e or b""))
