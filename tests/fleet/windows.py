@@ -18,6 +18,7 @@ from pathlib import Path
 from typing import Any
 
 from ninelives.backends.sqlite import SqliteStore
+from ninelives.backends.sqlite.files import StoreFiles
 from ninelives.core.model import Outcome
 from tests.fleet.ledger import Fact, Ledger
 
@@ -96,13 +97,19 @@ def install(windows: Windows) -> None:
         @wraps(real)
         def call(*args: Any, **kwargs: Any) -> Any:
             windows.passing(before)
-            with windows.writing:
-                answer = real(*args, **kwargs)
+            answer = real(*args, **kwargs)
             windows.passing(after)
             return answer
 
         setattr(SqliteStore, name, call)
 
+    write = StoreFiles.write
+
+    def write_alone(*args: Any, **kwargs: Any) -> Any:
+        with windows.writing:
+            return write(*args, **kwargs)
+
+    StoreFiles.write = write_alone  # type: ignore[method-assign]
     around("register_session", "before register", "after register")
     around("renew_session", "before renewal", "after renewal")
     around("load_journal", "before load", "after load")
@@ -115,8 +122,7 @@ def _claiming(windows: Windows, real: Callable[..., Any]) -> Any:
     @wraps(real)
     def claim_runs(*args: Any, **kwargs: Any) -> Any:
         windows.passing("before claim")
-        with windows.writing:
-            claims = real(*args, **kwargs)
+        claims = real(*args, **kwargs)
         for run in claims.runs:
             windows.ledger.write(Fact.CLAIMED, run.id, epoch=run.epoch, length=run.length)
         if claims.runs:
@@ -133,8 +139,7 @@ def _committing(windows: Windows, real: Callable[..., Any]) -> Any:
     def commit(self: SqliteStore, batch: Any) -> Any:
         windows.passing("before commit")
         windows.passing_soon("in commit")
-        with windows.writing:
-            verdicts = real(self, batch)
+        verdicts = real(self, batch)
         for one, verdict in zip(batch, verdicts, strict=True):
             if verdict.outcome is Outcome.COMMITTED:
                 windows.ledger.write(Fact.COMMITTED, one.run, epoch=one.epoch, length=one.new_length)

@@ -47,12 +47,12 @@ class Fleet:
         self._order, self._clock = order, clock
         self._tell, self._hear = tell, hear
         self._mark = strays.name_keeper(os.getpid())
-        self._keeper = Keeper(store, clock, order.lease_seconds, tell)
+        self._selector = selectors.DefaultSelector()
+        self._keeper = Keeper(store, clock, order.lease_seconds, tell, self._selector)
         self._count = 0
         longest_ms = int(order.backoff_seconds * 1000)
         self.slots = [Slot(number + 1, longest_ms) for number in range(order.processes)]
         self._dead: list[tuple[Slot, Child]] = []
-        self._selector = selectors.DefaultSelector()
         self._signals: list[int] = []
         self._rolling: list[Slot] = []
         self._has_worked = False
@@ -68,6 +68,7 @@ class Fleet:
             self._restart()
             self._wait()
             self._keeper.renew()
+            self._keeper.watch()
             self._reap()
             self._bury()
             self._watch()

@@ -11,6 +11,9 @@ import os
 import secrets
 import socket
 from collections.abc import Callable
+from contextlib import suppress
+from functools import partial
+from selectors import EVENT_READ, BaseSelector
 
 from msgspec.structs import replace
 
@@ -23,16 +26,26 @@ from ninelives.supervisor.child import Child
 from ninelives.supervisor.evidence import is_stop
 
 _SWEEPS = 100
+_LOOK_MS = 1_000
 
 
 class Keeper:
     """A session that executes nothing."""
 
-    def __init__(self, store: Store, clock: Clock, lease_seconds: float, tell: Callable[[str], None]) -> None:
+    def __init__(
+        self,
+        store: Store,
+        clock: Clock,
+        lease_seconds: float,
+        tell: Callable[[str], None],
+        selector: BaseSelector,
+    ) -> None:
         self._store, self._clock, self._tell = store, clock, tell
         self._lease_ms = int(lease_seconds * 1000)
         self._host = socket.gethostname()
-        self._renewed_ms = 0
+        self._renewed_ms = self._looked_ms = 0
+        self._selector = selector
+        self._neighbours: dict[str, int] = {}
         self.id = ""
 
     def begin(self) -> None:
@@ -86,6 +99,44 @@ class Keeper:
             self._register()
         except StoreUnavailable as error:
             self._tell(f"the store cannot be reached: {error.what}")
+
+    # Neighbours ---------------------------------------------------------------------------------
+
+    def watch(self) -> None:
+        """Watch the processes of other sessions on this machine, so that their deaths are noticed at once."""
+        now_ms = self._clock.boot_ms()
+        if now_ms - self._looked_ms < _LOOK_MS:
+            return
+        self._looked_ms = now_ms
+        try:
+            sessions = self._store.list_sessions()
+        except NineLivesError:
+            return  # told at the next renewal
+        theirs = {
+            one.id: one.pid
+            for one in sessions
+            if one.host == self._host and self.id not in (one.id, one.keeper)
+        }
+        for name in self._neighbours.keys() - theirs.keys():
+            self._forget(name)
+        for name in theirs.keys() - self._neighbours.keys():
+            with suppress(OSError):  # gone, or of another namespace: the workers' own poll finds it
+                self._neighbours[name] = fd = os.pidfd_open(theirs[name])
+                self._selector.register(fd, EVENT_READ, partial(self._neighbour_died, name))
+
+    def _forget(self, name: str) -> None:
+        fd = self._neighbours.pop(name)
+        self._selector.unregister(fd)
+        os.close(fd)
+
+    def _neighbour_died(self, name: str) -> None:
+        """Release the runs of those whose locks were dropped; the store judges that, not we."""
+        self._forget(name)
+        self._looked_ms = 0
+        with suppress(NineLivesError):
+            self._store.end_sessions(None, Cause.DIED)
+
+    # Our workers --------------------------------------------------------------------------------
 
     def declare(self, child: Child) -> bool:
         """End the session of a worker of whom nothing is left; False when the store cannot be reached now."""
