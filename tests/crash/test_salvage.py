@@ -292,3 +292,47 @@ def test_a_damaged_snapshot_falls_back_to_the_one_before(tmp_path: Path) -> None
     # The turn before is replayed from its snapshot: what it has recorded is not asked for again.
     assert asked == [0, 1, 2, 2, 3]
     assert [entry.kind for entry in history].count("salvaged") == 1
+
+
+@pytest.mark.parametrize("lost", [Kind.INTENT, Kind.RESULT])
+def test_the_intent_of_what_must_not_be_repeated_is_never_given_up(tmp_path: Path, lost: Kind) -> None:
+    path = tmp_path / "runs.db"
+    stopped, done = asyncio.Event(), list[str]()
+
+    @nl.action(name="pay", resumable=False)
+    async def pay(order: str) -> str:
+        done.append(order)
+        return "paid"
+
+    @nl.decision(name="hang")
+    async def hang() -> None:
+        if not stopped.is_set():
+            stopped.set()
+            await asyncio.Event().wait()
+
+    @nl.agent(name="payer")
+    async def agent() -> str:
+        paid = await pay("A-1")
+        await hang()
+        return paid
+
+    async def life(*, until_stopped: bool) -> State:
+        async with nl.Runtime(f"sqlite:///{path}") as rt:
+            run = await rt.start(agent, id="r")
+            working = asyncio.create_task(rt.work(until_idle=True))
+            if until_stopped:
+                await stopped.wait()
+                working.cancel()
+            with suppress(asyncio.CancelledError):
+                await working
+            return await run.status()
+
+    run_async(lambda: life(until_stopped=True))
+    damage(path, "r", kinds(path, "r").index(lost))
+    # Without its result the action is in doubt, without its intent the run is damaged: a person looks.
+    state = run_async(lambda: life(until_stopped=False))
+    assert state is not State.COMPLETED
+    assert done == ["A-1"]
+    store = SqliteStore(path)
+    assert len(store.list_inbox(run="r")) == 1
+    store.close()

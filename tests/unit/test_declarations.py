@@ -117,6 +117,7 @@ WRONG: list[tuple[Callable[[], Any], str]] = [
     (lambda: nl.decision(approval=True)(_ask), r"approval= is for actions.*nl\.action"),  # type: ignore[call-overload]
     (lambda: nl.decision(key="x")(_ask), r"key= is for actions"),  # type: ignore[call-overload]
     (lambda: nl.action(retries=3)(_ask), r"no option retries=.*retry"),  # type: ignore[call-overload]
+    (lambda: nl.action(key="ask:{nobody}")(_ask), r"unknown \{nobody\}.*\{question\}"),
     (lambda: nl.agent(pin="rack 7")(_ask), r"pin='rack 7'.*host"),
     (lambda: nl.agent(durability="fast")(_ask), r"strict, pipelined"),
     (lambda: nl.action(timeout=0)(_ask), r"timeout=0"),
