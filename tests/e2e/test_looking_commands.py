@@ -111,7 +111,6 @@ def test_ps_shows_what_has_not_ended_and_whose_session_is_dead(home: Path) -> No
         "STEPS",
         "PROGRESS",
         "WAITS",
-        "FOR",
         "SESSION",
         "AGE",
         "UPDATED",

@@ -79,7 +79,7 @@ class Desk:
             (row,) = store.claim_runs("s", 1, {"shop": 1}, only=run).runs
             drafts = [(Kind.LOG, "#log#0", 0, json.dumps({"level": "INFO", "line": NASTY}).encode(), ())]
             records = chain.seal(row.length, row.head, drafts)
-            change = Escalate(waits="a person: look at it", news_seen=row.news)
+            change = Escalate(waits="for a person: look at it", news_seen=row.news)
             commit = Commit(
                 run=run,
                 epoch=row.epoch,
@@ -266,7 +266,7 @@ def test_watch_tells_what_waits_and_how_to_answer(desk: Desk, monkeypatch: Any) 
     assert ran.code == 130
     assert "??? approval i1: Shall we \\x1b[31mred?" in ran.out
     assert "$ ninelives approve i1" in ran.out
-    assert "--- escalated: a person: look at it" in ran.out
+    assert "--- escalated, waits for a person: look at it" in ran.out
     assert "\x1b" not in ran.out
 
 

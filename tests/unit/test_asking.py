@@ -435,14 +435,16 @@ def test_plain_functions_can_be_approved(office: Office) -> None:
 
     @nl.agent(name="cash-desk")
     def till() -> str:
-        return refund(5)
+        return f"{refund(5)}, {nl.sync.ask('Why?')}"
 
     async def main() -> Any:
         await office.begin(till)
         await office.answer(lambda item: item.approve())
+        await office.work()
+        await office.answer(lambda item: item.answer("so"))
         return await office.end()
 
-    assert run_async(main) == "refunded"
+    assert run_async(main) == "refunded, so"
     assert office.did == [5]
 
 

@@ -12,6 +12,7 @@ from ninelives.cli.options import existing
 from ninelives.cli.text import emit, emit_json, say
 from ninelives.core.keys import check_id
 from ninelives.core.model import Control, Run, State
+from ninelives.engine.retries import retry
 from ninelives.ops.escape import shown
 from ninelives.runtime.inbox import from_json
 
@@ -28,7 +29,8 @@ def control(url: str, run: str, asked: str, *, as_json: bool) -> None:
     wanted = Control(asked)
     store = open_store(existing(url))
     try:
-        after = store.control_run(check_id(run, "run id"), wanted)
+        named = check_id(run, "run id")
+        after = retry(store, named) if wanted is Control.RETRY else store.control_run(named, wanted)
     finally:
         store.close()
     if as_json:

@@ -103,20 +103,25 @@ def command(words: Sequence[str], url: str) -> str:
 def waits(found: Position) -> str:
     """Say what a run waits for that no worker can give."""
     if found.paused:
-        return "a person: it is paused"
-    return found.waits or "a person"
+        return "for a person: it is paused"
+    return found.waits or "for a person"
 
 
 def tell_waiting(found: Position, url: str) -> None:
     """Say what a run waits for and how to answer, on stderr."""
-    say(f"run {found.id!r} waits for {waits(found)}")
+    say(f"run {found.id!r} waits {waits(found)}")
     if found.paused:
         say(f"let it go on with: {command(['resume', found.id], url)}")
     for item in found.inbox:
-        remedy = item.body.get("remedy") if isinstance(item.body, dict) else None
-        say(f"  {item.kind} {item.id}" + (f": {remedy}" if remedy else ""))
-        for words in ways(ItemKind(item.kind), item.id):
-            say(f"    answer with: {command(words, url)}")
+        told = item.body if isinstance(item.body, dict) else {}
+        tell_item(item.kind, item.id, f"{told.get('what', '')} {told.get('remedy', '')}", url)
+
+
+def tell_item(kind: str, id: str, what: str, url: str) -> None:
+    """Say what an item asks and how to answer it, on stderr."""
+    say(f"  {kind} {id}: {what}".rstrip(" :"))
+    for words in ways(ItemKind(kind), id):
+        say(f"    answer with: {command(words, url)}")
 
 
 def _page(one: Entry, now: float, url: str) -> str:

@@ -13,7 +13,7 @@ from ninelives.ops.journal import moment
 from ninelives.ops.position import Summary, summaries
 from ninelives.ops.sessions import Life, Seen
 
-COLUMNS = ("id", "agent", "status", "turn", "steps", "progress", "waits for", "session", "age", "updated")
+COLUMNS = ("id", "agent", "status", "turn", "steps", "progress", "waits", "session", "age", "updated")
 _UNFINISHED = tuple(state for state in State if not state.is_final)
 
 

@@ -21,7 +21,7 @@ import typer
 from msgspec import Raw, Struct
 
 from ninelives.cli import load
-from ninelives.cli.inbox import tell_waiting, waits
+from ninelives.cli.inbox import tell_item, tell_waiting, waits
 from ninelives.cli.options import EXIT_FAILED, EXIT_PERSON, EXIT_STORE
 from ninelives.cli.text import emit_json, say
 from ninelives.core.errors import LeaseLost, RunError
@@ -31,6 +31,7 @@ from ninelives.engine.checkpoint import steps_in
 from ninelives.engine.registry import Agent
 from ninelives.ops import doctor, journal, sessions
 from ninelives.ops.escape import shown
+from ninelives.ops.inbox import entry
 from ninelives.ops.position import Position, position
 from ninelives.ops.sessions import Life
 from ninelives.runtime import Runtime
@@ -171,7 +172,9 @@ class _Work:
             return True
         if row.waits and row.waits != self._told:
             self._told = row.waits
-            say(f"run {row.id!r} waits for {row.waits}")
+            say(f"run {row.id!r} waits {row.waits}")
+            for item in store.list_inbox(run=row.id):
+                tell_item(item.kind, item.id, entry(item).what, store.url)
         return False
 
     def _stop(self, number: int, loop: asyncio.AbstractEventLoop, working: asyncio.Task[None]) -> None:

@@ -81,7 +81,7 @@ def _facts(run: Position, now: float) -> Iterator[tuple[str, str]]:
     yield from _listed("pending", [_pending(one, now) for one in run.pending])
     yield from _listed("in doubt", [_pending(one, now) for one in run.in_doubt])
     yield from _listed("effects", [_effect(one, now) for one in run.effects], always=False)
-    yield "waits for", shown(run.waits) or "nothing"
+    yield "waits", shown(run.waits) or "for nothing"
     yield from _listed("inbox", [_question(one, now) for one in run.inbox], always=False)
     signals = [f"{shown(one.name)}, sent {age(now - one.at.timestamp())} ago" for one in run.signals]
     yield from _listed("signals", signals, always=False)

@@ -92,7 +92,11 @@ class _Watcher:
             if item.state is ItemState.OPEN and item.id not in self._items:
                 self._items.add(item.id)
                 yield from self._question(item)
-        told = f"{run.state}" + (", paused" if run.paused else "") + (f": {run.waits}" if run.waits else "")
+        told = (
+            f"{run.state}"
+            + (", paused" if run.paused else "")
+            + (f", waits {run.waits}" if run.waits else "")
+        )
         if told != self._told:
             self._told = told
             yield shown(f"{journal.moment(run.changed_ms):%H:%M:%S} --- {told}")

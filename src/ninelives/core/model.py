@@ -359,7 +359,10 @@ KeyOp = ReserveKey | SettleKey | ReleaseKey | DoubtKey | PassKey | AdoptKey | Wa
 
 
 class Park(Struct, frozen=True, tag="park"):
-    """Leave the worker. With news that the owner had not seen, the run is due at once."""
+    """Leave the worker. With news that the owner had not seen, the run is due at once.
+
+    `waits` goes on after "it waits": "for the signal 'paid'", "until 2027-01-01".
+    """
 
     due_ms: int | None
     waits: str

@@ -71,6 +71,8 @@ async def obtain(
             execution.note(Kind.WITHDRAWN, place.id, write_body(asked))
             raise
         if await _settle(builtin, found, asked, default=approval.default):
+            if execution.closed is not None:
+                await execution.turn_away()
             return
 
 

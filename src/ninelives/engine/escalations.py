@@ -82,7 +82,7 @@ async def escalate(
         older = [
             one.id for one in store.list_inbox(run=tail.run) if one.kind in _CAUSES and one.id != item.id
         ]
-        change = Escalate(waits=f"a person: {asked.what}"[:_WAITS_CHARACTERS], news_seen=news)
+        change = Escalate(waits=f"for a person: {asked.what}"[:_WAITS_CHARACTERS], news_seen=news)
         extras = Extras(opens=(item,), closes=tuple(older), change=change)
         verdict = await commits.commit(tail, (), extras)
         if verdict.outcome is not Outcome.STALE:  # else one of the older was answered at this moment

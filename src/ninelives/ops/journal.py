@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from base64 import b64encode
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable
 from datetime import UTC, datetime
 from typing import Any
 
@@ -129,29 +129,44 @@ def moment(ms: int) -> datetime:
 
 def preview(record: Record, characters: int = PREVIEW_CHARACTERS) -> str:
     """Say in a few characters what a record holds."""
-    if record.kind is Kind.LOG:
-        said = _object(record.body)
-        return shortened(f"{said.get('level')}: {said.get('line')}", characters)
-    if record.kind is Kind.OUTPUT:
-        return shortened(_output(record), characters)
-    if record.kind is Kind.SALVAGED:
-        return shortened(_salvaged(record), characters)
-    if record.kind is Kind.PROGRESS:
-        return shortened(str(progress_of(record)), characters)
-    if record.kind in (Kind.CREATED, Kind.TURN):
-        said = _object(record.body)
-        named = said.get("p")
-        text = _arguments(named) if isinstance(named, dict) else record.body.decode(errors="replace")
-        return shortened(text, characters)
+    return shortened(_TEXTS.get(record.kind, _step)(record), characters)
+
+
+def _step(record: Record) -> str:
     failed = failure_of(record)
     if failed is not None:
-        return shortened(str(failed), characters)
+        return str(failed)
     body = _body(record)
     if body is None:
-        return shortened(record.body.decode(errors="replace"), characters)
+        return record.body.decode(errors="replace")
     if isinstance(body.v, Raw):
-        return shortened(bytes(body.v).decode(errors="replace"), characters)
-    return shortened(", ".join(f"{name}={value}" for name, value in body.a.items()), characters)
+        return bytes(body.v).decode(errors="replace")
+    return ", ".join(f"{name}={value}" for name, value in body.a.items())
+
+
+def _log_line(record: Record) -> str:
+    said = _object(record.body)
+    return f"{said.get('level')}: {said.get('line')}"
+
+
+def _progress(record: Record) -> str:
+    return str(progress_of(record))
+
+
+def _beginning(record: Record) -> str:
+    named = _object(record.body).get("p")
+    return _arguments(named) if isinstance(named, dict) else record.body.decode(errors="replace")
+
+
+def _asked(record: Record) -> str:
+    said = _object(record.body)
+    what = f"{said.get('kind')} {said.get('item')}"
+    answer = said.get("answer")
+    if not isinstance(answer, dict):
+        return what if said.get("is_open") else f"{what} withdrawn"
+    value = f" {msgspec.json.encode(answer['value']).decode()}" if "value" in answer else ""
+    note = f" ({answer['note']})" if answer.get("note") else ""
+    return f"{answer.get('says')}{value} by {said.get('by') or 'nobody'}{note}: {what}"
 
 
 def _line(record: Record) -> Line:
@@ -209,3 +224,15 @@ def _object(body: bytes) -> dict[str, Any]:
     except (msgspec.DecodeError, RecursionError, UnicodeError):
         return {}
     return found if isinstance(found, dict) else {}
+
+
+_TEXTS: dict[Kind, Callable[[Record], str]] = {
+    Kind.LOG: _log_line,
+    Kind.OUTPUT: _output,
+    Kind.ASKED: _asked,
+    Kind.ANSWER: _asked,
+    Kind.SALVAGED: _salvaged,
+    Kind.PROGRESS: _progress,
+    Kind.CREATED: _beginning,
+    Kind.TURN: _beginning,
+}

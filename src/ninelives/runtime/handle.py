@@ -143,7 +143,7 @@ def _result(store: Store, row: Row) -> Any:
     if row.state is State.CANCELLED:
         raise RunCancelled("the run was cancelled", run=row.id)
     if row.state is State.ESCALATED:
-        raise RunEscalated(f"the run waits for {row.waits}", run=row.id, remedy="A person has to settle it")
+        raise RunEscalated(f"the run waits {row.waits}", run=row.id, remedy="A person has to settle it")
     records = bodies.whole(store, store.load_journal(row.id, since=row.length - 1).records)
     if not records or records[-1].kind is not Kind.END:
         raise RunFailed("the run has ended and its journal has been pruned", run=row.id)
