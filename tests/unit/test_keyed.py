@@ -136,7 +136,7 @@ def test_who_asks_while_another_holds_the_key_waits_and_says_so() -> None:
             runs = [await rt.start(agent, id="one")]
             await until(lambda: done)
             runs.append(await rt.start(agent, id="two"))
-            assert await until(waits) == "the key 'pay:a', held by run 'one'"
+            assert await until(waits) == "for the key 'pay:a', held by run 'one'"
             gate.set()
             results = [await run.result(DEADLINE_SECONDS) for run in runs]
             working.cancel()

@@ -303,7 +303,7 @@ def _item(act: Act, start: StartBody, doubt: StartBody, said: str) -> NewItem:
 async def _person(act: Act, doubt: StartBody, ripe: int | None) -> Ended | None:
     """Wait for a person's answer and take it."""
     start: StartBody = act.standing.start  # type: ignore[assignment]
-    what = f"a person: did {act.step.name} happen?"
+    what = f"for a person: did {act.step.name} happen?"
 
     def look(news: News) -> Item | bool | None:
         if act.late is not None and act.late.done():

@@ -64,7 +64,7 @@ async def carry_out(act: Act, start: Callable[[Act], Awaitable[Ended | None]]) -
     execution, key = act.execution, _key(act)
     ring = _ring(execution)
     if key in ring.busy:
-        what = f"the key {key!r}, which another branch of this run holds"
+        what = f"for the key {key!r}, which another branch of this run holds"
         await wait(execution, what, lambda _: True if key not in ring.busy else None, for_person=True)
     ring.busy.add(key)
     try:
@@ -203,7 +203,7 @@ async def _wait(act: Act, known: Key) -> None:
         return None if dedup.is_held(rows.get(key), execution.run.id) else True
 
     asking: Look[bool] = look
-    await wait(execution, f"the key {key!r}, held by run {known.run!r}", asking)
+    await wait(execution, f"for the key {key!r}, held by run {known.run!r}", asking)
 
 
 async def _attempt(act: Act) -> Ended | None:
