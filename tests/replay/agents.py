@@ -15,7 +15,7 @@ from typing import Any
 
 import ninelives as nl
 from tests.replay.interpreter import Interpreter, fold, told
-from tests.replay.programs import Call, Choice, Drawn, Named, Node, Program, Tried, program_of
+from tests.replay.programs import Call, Choice, Drawn, Named, Node, Program, Slept, Tried, program_of
 from tests.replay.world import World
 
 WORLDS: dict[str, World] = {}
@@ -169,6 +169,9 @@ class LiveFace:
         self._tell("drawn", turn=self._turn, label=label, role=what, value=value)
         return value
 
+    async def sleep(self, seconds: float) -> None:
+        await nl.sleep(seconds)
+
     def gather(self, *arms: Coroutine[Any, Any, str]) -> Awaitable[list[str]]:
         return nl.gather(*arms)
 
@@ -222,6 +225,10 @@ class PlainInterpreter:
                 return fold(acc, label, self._call(role, label, acc, trouble or ""))
             case Drawn(label, what):
                 return fold(acc, label, self._face.draw(what, label))
+            case Slept(label, seconds):
+                nl.sync.sleep(seconds)
+                self._learnt.append(f"{label} slept")
+                return fold(acc, label)
             case Choice(label, yes, no):
                 answer = self._call("decision", label, acc)
                 return self.block(yes if answer[1] % 2 else no, fold(acc, answer))

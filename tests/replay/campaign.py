@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import time
 from collections.abc import Iterable
 from random import Random
 
@@ -9,6 +10,7 @@ from msgspec import Struct
 
 from ninelives.backends.clock import SystemClock
 from ninelives.backends.memory import MemoryStore
+from ninelives.core.model import State
 from tests.replay import agents
 from tests.replay.judge import judge
 from tests.replay.lives import HUNG, End, Kill, live
@@ -16,6 +18,7 @@ from tests.replay.programs import program_of
 from tests.replay.world import World
 
 MOST_DEATHS = 6
+MOST_NAPS = 3000
 
 
 class Case(Struct, frozen=True):
@@ -58,10 +61,20 @@ def perform(case: Case) -> Verdict:
             break
         deaths.append(end.where)
     end = live(store, world, program.agent, (case.seed, 0, ""), run, None)
+    for _ in range(MOST_NAPS):
+        if end.where is not None or not _is_asleep(store, run):
+            break
+        time.sleep(0.01)
+        end = live(store, world, program.agent, (case.seed, 0, ""), run, None)
     violations = [f"an unhandled error: {complaint}" for complaint in end.complaints]
     if HUNG in (end.where, *deaths):
         violations.append("I6: the run is stuck")
     return Verdict(case, deaths, violations + judge(store, program, run, world.events), end)
+
+
+def _is_asleep(store: MemoryStore, run: str) -> bool:
+    row = store.read_run(run)
+    return row is not None and row.state is State.CHECKPOINTED and row.due_ms is not None
 
 
 def cases_of(seed: int, rng: Random, *, sweep: int, random: int) -> Iterable[Verdict]:

@@ -25,6 +25,7 @@ from tests.replay.programs import (
     Node,
     Program,
     Race,
+    Slept,
     Tried,
 )
 
@@ -37,6 +38,9 @@ class Face(Protocol):
 
     def draw(self, what: str, label: str) -> str:
         """Draw the time or randomness, or write a line."""
+
+    async def sleep(self, seconds: float) -> None:
+        """Do as nl.sleep."""
 
     def gather(self, *arms: Coroutine[Any, Any, str]) -> Awaitable[list[str]]:
         """Do as nl.gather."""
@@ -95,6 +99,10 @@ class Interpreter:
                 return fold(acc, label, await self._call(role, label, acc, trouble or ""))
             case Drawn(label, what):
                 return fold(acc, label, self._face.draw(what, label))
+            case Slept(label, seconds):
+                await self._face.sleep(seconds)
+                self._learnt.append(f"{label} slept")
+                return fold(acc, label)
             case Choice(label, yes, no):
                 answer = await self._call("decision", label, acc)
                 return await self.block(yes if answer[1] % 2 else no, fold(acc, answer))

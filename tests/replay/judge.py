@@ -16,13 +16,13 @@ from typing import Any
 import msgspec
 from msgspec.structs import replace
 
+from ninelives.backends.clock import SystemClock
 from ninelives.backends.memory import MemoryStore
 from ninelives.core import chain
 from ninelives.core.failures import encode_error
 from ninelives.core.keys import parse_step_id, positional_key
 from ninelives.core.model import Cause, Commit, Journal, Kind, NewRun, NewSession, Outcome, Record, State
 from ninelives.store import Store
-from tests.clocks import SteppingClock
 from tests.replay import agents
 from tests.replay.lives import OUTCOMES, live
 from tests.replay.oracle import Oracle
@@ -235,7 +235,7 @@ class _Watched:
 
 def _copy(journal: Journal, records: Sequence[Record]) -> MemoryStore:
     """Make a store in which a run has come as far as these records."""
-    store, row = MemoryStore(SteppingClock()), journal.run
+    store, row = MemoryStore(SystemClock()), journal.run
     first = records[0]
     store.create_runs(
         [NewRun(id=row.id, agent=row.agent, fingerprint=row.fingerprint, body=first.body, queue=row.queue)]

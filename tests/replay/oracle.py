@@ -152,6 +152,9 @@ class Oracle:
                 raise Wrong(f"the time at {label} is not in the journal")
         return self._drawn.get(label, "never drawn")
 
+    async def sleep(self, seconds: float) -> None:
+        await self._turn_of(self._outcomes.get(_BRANCH.get().step("sleep")))
+
     async def gather(self, *arms: Coroutine[Any, Any, str]) -> list[str]:
         tasks = [asyncio.ensure_future(one) for one in arms]
         try:

@@ -15,6 +15,9 @@ from msgspec import Struct
 Role = Literal["action", "read", "decision", "plain", "nested"]
 Trouble = Literal["value", "oops", "listed", "flaky", "giveup"]
 Fork = Literal["asyncio", "nl", "group", "settled"]
+SLEEPY_FROM = 9000
+"""Programs from this seed on sleep, too; they park and take their time."""
+
 Draw = Literal["now", "uuid", "random", "log", "progress"]
 
 
@@ -31,6 +34,13 @@ class Drawn(Struct, frozen=True, tag=True):
 
     label: str
     what: Draw
+
+
+class Slept(Struct, frozen=True, tag=True):
+    """A durable sleep: in memory, or long enough to park for."""
+
+    label: str
+    seconds: float
 
 
 class Choice(Struct, frozen=True, tag=True):
@@ -95,7 +105,7 @@ class Tried(Struct, frozen=True, tag=True):
     inner: tuple[Node, ...]
 
 
-Node = Call | Drawn | Choice | Forked | Mapped | Race | Limited | Dropped | Named | Tried
+Node = Call | Drawn | Slept | Choice | Forked | Mapped | Race | Limited | Dropped | Named | Tried
 
 
 class Program(Struct, frozen=True):
@@ -119,15 +129,15 @@ class Program(Struct, frozen=True):
 def program_of(seed: int) -> Program:
     """Make the program of a seed."""
     rng = Random(seed)
-    maker = _Maker(rng, is_async=rng.random() < 0.8)
+    maker = _Maker(rng, is_async=rng.random() < 0.8, is_sleepy=seed >= SLEEPY_FROM)
     depth = rng.choice((1, 1, 2, 2, 3))
     turns = tuple(maker.block(depth) for _ in range(rng.choice((1, 1, 1, 2, 3))))
     return Program(seed, maker.is_async, rng.random() < 0.5, rng.random() < 0.5, turns)
 
 
 class _Maker:
-    def __init__(self, rng: Random, *, is_async: bool) -> None:
-        self._rng, self.is_async = rng, is_async
+    def __init__(self, rng: Random, *, is_async: bool, is_sleepy: bool) -> None:
+        self._rng, self.is_async, self._is_sleepy = rng, is_async, is_sleepy
         self._count = 0
 
     def block(self, depth: int) -> tuple[Node, ...]:
@@ -142,7 +152,7 @@ class _Maker:
 
     def _node(self, depth: int) -> Node:
         rng, label = self._rng, self._label()
-        simple = ("call", "call", "call", "drawn", "trouble")
+        simple = ("call", "call", "call", "drawn", "trouble", *(("slept",) * 2 if self._is_sleepy else ()))
         plain = ("choice", "tried", "named")
         forks = ("forked", "forked", "race", "race", "mapped", "limited", "dropped")
         kinds = simple if depth <= 0 else simple + plain + (forks if self.is_async else ())
@@ -158,6 +168,8 @@ class _Maker:
                 return made if rng.random() < 0.25 else Tried(self._label(), (made,))
             case "drawn":
                 return Drawn(label, rng.choice(("now", "uuid", "random", "log", "progress")))
+            case "slept":
+                return Slept(label, rng.choice((0.0, 0.0005, 0.002, 0.06)))
             case "choice":
                 return Choice(label, self.block(depth - 1), self.block(depth - 1))
             case "tried":
