@@ -6,17 +6,17 @@ Nothing here decides anything; see the function of the same name in `ninelives`.
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Callable, Coroutine, Sequence
+from collections.abc import Callable, Coroutine, Mapping, Sequence
 from datetime import datetime
 from typing import Any, TypeVar, overload
 
 from msgspec import UNSET
 
-from ninelives.engine import questions, signals, threads, timers
+from ninelives.engine import children, questions, signals, threads, timers
 from ninelives.engine.context import FRAME, current
 from ninelives.engine.output import emit_from_thread as emit
 
-__all__ = ["ask", "emit", "receive", "sleep", "sleep_until"]
+__all__ = ["Child", "ask", "emit", "receive", "sleep", "sleep_until", "spawn"]
 
 T = TypeVar("T")
 
@@ -74,6 +74,26 @@ def ask(
     """Ask a person and return the answer; see `ninelives.ask`."""
     asking = {"options": options, "type": type, "to": to, "timeout": timeout, "default": default}
     return _wait("nl.sync.ask", lambda: questions.ask(question, **asking))
+
+
+class Child:
+    """A child run, as plain agents hold it; see `ninelives.spawn`."""
+
+    def __init__(self, child: children.Child) -> None:
+        self._child, self.id = child, child.id
+
+    def result(self) -> Any:
+        """Wait for the child's end, durably, and return its result. Raises as `await child.result()` does."""
+        return _wait("child.result", self._child.result)
+
+    def cancel(self) -> None:
+        """Ask for the child's end; one that has ended is left alone."""
+        _wait("child.cancel", self._child.cancel)
+
+
+def spawn(agent: Any, *args: Any, id: str | None = None, kwargs: Mapping[str, Any] | None = None) -> Child:
+    """Start a child run; see `ninelives.spawn`."""
+    return Child(_wait("nl.sync.spawn", lambda: children.spawn(agent, *args, id=id, kwargs=kwargs)))
 
 
 def _wait(what: str, coroutine: Callable[[], Coroutine[Any, Any, T]]) -> T:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import threading
+from contextlib import suppress
 from datetime import timedelta
 from typing import Any
 
@@ -148,6 +149,32 @@ def test_plain_agents_wait_durably_and_leave_their_threads() -> None:
         assert len(unwound) == epoch(store)
         while [one for one in threading.enumerate() if one.name == "run r"]:  # noqa: ASYNC110 (no event)
             await asyncio.sleep(0.002)
+
+    run_async(main)
+
+
+def test_plain_agents_spawn_children_and_ask_people() -> None:
+    @nl.agent(name="child")
+    def child(number: int) -> int:
+        return number * 2
+
+    @nl.agent(name="parent")
+    def parent() -> list[Any]:
+        doubled = nl.sync.spawn(child, 4).result()
+        return [doubled, nl.sync.ask("Go on?", ["yes", "no"])]
+
+    async def main() -> None:
+        store = QuickStore()
+        async with nl.Runtime(store) as rt:
+            run = await rt.start(parent, id="r")
+            working = asyncio.create_task(rt.work())
+            while not (items := await rt.inbox()):  # noqa: ASYNC110 (in the store, no event)
+                await asyncio.sleep(0.002)
+            await items[0].answer("yes", by="ada")
+            assert await run.result() == [8, "yes"]
+            working.cancel()
+            with suppress(asyncio.CancelledError):
+                await working
 
     run_async(main)
 
