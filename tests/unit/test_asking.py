@@ -448,6 +448,30 @@ def test_plain_functions_can_be_approved(office: Office) -> None:
     assert office.did == [5]
 
 
+def test_an_action_with_a_key_is_approved_before_its_key_is_reserved(office: Office) -> None:
+    @nl.action(name="refund", resumable=False, key="refund:{order}", approval=True)
+    async def refund(order: str, cents: int) -> str:
+        office.did.append(cents)
+        return nl.key()
+
+    @nl.agent(name="cash-desk")
+    async def till() -> str:
+        return await refund("o-7", 5)
+
+    async def main() -> Any:
+        await office.begin(till)
+        async with nl.Runtime(office.store) as rt:
+            (item,) = await rt.inbox()
+            assert item.asked.key == "refund:o-7"
+            assert office.store.read_keys(["refund:o-7"]) == {}
+            await item.approve(by="ada")
+        return await office.end()
+
+    assert run_async(main) == "refund:o-7"
+    assert office.did == [5]
+    assert office.taken() == [("ada", Says.APPROVED)]
+
+
 def test_what_needs_approval_cannot_hide_in_a_step(office: Office) -> None:
     @nl.action(name="refund", approval=True)
     async def refund() -> None:
