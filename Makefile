@@ -36,6 +36,7 @@ demo: $(READY)   ## watch a support agent being killed -9 and going on
 crash: $(READY)  ## the long crash programme (report in build/crash.json), then random agents killed everywhere
 	$(BIN)/python -m tests.crash
 	$(BIN)/python -m tests.replay --seconds 120
+	$(BIN)/python -m tests.effects
 	$(BIN)/python -m tests.people
 
 bench: $(READY)  ## ratios to the raw store, with results in build/bench.json

@@ -398,6 +398,7 @@ def test_a_declaration_that_cannot_be_meant_is_refused(options: dict[str, Any], 
     def pay(order: str) -> None:
         raise AssertionError
 
+    declare: Any = nl.action
     with pytest.raises(nl.UsageError) as caught:
-        nl.action(**options)(pay)
+        declare(**options)(pay)
     assert says in str(caught.value)

@@ -156,15 +156,18 @@ def released(run: Run, cause: Cause, now_ms: int) -> Run:
     )
 
 
-def fate_of(session: Session, *, is_dropped: bool) -> Fate:
+def fate_of(session: Session, *, is_dropped: bool, is_held: bool = False) -> Fate:
     """Return what is known of a session's process and of what it started.
 
-    A dropped lock proves that the process is gone; of what a kept one started, only its keeper can tell.
+    A dropped lock proves that the process is gone; of what a kept one started, only its keeper can tell. Who
+    still holds the lock of a session that has ended lives on, and may finish what it had begun.
     """
     if session.evidence is not None and session.evidence.is_gone:
         return Fate.GONE
     if is_dropped and not session.keeper:
         return Fate.GONE
+    if session.ended_ms is not None and is_held:
+        return Fate.LIVES
     if is_dropped or session.ended_ms is not None or session.left_ms <= 0:
         return Fate.UNKNOWN
     return Fate.LIVES

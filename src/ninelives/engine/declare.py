@@ -157,6 +157,24 @@ def action(
 def action(
     *,
     name: str | None = None,
+    transaction: Callable[[], Any],
+    reads_only: bool = False,
+    approval: bool | Callable[..., object] | Approval = False,
+    key: str | Callable[..., str] | None = None,
+    key_window: float | timedelta | None = None,
+    identity: str | Sequence[str] | None = None,
+    retry: Retry = ...,
+    timeout: float | None = None,
+    returns: Any = None,
+    ignore: Sequence[str] = (),
+    raises: Sequence[type[BaseException]] = (),
+    aliases: Sequence[str] = (),
+    upgrade: Callable[[Any], Any] | None = None,
+) -> Callable[[Callable[Concatenate[Any, P], R]], Declared[P, R]]: ...
+@overload
+def action(
+    *,
+    name: str | None = None,
     resumable: bool = True,
     reads_only: bool = False,
     approval: bool | Callable[..., object] | Approval = False,
@@ -185,7 +203,9 @@ def action(function: Callable[..., Any] | None = None, /, **options: Any) -> Any
     `settle_after` seconds have passed. What stays unknown goes to a person, or with `in_doubt="raise"` to the
     agent, as InDoubt. With `key`, a template over the arguments or a function of them, there is one result
     for all runs that ask with the same key; `identity` names the arguments that must then be equal, and
-    `key_window` is the time after which a key may be used again.
+    `key_window` is the time after which a key may be used again. With `transaction`, which gives a connection
+    to the user's own SQLite or PostgreSQL database, the body gets it as its first parameter `conn`, and its
+    effect there commits together with the record that it was done.
     """
     return _declare(function, {"reads_only": False, **options, "is_decision": False})
 
@@ -203,7 +223,7 @@ _DEFAULTS: dict[str, Any] = {
 }
 
 
-_ACTIONS_ONLY = frozenset([*OPTIONS, "approval", "transaction"])
+_ACTIONS_ONLY = frozenset([*OPTIONS, "approval"])
 
 
 def _declare(function: Callable[..., Any] | None, options: dict[str, Any]) -> Any:

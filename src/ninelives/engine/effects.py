@@ -25,6 +25,7 @@ OPTIONS: Final[Mapping[str, Any]] = {
     "verify": None,
     "settle_after": 0,
     "in_doubt": "escalate",
+    "transaction": None,
 }
 
 KeyMaker = Callable[[tuple[Any, ...], Mapping[str, Any]], str]
@@ -51,6 +52,8 @@ def make_effect(
     Raises UsageError for what cannot be meant.
     """
     resumable, key = options["resumable"], options["key"]
+    if not resumable:
+        _refuse(options, ("transaction",), name, "is safe to repeat: resumable=False adds nothing")
     if options["in_doubt"] not in IN_DOUBT:
         raise UsageError(
             f"{name}: in_doubt={options['in_doubt']!r}", remedy=f"It is one of {', '.join(IN_DOUBT)}"

@@ -17,6 +17,7 @@ from ninelives.core.keys import check_id
 from ninelives.core.retry import Retry
 from ninelives.engine.effects import OPTIONS, Effect, make_effect
 from ninelives.engine.mutation import LOOKS, Looks
+from ninelives.engine.transactions import enclose, without_connection
 
 DURABILITIES = ("strict", "pipelined")
 
@@ -41,6 +42,7 @@ class Step(Struct, frozen=True, eq=False):
     approval: Approval | None
     looks: Looks
     effect: Effect | None = None
+    is_transactional: bool = False
 
     @property
     def where(self) -> str:
@@ -163,13 +165,18 @@ def make_step(function: Callable[..., Any], **options: Any) -> Step:
     check_ignore(signature, ignore)
     seconds = _seconds(options.pop("timeout"))
     protection = {option: options.pop(option, default) for option, default in OPTIONS.items()}
+    codec, transaction = codec_for(annotated(annotation), where=f"{named} ->"), protection["transaction"]
+    if transaction is not None:
+        signature = without_connection(signature, named)
+        function = enclose(function, transaction, codec)
     return Step(
         name=named,
         function=function,
         signature=signature,
         fingerprint=taker(signature, ignore=ignore),
-        codec=codec_for(annotated(annotation), where=f"{named} ->"),
+        codec=codec,
         is_async=inspect.iscoroutinefunction(inspect.unwrap(function)),
+        is_transactional=transaction is not None,
         ignore=ignore,
         raises=check_raises(tuple(options.pop("raises"))),
         aliases=tuple(check_id(alias, "alias") for alias in options.pop("aliases")),

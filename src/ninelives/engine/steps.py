@@ -43,9 +43,10 @@ async def call(step: Step, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any
 
 def refuse_inside(execution: Execution | None, step: Step) -> None:
     """Refuse inside a step what cannot be a part of its body. Raises UsageError."""
-    if execution is not None and step.approval is not None:
+    if execution is not None and (step.approval is not None or step.is_transactional):
+        why = "needs a person's approval" if step.approval is not None else "has a transaction of its own"
         raise UsageError(
-            f"{step.name} needs a person's approval and cannot be carried out inside another step",
+            f"{step.name} {why} and cannot be carried out inside another step",
             run=execution.run.id,
             remedy="Call it from the agent",
         )

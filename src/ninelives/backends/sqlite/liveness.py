@@ -35,19 +35,23 @@ class SessionLocks:
 
     def is_dropped(self, session: str) -> bool:
         """Tell whether the holder's death is proved: its file is there and nobody holds it."""
+        return self.is_held(session) is False
+
+    def is_held(self, session: str) -> bool | None:
+        """Tell whether a process holds the lock; None when there is no file that could tell."""
         if session in self._held:
-            return False
+            return True
         try:
             fd = os.open(self._path(session), os.O_RDONLY | os.O_CLOEXEC)  # closing it tells no watcher
         except FileNotFoundError:
-            return False
+            return None
         try:
             fcntl.flock(fd, fcntl.LOCK_EX | fcntl.LOCK_NB)
         except BlockingIOError:
-            return False
+            return True
         finally:
             os.close(fd)
-        return True
+        return False
 
     def discard(self, session: str) -> None:
         """Drop the lock if it is ours, and remove the file."""

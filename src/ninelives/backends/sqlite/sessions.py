@@ -82,4 +82,5 @@ class Watch:
             is_of_this_boot = row[10] == self._clock.boot_id
         if not is_of_this_boot and session.ended_ms is not None:
             return replace(session, fate=Fate.GONE)  # nothing outlives a reboot
-        return replace(session, fate=runs.fate_of(session, is_dropped=self._locks.is_dropped(session.id)))
+        held = self._locks.is_held(session.id)
+        return replace(session, fate=runs.fate_of(session, is_dropped=held is False, is_held=held is True))

@@ -1,0 +1,1 @@
+"""Effects against a service outside, and lives that are killed around them."""
