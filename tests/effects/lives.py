@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import os
+import signal
 import subprocess
 import sys
 from pathlib import Path
@@ -68,6 +69,14 @@ async def dropped(order: str) -> dict[str, Any]:
     return await pay_at(order, drop="1")
 
 
+@nl.action(name="stopped", resumable=False, verify=on_file, timeout=1)
+async def stopped(order: str) -> dict[str, Any]:
+    """Pay once; the process is stopped between intent and effect, and may wake later than anybody waits."""
+    if WINDOW == "stopped":
+        os.kill(os.getpid(), signal.SIGSTOP)
+    return await pay_at(order)
+
+
 @nl.action(name="blind", resumable=False)
 async def blind(order: str) -> dict[str, Any]:
     """Pay once; what is not known is a person's to say."""
@@ -95,6 +104,7 @@ async def keyed_resumable(order: str) -> dict[str, Any]:
 PAYING = {
     "verified": verified,
     "dropped": dropped,
+    "stopped": stopped,
     "blind": blind,
     "resumable": resumable,
     "keyed": keyed,
@@ -177,6 +187,18 @@ def racer(
                 await asyncio.wait({working})
 
     return {"result": asyncio.run(main()), "calls": len(store.calls)}
+
+
+def zombie(home: str, port: int, order: str) -> None:
+    """Begin a payment under a short lease, and be stopped in it."""
+    _set(port, "stopped")
+
+    async def main() -> None:
+        async with nl.Runtime(cast("Any", BriskStore(Path(home) / "runs.db")), lease_seconds=0.5) as rt:
+            await rt.start(payer, "stopped", order, id=order)
+            await rt.work()
+
+    asyncio.run(main())
 
 
 def _set(port: int, window: str) -> None:

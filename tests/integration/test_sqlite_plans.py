@@ -97,7 +97,7 @@ def test_a_hot_statement_sorts_nothing(model: apsw.Connection, name: str) -> Non
         ("close_items_of_runs", "items_"),
         ("list_open_items", "items_open"),
         ("read_key", "sqlite_autoindex_keys_1"),
-        ("reserved_keys_of_run", "keys_run"),
+        ("held_keys_of_run", "keys_run"),
         ("waiters", "PRIMARY KEY"),
         ("drop_waiters", "PRIMARY KEY"),
         ("drop_waits", "waiters_run"),

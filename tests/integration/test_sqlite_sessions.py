@@ -208,9 +208,7 @@ def test_a_killed_process_is_known_to_be_gone(opened: Opener, started: Starter) 
     assert fate(store, "worker") is Fate.GONE
 
 
-def test_a_session_that_expired_is_known_to_be_gone_once_its_process_is(
-    opened: Opener, started: Starter
-) -> None:
+def test_a_session_that_expired_lives_on_until_its_process_is_gone(opened: Opener, started: Starter) -> None:
     clock = ShiftedClock()
     store = opened(clock=clock)
     child = started("hold", "worker", 60_000)
@@ -218,7 +216,7 @@ def test_a_session_that_expired_is_known_to_be_gone_once_its_process_is(
     child.stop()
     clock.ahead_ms = 60_001
     assert ended(store) == [("worker", Cause.EXPIRED)]
-    assert fate(store, "worker") is Fate.UNKNOWN
+    assert fate(store, "worker") is Fate.LIVES
     child.kill()
     assert fate(store, "worker") is Fate.GONE
 

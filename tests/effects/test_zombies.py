@@ -1,0 +1,70 @@
+"""Stopped between intent and effect, past its lease, and woken: it was never said not to have happened."""
+
+from __future__ import annotations
+
+import os
+import signal
+import subprocess
+import sys
+import time
+from pathlib import Path
+from typing import Any
+
+from ninelives.backends.sqlite import SqliteStore
+from ninelives.core.model import Kind
+from tests.effects.lives import EffectsServer
+from tests.effects.service import Service
+
+DEADLINE_SECONDS = 60.0
+LIFE, ANSWER = "tests.effects.lives:life", "tests.effects.lives:answer"
+
+
+def is_stopped(pid: int) -> bool:
+    """Tell whether the process stands still."""
+    return Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()[0] == "T"
+
+
+def until(condition: Any) -> Any:
+    """Ask until a condition gives something."""
+    deadline = time.monotonic() + DEADLINE_SECONDS
+    while not (found := condition()):
+        assert time.monotonic() < deadline
+        time.sleep(0.05)
+    return found
+
+
+def test_what_a_stopped_worker_may_still_do_is_not_called_not_happened(tmp_path: Path) -> None:
+    with Service(tmp_path / "ledger") as service, EffectsServer() as server:
+        code = f"from tests.effects.lives import zombie; zombie({str(tmp_path)!r}, {service.port}, 'o')"
+        given: dict[str, Any] = {"home": str(tmp_path), "port": service.port, "order": "o"}
+        given["kind"] = "stopped"
+        zombie = subprocess.Popen([sys.executable, "-c", code], stderr=subprocess.DEVNULL)
+        try:
+            until(lambda: is_stopped(zombie.pid))
+            given: dict[str, Any] = {
+                "home": str(tmp_path),
+                "port": service.port,
+                "kind": "stopped",
+                "order": "o",
+            }
+            ended = until(lambda: _escalated(server, given))
+            assert len(ended["items"]) == 1
+            os.kill(zombie.pid, signal.SIGCONT)
+            zombie.wait(DEADLINE_SECONDS)  # it has lost its lease, and finds out
+        finally:
+            zombie.kill()
+            zombie.wait()
+        happened = service.effects("o")
+        assert happened <= 1
+        server.run(ANSWER, home=str(tmp_path), port=service.port, happened=bool(happened), number=1).result()
+        assert server.run(LIFE, **given).result()["state"] == "completed"
+        assert service.effects("o") == 1
+    store = SqliteStore(tmp_path / "runs.db")
+    kinds = [record.kind for record in store.load_journal("o", since=0).records]
+    store.close()
+    assert (Kind.VOIDED in kinds) is not bool(happened)
+
+
+def _escalated(server: EffectsServer, given: dict[str, Any]) -> Any:
+    ended = server.run(LIFE, **given).result()
+    return ended if ended["state"] == "escalated" else None
