@@ -41,12 +41,6 @@ def test_what_a_stopped_worker_may_still_do_is_not_called_not_happened(tmp_path:
         zombie = subprocess.Popen([sys.executable, "-c", code], stderr=subprocess.DEVNULL)
         try:
             until(lambda: is_stopped(zombie.pid))
-            given: dict[str, Any] = {
-                "home": str(tmp_path),
-                "port": service.port,
-                "kind": "stopped",
-                "order": "o",
-            }
             ended = until(lambda: _escalated(server, given))
             assert len(ended["items"]) == 1
             os.kill(zombie.pid, signal.SIGCONT)
