@@ -165,6 +165,28 @@ def test_two_branches_of_one_run_share_one_effect() -> None:
     assert sorted(done) == ["a", "b"]
 
 
+def test_branches_that_wait_for_a_failing_one_try_one_after_the_other() -> None:
+    at_once: list[int] = []
+    running = 0
+
+    @nl.action(name="pay", key="pay:{order}")
+    async def pay(order: str) -> str:
+        nonlocal running
+        running += 1
+        at_once.append(running)
+        await asyncio.sleep(0.01)
+        running -= 1
+        raise ValueError("no")
+
+    @nl.agent(name="payer")
+    async def agent() -> int:
+        told = await asyncio.gather(*(pay("a") for _ in range(4)), return_exceptions=True)
+        return sum(isinstance(error, ValueError) for error in told)
+
+    assert once(agent) == 4
+    assert at_once == [1] * 4
+
+
 def test_proven_not_done_is_released_for_the_next_generation() -> None:
     store, keys = QuickStore(), []
 

@@ -63,7 +63,7 @@ async def carry_out(act: Act, start: Callable[[Act], Awaitable[Ended | None]]) -
     """Give the outcome of an action with a key: another's result, or that of its own body."""
     execution, key = act.execution, _key(act)
     ring = _ring(execution)
-    if key in ring.busy:
+    while key in ring.busy:
         what = f"for the key {key!r}, which another branch of this run holds"
         await wait(execution, what, lambda _: True if key not in ring.busy else None, for_person=True)
     ring.busy.add(key)

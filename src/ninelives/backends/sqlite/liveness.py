@@ -38,9 +38,9 @@ class SessionLocks:
         return self.is_held(session) is False
 
     def is_held(self, session: str) -> bool | None:
-        """Tell whether a process holds the lock; None when there is no file that could tell."""
+        """Tell whether another process holds the lock; None when it is ours, or no file can tell."""
         if session in self._held:
-            return True
+            return None
         try:
             fd = os.open(self._path(session), os.O_RDONLY | os.O_CLOEXEC)  # closing it tells no watcher
         except FileNotFoundError:
