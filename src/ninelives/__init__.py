@@ -70,6 +70,9 @@ if TYPE_CHECKING:
         agent,
         decision,
     )
+    from ninelives.engine.histories import (
+        repair_history,
+    )
     from ninelives.engine.holds import (
         Custom,
         File,
@@ -183,6 +186,7 @@ __all__ = [
     "progress",
     "random",
     "receive",
+    "repair_history",
     "run",
     "sleep",
     "sleep_until",
@@ -193,6 +197,7 @@ __all__ = [
 ]
 
 _HOMES = {
+    "repair_history": "engine.histories",
     "on_failure": "engine.compensations",
     "Child": "engine.children",
     "spawn": "engine.children",

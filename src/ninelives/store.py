@@ -131,7 +131,8 @@ class Store(Protocol):
     ) -> Claims:
         """Give at most `limit` runs that are due to the session; of each agent at most as many as stated.
 
-        Only runs of the queues, and pinned to no host or to this one; with `only`, no other run than that.
+        Only runs of the queues, and pinned to no host or to this one; with `only`, no
+        other run than that one and those that descend from it.
         Within an agent by priority (high first), then by when they fell due, then by age; between agents in
         turn. The epoch of each grows by one, which fences whoever owned it before.
         Raises LeaseLost when the session has ended or its lease has run out.

@@ -12,11 +12,11 @@ from typing import Any, TypeVar, overload
 
 from msgspec import UNSET
 
-from ninelives.engine import children, questions, signals, threads, timers
+from ninelives.engine import children, histories, questions, signals, threads, timers
 from ninelives.engine.context import FRAME, current
 from ninelives.engine.output import emit_from_thread as emit
 
-__all__ = ["Child", "ask", "emit", "receive", "sleep", "sleep_until", "spawn"]
+__all__ = ["Child", "ask", "emit", "receive", "repair_history", "sleep", "sleep_until", "spawn"]
 
 T = TypeVar("T")
 
@@ -94,6 +94,11 @@ class Child:
 def spawn(agent: Any, *args: Any, id: str | None = None, kwargs: Mapping[str, Any] | None = None) -> Child:
     """Start a child run; see `ninelives.spawn`."""
     return Child(_wait("nl.sync.spawn", lambda: children.spawn(agent, *args, id=id, kwargs=kwargs)))
+
+
+def repair_history(messages: Sequence[Mapping[str, Any]], *, run: str | None = None) -> list[dict[str, Any]]:
+    """Return a chat history in which every tool call has its result; see `ninelives.repair_history`."""
+    return _wait("nl.sync.repair_history", lambda: histories.repair_history(messages, run=run))
 
 
 def _wait(what: str, coroutine: Callable[[], Coroutine[Any, Any, T]]) -> T:

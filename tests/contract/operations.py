@@ -187,10 +187,11 @@ class Chooser:
         agents = {agent: rng.choice([0, 1, 3, 3]) for agent in AGENTS}
         queues = rng.sample(QUEUES, rng.choice([1, 2, 2]))
         host = rng.choice([None, "here", "there"])
+        only = self._name([*RUNS, "nobody"]) if self._maybe(0.15) else None
         return Operation(
             "claim_runs",
-            (session, limit, agents, queues, host),
-            lambda store: store.claim_runs(session, limit, agents, queues=queues, host=host),
+            (session, limit, agents, queues, host, only),
+            lambda store: store.claim_runs(session, limit, agents, queues=queues, host=host, only=only),
         )
 
     def _blobs(self) -> tuple[bytes, ...]:

@@ -243,3 +243,18 @@ def test_only_a_run_that_may_be_claimed_is_claimed(bench: Bench) -> None:
     assert claims == Claims((), bench.clock.now_ms() + 5)
     bench.clock.advance(5)
     assert len(bench.store.claim_runs("s1", 9, {"helper": 9}, only="later").runs) == 1
+
+
+def test_a_worker_that_wants_one_run_gets_its_descendants_too(bench: Bench) -> None:
+    bench.session(lease_ms=1_000_000)
+    bench.create("root", agent="boss")
+    bench.create("child", parent="root")
+    bench.create("grandchild", parent="child", due_ms=bench.clock.now_ms() + 50)
+    bench.create("stranger")
+    bench.create("orphan", parent="nobody")
+    agents = {"helper": 9, "boss": 9}
+    claims = bench.store.claim_runs("s1", 9, agents, only="root")
+    assert sorted(run.id for run in claims.runs) == ["child", "root"]
+    assert claims.next_due_ms == bench.clock.now_ms() + 50
+    bench.clock.advance(50)
+    assert [run.id for run in bench.store.claim_runs("s1", 9, agents, only="child").runs] == ["grandchild"]

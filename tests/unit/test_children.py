@@ -367,3 +367,36 @@ def test_a_retried_parent_spawns_anew_what_was_cancelled_with_it() -> None:
     assert states["run/helper-1"].is_final
     kinds = [record.kind for record in store.load_journal("run").records]
     assert kinds.count(Kind.SUPERSEDED) == 1
+
+
+def test_a_script_works_on_the_children_of_its_run() -> None:
+    @nl.agent(name="parent")
+    async def parent(depth: int) -> int:
+        if depth == 0:
+            return 1
+        children = [await nl.spawn(parent, depth - 1) for _ in range(2)]
+        results: list[int] = [await child.result() for child in children]
+        return 1 + sum(results)
+
+    async def main() -> Any:
+        store = QuickStore()
+        async with nl.Runtime(store) as rt:
+            await rt.start(helper, "stranger", id="stranger")
+            result = await rt.run(parent, 3, id="run")
+        stranger = store.read_run("stranger")
+        assert stranger is not None
+        assert stranger.state is State.PENDING
+        return result
+
+    assert run_async(main) == 15
+
+
+def test_a_plain_agent_spawns_and_waits() -> None:
+    @nl.agent(name="plain")
+    def plain() -> list[Any]:
+        children = [nl.sync.spawn(helper, what) for what in "ab"]
+        stopped = nl.sync.spawn(helper, "wait", id="stopped")
+        stopped.cancel()
+        return [child.result() for child in children]
+
+    assert live(plain)[0] == [{"a"}, {"b"}]

@@ -15,6 +15,7 @@ from msgspec import UNSET, Raw, Struct, UnsetType
 from ninelives.core.errors import Corrupt, Divergence
 from ninelives.core.fingerprint import Fingerprint
 from ninelives.core.model import Kind, Record
+from ninelives.core.origins import Passage, read_origin
 from ninelives.core.output import read_output
 
 _PREVIEW_CHARACTERS = 60
@@ -63,6 +64,7 @@ class Replay:
     """
 
     is_undoing = False
+    passage: Passage | None = None
     kept: tuple[Record, ...] = ()
     _superseded: tuple[str, ...] = ()
     _superseded_at = -1
@@ -101,6 +103,9 @@ class Replay:
                 self._supersede(records, record)
             elif record.kind is Kind.UNDOING:
                 self.is_undoing = True
+            elif record.kind is Kind.FORKED:
+                self.passage = self.passage or Passage()
+                self.passage.add(record.seq, read_origin(record), len(self._outcomes))
         self.began_ms = records[0].at_ms if records else 0
         self.left = len(self._outcomes)
         self.found = len(self._outcomes)
@@ -129,6 +134,8 @@ class Replay:
             found = self._outcomes.pop(name, None)
             if found is not None:
                 self.left -= 1
+                if self.passage is not None:
+                    self.passage.take(found.seq)
                 return found
         return None
 
@@ -147,6 +154,11 @@ class Replay:
     def counts(self, intent: Record) -> bool:
         """Tell whether what an intent says still counts: its step was not given another chance since."""
         return intent.seq > self._superseded_at or intent.step not in self._superseded
+
+    def is_current(self, record: Record) -> bool:
+        """Tell whether a record is the outcome of its step that counts, and was not taken yet."""
+        found = self._outcomes.get(record.step)
+        return found is not None and found.seq == record.seq
 
     def times_superseded(self, step: str) -> int:
         """Return how often a step's outcome was superseded."""

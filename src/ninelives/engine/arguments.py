@@ -69,6 +69,15 @@ def _one(agent: Agent, name: str, value: object) -> Raw:
         raise
 
 
+def parts_of(data: bytes, fetch: Callable[[list[bytes]], Mapping[bytes, bytes]]) -> set[bytes]:
+    """Return the blobs that encoded arguments are in. Raises Corrupt."""
+    kept = _DECODE(data)
+    used: set[bytes] = set()
+    for name in kept.split:
+        used |= parts.join(bytes(kept.p[name]), fetch)[1]
+    return used
+
+
 def decode(
     agent: Agent, data: bytes, run: str, fetch: Callable[[list[bytes]], Mapping[bytes, bytes]]
 ) -> tuple[tuple[Any, ...], dict[str, Any], set[bytes]]:

@@ -96,6 +96,11 @@ def carried(execution: Execution) -> list[Draft]:
     ]
 
 
+def void() -> bytes:
+    """Return the body of an UNDO record that leaves the undoing to another run."""
+    return msgspec.json.encode(Undo(""))
+
+
 def write_undoing(state: State, error: bytes | None) -> bytes:
     """Return the body of an UNDOING record."""
     return msgspec.json.encode(Undoing(state, Raw(error) if error is not None else UNSET))

@@ -17,6 +17,7 @@ from typing import TYPE_CHECKING, Any
 from ninelives.core.errors import NoRun
 from ninelives.core.fingerprint import Fingerprint
 from ninelives.core.keys import positional_key, step_id
+from ninelives.core.origins import Origin
 
 if TYPE_CHECKING:
     from ninelives.engine.execution import Execution
@@ -65,6 +66,10 @@ class Place:
         """Return the idempotency key: the same on every attempt, in every life."""
         run = self.execution.run
         return positional_key(run.id, self.execution.turn, self.branch, self.name, self.number)
+
+    def key_in(self, origin: Origin) -> str:
+        """Return the key that the same place had in the run that this one was forked from."""
+        return positional_key(origin.run, origin.turn, self.branch, self.name, self.number)
 
 
 class Frame:

@@ -366,7 +366,9 @@ class Execution:
 
     def derived(self, place: Place) -> random.Random:
         """Return randomness that is the same on every replay of this place."""
-        return random.Random(blake2b(f"{place.key()}".encode(), digest_size=16).digest())
+        passage = self.replay.passage
+        key = place.key() if passage is None or passage.here is None else place.key_in(passage.here)
+        return random.Random(blake2b(key.encode(), digest_size=16).digest())
 
     @property
     def is_replaying(self) -> bool:

@@ -71,6 +71,12 @@ class BlockingRun:
         """Let a paused run go on."""
         self._runtime.wait(self._run.resume())
 
+    def fork(self, at: str | int, *, id: str | None = None, after: str = "ask", **edited: Any) -> BlockingRun:
+        """Make a run that shares this one's records up to a step; `result=` edits it. See `Run.fork`."""
+        return BlockingRun(
+            self._runtime, self._runtime.wait(self._run.fork(at, id=id, after=after, **edited))
+        )
+
     def retry(self) -> None:
         """Let a failed run go on from the step that failed."""
         self._runtime.wait(self._run.retry())

@@ -36,6 +36,8 @@ if TYPE_CHECKING:
 
 T = TypeVar("T")
 LEASE_SECONDS = 10.0
+FAMILY_CONCURRENCY = 100
+"""How many of a run and its children `Runtime.run` works on at once."""
 
 
 class Runtime:
@@ -118,12 +120,11 @@ class Runtime:
     async def run(
         self, agent: Any, *args: Any, id: str | None = None, kwargs: Mapping[str, Any] | None = None
     ) -> Any:
-        """Start or resume a run, work on it in this process, and return its result.
+        """Start or resume a run, work on it and its children in this process, and return its result.
 
         Raises as `Run.result` does.
         """
         handle = await self.start(agent, *args, id=id, kwargs=kwargs)
-        name = get_agent(agent).name
         ended = False
 
         async def watch() -> Any:
@@ -137,7 +138,9 @@ class Runtime:
 
         watching = asyncio.create_task(watch())
         try:
-            await self._work(1, agents=lambda: [name], until=lambda _: ended, only=handle.id)
+            await self._work(
+                FAMILY_CONCURRENCY, agents=lambda: list(AGENTS), until=lambda _: ended, only=handle.id
+            )
         except BaseException:
             watching.cancel()
             raise

@@ -13,7 +13,7 @@ from ninelives.core.model import Control, Kind, State
 from ninelives.core.model import Run as Row
 from ninelives.core.output import Output
 from ninelives.core.replay import read_body
-from ninelives.engine import bodies, retries, signals, view
+from ninelives.engine import bodies, forks, retries, signals, view
 from ninelives.engine.checkpoint import Checkpoint, checkpoint
 from ninelives.engine.registry import AGENTS
 from ninelives.runtime.reading import Reader
@@ -113,6 +113,23 @@ class Run:
         Raises RunFinished when it is completed or cancelled, or has undone what it had done.
         """
         await self._runtime.call(retries.retry, self.id)
+
+    async def fork(
+        self, at: str | int, result: Any = forks.UNCHANGED, *, id: str | None = None, after: str = "ask"
+    ) -> Run:
+        """Make a new run that shares this one's records up to a step of its current turn, and goes on there.
+
+        `at` names the step as `history` and `show` do (`"refund[0]"`), or by its record's number. With
+        `result`, the step has that result in the fork; without, it is done anew. `after` says what becomes
+        of non-resumable actions that this run did after the step, when the fork comes to them: "ask" a
+        person, "reuse" their results, or "repeat" them. Under the same id, asking again gives the same fork.
+        Raises UsageError for a step that is not there, or while something is in doubt; NotSerializable;
+        IdConflict.
+        """
+        made = await self._runtime.call(
+            lambda store: forks.fork(store, self.id, at, result, id=id, after=after)
+        )
+        return Run(self._runtime, made.id)
 
     async def _row(self) -> Row:
         row: Row | None = await self._runtime.call(_read, self.id)

@@ -88,6 +88,18 @@ def _cancel_children(rows: Rows, parent: str, now_ms: int) -> None:
                 end(rows, after, now_ms)
 
 
+def family(rows: Rows, run: str) -> set[str]:
+    """Return a run and all that descend from it."""
+    found, left = set[str](), [run]
+    while left:
+        name = left.pop()
+        if name not in found:
+            found.add(name)
+            born = (rows.runs.get(child) for child in rows.children.get(name, ()))
+            left += [child.id for child in born if child is not None and child.parent == name]
+    return found
+
+
 def nudge(rows: Rows, name: str, now_ms: int) -> None:
     """Tell a run that there is news; one that has ended, or is not there, has no use for it."""
     run = rows.runs.get(name)

@@ -181,9 +181,10 @@ class MemoryStore:
         with self._open():
             self._lease(session)
             now_ms, rows = self._clock.now_ms(), self._tables.rows
+            family = commits.family(rows, only) if only is not None else None
             waiting: dict[str, list[Run]] = {name: [] for name in sorted(agents) if agents[name] > 0}
             for run in rows.runs.values():
-                if only not in (None, run.id):
+                if family is not None and run.id not in family:
                     continue
                 if run.agent in waiting and run.queue in queues and run.pin in (None, host):
                     waiting[run.agent].append(run)

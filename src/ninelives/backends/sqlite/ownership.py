@@ -11,14 +11,13 @@ from ninelives.backends.sqlite.transaction import (
     decoding,
     find_run,
     find_runs,
-    get_run,
     lost_blob,
     save_run,
 )
 from ninelives.core import faults, runs
 from ninelives.core.clock import Clock
 from ninelives.core.errors import LeaseLost, UsageError
-from ninelives.core.model import Cause, Claims, Evidence, NewRun, Run, Session, State
+from ninelives.core.model import Cause, Claims, Evidence, NewRun, Run, Session
 
 _ABOVE_ALL = 2**62
 
@@ -83,31 +82,40 @@ def claim(
     return Claims(claimed, next_due(tx, wanted, queues, host))
 
 
-def due_of(
+def family_due(
     tx: Transaction, run_id: str, agents: Sequence[str], queues: Sequence[str], host: str | None
 ) -> int | None:
-    """Return when one run falls due, if it may be claimed here at all."""
-    run = find_run(tx, run_id)
-    if run is None or run.agent not in agents or run.queue not in queues or run.pin not in (None, host):
-        return None
-    return run.due_ms if run.state in (State.PENDING, State.CHECKPOINTED) and not run.paused else None
+    """Return when the first of a run and its descendants falls due that may be claimed here."""
+    dues = (run.due_ms for run in _family_waiting(tx, run_id, agents, queues, host))
+    return min((due for due in dues if due is not None), default=None)
 
 
-def claim_one(
+def claim_family(
     tx: Transaction,
     session: Session,
     run_id: str,
-    agents: Sequence[str],
+    limit: int,
+    agents: Mapping[str, int],
     queues: Sequence[str],
     host: str | None,
 ) -> Claims:
-    """Give one run to a session, if it is due."""
-    due_ms = due_of(tx, run_id, agents, queues, host)
-    if due_ms is None or due_ms > tx.now_ms:
-        return Claims((), due_ms)
-    run = runs.claimed(get_run(tx, run_id), session.id, tx.now_ms)
-    save_run(tx, run)
-    return Claims((run,), None)
+    """Give a run and its descendants, as far as they are due, to a session."""
+    wanted = sorted(agent for agent, quota in agents.items() if quota > 0)
+    waiting = _family_waiting(tx, run_id, wanted, queues, host)
+    due = [run for run in waiting if run.due_ms is not None and run.due_ms <= tx.now_ms]
+    candidates = [[run for run in due if run.agent == agent][: agents[agent]] for agent in wanted]
+    claimed = tuple(runs.claimed(run, session.id, tx.now_ms) for run in runs.turn_about(candidates, limit))
+    for run in claimed:
+        save_run(tx, run)
+    return Claims(claimed, family_due(tx, run_id, wanted, queues, host))
+
+
+def _family_waiting(
+    tx: Transaction, run_id: str, agents: Sequence[str], queues: Sequence[str], host: str | None
+) -> list[Run]:
+    with decoding("a run's row"):
+        found = [rows.run_of(row) for row in tx.all("family_waiting", (run_id,))]
+    return [run for run in found if run.agent in agents and run.queue in queues and run.pin in (None, host)]
 
 
 def _due(

@@ -49,6 +49,16 @@ WHERE (:after IS NULL OR number < :after)
       SELECT 1 FROM json_each(runs.labels) AS found WHERE found.key = wanted.key AND found.value = wanted.value))
 ORDER BY number DESC LIMIT :limit;
 
+-- name: family_waiting
+WITH RECURSIVE family (id) AS (
+  SELECT ?1 UNION SELECT runs.id FROM family CROSS JOIN runs INDEXED BY runs_parent ON runs.parent = family.id)
+SELECT id, number, agent, fingerprint, queue, pin, priority, labels, parent, state, paused, cancelling, epoch, session,
+  head, length, base, base_check, turn, turn_seq, due_ms, waits, news, deaths, death_length, created_ms, changed_ms,
+  effect_length
+FROM runs WHERE id IN (SELECT id FROM family)
+  AND state IN ('pending', 'checkpointed') AND paused = 0 AND due_ms IS NOT NULL
+ORDER BY priority DESC, due_ms, number;
+
 -- name: list_children
 SELECT id, number, agent, fingerprint, queue, pin, priority, labels, parent, state, paused, cancelling, epoch, session,
   head, length, base, base_check, turn, turn_seq, due_ms, waits, news, deaths, death_length, created_ms, changed_ms,

@@ -218,7 +218,7 @@ class SqliteStore:
         def look(tx: Transaction) -> int | None:
             self._session(tx, session)
             if only is not None:
-                return ownership.due_of(tx, only, wanted, queues, host)
+                return ownership.family_due(tx, only, wanted, queues, host)
             return ownership.next_due(tx, wanted, queues, host)
 
         # Look before we queue with the writers: an idle worker must cost the others nothing.
@@ -229,7 +229,7 @@ class SqliteStore:
         def work(tx: Transaction) -> Claims:
             owner = self._session(tx, session)
             if only is not None:
-                return ownership.claim_one(tx, owner, only, wanted, queues, host)
+                return ownership.claim_family(tx, owner, only, limit, agents, queues, host)
             return ownership.claim(tx, owner, limit, agents, queues, host, self._damaged_json())
 
         def suspects(tx: Transaction) -> list[int]:

@@ -1,0 +1,132 @@
+"""Histories repaired from the journal, and the same way on replay."""
+
+from __future__ import annotations
+
+import asyncio
+from contextlib import suppress
+from typing import Any
+
+import ninelives as nl
+from ninelives.core.histories import UNKNOWN
+from ninelives.engine.histories import STARTED
+from tests.replay.lifetimes import QuickStore, Stage, first_life, once, run_async, second_life
+from tests.unit.test_children import until
+
+
+@nl.action(name="look")
+async def look(what: str, much: bool = False) -> dict[str, str]:
+    return {"seen": what}
+
+
+@nl.action(name="fails")
+async def fails(what: str) -> str:
+    raise nl.Permanent(f"no {what}")
+
+
+def call(id: str, name: str, arguments: str) -> dict[str, Any]:
+    function = {"name": name, "arguments": arguments}
+    return {"role": "assistant", "tool_calls": [{"id": id, "type": "function", "function": function}]}
+
+
+def contents(messages: list[dict[str, Any]]) -> list[str]:
+    return [message["content"] for message in messages if message["role"] == "tool"]
+
+
+def test_a_result_is_found_by_the_tools_name_and_arguments() -> None:
+    @nl.agent(name="agent")
+    async def agent() -> list[str]:
+        await look("a")
+        await look("b")
+        with suppress(nl.Permanent):
+            await fails("x")
+        history = [
+            call("1", "look", '{"what": "b"}'),
+            call("2", "look", '{"what": "a", "much": false}'),
+            call("3", "look", '{"what": "never"}'),
+            call("4", "fails", '{"what": "x"}'),
+            call("5", "unheard", "{}"),
+            call("6", "look", '{"what": "a"}'),
+        ]
+        return contents(await nl.repair_history(history))
+
+    assert once(agent) == ['{"seen":"b"}', '{"seen":"a"}', UNKNOWN, "Permanent: no x", UNKNOWN, UNKNOWN]
+
+
+def test_a_call_that_has_its_result_takes_its_record() -> None:
+    @nl.agent(name="agent")
+    async def agent() -> list[str]:
+        await look("a")
+        history = [
+            call("1", "look", '{"what": "a"}'),
+            {"role": "tool", "tool_call_id": "1", "content": "seen"},
+            call("2", "look", '{"what": "a"}'),
+        ]
+        return contents(await nl.repair_history(history))
+
+    assert once(agent) == ["seen", UNKNOWN]
+
+
+def test_the_repair_is_the_same_on_replay() -> None:
+    stage = Stage()
+    seen: list[list[str]] = []
+
+    @nl.action(name="stop")
+    async def stop() -> None:
+        await stage.stop_here()
+
+    @nl.agent(name="agent")
+    async def agent() -> list[str]:
+        history = [call("1", "look", '{"what": "a"}')]
+        repaired = contents(await nl.repair_history(history))
+        seen.append(repaired)
+        await look("a")
+        await stop()
+        return repaired
+
+    async def main() -> Any:
+        store = QuickStore()
+        await first_life(stage, store, agent)
+        return await second_life(store, agent)
+
+    assert run_async(main) == [UNKNOWN]
+    assert seen == [[UNKNOWN], [UNKNOWN]]
+
+
+def test_a_dead_runs_calls_are_found_by_the_next_run_of_the_session() -> None:
+    stage = Stage()
+
+    @nl.action(name="slow")
+    async def slow(what: str) -> None:
+        await stage.stop_here()
+
+    @nl.agent(name="first")
+    async def first() -> None:
+        await look("a")
+        await slow("b")
+
+    @nl.agent(name="second")
+    async def second() -> list[str]:
+        history = [call("1", "look", '{"what": "a"}'), call("2", "slow", '{"what": "b"}')]
+        return contents(await nl.repair_history(history, run="first"))
+
+    async def main() -> Any:
+        store = QuickStore()
+        stage.reached = asyncio.Event()
+        async with nl.Runtime(store) as rt:
+            await rt.start(first, id="first")
+            working = asyncio.create_task(rt.work())
+            await stage.reached.wait()
+            await until(lambda: any(one.kind == "intent" for one in store.load_journal("first").records))
+            result = await rt.run(second, id="second")
+            working.cancel()
+            await asyncio.gather(working, return_exceptions=True)
+            return result
+
+    assert run_async(main) == ['{"seen":"a"}', STARTED]
+
+
+def test_outside_a_run_nothing_is_looked_up() -> None:
+    async def main() -> list[str]:
+        return contents(await nl.repair_history([call("1", "look", "{}")]))
+
+    assert run_async(main) == [UNKNOWN]
