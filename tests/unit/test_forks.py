@@ -10,7 +10,7 @@ import pytest
 import ninelives as nl
 from ninelives.core.model import Kind, State
 from tests.replay.lifetimes import QuickStore, Stage, run_async
-from tests.unit.test_children import finish, start
+from tests.unit.test_children import finish, start, until
 
 DONE: list[str] = []
 
@@ -26,7 +26,7 @@ async def do(what: str) -> str:
     return what
 
 
-@nl.agent(name="three")
+@nl.agent(name="fork-three")
 async def three() -> list[str]:
     return [await do("a"), await do("b"), await do("c")]
 
@@ -257,3 +257,61 @@ def test_what_was_superseded_is_not_copied() -> None:
         return await finish(store, "fork")
 
     assert run_async(main) == ["mended", "X"]
+
+
+@nl.action(name="fork-pay", resumable=False)
+async def pay(cents: int) -> int:
+    DONE.append(f"pay {cents}")
+    return cents * 10
+
+
+@nl.agent(name="fork-payer")
+async def payer() -> list[Any]:
+    return [await do("a"), await pay(5), await do("b")]
+
+
+@pytest.mark.parametrize("after", ["reuse", "repeat"])
+def test_what_must_not_be_repeated_is_taken_over_or_repeated(after: str) -> None:
+    result, _ = forked(payer, "do[0]", result="A", after=after)
+    assert result == ["A", 50, "b"]
+    assert ["a", "pay 5", "b", "|", *(["pay 5"] if after == "repeat" else []), "b"] == DONE
+
+
+@pytest.mark.parametrize("says", ["reuse", "repeat"])
+def test_a_person_is_asked_before_it_is_done_again(says: str) -> None:
+    async def main() -> Any:
+        store = QuickStore()
+        await made(store, payer)
+        async with nl.Runtime(store) as rt:
+            await (await rt.get("run")).fork("do[0]", result="A", id="fork")
+            working = asyncio.create_task(finish(store, "fork"))
+            await until(store.list_inbox)
+            (item,) = await rt.inbox()
+            assert "fork-pay" in str(store.list_inbox()[0].body)
+            await item.answer(says, by="ada")
+        return await working
+
+    assert run_async(main) == ["A", 50, "b"]
+    assert ["a", "pay 5", "b", "|", *(["pay 5"] if says == "repeat" else []), "b"] == DONE
+
+
+def test_a_fork_is_refused_while_something_is_in_doubt() -> None:
+    @nl.action(name="doubtful", resumable=False)
+    async def doubtful() -> None:
+        raise ConnectionError("no reply")
+
+    @nl.agent(name="doubter")
+    async def doubter() -> None:
+        await do("a")
+        await doubtful()
+
+    async def main() -> None:
+        store = QuickStore()
+        await start(store, doubter)
+        with pytest.raises(nl.RunEscalated):
+            await finish(store)
+        async with nl.Runtime(store) as rt:
+            with pytest.raises(nl.UsageError, match="doubt"):
+                await (await rt.get("run")).fork("do[0]", result="A")
+
+    run_async(main)

@@ -13,12 +13,12 @@ from tests.replay.lifetimes import QuickStore, Stage, first_life, once, run_asyn
 from tests.unit.test_children import until
 
 
-@nl.action(name="look")
+@nl.action(name="history-look")
 async def look(what: str, much: bool = False) -> dict[str, str]:
     return {"seen": what}
 
 
-@nl.action(name="fails")
+@nl.action(name="history-fails")
 async def fails(what: str) -> str:
     raise nl.Permanent(f"no {what}")
 
@@ -40,12 +40,12 @@ def test_a_result_is_found_by_the_tools_name_and_arguments() -> None:
         with suppress(nl.Permanent):
             await fails("x")
         history = [
-            call("1", "look", '{"what": "b"}'),
-            call("2", "look", '{"what": "a", "much": false}'),
-            call("3", "look", '{"what": "never"}'),
-            call("4", "fails", '{"what": "x"}'),
+            call("1", "history-look", '{"what": "b"}'),
+            call("2", "history-look", '{"what": "a", "much": false}'),
+            call("3", "history-look", '{"what": "never"}'),
+            call("4", "history-fails", '{"what": "x"}'),
             call("5", "unheard", "{}"),
-            call("6", "look", '{"what": "a"}'),
+            call("6", "history-look", '{"what": "a"}'),
         ]
         return contents(await nl.repair_history(history))
 
@@ -57,9 +57,9 @@ def test_a_call_that_has_its_result_takes_its_record() -> None:
     async def agent() -> list[str]:
         await look("a")
         history = [
-            call("1", "look", '{"what": "a"}'),
+            call("1", "history-look", '{"what": "a"}'),
             {"role": "tool", "tool_call_id": "1", "content": "seen"},
-            call("2", "look", '{"what": "a"}'),
+            call("2", "history-look", '{"what": "a"}'),
         ]
         return contents(await nl.repair_history(history))
 
@@ -76,7 +76,7 @@ def test_the_repair_is_the_same_on_replay() -> None:
 
     @nl.agent(name="agent")
     async def agent() -> list[str]:
-        history = [call("1", "look", '{"what": "a"}')]
+        history = [call("1", "history-look", '{"what": "a"}')]
         repaired = contents(await nl.repair_history(history))
         seen.append(repaired)
         await look("a")
@@ -106,7 +106,7 @@ def test_a_dead_runs_calls_are_found_by_the_next_run_of_the_session() -> None:
 
     @nl.agent(name="second")
     async def second() -> list[str]:
-        history = [call("1", "look", '{"what": "a"}'), call("2", "slow", '{"what": "b"}')]
+        history = [call("1", "history-look", '{"what": "a"}'), call("2", "slow", '{"what": "b"}')]
         return contents(await nl.repair_history(history, run="first"))
 
     async def main() -> Any:
@@ -127,6 +127,6 @@ def test_a_dead_runs_calls_are_found_by_the_next_run_of_the_session() -> None:
 
 def test_outside_a_run_nothing_is_looked_up() -> None:
     async def main() -> list[str]:
-        return contents(await nl.repair_history([call("1", "look", "{}")]))
+        return contents(await nl.repair_history([call("1", "history-look", "{}")]))
 
     assert run_async(main) == [UNKNOWN]

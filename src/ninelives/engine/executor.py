@@ -178,8 +178,7 @@ class Executor:
         except Corrupt as damage:
             await self._give_up(execution, damage)
         finally:
-            execution.leave()
-            del self.executions[journal.run.id]
+            self._leave(execution)
 
     async def _live(
         self, execution: Execution, agent: Agent, journal: Journal, *, is_back: bool
@@ -202,8 +201,13 @@ class Executor:
             await self._give_up(execution, error)  # of this run; others go on
             return None
         finally:
-            execution.leave()
-            del self.executions[journal.run.id]
+            self._leave(execution)
+
+    def _leave(self, execution: Execution) -> None:
+        """Take an execution off the list, unless the run has been claimed again here meanwhile."""
+        execution.leave()
+        if self.executions.get(execution.run.id) is execution:
+            del self.executions[execution.run.id]
 
     async def _recheck(self, execution: Execution, agent: Agent, journal: Journal) -> bool:
         """Look again at what a run that was away holds; False when it does not go on here."""

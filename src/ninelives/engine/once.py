@@ -109,6 +109,10 @@ async def _carry_out(act: Act) -> Any:
         return await keyed.carry_out(act, _start)
     act.recall()
     ended: Ended | None = None
+    if act.execution.replay.passage is not None and not act.standing.next:
+        from ninelives.engine import reuse
+
+        ended = await reuse.offer(act)
     while ended is None:
         ended = await (_start(act) if act.standing.may_start else doubts.settle(act))
     return await act.tell(ended)
