@@ -300,3 +300,19 @@ def test_run_that_needs_a_person_says_how_to_answer_and_how_to_go_on(desk: Desk)
     again = next(line for line in ran.err.splitlines() if "then go on with: " in line)
     words = shlex.split(again.partition("then go on with: ")[2])
     assert words == ["ninelives", "run", "agents.py:echo", "--id", "r1", "--", "hi"]
+
+
+def test_fork_makes_a_run_with_another_result(desk: Desk) -> None:
+    assert desk.type("run", "agents.py:echo", "hello", "--id", "r1").code == 0
+    made = desk.type("fork", "r1", "--at", "look[0]", "--result", "edited", "--id", "what-if")
+    assert (made.code, "what-if is a fork of run r1" in made.out) == (0, True)
+    again = desk.type("fork", "r1", "--at", "look[0]", "--result", "edited", "--id", "what-if", "--json")
+    assert json.loads(again.out)["run"] == "what-if"
+    assert desk.type("run", "agents.py:echo", "hello", "--id", "what-if").code == 2
+    assert desk.type("fork", "r1", "--at", "nothing").code == 2
+    store = SqliteStore(desk.home / "runs.db")
+    try:
+        kinds = [record.kind for record in store.load_journal("what-if").records]
+        assert kinds[-2:] == [Kind.RESULT, Kind.FORKED]
+    finally:
+        store.close()

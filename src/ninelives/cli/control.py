@@ -1,4 +1,4 @@
-"""`ninelives signal`, `cancel`, `pause`, `resume`, `retry`: what a person asks of a run from outside.
+"""`ninelives signal`, `cancel`, `pause`, `resume`, `retry`, `fork`: what a person asks of a run from outside.
 
 Each is durable when the command has ended, whoever works on the run, and asking again changes nothing more.
 """
@@ -12,6 +12,7 @@ from ninelives.cli.options import existing
 from ninelives.cli.text import emit, emit_json, say
 from ninelives.core.keys import check_id
 from ninelives.core.model import Control, Run, State
+from ninelives.engine import forks
 from ninelives.engine.retries import retry
 from ninelives.ops.escape import shown
 from ninelives.runtime.inbox import from_json
@@ -40,6 +41,25 @@ def control(url: str, run: str, asked: str, *, as_json: bool) -> None:
     emit(shown(f"run {after.id} {done}"))
     if after.session is None and not after.state.is_final and not after.paused:
         say("as soon as a worker takes it")
+
+
+def fork(
+    url: str, run: str, at: str, result: str | None, *, id: str | None, after: str, as_json: bool
+) -> None:
+    """Make a run that shares another's records up to a step."""
+    edited = forks.UNCHANGED if result is None else msgspec.json.decode(from_json(result, "the result"))
+    step = int(at) if at.isdecimal() else at
+    store = open_store(existing(url))
+    try:
+        made = forks.fork(store, check_id(run, "run id"), step, edited, id=id, after=after)
+    finally:
+        store.close()
+    if as_json:
+        emit_json(msgspec.json.encode(_told(made)))
+        return
+    emit(shown(f"run {made.id} is a fork of run {run} at {at}"))
+    if made.session is None and not made.state.is_final:
+        say("it goes on as soon as a worker takes it")
 
 
 def signal(url: str, run: str, name: str, value: str, *, id: str | None, as_json: bool) -> None:

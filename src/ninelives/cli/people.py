@@ -19,7 +19,7 @@ Note = Annotated[str, typer.Option("--note", help="A word with it, kept with the
 
 def register(app: typer.Typer) -> None:
     """Add the commands."""
-    for command in (start, watch, inbox, approve, deny, resolve, signal, cancel, pause, resume, retry):
+    for command in (start, watch, inbox, approve, deny, resolve, signal, cancel, pause, resume, retry, fork):
         app.command()(command)
 
 
@@ -154,6 +154,31 @@ def resume(run: RunId, store: Url = DEFAULT_URL, as_json: AsJson = False) -> Non
 def retry(run: RunId, store: Url = DEFAULT_URL, as_json: AsJson = False) -> None:
     """Let a failed run go on from its failed step."""
     _control(store, run, "retry", as_json)
+
+
+def fork(
+    run: RunId,
+    at: Annotated[
+        str, typer.Option("--at", metavar="STEP", help="The step, as `show` names it, or its number.")
+    ],
+    result: Annotated[
+        str | None,
+        typer.Option("--result", metavar="JSON", help="Its result in the fork; else it is done anew."),
+    ] = None,
+    id: Annotated[
+        str | None, typer.Option("--id", help="The fork's id; asking again gives that fork.")
+    ] = None,
+    after: Annotated[
+        str,
+        typer.Option("--after", help="What becomes of unrepeatable actions done after: ask, reuse, repeat."),
+    ] = "ask",
+    store: Url = DEFAULT_URL,
+    as_json: AsJson = False,
+) -> None:
+    """Make a new run that shares the records of another up to a step, and goes on from there."""
+    from ninelives.cli import control as command
+
+    command.fork(store, run, at, result, id=id, after=after, as_json=as_json)
 
 
 def watch(run: RunId, store: Url = DEFAULT_URL) -> None:

@@ -22,9 +22,10 @@ from ninelives.core.keys import check_id, parse_step_id
 from ninelives.core.model import INLINE_BYTES, Journal, Kind, NewRun, Record, Run
 from ninelives.core.origins import Done, Origin, write_origin
 from ninelives.core.replay import Replay, read_body
+from ninelives.core.settlement import read_start, standing
 from ninelives.engine import arguments, bodies
 from ninelives.engine.compensations import void
-from ninelives.engine.registry import Step, find_step
+from ninelives.engine.registry import find_step
 from ninelives.store import Store
 
 AFTER = ("ask", "reuse", "repeat")
@@ -117,26 +118,30 @@ def shown(step: str) -> str:
     return f"{branch}/{name}[{number}]" if branch else f"{name}[{number}]"
 
 
+def _started(journal: Journal) -> dict[str, list[Record]]:
+    """Return what is recorded of the starts of non-resumable actions, by step.
+
+    Read from the journal alone: who forks need not have the agent's code.
+    """
+    found: dict[str, list[Record]] = {}
+    for record in journal.records:
+        is_start = record.kind is Kind.INTENT and read_start(record).l > 0
+        if is_start or record.step in found:
+            found.setdefault(record.step, []).append(record)
+    return found
+
+
 def _refuse_doubts(journal: Journal, replay: Replay) -> None:
-    for step in replay.intents:
-        if _is_not_resumable(find_step(parse_step_id(step).name)):
+    for step, records in _started(journal).items():
+        kinds = (Kind.INTENT, Kind.DOUBT, Kind.VOIDED)
+        is_over = any(record.kind in _OUTCOMES and replay.is_current(record) for record in records)
+        if not is_over and not standing(one for one in records if one.kind in kinds).may_start:
             raise UsageError(
-                f"{shown(step)} has started and it is not known whether it happened",
+                f"{shown(step)} has started, and it is in doubt whether it happened",
                 run=journal.run.id,
                 step=step,
                 remedy="Settle it first: a fork would not know whether to do it",
             )
-    doubted = [record.step for record in journal.records if record.kind is Kind.DOUBT]
-    for step in doubted:
-        if not any(one.step == step and one.kind in (*_OUTCOMES, Kind.VOIDED) for one in journal.records):
-            raise UsageError(
-                f"{shown(step)} is in doubt", run=journal.run.id, step=step, remedy="Settle it first"
-            )
-
-
-def _is_not_resumable(step: Step | None) -> bool:
-    effect = getattr(step, "effect", None)
-    return effect is not None and not effect.resumable
 
 
 def _counts(replay: Replay, record: Record) -> bool:
@@ -164,14 +169,13 @@ def _edited(run: str, target: Record, result: Any) -> Record:
 def _done(journal: Journal, replay: Replay, target: Record, result: Any) -> dict[str, Done]:
     """Return what the run did after the fork's point and must not be done again unasked."""
     found = {}
-    for record in journal.records:
-        is_after = record.seq > target.seq or (record.seq == target.seq and result is UNCHANGED)
-        if is_after and record.kind is Kind.RESULT and replay.is_current(record):
-            name = parse_step_id(record.step).name if record.step.count("#") == 2 else ""
-            if _is_not_resumable(find_step(name)):
+    for step, records in _started(journal).items():
+        for record in records:
+            is_after = record.seq > target.seq or (record.seq == target.seq and result is UNCHANGED)
+            if is_after and record.kind is Kind.RESULT and replay.is_current(record):
                 body = read_body(record)
                 if body.v is not UNSET:
-                    found[record.step] = Done(body.f, body.v)
+                    found[step] = Done(body.f, body.v)
     return found
 
 
