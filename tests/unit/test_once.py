@@ -270,6 +270,27 @@ def test_a_plain_body_that_runs_on_is_never_called_not_happened() -> None:
     assert said == "late, and done"
 
 
+def test_what_never_comes_to_an_end_is_not_started_for_ever(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("ninelives.engine.doubts.MOST_STARTS", 2)
+    tries: list[int] = []
+
+    @nl.action(name="pay", resumable=False, verify=nl.NotHappened, in_doubt="raise")
+    async def pay() -> None:
+        tries.append(1)
+        raise OSError("again")
+
+    @nl.agent(name="payer")
+    async def agent() -> str:
+        try:
+            await pay()
+        except nl.InDoubt as error:
+            return str(error)
+        return "paid"
+
+    assert "was started 2 times, and never came to an end" in once(agent)
+    assert tries == [1, 1]
+
+
 def test_an_action_inside_a_step_is_refused() -> None:
     @nl.action(name="pay", resumable=False)
     async def pay() -> int:

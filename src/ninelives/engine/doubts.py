@@ -41,7 +41,10 @@ from ninelives.engine.waiting import wait
 
 PROBE_SECONDS = 60.0
 """How long one probe may take, and for how long probes that fail are tried again before a person is asked."""
+MOST_STARTS = 9
+"""An action that was started so often and is said never to have happened goes to a person all the same."""
 _FIRST_LOOK_MS = 1_000
+_FIRST_PAUSE_MS, _LONGEST_PAUSE_MS = 500, 60_000
 _ARGUMENTS = msgspec.json.Decoder(dict[str, msgspec.Raw]).decode
 
 
@@ -174,14 +177,23 @@ async def _probe(act: Act, start: StartBody, doubt: StartBody, ripe: int | None)
         ruling = Ruling.WAIT if fails else rule(answer, asked_ms, ripe, give_up_ms)
     if ruling is Ruling.HAPPENED and isinstance(answer, Happened):
         return await _happened(act, start, doubt, answer.result)
-    if ruling is Ruling.VOID:
-        await act.record(Kind.VOIDED, act.releases(), n=start.n, why="verify says that it did not happen")
+    if ruling is Ruling.VOID and start.n + 1 < MOST_STARTS:
+        why, due_ms = "verify says that it did not happen", asked_ms + _pause_ms(start.n)
+        await act.record(Kind.VOIDED, act.releases(), n=start.n, why=why, t=due_ms)
         return None
+    if ruling is Ruling.VOID:
+        said = f"it did not happen; but it was started {start.n + 1} times, and never came to an end"
+        return await _escalate(act, start, doubt, said)
     if ruling is Ruling.PERSON:
         return await _escalate(act, start, doubt, _said(answer))
     too_early = ripe is not None and asked_ms < ripe and not isinstance(answer, Exception)
     await _rest(act, ripe if too_early else _next_look(asked_ms, doubt.t), "what became of it")
     return None
+
+
+def _pause_ms(number: int) -> int:
+    """Return how long to wait before an action is started again: not at all at first, then ever longer."""
+    return min(_FIRST_PAUSE_MS << (number - 1), _LONGEST_PAUSE_MS) if number else 0
 
 
 def _next_look(now_ms: int, since_ms: int) -> int:
