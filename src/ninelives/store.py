@@ -30,10 +30,12 @@ from ninelives.core.model import (
     Claims,
     Commit,
     Control,
+    Entry,
     Evidence,
     Item,
     Journal,
     Key,
+    NewEntry,
     NewRun,
     News,
     NewSession,
@@ -106,6 +108,7 @@ class Store(Protocol):
 
         With None: all that the store itself can prove gone, by a dropped lock (DIED) or an expired lease
         (EXPIRED); `cause` is then not used. The dropped lock of a session whose keeper lives is left to that.
+        Each end of a session with runs, and each run left by it, is told to the recovery log.
         Sessions that have ended are left alone, but for evidence that they are gone where that was not known;
         unknown ids are ignored.
         If we die here: a session and all its runs are released, or none of them; the next call finds them.
@@ -116,6 +119,24 @@ class Store(Protocol):
 
     def list_sessions(self) -> list[Session]:
         """Return the sessions that have not ended, oldest first."""
+
+    def append_log(self, new: Sequence[NewEntry]) -> None:
+        """Append to the recovery log; each entry is chained to all before it, and none is ever removed.
+
+        If we die here: all of them are there, or none.
+        """
+
+    def read_log(
+        self,
+        *,
+        run: str | None = None,
+        before: int | None = None,
+        limit: int = 100,
+    ) -> list[Entry]:
+        """Return entries of the recovery log, newest first; of one run, or of all; before a number.
+
+        Each is verified against the one before it. Raises Corrupt.
+        """
 
     # Ownership and the write path ---------------------------------------------------------------
 
@@ -128,11 +149,14 @@ class Store(Protocol):
         queues: Sequence[str] = ("default",),
         host: str | None = None,
         only: str | None = None,
+        alone: bool = False,
     ) -> Claims:
         """Give at most `limit` runs that are due to the session; of each agent at most as many as stated.
 
         Only runs of the queues, and pinned to no host or to this one; with `only`, no
         other run than that one and those that descend from it.
+        Runs that are suspected of killing their workers (see `core.lives`) are given by `only`, or one at a
+        time with `alone`, which gives no others: the caller has nothing else then.
         Within an agent by priority (high first), then by when they fell due, then by age; between agents in
         turn. The epoch of each grows by one, which fences whoever owned it before.
         Raises LeaseLost when the session has ended or its lease has run out.
@@ -236,6 +260,7 @@ class Store(Protocol):
 
         Woken by whatever makes a run due, gives it news or ends it, from any process. What happened
         since the last call of this store object counts: a wake-up between two calls is not lost.
+        A store that sees a session die while it waits ends it, as `end_sessions(None)` does, and wakes.
         """
 
     def wait_for_output(self, timeout_seconds: float) -> bool:

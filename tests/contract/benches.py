@@ -8,6 +8,7 @@ from pathlib import Path
 from msgspec.structs import replace
 
 from ninelives.backends.memory import MemoryStore
+from ninelives.core import lives
 from ninelives.core.model import Outcome, Run, RunQuery
 from tests.clocks import SteppingClock
 from tests.contract.makers import AnyStore, append, new_run, new_session
@@ -33,6 +34,10 @@ class Bench:
 
     def lose_blob(self, digest: bytes) -> None:
         """Remove a blob behind the store's back."""
+        raise NotImplementedError
+
+    def damage_log(self, seq: int) -> None:
+        """Change the body of an entry of the recovery log behind the store's back."""
         raise NotImplementedError
 
     def reopen(self) -> AnyStore:
@@ -63,7 +68,8 @@ class Bench:
         for other in self.due():
             if other.id != run:
                 raise AssertionError(f"{other.id} is due as well")
-        (claimed,) = self.store.claim_runs(session, 1, {row.agent: 1}, queues=(row.queue,), host=row.pin).runs
+        asked = {"queues": (row.queue,), "host": row.pin, "alone": lives.is_suspect(row)}
+        (claimed,) = self.store.claim_runs(session, 1, {row.agent: 1}, **asked).runs  # type: ignore[arg-type]
         assert claimed.id == run
         return claimed
 
@@ -125,6 +131,11 @@ class MemoryBench(Bench):
         """Remove a blob from the dictionary."""
         del self.store._tables.blobs[digest]  # type: ignore[attr-defined]
 
+    def damage_log(self, seq: int) -> None:
+        """Change an entry in the list."""
+        log = self.store._tables.log  # type: ignore[attr-defined]
+        log[seq] = replace(log[seq], body=b"other")
+
 
 class SqliteBench(Bench):
     """A database file in the test's own directory."""
@@ -150,6 +161,10 @@ class SqliteBench(Bench):
     def lose_blob(self, digest: bytes) -> None:
         """Remove a blob from the table."""
         self._change("DELETE FROM blobs WHERE digest = ?1", (digest,))
+
+    def damage_log(self, seq: int) -> None:
+        """Change an entry in the table."""
+        self._change("UPDATE log SET body = CAST('other' AS BLOB) WHERE seq = ?1", (seq,))
 
     def _change(self, sql: str, values: tuple[object, ...]) -> None:
         import apsw

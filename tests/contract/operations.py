@@ -23,10 +23,12 @@ from ninelives.core.model import (
     End,
     Escalate,
     Evidence,
+    Happening,
     ItemState,
     KeyOp,
     KeyState,
     Kind,
+    NewEntry,
     NewItem,
     NewRun,
     Park,
@@ -172,6 +174,20 @@ class Chooser:
         note = "\ud800" if self._maybe(0.03) else "seen"
         return Evidence(is_gone=self._maybe(0.5), signal=self._rng.choice([None, 9]), note=note)
 
+    def log(self) -> Operation:
+        names = [self._name(RUNS, 0.05) for _ in range(self._rng.randint(0, 2))]
+        new = [NewEntry(kind=Happening.TAKEN, run=name, session="s0", body=b"{}") for name in names]
+        return Operation("append_log", new, lambda store: store.append_log(new))
+
+    def read_log(self) -> Operation:
+        run, before = self._rng.choice([None, *RUNS]), self._rng.choice([None, 3])
+        limit = self._rng.randint(0, 9)
+        return Operation(
+            "read_log",
+            (run, before, limit),
+            lambda store: store.read_log(run=run, before=before, limit=limit),
+        )
+
     def session(self) -> Operation:
         name = self._rng.choice([*self._sessions, "nobody"])
         return Operation("read_session", name, lambda store: store.read_session(name))
@@ -186,12 +202,13 @@ class Chooser:
         session, limit = self._session(), rng.choice([0, 1, 2, 4, 4])
         agents = {agent: rng.choice([0, 1, 3, 3]) for agent in AGENTS}
         queues = rng.sample(QUEUES, rng.choice([1, 2, 2]))
-        host = rng.choice([None, "here", "there"])
+        host, alone = rng.choice([None, "here", "there"]), self._maybe(0.2)
         only = self._name([*RUNS, "nobody"]) if self._maybe(0.15) else None
+        where = {"queues": queues, "host": host, "only": only, "alone": alone}
         return Operation(
             "claim_runs",
-            (session, limit, agents, queues, host, only),
-            lambda store: store.claim_runs(session, limit, agents, queues=queues, host=host, only=only),
+            (session, limit, agents, where),
+            lambda store: store.claim_runs(session, limit, agents, **where),  # type: ignore[arg-type]
         )
 
     def _blobs(self) -> tuple[bytes, ...]:
@@ -423,6 +440,8 @@ _TABLE: list[tuple[Callable[[Chooser], Operation], int]] = [
     (Chooser.end, 2),
     (Chooser.sessions, 1),
     (Chooser.session, 1),
+    (Chooser.log, 1),
+    (Chooser.read_log, 1),
     (Chooser.claim, 14),
     (Chooser.commit, 28),
     (Chooser.journal, 3),

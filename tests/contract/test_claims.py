@@ -258,3 +258,47 @@ def test_a_worker_that_wants_one_run_gets_its_descendants_too(bench: Bench) -> N
     assert claims.next_due_ms == bench.clock.now_ms() + 50
     bench.clock.advance(50)
     assert [run.id for run in bench.store.claim_runs("s1", 9, agents, only="child").runs] == ["grandchild"]
+
+
+def suspected(bench: Bench, *names: str, deaths: int = 2) -> None:
+    """Let workers die under runs, which make no progress."""
+    bench.store.create_runs([new_run(name) for name in names])
+    for number in range(deaths):
+        bench.session(f"dies{number}")
+        assert len(bench.store.claim_runs(f"dies{number}", 9, AGENTS).runs) == len(names)
+        bench.store.end_sessions([f"dies{number}"], Cause.DIED)
+
+
+def test_a_suspect_is_not_given_together_with_others(bench: Bench) -> None:
+    suspected(bench, "a", "b")
+    bench.session(lease_ms=10_000)
+    bench.create("innocent")
+    claims = bench.store.claim_runs("s1", 9, AGENTS)
+    assert [run.id for run in claims.runs] == ["innocent"]
+    assert (claims.next_due_ms, claims.next_suspect_ms) == (None, bench.clock.now_ms())
+    assert not claims.runs[0].is_alone
+
+
+def test_suspects_are_given_alone_one_at_a_time(bench: Bench) -> None:
+    suspected(bench, "a", "b")
+    bench.session(lease_ms=10_000)
+    bench.create("innocent")
+    claims = bench.store.claim_runs("s1", 9, AGENTS, alone=True)
+    assert [(run.id, run.is_alone) for run in claims.runs] == [("a", True)]
+    assert claims.next_due_ms == claims.next_suspect_ms == bench.clock.now_ms()
+    assert claimed(bench, alone=True) == ["b"]
+    assert bench.store.claim_runs("s1", 9, AGENTS, alone=True) == Claims((), None, None)
+
+
+def test_a_suspect_is_given_to_who_asks_for_it_only(bench: Bench) -> None:
+    suspected(bench, "a")
+    bench.session()
+    claims = bench.store.claim_runs("s1", 1, AGENTS, only="a")
+    assert [(run.id, run.is_alone) for run in claims.runs] == [("a", True)]
+
+
+def test_one_death_makes_no_suspect(bench: Bench) -> None:
+    suspected(bench, "a", deaths=1)
+    bench.session()
+    assert bench.store.claim_runs("s1", 9, AGENTS, alone=True).runs == ()
+    assert claimed(bench) == ["a"]

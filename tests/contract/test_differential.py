@@ -78,6 +78,7 @@ def everything(store: AnyStore, chooser: Chooser) -> dict[str, object]:
         "items": store.list_inbox(answered=True, limit=1000),
         "keys": store.read_keys(KEYS),
         "sessions": store.list_sessions(),
+        "log": store.read_log(limit=1000),
         "stats": replace(store.stats(), disk_bytes=0),
         "faults": store.verify(),
         "signals": [ask(store, sent_again(*signal)) for signal in dict.fromkeys(chooser.signals)],

@@ -5,7 +5,18 @@ from __future__ import annotations
 import pytest
 
 from ninelives.core.errors import IdConflict, LeaseLost, UsageError
-from ninelives.core.model import Cause, Commit, Escalate, Evidence, Fate, Park, ReserveKey, Session, State
+from ninelives.core.model import (
+    Cause,
+    Commit,
+    Escalate,
+    Evidence,
+    Fate,
+    Kind,
+    Park,
+    ReserveKey,
+    Session,
+    State,
+)
 from tests.contract.benches import Bench
 from tests.contract.makers import AGENTS, append, new_run, new_session
 
@@ -272,3 +283,15 @@ def test_a_session_with_a_bad_keeper_or_agent_is_refused(bench: Bench) -> None:
         with pytest.raises(UsageError):
             bench.session(**bad)
     assert bench.store.list_sessions() == []
+
+
+def test_records_that_get_a_run_nowhere_forgive_no_death(bench: Bench) -> None:
+    bench.create()
+    for number in (1, 2, 3):
+        bench.session(f"dies{number}")
+        (run,) = bench.store.claim_runs(f"dies{number}", 1, AGENTS, only="r1").runs
+        bench.write(run, b"begun", kind=Kind.INTENT)
+        bench.store.end_sessions([f"dies{number}"], Cause.DIED)
+        assert (bench.row("r1").deaths, bench.row("r1").death_length) == (number, 1 + number)
+    assert bench.row("r1").solo_deaths == 1
+    assert bench.row("r1").left_by == "dies3"

@@ -20,7 +20,7 @@ from msgspec.structs import replace
 
 from ninelives.core import chain
 from ninelives.core.errors import NineLivesError, StoreError
-from ninelives.core.model import Commit, Kind, Outcome, Run, RunQuery, State
+from ninelives.core.model import Commit, Fate, Kind, Outcome, Run, RunQuery, State
 from tests.crash import mutants
 from tests.crash.stores import AnyStore, open_store
 from tests.crash.workload import all_keys, run_ids
@@ -47,7 +47,7 @@ def parts_of(store: AnyStore, seed: int, runs: int, blobs: list[bytes]) -> dict[
         "list": lambda: store.list_runs(RunQuery(limit=1000)),
         "inbox": lambda: store.list_inbox(answered=True, limit=1000),
         "open items": store.list_inbox,
-        "sessions": lambda: [replace(session, left_ms=0) for session in store.list_sessions()],
+        "sessions": lambda: [replace(one, left_ms=0, fate=Fate.LIVES) for one in store.list_sessions()],
     }
     for id_ in [*run_ids(runs), "doomed"]:
         parts[f"row {id_}"] = partial(store.read_run, id_)

@@ -20,7 +20,9 @@ from ninelives.core.errors import RunFinished, StaleAnswer, UsageError
 from ninelives.core.model import (
     Cause,
     Control,
+    Happening,
     KeyState,
+    NewEntry,
     NewRun,
     NewSession,
     Outcome,
@@ -154,7 +156,8 @@ class Life:
         self._create()
         while not self._is_over():
             store.renew_session(self.session)
-            self._advance(store.claim_runs(self.session, 8, {AGENT: 8}).runs)
+            for alone in (False, True):
+                self._advance(store.claim_runs(self.session, 8, {AGENT: 8}, alone=alone).runs)
             self._be_outside()
             store.wait_for_work(0.0)
         self._look_around()
@@ -228,6 +231,10 @@ class Life:
         store = self.store
         store.list_sessions()
         store.read_session(self.session)
+        entry = NewEntry(kind=Happening.COMPLETED, run="", session=self.session, body=b"{}")
+        store.append_log([entry])
+        store.read_log(limit=5)
+        store.read_news(dict.fromkeys(run_ids(self.runs), -1))
         store.wait_for_output(0.0)
         store.stats()
         store.read_keys(all_keys(self.seed, self.runs))

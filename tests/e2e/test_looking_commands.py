@@ -11,21 +11,27 @@ import sys
 from base64 import b64decode
 from pathlib import Path
 
+import msgspec
 import pytest
 
 from ninelives.backends.sqlite import SqliteStore
 from ninelives.core import chain
 from ninelives.core.model import (
+    Cause,
     Commit,
     End,
+    Evidence,
+    Happening,
     ItemKind,
     Kind,
+    NewEntry,
     NewItem,
     NewRun,
     NewSession,
     Park,
     State,
 )
+from ninelives.core.recoverylog import Recovery, Verified
 from ninelives.core.replay import write_body
 from ninelives.ops.doctor import (
     Level,
@@ -37,6 +43,7 @@ from ninelives.ops.doctor import (
     judge_space,
 )
 from ninelives.ops.escape import json_text, shown
+from ninelives.ops.recoveries import last_recovery
 
 NASTY = "\x1b[31mred\r\n\x9b\u202etxet"
 BODIES = (
@@ -99,6 +106,60 @@ def fill(home: Path) -> None:
     store.send_signal("parked", "mail", b"1")
 
 
+def test_ps_says_which_runs_no_living_worker_has_the_code_of(tmp_path: Path) -> None:
+    store = SqliteStore(tmp_path / "runs.db")
+    store.create_runs(
+        [NewRun(id=name, agent=name, fingerprint=b"", body=b"{}") for name in ("known", "lost")]
+    )
+    store.register_session(NewSession(id="alive", host="here", pid=1, agents=("known",)))
+    shown = ninelives(tmp_path, "ps").stdout.splitlines()
+    found = {run["id"]: run["is_loaded"] for run in json.loads(ninelives(tmp_path, "ps", "--json").stdout)}
+    store.close()
+    (known,) = [line for line in shown if line.startswith("known")]
+    (lost,) = [line for line in shown if line.startswith("lost")]
+    assert "no worker has its code loaded" in lost
+    assert "no worker" not in known
+    assert found == {"known": True, "lost": False}
+
+
+def test_recoveries_tells_what_died_and_what_came_of_it(tmp_path: Path) -> None:
+    store = SqliteStore(tmp_path / "runs.db")
+    assert "nothing has died" in ninelives(tmp_path, "recoveries").stderr
+    store.create_runs([NewRun(id="run", agent="a", fingerprint=b"", body=b"{}")])
+    store.register_session(NewSession(id="first", host="here", pid=42))
+    store.claim_runs("first", 1, {"a": 1})
+    store.end_sessions(["first"], Cause.DIED, evidence={"first": Evidence(is_gone=True, signal=9)})
+    recovery = Recovery(
+        left_by="first",
+        cause=Cause.DIED,
+        died_ms=1000,
+        renewed_ms=900,
+        taken_ms=1005,
+        progress_ms=1012,
+        deaths=1,
+        records=8,
+        replayed=5,
+        decisions=2,
+        tokens=700,
+        redone=("#charge#0",),
+        verified=Verified(records=8, outcomes=5, resources=0, keys=0),
+    )
+    body = msgspec.json.encode(recovery)
+    store.append_log([NewEntry(kind=Happening.RECOVERED, run="run", session="second", body=body)])
+    shown = ninelives(tmp_path, "recoveries", "run").stdout
+    every = json.loads(ninelives(tmp_path, "recoveries", "--json").stdout)
+    assert "12 ms" in shown
+    assert "5 steps found recorded" in shown
+    assert "2 decisions not paid for again (700 tokens)" in shown
+    assert "begun again: #charge#0" in shown
+    assert [one["kind"] for one in every] == ["recovered", "left", "ended"]
+    assert "killed by SIGKILL" in every[-1]["text"]
+    assert every[0]["facts"]["replayed"] == 5
+    assert "moving again 12 ms" in last_recovery(store, "run")
+    assert last_recovery(store, "other") == ""
+    store.close()
+
+
 def test_ps_shows_what_has_not_ended_and_whose_session_is_dead(home: Path) -> None:
     shown = ninelives(home, "ps")
     assert shown.returncode == 0
@@ -128,10 +189,11 @@ def test_ps_json_keeps_its_field_names(home: Path) -> None:
     torn = rows[3]
     assert list(torn) == [
         *("id", "number", "agent", "status", "paused", "cancelling", "turn", "steps", "progress", "waits"),
-        *("session", "next_wake_up", "deaths", "labels", "parent", "created", "updated", "fault"),
+        *("is_loaded", "session", "next_wake_up", "deaths", "labels", "parent"),
+        *("created", "updated", "fault"),
     ]
     assert (torn["status"], torn["steps"]) == ("running", 1)
-    assert torn["session"] == {"id": "dead", "host": "here", "pid": 1, "state": "dead"} | {
+    assert torn["session"] == {"id": "dead", "host": "here", "pid": 1, "state": "dead", "agents": []} | {
         "lease_left_ms": torn["session"]["lease_left_ms"]
     }
     assert torn["progress"] == {"step": 3, "of": 10, "note": "sorting"}

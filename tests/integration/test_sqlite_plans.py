@@ -17,6 +17,7 @@ OPERATORS = {
     "all_items",
     "all_signals",
     "all_sessions",
+    "all_entries",
     "list_runs",
     "list_inbox",
     "count_runs",

@@ -270,3 +270,33 @@ def test_nothing_of_an_earlier_boot_is_left(opened: Opener) -> None:
     after = opened(clock=AfterReboot())
     assert ended(after) == [("old", Cause.EXPIRED)]
     assert fate(after, "old") is Fate.GONE
+
+
+def test_a_death_wakes_who_waits_and_its_runs_fall_due(opened: Opener, started: Starter) -> None:
+    store = opened()
+    store.create_runs([new_run()])
+    child = started("hold", "worker", LONG_MS)
+    assert child.read() == "ready"
+    while store.wait_for_work(0):
+        pass
+    if store._files.wake._deaths is None or store._files.wake._deaths.fd < 0:
+        pytest.skip("the kernel gives no inotify instance: the poll beneath finds the dead")
+    child.kill()
+    assert store.wait_for_work(30)
+    found = store.read_session("worker")
+    assert found is not None
+    assert (found.cause, found.fate) == (Cause.DIED, Fate.GONE)
+    row = store.read_run("r1")
+    assert row is not None
+    assert row.session is None
+
+
+def test_looking_whether_others_live_wakes_nobody(opened: Opener, started: Starter) -> None:
+    store = opened()
+    child = started("hold", "worker", LONG_MS)
+    assert child.read() == "ready"
+    while store.wait_for_work(0):
+        pass
+    assert ended(store) == []
+    assert [session.id for session in store.list_sessions()] == ["worker"]
+    assert not store.wait_for_work(0)

@@ -19,7 +19,6 @@ from ninelives.core.errors import (
 )
 from ninelives.core.model import (
     INLINE_BYTES,
-    Cause,
     Change,
     Commit,
     Control,
@@ -110,24 +109,6 @@ def test_claiming_in_every_state(state: State) -> None:
     assert after == replace(
         run, state=State.RUNNING, session="s2", epoch=4, due_ms=None, waits="", changed_ms=NOW
     )
-
-
-@pytest.mark.parametrize("cause", Cause)
-@pytest.mark.parametrize("state", State)
-def test_releasing_in_every_state(state: State, cause: Cause) -> None:
-    run = in_state(state, deaths=2, death_length=1)
-    if state is not State.RUNNING:
-        with pytest.raises(IllegalTransition):
-            runs.released(run, cause, NOW)
-        return
-    after = runs.released(run, cause, NOW)
-    assert (after.state, after.session, after.due_ms, after.epoch) == (State.CHECKPOINTED, None, NOW, 4)
-    assert (after.deaths, after.death_length) == (2 if cause is Cause.STOPPED else 3, 1)
-
-
-def test_progress_forgives_earlier_deaths() -> None:
-    after = runs.released(replace(RUNNING, length=5, deaths=8, death_length=4), Cause.DIED, NOW)
-    assert (after.deaths, after.death_length) == (1, 5)
 
 
 # News --------------------------------------------------------------------------------------------

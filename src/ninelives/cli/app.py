@@ -193,6 +193,19 @@ def show(
 
 
 @app.command()
+def recoveries(
+    run: Annotated[str | None, typer.Argument(metavar="[ID]", help="Of this run only.")] = None,
+    limit: Annotated[int, typer.Option("--limit", min=1, max=10_000, help="At most so many.")] = 50,
+    store: Url = DEFAULT_URL,
+    as_json: AsJson = False,
+) -> None:
+    """Show the recovery log, newest first: what died, who took over, what was replayed and what verified."""
+    from ninelives.cli import recoveries as command
+
+    command.recoveries(store, run, limit=limit, as_json=as_json)
+
+
+@app.command()
 def snapshot(
     run: RunId,
     out: Annotated[Path | None, typer.Option("--out", help="The file; it must not exist yet.")] = None,

@@ -90,6 +90,8 @@ def status_of(run: Summary) -> str:
     notes = []
     if run.session is not None and run.session.state is not Life.ALIVE:
         notes.append(f"session {run.session.state}")
+    if run.next_wake_up is not None and not run.is_loaded:
+        notes.append("no worker has its code loaded")
     if run.paused:
         notes.append("paused")
     if run.cancelling and not run.status.is_final:

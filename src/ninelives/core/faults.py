@@ -5,7 +5,7 @@ Each function returns the error, or None when nothing is wrong: a store answers 
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 
 from ninelives.core import blobs, chain
 from ninelives.core.errors import (
@@ -24,6 +24,7 @@ from ninelives.core.model import (
     Escalate,
     Evidence,
     Kind,
+    NewEntry,
     NewRun,
     NewSession,
     Park,
@@ -172,6 +173,19 @@ def fault_in_evidence(evidence: Mapping[str, Evidence]) -> UsageError | None:
                 f"the evidence of the end of session {session!r} cannot be kept",
                 remedy=f"Give plain text of at most {INLINE_BYTES // 4} characters in all",
             )
+    return None
+
+
+def fault_in_log(new: Sequence[NewEntry]) -> UsageError | None:
+    """Return what is wrong with entries for the recovery log; None if nothing is."""
+    for one in new:
+        fault = fault_in_name(one.session, "session id")
+        if fault is None and one.run:
+            fault = fault_in_name(one.run, "run id")
+        if fault is not None:
+            return fault
+        if len(one.body) > INLINE_BYTES:
+            return NotSerializable("an entry of the recovery log is too large", run=one.run)
     return None
 
 

@@ -107,7 +107,9 @@ class Run(Struct, frozen=True, kw_only=True):
     `base_check` is the chain before them. The current turn starts at record `turn_seq`.
     `due_ms` is when a run without an owner may be claimed; None: not before there is news.
     `news` counts what happened to the run that its owner did not do.
-    `deaths` counts the sessions that died under it since record `death_length`, without progress.
+    `deaths` counts the sessions that died under it since record `death_length`, without progress, and
+    `solo_deaths` those of them that had no other run; `is_alone` says that its owner has it that way.
+    `left_by` is the session that was gone while it had the run, until the run is parked or ends.
     `effect_length` counts the records that something visible rests on: these must not be lost.
     """
 
@@ -136,6 +138,9 @@ class Run(Struct, frozen=True, kw_only=True):
     news: int
     deaths: int
     death_length: int
+    solo_deaths: int
+    is_alone: bool
+    left_by: str | None
     created_ms: int
     changed_ms: int
     effect_length: int = 0
@@ -454,10 +459,14 @@ class Verdict(Struct, frozen=True):
 
 
 class Claims(Struct, frozen=True):
-    """What `claim_runs` took, and when the next run of these agents falls due (None: no timer)."""
+    """What `claim_runs` took, and when the next run of these agents falls due (None: no timer).
+
+    `next_suspect_ms` is the same for runs that are only given alone.
+    """
 
     runs: tuple[Run, ...]
     next_due_ms: int | None
+    next_suspect_ms: int | None = None
 
 
 class Journal(Struct, frozen=True):
@@ -477,6 +486,37 @@ class News(Struct, frozen=True):
     signals: tuple[Signal, ...]
     items: tuple[Item, ...]
     now_ms: int
+
+
+class Happening(StrEnum):
+    """What an entry of the recovery log says."""
+
+    ENDED = "ended"  # a session ended while it had runs
+    LEFT = "left"  # a run was left by it
+    TAKEN = "taken"  # a run that was left was claimed
+    RECOVERED = "recovered"  # it has made progress again, or has come to an end
+    COMPLETED = "completed"  # a run that had been recovered has ended
+
+
+class NewEntry(Struct, frozen=True, kw_only=True):
+    """Something for the recovery log. `run` is empty when it is about a session alone; `body` is JSON."""
+
+    kind: Happening
+    run: str
+    session: str
+    body: bytes
+
+
+class Entry(Struct, frozen=True):
+    """An entry of the recovery log; `check` chains it to all entries before it (see `recoverylog`)."""
+
+    seq: int
+    kind: Happening
+    run: str
+    session: str
+    at_ms: int
+    body: bytes
+    check: bytes
 
 
 class Control(StrEnum):

@@ -18,8 +18,8 @@ from ninelives.core.errors import (
     RunFinished,
     UsageError,
 )
+from ninelives.core.lives import is_suspect, survived
 from ninelives.core.model import (
-    Cause,
     Commit,
     Control,
     End,
@@ -77,6 +77,9 @@ def created(new: NewRun, number: int, now_ms: int) -> tuple[Run, tuple[Record, .
         news=0,
         deaths=0,
         death_length=0,
+        solo_deaths=0,
+        is_alone=False,
+        left_by=None,
         created_ms=now_ms,
         changed_ms=now_ms,
     )
@@ -130,28 +133,7 @@ def claimed(run: Run, session: str, now_ms: int) -> Run:
         epoch=run.epoch + 1,
         due_ms=None,
         waits="",
-        changed_ms=now_ms,
-    )
-
-
-def released(run: Run, cause: Cause, now_ms: int) -> Run:
-    """Take the run from a session that is gone, and count the death unless it was told to stop.
-
-    The epoch grows here too: nothing that session still sends can be taken for its owner's, or for done.
-    """
-    deaths, death_length = run.deaths, run.death_length
-    if cause is not Cause.STOPPED:
-        deaths = deaths + 1 if death_length == run.length else 1
-        death_length = run.length
-    return replace(
-        run,
-        state=advance(run.state, Event.RELEASE, run=run.id),
-        session=None,
-        epoch=run.epoch + 1,
-        due_ms=now_ms,
-        waits="",
-        deaths=deaths,
-        death_length=death_length,
+        is_alone=is_suspect(run),
         changed_ms=now_ms,
     )
 
@@ -222,7 +204,7 @@ def _retried(run: Run, now_ms: int) -> Run:
     if run.base == run.length:
         raise finished(run, "retried: its journal has been pruned")
     state = advance(run.state, Event.RETRY, run=run.id)
-    return nudged(replace(run, state=state, deaths=0, waits="", cancelling=False), now_ms)
+    return nudged(replace(run, state=state, deaths=0, solo_deaths=0, waits="", cancelling=False), now_ms)
 
 
 def _cancelled(run: Run, now_ms: int) -> Run:
@@ -283,6 +265,8 @@ def committed(run: Run, commit: Commit, now_ms: int) -> Run | Verdict:
 
 def _changed(run: Run, commit: Commit, now_ms: int) -> Run:
     change = commit.change
+    if run.deaths or run.left_by is not None:
+        run = survived(run)
     if isinstance(change, End):
         state = advance(run.state, END_EVENTS[change.state], run=run.id)
         return replace(run, state=state, session=None, due_ms=None, waits="")

@@ -53,6 +53,7 @@ def agent(
     *,
     name: str | None = None,
     durability: str = "strict",
+    lives: int = 9,
     queue: str = "default",
     pin: str | None = None,
     on_stale: Callable[[StaleResource], Any] | None = None,
@@ -64,6 +65,7 @@ def agent(
     *,
     name: str | None = None,
     durability: str = "strict",
+    lives: int = 9,
     queue: str = "default",
     pin: str | None = None,
     on_stale: Callable[[StaleResource], Any] | None = None,
@@ -73,6 +75,7 @@ def agent(
 
     `durability`: "strict", a step returns when its outcome is durable; "pipelined", decisions and reads
     return at once, and all is durable before anything that the world can see.
+    `lives`: how many workers may die of a run, each of which had no other, before it is put before a person.
     `pin="host"`: its runs are worked on by the host that started them, where their files and branches are.
     `on_stale`, plain or async, is given what the run holds and found gone or changed when it came back: if
     it returns, the run goes on with the resource as it is; if it raises what it was given, a person is
@@ -81,7 +84,7 @@ def agent(
     """
 
     def declare(declared: Callable[..., Any]) -> Any:
-        made = make_agent(declared, name, durability, queue, pin, on_stale, timeout)
+        made = make_agent(declared, name, durability, queue, pin, on_stale, timeout, lives)
         add_agent(made)
 
         @functools.wraps(declared)

@@ -27,10 +27,11 @@ from ninelives.core.errors import (
     UsageError,
 )
 from ninelives.core.model import Journal, Kind, News, Outcome, Run, Verdict
-from ninelives.core.replay import Replay
+from ninelives.core.replay import Recorded, Replay
 from ninelives.engine.context import BRANCH, FRAME, Branch, Place, is_code_of
 from ninelives.engine.delivery import Delivery
 from ninelives.engine.intents import Intents
+from ninelives.engine.lease import ENDLESS, Endless, Lease
 from ninelives.engine.loop import LoopCommits
 from ninelives.engine.output import Outlet
 from ninelives.engine.ticket import NOTHING, Draft, Extras, Tail
@@ -39,6 +40,7 @@ from ninelives.store import Store
 if TYPE_CHECKING:
     from ninelives.engine.children import Births, Ends
     from ninelives.engine.keyed import Keyring
+    from ninelives.engine.registry import Step
     from ninelives.engine.waiting import Waits
 
 T = TypeVar("T")
@@ -83,6 +85,7 @@ class Execution:
     is_leaving = False
     _refusals = 0
     _alarm: asyncio.TimerHandle | None = None
+    lease: Lease | Endless = ENDLESS
     _taken: frozenset[int] = frozenset()
     births: Births | None = None
     ends: Ends | None = None
@@ -168,6 +171,10 @@ class Execution:
     def is_catching_up(self) -> bool:
         """Tell whether recorded outcomes are still to be asked for or delivered."""
         return self.replay.left > 0 or self.delivery.has_recorded
+
+    def count(self, step: Step, found: Recorded) -> None:  # noqa: ARG002 (what was found is for who recovers)
+        """Count a step that was found recorded."""
+        self.replayed += 1
 
     def place(self, name: str) -> Place:
         """Return the place of the next call of that name on this branch."""
@@ -337,6 +344,11 @@ class Execution:
             if self.stopped is not None:
                 await self._refuse()
             await until_resumed(self)
+
+    async def require_lease(self) -> None:
+        """Go on once something may begin again; never, if the lease is lost."""
+        await self.lease.renewed()
+        await self.require_open()
 
     async def forever(self) -> None:
         """Wait for what never comes; only cancelling ends it."""

@@ -37,13 +37,15 @@ from ninelives.core.model import (
     State,
 )
 from ninelives.core.replay import write_superseded
-from ninelives.engine import arguments, bodies, ending, escalations, retries, threads
+from ninelives.engine import arguments, bodies, ending, escalations, quarantine, retries, threads
 from ninelives.engine.context import BRANCH, EXECUTION, FRAME
 from ninelives.engine.eviction import clear, contained
 from ninelives.engine.execution import BranchTask, Execution
 from ninelives.engine.intents import Intents
+from ninelives.engine.lease import ENDLESS, Endless, Lease
 from ninelives.engine.loop import LoopCommits
 from ninelives.engine.newsroom import Newsroom
+from ninelives.engine.recovery import Recovered, Takeover
 from ninelives.engine.registry import AGENTS, Agent
 from ninelives.engine.ticket import Draft, Extras, Tail
 from ninelives.engine.waiting import Parked
@@ -75,6 +77,7 @@ class Executor:
         self._store, self._commits, self._loop, self._clock = store, commits, loop, clock
         self._intents = Intents(loop)
         self.executions: dict[str, Execution] = {}
+        self._held: dict[str, tuple[Lease | Endless, Takeover | None]] = {}
         self.newsroom = Newsroom(store, loop, self.executions)
         self.completed: Callable[[str, Agent, bytes], None] = lambda *_: None
         self._loaded: dict[str, Journal] = {}
@@ -93,7 +96,9 @@ class Executor:
             return None
         return bodies.restored(self._store, journal)
 
-    async def execute(self, run: Run) -> None:
+    async def execute(
+        self, run: Run, lease: Lease | Endless = ENDLESS, takeover: Takeover | None = None
+    ) -> None:
         """Take a run as far as it goes: to its end, to a person, or to another owner.
 
         Raises StoreError when the store itself fails.
@@ -117,11 +122,19 @@ class Executor:
         if journal.records[-1].kind is Kind.END:
             await self._supersede(journal)
             journal = bodies.load(self._store, run.id)
+        if run.solo_deaths >= agent.lives and not run.cancelling:
+            execution = Execution(journal, *self._parts(agent))
+            await quarantine.quarantine(self._store, self._commits, execution, agent.lives)
+            return
+        self._held[run.id] = lease, takeover
         following: Journal | None = journal
         is_back = True
-        while following is not None:
-            following = await self._take_turn(agent, following, is_back=is_back)
-            is_back = False
+        try:
+            while following is not None:
+                following = await self._take_turn(agent, following, is_back=is_back)
+                is_back = False
+        finally:
+            del self._held[run.id]
 
     async def _salvaged(self, agent: Agent, run: Run) -> Journal | None:
         """Go on from what is good of a damaged journal; None when a person must look."""
@@ -148,8 +161,18 @@ class Executor:
     def _parts(self, agent: Agent) -> tuple[Any, ...]:
         return self._store, self._commits, self._loop, self._clock, self._intents, agent.is_pipelined
 
+    def _execution(self, agent: Agent, journal: Journal) -> Execution:
+        lease, takeover = self._held[journal.run.id]
+        if takeover is None:
+            execution = Execution(journal, *self._parts(agent))
+        else:
+            execution = recovered = Recovered(journal, *self._parts(agent))
+            recovered.take_over(takeover, journal)
+        execution.lease = lease
+        return execution
+
     async def _take_turn(self, agent: Agent, journal: Journal, *, is_back: bool) -> Journal | None:
-        execution = Execution(journal, *self._parts(agent))
+        execution = self._execution(agent, journal)
         if execution.replay.is_undoing:
             await self._undo(agent, journal)
             return None
@@ -161,7 +184,7 @@ class Executor:
         from ninelives.engine import compensations
 
         stretch, undoing, pending = compensations.last_stretch(journal)
-        execution = Execution(stretch, *self._parts(agent))
+        execution = self._execution(agent, stretch)
         execution.is_undoing = True
         self.executions[journal.run.id] = execution
         error = None if isinstance(undoing.error, UnsetType) else bytes(undoing.error)

@@ -91,7 +91,7 @@ async def _recorded(act: Act, found: Recorded) -> Any:
         if found.kind is Kind.WITHDRAWN:
             await execution.forever()  # the run's own code cancels it, as it did
         await act.patiently(lambda: execution.delivery.recorded(found.seq))
-        execution.replayed += 1
+        execution.count(act.step, found)
         if act.is_cancelled:
             raise asyncio.CancelledError
         if found.kind is not Kind.FAILURE:
@@ -172,6 +172,8 @@ async def _run(act: Act, number: int) -> asyncio.Task[Any]:
     deadline = execution.loop.time() + act.effect.limit_ms / 1000
     if act.branch is not None:
         act.branch.body_of = execution
+    if execution.clock.boot_ms() >= execution.lease.until_ms:
+        await execution.require_lease()
     running = asyncio.Task(_contained(act.body), loop=execution.loop, context=context)
     try:
         await act.patiently(

@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import inspect
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
+from hashlib import blake2b
+from pathlib import Path
 from typing import Any
 
 from msgspec import Struct
@@ -61,6 +63,7 @@ class Agent(Struct, frozen=True, eq=False):
     result: Codec
     is_async: bool
     is_pipelined: bool
+    lives: int
     queue: str
     is_pinned: bool
     on_stale: Callable[[Any], Any] | None = None
@@ -119,6 +122,7 @@ def make_agent(
     pin: str | None,
     on_stale: Callable[[Any], Any] | None = None,
     timeout: float | None = None,
+    lives: int = 9,
 ) -> Agent:
     """Check an agent's declaration.
 
@@ -126,6 +130,8 @@ def make_agent(
     """
     if durability not in DURABILITIES:
         raise UsageError(f"durability={durability!r}", remedy=f"It is one of {', '.join(DURABILITIES)}")
+    if type(lives) is not int or lives < 1:
+        raise UsageError(f"lives={lives!r}", remedy="Say how many deaths a run may cost: 1 or more")
     if pin not in (None, "host"):
         raise UsageError(f"pin={pin!r}", remedy='It is "host", or left out')
     named = _named(function, name, "agent")
@@ -142,6 +148,7 @@ def make_agent(
         result=codec_for(annotated(signature.return_annotation), where=f"{named} ->"),
         is_async=inspect.iscoroutinefunction(function),
         is_pipelined=durability == "pipelined",
+        lives=lives,
         queue=check_id(queue, "queue"),
         is_pinned=pin is not None,
         on_stale=on_stale,
@@ -229,6 +236,19 @@ def signature_of(function: Callable[..., Any]) -> inspect.Signature:
             f"an annotation at {place_of(function)} cannot be resolved: {error}",
             remedy="Define the type before the function, at the level of the module",
         ) from None
+
+
+def code_version(agents: Iterable[str]) -> str:
+    """Name the code of some agents: a digest of the files that they are in, as far as there are any."""
+    functions = (inspect.unwrap(AGENTS[name].function) for name in agents)
+    files = {code.co_filename for one in functions if (code := getattr(one, "__code__", None)) is not None}
+    digest = blake2b(digest_size=6)
+    for file in sorted(files):
+        try:
+            digest.update(Path(file).read_bytes())
+        except OSError:
+            digest.update(file.encode(errors="replace"))
+    return digest.hexdigest()
 
 
 def place_of(function: Callable[..., Any]) -> str:

@@ -113,7 +113,7 @@ async def _deliver_recorded(execution: Execution, step: Step, asked: Fingerprint
         if found.kind is Kind.WITHDRAWN:
             await execution.forever()  # the run's own code cancels it, as it did
         await execution.delivery.recorded(found.seq, found.at_ms)
-        execution.replayed += 1
+        execution.count(step, found)
         if found.kind is not Kind.FAILURE:
             return recorded_value(step, bytes(found.body.v or b"null"), execution.run.id, found.step)
         failure = decode_error(bytes(found.body.e or b""), raises=step.raises)
@@ -224,6 +224,8 @@ async def attempt(step: Step, frame: Frame, body: Body) -> Any:
         before = await attempts_before(frame) if execution.replay.intents else 0
         for attempt in count(before + 1):
             frame.attempt = attempt
+            if execution.clock.boot_ms() >= execution.lease.until_ms:
+                await execution.require_lease()
             if (output := execution.output) is not None:
                 output.begin(frame.place.id)
             try:

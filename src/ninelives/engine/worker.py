@@ -1,7 +1,10 @@
-"""A worker: one session that claims runs, executes them, and renews its lease.
+"""A worker: one session that claims runs and executes them, for as long as it has its lease.
 
 If the lease is lost, every execution is sealed at once: nothing more begins, nothing more is written.
 There is no drain: a worker that is told to stop, and one that is killed, leave the same state behind.
+
+A run that is suspected of killing its workers is claimed only while there is no other, and until it has made
+progress no other is claimed beside it. Suspects that have waited for a while keep others from being claimed.
 """
 
 from __future__ import annotations
@@ -10,30 +13,50 @@ import asyncio
 import os
 import secrets
 import socket
-from collections.abc import Callable, Sequence
+from collections import Counter
+from collections.abc import Callable, Mapping, Sequence
 from contextlib import suppress
 
+from ninelives.core.clock import Clock
 from ninelives.core.errors import LeaseLost, NineLivesError, StoreUnavailable
-from ninelives.core.model import Cause, NewSession, Run
+from ninelives.core.model import Cause, Claims, NewSession, Run
 from ninelives.engine.executor import Executor
-from ninelives.engine.registry import AGENTS
+from ninelives.engine.lease import Lease
+from ninelives.engine.recovery import Chronicle, Takeover
+from ninelives.engine.registry import AGENTS, code_version
 from ninelives.store import Store
 
 POLL_SECONDS = 1.0
 """How often a worker looks for the dead and for work that nobody woke it for."""
+SUSPECTS_WAIT_MS = 5_000
+"""How long suspects wait while there is other work; then the worker takes no more of that."""
 
 
 class Worker:
     """Claims and executes runs, as one session."""
 
-    def __init__(self, store: Store, executor: Executor, lease_seconds: float, *, keeper: str = "") -> None:
-        self._store, self._executor, self._lease_seconds = store, executor, lease_seconds
-        self._keeper = keeper
-        self._session: str | None = None
+    def __init__(
+        self,
+        store: Store,
+        executor: Executor,
+        clock: Clock,
+        lease_seconds: float,
+        *,
+        keeper: str = "",
+        limits: Mapping[str, int] | None = None,
+    ) -> None:
+        self._store, self._executor, self._clock = store, executor, clock
+        self._lease_ms, self._keeper, self._limits = int(lease_seconds * 1000), keeper, dict(limits or {})
+        self._host = socket.gethostname()
+        self._session = f"{self._host}-{os.getpid()}-{secrets.token_hex(4)}"
         self._woken = asyncio.Event()
-        self._tasks: dict[asyncio.Task[None], str] = {}
+        self._tasks: dict[asyncio.Task[None], Run] = {}
+        self._running: Counter[str] = Counter()
+        self._takeovers: dict[str, Takeover] = {}
+        self._chronicle = Chronicle(store, self._session)
+        self._solo: str | None = None
+        self._suspects_since_ms: int | None = None
         self._failure: BaseException | None = None
-        self._renewing: asyncio.Task[None] | None = None
 
     def wake(self) -> None:
         """Look for work now."""
@@ -51,72 +74,132 @@ class Worker:
 
         Raises LeaseLost; what the store raised.
         """
-        await self._begin()
+        lease = self._begin(agents())
         try:
             while not until():
                 self._woken.clear()
-                claimed, next_due_ms = await self._claim(concurrency, agents, only)
+                next_due_ms = self._claim(lease, concurrency, agents(), only)
                 if self._failure is not None:
                     raise self._failure
-                if not claimed and not until():
+                if next_due_ms != _NOW and not until():
                     await self._rest(next_due_ms)
             if self._failure is not None:
                 raise self._failure
         finally:
-            await self._end()
+            await self._end(lease)
 
     @property
     def is_idle(self) -> bool:
         """Tell whether nothing is being executed."""
         return not self._tasks
 
-    async def _begin(self) -> None:
-        self._session = f"{socket.gethostname()}-{os.getpid()}-{secrets.token_hex(4)}"
-        new = NewSession(
-            id=self._session,
-            host=socket.gethostname(),
-            pid=os.getpid(),
-            lease_ms=int(self._lease_seconds * 1000),
-            keeper=self._keeper,
-        )
+    # The session --------------------------------------------------------------------------------
+
+    def _begin(self, agents: Sequence[str]) -> Lease:
         self._store.end_sessions(None, Cause.DIED)
-        self._store.register_session(new)
-        self._renewing = asyncio.create_task(self._renew())
+        sent_ms = self._clock.boot_ms()
+        self._store.register_session(
+            NewSession(
+                id=self._session,
+                host=self._host,
+                pid=os.getpid(),
+                code=code_version(agents),
+                lease_ms=self._lease_ms,
+                agents=tuple(sorted(agents)),
+                keeper=self._keeper,
+            )
+        )
+        lease_ms = self._lease_ms
+        return Lease(self._store, self._clock, self._session, lease_ms, sent_ms=sent_ms, lost=self._lost)
 
-    async def _end(self) -> None:
-        if self._renewing is not None:
-            self._renewing.cancel()
-        for execution in list(self._executor.executions.values()):
-            execution.seal(LeaseLost("this worker has stopped", run=execution.run.id))
-        if self._tasks:
-            await asyncio.wait(self._tasks)
-        if self._session is not None:
-            with suppress(NineLivesError):
-                await asyncio.to_thread(self._store.end_sessions, [self._session], Cause.STOPPED)
+    def _lost(self, error: NineLivesError) -> None:
+        self._failure = self._failure or error
+        self._seal(error.what)
+        self._woken.set()
 
-    async def _claim(
-        self, concurrency: int, agents: Callable[[], Sequence[str]], only: str | None
-    ) -> tuple[tuple[Run, ...], int | None]:
-        free = concurrency - len(self._tasks)
-        if free <= 0 or self._session is None:
-            return (), None
-        names = agents()
-        queues = sorted({AGENTS[name].queue for name in names})
-        limits = dict.fromkeys(names, free)
-        host = socket.gethostname()
+    def _seal(self, what: str) -> None:
+        for run in self._tasks.values():
+            execution = self._executor.executions.get(run.id)
+            if execution is not None:
+                execution.seal(LeaseLost(what, run=run.id))
+
+    async def _end(self, lease: Lease) -> None:
         try:
-            claims = self._store.claim_runs(self._session, free, limits, queues=queues, host=host, only=only)
-        except StoreUnavailable:
-            return (), None
+            self._seal("this worker has stopped")
+            if self._tasks:
+                await asyncio.wait(self._tasks)
+            await self._chronicle.written()
+        finally:
+            lease.stop()
+        with suppress(NineLivesError):
+            await asyncio.to_thread(self._store.end_sessions, [self._session], Cause.STOPPED)
+
+    # Claims -------------------------------------------------------------------------------------
+
+    def _claim(self, lease: Lease, concurrency: int, agents: Sequence[str], only: str | None) -> int | None:
+        """Claim what can be worked on now, and return when to look again: `_NOW`, a time, or None."""
+        free = concurrency - len(self._tasks)
+        if free <= 0 or self._solo is not None:
+            return None
+        claims = Claims((), None)
+        with suppress(StoreUnavailable):
+            if not self._suspects_have_waited():
+                claims = self._ask(free, agents, only, alone=False)
+                self._note_suspects(claims.next_suspect_ms)
+            if not claims.runs and not self._tasks and self._suspects_since_ms is not None:
+                claims = self._ask(1, agents, only, alone=True)
+                self._suspects_since_ms = None
         self._executor.load(claims.runs)
         for run in claims.runs:
-            task = asyncio.create_task(self._executor.execute(run))
-            self._tasks[task] = run.id
-            task.add_done_callback(self._done)
-        return claims.runs, claims.next_due_ms
+            self._start(run, lease)
+        if claims.runs:
+            return _NOW
+        dues = (claims.next_due_ms, claims.next_suspect_ms if not self._tasks else None)
+        return min((due for due in dues if due is not None), default=None)
+
+    def _ask(self, free: int, agents: Sequence[str], only: str | None, *, alone: bool) -> Claims:
+        room = {name: min(free, self._limits.get(name, free) - self._running[name]) for name in agents}
+        queues = sorted({AGENTS[name].queue for name in agents})
+        return self._store.claim_runs(
+            self._session, free, room, queues=queues, host=self._host, only=only, alone=alone
+        )
+
+    def _suspects_have_waited(self) -> bool:
+        since_ms = self._suspects_since_ms
+        return since_ms is not None and self._clock.boot_ms() - since_ms > SUSPECTS_WAIT_MS
+
+    def _note_suspects(self, due_ms: int | None) -> None:
+        if due_ms is None or due_ms > self._store.now_ms():
+            self._suspects_since_ms = None
+        elif self._suspects_since_ms is None:
+            self._suspects_since_ms = self._clock.boot_ms()
+
+    def _start(self, run: Run, lease: Lease) -> None:
+        if run.is_alone:
+            self._solo = run.id
+        takeover = None
+        if run.left_by is not None:
+            takeover = self._takeovers[run.id] = Takeover(run, self._store.now_ms(), self._moved)
+            self._chronicle.taken(takeover)
+        task = asyncio.create_task(self._executor.execute(run, lease, takeover))
+        self._tasks[task] = run
+        self._running[run.agent] += 1
+        task.add_done_callback(self._done)
+
+    def _moved(self, takeover: Takeover) -> None:
+        self._chronicle.recovered(takeover)
+        if self._solo == takeover.run.id:
+            self._solo = None
+            self._woken.set()
 
     def _done(self, task: asyncio.Task[None]) -> None:
-        del self._tasks[task]
+        run = self._tasks.pop(task)
+        self._running[run.agent] -= 1
+        if self._solo == run.id:
+            self._solo = None
+        takeover = self._takeovers.pop(run.id, None)
+        if takeover is not None:
+            self._chronicle.left(takeover)
         if not task.cancelled() and (error := task.exception()) is not None:
             self._failure = self._failure or error
         self._woken.set()
@@ -133,16 +216,5 @@ class Worker:
             with suppress(StoreUnavailable):
                 await asyncio.to_thread(self._store.end_sessions, None, Cause.DIED)
 
-    async def _renew(self) -> None:
-        while self._session is not None:
-            await asyncio.sleep(self._lease_seconds / 3)
-            try:
-                await asyncio.to_thread(self._store.renew_session, self._session)
-            except StoreUnavailable:
-                continue  # the lease goes on running out; if it does, the next renewal says so
-            except NineLivesError as error:
-                self._failure = error
-                for execution in list(self._executor.executions.values()):
-                    execution.seal(LeaseLost(error.what, run=execution.run.id))
-                self._woken.set()
-                return
+
+_NOW = -1

@@ -43,6 +43,7 @@ class Summary(Struct, frozen=True, kw_only=True):
     steps: int | None
     progress: Progress | None
     waits: str
+    is_loaded: bool
     session: Seen | None
     next_wake_up: datetime | None
     deaths: int
@@ -142,6 +143,7 @@ def _summary(run: Run, records: Sequence[Record], fault: str, living: Mapping[st
         steps=None if fault else steps_in(records),
         progress=journal.progress_of(said[-1]) if said else None,
         waits=run.waits,
+        is_loaded=run.agent in sessions.served(living),
         session=session,
         next_wake_up=wake_up_of(run),
         deaths=run.deaths,

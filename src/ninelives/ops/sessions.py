@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from enum import StrEnum
 
 from msgspec import Struct
@@ -27,6 +28,7 @@ class Seen(Struct, frozen=True, kw_only=True):
     pid: int
     state: Life
     lease_left_ms: int
+    agents: tuple[str, ...] = ()
 
 
 def seen(store: Store) -> dict[str, Seen]:
@@ -38,9 +40,15 @@ def seen(store: Store) -> dict[str, Seen]:
             pid=session.pid,
             state=_life(session),
             lease_left_ms=session.left_ms,
+            agents=session.agents,
         )
         for session in store.list_sessions()
     }
+
+
+def served(living: Mapping[str, Seen]) -> frozenset[str]:
+    """Return the agents whose code a living worker has loaded."""
+    return frozenset(agent for one in living.values() if one.state is Life.ALIVE for agent in one.agents)
 
 
 def ended(session: str) -> Seen:

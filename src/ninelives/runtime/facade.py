@@ -146,10 +146,27 @@ class Runtime:
             raise
         return await watching
 
-    async def work(self, concurrency: int = 100, *, until_idle: bool = False) -> None:
-        """Be a worker for all agents declared here; with `until_idle`, until nothing can be worked on now."""
+    async def work(
+        self,
+        concurrency: int = 100,
+        *,
+        limits: Mapping[str, int] | None = None,
+        until_idle: bool = False,
+    ) -> None:
+        """Be a worker for all agents declared here; with `until_idle`, until nothing can be worked on now.
+
+        At most `concurrency` runs at once, and of an agent at most as many as `limits` says.
+        Raises UnknownAgent; LeaseLost when this worker's runs may be another's by now.
+        """
+        for name, most in (limits or {}).items():
+            get_agent(name)
+            if type(most) is not int or most < 0:
+                raise UsageError(f"limits has {name!r}: {most!r}", remedy="Give a number of runs")
         await self._work(
-            concurrency, agents=lambda: list(AGENTS), until=lambda worker: until_idle and self._idle(worker)
+            concurrency,
+            agents=lambda: list(AGENTS),
+            until=lambda worker: until_idle and self._idle(worker),
+            limits=limits,
         )
 
     def _idle(self, worker: Worker) -> bool:
@@ -223,8 +240,10 @@ class Runtime:
         agents: Callable[[], Sequence[str]],
         until: Callable[[Worker], bool],
         only: str | None = None,
+        limits: Mapping[str, int] | None = None,
     ) -> None:
-        worker = Worker(self.store, self._executor, self._lease_seconds, keeper=self._keeper)
+        seconds, keeper = self._lease_seconds, self._keeper
+        worker = Worker(self.store, self._executor, self._clock, seconds, keeper=keeper, limits=limits)
         self._workers.add(worker)
         self._listener.start()
         try:

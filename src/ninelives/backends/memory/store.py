@@ -17,7 +17,7 @@ from msgspec.structs import replace
 
 from ninelives.backends.memory import commits, upkeep
 from ninelives.backends.memory.tables import Blob, Lease, Tables
-from ninelives.core import blobs, chain, faults, messages, salvage
+from ninelives.core import blobs, chain, faults, lives, messages, recoverylog, salvage
 from ninelives.core import runs as rules
 from ninelives.core.clock import Clock
 from ninelives.core.errors import (
@@ -34,11 +34,13 @@ from ninelives.core.model import (
     Claims,
     Commit,
     Control,
+    Entry,
     Evidence,
     Item,
     ItemState,
     Journal,
     Key,
+    NewEntry,
     NewRun,
     News,
     NewSession,
@@ -165,6 +167,32 @@ class MemoryStore:
             leases = self._tables.sessions.values()
             return [self._read(lease) for lease in leases if lease.session.ended_ms is None]
 
+    def append_log(self, new: Sequence[NewEntry]) -> None:
+        """Append to the recovery log."""
+        with self._open():
+            _refuse(faults.fault_in_log(new))
+            self._log(new)
+
+    def read_log(
+        self,
+        *,
+        run: str | None = None,
+        before: int | None = None,
+        limit: int = 100,
+    ) -> list[Entry]:
+        """Return entries of the recovery log, newest first."""
+        with self._open():
+            log = self._tables.log
+            found = [
+                entry
+                for entry in reversed(log)
+                if run in (None, entry.run) and (before is None or entry.seq < before)
+            ][: max(0, limit)]
+            return [
+                recoverylog.verify(log[one.seq - 1].check if one.seq else recoverylog.START, one)
+                for one in found
+            ]
+
     # Ownership and the write path ---------------------------------------------------------------
 
     def claim_runs(
@@ -176,29 +204,37 @@ class MemoryStore:
         queues: Sequence[str] = ("default",),
         host: str | None = None,
         only: str | None = None,
+        alone: bool = False,
     ) -> Claims:
         """Give runs that are due to a session, agents in turn."""
         with self._open():
             self._lease(session)
             now_ms, rows = self._clock.now_ms(), self._tables.rows
-            family = commits.family(rows, only) if only is not None else None
+            family, alone = commits.family(rows, only) if only is not None else None, alone and only is None
             waiting: dict[str, list[Run]] = {name: [] for name in sorted(agents) if agents[name] > 0}
+
+            def is_given(run: Run) -> bool:
+                is_ours = only is not None or lives.is_suspect(run) is alone
+                return is_ours and rules.is_claimable(run, now_ms)
+
             for run in rows.runs.values():
                 if family is not None and run.id not in family:
                     continue
                 if run.agent in waiting and run.queue in queues and run.pin in (None, host):
                     waiting[run.agent].append(run)
             due = [
-                sorted((run for run in of_agent if rules.is_claimable(run, now_ms)), key=_urgency)[
-                    : agents[name]
-                ]
+                sorted((run for run in of_agent if is_given(run)), key=_urgency)[: agents[name]]
                 for name, of_agent in waiting.items()
             ]
-            taken = [rules.claimed(run, session, now_ms) for run in rules.turn_about(due, max(0, limit))]
+            most = min(limit, 1) if alone else limit
+            taken = [rules.claimed(run, session, now_ms) for run in rules.turn_about(due, max(0, most))]
             rows.runs.update({run.id: run for run in taken})
-            left = (rows.runs[run.id] for of_agent in waiting.values() for run in of_agent)
-            timers = [run.due_ms for run in left if run.due_ms is not None and not run.paused]
-            return Claims(tuple(taken), min(timers, default=None))
+            left = [rows.runs[run.id] for of_agent in waiting.values() for run in of_agent]
+            return Claims(
+                tuple(taken),
+                _next_due(run for run in left if only is not None or lives.is_suspect(run) is alone),
+                _next_due(run for run in left if only is None and lives.is_suspect(run)),
+            )
 
     def load_journal(self, run: str, *, since: int | None = None) -> Journal:
         """Return what is durable of a run, its chain verified."""
@@ -429,6 +465,11 @@ class MemoryStore:
         with self._changed:
             yield
 
+    def _log(self, new: Sequence[NewEntry]) -> None:
+        log = self._tables.log
+        head = log[-1].check if log else recoverylog.START
+        log.extend(recoverylog.seal(len(log), head, self._clock.now_ms(), new))
+
     def _wake(self) -> None:
         self._happened += 1
         self._emitted += 1
@@ -491,9 +532,15 @@ class MemoryStore:
     def _ended(self, lease: Lease, cause: Cause, evidence: Evidence | None) -> Session:
         now_ms, rows = self._clock.now_ms(), self._tables.rows
         lease.session = replace(lease.session, ended_ms=now_ms, cause=cause, evidence=evidence)
+        log: list[NewEntry] = []
         for run in list(rows.runs.values()):
             if run.session == lease.session.id:
-                rows.runs[run.id] = rules.released(run, cause, now_ms)
+                since = self._tables.journals[run.id][max(0, run.death_length - run.base) :]
+                progressed = any(record.kind not in lives.NO_PROGRESS for record in since)
+                after = rows.runs[run.id] = lives.released(run, cause, now_ms, has_progressed=progressed)
+                log.append(recoverylog.left(lease.session, run, after, cause))
+        if log:
+            self._log([recoverylog.ended(lease.session, cause, evidence, len(log)), *log])
         self._wake()
         return self._read(lease)
 
@@ -505,6 +552,10 @@ def _refuse(fault: NineLivesError | None) -> None:
 
 def _urgency(run: Run) -> tuple[int, int, int]:
     return -run.priority, run.due_ms or 0, run.number
+
+
+def _next_due(left: Iterable[Run]) -> int | None:
+    return min((run.due_ms for run in left if run.due_ms is not None and not run.paused), default=None)
 
 
 def _fits(run: Run, query: RunQuery) -> bool:

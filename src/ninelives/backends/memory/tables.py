@@ -11,7 +11,7 @@ from collections.abc import MutableMapping
 from dataclasses import dataclass, field
 from typing import TypeVar
 
-from ninelives.core.model import Item, Key, Record, Run, Session, Signal
+from ninelives.core.model import Entry, Item, Key, Record, Run, Session, Signal
 
 Value = TypeVar("Value")
 
@@ -86,5 +86,6 @@ class Tables:
     rows: Rows = field(default_factory=Rows)
     journals: dict[str, list[Record]] = field(default_factory=dict)
     sessions: dict[str, Lease] = field(default_factory=dict)
+    log: list[Entry] = field(default_factory=list)
     blobs: dict[bytes, Blob] = field(default_factory=dict)
     last_number: int = 0

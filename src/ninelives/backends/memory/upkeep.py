@@ -7,7 +7,7 @@ from collections.abc import Iterator
 from msgspec.structs import replace
 
 from ninelives.backends.memory.tables import Tables
-from ninelives.core import blobs, chain, dedup
+from ninelives.core import blobs, chain, dedup, recoverylog
 from ninelives.core import runs as rules
 from ninelives.core.errors import Corrupt
 from ninelives.core.model import ItemState, KeyState, Kind, Run, State
@@ -43,6 +43,11 @@ def faults(tables: Tables, progress: Progress | None) -> list[Fault]:
         owner = tables.rows.runs.get(key.run)
         if key.state in (KeyState.RESERVED, KeyState.IN_DOUBT) and (owner is None or owner.state.is_final):
             found.append(Fault(key.run, f"the key {key.key!r} is reserved by a run that has ended"))
+    try:
+        log = tables.log
+        recoverylog.verify_all(log, length=len(log), head=log[-1].check if log else recoverylog.START)
+    except Corrupt as error:
+        found.append(Fault(None, error.what))
     for name, blob in tables.blobs.items():
         try:
             blobs.unpack(name, blob.packed)

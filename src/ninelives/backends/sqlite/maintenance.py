@@ -8,7 +8,7 @@ from pathlib import Path
 
 import apsw
 
-from ninelives.backends.sqlite import anchor, place, rows, schema
+from ninelives.backends.sqlite import anchor, place, recoverylog, rows, schema
 from ninelives.backends.sqlite.connection import APPLICATION_ID, commits_in_file, connect, translate
 from ninelives.backends.sqlite.files import StoreFiles, require_closed
 from ninelives.backends.sqlite.place import Place
@@ -51,7 +51,15 @@ def verify(files: StoreFiles, progress: Progress | None) -> list[Fault]:
         faults += _run_faults(files, run)
         if progress is not None:
             progress(done, len(ids))
-    return faults + _row_faults(files) + _blob_faults(files)
+    return faults + _row_faults(files) + _log_faults(files) + _blob_faults(files)
+
+
+def _log_faults(files: StoreFiles) -> list[Fault]:
+    try:
+        files.read(recoverylog.verify)
+    except StoreError as error:
+        return [Fault(None, error.what)]
+    return []
 
 
 def _row_faults(files: StoreFiles) -> list[Fault]:

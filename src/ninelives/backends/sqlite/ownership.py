@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 
 from ninelives.backends.sqlite import rows
+from ninelives.backends.sqlite.recoverylog import append as append_log
 from ninelives.backends.sqlite.transaction import (
     Transaction,
     append_all,
@@ -14,10 +15,10 @@ from ninelives.backends.sqlite.transaction import (
     lost_blob,
     save_run,
 )
-from ninelives.core import faults, runs
+from ninelives.core import faults, lives, recoverylog, runs
 from ninelives.core.clock import Clock
 from ninelives.core.errors import LeaseLost, UsageError
-from ninelives.core.model import Cause, Claims, Evidence, NewRun, Run, Session
+from ninelives.core.model import Cause, Claims, Evidence, NewEntry, NewRun, Run, Session
 
 _ABOVE_ALL = 2**62
 
@@ -73,13 +74,19 @@ def claim(
     queues: Sequence[str],
     host: str | None,
     damaged: str,
+    alone: bool,
 ) -> Claims:
     """Give runs that are due to a session; see `Store.claim_runs`. `damaged` are left alone, as JSON."""
+    limit = min(limit, 1) if alone else limit
     wanted = sorted(agent for agent, quota in agents.items() if quota > 0)
-    candidates = [_due(tx, agent, min(agents[agent], limit), queues, host, damaged) for agent in wanted]
+    candidates = [
+        _due(tx, agent, min(agents[agent], limit), queues, host, damaged, alone) for agent in wanted
+    ]
     claimed = tuple(runs.claimed(run, session.id, tx.now_ms) for run in runs.turn_about(candidates, limit))
     tx.many("update_run", [rows.changes_of(run) for run in claimed])
-    return Claims(claimed, next_due(tx, wanted, queues, host))
+    suspects = next_due(tx, wanted, queues, host, alone=True)
+    others = suspects if alone else next_due(tx, wanted, queues, host)
+    return Claims(claimed, others, suspects)
 
 
 def family_due(
@@ -119,15 +126,21 @@ def _family_waiting(
 
 
 def _due(
-    tx: Transaction, agent: str, quota: int, queues: Sequence[str], host: str | None, damaged: str
+    tx: Transaction,
+    agent: str,
+    quota: int,
+    queues: Sequence[str],
+    host: str | None,
+    damaged: str,
+    alone: bool,
 ) -> list[Run]:
     found: list[Run] = []
     for queue in queues:
         left = quota
-        for priority in _priorities(tx, queue, agent):
+        for priority in _priorities(tx, queue, agent, alone):
             if left <= 0:
                 break
-            values = (queue, agent, priority, tx.now_ms, host, left, damaged)
+            values = (queue, agent, priority, tx.now_ms, host, left, damaged, alone)
             with decoding("a run's row"):
                 batch = [rows.run_of(row) for row in tx.all("due_runs", values)]
             found += batch
@@ -136,24 +149,26 @@ def _due(
     return found[:quota]
 
 
-def _priorities(tx: Transaction, queue: str, agent: str) -> list[int]:
+def _priorities(tx: Transaction, queue: str, agent: str, alone: bool) -> list[int]:
     found: list[int] = []
     below = _ABOVE_ALL
     while True:
-        row = tx.one("next_priority", (queue, agent, below))
+        row = tx.one("next_priority", (queue, agent, alone, below))
         if row is None or row[0] is None:
             return found
         below = row[0]
         found.append(below)
 
 
-def next_due(tx: Transaction, agents: Sequence[str], queues: Sequence[str], host: str | None) -> int | None:
-    """Return when the next unclaimed run of these agents falls due."""
+def next_due(
+    tx: Transaction, agents: Sequence[str], queues: Sequence[str], host: str | None, *, alone: bool = False
+) -> int | None:
+    """Return when the next unclaimed run of these agents falls due; with `alone`, the next suspect."""
     dues = [
-        tx.all("first_due", (queue, agent, priority, host))[0][0]
+        tx.all("first_due", (queue, agent, priority, host, alone))[0][0]
         for agent in agents
         for queue in queues
-        for priority in _priorities(tx, queue, agent)
+        for priority in _priorities(tx, queue, agent, alone)
     ]
     return min((due for due in dues if due is not None), default=None)
 
@@ -175,10 +190,16 @@ def get_session(tx: Transaction, session: str, clock: Clock) -> Session:
 def release(tx: Transaction, session: Session, cause: Cause, evidence: Evidence | None, damaged: str) -> None:
     """End a session and release its runs, but for those whose rows are damaged."""
     tx.do("end_session", (tx.now_ms, cause.value, rows.row_of_evidence(evidence), session.id))
+    log: list[NewEntry] = []
     for row in tx.all("runs_of_session", (session.id, damaged)):
         with decoding("a run's row"):
             run = rows.run_of(row)
-        save_run(tx, runs.released(run, cause, tx.now_ms))
+        progressed = run.deaths > 0 and tx.one("has_progressed", (run.number, run.death_length)) is not None
+        after = lives.released(run, cause, tx.now_ms, has_progressed=progressed)
+        save_run(tx, after)
+        log.append(recoverylog.left(session, run, after, cause))
+    if log:
+        append_log(tx, [recoverylog.ended(session, cause, evidence, len(log)), *log])
     tx.wakes = True
 
 

@@ -18,26 +18,26 @@ INSERT INTO store (one, id, version, commits, runs) VALUES (1, ?, ?, 0, 0);
 -- name: insert_run
 INSERT INTO runs (id, number, agent, fingerprint, queue, pin, priority, labels, parent, state, paused, cancelling,
   epoch, session, head, length, base, base_check, turn, turn_seq, due_ms, waits, news, deaths, death_length,
-  created_ms, changed_ms, effect_length)
+  solo_deaths, is_alone, left_by, created_ms, changed_ms, effect_length)
 VALUES (?1, ?2, ?3, ?4, ?5, ?6, ?7, ?8, ?9, ?10, ?11, ?12, ?13, ?14, ?15, ?16, ?17, ?18, ?19, ?20, ?21, ?22, ?23, ?24,
-  ?25, ?26, ?27, ?28);
+  ?25, ?26, ?27, ?28, ?29, ?30, ?31);
 
 -- name: read_run
 SELECT id, number, agent, fingerprint, queue, pin, priority, labels, parent, state, paused, cancelling, epoch, session,
-  head, length, base, base_check, turn, turn_seq, due_ms, waits, news, deaths, death_length, created_ms, changed_ms,
-  effect_length
+  head, length, base, base_check, turn, turn_seq, due_ms, waits, news, deaths, death_length, solo_deaths, is_alone,
+  left_by, created_ms, changed_ms, effect_length
 FROM runs WHERE id = ?;
 
 -- name: read_runs
 SELECT id, number, agent, fingerprint, queue, pin, priority, labels, parent, state, paused, cancelling, epoch, session,
-  head, length, base, base_check, turn, turn_seq, due_ms, waits, news, deaths, death_length, created_ms, changed_ms,
-  effect_length
+  head, length, base, base_check, turn, turn_seq, due_ms, waits, news, deaths, death_length, solo_deaths, is_alone,
+  left_by, created_ms, changed_ms, effect_length
 FROM runs WHERE id IN (SELECT value FROM json_each(?));
 
 -- name: list_runs
 SELECT id, number, agent, fingerprint, queue, pin, priority, labels, parent, state, paused, cancelling, epoch, session,
-  head, length, base, base_check, turn, turn_seq, due_ms, waits, news, deaths, death_length, created_ms, changed_ms,
-  effect_length
+  head, length, base, base_check, turn, turn_seq, due_ms, waits, news, deaths, death_length, solo_deaths, is_alone,
+  left_by, created_ms, changed_ms, effect_length
 FROM runs
 WHERE (:after IS NULL OR number < :after)
   AND (:states = '[]' OR state IN (SELECT value FROM json_each(:states)))
@@ -53,16 +53,16 @@ ORDER BY number DESC LIMIT :limit;
 WITH RECURSIVE family (id) AS (
   SELECT ?1 UNION SELECT runs.id FROM family CROSS JOIN runs INDEXED BY runs_parent ON runs.parent = family.id)
 SELECT id, number, agent, fingerprint, queue, pin, priority, labels, parent, state, paused, cancelling, epoch, session,
-  head, length, base, base_check, turn, turn_seq, due_ms, waits, news, deaths, death_length, created_ms, changed_ms,
-  effect_length
+  head, length, base, base_check, turn, turn_seq, due_ms, waits, news, deaths, death_length, solo_deaths, is_alone,
+  left_by, created_ms, changed_ms, effect_length
 FROM runs WHERE id IN (SELECT id FROM family)
   AND state IN ('pending', 'checkpointed') AND paused = 0 AND due_ms IS NOT NULL
 ORDER BY priority DESC, due_ms, number;
 
 -- name: list_children
 SELECT id, number, agent, fingerprint, queue, pin, priority, labels, parent, state, paused, cancelling, epoch, session,
-  head, length, base, base_check, turn, turn_seq, due_ms, waits, news, deaths, death_length, created_ms, changed_ms,
-  effect_length
+  head, length, base, base_check, turn, turn_seq, due_ms, waits, news, deaths, death_length, solo_deaths, is_alone,
+  left_by, created_ms, changed_ms, effect_length
 FROM runs
 WHERE parent = :parent AND (:after IS NULL OR number < :after)
   AND (:states = '[]' OR state IN (SELECT value FROM json_each(:states)))
@@ -79,8 +79,8 @@ SELECT id FROM runs WHERE parent = ? AND state NOT IN ('completed', 'failed', 'c
 
 -- name: runs_of_session
 SELECT id, number, agent, fingerprint, queue, pin, priority, labels, parent, state, paused, cancelling, epoch, session,
-  head, length, base, base_check, turn, turn_seq, due_ms, waits, news, deaths, death_length, created_ms, changed_ms,
-  effect_length
+  head, length, base, base_check, turn, turn_seq, due_ms, waits, news, deaths, death_length, solo_deaths, is_alone,
+  left_by, created_ms, changed_ms, effect_length
 FROM runs WHERE session = ?1 AND number NOT IN (SELECT value FROM json_each(?2)) ORDER BY number;
 
 -- name: waiting_numbers
@@ -92,14 +92,14 @@ SELECT number FROM runs WHERE session = ?;
 
 -- name: read_run_by_number
 SELECT id, number, agent, fingerprint, queue, pin, priority, labels, parent, state, paused, cancelling, epoch, session,
-  head, length, base, base_check, turn, turn_seq, due_ms, waits, news, deaths, death_length, created_ms, changed_ms,
-  effect_length
+  head, length, base, base_check, turn, turn_seq, due_ms, waits, news, deaths, death_length, solo_deaths, is_alone,
+  left_by, created_ms, changed_ms, effect_length
 FROM runs WHERE number = ?;
 
 -- name: update_run
 UPDATE runs SET state = ?2, paused = ?3, cancelling = ?4, epoch = ?5, session = ?6, head = ?7, length = ?8,
   turn = ?9, turn_seq = ?10, due_ms = ?11, waits = ?12, news = ?13, deaths = ?14, death_length = ?15, changed_ms = ?16,
-  effect_length = ?17
+  effect_length = ?17, solo_deaths = ?18, is_alone = ?19, left_by = ?20
 WHERE number = ?1;
 
 -- name: append_plain
@@ -142,15 +142,15 @@ SELECT "check" FROM records WHERE run = ? AND seq = ?;
 -- name: next_priority
 SELECT max(priority) FROM runs
 WHERE due_ms IS NOT NULL AND paused = 0 AND state IN ('pending', 'checkpointed')
-  AND queue = ? AND agent = ? AND priority < ?;
+  AND queue = ? AND agent = ? AND (deaths > 1) = ? AND priority < ?;
 
 -- name: due_runs
 SELECT id, number, agent, fingerprint, queue, pin, priority, labels, parent, state, paused, cancelling, epoch, session,
-  head, length, base, base_check, turn, turn_seq, due_ms, waits, news, deaths, death_length, created_ms, changed_ms,
-  effect_length
+  head, length, base, base_check, turn, turn_seq, due_ms, waits, news, deaths, death_length, solo_deaths, is_alone,
+  left_by, created_ms, changed_ms, effect_length
 FROM runs
 WHERE due_ms IS NOT NULL AND paused = 0 AND state IN ('pending', 'checkpointed')
-  AND queue = ?1 AND agent = ?2 AND priority = ?3 AND due_ms <= ?4
+  AND queue = ?1 AND agent = ?2 AND (deaths > 1) = ?8 AND priority = ?3 AND due_ms <= ?4
   AND number NOT IN (SELECT value FROM json_each(?7)) AND (pin IS NULL OR pin = ?5)
 ORDER BY due_ms, number LIMIT ?6;
 
@@ -158,7 +158,7 @@ ORDER BY due_ms, number LIMIT ?6;
 SELECT min(due_ms) FROM (
   SELECT due_ms FROM runs
   WHERE due_ms IS NOT NULL AND paused = 0 AND state IN ('pending', 'checkpointed')
-    AND queue = ?1 AND agent = ?2 AND priority = ?3 AND (pin IS NULL OR pin = ?4)
+    AND queue = ?1 AND agent = ?2 AND (deaths > 1) = ?5 AND priority = ?3 AND (pin IS NULL OR pin = ?4)
   ORDER BY due_ms LIMIT 1);
 
 -- name: has_news
@@ -246,6 +246,33 @@ DELETE FROM waiters WHERE key = ?;
 
 -- name: drop_waits
 DELETE FROM waiters WHERE run = ?;
+
+-- name: has_progressed
+SELECT 1 FROM records
+WHERE run = ? AND seq >= ? AND kind NOT IN ('created', 'forked', 'intent', 'log', 'output', 'progress') LIMIT 1;
+
+-- name: read_log_head
+SELECT length, head FROM log_head WHERE one = 1;
+
+-- name: write_log_head
+INSERT INTO log_head (one, length, head) VALUES (1, ?1, ?2)
+ON CONFLICT (one) DO UPDATE SET length = ?1, head = ?2;
+
+-- name: insert_entry
+INSERT INTO log (seq, kind, run, session, at_ms, body, "check") VALUES (?, ?, ?, ?, ?, ?, ?);
+
+-- name: read_log
+SELECT seq, kind, run, session, at_ms, body, "check" FROM log WHERE seq < ? ORDER BY seq DESC LIMIT ?;
+
+-- name: read_log_of_run
+SELECT seq, kind, run, session, at_ms, body, "check" FROM log
+WHERE run <> '' AND run = ? AND seq < ? ORDER BY seq DESC LIMIT ?;
+
+-- name: read_entry_check
+SELECT "check" FROM log WHERE seq = ?;
+
+-- name: all_entries
+SELECT seq, kind, run, session, at_ms, body, "check" FROM log ORDER BY seq;
 
 -- name: insert_session
 INSERT INTO sessions (id, host, pid, code, lease_ms, agents, keeper, started_ms, renewed_ms, renewed_boot, boot)

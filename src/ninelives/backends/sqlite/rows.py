@@ -9,7 +9,9 @@ import msgspec
 from ninelives.core.blobs import DIGEST_BYTES
 from ninelives.core.model import (
     Cause,
+    Entry,
     Evidence,
+    Happening,
     Item,
     ItemKind,
     ItemState,
@@ -60,9 +62,12 @@ def run_of(row: Row) -> Run:
         news=row[22],
         deaths=row[23],
         death_length=row[24],
-        created_ms=row[25],
-        changed_ms=row[26],
-        effect_length=row[27],
+        solo_deaths=row[25],
+        is_alone=bool(row[26]),
+        left_by=row[27],
+        created_ms=row[28],
+        changed_ms=row[29],
+        effect_length=row[30],
     )
 
 
@@ -94,6 +99,9 @@ def row_of(run: Run) -> Row:
         run.news,
         run.deaths,
         run.death_length,
+        run.solo_deaths,
+        run.is_alone,
+        run.left_by,
         run.created_ms,
         run.changed_ms,
         run.effect_length,
@@ -120,6 +128,9 @@ def changes_of(run: Run) -> Row:
         run.death_length,
         run.changed_ms,
         run.effect_length,
+        run.solo_deaths,
+        run.is_alone,
+        run.left_by,
     )
 
 
@@ -256,6 +267,17 @@ def session_of(row: Row, boot_id: str, boot_ms: int) -> Session:
         cause=Cause(cause) if cause else None,
         evidence=_EVIDENCE.decode(evidence) if evidence else None,
     )
+
+
+def entry_of(row: Row) -> Entry:
+    """Return the entry of the recovery log of a row."""
+    seq, kind, run, session, at_ms, body, check = row
+    return Entry(seq, Happening(kind), run, session, at_ms, body, check)
+
+
+def row_of_entry(entry: Entry) -> Row:
+    """Return the row of an entry of the recovery log."""
+    return entry.seq, entry.kind.value, entry.run, entry.session, entry.at_ms, entry.body, entry.check
 
 
 def row_of_evidence(evidence: Evidence | None) -> bytes | None:

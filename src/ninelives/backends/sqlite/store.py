@@ -6,6 +6,7 @@ What each method means is said in `ninelives.store.Store`; how it becomes durabl
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Mapping, Sequence
+from contextlib import suppress
 from pathlib import Path
 from typing import TypeVar
 from urllib.parse import quote
@@ -19,6 +20,7 @@ from ninelives.backends.sqlite import (
     maintenance,
     outside,
     ownership,
+    recoverylog,
     rows,
     salvaging,
     schema,
@@ -28,17 +30,27 @@ from ninelives.backends.sqlite.sessions import Watch
 from ninelives.backends.sqlite.transaction import Transaction, decoding, find_key, find_run
 from ninelives.core import blobs, faults, runs
 from ninelives.core.clock import Clock
-from ninelives.core.errors import BadRecord, Corrupt, IdConflict, NineLivesError, UnknownRun, UsageError
+from ninelives.core.errors import (
+    BadRecord,
+    Corrupt,
+    IdConflict,
+    NineLivesError,
+    StoreUnavailable,
+    UnknownRun,
+    UsageError,
+)
 from ninelives.core.model import (
     Cause,
     Claims,
     Commit,
     Control,
+    Entry,
     Evidence,
     Item,
     ItemState,
     Journal,
     Key,
+    NewEntry,
     NewRun,
     News,
     NewSession,
@@ -196,6 +208,23 @@ class SqliteStore:
         """Return the sessions that have not ended."""
         return self._files.read(self._sessions.live)
 
+    def append_log(self, new: Sequence[NewEntry]) -> None:
+        """Append to the recovery log."""
+        fault = faults.fault_in_log(new)
+        if fault is not None:
+            raise fault
+        self._files.write(lambda tx: recoverylog.append(tx, new))
+
+    def read_log(
+        self,
+        *,
+        run: str | None = None,
+        before: int | None = None,
+        limit: int = 100,
+    ) -> list[Entry]:
+        """Return entries of the recovery log, newest first."""
+        return self._files.read(lambda tx: recoverylog.read(tx, run, before, _clamped(limit)))
+
     def _session(self, tx: Transaction, session: str) -> Session:
         return ownership.get_session(tx, session, self._clock)
 
@@ -210,27 +239,29 @@ class SqliteStore:
         queues: Sequence[str] = ("default",),
         host: str | None = None,
         only: str | None = None,
+        alone: bool = False,
     ) -> Claims:
         """Give runs that are due to the session."""
         wanted = sorted(agent for agent, quota in agents.items() if quota > 0)
         queues = tuple(dict.fromkeys(queues))
 
-        def look(tx: Transaction) -> int | None:
+        def look(tx: Transaction) -> Claims:
             self._session(tx, session)
             if only is not None:
-                return ownership.family_due(tx, only, wanted, queues, host)
-            return ownership.next_due(tx, wanted, queues, host)
+                return Claims((), ownership.family_due(tx, only, wanted, queues, host))
+            suspects = ownership.next_due(tx, wanted, queues, host, alone=True)
+            return Claims((), suspects if alone else ownership.next_due(tx, wanted, queues, host), suspects)
 
         # Look before we queue with the writers: an idle worker must cost the others nothing.
-        due = self._files.read(look)
-        if limit <= 0 or due is None or due > self._clock.now_ms():
-            return Claims((), due)
+        seen = self._files.read(look)
+        if limit <= 0 or seen.next_due_ms is None or seen.next_due_ms > self._clock.now_ms():
+            return seen
 
         def work(tx: Transaction) -> Claims:
             owner = self._session(tx, session)
             if only is not None:
                 return ownership.claim_family(tx, owner, only, limit, agents, queues, host)
-            return ownership.claim(tx, owner, limit, agents, queues, host, self._damaged_json())
+            return ownership.claim(tx, owner, limit, agents, queues, host, self._damaged_json(), alone)
 
         def suspects(tx: Transaction) -> list[int]:
             return ownership.numbers_waiting(tx, wanted, queues)
@@ -393,7 +424,11 @@ class SqliteStore:
     def wait_for_work(self, timeout_seconds: float) -> bool:
         """Block until something may have happened or the time is over."""
         self._files.require()
-        return self._files.wake.wait(timeout_seconds)
+        woken = self._files.wake.wait(timeout_seconds)
+        if woken and self._files.wake.take_death():
+            with suppress(StoreUnavailable):  # whoever polls next ends it
+                self.end_sessions(None, Cause.DIED)
+        return woken
 
     def wait_for_output(self, timeout_seconds: float) -> bool:
         """Block until something may have been emitted, or a run ended, or the time is over."""

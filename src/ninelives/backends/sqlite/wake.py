@@ -16,6 +16,8 @@ import time
 from contextlib import suppress
 from pathlib import Path
 
+from ninelives.backends.sqlite.deaths import Deaths
+
 WORKERS, READERS = ".wake", ".read"
 """Who listens: those who wait for work, and those who read output."""
 
@@ -34,6 +36,13 @@ class WakeUps:
         self._generation = 0
         self._is_closed = False
         self._seen = threading.local()
+        self._deaths: Deaths | None = None
+        self._has_died = False
+
+    def take_death(self) -> bool:
+        """Tell whether a session was seen to die since this was last asked."""
+        died, self._has_died = self._has_died, False
+        return died
 
     def send(self, *, only_readers: bool = False) -> None:
         """Wake everybody who waits, or only those who read output."""
@@ -80,6 +89,8 @@ class WakeUps:
             if self._receiver is not None:
                 (self._directory / self._name).unlink(missing_ok=True)
                 self._receiver.close()
+            if self._deaths is not None:
+                self._deaths.close()
         self._sender.close()
         os.close(self._folder)
 
@@ -87,12 +98,16 @@ class WakeUps:
         """In a forked child: close the sockets, which are the parent's."""
         if self._receiver is not None:
             self._receiver.close()
+        if self._deaths is not None:
+            self._deaths.close()
         self._sender.close()
         os.close(self._folder)
 
     def _listen(self) -> None:
         self._receiver = _datagram_socket()
         self._receiver.bind(self._address(self._name))
+        if self._name.endswith(WORKERS):
+            self._deaths = Deaths(self._directory)
 
     def _read(self, timeout_seconds: float) -> None:
         """Wait on the socket for all threads, without the lock."""
@@ -103,7 +118,12 @@ class WakeUps:
         try:
             poll = select.poll()
             poll.register(self._receiver, select.POLLIN)
-            woken = bool(poll.poll(timeout_seconds * 1000))
+            if self._deaths is not None and self._deaths.fd >= 0:
+                poll.register(self._deaths.fd, select.POLLIN)
+            ready = {fd for fd, _ in poll.poll(timeout_seconds * 1000)}
+            woken = self._receiver.fileno() in ready
+            if self._deaths is not None and self._deaths.fd in ready and self._deaths.seen():
+                woken = self._has_died = True
         finally:
             self._turn.acquire()
             self._reading = False

@@ -34,12 +34,16 @@ CREATE TABLE runs (
   news         INTEGER NOT NULL,
   deaths       INTEGER NOT NULL,
   death_length INTEGER NOT NULL,
+  solo_deaths  INTEGER NOT NULL,
+  is_alone     INTEGER NOT NULL,
+  left_by      TEXT,
   created_ms   INTEGER NOT NULL,
   changed_ms   INTEGER NOT NULL,
   effect_length INTEGER NOT NULL
 ) STRICT;
--- Claims walk one (queue, agent, priority) at a time, so that a backlog of timers costs them nothing.
-CREATE INDEX runs_due     ON runs (queue, agent, priority, due_ms, number)
+-- Claims walk one (queue, agent, priority) at a time, so that a backlog of timers costs them nothing; and
+-- runs that are only given alone (core/lives.py) apart from the others.
+CREATE INDEX runs_due     ON runs (queue, agent, (deaths > 1), priority, due_ms, number)
   WHERE due_ms IS NOT NULL AND paused = 0 AND state IN ('pending', 'checkpointed');
 CREATE INDEX runs_session ON runs (session) WHERE session IS NOT NULL;
 CREATE INDEX runs_parent  ON runs (parent) WHERE parent IS NOT NULL;
@@ -137,6 +141,23 @@ CREATE TABLE sessions (
   evidence     BLOB
 ) STRICT;
 CREATE INDEX sessions_live ON sessions (place) WHERE ended_ms IS NULL;
+
+-- The recovery log; its last check and its length are in log_head, so that a cut tail is seen.
+CREATE TABLE log (
+  seq     INTEGER PRIMARY KEY,
+  kind    TEXT    NOT NULL,
+  run     TEXT    NOT NULL,
+  session TEXT    NOT NULL,
+  at_ms   INTEGER NOT NULL,
+  body    BLOB    NOT NULL,
+  "check" BLOB    NOT NULL
+) STRICT;
+CREATE INDEX log_run ON log (run, seq) WHERE run <> '';
+CREATE TABLE log_head (
+  one    INTEGER PRIMARY KEY CHECK (one = 1),
+  length INTEGER NOT NULL,
+  head   BLOB    NOT NULL
+) STRICT;
 
 CREATE TABLE blobs (
   place  INTEGER PRIMARY KEY,

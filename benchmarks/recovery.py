@@ -1,0 +1,94 @@
+"""How long recovery takes: runs killed in step 11 of 20, from the start of the next process to all complete.
+
+`python -m benchmarks.recovery [--runs 100] [--directory DIR]`. Beside it: what it takes to start
+an interpreter with the package; what counts is the difference.
+"""
+
+from __future__ import annotations
+
+import argparse
+import asyncio
+import os
+import signal
+import subprocess
+import sys
+import tempfile
+import time
+from pathlib import Path
+
+import ninelives as nl
+from ninelives.backends.open import open_store
+from ninelives.core.model import RunQuery, State
+
+STEPS, KILLED_IN = 20, 10
+ROOT = Path(__file__).parents[1]
+_arrived = 0
+
+
+@nl.action
+async def work(number: int, runs: int) -> int:
+    """Do nothing much; in the first life, wait in step 11 for all the others, and die."""
+    global _arrived  # noqa: PLW0603
+    if number == KILLED_IN and os.environ.get("DIE"):
+        _arrived += 1
+        if _arrived == runs:
+            os.kill(os.getpid(), signal.SIGKILL)
+        await asyncio.Event().wait()
+    return number
+
+
+@nl.agent
+async def twenty(runs: int) -> int:
+    """Do twenty steps."""
+    return sum([await work(number, runs) for number in range(STEPS)])
+
+
+async def live(url: str, runs: int) -> None:
+    """Start the runs, or go on with them, until nothing is left."""
+    async with nl.Runtime(url) as rt:
+        if os.environ.get("DIE"):
+            await asyncio.gather(*(rt.start(twenty, runs, id=f"run-{number}") for number in range(runs)))
+            await rt.work(concurrency=runs)
+        await rt.work(until_idle=True)
+
+
+def _spawn(*words: str, dies: bool = False) -> float:
+    environment = {**os.environ, **({"DIE": "1"} if dies else {})}
+    began = time.perf_counter()
+    ended = subprocess.run([sys.executable, *words], cwd=ROOT, env=environment, check=False).returncode
+    assert ended == (-signal.SIGKILL if dies else 0), ended
+    return time.perf_counter() - began
+
+
+def measure(directory: Path, runs: int) -> dict[str, float]:
+    """Kill, recover, and return the figures in seconds."""
+    url = f"sqlite:///{directory}/recovery.db"
+    words = ("-m", "benchmarks.recovery", "--live", url, "--runs", str(runs))
+    _spawn(*words, dies=True)
+    recovered = _spawn(*words)
+    bare = min(_spawn("-c", "import benchmarks.recovery") for _ in range(3))
+    store = open_store(url)
+    assert len(store.list_runs(RunQuery(states=(State.COMPLETED,), limit=runs + 1))) == runs
+    store.close()
+    return {"start to all complete": recovered, "interpreter": bare, "recovery": recovered - bare}
+
+
+def main() -> None:
+    """Measure, or live one life."""
+    parser = argparse.ArgumentParser(description=__doc__)
+    parser.add_argument("--runs", type=int, default=100)
+    parser.add_argument("--directory", type=Path)
+    parser.add_argument("--live", metavar="URL")
+    given = parser.parse_args()
+    if given.live:
+        asyncio.run(live(given.live, given.runs))
+        return
+    with tempfile.TemporaryDirectory(dir=given.directory) as directory:
+        for name, seconds in measure(Path(directory), given.runs).items():
+            print(f"{name:24}{seconds:8.3f} s")
+
+
+if __name__ == "__main__":
+    from benchmarks.recovery import main as entry  # the agents are named by their module
+
+    entry()

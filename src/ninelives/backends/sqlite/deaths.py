@@ -1,0 +1,81 @@
+"""Deaths, as they happen: the kernel tells when the lock file of a session is closed.
+
+Whatever ends a process closes its files, and inotify wakes who watches the directory; nobody polls. The
+event comes a moment before the lock is dropped, so we look a few times. Where there is no inotify (another
+kernel, no instance left), the poll beneath finds the dead a second later.
+"""
+
+from __future__ import annotations
+
+import ctypes
+import fcntl
+import os
+import struct
+import time
+from pathlib import Path
+
+_CLOSED_AFTER_WRITING = 0x00000008
+_HEADER = struct.Struct("iIII")
+_LOOKS, _PAUSE_SECONDS = 100, 0.0005
+
+
+class Deaths:
+    """Watches the session locks of one directory."""
+
+    def __init__(self, directory: Path) -> None:
+        self._directory = directory
+        self.fd = _watch(directory)
+
+    def seen(self) -> bool:
+        """Tell whether a session's lock was dropped since the last call; one about to be is waited for."""
+        if self.fd < 0:
+            return False
+        return any(self._is_dropped(name) for name in sorted(self._closed()))
+
+    def close(self) -> None:
+        """Watch no more."""
+        if self.fd >= 0:
+            os.close(self.fd)
+            self.fd = -1
+
+    def _closed(self) -> set[str]:
+        names: set[str] = set()
+        try:
+            while True:
+                events, at = os.read(self.fd, 65536), 0
+                while at < len(events):
+                    _, _, _, size = _HEADER.unpack_from(events, at)
+                    at += _HEADER.size
+                    names.add(events[at : at + size].rstrip(b"\0").decode(errors="replace"))
+                    at += size
+        except BlockingIOError:
+            return {name for name in names if name.endswith(".session")}
+
+    def _is_dropped(self, name: str) -> bool:
+        for _ in range(_LOOKS):
+            try:
+                fd = os.open(self._directory / name, os.O_RDONLY | os.O_CLOEXEC)
+            except OSError:
+                return False  # its session has ended, in order
+            try:
+                fcntl.flock(fd, fcntl.LOCK_EX | fcntl.LOCK_NB)
+            except BlockingIOError:
+                time.sleep(_PAUSE_SECONDS)
+            else:
+                return True
+            finally:
+                os.close(fd)
+        return False
+
+
+def _watch(directory: Path) -> int:
+    """Return a descriptor that tells of files closed in a directory; -1 when there is none to be had."""
+    try:
+        libc = ctypes.CDLL(None, use_errno=True)
+        fd: int = libc.inotify_init1(os.O_NONBLOCK | os.O_CLOEXEC)
+        if fd >= 0 and libc.inotify_add_watch(fd, os.fsencode(directory), _CLOSED_AFTER_WRITING) < 0:
+            os.close(fd)
+            return -1
+    except (OSError, AttributeError):
+        return -1
+    return fd

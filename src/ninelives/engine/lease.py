@@ -1,0 +1,109 @@
+"""The lease of this process's session: renewed by a thread of its own, so that a busy event loop keeps it.
+
+Nothing begins after the local boot-time clock of (last renewal sent + lease - margin): by then, others may
+think us dead. A process that was stopped or asleep finds that out by one comparison, before it begins
+anything. If the lease is lost, whoever asked is told once, on the event loop. If we die here, it runs out.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import threading
+from collections.abc import Callable
+from contextlib import suppress
+
+from ninelives.core.clock import Clock
+from ninelives.core.errors import LeaseLost, NineLivesError, StoreUnavailable
+from ninelives.store import Store
+
+_MARGIN_SHARE, _MARGIN_MOST_MS = 0.1, 1000
+"""What is kept back of a lease: for the clocks of the store and of this process to differ."""
+_RENEWALS_PER_LEASE, _TRIES_PER_LEASE = 3, 10
+
+
+class Endless:
+    """What an execution has that belongs to no session: nothing holds it up."""
+
+    until_ms = float("inf")
+
+    async def renewed(self) -> None:
+        """Return at once."""
+
+
+ENDLESS = Endless()
+
+
+class Lease:
+    """The lease of one session. `until_ms` is when the last thing may begin, on the boot-time clock."""
+
+    def __init__(
+        self,
+        store: Store,
+        clock: Clock,
+        session: str,
+        lease_ms: int,
+        *,
+        sent_ms: int,
+        lost: Callable[[NineLivesError], None],
+    ) -> None:
+        self._store, self._clock, self._session, self._lost = store, clock, session, lost
+        self._lease_ms = lease_ms
+        self._begin_ms = lease_ms - min(lease_ms * _MARGIN_SHARE, _MARGIN_MOST_MS)
+        self.until_ms: float = sent_ms + self._begin_ms
+        self._loop = asyncio.get_running_loop()
+        self._waiting: set[asyncio.Future[None]] = set()
+        self._stopped = threading.Event()
+        self._thread = threading.Thread(target=self._renew_always, name="ninelives-lease", daemon=True)
+        self._thread.start()
+
+    async def renewed(self) -> None:
+        """Wait until something may begin again. Never returns once the lease is lost."""
+        while self._clock.boot_ms() >= self.until_ms:
+            news: asyncio.Future[None] = self._loop.create_future()
+            self._waiting.add(news)
+            try:
+                await news
+            finally:
+                self._waiting.discard(news)
+
+    def stop(self) -> None:
+        """Renew no more; nothing begins from now on, and nobody is told of anything."""
+        self.until_ms = 0
+        self._stopped.set()
+
+    def _renew_always(self) -> None:
+        pause_seconds = self._lease_ms / 1000 / _RENEWALS_PER_LEASE
+        while not self._stopped.wait(pause_seconds):
+            sent_ms = self._clock.boot_ms()
+            try:
+                self._store.renew_session(self._session)
+            except StoreUnavailable:
+                # The lease goes on running out; if it does, a later renewal says so.
+                pause_seconds = self._lease_ms / 1000 / _TRIES_PER_LEASE
+                continue
+            except NineLivesError as error:
+                self._end(error)
+                return
+            except BaseException as error:  # noqa: BLE001 (whatever it is: nothing renews the lease any more)
+                self._end(LeaseLost(f"the lease cannot be renewed: {error!r}", remedy="End this process"))
+                return
+            if self._stopped.is_set():
+                return
+            self.until_ms = sent_ms + self._begin_ms
+            pause_seconds = self._lease_ms / 1000 / _RENEWALS_PER_LEASE
+            if self._waiting:
+                self._on_loop(self._wake)
+
+    def _end(self, error: NineLivesError) -> None:
+        if not self._stopped.is_set():
+            self.until_ms = 0
+            self._on_loop(lambda: self._lost(error))
+
+    def _wake(self) -> None:
+        for news in self._waiting:
+            if not news.done():
+                news.set_result(None)
+
+    def _on_loop(self, work: Callable[[], None]) -> None:
+        with suppress(RuntimeError):  # the loop was closed, and with it all that could begin
+            self._loop.call_soon_threadsafe(work)

@@ -1,0 +1,210 @@
+"""Recoveries: what was found of a run that its worker left, and when it moved again; for the recovery log.
+
+Entries are written beside the event loop, in batches, and nobody waits for them. If we die before, what this
+life would have told is lost with it; that it ended while it had the run is told by who finds us dead.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Callable, Sequence
+from contextlib import suppress
+from contextvars import Context
+
+import msgspec
+
+from ninelives.core import lives
+from ninelives.core.errors import NineLivesError
+from ninelives.core.model import Happening, Journal, Kind, NewEntry, Run, Session, Verdict
+from ninelives.core.recoverylog import Completion, Recovery, Verified
+from ninelives.core.replay import Recorded
+from ninelives.core.usage import tokens_in
+from ninelives.engine.execution import Execution
+from ninelives.engine.registry import Step
+from ninelives.engine.ticket import NOTHING, Draft, Extras
+from ninelives.store import Store
+
+_MOST_REDONE = 20
+_LOOK_SECONDS = 0.002
+_NOBODY = Context()
+_OUTCOMES = frozenset({Kind.RESULT, Kind.FAILURE, Kind.WITHDRAWN})
+
+
+class Takeover:
+    """A run that was taken over here, from its claim until it has made progress or was left again."""
+
+    def __init__(self, run: Run, taken_ms: int, moved: Callable[[Takeover], None]) -> None:
+        self.run, self.taken_ms, self._moved = run, taken_ms, moved
+        self.progress_ms: int | None = None
+        self.journal: Journal | None = None
+        self.replayed = self.decisions = self.tokens = 0
+        self.redone: tuple[str, ...] = ()
+
+    def progress(self, now_ms: int) -> None:
+        """Note that a record of the run's own progress is durable."""
+        if self.progress_ms is None:
+            self.progress_ms = now_ms
+            self._moved(self)
+
+
+class Recovered(Execution):
+    """The execution of a run that was taken over: it counts what is found, and sees when the run moves."""
+
+    takeover: Takeover
+
+    def take_over(self, takeover: Takeover, journal: Journal) -> None:
+        """Say whose takeover this is."""
+        self.takeover = takeover
+        if takeover.journal is None:
+            takeover.journal = journal
+            takeover.redone = tuple(list(self.replay.intents)[:_MOST_REDONE])
+
+    def count(self, step: Step, found: Recorded) -> None:
+        """Count a step that was found recorded."""
+        super().count(step, found)
+        self.takeover.replayed += 1
+        if step.is_decision:
+            self.takeover.decisions += 1
+            self.takeover.tokens += tokens_in(bytes(found.body.v or b""))
+
+    def write(self, drafts: Sequence[Draft], extras: Extras = NOTHING) -> asyncio.Future[Verdict]:
+        """Hand records to the committer, and see whether they are progress."""
+        written = super().write(drafts, extras)
+        if extras.change is not None or any(draft[0] not in lives.NO_PROGRESS for draft in drafts):
+            self._watch(written)
+        return written
+
+    def append(self, draft: Draft, *, is_alone: bool) -> asyncio.Future[Verdict] | None:
+        """Hand one record to the committer, and see whether it is progress."""
+        written = super().append(draft, is_alone=is_alone)
+        if draft[0] not in lives.NO_PROGRESS and self.sealed is None:
+            self._watch(written)
+        return written
+
+    def _watch(self, written: asyncio.Future[Verdict] | None) -> None:
+        if self.takeover.progress_ms is not None:
+            return
+        if written is None:
+            self.takeover.progress(self.clock.now_ms())
+        else:
+            written.add_done_callback(self._written)
+
+    def _written(self, written: asyncio.Future[Verdict]) -> None:
+        if not written.cancelled() and written.exception() is None and self.sealed is None:
+            self.takeover.progress(self.clock.now_ms())
+
+
+class Chronicle:
+    """Writes the recovery log of one worker's session."""
+
+    def __init__(self, store: Store, session: str) -> None:
+        self._store, self._session = store, session
+        self._entries: list[Callable[[], NewEntry | None]] = []
+        self._writing: asyncio.Task[None] | None = None
+        self._sessions: dict[str, Session | None] = {}
+
+    def taken(self, takeover: Takeover) -> None:
+        """Tell that a run was claimed that its worker had left."""
+        run = takeover.run
+        body = msgspec.json.encode({"left_by": run.left_by, "epoch": run.epoch, "is_alone": run.is_alone})
+        self._tell(lambda: self._entry(Happening.TAKEN, run.id, body))
+
+    def recovered(self, takeover: Takeover) -> None:
+        """Tell what came of a takeover."""
+        self._tell(lambda: self._recovered(takeover))
+
+    def left(self, takeover: Takeover) -> None:
+        """Tell that a run which had been taken over is not executed here any more."""
+        if takeover.progress_ms is None:
+            self.recovered(takeover)
+        self._tell(lambda: self._completed(takeover.run.id))
+
+    async def written(self) -> None:
+        """Wait until all that was told so far is in the log."""
+        while self._entries or self._writing is not None:
+            self._begin()
+            await asyncio.sleep(0 if self._writing is None else _LOOK_SECONDS)
+
+    def _tell(self, entry: Callable[[], NewEntry | None]) -> None:
+        self._entries.append(entry)
+        if len(self._entries) == 1 and self._writing is None:
+            # Who tells us may be in a run's context; what we do belongs to no run.
+            asyncio.get_running_loop().call_soon(self._begin, context=_NOBODY)
+
+    def _begin(self) -> None:
+        if self._entries and self._writing is None:
+            self._writing = asyncio.create_task(self._write())
+
+    async def _write(self) -> None:
+        try:
+            while self._entries:
+                batch, self._entries = self._entries, []
+                with suppress(NineLivesError):  # a log that cannot be written must not hold up the runs
+                    await asyncio.to_thread(self._append, batch)
+        finally:
+            self._writing = None
+
+    def _append(self, batch: Sequence[Callable[[], NewEntry | None]]) -> None:
+        entries = [made() for made in batch]
+        self._store.append_log([entry for entry in entries if entry is not None])
+
+    def _entry(self, kind: Happening, run: str, body: bytes) -> NewEntry:
+        return NewEntry(kind=kind, run=run, session=self._session, body=body)
+
+    def _recovered(self, takeover: Takeover) -> NewEntry:
+        run = takeover.run
+        name = run.left_by or ""
+        if name not in self._sessions:
+            self._sessions[name] = self._store.read_session(name)
+        died = self._sessions[name]
+        body = Recovery(
+            left_by=name,
+            cause=died.cause if died is not None else None,
+            died_ms=died.ended_ms or 0 if died is not None else 0,
+            renewed_ms=died.renewed_ms if died is not None else 0,
+            taken_ms=takeover.taken_ms,
+            progress_ms=takeover.progress_ms,
+            deaths=run.deaths,
+            records=run.length,
+            replayed=takeover.replayed,
+            decisions=takeover.decisions,
+            tokens=takeover.tokens,
+            redone=takeover.redone,
+            verified=_verified(takeover.journal),
+        )
+        return self._entry(Happening.RECOVERED, run.id, msgspec.json.encode(body))
+
+    def _completed(self, run: str) -> NewEntry | None:
+        row = self._store.read_run(run)
+        if row is None or not row.state.is_final:
+            return None
+        body = Completion(state=row.state, records=row.length)
+        return self._entry(Happening.COMPLETED, run, msgspec.json.encode(body))
+
+
+def _verified(journal: Journal | None) -> Verified:
+    """Check a journal, whose chain was verified when it was loaded, against the rules of the dedup table."""
+    if journal is None:
+        return Verified(records=0, outcomes=0, resources=0, keys=0, faults=("the journal could not be read",))
+    open_steps: set[str] = set()
+    settled: set[str] = set()
+    held, faults = 0, []
+    for record in journal.records:
+        if record.kind in _OUTCOMES:
+            if record.step in settled:
+                faults.append(f"step {record.step} has two outcomes")
+            settled.add(record.step)
+            open_steps.discard(record.step)
+        elif record.kind is Kind.SUPERSEDED:
+            settled.clear()
+        elif record.kind is Kind.INTENT:
+            open_steps.add(record.step)
+        elif record.kind in (Kind.HELD, Kind.RELEASED):
+            held += 1 if record.kind is Kind.HELD else -1
+    return Verified(
+        records=len(journal.records),
+        outcomes=len(settled),
+        resources=held,
+        keys=0,
+        faults=tuple(faults),
+    )

@@ -1,0 +1,157 @@
+"""Workers die, runs don't: real processes, real SIGKILL and SIGSTOP."""
+
+from __future__ import annotations
+
+import os
+import signal
+import subprocess
+import sys
+import time
+from collections.abc import Callable, Iterator
+from contextlib import ExitStack
+from pathlib import Path
+
+import msgspec
+import pytest
+
+from ninelives.backends.sqlite import SqliteStore
+from ninelives.core.answers import read_asked
+from ninelives.core.errors import StoreUnavailable
+from ninelives.core.model import Cause, Happening, ItemKind, NewEntry, NewRun, Run, State
+from ninelives.core.recoverylog import Recovery
+
+PATIENCE_SECONDS = 60.0
+ROOT = Path(__file__).parents[2]
+Spawn = Callable[..., "subprocess.Popen[bytes]"]
+
+
+def until(condition: Callable[[], object]) -> None:
+    """Wait for a condition, patiently."""
+    deadline = time.monotonic() + PATIENCE_SECONDS
+    while not condition():
+        assert time.monotonic() < deadline, "it never came"
+        time.sleep(0.005)
+
+
+@pytest.fixture
+def store(tmp_path: Path) -> Iterator[SqliteStore]:
+    """Yield a store for the processes of a test."""
+    opened = SqliteStore(tmp_path / "runs.db")
+    yield opened
+    opened.close()
+
+
+@pytest.fixture
+def ledger(tmp_path: Path) -> Path:
+    """Return where the processes say what they do."""
+    path = tmp_path / "ledger"
+    path.touch()
+    return path
+
+
+@pytest.fixture
+def spawn(store: SqliteStore, ledger: Path) -> Iterator[Spawn]:
+    """Yield what starts a worker process; all are killed in the end."""
+    with ExitStack() as stack:
+
+        def start(*words: str, lease_seconds: float = 30.0) -> subprocess.Popen[bytes]:
+            command = [
+                sys.executable,
+                "-m",
+                "tests.workers.agents",
+                store.url,
+                str(ledger),
+                str(lease_seconds),
+            ]
+            child = subprocess.Popen([*command, *words], cwd=ROOT)
+            stack.callback(child.wait)
+            stack.callback(child.kill)
+            return child
+
+        yield start
+
+
+def create(store: SqliteStore, *ids: str, agent: str) -> None:
+    """Create runs of an agent that has no parameters."""
+    store.create_runs([NewRun(id=one, agent=agent, fingerprint=b"f", body=b"{}") for one in ids])
+
+
+def row(store: SqliteStore, run: str) -> Run:
+    """Return a run's row, which must be there."""
+    found = store.read_run(run)
+    assert found is not None
+    return found
+
+
+def stop_outside_writes(child: subprocess.Popen[bytes], store: SqliteStore) -> None:
+    """Stop a process where it does not hold up all writers: else nobody could take its runs."""
+    impatient = SqliteStore(store.path, lock_timeout_seconds=0.2)
+    while True:
+        os.kill(child.pid, signal.SIGSTOP)
+        os.waitid(os.P_PID, child.pid, os.WSTOPPED | os.WEXITED | os.WNOWAIT)
+        try:
+            impatient.append_log([NewEntry(kind=Happening.TAKEN, run="", session="test", body=b"{}")])
+        except StoreUnavailable:
+            os.kill(child.pid, signal.SIGCONT)
+        else:
+            break
+    impatient.close()
+
+
+def test_a_run_that_kills_every_worker_is_quarantined_and_the_innocent_complete(
+    store: SqliteStore, spawn: Spawn, ledger: Path
+) -> None:
+    create(store, "poison", agent="poison")
+    create(store, *(f"innocent{n}" for n in range(5)), agent="innocent")
+    codes = [spawn().wait(PATIENCE_SECONDS) for _ in range(5)]
+    assert codes == [-signal.SIGKILL] * 4 + [0]  # one beside others, one that makes it a suspect, two alone
+    assert row(store, "poison").state is State.ESCALATED
+    (item,) = store.list_inbox()
+    asked = read_asked(item)
+    assert item.kind is ItemKind.QUARANTINE
+    assert "out of lives" in asked.what
+    assert list(asked.evidence) == ["death 1", "death 2"]
+    assert all("pid" in seen for seen in asked.evidence.values())
+    assert {row(store, f"innocent{n}").state for n in range(5)} == {State.COMPLETED}
+    assert store.verify() == []
+
+
+def test_a_killed_worker_is_replaced_at_once_and_the_recovery_is_told(
+    store: SqliteStore, spawn: Spawn, ledger: Path
+) -> None:
+    create(store, "run", agent="endless")
+    first = spawn("forever")
+    until(lambda: ledger.read_text().count("begun") >= 3)
+    second = spawn("forever")
+    until(lambda: ledger.read_text().count("works") == 2)
+    os.kill(first.pid, signal.SIGKILL)
+    first.wait()
+    until(lambda: row(store, "run").epoch >= 3)
+    until(lambda: any(entry.kind is Happening.RECOVERED for entry in store.read_log(run="run")))
+    entries = {entry.kind: entry for entry in store.read_log(run="run")}
+    told = msgspec.json.decode(entries[Happening.RECOVERED].body, type=Recovery)
+    assert told.cause is Cause.DIED
+    assert told.left_by == entries[Happening.LEFT].session != entries[Happening.RECOVERED].session
+    assert told.replayed >= 5
+    assert told.tokens == 7 * told.decisions > 0
+    assert told.verified.faults == ()
+    assert told.progress_ms is not None
+    asked = [line for line in ledger.read_text().splitlines() if line.startswith("asked")]
+    second.kill()
+    assert len(asked) - len(set(asked)) <= 1  # what was under way may be asked again, what was recorded not
+
+
+def test_a_stopped_worker_that_wakes_past_its_lease_begins_nothing_and_ends(
+    store: SqliteStore, spawn: Spawn, ledger: Path
+) -> None:
+    create(store, "run", agent="endless")
+    child = spawn("forever", lease_seconds=2.0)
+    until(lambda: ledger.read_text().count("begun") >= 3)
+    stop_outside_writes(child, store)
+    until(lambda: store.end_sessions(None, Cause.DIED))
+    before, length = ledger.read_text(), row(store, "run").length
+    os.kill(child.pid, signal.SIGCONT)
+    assert child.wait(PATIENCE_SECONDS) == 7
+    later = ledger.read_text()[len(before) :].splitlines()
+    assert len([line for line in later if not line.startswith("lost")]) <= 1  # admitted before it was stopped
+    assert (row(store, "run").length, row(store, "run").session) == (length, None)
