@@ -37,10 +37,11 @@ def _repeated(entries: Sequence[Entry]) -> list[str]:
     """I2: once the agent was told of an outcome, the step's body does not begin again."""
     told: set[tuple[str, str]] = set()
     found = []
-    for one in entries:
+    admitted = _admitted(entries)
+    for number, one in enumerate(entries):
         if one.fact is Fact.TOLD:
             told.add((one.run, one.step))
-        elif one.fact is Fact.BEGIN and (one.run, one.step) in told:
+        elif one.fact is Fact.BEGIN and (one.run, one.step) in told and number not in admitted:
             found.append(f"I2: step {one.step} of {one.run} began again in {one.pid}")
     return found
 
@@ -64,9 +65,29 @@ def _begun_late(entries: Sequence[Entry]) -> list[str]:
     """No body begins in a process that was woken after its lease."""
     woken: set[int] = set()
     found = []
-    for one in entries:
+    admitted = _admitted(entries)
+    for number, one in enumerate(entries):
         if one.fact is Fact.WAKES:
             woken.add(one.pid)
-        elif one.fact is Fact.BEGIN and one.pid in woken:
+        elif one.fact is Fact.BEGIN and one.pid in woken and number not in admitted:
             found.append(f"body after the lease: step {one.step} of {one.run} in {one.pid}")
+    return found
+
+
+def _admitted(entries: Sequence[Entry]) -> set[int]:
+    """Return the bodies that were admitted before their process stood still, and say so only after it.
+
+    A thread may be stopped between the look at the clock and the body's first line; so the first thing that
+    a thread of a woken process says may be one beginning. A second one is too late.
+    """
+    spoken: defaultdict[int, set[int]] = defaultdict(set)
+    woken: set[int] = set()
+    found: set[int] = set()
+    for number, one in enumerate(entries):
+        if one.fact is Fact.WAKES:
+            woken.add(one.pid)
+        elif one.pid in woken and one.thread not in spoken[one.pid]:
+            spoken[one.pid].add(one.thread)
+            if one.fact is Fact.BEGIN:
+                found.add(number)
     return found

@@ -8,6 +8,7 @@ ever written.
 from __future__ import annotations
 
 import os
+import threading
 from collections.abc import Iterator
 from enum import StrEnum
 from pathlib import Path
@@ -40,6 +41,7 @@ class Entry(Struct, frozen=True, omit_defaults=True):
     epoch: int = 0
     length: int = 0
     pid: int = 0
+    thread: int = 0
 
 
 _LINE = msgspec.json.Decoder(Entry)
@@ -56,7 +58,7 @@ class Ledger:
         self, fact: Fact, run: str = "", step: str = "", *, epoch: int = 0, length: int = 0, pid: int = 0
     ) -> None:
         """Append one line, in one write."""
-        entry = Entry(fact, run, step, epoch, length, pid or os.getpid())
+        entry = Entry(fact, run, step, epoch, length, pid or os.getpid(), threading.get_native_id())
         os.write(self._fd, msgspec.json.encode(entry) + b"\n")
 
 

@@ -9,6 +9,7 @@ from collections import Counter
 from collections.abc import Callable
 from contextlib import suppress
 from functools import partial
+from pathlib import Path
 
 from msgspec import Struct
 
@@ -71,17 +72,16 @@ def _kill_in(drive: Drive, windows: list[str], hit: Counter[str]) -> None:
 def zombies(drive: Drive, count: int, tick: Tick = lambda _: None) -> Report:
     """Stop workers in the windows of a step, several at once, past their lease; wake them up."""
     hit: Counter[str] = Counter()
-    woken = 0
+    woken: set[int] = set()
     drive.start_supervisor()
     drive.start_supervisor()
     drive.wait_until(drive.workers, "workers")
-    while woken < count:
-        windows = drive.random.sample(STILL, 2)
-        for stopped in _stop_in(drive, windows):
+    while len(woken) < count:
+        for stopped in _stop_in(drive, drive.random.sample(STILL, 3), woken):
             if _wake(drive, stopped):
                 hit[stopped.step] += 1
-                woken += 1
-        tick(min(count, woken))
+                woken.add(stopped.pid)
+        tick(min(count, len(woken)))
     return _end(drive, hit)
 
 
@@ -107,8 +107,8 @@ def _all_gone(drive: Drive, before: set[int]) -> bool:
     return not before & set(drive.workers())
 
 
-def _stop_in(drive: Drive, windows: list[str]) -> list[Entry]:
-    drive.news()
+def _stop_in(drive: Drive, windows: list[str], woken: set[int]) -> list[Entry]:
+    """Have workers stand still; returns those that do, and have not been woken before."""
     for window in windows:
         drive.arm(f"stop {window}")
 
@@ -117,19 +117,34 @@ def _stop_in(drive: Drive, windows: list[str]) -> list[Entry]:
         return not any(drive.is_armed(f"stop {window}") for window in windows)
 
     drive.wait_until(is_over, "a window", seconds=_REACH_SECONDS, must=False)
-    taken = [window for window in windows if not drive.disarm(f"stop {window}")]
-    stopped: list[Entry] = []
+    taken = sum(not drive.disarm(f"stop {window}") for window in windows)
 
-    def is_told() -> bool:
-        stopped.extend(one for one in drive.news() if one.fact is Fact.STOPS)
-        return len(stopped) >= len(taken)
+    def still() -> list[Entry]:
+        drive.news()
+        told = [one for one in drive.entries if one.fact is Fact.STOPS and one.pid not in woken]
+        return [one for one in told if _state(one.pid) == "T"]
 
-    drive.wait_until(is_told, "a worker to stand still")
-    return stopped
+    # Who has taken a window may have to wait for another thread of his; then it is for the next round.
+    drive.wait_until(lambda: len(still()) >= taken, "standing still", seconds=_REACH_SECONDS, must=False)
+    return still()
+
+
+def _has_ended(drive: Drive, pid: int) -> bool:
+    if _state(pid) == "T":  # another of its threads has taken a window too
+        with suppress(ProcessLookupError):
+            os.kill(pid, signal.SIGCONT)
+    return pid not in drive.workers()
+
+
+def _state(pid: int) -> str:
+    try:
+        return Path(f"/proc/{pid}/stat").read_text(encoding="utf-8").rpartition(")")[2].split()[0]
+    except OSError:
+        return ""
 
 
 def _wake(drive: Drive, stopped: Entry) -> bool:
-    """Wake a worker up when its lease has run out; False when it held up all others instead."""
+    """Wake a worker up when its lease has run out; False when it did not, or it held up all others."""
 
     def is_lost() -> bool:
         return not any(session.pid == stopped.pid for session in drive.store.list_sessions())
@@ -140,7 +155,7 @@ def _wake(drive: Drive, stopped: Entry) -> bool:
     with suppress(ProcessLookupError):
         os.kill(stopped.pid, signal.SIGCONT)
     if is_past:
-        drive.wait_until(lambda: stopped.pid not in drive.workers(), "a zombie to end")
+        drive.wait_until(partial(_has_ended, drive, stopped.pid), "a zombie to end")
     return is_past
 
 

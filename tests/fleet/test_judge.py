@@ -19,6 +19,7 @@ INNOCENT = [
     Entry(Fact.TOLD, "r", "0", pid=2),
     Entry(Fact.WAKES, pid=1),
     Entry(Fact.EFFECT, "r", "0", pid=1),  # a body that had begun may land late
+    Entry(Fact.BEGIN, "r", "0", pid=1, thread=2),  # admitted before it stood still
 ]
 
 

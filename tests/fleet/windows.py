@@ -18,6 +18,7 @@ from pathlib import Path
 from typing import Any
 
 from ninelives.backends.sqlite import SqliteStore
+from ninelives.backends.sqlite.checkpointer import Checkpointer
 from ninelives.backends.sqlite.files import StoreFiles
 from ninelives.core.model import Outcome
 from tests.fleet.ledger import Fact, Ledger
@@ -58,7 +59,7 @@ class Windows:
     def __init__(self, home: Path) -> None:
         self._arms = home / "arms"
         self.ledger = Ledger(home / "ledger")
-        self.writing = threading.Lock()
+        self.using = threading.RLock()
 
     def passing(self, window: str) -> None:
         """Die or stand still here, if somebody has armed it."""
@@ -66,7 +67,7 @@ class Windows:
             self.ledger.write(Fact.DIES, step=window)
             os.kill(os.getpid(), signal.SIGKILL)
         if self._takes(f"stop {window}"):
-            with self.writing:  # who stands still with the store's write lock in hand stops all others too
+            with self.using:  # who stands still with a lock of the store in hand stops all others too
                 self.ledger.write(Fact.STOPS, step=window)
                 os.kill(os.getpid(), signal.SIGSTOP)
 
@@ -103,19 +104,31 @@ def install(windows: Windows) -> None:
 
         setattr(SqliteStore, name, call)
 
-    write = StoreFiles.write
-
-    def write_alone(*args: Any, **kwargs: Any) -> Any:
-        with windows.writing:
-            return write(*args, **kwargs)
-
-    StoreFiles.write = write_alone  # type: ignore[method-assign]
+    _note_users(windows)
     around("register_session", "before register", "after register")
     around("renew_session", "before renewal", "after renewal")
     around("load_journal", "before load", "after load")
     around("end_sessions", "before burying others", "after burying others")
     SqliteStore.claim_runs = _claiming(windows, SqliteStore.claim_runs)  # type: ignore[method-assign]
     SqliteStore.commit = _committing(windows, SqliteStore.commit)  # type: ignore[method-assign]
+
+
+def _note_users(windows: Windows) -> None:
+    """Know when a thread of this process is in the store: reading, writing or emptying its log."""
+
+    def noted(kind: type, name: str) -> None:
+        real: Callable[..., Any] = getattr(kind, name)
+
+        @wraps(real)
+        def call(*args: Any, **kwargs: Any) -> Any:
+            with windows.using:
+                return real(*args, **kwargs)
+
+        setattr(kind, name, call)
+
+    noted(StoreFiles, "read")
+    noted(StoreFiles, "write")
+    noted(Checkpointer, "_empty")
 
 
 def _claiming(windows: Windows, real: Callable[..., Any]) -> Any:
