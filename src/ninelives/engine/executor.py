@@ -126,7 +126,7 @@ class Executor:
             execution = Execution(journal, *self._parts(agent))
             await quarantine.quarantine(self._store, self._commits, execution, agent.lives)
             return
-        self._held[run.id] = lease, takeover
+        held = self._held[run.id] = lease, takeover
         following: Journal | None = journal
         is_back = True
         try:
@@ -134,7 +134,8 @@ class Executor:
                 following = await self._take_turn(agent, following, is_back=is_back)
                 is_back = False
         finally:
-            del self._held[run.id]
+            if self._held.get(run.id) is held:  # else it was parked, and is claimed here again already
+                del self._held[run.id]
 
     async def _salvaged(self, agent: Agent, run: Run) -> Journal | None:
         """Go on from what is good of a damaged journal; None when a person must look."""
