@@ -108,7 +108,8 @@ WHERE id = ?4 AND epoch = ?5 AND length = ?6 AND head = ?7 AND state = 'running'
 RETURNING id, number;
 
 -- name: append_end
-UPDATE runs SET head = ?1, length = ?2, changed_ms = ?3, effect_length = max(effect_length, ?8), state = 'completed', session = NULL, due_ms = NULL, waits = ''
+UPDATE runs SET head = ?1, length = ?2, changed_ms = ?3, effect_length = max(effect_length, ?8), state = 'completed',
+  session = NULL, due_ms = NULL, waits = '', deaths = 0, solo_deaths = 0, is_alone = 0, left_by = NULL
 WHERE id = ?4 AND epoch = ?5 AND length = ?6 AND head = ?7 AND state = 'running' AND parent IS NULL
   AND NOT EXISTS (SELECT 1 FROM keys WHERE keys.run = runs.id AND keys.state IN ('reserved', 'in doubt'))
   AND NOT EXISTS (SELECT 1 FROM waiters WHERE waiters.run = runs.id)
