@@ -56,7 +56,7 @@ def _told(number: int) -> None:
             _WINDOWS.passing("in replay")
 
 
-@nl.agent(name="fleet.chain")
+@nl.agent(name="fleet.chain", lives=1_000_000)
 async def chain(seed: int, steps: int) -> int:
     """One step after the other."""
     value = seed
@@ -70,7 +70,7 @@ async def _in_thread(value: int, number: int) -> int:
     return await asyncio.to_thread(plain, value, number)
 
 
-@nl.agent(name="fleet.fan")
+@nl.agent(name="fleet.fan", lives=1_000_000)
 async def fan(seed: int, steps: int) -> int:
     """All steps at once."""
 

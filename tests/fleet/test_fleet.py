@@ -5,7 +5,7 @@ from __future__ import annotations
 from pathlib import Path
 
 from tests.fleet.driver import Drive
-from tests.fleet.nemesis import kills, rolls
+from tests.fleet.nemesis import kills, rolls, zombies
 
 
 def test_killed_workers_and_supervisors_lose_repeat_and_strand_nothing(tmp_path: Path) -> None:
@@ -22,3 +22,10 @@ def test_a_rolling_restart_under_load_loses_strands_and_repeats_nothing(tmp_path
         deaths = [drive.store.read_run(run) for run in drive.expected]
         assert not any(row.deaths for row in deaths if row is not None)
     assert report.runs > 10
+
+
+def test_zombies_that_wake_up_past_their_lease_write_nothing_and_begin_nothing(tmp_path: Path) -> None:
+    with Drive(tmp_path, seed=6, processes=2, lease_seconds=0.5, in_flight=10) as drive:
+        report = zombies(drive, 2)
+        assert report.violations == [], drive.log()
+    assert report.done >= 2

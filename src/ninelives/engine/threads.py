@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import asyncio
 import threading
+import time
 from collections.abc import Awaitable, Callable, Coroutine
 from contextlib import suppress
 from contextvars import copy_context
@@ -24,6 +25,7 @@ from ninelives.engine.registry import Step
 T = TypeVar("T")
 Perform = Callable[[Execution, Step, tuple[Any, ...], dict[str, Any], steps.Body], Coroutine[Any, Any, Any]]
 _local = threading.local()
+_LEASE_LOOK_SECONDS = 0.01
 
 
 class Work:
@@ -129,7 +131,7 @@ def _ask(
 
 
 def _run(loop: asyncio.AbstractEventLoop, work: Work) -> None:
-    if not work.begin():
+    if not _has_lease(work) or not work.begin():
         return
     token = FRAME.set(work.frame)
     try:
@@ -139,6 +141,18 @@ def _run(loop: asyncio.AbstractEventLoop, work: Work) -> None:
     finally:
         FRAME.reset(token)
     loop.call_soon_threadsafe(_settle, work.outcome, value, error)
+
+
+def _has_lease(work: Work) -> bool:
+    """Wait until a body may begin, for the way to this thread may have taken long; False if it never may."""
+    if work.frame is None:
+        return True
+    execution = work.frame.place.execution
+    while execution.clock.boot_ms() >= execution.lease.until_ms:
+        if execution.sealed is not None:
+            return False
+        time.sleep(_LEASE_LOOK_SECONDS)
+    return True
 
 
 def _settle(outcome: asyncio.Future[Any], value: Any, error: BaseException | None) -> None:
