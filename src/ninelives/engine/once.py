@@ -163,6 +163,8 @@ async def _pause(act: Act) -> None:
 async def _run(act: Act, number: int) -> asyncio.Task[Any]:
     """Run the body until it ends or its time is over; the task is not done if it runs on."""
     execution, place = act.execution, act.place
+    if execution.clock.boot_ms() >= execution.lease.until_ms:
+        await act.patiently(execution.require_lease)
     frame = Frame(place, act.asked)
     frame.attempt = number + 1
     context = copy_context()
