@@ -2,18 +2,19 @@
 
 from __future__ import annotations
 
+import secrets
 from collections.abc import Callable
 from pathlib import Path
 
 from msgspec.structs import replace
 
 from ninelives.backends.memory import MemoryStore
-from ninelives.core import lives
+from ninelives.core import lives, recoverylog
 from ninelives.core.model import Outcome, Run, RunQuery
 from tests.clocks import SteppingClock
 from tests.contract.makers import AnyStore, append, new_run, new_session
 
-STORES = ("memory", "sqlite")
+STORES = ("memory", "sqlite", "postgresql")
 
 
 class Bench:
@@ -175,9 +176,66 @@ class SqliteBench(Bench):
         connection.close()
 
 
+_WIPED: list[str] = []
+"""Schemas that are as good as new: making one takes as long as a dozen tests."""
+
+
+class PostgresBench(Bench):
+    """A schema of its own on the server that the tests share."""
+
+    def __init__(self, clock: SteppingClock) -> None:
+        from tests.servers.postgres import shared_url
+
+        self._server = shared_url()
+        self._schema = _WIPED.pop() if _WIPED else f"test_{secrets.token_hex(6)}"
+        super().__init__(clock)
+
+    @property
+    def url(self) -> str:
+        """Name the store."""
+        return f"{self._server}?schema={self._schema}"
+
+    def open(self) -> AnyStore:
+        """Open the schema."""
+        from ninelives.backends.postgres import PostgresStore
+
+        return PostgresStore(self.url, clock=self.clock)
+
+    def damage(self, run: str, seq: int) -> None:
+        """Change a record in the table."""
+        self._change(
+            "UPDATE {}.records SET body = 'other' WHERE seq = %s"
+            " AND run = (SELECT number FROM {}.runs WHERE id = %s)",
+            (seq, run),
+        )
+
+    def lose_blob(self, digest: bytes) -> None:
+        """Remove a blob from the table."""
+        self._change("DELETE FROM {}.blobs WHERE digest = %s", (digest,))
+
+    def damage_log(self, seq: int) -> None:
+        """Change an entry in the table."""
+        self._change("UPDATE {}.log SET body = 'other' WHERE seq = %s", (seq,))
+
+    def close(self) -> None:
+        """Close all that was opened and empty the tables."""
+        super().close()
+        tables = ("runs", "records", "signals", "items", "keys", "waiters", "sessions", "blobs", "blob_runs")
+        wiping = [f"DELETE FROM {{}}.{table};" for table in (*tables, "writers", "log")]
+        wiping.append(f"UPDATE {{}}.log_head SET length = 0, head = '\\x{recoverylog.START.hex()}';")
+        self._change(" ".join(wiping) + "ALTER SEQUENCE {}.run_numbers RESTART", ())
+        _WIPED.append(self._schema)
+
+    def _change(self, text: str, values: tuple[object, ...]) -> None:
+        from tests.servers.postgres import change
+
+        assert change(text.replace("{}", self._schema), values) == 1 or not values
+
+
 MAKERS: dict[str, Callable[[SteppingClock, Path], Bench]] = {
     "memory": lambda clock, _: MemoryBench(clock),
     "sqlite": SqliteBench,
+    "postgresql": lambda clock, _: PostgresBench(clock),
 }
 
 

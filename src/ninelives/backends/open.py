@@ -9,13 +9,17 @@ from ninelives.core.errors import UsageError
 
 if TYPE_CHECKING:
     from ninelives.backends.memory import MemoryStore
+    from ninelives.backends.postgres import PostgresStore
     from ninelives.backends.sqlite import SqliteStore
+
+    AnyStore = SqliteStore | PostgresStore | MemoryStore
 
 DEFAULT_URL = "sqlite:///.ninelives/runs.db"
 
 
-def open_store(url: str = DEFAULT_URL) -> SqliteStore | MemoryStore:
-    """Open the store that a URL names: `sqlite:///relative.db`, `sqlite:////absolute.db`, `memory:`.
+def open_store(url: str = DEFAULT_URL) -> AnyStore:
+    """Open the store that a URL names: `sqlite:///relative.db`, `sqlite:////absolute.db`, `memory:`,
+    `postgresql://user@host/database?schema=name`.
 
     Raises UsageError for any other URL; StoreUnsafe, StoreUnavailable, SchemaMismatch, Corrupt.
     """
@@ -29,6 +33,19 @@ def open_store(url: str = DEFAULT_URL) -> SqliteStore | MemoryStore:
         from ninelives.backends.sqlite import SqliteStore
 
         return SqliteStore(unquote(rest[3:]))
+    if scheme in ("postgresql", "postgres") and rest.startswith("//"):
+        return _open_postgres(url)
     raise UsageError(
-        f"{url!r} names no store", remedy="Use sqlite:///PATH (sqlite:////PATH if it is absolute) or memory:"
+        f"{url!r} names no store",
+        remedy="Use sqlite:///PATH (sqlite:////PATH if it is absolute), postgresql://HOST/DATABASE, memory:",
     )
+
+
+def _open_postgres(url: str) -> PostgresStore:
+    try:
+        from ninelives.backends.postgres import PostgresStore
+    except ModuleNotFoundError as error:
+        raise UsageError(
+            f"a PostgreSQL store needs psycopg: {error}", remedy="pip install 'ninelives[postgres]'"
+        ) from error
+    return PostgresStore(url)

@@ -28,8 +28,7 @@ from ninelives.ops.sessions import Life
 from ninelives.store import Store
 
 if TYPE_CHECKING:
-    from ninelives.backends.memory import MemoryStore
-    from ninelives.backends.sqlite import SqliteStore
+    from ninelives.backends.open import AnyStore
 
 PROBES = 20
 _SLOW_MS = 50.0
@@ -91,7 +90,10 @@ def examine(url: str) -> Iterator[Finding]:
     try:
         made = ": there was none, it has been created" if is_new else ""
         yield Finding(check="open", level=Level.OK, what=f"{store.url}{made}")
-        if path is None:
+        if store.url.startswith("postgresql:"):
+            what = "the server syncs what it acknowledges, as far as its settings tell"
+            yield Finding(check="durability", level=Level.OK, what=what)
+        elif path is None:
             yield Finding(
                 check="durability",
                 level=Level.WARN,
@@ -188,7 +190,7 @@ def judge_space(free: int) -> Finding:
 # The database ------------------------------------------------------------------------------------
 
 
-def _database(store: SqliteStore | MemoryStore, path: Path) -> Iterator[Finding]:
+def _database(store: AnyStore, path: Path) -> Iterator[Finding]:
     from ninelives.backends.sqlite import anchor, connection
     from ninelives.backends.sqlite.checkpointer import LOG_BYTES
 
@@ -231,7 +233,7 @@ def judge_log(size: int, usual: int) -> Finding:
 # What is in it -----------------------------------------------------------------------------------
 
 
-def _guarded(store: SqliteStore | MemoryStore) -> Iterator[Finding]:
+def _guarded(store: AnyStore) -> Iterator[Finding]:
     """Write, read and count; what the store raises is a finding."""
     for check in (_writes, _clock, _sessions, _contents):
         try:
@@ -241,7 +243,7 @@ def _guarded(store: SqliteStore | MemoryStore) -> Iterator[Finding]:
             return
 
 
-def _writes(store: SqliteStore | MemoryStore) -> Iterator[Finding]:
+def _writes(store: AnyStore) -> Iterator[Finding]:
     prove(store)
     yield Finding(check="probe", level=Level.OK, what="written, synced and read back by another connection")
     spent = []
@@ -266,7 +268,7 @@ def judge_latency(middle_ms: float, worst_ms: float) -> Finding:
     return Finding(check="latency", level=Level.OK, what=what)
 
 
-def _clock(store: SqliteStore | MemoryStore) -> Iterator[Finding]:
+def _clock(store: AnyStore) -> Iterator[Finding]:
     newest = [run.changed_ms for run in store.list_runs(RunQuery(limit=200))]
     newest += [session.renewed_ms for session in store.list_sessions()]
     yield judge_clock(store.now_ms(), max(newest, default=0))
@@ -289,7 +291,7 @@ def judge_clock(now_ms: int, newest_ms: int) -> Finding:
     return Finding(check="clock", level=Level.OK, what="no time in the store is ahead of it")
 
 
-def _sessions(store: SqliteStore | MemoryStore) -> Iterator[Finding]:
+def _sessions(store: AnyStore) -> Iterator[Finding]:
     found = sessions.seen(store)
     counts = {life: sum(one.state is life for one in found.values()) for life in Life}
     what = f"{counts[Life.ALIVE]} alive, {counts[Life.DEAD]} dead, {counts[Life.EXPIRED]} expired"
@@ -305,7 +307,7 @@ def _sessions(store: SqliteStore | MemoryStore) -> Iterator[Finding]:
         yield Finding(check="sessions", level=Level.OK, what=what)
 
 
-def _contents(store: SqliteStore | MemoryStore) -> Iterator[Finding]:
+def _contents(store: AnyStore) -> Iterator[Finding]:
     found = store.stats()
     states = ", ".join(f"{count:,} {state}" for state, count in found.runs.items() if count)
     yield Finding(check="runs", level=Level.OK, what=states or "none yet")

@@ -11,7 +11,7 @@ from collections.abc import Mapping, Sequence
 
 import msgspec
 
-from ninelives.backends.sqlite import rows
+from ninelives.backends import rows
 from ninelives.backends.sqlite.transaction import (
     Transaction,
     append_all,

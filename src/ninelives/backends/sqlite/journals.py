@@ -7,7 +7,7 @@ from collections.abc import Sequence
 
 import msgspec
 
-from ninelives.backends.sqlite import rows
+from ninelives.backends import rows
 from ninelives.backends.sqlite.transaction import Transaction, decoding, find_runs, get_run
 from ninelives.core import chain, faults
 from ninelives.core.errors import UnknownRun

@@ -8,7 +8,8 @@ from pathlib import Path
 
 import apsw
 
-from ninelives.backends.sqlite import anchor, place, recoverylog, rows, schema
+from ninelives.backends import rows
+from ninelives.backends.sqlite import anchor, place, recoverylog, schema
 from ninelives.backends.sqlite.connection import APPLICATION_ID, commits_in_file, connect, translate
 from ninelives.backends.sqlite.files import StoreFiles, require_closed
 from ninelives.backends.sqlite.place import Place

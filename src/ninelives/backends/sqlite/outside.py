@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 
-from ninelives.backends.sqlite import rows
+from ninelives.backends import rows
 from ninelives.backends.sqlite.transaction import Transaction, decoding, end_run, get_run, save_run
 from ninelives.core import messages, runs
 from ninelives.core.errors import Corrupt

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from ninelives.backends.sqlite import rows
+from ninelives.backends import rows
 from ninelives.backends.sqlite.transaction import Transaction, decoding
 from ninelives.core import recoverylog
 from ninelives.core.model import Entry, NewEntry

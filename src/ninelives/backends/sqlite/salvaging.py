@@ -11,7 +11,7 @@ from contextlib import suppress
 import apsw
 from msgspec.structs import replace
 
-from ninelives.backends.sqlite import rows
+from ninelives.backends import rows
 from ninelives.backends.sqlite.files import StoreFiles
 from ninelives.backends.sqlite.transaction import Transaction, append_all, decoding, get_run, save_run
 from ninelives.core import blobs, faults

@@ -11,7 +11,8 @@ from collections.abc import Mapping
 
 from msgspec.structs import replace
 
-from ninelives.backends.sqlite import ownership, rows
+from ninelives.backends import rows
+from ninelives.backends.sqlite import ownership
 from ninelives.backends.sqlite.liveness import SessionLocks
 from ninelives.backends.sqlite.transaction import Transaction, decoding
 from ninelives.core import runs

@@ -13,6 +13,7 @@ from urllib.parse import quote
 
 import msgspec
 
+from ninelives.backends import rows
 from ninelives.backends.clock import SystemClock
 from ninelives.backends.sqlite import (
     commits,
@@ -21,7 +22,6 @@ from ninelives.backends.sqlite import (
     outside,
     ownership,
     recoverylog,
-    rows,
     salvaging,
     schema,
 )

@@ -9,7 +9,7 @@ from typing import Any
 import apsw
 import msgspec
 
-from ninelives.backends.sqlite import rows
+from ninelives.backends import rows
 from ninelives.backends.sqlite.queries import SQL
 from ninelives.core import dedup, faults, runs
 from ninelives.core.errors import BadRecord, Corrupt

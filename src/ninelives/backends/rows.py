@@ -1,4 +1,4 @@
-"""Rows to records and back. The order of columns is that of `queries.sql`."""
+"""Rows to records and back, for the stores that speak SQL. The order of columns is that of `queries.sql`."""
 
 from __future__ import annotations
 

@@ -1,0 +1,66 @@
+"""The URL of a PostgreSQL store: where the server is, and what is ours in the query.
+
+    postgresql://user:password@host:5432/database?schema=ninelives&sslmode=require
+
+Ours: `schema` (default `ninelives`), `unsafe` (settings that are known to be unsafe and accepted, with commas
+between them) and `pooled=true` (a transaction pooler stands between: no locks, no notifications, no prepared
+statements). All the rest is libpq's.
+"""
+
+from __future__ import annotations
+
+import re
+from urllib.parse import SplitResult, parse_qsl, urlencode, urlsplit
+
+from msgspec import Struct
+
+from ninelives.core.errors import UsageError
+
+SCHEMES = ("postgresql", "postgres")
+SETTINGS = ("fsync", "full_page_writes", "synchronous_commit")
+_SCHEMA = re.compile(r"[a-z_][a-z0-9_]{0,47}")
+_OURS = ("schema", "unsafe", "pooled")
+
+
+class Address(Struct, frozen=True):
+    """A URL, taken apart. `shown` has no secrets."""
+
+    libpq: str
+    shown: str
+    schema: str
+    unsafe: frozenset[str]
+    is_pooled: bool
+
+
+def parse(url: str) -> Address:
+    """Take a URL apart. Raises UsageError naming what is wrong with it."""
+    try:
+        found = urlsplit(url)
+        given = parse_qsl(found.query, keep_blank_values=True, strict_parsing=bool(found.query))
+    except ValueError as error:
+        raise UsageError(f"the store's URL cannot be read: {error}", remedy=_REMEDY) from None
+    ours = {name: value for name, value in given if name in _OURS}
+    rest = [(name, value) for name, value in given if name not in _OURS]
+    schema = ours.get("schema", "ninelives")
+    if found.scheme not in SCHEMES or not _SCHEMA.fullmatch(schema) or schema.startswith("pg_"):
+        raise UsageError(f"the schema {schema!r} cannot be used", remedy="Use small letters, digits and _")
+    unsafe = frozenset(filter(None, ours.get("unsafe", "").split(",")))
+    if not unsafe <= frozenset(SETTINGS):
+        raise UsageError(
+            f"unsafe={ours['unsafe']} names what is no setting", remedy=f"It may name {', '.join(SETTINGS)}"
+        )
+    if ours.get("pooled", "false") not in ("true", "false"):
+        raise UsageError(f"pooled={ours['pooled']!r} says nothing", remedy="Say pooled=true or pooled=false")
+    libpq = found._replace(query=urlencode(rest)).geturl()
+    if not found.netloc:  # urlsplit forgets the empty host that libpq wants to see: postgresql:///name
+        libpq = libpq.replace(f"{found.scheme}:", f"{found.scheme}://", 1) if "//" not in libpq else libpq
+    return Address(libpq, _shown(found, schema), schema, unsafe, ours.get("pooled") == "true")
+
+
+def _shown(found: SplitResult, schema: str) -> str:
+    host = found.netloc.rpartition("@")[2]
+    user = f"{found.username}@" if found.username else ""
+    return f"postgresql://{user}{host}{found.path}?schema={schema}"
+
+
+_REMEDY = "Use postgresql://USER@HOST/DATABASE?schema=NAME"

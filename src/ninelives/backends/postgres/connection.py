@@ -1,0 +1,105 @@
+"""Connections: opened one way, the server's settings checked on each, and every driver error translated."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import psycopg
+from psycopg import errors as driver
+
+from ninelives.backends.postgres.address import Address
+from ninelives.backends.postgres.queries import statements
+from ninelives.core.errors import (
+    BadRecord,
+    Corrupt,
+    SchemaMismatch,
+    StoreError,
+    StoreUnavailable,
+    StoreUnsafe,
+)
+
+Connection = psycopg.Connection[tuple[Any, ...]]
+_LEAST_VERSION = 130000
+_OPTIONS = {
+    "application_name": "ninelives",
+    "client_encoding": "UTF8",
+    "connect_timeout": "5",
+    "keepalives_idle": "10",
+    "keepalives_interval": "5",
+    "keepalives_count": "3",
+    "tcp_user_timeout": "15000",
+}
+PASSING = (driver.DeadlockDetected, driver.SerializationFailure, driver.UniqueViolation)
+"""The transaction was rolled back because of another one; made again, it sees that one's rows."""
+
+
+def connect(address: Address) -> Connection:
+    """Open a connection to a server that keeps what it acknowledges.
+
+    Raises StoreUnsafe naming the setting that would lose it; StoreUnavailable.
+    """
+    given = psycopg.conninfo.conninfo_to_dict(address.libpq)
+    try:
+        connection: Connection = psycopg.connect(
+            **(_OPTIONS | given),  # type: ignore[arg-type]
+            autocommit=True,
+            prepare_threshold=None if address.is_pooled else 1,
+        )
+    except psycopg.Error as error:
+        raise translate(error) from error
+    try:
+        check(connection, address)
+    except BaseException:
+        connection.close()
+        raise
+    return connection
+
+
+def check(connection: Connection, address: Address) -> None:
+    """Check the server's settings, and set those that are this connection's own."""
+    try:
+        row = connection.execute(statements(address.schema)["settings"]).fetchone()
+    except psycopg.Error as error:
+        raise translate(error) from error
+    if row is None:
+        raise StoreUnavailable("PostgreSQL does not tell its settings")
+    version, fsync, full_page_writes, synchronous_commit, encoding, is_replica = row[:6]
+    if version < _LEAST_VERSION:
+        raise StoreUnsafe(f"PostgreSQL {version // 10000} is too old", remedy="Use PostgreSQL 13 or newer")
+    if is_replica:
+        raise StoreUnsafe("the server is a replica: nothing can be written to it", remedy="Name the primary")
+    if encoding != "UTF8":
+        raise StoreUnsafe(f"the database's encoding is {encoding}", remedy="Use a database with UTF8")
+    lossy = {
+        "fsync": fsync == "off",
+        "full_page_writes": full_page_writes == "off",
+        "synchronous_commit": synchronous_commit == "off",
+    }
+    for setting, is_lossy in lossy.items():
+        if is_lossy and setting not in address.unsafe:
+            raise StoreUnsafe(
+                f"the server runs with {setting} = off: it may lose what it has acknowledged",
+                remedy=f"Set {setting} = on, or say unsafe={setting} in the URL if losses are acceptable",
+            )
+
+
+def is_lost(connection: Connection) -> bool:
+    """Tell whether a connection cannot be used any more."""
+    return connection.closed or connection.broken
+
+
+def translate(error: psycopg.Error) -> StoreError:
+    """Return our error for one of the driver's: of a transaction that was rolled back, or never begun."""
+    told = f"PostgreSQL: {str(error).strip() or type(error).__name__}"
+    state = error.sqlstate or ""
+    if isinstance(error, driver.UndefinedTable | driver.UndefinedColumn | driver.InvalidSchemaName):
+        return SchemaMismatch(told, remedy="Another version, or another program, has changed the schema")
+    if state.startswith("22") or isinstance(error, psycopg.DataError):
+        return BadRecord(told)
+    if state in ("XX001", "XX002"):
+        return Corrupt(told, remedy="The server's files are damaged; restore them from a backup")
+    if isinstance(error, driver.DiskFull):
+        return StoreUnavailable(told, remedy="Nothing was written. Make room on the server's disk")
+    if isinstance(error, driver.InsufficientPrivilege | driver.InvalidPassword):
+        return StoreUnavailable(told, remedy="Nothing was written. Give the user the right to do so")
+    return StoreUnavailable(told, remedy="Nothing was written. Check that the server runs and can be reached")

@@ -1,0 +1,281 @@
+"""The lines to the server: a few connections, taken for one transaction each and given back.
+
+A line that breaks is thrown away, and what was being done is done again on a new one, unless it was
+done already. Before COMMIT was sent nothing of it can be: the server rolls back what its client left. After
+that nobody knows, so we look: a writing transaction counts itself in its line's own row first of all, and
+whoever reads that row waits until the old transaction is over, one way or the other. If the server cannot
+be reached to look, `StoreBroken`: the process must end and read again.
+"""
+
+from __future__ import annotations
+
+import ctypes
+import os
+import secrets
+import threading
+import time
+import weakref
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager, suppress
+from typing import TypeVar
+
+import psycopg
+
+from ninelives.backends.postgres.address import Address
+from ninelives.backends.postgres.connection import PASSING, Connection, connect, is_lost, translate
+from ninelives.backends.postgres.queries import migrations, statements
+from ninelives.backends.postgres.transaction import Transaction
+from ninelives.core.clock import Clock
+from ninelives.core.errors import (
+    BadRecord,
+    SchemaMismatch,
+    StoreBroken,
+    StoreUnavailable,
+    StoreUnsafe,
+)
+
+Answer = TypeVar("Answer")
+Work = Callable[[Transaction], Answer]
+Before = Callable[[Transaction], None]
+_MOST_LINES, _TRIES = 6, 20
+_PATIENCE_SECONDS, _DOUBT_SECONDS, _PAUSE_SECONDS = 5.0, 60.0, 0.05
+
+
+class Line:
+    """A connection of ours, and the name under which it counts its transactions."""
+
+    def __init__(self, connection: Connection) -> None:
+        self.connection = connection
+        self.name = secrets.token_hex(12)
+
+
+class Lines:
+    """All lines of one store object."""
+
+    def __init__(self, address: Address, clock: Clock | None) -> None:
+        self.address = address
+        self.sql = statements(address.schema)
+        self._clock = clock
+        self._pid = os.getpid()
+        self._is_closed = False
+        self._failure: StoreBroken | None = None
+        self._idle: list[Line] = []
+        self._turn = threading.Lock()
+        self._places = threading.BoundedSemaphore(_MOST_LINES)
+        self._connections: weakref.WeakSet[Connection] = weakref.WeakSet()
+        _OPEN.add(self)
+
+    def connect(self) -> Connection:
+        """Open a connection of its own, which `close` does not wait for.
+
+        Raises StoreUnavailable, StoreUnsafe.
+        """
+        connection = connect(self.address)
+        self._connections.add(connection)
+        return connection
+
+    def prepare(self, work: Callable[[Connection, Address], Answer]) -> Answer:
+        """Do what comes before all else, on what becomes the first line. Raises StoreUnavailable at once."""
+        connection = self.connect()
+        try:
+            answer = work(connection, self.address)
+        except BaseException:
+            connection.close()
+            raise
+        self._idle.append(Line(connection))
+        return answer
+
+    def require(self) -> None:
+        """Check that this process may use the lines.
+
+        Raises StoreUnsafe in a forked child; StoreBroken after a write whose fate could not be told.
+        """
+        if self._pid != os.getpid():
+            raise StoreUnsafe(
+                "this store was opened by the parent process",
+                remedy="Open the store anew after fork; connections and locks cannot be shared",
+            )
+        if self._is_closed:
+            raise StoreUnavailable("this store has been closed", remedy="Open it again")
+        if self._failure is not None:
+            raise self._failure
+
+    def read(self, work: Work[Answer]) -> Answer:
+        """Run a reading transaction: one consistent view."""
+        for _ in range(_TRIES):
+            with self._line() as line:
+                tx = Transaction(line.connection, self.sql, self._clock)
+                try:
+                    with line.connection.pipeline():
+                        tx.begin(None)
+                        answer = work(tx)
+                        tx.ask("end")
+                except psycopg.Error as error:
+                    self._clear(line)
+                    if not is_lost(line.connection):
+                        raise translate(error) from error
+                except BaseException:
+                    self._clear(line)
+                    raise
+                else:
+                    return answer
+        raise StoreUnavailable("connections to the server break as soon as they are made")
+
+    def ask(self, work: Callable[[Transaction], Answer]) -> Answer:
+        """Run one statement that is a transaction by itself, and that may be made twice without harm."""
+        for _ in range(_TRIES):
+            with self._line() as line:
+                try:
+                    return work(Transaction(line.connection, self.sql, self._clock))
+                except PASSING:
+                    continue
+                except psycopg.Error as error:
+                    if not is_lost(line.connection):
+                        raise translate(error) from error
+        raise StoreUnavailable("other transactions are in the way again and again")
+
+    def write(self, work: Work[Answer], finish: Before | None = None) -> Answer:
+        """Run a writing transaction; durable when this returns. `finish` is done last, if it wrote."""
+        for _ in range(_TRIES):
+            with self._line() as line:
+                tx = Transaction(line.connection, self.sql, self._clock)
+                answers: list[Answer] = []
+                try:
+                    self._transact(line, tx, work, finish, answers)
+                except PASSING:
+                    self._clear(line)
+                    continue
+                except psycopg.Error as error:
+                    self._clear(line)
+                    if not is_lost(line.connection):
+                        raise translate(error) from error
+                except BaseException:
+                    self._clear(line)
+                    raise
+                else:
+                    return answers[0]
+            # CRASH: the line broke. Before COMMIT was sent nothing was written; after that we look.
+            if answers and self._has_happened(line.name, tx.count):
+                return answers[0]
+        raise StoreUnavailable("other transactions are in the way again and again")
+
+    def _transact(
+        self, line: Line, tx: Transaction, work: Work[Answer], finish: Before | None, answers: list[Answer]
+    ) -> None:
+        with line.connection.pipeline():
+            tx.begin(line.name)
+            answer = work(tx)
+            tx.note_count()
+            if tx.version != len(migrations()):
+                raise SchemaMismatch(
+                    "another process has brought the store to another schema version",
+                    remedy="End this process and start it with the new version of ninelives",
+                )
+            if not tx.is_changed:
+                tx.ask("undo")
+                answers.append(answer)
+                return
+            if finish is not None:
+                finish(tx)
+            answers.append(answer)
+            tx.ask("end")
+
+    def _has_happened(self, writer: str, count: int) -> bool:
+        """Tell whether the last transaction of a line that broke was committed.
+
+        Raises StoreBroken when it cannot be told.
+        """
+        deadline = time.monotonic() + _DOUBT_SECONDS
+        while True:
+            try:
+                found = self.ask(lambda tx: tx.all("read_writer", (writer,)))
+            except StoreUnavailable as error:
+                if time.monotonic() < deadline:
+                    continue
+                self._failure = StoreBroken(
+                    f"the answer to a COMMIT was lost and the server cannot be asked: {error.what}",
+                    remedy="End this process and start it again when the server can be reached",
+                )
+                raise self._failure from error
+            return bool(found) and found[0][0] == count
+
+    @contextmanager
+    def _line(self) -> Iterator[Line]:
+        self.require()
+        with self._places:
+            line = self._take()
+            try:
+                yield line
+            except UnicodeEncodeError as error:
+                raise BadRecord(f"PostgreSQL cannot keep the text: {error}") from error
+            finally:
+                self._give_back(line)
+
+    def _take(self) -> Line:
+        with self._turn:
+            if self._idle:
+                return self._idle.pop()
+        deadline = time.monotonic() + _PATIENCE_SECONDS
+        while True:
+            try:
+                return Line(self.connect())
+            except StoreUnavailable:
+                if time.monotonic() >= deadline or self._is_closed:
+                    raise
+                time.sleep(_PAUSE_SECONDS)
+
+    def _give_back(self, line: Line) -> None:
+        with self._turn:
+            if is_lost(line.connection):
+                # The others will not be better: a server that restarts drops them all.
+                for other in (line, *self._idle):
+                    other.connection.close()
+                self._idle.clear()
+            elif self._is_closed or not _is_idle(line):
+                line.connection.close()
+            else:
+                self._idle.append(line)
+
+    def _clear(self, line: Line) -> None:
+        """Roll back what was begun."""
+        if is_lost(line.connection) or _is_idle(line):
+            return
+        with suppress(psycopg.Error):
+            line.connection.execute(self.sql["undo"])
+
+    def close(self) -> None:
+        """Close the lines that are idle, and the others when they are given back."""
+        if self._pid != os.getpid():
+            return
+        with self._turn:
+            self._is_closed = True
+            for line in self._idle:
+                line.connection.close()
+            self._idle.clear()
+        _OPEN.discard(self)
+
+    def disown(self) -> None:
+        """In a forked child: close the sockets, which are the parent's, without a word to the server.
+
+        A child that kept them would keep its dead parent's session alive.
+        """
+        for connection in list(self._connections):
+            if not connection.closed:
+                with suppress(OSError, psycopg.Error):
+                    os.close(connection.fileno())
+            ctypes.pythonapi.Py_IncRef(ctypes.py_object(connection))
+
+
+def _is_idle(line: Line) -> bool:
+    return line.connection.info.transaction_status is psycopg.pq.TransactionStatus.IDLE
+
+
+_OPEN: weakref.WeakSet[Lines] = weakref.WeakSet()
+
+
+def _disown_all() -> None:
+    for lines in list(_OPEN):
+        lines.disown()
+
+
+os.register_at_fork(after_in_child=_disown_all)

@@ -1,0 +1,96 @@
+"""Who lives: an advisory lock per session, on a connection that does nothing else.
+
+The server drops the lock when the connection ends, as it does when its process is killed: whoever looks
+next knows at once. But a connection also ends when the network or the server does, so a dropped lock lets
+the session's runs go to others, and proves nothing about its process. The holder watches its connection and
+takes the lock again as soon as it can; whoever looks, looks twice, and not at sessions that were last seen
+before the server started.
+"""
+
+from __future__ import annotations
+
+import select
+import threading
+from collections.abc import Callable, Mapping, Sequence
+from contextlib import suppress
+from hashlib import blake2b
+
+import psycopg
+
+from ninelives.backends.postgres.connection import Connection, translate
+from ninelives.core.errors import StoreError
+
+_PAUSE_SECONDS, _LOOK_SECONDS = 0.1, 1.0
+
+
+def lock_number(schema: str, name: str) -> int:
+    """Return the number of an advisory lock: these are all that a database has in common."""
+    digest = blake2b(f"{schema}\0{name}".encode(), digest_size=8, person=b"ninelives-lock")
+    return int.from_bytes(digest.digest(), "big", signed=True)
+
+
+def readable(fds: Sequence[int], timeout_seconds: float) -> list[int]:
+    """Wait until some of these can be read from, and return which."""
+    poll = select.poll()
+    for fd in fds:
+        poll.register(fd, select.POLLIN)
+    return [fd for fd, _ in poll.poll(timeout_seconds * 1000)]
+
+
+class SessionLock:
+    """The lock of one session of this process, held for as long as it lives."""
+
+    def __init__(self, connect: Callable[[], Connection], sql: Mapping[str, bytes], number: int) -> None:
+        """Take the lock. Raises BlockingIOError when another process holds it."""
+        self._connect, self._sql, self._number = connect, sql, number
+        self._is_over = threading.Event()
+        self._connection = self._locked("try_lock")
+        self._is_held = threading.Event()
+        self._is_held.set()
+        self._watch = threading.Thread(target=self._keep, name="ninelives-session-lock", daemon=True)
+        self._watch.start()
+
+    @property
+    def is_held(self) -> bool:
+        """Tell whether the lock is held, as far as is known."""
+        return self._is_held.is_set()
+
+    def release(self) -> None:
+        """Let go: the session is over."""
+        self._is_over.set()
+        self._connection.close()
+        if threading.current_thread() is not self._watch:
+            self._watch.join(5.0)
+        self._connection.close()
+
+    def _locked(self, statement: str) -> Connection:
+        connection = self._connect()
+        try:
+            row = connection.execute(self._sql[statement], (self._number,)).fetchone()
+        except psycopg.Error as error:
+            connection.close()
+            raise translate(error) from error
+        if row is not None and row[0] is False:
+            connection.close()
+            raise BlockingIOError
+        return connection
+
+    def _keep(self) -> None:
+        while not self._is_over.is_set():
+            if self._is_whole():
+                continue
+            self._is_held.clear()
+            self._connection.close()
+            with suppress(StoreError):
+                self._connection = self._locked("take_lock")  # our old one may not have been missed yet
+                self._is_held.set()
+            self._is_over.wait(0 if self._is_held.is_set() else _PAUSE_SECONDS)
+
+    def _is_whole(self) -> bool:
+        """Wait a while for the connection to end: the server never says anything else on it."""
+        try:
+            if readable([self._connection.fileno()], _LOOK_SECONDS):
+                self._connection.pgconn.consume_input()
+        except (psycopg.Error, OSError, ValueError):
+            return False
+        return self._connection.pgconn.status == psycopg.pq.ConnStatus.OK

@@ -1,0 +1,140 @@
+"""Runs and who owns them: creating and claiming."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from contextlib import suppress
+from typing import Any
+
+from ninelives.backends import rows
+from ninelives.backends.postgres.sessions import may_act
+from ninelives.backends.postgres.transaction import (
+    Transaction,
+    append_all,
+    decoding,
+    runs_in,
+    save_runs,
+    texts,
+)
+from ninelives.core import faults, runs
+from ninelives.core.errors import Corrupt, UsageError
+from ninelives.core.model import Claims, NewRun, Run
+
+
+def create(tx: Transaction, batch: Sequence[NewRun]) -> list[Run | UsageError]:
+    """Create runs, or answer with those that have the ids; see `Store.create_runs`."""
+    faulty = [faults.fault_in_new(new) for new in batch]
+    sound = [new for new, fault in zip(batch, faulty, strict=True) if fault is None]
+    names = [name for new in sound for name in (new.id, new.parent) if name is not None]
+    # Parents stay locked: one that ends meanwhile would not cancel a child that it cannot see yet.
+    known = runs_in(tx.all("lock_runs", (sorted(set(names)),)))
+    wanted = [digest for new in sound for digest in runs.blobs_of(new)]
+    blobs = {digest for (digest,) in tx.all("known_blobs", (wanted,))} if wanted else set()
+    fresh: dict[str, NewRun] = {}
+    refused: dict[int, UsageError] = {}
+    for place, (new, fault) in enumerate(zip(batch, faulty, strict=True)):
+        is_new = fault is None and new.id not in known and new.id not in fresh
+        error = fault or (_fault_beside(new, known, blobs) if is_new else None)
+        if error is not None:
+            refused[place] = error
+        elif is_new:
+            fresh[new.id] = new
+    known |= _insert(tx, list(fresh.values()))
+    return [
+        refused[place]
+        if place in refused
+        else known[new.id]
+        if fresh.get(new.id) is new
+        else runs.same_or_conflict(known[new.id], new)
+        for place, new in enumerate(batch)
+    ]
+
+
+def _fault_beside(new: NewRun, known: Mapping[str, Run], blobs: set[bytes]) -> UsageError | None:
+    """Return what is wrong with a new run for what else is in the store."""
+    refused = runs.refuses_children(known.get(new.parent), new.id) if new.parent is not None else None
+    if refused is not None:
+        return refused
+    lost = next((faults.lost_blob(new.id, one) for one in runs.blobs_of(new) if one not in blobs), None)
+    return UsageError(lost.what, run=new.id, remedy=lost.remedy) if lost is not None else None
+
+
+def _insert(tx: Transaction, fresh: Sequence[NewRun]) -> dict[str, Run]:
+    if not fresh:
+        return {}
+    numbers = sorted(number for (number,) in tx.all("next_run_numbers", (len(fresh),)))
+    made = [runs.created(new, number, tx.now_ms) for number, new in zip(numbers, fresh, strict=True)]
+    tx.many("insert_run", [rows.row_of(run) for run, _ in made])
+    append_all(tx, [(run.number, records) for run, records in made])
+    tx.wakes = True
+    return {run.id: run for run, _ in made}
+
+
+class Wanted:
+    """What a worker would take: agents with their quotas, queues, its host."""
+
+    def __init__(self, agents: Mapping[str, int], queues: Sequence[str], host: str | None) -> None:
+        self.quotas = {name: agents[name] for name in texts(sorted(agents)) if agents[name] > 0}
+        self.queues = texts(list(dict.fromkeys(queues)))
+        self.host = host if host is None or faults.is_text(host) else None
+
+    def values(self, limit: int = 0, *, alone: bool = False) -> dict[str, Any]:
+        """Return the values of the statements that look for due runs."""
+        pairs = [(queue, agent) for agent in self.quotas for queue in self.queues]
+        return {
+            "queues": [queue for queue, _ in pairs],
+            "agents": [agent for _, agent in pairs],
+            "quotas": [min(self.quotas[agent], limit) for _, agent in pairs],
+            "host": self.host,
+            "alone": alone,
+        }
+
+    def fits(self, run: Run) -> bool:
+        """Tell whether a run that is not owned could be claimed here."""
+        return run.agent in self.quotas and run.queue in self.queues and run.pin in (None, self.host)
+
+
+def look(tx: Transaction, wanted: Wanted, only: str | None, *, alone: bool) -> Claims:
+    """Return when what is wanted falls due, and claim nothing."""
+    if only is not None:
+        return Claims((), min((run.due_ms or 0 for run in _family(tx, only, wanted)), default=None))
+    suspects, others = tx.ask("first_due", wanted.values(alone=True)), tx.ask("first_due", wanted.values())
+    ((suspect,),), ((other,),) = suspects.fetchall(), others.fetchall()
+    return Claims((), suspect if alone else other, suspect)
+
+
+def _family(tx: Transaction, run: str, wanted: Wanted) -> list[Run]:
+    """Return those of a run and its descendants that wait for a worker like this, most urgent first."""
+    found = tx.all("family_waiting", {"run": run}) if faults.is_text(run) else []
+    return [one for one in runs_in(found).values() if wanted.fits(one)]
+
+
+def claim(
+    tx: Transaction, session: str, limit: int, wanted: Wanted, only: str | None, *, alone: bool
+) -> Claims:
+    """Give runs that are due to a session; see `Store.claim_runs`."""
+    # Shared with other claims, never with the end of the session: no run may be given to who has ended.
+    owner = may_act(tx, session, tx.all("share_session", (session,)))
+    limit = min(limit, 1) if alone and only is None else limit
+    if only is not None:
+        seen = _family(tx, only, wanted)
+        locked = runs_in(
+            tx.all("lock_runs", ([run.id for run in seen],))
+        )
+        due = [locked[run.id] for run in seen if run.id in locked]
+        due = [run for run in due if runs.is_claimable(run, tx.now_ms)]
+    else:
+        due = _due(tx, wanted.values(limit, alone=alone) | {"now": tx.now_ms})
+    due_of = [[run for run in due if run.agent == name][:quota] for name, quota in wanted.quotas.items()]
+    claimed = tuple(runs.claimed(run, owner.id, tx.now_ms) for run in runs.turn_about(due_of, limit))
+    save_runs(tx, claimed)
+    left = look(tx, wanted, only, alone=alone)
+    return Claims(claimed, left.next_due_ms, left.next_suspect_ms)
+
+
+def _due(tx: Transaction, values: dict[str, Any]) -> list[Run]:
+    found: list[Run] = []
+    for row in tx.all("due_runs", values):
+        with suppress(Corrupt), decoding("a run's row"):  # one that is damaged does not hold up the others
+            found.append(rows.run_of(row))
+    return sorted(found, key=lambda run: (-run.priority, run.due_ms or 0, run.number))

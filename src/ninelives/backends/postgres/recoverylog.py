@@ -1,0 +1,45 @@
+"""The recovery log's table: entries chained in order, its length and head in a row that who appends locks."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from ninelives.backends import rows
+from ninelives.backends.postgres.transaction import Transaction, decoding, texts
+from ninelives.core import recoverylog
+from ninelives.core.model import Entry, NewEntry
+
+_ABOVE_ALL = 2**62
+
+
+def append(tx: Transaction, new: Sequence[NewEntry]) -> None:
+    """Append entries to the log."""
+    if not new:
+        return
+    ((length, head),) = tx.all("lock_log")
+    sealed = recoverylog.seal(length, head, tx.now_ms, new)
+    tx.many("insert_entry", [rows.row_of_entry(entry) for entry in sealed])
+    tx.do("write_log_head", (length + len(sealed), sealed[-1].check))
+
+
+def read(tx: Transaction, run: str | None, before: int | None, limit: int) -> list[Entry]:
+    """Return entries, newest first, each verified against the one before it."""
+    below = _ABOVE_ALL if before is None else min(before, _ABOVE_ALL)
+    if run is None:
+        found = tx.all("read_log", (below, limit))
+    else:
+        found = tx.all("read_log_of_run", (run, below, limit)) if texts([run]) else []
+    entries = []
+    for *row, previous in found:
+        with decoding("an entry of the recovery log"):
+            entry = rows.entry_of(tuple(row))
+        entries.append(recoverylog.verify(previous or (b"" if entry.seq else recoverylog.START), entry))
+    return entries
+
+
+def verify(tx: Transaction) -> None:
+    """Check the whole log. Raises Corrupt."""
+    with decoding("an entry of the recovery log"):
+        entries = [rows.entry_of(row) for row in tx.all("all_entries")]
+    ((length, head),) = tx.all("read_log_head")
+    recoverylog.verify_all(entries, length=length, head=head)

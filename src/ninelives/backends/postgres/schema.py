@@ -1,0 +1,67 @@
+"""The schema's versions. A migration is one file and one transaction, under an advisory lock.
+
+Many processes may start at once: one migrates, the others wait and find it done. If we die inside a
+migration, the server rolls it back, drops the lock, and the next one does it again.
+"""
+
+from __future__ import annotations
+
+import secrets
+
+import psycopg
+
+from ninelives.backends.postgres.address import Address
+from ninelives.backends.postgres.connection import Connection, translate
+from ninelives.backends.postgres.liveness import lock_number
+from ninelives.backends.postgres.queries import in_schema, migrations, statements
+from ninelives.core import recoverylog
+from ninelives.core.errors import SchemaMismatch
+
+
+def migrate(connection: Connection, address: Address) -> tuple[int, int]:
+    """Make the schema if there is none, and bring it up to date; returns the versions before and after.
+
+    Raises SchemaMismatch when it is newer than we know.
+    """
+    steps = migrations()
+    try:
+        version = _version(connection, address)
+        if version != len(steps):
+            with connection.transaction():
+                return _migrate(connection, address, steps)
+    except psycopg.Error as error:
+        raise translate(error) from error
+    return version, version
+
+
+def _migrate(connection: Connection, address: Address, steps: tuple[str, ...]) -> tuple[int, int]:
+    sql = statements(address.schema)
+    connection.execute(sql["migration_lock"], (lock_number(address.schema, "migration"),))
+    before = _version(connection, address)
+    if before > len(steps):
+        raise SchemaMismatch(
+            f"the store has schema version {before}; this Nine Lives knows 1 to {len(steps)}",
+            remedy="Upgrade ninelives, or open the store with the version that wrote it",
+        )
+    if before == len(steps):
+        return before, before
+    if before == 0:
+        connection.execute(sql["create_schema"])
+    for step in steps[before:]:
+        connection.execute(in_schema(step, address.schema))
+    # CRASH: the schema is half new; the server rolls it back and the old version is whole.
+    if before == 0:
+        connection.execute(sql["insert_store"], (secrets.token_bytes(16), len(steps)))
+        connection.execute(sql["insert_log_head"], (recoverylog.START,))
+    else:
+        connection.execute(sql["set_version"], (len(steps),))
+    return before or len(steps), len(steps)
+
+
+def _version(connection: Connection, address: Address) -> int:
+    sql = statements(address.schema)
+    found = connection.execute(sql["find_store"], (f'"{address.schema}".store',)).fetchone()
+    if found is None or not found[0]:
+        return 0
+    row = connection.execute(sql["read_store"]).fetchone()
+    return int(row[0]) if row is not None else 0

@@ -1,0 +1,195 @@
+"""Sessions: who lives, who may be ended, and what is kept of the end of each.
+
+A lock that is dropped while the server runs on says that its connection ended, which is as good as its
+process's death for giving its runs to others: they are fenced. It is no proof that nothing of it can act any
+more, so the session's fate stays unknown until somebody has seen it die.
+"""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Mapping, Sequence
+from contextlib import suppress
+
+from msgspec.structs import replace
+
+from ninelives.backends import rows
+from ninelives.backends.postgres.lines import Before, Lines
+from ninelives.backends.postgres.liveness import SessionLock, lock_number
+from ninelives.backends.postgres.recoverylog import append as append_log
+from ninelives.backends.postgres.transaction import Transaction, decoding, save_runs, texts
+from ninelives.core import faults, lives, recoverylog, runs
+from ninelives.core.errors import Corrupt, IdConflict, LeaseLost
+from ninelives.core.model import Cause, Evidence, Fate, NewSession, Run, Session
+
+DROPPED = Evidence(note="its connection to the server ended")
+_BOOT = "server"  # leases are judged by the server's clock, which no reboot sets back
+_SECOND_LOOK_SECONDS = 0.2
+Ending = tuple[Cause, Evidence | None]
+
+
+class Sessions:
+    """The sessions of one store, as one process sees them."""
+
+    def __init__(self, lines: Lines) -> None:
+        self._lines = lines
+        self._schema = lines.address.schema
+        self._locks: dict[str, SessionLock] = {}
+        self._turn = threading.Lock()
+
+    def register(self, new: NewSession, finish: Before) -> Session:
+        """Begin a session and hold its lock; see `Store.register_session`."""
+        taken = IdConflict(
+            f"session {new.id!r} was registered before", remedy="Use a fresh id for each process"
+        )
+        try:
+            lock = None if self._lines.address.is_pooled else self._lock(new.id)
+        except BlockingIOError:
+            raise taken from None
+        # CRASH: a lock that the server drops; nothing refers to it.
+
+        def work(tx: Transaction) -> Session:
+            if tx.all("read_sessions", ([new.id],)):
+                raise taken
+            row = rows.row_of_session(new, tx.now_ms, tx.boot_ms, _BOOT)
+            tx.do("insert_session", (*row, lock is not None))
+            return rows.session_of((*row, None, None, None), _BOOT, tx.boot_ms)
+
+        try:
+            session = self._lines.write(work, finish)
+        except BaseException:
+            if lock is not None:
+                lock.release()
+            raise
+        if lock is not None:
+            with self._turn:
+                self._locks[new.id] = lock
+        return session
+
+    def renew(self, session: str) -> Session:
+        """Renew a lease; see `Store.renew_session`."""
+        lock = self._locks.get(session)
+
+        def work(tx: Transaction) -> Session:
+            found = may_act(tx, session, tx.all("lock_sessions", (texts([session]),)))
+            tx.do("renew_session", (tx.now_ms, tx.boot_ms, lock is not None and lock.is_held, session))
+            return replace(found, renewed_ms=tx.now_ms, left_ms=found.lease_ms)
+
+        return self._lines.write(work)
+
+    def find(self, session: str) -> Session | None:
+        """Return a session, ended or not."""
+        found = self._lines.read(lambda tx: self._read(tx, tx.all("read_sessions", (texts([session]),))))
+        return found[0] if found else None
+
+    def live(self) -> list[Session]:
+        """Return the sessions that have not ended, oldest first."""
+        return self._lines.read(lambda tx: self._read(tx, tx.all("live_sessions")))
+
+    def end(self, given: Mapping[str, Ending] | None, finish: Before) -> list[Session]:
+        """End sessions, or those that anybody may end; see `Store.end_sessions`."""
+        endings = self._gone() if given is None else given
+        if not endings:
+            return []
+
+        def work(tx: Transaction) -> list[Session]:
+            found = self._read(tx, tx.all("lock_sessions", (texts(list(endings)),)))
+            ended = []
+            for session in found:
+                if session.ended_ms is not None:
+                    _prove(tx, session, endings[session.id][1])
+                elif given is not None or endings[session.id][0] is Cause.DIED or session.left_ms <= 0:
+                    # Between the look and the lock, a lease may have been renewed.
+                    ended.append(_release(tx, session, *endings[session.id]))
+            return ended
+
+        ended = self._lines.write(work, finish)
+        for session in ended:
+            with self._turn:
+                lock = self._locks.pop(session.id, None)
+            if lock is not None:
+                lock.release()
+        return ended
+
+    def close(self) -> None:
+        """Let go of all locks: the sessions of this store object are over."""
+        with self._turn:
+            locks, self._locks = list(self._locks.values()), {}
+        for lock in locks:
+            lock.release()
+
+    def _gone(self) -> dict[str, Ending]:
+        """Return those that anybody may end now, and why."""
+        live = self.live()
+        if any(one.fate is Fate.UNKNOWN and one.left_ms > 0 for one in live):
+            threading.Event().wait(_SECOND_LOOK_SECONDS)  # a holder that lost its connection comes back
+            live = self.live()
+        kept_by = {one.id for one in live if one.fate is Fate.LIVES}
+        found: dict[str, Ending] = {}
+        for session in live:
+            if session.left_ms <= 0:
+                found[session.id] = Cause.EXPIRED, None
+            elif session.fate is Fate.UNKNOWN and session.keeper not in kept_by:
+                found[session.id] = Cause.DIED, DROPPED
+        return found
+
+    def _lock(self, session: str) -> SessionLock:
+        return SessionLock(self._lines.connect, self._lines.sql, lock_number(self._schema, session))
+
+    def _read(self, tx: Transaction, found: Sequence[rows.Row]) -> list[Session]:
+        if not found:
+            return []
+        is_locked = {row[0] for row in found if row[14]}
+        held = {number for (number,) in tx.all("held_locks")} if is_locked else set()
+        sessions = []
+        for row in found:
+            with decoding("a session's row"):
+                session = rows.session_of(row[:14], _BOOT, tx.boot_ms)
+            is_held = lock_number(self._schema, session.id) in held
+            is_dropped = session.id in is_locked and not is_held
+            fate = runs.fate_of(session, is_dropped=False, is_held=is_held and session.id not in self._locks)
+            if is_dropped and fate is Fate.LIVES:
+                fate = Fate.UNKNOWN
+            sessions.append(replace(session, fate=fate))
+        return sessions
+
+
+def may_act(tx: Transaction, name: str, found: Sequence[rows.Row]) -> Session:
+    """Return a session that may still act. Raises LeaseLost."""
+    session = None
+    if found:
+        with decoding("a session's row"):
+            session = rows.session_of(found[0][:14], _BOOT, tx.boot_ms)
+    lost = faults.lease_lost(name, session)
+    if session is None or lost is not None:
+        raise lost or LeaseLost(name)
+    return session
+
+
+def _prove(tx: Transaction, session: Session, evidence: Evidence | None) -> None:
+    after = runs.proved(session, evidence)
+    if after is not session:
+        tx.do("prove_session", (rows.row_of_evidence(after.evidence), session.id))
+
+
+def _release(tx: Transaction, session: Session, cause: Cause, evidence: Evidence | None) -> Session:
+    """End a session and release its runs, but for those whose rows are damaged."""
+    tx.do("end_session", (tx.now_ms, cause.value, rows.row_of_evidence(evidence), session.id))
+    owned: list[Run] = []
+    for row in tx.all("runs_of_session", (session.id,)):
+        with suppress(Corrupt), decoding("a run's row"):
+            owned.append(rows.run_of(row))
+    owned.sort(key=lambda run: run.number)
+    suspects = [run for run in owned if run.deaths > 0]
+    since = ([run.number for run in suspects], [run.death_length for run in suspects])
+    moved = {number for (number,) in tx.all("has_progressed", since)} if suspects else set()
+    released = [lives.released(run, cause, tx.now_ms, has_progressed=run.number in moved) for run in owned]
+    save_runs(tx, released)
+    if owned:
+        left = [
+            recoverylog.left(session, run, after, cause) for run, after in zip(owned, released, strict=True)
+        ]
+        append_log(tx, [recoverylog.ended(session, cause, evidence, len(left)), *left])
+    tx.wakes = True
+    after = replace(session, ended_ms=tx.now_ms, cause=cause, evidence=evidence)
+    return replace(after, fate=runs.fate_of(after, is_dropped=False))
