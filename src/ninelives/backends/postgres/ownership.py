@@ -118,9 +118,7 @@ def claim(
     limit = min(limit, 1) if alone and only is None else limit
     if only is not None:
         seen = _family(tx, only, wanted)
-        locked = runs_in(
-            tx.all("lock_runs", ([run.id for run in seen],))
-        )
+        locked = runs_in(tx.all("lock_runs", ([run.id for run in seen],)))
         due = [locked[run.id] for run in seen if run.id in locked]
         due = [run for run in due if runs.is_claimable(run, tx.now_ms)]
     else:
