@@ -14,6 +14,7 @@ from typing import Any
 import pytest
 
 import ninelives as nl
+from ninelives.backends.open import open_store
 from ninelives.core.errors import StoreUnavailable
 from ninelives.core.model import Commit, Session, Verdict
 from ninelives.runtime import code
@@ -90,6 +91,21 @@ def test_ctrl_c_says_how_to_go_on_and_the_script_goes_on(tmp_path: Path) -> None
     )
     assert again.stdout == "['first', 'went on']\n"
     assert (tmp_path / "effects").read_text() == "first "
+
+
+@pytest.mark.parametrize("agent", ["patient", "stubborn"])
+def test_sigterm_ends_the_session_and_costs_no_life(tmp_path: Path, agent: str) -> None:
+    with start(tmp_path, agent) as child:
+        child.send_signal(signal.SIGTERM)
+        _, said = child.communicate(timeout=PATIENCE_SECONDS)
+    assert child.returncode == -signal.SIGTERM
+    assert "run 'it' is kept" in said
+    store = open_store(f"sqlite:///{tmp_path}/.ninelives/runs.db")
+    row = store.read_run("it")
+    assert store.list_sessions() == []
+    store.close()
+    assert row is not None
+    assert (row.session, row.deaths) == (None, 0)
 
 
 def test_a_second_ctrl_c_ends_at_once_whatever_blocks(tmp_path: Path) -> None:

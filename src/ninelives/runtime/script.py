@@ -1,8 +1,8 @@
 """`nl.run`: one run in a script, from its start or from where it was, to its end.
 
 A full disk or a held lock pauses the script, which says so and goes on when it can; a lease that ran out
-meanwhile (a long pause, a machine asleep) only means a new session. Ctrl-C ends the session, so that it costs
-no life, and says how to go on; a second one ends the process at once, which is as good as a kill.
+meanwhile (a long pause, a machine asleep) only means a new session. Ctrl-C and SIGTERM end the session, so
+that they cost no life, and say how to go on; a second one ends the process at once, as good as a kill.
 """
 
 from __future__ import annotations
@@ -23,7 +23,10 @@ from ninelives.engine.registry import get_agent
 from ninelives.runtime.facade import Runtime
 
 PAUSE_SECONDS = 0.5
-_INTERRUPTED = 128 + signal.SIGINT
+
+
+class _Terminated(BaseException):
+    """SIGTERM has ended the session; the process is to end as if there had been no handler."""
 
 
 def run(
@@ -45,9 +48,15 @@ def run(
         runtime = Runtime(store)
         # A script has nothing that could outlive a broken store, and nobody else on its event loop.
         runtime._fatal, runtime._is_dedicated = end_process, True  # noqa: SLF001
-        async with runtime:
-            with _interruptible(name) if is_ours else nullcontext():
-                return await insist(runtime, agent, args, name, kwargs)
+        try:
+            async with runtime:
+                with _interruptible(name) if is_ours else nullcontext():
+                    return await insist(runtime, agent, args, name, kwargs)
+        except _Terminated:
+            # Here, not after asyncio.run: that would wait for bodies in threads.
+            signal.signal(signal.SIGTERM, signal.SIG_DFL)
+            os.kill(os.getpid(), signal.SIGTERM)
+            raise
 
     return asyncio.run(main())
 
@@ -71,25 +80,33 @@ async def insist(
 
 @contextmanager
 def _interruptible(run: str) -> Iterator[None]:
-    """Say how to go on at the first Ctrl-C, and end at the second."""
+    """Say how to go on at the first Ctrl-C or SIGTERM, and end at the second. Raises _Terminated."""
     stop = signal.getsignal(signal.SIGINT)  # asyncio's: it cancels what we do
-    asked = False
+    term = signal.getsignal(signal.SIGTERM)
+    asked = 0
 
     def interrupt(number: int, frame: Any) -> None:
         nonlocal asked
         if asked:
-            os._exit(_INTERRUPTED)
-        asked = True
+            os._exit(128 + number)
+        asked = number
         _say(f"stopping; run {run!r} is kept, and goes on when it is run again under this id")
         if callable(stop):
             stop(number, frame)
 
     signal.signal(signal.SIGINT, interrupt)
+    if term is signal.SIG_DFL:
+        signal.signal(signal.SIGTERM, interrupt)
     try:
         yield
+    except asyncio.CancelledError:
+        if asked == signal.SIGTERM:
+            raise _Terminated from None
+        raise
     finally:
         if not asked:  # else a second one ends the process, whatever is being cleared up
             signal.signal(signal.SIGINT, stop)
+            signal.signal(signal.SIGTERM, term)
 
 
 def _say(text: str) -> None:
