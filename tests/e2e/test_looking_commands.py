@@ -33,6 +33,7 @@ from ninelives.core.model import (
 )
 from ninelives.core.recoverylog import Recovery, Verified
 from ninelives.core.replay import write_body
+from ninelives.engine.wording import last_recovery
 from ninelives.ops.doctor import (
     Level,
     filesystem_of,
@@ -43,7 +44,6 @@ from ninelives.ops.doctor import (
     judge_space,
 )
 from ninelives.ops.escape import json_text, shown
-from ninelives.ops.recoveries import last_recovery
 
 NASTY = "\x1b[31mred\r\n\x9b\u202etxet"
 BODIES = (
@@ -157,6 +157,12 @@ def test_recoveries_tells_what_died_and_what_came_of_it(tmp_path: Path) -> None:
     assert every[0]["facts"]["replayed"] == 5
     assert "moving again 12 ms" in last_recovery(store, "run")
     assert last_recovery(store, "other") == ""
+    (line,) = [one for one in ninelives(tmp_path, "show", "run").stdout.splitlines() if "recovered" in one]
+    assert "moving again 12 ms after that was noticed" in line
+    assert (
+        "5 steps found recorded"
+        in json.loads(ninelives(tmp_path, "show", "run", "--json").stdout)["last_recovery"]
+    )
     store.close()
 
 

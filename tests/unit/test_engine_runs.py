@@ -90,6 +90,19 @@ def test_waiting_for_a_result_can_be_limited() -> None:
     run_async(main)
 
 
+def test_work_is_not_idle_while_a_run_is_due_however_many_wait_beside_it() -> None:
+    async def main() -> None:
+        async with nl.Runtime(QuickStore()) as rt:
+            due = [await rt.start(doubler, number) for number in range(3)]
+            await asyncio.gather(*(rt.start(doubler, number, delay=3600) for number in range(1100)))
+            await rt.work(1, until_idle=True)
+            assert {await run.status() for run in due} == {State.COMPLETED}
+            with pytest.raises(nl.UsageError, match="concurrency=0"):
+                await rt.work(0)
+
+    run_async(main)
+
+
 def test_runs_are_listed_and_looked_at() -> None:
     async def main() -> None:
         async with nl.Runtime(QuickStore()) as rt:

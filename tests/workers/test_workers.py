@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import os
 import signal
 import subprocess
@@ -14,6 +15,7 @@ from pathlib import Path
 import msgspec
 import pytest
 
+import ninelives as nl
 from ninelives.backends.sqlite import SqliteStore
 from ninelives.core.answers import read_asked
 from ninelives.core.errors import StoreUnavailable
@@ -116,6 +118,12 @@ def test_a_run_that_kills_every_worker_is_quarantined_and_the_innocent_complete(
     assert store.verify() == []
 
 
+async def last_recovery_of(store: SqliteStore, run: str) -> str:
+    """Return what a run's checkpoint says of how it was last recovered."""
+    async with nl.Runtime(store) as rt:
+        return (await (await rt.get(run)).checkpoint()).last_recovery
+
+
 def test_a_killed_worker_is_replaced_at_once_and_the_recovery_is_told(
     store: SqliteStore, spawn: Spawn, ledger: Path
 ) -> None:
@@ -136,6 +144,7 @@ def test_a_killed_worker_is_replaced_at_once_and_the_recovery_is_told(
     assert told.tokens == 7 * told.decisions > 0
     assert told.verified.faults == ()
     assert told.progress_ms is not None
+    assert "found recorded and not done again" in asyncio.run(last_recovery_of(store, "run"))
     asked = [line for line in ledger.read_text().splitlines() if line.startswith("asked")]
     second.kill()
     assert len(asked) - len(set(asked)) <= 1  # what was under way may be asked again, what was recorded not

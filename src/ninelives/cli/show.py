@@ -92,6 +92,8 @@ def _facts(run: Position, now: float) -> Iterator[tuple[str, str]]:
     if run.deaths and not run.status.is_final:
         claims += f", {run.deaths} death{'s' if run.deaths > 1 else ''} without progress"
     yield "claims", claims
+    if run.last_recovery:
+        yield "recovered", shown(run.last_recovery)
     if run.labels:
         yield "labels", shown(", ".join(f"{name}={value}" for name, value in run.labels.items()))
     if run.parent is not None:

@@ -77,12 +77,13 @@ class Checkpoint(Struct, frozen=True, kw_only=True):
     next_wake_up: datetime | None
     last_error: str
     salvaged: str
+    last_recovery: str
     session: str | None
     at: datetime
 
 
-def checkpoint(journal: Journal) -> Checkpoint:
-    """Return where a run is. Raises Corrupt."""
+def checkpoint(journal: Journal, last_recovery: str = "") -> Checkpoint:
+    """Return where a run is, and how it was last recovered. Raises Corrupt."""
     run, records = journal.run, journal.records
     return Checkpoint(
         run=run.id,
@@ -100,6 +101,7 @@ def checkpoint(journal: Journal) -> Checkpoint:
         next_wake_up=wake_up_of(run),
         last_error=_last_error(records),
         salvaged=salvaged_in(records),
+        last_recovery=last_recovery,
         session=run.session,
         at=moment(run.changed_ms),
     )

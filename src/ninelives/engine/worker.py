@@ -57,6 +57,7 @@ class Worker:
         self._solo: str | None = None
         self._suspects_since_ms: int | None = None
         self._failure: BaseException | None = None
+        self._has_found_nothing = False
 
     def wake(self) -> None:
         """Look for work now."""
@@ -90,8 +91,8 @@ class Worker:
 
     @property
     def is_idle(self) -> bool:
-        """Tell whether nothing is being executed."""
-        return not self._tasks
+        """Tell whether nothing is being executed and, when last looked for, nothing was due."""
+        return not self._tasks and self._has_found_nothing
 
     # The session --------------------------------------------------------------------------------
 
@@ -139,12 +140,14 @@ class Worker:
     def _claim(self, lease: Lease, concurrency: int, agents: Sequence[str], only: str | None) -> int | None:
         """Claim what can be worked on now, and return when to look again: `_NOW`, a time, or None."""
         free = concurrency - len(self._tasks)
+        self._has_found_nothing = False
         if free <= 0 or self._solo is not None:
             return None
         claims = Claims((), None)
         with suppress(StoreUnavailable):
             if not self._suspects_have_waited():
                 claims = self._ask(free, agents, only, alone=False)
+                self._has_found_nothing = not self._is_due(claims)
                 self._note_suspects(claims.next_suspect_ms)
             if not claims.runs and not self._tasks and self._suspects_since_ms is not None:
                 claims = self._ask(1, agents, only, alone=True)
@@ -156,6 +159,13 @@ class Worker:
             return _NOW
         dues = (claims.next_due_ms, claims.next_suspect_ms if not self._tasks else None)
         return min((due for due in dues if due is not None), default=None)
+
+    def _is_due(self, claims: Claims) -> bool:
+        """Tell whether runs were given, or others are due that were not: they want to be alone."""
+        if claims.runs:
+            return True
+        now_ms, dues = self._store.now_ms(), (claims.next_due_ms, claims.next_suspect_ms)
+        return any(due is not None and due <= now_ms for due in dues)
 
     def _ask(self, free: int, agents: Sequence[str], only: str | None, *, alone: bool) -> Claims:
         room = {name: min(free, self._limits.get(name, free) - self._running[name]) for name in agents}
@@ -194,6 +204,7 @@ class Worker:
 
     def _done(self, task: asyncio.Task[None]) -> None:
         run = self._tasks.pop(task)
+        self._has_found_nothing = False  # it may have made others due
         self._running[run.agent] -= 1
         if self._solo == run.id:
             self._solo = None

@@ -24,6 +24,7 @@ from ninelives.engine.checkpoint import (
     steps_in,
     wake_up_of,
 )
+from ninelives.engine.wording import last_recovery
 from ninelives.ops import journal, sessions
 from ninelives.ops.journal import Failed, Progress, moment
 from ninelives.ops.sessions import Seen
@@ -87,6 +88,7 @@ class Position(Summary, frozen=True, kw_only=True):
     effects: list[Effect]
     in_doubt: list[Operation]
     salvaged: str
+    last_recovery: str
     last_error: Failed | None
     inbox: list[Waiting]
     signals: list[Unread]
@@ -114,7 +116,7 @@ def position(store: Store, run: str) -> tuple[Position, tuple[Record, ...]]:
         loaded = structs.replace(loaded, records=bodies.whole(store, loaded.records))
     except Corrupt as error:
         loaded, fault = Journal(found, found.length, (), (), ()), str(error)
-    return _position(loaded, fault, living), loaded.records
+    return _position(loaded, fault, living, last_recovery(store, run)), loaded.records
 
 
 def unknown(run: str) -> UnknownRun:
@@ -155,7 +157,7 @@ def _summary(run: Run, records: Sequence[Record], fault: str, living: Mapping[st
     )
 
 
-def _position(loaded: Journal, fault: str, living: Mapping[str, Seen]) -> Position:
+def _position(loaded: Journal, fault: str, living: Mapping[str, Seen], last_recovery: str) -> Position:
     run = loaded.run
     turn = [record for record in loaded.records if record.seq >= run.turn_seq]
     summary = _summary(run, turn, fault, living)
@@ -171,6 +173,7 @@ def _position(loaded: Journal, fault: str, living: Mapping[str, Seen]) -> Positi
         effects=effects_in(turn),
         in_doubt=operations_in(turn, Kind.DOUBT),
         salvaged=salvaged_in(turn),
+        last_recovery=last_recovery,
         last_error=_last_error(turn),
         inbox=[_waiting(item) for item in loaded.items if item.state is ItemState.OPEN],
         signals=[_unread(signal) for signal in loaded.signals],

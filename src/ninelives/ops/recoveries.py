@@ -9,12 +9,9 @@ import msgspec
 from msgspec import Struct
 
 from ninelives.core.model import Entry, Happening
-from ninelives.core.recoverylog import Completion, Left, Recovery, SessionEnd
-from ninelives.engine.quarantine import manner
+from ninelives.engine.wording import text_of
 from ninelives.ops.journal import moment
 from ninelives.store import Store
-
-_MOST_STEPS = 5
 
 
 class Told(Struct, frozen=True, kw_only=True):
@@ -34,14 +31,6 @@ def recoveries(store: Store, run: str | None = None, limit: int = 50) -> list[To
     return [_told(entry) for entry in store.read_log(run=run, limit=limit)]
 
 
-def last_recovery(store: Store, run: str) -> str:
-    """Say in words how a run was last recovered; empty when it never was."""
-    for entry in store.read_log(run=run):
-        if entry.kind is Happening.RECOVERED:
-            return f"{moment(entry.at_ms):%Y-%m-%d %H:%M:%SZ}: {_text(entry)}"
-    return ""
-
-
 def _told(entry: Entry) -> Told:
     return Told(
         seq=entry.seq,
@@ -49,47 +38,6 @@ def _told(entry: Entry) -> Told:
         kind=entry.kind,
         run=entry.run,
         session=entry.session,
-        text=_text(entry),
+        text=text_of(entry),
         facts=msgspec.json.decode(entry.body),
     )
-
-
-def _text(entry: Entry) -> str:
-    if entry.kind is Happening.ENDED:
-        ended = msgspec.json.decode(entry.body, type=SessionEnd)
-        how = manner(ended.cause, ended.evidence)
-        return f"the worker pid {ended.pid} on {ended.host} {how}; it had {_count(ended.runs, 'run')}"
-    if entry.kind is Happening.LEFT:
-        left = msgspec.json.decode(entry.body, type=Left)
-        alone = ", alone" if left.was_alone else ""
-        return f"left by its worker ({left.cause}{alone}); {_count(left.deaths, 'death')} without progress"
-    if entry.kind is Happening.TAKEN:
-        return "taken over"
-    if entry.kind is Happening.COMPLETED:
-        return f"{msgspec.json.decode(entry.body, type=Completion).state} after having been recovered"
-    return _recovered(msgspec.json.decode(entry.body, type=Recovery))
-
-
-def _recovered(told: Recovery) -> str:
-    parts = [f"the worker before it {told.cause or 'is unknown'}"]
-    if told.progress_ms is not None and told.died_ms:
-        parts.append(f"moving again {max(0, told.progress_ms - told.died_ms)} ms after that was noticed")
-    elif told.progress_ms is None:
-        parts.append("it was left again before it moved")
-    parts.append(f"{_count(told.replayed, 'step')} found recorded and not done again")
-    if told.decisions:
-        tokens = f" ({told.tokens} tokens)" if told.tokens else ""
-        parts.append(f"of these {_count(told.decisions, 'decision')} not paid for again{tokens}")
-    if told.redone:
-        more = "…" if len(told.redone) > _MOST_STEPS else ""
-        parts.append(f"begun again: {', '.join(told.redone[:_MOST_STEPS])}{more}")
-    checked = told.verified
-    if checked.faults:
-        parts.append(f"WRONG: {'; '.join(checked.faults)}")
-    else:
-        parts.append(f"verified: {_count(checked.records, 'record')}, {_count(checked.outcomes, 'outcome')}")
-    return "; ".join(parts)
-
-
-def _count(number: int, what: str) -> str:
-    return f"{number} {what}" if number == 1 else f"{number} {what}s"

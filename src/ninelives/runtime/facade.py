@@ -156,8 +156,10 @@ class Runtime:
         """Be a worker for all agents declared here; with `until_idle`, until nothing can be worked on now.
 
         At most `concurrency` runs at once, and of an agent at most as many as `limits` says.
-        Raises UnknownAgent; LeaseLost when this worker's runs may be another's by now.
+        Raises UsageError; UnknownAgent; LeaseLost when this worker's runs may be another's by now.
         """
+        if type(concurrency) is not int or concurrency < 1:
+            raise UsageError(f"concurrency={concurrency!r}", remedy="Give a number of runs, at least 1")
         for name, most in (limits or {}).items():
             get_agent(name)
             if type(most) is not int or most < 0:
@@ -165,19 +167,8 @@ class Runtime:
         await self._work(
             concurrency,
             agents=lambda: list(AGENTS),
-            until=lambda worker: until_idle and self._idle(worker),
+            until=lambda worker: until_idle and worker.is_idle,
             limits=limits,
-        )
-
-    def _idle(self, worker: Worker) -> bool:
-        if not worker.is_idle:
-            return False
-        now_ms = self.store.now_ms()
-        states = (State.PENDING, State.CHECKPOINTED)
-        waiting = self.store.list_runs(RunQuery(states=states, limit=1000))
-        return not any(
-            run.agent in AGENTS and not run.paused and run.due_ms is not None and run.due_ms <= now_ms
-            for run in waiting
         )
 
     async def get(self, id: str) -> Run:

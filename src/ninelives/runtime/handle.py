@@ -13,7 +13,7 @@ from ninelives.core.model import Control, Kind, State
 from ninelives.core.model import Run as Row
 from ninelives.core.output import Output
 from ninelives.core.replay import read_body
-from ninelives.engine import bodies, forks, retries, signals, view
+from ninelives.engine import bodies, forks, retries, signals, view, wording
 from ninelives.engine.checkpoint import Checkpoint, checkpoint
 from ninelives.engine.registry import AGENTS
 from ninelives.runtime.reading import Reader
@@ -153,7 +153,9 @@ def _history(store: Store, run: str) -> list[view.Entry]:
 
 
 def _checkpoint(store: Store, run: str) -> Checkpoint:
-    return checkpoint(bodies.load(store, run))
+    journal = bodies.load(store, run)
+    # A run that was claimed once only has never been recovered.
+    return checkpoint(journal, wording.last_recovery(store, run) if journal.run.epoch > 1 else "")
 
 
 def _result(store: Store, row: Row) -> Any:
