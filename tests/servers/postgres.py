@@ -20,6 +20,8 @@ from pathlib import Path
 
 import psycopg
 
+from tests.servers.fetch import unpacked
+
 _PR_SET_PDEATHSIG = 1
 _LIBC = ctypes.CDLL(None, use_errno=True)
 _START_SECONDS = 60
@@ -120,12 +122,16 @@ def _children(pid: int) -> list[int]:
 def _programs(root: Path, *, is_private: bool) -> Path:
     """Return the directory of the server's programs, where an unprivileged user can reach it."""
     package = find_spec("pgserver")  # only its programs: nothing of it is imported
-    if package is None or package.origin is None:
-        raise RuntimeError(
-            "these tests need a PostgreSQL server: pip install -e '.[dev]' brings one,"
-            " or set NINELIVES_TEST_POSTGRES=postgresql://user@host/database"
-        )
-    found = Path(package.origin).parent / "pginstall"
+    if package is not None and package.origin is not None:
+        found = Path(package.origin).parent / "pginstall"
+    else:
+        try:
+            found = unpacked("pgserver==0.1.4", python="3.12") / "pgserver" / "pginstall"
+        except RuntimeError as error:
+            raise RuntimeError(
+                "these tests need a PostgreSQL server: pip install -e '.[dev]' brings one up to Python 3.12,"
+                f" or set NINELIVES_TEST_POSTGRES=postgresql://user@host/database ({error})"
+            ) from error
     if is_private or all(folder.stat().st_mode & 0o005 == 0o005 for folder in (found, *found.parents)):
         return found / "bin"
     shutil.copytree(found, root / "pginstall")
