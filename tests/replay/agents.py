@@ -60,14 +60,15 @@ class Body:
         answer = self.world.answer()
         if (
             trouble in ("value", "oops", "listed")
-            or trouble == "giveup"
+            or trouble in ("giveup", "cancel")
             or (trouble == "flaky" and self._attempt < 3)
         ):
             self._tell("failed", **self._about, value=str(answer))
-            kinds: dict[str, Callable[[str], Exception]] = {
+            kinds: dict[str, Callable[[str], BaseException]] = {
                 "value": ValueError,
                 "oops": Oops,
                 "listed": Listed,
+                "cancel": asyncio.CancelledError,
             }
             raise kinds.get(trouble, nl.Transient)(f"no {answer}")
         self._tell("done", **self._about, value=str(answer))

@@ -13,7 +13,7 @@ from typing import Literal
 from msgspec import Struct
 
 Role = Literal["action", "read", "decision", "plain", "nested"]
-Trouble = Literal["value", "oops", "listed", "flaky", "giveup"]
+Trouble = Literal["value", "oops", "listed", "flaky", "giveup", "cancel"]
 Fork = Literal["asyncio", "nl", "group", "settled"]
 SLEEPY_FROM = 9000
 """Programs from this seed on sleep, too; they park and take their time."""
@@ -160,11 +160,11 @@ class _Maker:
             case "call":
                 return Call(label, self._role())
             case "trouble":
-                made = Call(
-                    label,
-                    self._role(nested=False),
-                    rng.choice(("value", "oops", "listed", "flaky", "giveup")),
-                )
+                role = self._role(nested=False)
+                trouble: Trouble = rng.choice(("value", "oops", "listed", "flaky", "giveup"))
+                if trouble == "giveup" and self._count % 2:
+                    trouble = "cancel"  # a body that ends in a cancellation which nobody asked for
+                made = Call(label, role, trouble)
                 return made if rng.random() < 0.25 else Tried(self._label(), (made,))
             case "drawn":
                 return Drawn(label, rng.choice(("now", "uuid", "random", "log", "progress")))

@@ -48,6 +48,7 @@ def test_the_programs_are_of_every_kind() -> None:
         "'nl'",
         "flaky",
         "giveup",
+        "cancel",
         "oops",
         "listed",
         "nested",

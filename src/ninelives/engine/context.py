@@ -73,14 +73,18 @@ class Place:
 
 
 class Frame:
-    """A body that is being executed: where, with which arguments, since when, at which attempt."""
+    """A body that is being executed: where, with which arguments, since when, at which attempt.
 
-    __slots__ = ("asked", "at", "attempt", "is_over", "place")
+    `cancels`: how often its task had been asked to leave before it began.
+    """
+
+    __slots__ = ("asked", "at", "attempt", "cancels", "is_over", "place")
 
     def __init__(self, place: Place, asked: Fingerprint) -> None:
         self.place, self.asked = place, asked
         self.at = 0.0
         self.attempt = 1
+        self.cancels = 0
         self.is_over = False
 
 

@@ -58,7 +58,7 @@ class Delivery:
         self._fresh: deque[asyncio.Future[None]] = deque()
         self._is_scheduled = False
         self.running: set[object] = set()
-        self.at_rest: Callable[[], None] | None = None
+        self.at_rest: tuple[Callable[[], None], ...] = ()
         self._later: asyncio.TimerHandle | None = None
         self._told_ms: int | None = None
         self._patience: tuple[int, float] | None = None
@@ -156,8 +156,9 @@ class Delivery:
             if not turn.done():  # else cancelled meanwhile by the run's own code
                 turn.set_result(None)
                 has_begun = True
-        if self.at_rest is not None and not has_begun and not self._live:
-            self.at_rest()
+        if self.at_rest and not has_begun and not self._live:
+            for consider in self.at_rest:
+                consider()
 
     def _is_early(self) -> bool:
         """Tell whether an outcome recorded earlier may still be asked for, by code that waits for a timer."""

@@ -42,6 +42,7 @@ if TYPE_CHECKING:
     from ninelives.engine.keyed import Keyring
     from ninelives.engine.registry import Step
     from ninelives.engine.waiting import Waits
+    from ninelives.engine.withdrawals import Withdrawals
 
 T = TypeVar("T")
 STOP_SECONDS = 5.0
@@ -78,6 +79,7 @@ class Execution:
 
     task_type: type[BranchTask] = BranchTask
     waits: Waits | None = None
+    withdrawals: Withdrawals | None = None
     keys: Keyring | None = None
     closed: NineLivesError | None = None
     stopped: RunCancelled | TimedOut | None = None
@@ -137,7 +139,7 @@ class Execution:
             _ring(self._when_over)
         if isinstance(task, BranchTask) and task.code is not None:
             task.code.close()  # one that was cancelled before it began would be called forgotten
-        if self.waits is not None:
+        if self.delivery.at_rest:
             self.delivery.look()
 
     def open_branches(self) -> list[asyncio.Task[Any]]:
@@ -153,6 +155,11 @@ class Execution:
     def has_bodies(self) -> bool:
         """Tell whether a body runs."""
         return any(isinstance(task, BranchTask) and task.body_of is not None for task in self._tasks)
+
+    @property
+    def has_waits(self) -> bool:
+        """Tell whether a branch waits durably."""
+        return self.waits is not None and self.waits.has_any
 
     def _is_alone(self) -> bool:
         return len(self._tasks) <= 1 and not self.timers and not self.is_catching_up

@@ -216,7 +216,7 @@ async def _attempt(act: Act) -> Ended | None:
         return await refused(act, verdict)
     await learn_generation(act)
     frame, branch = Frame(place, act.asked), act.branch
-    cancels = branch.cancelling() if branch is not None else 0
+    frame.cancels = cancels = branch.cancelling() if branch is not None else 0
     if branch is not None:
         branch.body_of = execution
     try:

@@ -22,6 +22,7 @@ from ninelives.engine.effects import Effect
 from ninelives.engine.execution import Execution
 from ninelives.engine.registry import Step
 from ninelives.engine.waiting import wait
+from ninelives.engine.withdrawals import withdrawn
 
 ABANDON_SECONDS = 1.0
 """How long a body whose time is over may take to leave; after that it counts as running on."""
@@ -89,7 +90,7 @@ async def _recorded(act: Act, found: Recorded) -> Any:
     try:
         check_arguments(found, act.asked, run=execution.run.id, where=step.where)
         if found.kind is Kind.WITHDRAWN:
-            await execution.forever()  # the run's own code cancels it, as it did
+            await withdrawn(execution, found)
         await act.patiently(lambda: execution.delivery.recorded(found.seq))
         execution.count(act.step, found)
         if act.is_cancelled:
@@ -204,5 +205,10 @@ def _gave_value(running: asyncio.Task[Any]) -> bool:
 async def _contained(body: Body) -> Any:
     try:
         return await body()
+    except asyncio.CancelledError as error:
+        task = asyncio.current_task()
+        if task is None or task.cancelling():
+            raise
+        raise RuntimeError("the body ended in CancelledError, and nobody had cancelled it") from error
     except (KeyboardInterrupt, SystemExit, GeneratorExit) as error:
         raise RuntimeError(f"the body raised {error!r}") from error

@@ -14,13 +14,20 @@ from collections.abc import Awaitable, Callable
 from itertools import count
 from typing import Any
 
-from ninelives.core.errors import Divergence, NineLivesError, NotSerializable, UsageError
+from ninelives.core.errors import (
+    Divergence,
+    InvariantViolation,
+    NineLivesError,
+    NotSerializable,
+    Transient,
+    UsageError,
+)
 from ninelives.core.failures import decode_error, encode_error, same_error
 from ninelives.core.fingerprint import Fingerprint
 from ninelives.core.model import Kind, Verdict
 from ninelives.core.replay import Recorded, check_arguments, write_body
 from ninelives.core.retry import delay_seconds, reason_for, retry_after_seconds
-from ninelives.engine import approvals, mutation
+from ninelives.engine import approvals, mutation, withdrawals
 from ninelives.engine.backoff import attempts_before, rest
 from ninelives.engine.context import BRANCH, FRAME, Frame, Place, current
 from ninelives.engine.delivery import Turn
@@ -111,7 +118,7 @@ async def _deliver_recorded(execution: Execution, step: Step, asked: Fingerprint
     try:
         check_arguments(found, asked, run=execution.run.id, where=step.where)
         if found.kind is Kind.WITHDRAWN:
-            await execution.forever()  # the run's own code cancels it, as it did
+            await withdrawals.withdrawn(execution, found)
         await execution.delivery.recorded(found.seq, found.at_ms)
         execution.count(step, found)
         if found.kind is not Kind.FAILURE:
@@ -148,7 +155,7 @@ async def _execute(execution: Execution, step: Step, asked: Fingerprint, place: 
     execution.intents.start(frame)
     task = asyncio.current_task(execution.loop)
     branch = task if isinstance(task, BranchTask) else None
-    cancels = task.cancelling() if task is not None else 0
+    frame.cancels = cancels = task.cancelling() if task is not None else 0
     if branch is not None:
         branch.body_of = execution
     value, told = None, None
@@ -235,7 +242,8 @@ async def attempt(step: Step, frame: Frame, body: Body) -> Any:
                     return await body()
             except NineLivesError:
                 raise
-            except Exception as error:
+            except BaseException as caught:  # noqa: BLE001 (a body may end in anything)
+                error = caught if isinstance(caught, Exception) else failure_of(caught, frame)
                 reason = reason_for(error, step.retry)
                 pause = delay_seconds(
                     step.retry,
@@ -245,7 +253,30 @@ async def attempt(step: Step, frame: Frame, body: Body) -> Any:
                     jitter=random.random(),
                 )
                 if pause is None:
-                    raise
+                    raise error  # noqa: B904 (it is the one caught, or has it as its cause)
                 await rest(frame, pause, error)
     finally:
         FRAME.reset(token)
+
+
+def failure_of(error: BaseException, frame: Frame) -> Exception:
+    """Return the passing failure of a body that ended in a cancellation which nobody had asked for.
+
+    Raises what is another failure of the body, and the error itself when it is none: we are told to leave,
+    or an invariant is broken.
+    """
+    execution = frame.place.execution
+    if isinstance(error, asyncio.CancelledError):
+        task = asyncio.current_task(execution.loop)
+        is_asked = task is None or task.cancelling() > frame.cancels
+        if is_asked or execution.is_leaving or execution.sealed is not None:
+            raise error
+        said = f": {error}" if str(error) else ""
+        failure = Transient(f"{frame.place.name} ended in CancelledError{said}, and nobody had cancelled it")
+        failure.__cause__ = error
+        return failure
+    if isinstance(error, InvariantViolation | SystemExit | KeyboardInterrupt):
+        raise error
+    if isinstance(error, GeneratorExit) and FRAME.get() is not frame:
+        raise error  # somebody throws the coroutine away
+    raise same_error(error) from error

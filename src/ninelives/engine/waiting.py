@@ -28,6 +28,7 @@ from ninelives.core.replay import Recorded, check_arguments, read_body, write_bo
 from ninelives.engine.context import Place
 from ninelives.engine.execution import BranchTask, Execution
 from ninelives.engine.ticket import NOTHING, Draft, Extras
+from ninelives.engine.withdrawals import withdrawn
 
 T = TypeVar("T")
 Look = Callable[[News], T | Awaitable[T | None] | None]
@@ -69,7 +70,12 @@ class Waits:
         self._heard = 0
         self._timer: asyncio.TimerHandle | None = None
         execution.waits = self
-        execution.delivery.at_rest = self._consider
+        execution.delivery.at_rest += (self._consider,)
+
+    @property
+    def has_any(self) -> bool:
+        """Tell whether a branch waits."""
+        return bool(self._all)
 
     def enter(self, one: Wait) -> None:
         """Count a wait in."""
@@ -285,7 +291,7 @@ class Builtin:
         if found is not None:
             self._is_written = True
             if found.kind is Kind.WITHDRAWN:
-                await execution.forever()  # the run's own code cancels it, as it did
+                await withdrawn(execution, found)
             if asked is not None:
                 await self._check(found, asked)
             await execution.delivery.recorded(found.seq, found.at_ms)
