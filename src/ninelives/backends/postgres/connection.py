@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import logging
 from typing import Any
 
 import psycopg
@@ -29,6 +30,7 @@ _OPTIONS = {
     "keepalives_count": "3",
     "tcp_user_timeout": "15000",
 }
+logging.getLogger("psycopg").addHandler(logging.NullHandler())  # what matters of it, our errors say
 PASSING = (driver.DeadlockDetected, driver.SerializationFailure, driver.UniqueViolation)
 """The transaction was rolled back because of another one; made again, it sees that one's rows."""
 

@@ -74,7 +74,7 @@ SELECT current_setting('server_version_num')::integer, current_setting('fsync'),
   set_config('jit', 'off', false), set_config('enable_seqscan', 'off', false), set_config('timezone', 'UTC', false);
 
 -- name: find_store
-SELECT to_regclass(%s) IS NOT NULL;
+SELECT EXISTS (SELECT 1 FROM pg_tables WHERE schemaname = %s AND tablename = 'store');
 
 -- name: migration_lock
 SELECT pg_advisory_xact_lock(%s);
@@ -371,6 +371,15 @@ SELECT pg_try_advisory_lock(%s);
 
 -- name: take_lock
 SELECT pg_advisory_lock(%s);
+
+-- name: be_patient
+SELECT set_config('lock_timeout', '3s', false);
+
+-- name: await_lock
+SELECT pg_advisory_lock_shared(%s);
+
+-- name: let_go
+SELECT pg_advisory_unlock_shared(%s);
 
 -- name: open_door
 SELECT pg_advisory_lock_shared(%s);

@@ -60,7 +60,7 @@ def _migrate(connection: Connection, address: Address, steps: tuple[str, ...]) -
 
 def _version(connection: Connection, address: Address) -> int:
     sql = statements(address.schema)
-    found = connection.execute(sql["find_store"], (f'"{address.schema}".store',)).fetchone()
+    found = connection.execute(sql["find_store"], (address.schema,)).fetchone()
     if found is None or not found[0]:
         return 0
     row = connection.execute(sql["read_store"]).fetchone()

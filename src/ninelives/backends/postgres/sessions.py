@@ -19,12 +19,12 @@ from ninelives.backends.postgres.liveness import SessionLock, lock_number
 from ninelives.backends.postgres.recoverylog import append as append_log
 from ninelives.backends.postgres.transaction import Transaction, decoding, save_runs, texts
 from ninelives.core import faults, lives, recoverylog, runs
-from ninelives.core.errors import Corrupt, IdConflict, LeaseLost
+from ninelives.core.errors import Corrupt, IdConflict, LeaseLost, StoreUnavailable
 from ninelives.core.model import Cause, Evidence, Fate, NewSession, Run, Session
 
 DROPPED = Evidence(note="its connection to the server ended")
 _BOOT = "server"  # leases are judged by the server's clock, which no reboot sets back
-_SECOND_LOOK_SECONDS = 0.2
+_SECOND_LOOK_SECONDS, _TRIES = 0.2, 3
 Ending = tuple[Cause, Evidence | None]
 
 
@@ -86,6 +86,25 @@ class Sessions:
         """Return the sessions that have not ended, oldest first."""
         return self._lines.read(lambda tx: self._read(tx, tx.all("live_sessions")))
 
+    @property
+    def has_own(self) -> bool:
+        """Tell whether this store object has a session with a lock."""
+        return bool(self._locks)
+
+    def neighbour(self) -> int | None:
+        """Return the lock of the session that comes after ours in the order of names, if there is another."""
+        own = min(self._locks, default=None)
+
+        def work(tx: Transaction) -> list[str]:
+            live = [row[0] for row in tx.all("live_sessions")]
+            held = {number for (number,) in tx.all("held_locks")}
+            return [name for name in live if lock_number(self._schema, name) in held]
+
+        others = [name for name in self._lines.read(work) if name not in self._locks]
+        if own is None or not others:
+            return None
+        return lock_number(self._schema, min([name for name in others if name > own] or others))
+
     def end(self, given: Mapping[str, Ending] | None, finish: Before) -> list[Session]:
         """End sessions, or those that anybody may end; see `Store.end_sessions`."""
         endings = self._gone() if given is None else given
@@ -134,7 +153,11 @@ class Sessions:
         return found
 
     def _lock(self, session: str) -> SessionLock:
-        return SessionLock(self._lines.connect, self._lines.sql, lock_number(self._schema, session))
+        number = lock_number(self._schema, session)
+        for _ in range(_TRIES):
+            with suppress(StoreUnavailable):
+                return SessionLock(self._lines.connect, self._lines.sql, number)
+        return SessionLock(self._lines.connect, self._lines.sql, number)
 
     def _read(self, tx: Transaction, found: Sequence[rows.Row]) -> list[Session]:
         if not found:

@@ -22,6 +22,7 @@ from ninelives.backends.postgres import (
     schema,
 )
 from ninelives.backends.postgres.address import Address, parse
+from ninelives.backends.postgres.deaths import Deaths
 from ninelives.backends.postgres.lines import Lines
 from ninelives.backends.postgres.sessions import Sessions, may_act
 from ninelives.backends.postgres.transaction import Transaction, decoding, find_runs, runs_in, texts
@@ -64,6 +65,9 @@ class PostgresStore:
         self._lines = Lines(self._address, clock)
         self._migrated = self._lines.prepare(schema.migrate)
         self._sessions = Sessions(self._lines)
+        self._deaths = Deaths(
+            self._lines, self._sessions.neighbour, lambda: self.end_sessions(None, Cause.DIED)
+        )
         self._work, self._output = (Channel(self._address.schema, name) for name in ("work", "output"))
         self._is_closed = threading.Event()
         door = self._lines.sql["open_door"]
@@ -297,6 +301,8 @@ class PostgresStore:
 
     def wait_for_work(self, timeout_seconds: float) -> bool:
         """Block until something may have happened or the time is over."""
+        if self._sessions.has_own:
+            self._deaths.watch()
         return self._wait(self._workers, timeout_seconds)
 
     def wait_for_output(self, timeout_seconds: float) -> bool:
@@ -315,7 +321,7 @@ class PostgresStore:
         if self._is_closed.is_set():
             return
         self._is_closed.set()
-        for part in (self._workers, self._readers, self._sessions, self._lines):
+        for part in (self._deaths, self._workers, self._readers, self._sessions, self._lines):
             part.close()
 
     def _channels(self, work: bool, output: bool) -> tuple[list[str], list[int]]:

@@ -1,0 +1,82 @@
+"""Deaths, as they happen: each worker waits for the lock of another one, and gets it when that one is gone.
+
+The sessions form a ring in the order of their names, and each watches the next: nobody polls, and the server
+has one waiting connection for each worker. Who gets its neighbour's lock lets it go again and ends all
+sessions that are gone, so neighbours that die together are found together. The ring is looked at anew every
+few seconds; a death that nobody saw is found by the poll beneath, like any other.
+"""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Callable
+from contextlib import suppress
+
+import psycopg
+from psycopg import errors as driver
+
+from ninelives.backends.postgres.connection import Connection
+from ninelives.backends.postgres.lines import Lines
+from ninelives.core.errors import NineLivesError
+
+_PAUSE_SECONDS, _ALONE_SECONDS = 0.2, 1.0
+
+
+class Deaths:
+    """Watches the neighbour of this process's session, in its own thread, once somebody waits for work."""
+
+    def __init__(
+        self, lines: Lines, neighbour: Callable[[], int | None], end_gone: Callable[[], object]
+    ) -> None:
+        self._lines, self._neighbour, self._end_gone = lines, neighbour, end_gone
+        self._is_over = threading.Event()
+        self._turn = threading.Lock()
+        self._connection: Connection | None = None
+        self._thread: threading.Thread | None = None
+
+    def watch(self) -> None:
+        """Begin to watch, unless it has begun."""
+        with self._turn:
+            if self._thread is None and not self._is_over.is_set():
+                self._thread = threading.Thread(target=self._run, name="ninelives-deaths", daemon=True)
+                self._thread.start()
+
+    def close(self) -> None:
+        """Watch no more."""
+        with self._turn:
+            self._is_over.set()
+            thread, connection = self._thread, self._connection
+        if connection is not None:
+            with suppress(psycopg.Error):
+                connection.cancel_safe(timeout=5.0)
+        if thread is not None and thread is not threading.current_thread():
+            thread.join(10.0)
+
+    def _run(self) -> None:
+        while not self._is_over.is_set():
+            try:
+                self._look()
+            except (NineLivesError, psycopg.Error):
+                self._drop()
+                self._is_over.wait(_PAUSE_SECONDS)
+        self._drop()
+
+    def _look(self) -> None:
+        number = self._neighbour()
+        if number is None:
+            self._is_over.wait(_ALONE_SECONDS)
+            return
+        if self._connection is None:
+            self._connection = self._lines.connect()
+            self._connection.execute(self._lines.sql["be_patient"])
+        try:
+            self._connection.execute(self._lines.sql["await_lock"], (number,))
+        except (driver.LockNotAvailable, driver.QueryCanceled):
+            return  # it lives, or we are to stop
+        self._connection.execute(self._lines.sql["let_go"], (number,))
+        self._end_gone()
+
+    def _drop(self) -> None:
+        if self._connection is not None:
+            self._connection.close()
+            self._connection = None

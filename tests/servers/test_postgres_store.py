@@ -1,0 +1,222 @@
+"""What is PostgreSQL's own: round trips, lost answers, settings, many openers, locks."""
+
+from __future__ import annotations
+
+import secrets
+import time
+from collections.abc import Callable, Iterator
+from concurrent.futures import ThreadPoolExecutor
+from typing import TypeVar
+from urllib.parse import urlsplit
+
+import pytest
+
+from ninelives.backends.open import open_store
+from ninelives.backends.postgres import PostgresStore
+from ninelives.core.errors import StoreUnavailable, StoreUnsafe, UsageError
+from ninelives.core.model import Cause, End, Fate, Outcome, Run, State
+from tests.contract.makers import AGENTS, append, new_run, new_session, reserve
+from tests.servers.postgres import change, shared_url
+from tests.servers.proxy import Proxy
+
+T = TypeVar("T")
+
+
+@pytest.fixture
+def proxy() -> Iterator[Proxy]:
+    """Yield a proxy before the shared server."""
+    with Proxy(urlsplit(shared_url()).port or 5432) as made:
+        yield made
+
+
+@pytest.fixture
+def far(postgres_url: str, proxy: Proxy) -> Iterator[PostgresStore]:
+    """Yield a store that speaks through the proxy."""
+    port = urlsplit(postgres_url).port
+    store = PostgresStore(postgres_url.replace(f":{port}/", f":{proxy.port}/"))
+    yield store
+    store.close()
+
+
+def running(store: PostgresStore, name: str = "r1") -> Run:
+    """Create a run and claim it."""
+    store.create_runs([new_run(name)])
+    if store.read_session("s1") is None:
+        store.register_session(new_session("s1", lease_ms=1_000_000))
+    (run,) = store.claim_runs("s1", 1, AGENTS).runs
+    return run
+
+
+def until(look: Callable[[], T]) -> T:
+    """Look until there is something to see."""
+    deadline = time.monotonic() + 60
+    while not (found := look()):
+        assert time.monotonic() < deadline
+        time.sleep(0.01)
+    return found
+
+
+def row(store: PostgresStore, name: str = "r1") -> Run:
+    found = store.read_run(name)
+    assert found is not None
+    return found
+
+
+def test_a_step_of_a_single_run_takes_one_round_trip_and_its_end_two(
+    far: PostgresStore, proxy: Proxy
+) -> None:
+    run = running(far)
+    for _ in range(3):  # the first statements are prepared
+        far.commit([append(run, b"1")])
+        run = row(far)
+    before = proxy.round_trips
+    far.commit([append(run, b"1")])
+    assert proxy.round_trips - before == 1
+    before = proxy.round_trips
+    far.commit([append(row(far), b"1", change=End(State.COMPLETED))])
+    far_end = proxy.round_trips - before
+    assert far_end <= 1 + 2  # read_run is one of them
+    assert row(far).state is State.COMPLETED
+
+
+NTH = pytest.mark.parametrize("nth", range(1, 6))
+"""Which answer is lost: that of a question, that of a COMMIT, or none, where an operation takes fewer."""
+
+
+@NTH
+def test_an_append_whose_answer_was_lost_counts_once(far: PostgresStore, proxy: Proxy, nth: int) -> None:
+    run = running(far)
+    proxy.lose_answer(nth)
+    (verdict,) = far.commit([append(run, b"only once")])
+    assert verdict.outcome is Outcome.COMMITTED
+    assert proxy.cuts == (nth == 1)
+    assert row(far).length == run.length + 1
+    assert far.verify() == []
+
+
+@NTH
+def test_a_signal_whose_answer_was_lost_is_sent_once(far: PostgresStore, proxy: Proxy, nth: int) -> None:
+    run = running(far)
+    proxy.lose_answer(nth)
+    sent = far.send_signal(run.id, "paid", b"1")
+    assert [one.number for one in far.load_journal(run.id).signals] == [sent.number] == [1]
+
+
+@NTH
+def test_a_claim_whose_answer_was_lost_is_still_answered(far: PostgresStore, proxy: Proxy, nth: int) -> None:
+    far.create_runs([new_run("r1")])
+    far.register_session(new_session("s1", lease_ms=1_000_000))
+    proxy.lose_answer(nth)
+    # While the server has not missed the old connection, its transaction may hold the run's row.
+    claimed = until(lambda: far.claim_runs("s1", 1, AGENTS).runs)
+    assert [(run.id, run.epoch) for run in claimed] == [("r1", 1)]
+    assert (row(far).session, row(far).epoch) == ("s1", 1)
+
+
+@NTH
+def test_a_session_whose_answer_was_lost_is_registered_once(
+    far: PostgresStore, proxy: Proxy, nth: int
+) -> None:
+    proxy.lose_answer(nth)
+    assert far.register_session(new_session("s1", lease_ms=1_000_000)).id == "s1"
+    assert far.renew_session("s1").left_ms > 0
+
+
+@NTH
+def test_a_key_and_an_end_whose_answers_were_lost_count_once(
+    far: PostgresStore, proxy: Proxy, nth: int
+) -> None:
+    run = running(far)
+    proxy.lose_answer(nth)
+    (verdict,) = far.commit([append(run, b"1", keys=[reserve("k")])])
+    assert verdict.outcome is Outcome.COMMITTED
+    assert far.read_keys(["k"])["k"].run == run.id
+    run = row(far)
+    proxy.lose_answer(nth)
+    (verdict,) = far.commit([append(run, b"2", change=End(State.COMPLETED))])
+    assert (verdict.outcome, row(far).state) == (Outcome.COMMITTED, State.COMPLETED)
+    assert row(far).length == run.length + 1
+    assert far.verify() == []
+
+
+def test_a_server_that_cannot_be_reached_is_unavailable(far: PostgresStore, proxy: Proxy) -> None:
+    run = running(far)
+    proxy.stop()
+    with pytest.raises(StoreUnavailable):
+        far.send_signal(run.id, "paid", b"1")
+
+
+def test_many_processes_may_open_a_new_store_at_once(postgres_url: str) -> None:
+    with ThreadPoolExecutor(8) as threads:
+        stores = list(threads.map(PostgresStore, [postgres_url] * 8))
+    assert {store.migrate()[1] for store in stores} == {1}
+    for store in stores:
+        store.close()
+
+
+@pytest.mark.parametrize("setting", ["synchronous_commit"])
+def test_unsafe_settings_are_refused_unless_the_url_says_so(postgres_url: str, setting: str) -> None:
+    role = f"role_{secrets.token_hex(6)}"
+    change(f"CREATE ROLE {role} LOGIN")
+    change(f"GRANT CREATE ON DATABASE postgres TO {role}")
+    change(f"ALTER ROLE {role} SET {setting} = off")
+    url = postgres_url.replace("postgres@", f"{role}@")
+    try:
+        with pytest.raises(StoreUnsafe, match=setting):
+            PostgresStore(url)
+        store = PostgresStore(f"{url}&unsafe={setting}")  # and the user is no superuser
+        assert running(store).state is State.RUNNING
+        store.close()
+    finally:
+        change(f"DROP OWNED BY {role} CASCADE")
+        change(f"DROP ROLE {role}")
+
+
+@pytest.mark.parametrize(
+    "wrong", ["schema=Robert'); DROP", "schema=pg_x", "unsafe=everything", "pooled=perhaps"]
+)
+def test_a_url_that_makes_no_sense_is_refused(wrong: str) -> None:
+    with pytest.raises(UsageError):
+        open_store(f"postgresql://nobody@127.0.0.1:1/none?{wrong}")
+
+
+def test_the_url_is_shown_without_its_secrets(postgres_url: str) -> None:
+    store = PostgresStore(postgres_url.replace("postgres@", "postgres:s3cret@"))
+    assert "s3cret" not in store.url
+    assert store.url.startswith("postgresql://postgres@127.0.0.1:")
+    store.close()
+
+
+def test_a_session_whose_connection_ended_loses_its_runs_and_is_not_proved_gone(postgres_url: str) -> None:
+    dying, other = PostgresStore(postgres_url), PostgresStore(postgres_url)
+    running(dying)
+    assert other.end_sessions(None, Cause.DIED) == []
+    dying.close()
+    (ended,) = until(lambda: other.end_sessions(None, Cause.DIED))  # the server takes a moment
+    assert (ended.id, ended.cause, ended.fate) == ("s1", Cause.DIED, Fate.UNKNOWN)
+    assert row(other).session is None
+    other.close()
+
+
+def test_a_session_takes_its_lock_again_when_its_connection_breaks(far: PostgresStore) -> None:
+    running(far)
+    # Every connection of the store is ended at the server, as a restart of it would.
+    change(
+        "SELECT pg_terminate_backend(pid) FROM pg_stat_activity"
+        " WHERE application_name = 'ninelives' AND pid <> pg_backend_pid()"
+    )
+    assert far.renew_session("s1").left_ms > 0
+    assert far.end_sessions(None, Cause.DIED) == []
+    assert row(far).session == "s1"
+
+
+def test_behind_a_pooler_there_is_the_lease_and_no_lock(postgres_url: str) -> None:
+    store = PostgresStore(f"{postgres_url}&pooled=true")
+    running(store)
+    store.close()
+    other = PostgresStore(postgres_url)
+    assert other.end_sessions(None, Cause.DIED) == []
+    found = other.read_session("s1")
+    assert found is not None
+    assert found.fate is Fate.LIVES
+    other.close()
