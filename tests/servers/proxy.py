@@ -33,7 +33,7 @@ class Proxy:
 
     def stop(self) -> None:
         """Close everything."""
-        self._listener.close()
+        _hang_up(self._listener)
         for one in list(self._sockets):
             _hang_up(one)
 
