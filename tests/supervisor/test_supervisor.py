@@ -6,11 +6,12 @@ import os
 import signal
 import subprocess
 import sys
+from contextlib import closing
 from pathlib import Path
 
 import pytest
 
-from ninelives.core.model import State
+from ninelives.core.model import Cause, Fate, State
 from tests.supervisor.fleets import Home, Up, is_alive, wait_until
 
 
@@ -33,6 +34,24 @@ def test_a_killed_worker_is_restarted_and_its_run_goes_on(home: Home) -> None:
     assert "killed by SIGKILL" in up.log
     assert [line[2] for line in home.noted("r", "first")] == [str(first)]  # recorded: never executed again
     assert home.noted("r", "third")[0][2] == str(second)
+
+
+def test_a_worker_that_had_lost_its_lease_is_proved_gone_when_it_dies(home: Home) -> None:
+    with Up(home) as up, closing(home.open()) as store:
+        (pid,) = up.ready()
+        wait_until(lambda: any(one.pid == pid for one in store.list_sessions()), "no session")
+        (session,) = [one.id for one in store.list_sessions() if one.pid == pid]
+        os.kill(pid, signal.SIGSTOP)
+        store.end_sessions([session], Cause.EXPIRED)  # as anybody does when its lease has run out
+
+        def fate() -> Fate:
+            found = store.read_session(session)
+            assert found is not None
+            return found.fate
+
+        assert fate() is Fate.LIVES  # stopped, and may go on: nothing of it is "not happened"
+        os.kill(pid, signal.SIGKILL)
+        wait_until(lambda: fate() is Fate.GONE, "its death was never proved")
 
 
 def test_leaving_with_exit_code_0_is_a_death(home: Home) -> None:

@@ -42,13 +42,14 @@ class Worker:
         clock: Clock,
         lease_seconds: float,
         *,
+        session: str = "",
         keeper: str = "",
         limits: Mapping[str, int] | None = None,
     ) -> None:
         self._store, self._executor, self._clock = store, executor, clock
         self._lease_ms, self._keeper, self._limits = int(lease_seconds * 1000), keeper, dict(limits or {})
         self._host = socket.gethostname()
-        self._session = f"{self._host}-{os.getpid()}-{secrets.token_hex(4)}"
+        self._session = session or f"{self._host}-{os.getpid()}-{secrets.token_hex(4)}"
         self._woken = asyncio.Event()
         self._tasks: dict[asyncio.Task[None], Run] = {}
         self._running: Counter[str] = Counter()

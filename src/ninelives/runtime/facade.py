@@ -47,7 +47,7 @@ class Runtime:
         self._given, self._lease_seconds = store, lease_seconds
         self._fatal: Callable[[BaseException], None] = self._fail
         self._is_dedicated = False
-        self._keeper = ""
+        self._keeper = self._session = ""
         self._failure: BaseException | None = None
         self._workers: set[Worker] = set()
         self._starts: list[tuple[NewRun, asyncio.Future[Row]]] = []
@@ -233,8 +233,16 @@ class Runtime:
         only: str | None = None,
         limits: Mapping[str, int] | None = None,
     ) -> None:
-        seconds, keeper = self._lease_seconds, self._keeper
-        worker = Worker(self.store, self._executor, self._clock, seconds, keeper=keeper, limits=limits)
+        session, self._session = self._session, ""  # the name is for one
+        worker = Worker(
+            self.store,
+            self._executor,
+            self._clock,
+            self._lease_seconds,
+            session=session,
+            keeper=self._keeper,
+            limits=limits,
+        )
         self._workers.add(worker)
         self._listener.start()
         try:

@@ -27,7 +27,7 @@ class Child:
 
         Raises OSError when the machine has no room for a process.
         """
-        self.ward = f"{keeper}/{number}"
+        self.ward, self.session = f"{keeper}/{number}", order.session
         self.started_ms = self.heard_ms = now_ms
         self.is_ready = False
         self.is_told = False  # that it is to end: then its end costs no life

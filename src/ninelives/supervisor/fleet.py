@@ -132,7 +132,7 @@ class Fleet:
 
     def _start(self, slot: Slot) -> Child | None:
         self._count += 1
-        order = replace(self._order, keeper=self._keeper.id)
+        order = replace(self._order, keeper=self._keeper.id, session=self._keeper.name_session())
         try:
             child = Child(order, self._mark, self._count, self._clock.boot_ms())
         except OSError as error:

@@ -75,11 +75,15 @@ class Keeper:
         self._store.end_sessions(None, Cause.DIED)
 
     def _register(self) -> None:
-        self.id = f"{self._host}-{os.getpid()}-{secrets.token_hex(4)}"
+        self.id = self.name_session()
         self._renewed_ms = self._clock.boot_ms()
         self._store.register_session(
             NewSession(id=self.id, host=self._host, pid=os.getpid(), lease_ms=self._lease_ms)
         )
+
+    def name_session(self) -> str:
+        """Make a name for a session, ours or that of a worker to be started."""
+        return f"{self._host}-{os.getpid()}-{secrets.token_hex(4)}"
 
     @property
     def due_ms(self) -> int:
@@ -139,7 +143,11 @@ class Keeper:
     # Our workers --------------------------------------------------------------------------------
 
     def declare(self, child: Child) -> bool:
-        """End the session of a worker of whom nothing is left; False when the store cannot be reached now."""
+        """End the session of a worker of whom nothing is left; False when the store cannot be reached now.
+
+        We know its name: one whose lease ran out before has ended, and is not listed; but who waits to know
+        what became of its actions is to learn that it is gone.
+        """
         seen = child.evidence()
         cause = Cause.STOPPED if child.is_told or is_stop(seen) else Cause.DIED
         evidence = replace(seen, is_gone=True)
@@ -147,10 +155,10 @@ class Keeper:
             theirs = [
                 one.id
                 for one in self._store.list_sessions()
-                if one.pid == child.pid and one.host == self._host and one.id != self.id
+                if one.pid == child.pid and one.host == self._host and one.id not in (self.id, child.session)
             ]
-            if theirs:
-                self._store.end_sessions(theirs, cause, evidence=dict.fromkeys(theirs, evidence))
+            theirs.append(child.session)
+            self._store.end_sessions(theirs, cause, evidence=dict.fromkeys(theirs, evidence))
         except StoreUnavailable:
             return False
         except NineLivesError as error:

@@ -24,11 +24,12 @@ KEEPER, WARD = "NINELIVES_KEEPER", "NINELIVES_WARD"
 
 
 class Order(Struct, frozen=True, kw_only=True):
-    """What a fleet's workers are to do."""
+    """What a fleet's workers are to do; `session` is how the one that is given this is to call its own."""
 
     target: str
     url: str
     keeper: str = ""
+    session: str = ""
     concurrency: int = 100
     processes: int = 1
     lease_seconds: float = 10.0

@@ -83,7 +83,7 @@ async def _work(order: Order, link: socket.socket) -> None:
     runtime = Runtime(order.url, lease_seconds=order.lease_seconds)
     # A worker has nothing that could outlive a broken store, and nobody else on its event loop.
     runtime._fatal, runtime._is_dedicated = end_process, True  # noqa: SLF001
-    runtime._keeper = order.keeper  # noqa: SLF001
+    runtime._keeper, runtime._session = order.keeper, order.session  # noqa: SLF001
     async with runtime:
         link.send(READY)
         beat()
