@@ -75,6 +75,7 @@ def show(console: Console, name: str, report: Report, seconds: float) -> None:
     for window, times in sorted(report.windows.items(), key=lambda pair: -pair[1]):
         table.add_row(window, str(times))
     console.print(table)
+    console.print(f"{report.held_up} stops taken back, for a lock of the store was held")
     console.print(f"{len(report.violations)} violations")
     for violation in report.violations[:50]:
         console.print(violation)

@@ -49,6 +49,42 @@ def plain(value: int, number: int) -> int:
     return mixed(value, number)
 
 
+def paid(value: int, number: int) -> nl.Happened[int] | nl.NotHappened:
+    """Ask the world whether a payment was made."""
+    if _WINDOWS is not None and _WINDOWS.ledger.has(Fact.EFFECT, nl.info().run, str(number)):
+        return nl.Happened(mixed(value, number))
+    return nl.NotHappened()
+
+
+@nl.action(name="fleet.pay", resumable=False, verify=paid)
+async def pay(value: int, number: int) -> int:
+    """Do what must not be done twice."""
+    _begin_payment(number)
+    await asyncio.sleep(PAUSE_SECONDS)
+    _pay(number)
+    return mixed(value, number)
+
+
+@nl.action(name="fleet.pay_plain", resumable=False, verify=paid)
+def pay_plain(value: int, number: int) -> int:
+    """Do from a thread what must not be done twice."""
+    _begin_payment(number)
+    _pay(number)
+    return mixed(value, number)
+
+
+def _begin_payment(number: int) -> None:
+    if _WINDOWS is not None:
+        _WINDOWS.ledger.write(Fact.BEGIN, nl.info().run, str(number), start=nl.info().attempt)
+
+
+def _pay(number: int) -> None:
+    if _WINDOWS is not None:
+        _WINDOWS.passing("between intent and payment")
+        _WINDOWS.ledger.write(Fact.EFFECT, nl.info().run, str(number), start=nl.info().attempt)
+        _WINDOWS.passing("between payment and result")
+
+
 def _told(number: int) -> None:
     if _WINDOWS is not None:
         _WINDOWS.ledger.write(Fact.TOLD, nl.info().run, str(number))
@@ -68,6 +104,21 @@ async def chain(seed: int, steps: int) -> int:
 
 async def _in_thread(value: int, number: int) -> int:
     return await asyncio.to_thread(plain, value, number)
+
+
+@nl.agent(name="fleet.shop", lives=1_000_000)
+async def shop(seed: int, steps: int) -> int:
+    """Payments, one after the other, and what may be repeated between them."""
+    value = seed
+    for number in range(steps):
+        if number % 3 == 0:
+            value = await mix(value, number)
+        elif number % 3 == 1:
+            value = await pay(value, number)
+        else:
+            value = await asyncio.to_thread(pay_plain, value, number)
+        _told(number)
+    return value
 
 
 @nl.agent(name="fleet.fan", lives=1_000_000)

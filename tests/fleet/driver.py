@@ -21,7 +21,8 @@ from tests.fleet.ledger import Entry, Fact, Ledger, read
 
 ROOT = Path(__file__).parents[2]
 PATIENCE_SECONDS = 120.0
-_AGENTS = ("fleet.chain", "fleet.chain", "fleet.fan")
+_AGENTS = ("fleet.chain", "fleet.chain", "fleet.fan", "fleet.shop", "fleet.shop")
+_QUEUE = ("next.lock", "write.lock")
 _OPEN = (State.PENDING, State.RUNNING, State.CHECKPOINTED, State.ESCALATED)
 
 
@@ -104,6 +105,16 @@ class Drive:
             os.kill(pid, signal.SIGKILL)
         return True
 
+    def holds_up_others(self, pid: int) -> bool:
+        """Tell whether a process is in the writers' queue of the store: if it is stopped, nobody writes."""
+        queue = {path.stat().st_ino for path in self.home.rglob("*.lock") if path.name in _QUEUE}
+        locks = (line.split() for line in Path("/proc/locks").read_text().splitlines())
+        # 1: FLOCK ADVISORY WRITE pid major:minor:inode 0 EOF; who only waits has "->" as the second word
+        return any(
+            one[1] == "FLOCK" and int(one[4]) == pid and int(one[5].rpartition(":")[2]) in queue
+            for one in locks
+        )
+
     # Windows ------------------------------------------------------------------------------------
 
     def arm(self, name: str) -> None:
@@ -155,8 +166,7 @@ class Drive:
 
     def news(self) -> list[Entry]:
         """Return what was written to the ledger since the last look."""
-        entries = list(read(self.home / "ledger"))
-        fresh, self._read = entries[self._read :], len(entries)
+        fresh, self._read = read(self.home / "ledger", self._read)
         self.entries += fresh
         return fresh
 

@@ -13,6 +13,7 @@ def judge(entries: Sequence[Entry], expected: Mapping[str, int], results: Mappin
     return [
         *_results(entries, expected, results),
         *_repeated(entries),
+        *_paid(entries),
         *_stale(entries),
         *_begun_late(entries),
     ]
@@ -43,6 +44,29 @@ def _repeated(entries: Sequence[Entry]) -> list[str]:
             told.add((one.run, one.step))
         elif one.fact is Fact.BEGIN and (one.run, one.step) in told and number not in admitted:
             found.append(f"I2: step {one.step} of {one.run} began again in {one.pid}")
+    return found
+
+
+def _paid(entries: Sequence[Entry]) -> list[str]:
+    """I3: a protected step takes effect once at most, and what may still land is not started again."""
+    begun: dict[tuple[str, str], int] = {}
+    landed: dict[tuple[str, str], int] = {}
+    found = []
+    for one in entries:
+        place = (one.run, one.step)
+        what = f"I3: start {one.start} of step {one.step} of {one.run}"
+        if one.start and one.fact is Fact.BEGIN:
+            if place in landed:
+                found.append(f"{what} began although start {landed[place]} had taken effect")
+            elif one.start <= begun.get(place, 0):
+                found.append(f"{what} began after start {begun[place]}")
+            begun[place] = max(one.start, begun.get(place, 0))
+        elif one.start and one.fact is Fact.EFFECT:
+            if place in landed:
+                found.append(f"{what} took effect after start {landed[place]}")
+            elif one.start != begun.get(place):
+                found.append(f"{what} landed although it was said not to have happened")
+            landed[place] = one.start
     return found
 
 

@@ -2,14 +2,13 @@
 
 Each entry is one line and one write, made before what it announces (BEGIN) or after what it tells
 (EFFECT, TOLD, COMMITTED). A kill between a truth and its line leaves one truth unchecked; no untruth is
-ever written.
+ever written. A payment is its line: there is no moment between the two.
 """
 
 from __future__ import annotations
 
 import os
 import threading
-from collections.abc import Iterator
 from enum import StrEnum
 from pathlib import Path
 
@@ -33,7 +32,7 @@ class Fact(StrEnum):
 
 
 class Entry(Struct, frozen=True, omit_defaults=True):
-    """One line."""
+    """One line. `start` numbers the starts of a protected step; 0: it may be repeated."""
 
     fact: Fact
     run: str = ""
@@ -42,6 +41,7 @@ class Entry(Struct, frozen=True, omit_defaults=True):
     length: int = 0
     pid: int = 0
     thread: int = 0
+    start: int = 0
 
 
 _LINE = msgspec.json.Decoder(Entry)
@@ -55,17 +55,30 @@ class Ledger:
         self._fd = os.open(path, os.O_WRONLY | os.O_CREAT | os.O_APPEND | os.O_CLOEXEC, 0o600)
 
     def write(
-        self, fact: Fact, run: str = "", step: str = "", *, epoch: int = 0, length: int = 0, pid: int = 0
+        self,
+        fact: Fact,
+        run: str = "",
+        step: str = "",
+        *,
+        epoch: int = 0,
+        length: int = 0,
+        pid: int = 0,
+        start: int = 0,
     ) -> None:
         """Append one line, in one write."""
-        entry = Entry(fact, run, step, epoch, length, pid or os.getpid(), threading.get_native_id())
+        entry = Entry(fact, run, step, epoch, length, pid or os.getpid(), threading.get_native_id(), start)
         os.write(self._fd, msgspec.json.encode(entry) + b"\n")
 
+    def has(self, fact: Fact, run: str, step: str) -> bool:
+        """Tell whether somebody has written this."""
+        return any((one.fact, one.run, one.step) == (fact, run, step) for one in read(self._path)[0])
 
-def read(path: Path) -> Iterator[Entry]:
-    """Yield the entries in the order of their writing."""
-    if not path.exists():
-        return
-    for line in path.read_bytes().split(b"\n"):
-        if line:
-            yield _LINE.decode(line)
+
+def read(path: Path, since: int = 0) -> tuple[list[Entry], int]:
+    """Return the entries after a place in the file, in the order of their writing, and the place reached."""
+    with path.open("rb") as file:
+        file.seek(since)
+        lines, _, _ = file.read().rpartition(b"\n")
+    if not lines:
+        return [], since
+    return [_LINE.decode(line) for line in lines.split(b"\n")], since + len(lines) + 1

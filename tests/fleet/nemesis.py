@@ -18,7 +18,8 @@ from tests.fleet.judge import judge
 from tests.fleet.ledger import Entry, Fact
 from tests.fleet.windows import DEADLY, STILL
 
-_REACH_SECONDS = 4.0
+_REACH_SECONDS, _STOP_SECONDS = 4.0, 1.0
+_MOST_AT_ONCE = 4
 Tick = Callable[[int], None]
 
 
@@ -28,6 +29,7 @@ class Report(Struct, frozen=True, kw_only=True):
     done: int
     windows: dict[str, int]
     runs: int
+    held_up: int = 0  # stops with the store's lock in hand, which were taken back
     violations: list[str]
 
 
@@ -73,16 +75,22 @@ def zombies(drive: Drive, count: int, tick: Tick = lambda _: None) -> Report:
     """Stop workers in the windows of a step, several at once, past their lease; wake them up."""
     hit: Counter[str] = Counter()
     woken: set[int] = set()
+    held_up = 0
     drive.start_supervisor()
     drive.start_supervisor()
     drive.wait_until(drive.workers, "workers")
     while len(woken) < count:
-        for stopped in _stop_in(drive, drive.random.sample(STILL, 3), woken):
-            if _wake(drive, stopped):
-                hit[stopped.step] += 1
-                woken.add(stopped.pid)
+        some = max(1, min(_MOST_AT_ONCE, len(drive.workers()) - 1))  # one goes on, and takes over
+        stopped = _stop_in(drive, drive.random.sample(STILL, some), woken)
+        for one in [one for one in stopped if drive.holds_up_others(one.pid)]:
+            _go_on(one.pid)
+            stopped.remove(one)
+            held_up += 1
+        for one in _wake(drive, stopped):
+            hit[one.step] += 1
+            woken.add(one.pid)
         tick(min(count, len(woken)))
-    return _end(drive, hit)
+    return _end(drive, hit, held_up)
 
 
 def rolls(drive: Drive, count: int, tick: Tick = lambda _: None) -> Report:
@@ -122,17 +130,16 @@ def _stop_in(drive: Drive, windows: list[str], woken: set[int]) -> list[Entry]:
     def still() -> list[Entry]:
         drive.news()
         told = [one for one in drive.entries if one.fact is Fact.STOPS and one.pid not in woken]
-        return [one for one in told if _state(one.pid) == "T"]
+        return [one for one in {one.pid: one for one in told}.values() if _state(one.pid) == "T"]
 
     # Who has taken a window may have to wait for another thread of his; then it is for the next round.
-    drive.wait_until(lambda: len(still()) >= taken, "standing still", seconds=_REACH_SECONDS, must=False)
+    drive.wait_until(lambda: len(still()) >= taken, "standing still", seconds=_STOP_SECONDS, must=False)
     return still()
 
 
 def _has_ended(drive: Drive, pid: int) -> bool:
     if _state(pid) == "T":  # another of its threads has taken a window too
-        with suppress(ProcessLookupError):
-            os.kill(pid, signal.SIGCONT)
+        _go_on(pid)
     return pid not in drive.workers()
 
 
@@ -143,23 +150,31 @@ def _state(pid: int) -> str:
         return ""
 
 
-def _wake(drive: Drive, stopped: Entry) -> bool:
-    """Wake a worker up when its lease has run out; False when it did not, or it held up all others."""
+def _wake(drive: Drive, stopped: list[Entry]) -> list[Entry]:
+    """Wake workers up when all their leases have run out; returns none when they did not."""
+    pids = {one.pid for one in stopped}
 
-    def is_lost() -> bool:
-        return not any(session.pid == stopped.pid for session in drive.store.list_sessions())
+    def are_lost() -> bool:
+        return not any(session.pid in pids for session in drive.store.list_sessions())
 
-    is_past = drive.wait_until(is_lost, "the lease to run out", seconds=_REACH_SECONDS, must=False)
-    if is_past:
-        drive.ledger.write(Fact.WAKES, step=stopped.step, pid=stopped.pid)
+    are_past = drive.wait_until(are_lost, "the leases to run out", seconds=_REACH_SECONDS, must=False)
+    for one in stopped:
+        if are_past:
+            drive.ledger.write(Fact.WAKES, step=one.step, pid=one.pid)
+        _go_on(one.pid)
+    if not are_past:
+        return []
+    for pid in pids:
+        drive.wait_until(partial(_has_ended, drive, pid), "a zombie to end")
+    return stopped
+
+
+def _go_on(pid: int) -> None:
     with suppress(ProcessLookupError):
-        os.kill(stopped.pid, signal.SIGCONT)
-    if is_past:
-        drive.wait_until(partial(_has_ended, drive, stopped.pid), "a zombie to end")
-    return is_past
+        os.kill(pid, signal.SIGCONT)
 
 
-def _end(drive: Drive, hit: Counter[str]) -> Report:
+def _end(drive: Drive, hit: Counter[str], held_up: int = 0) -> Report:
     if not drive.supervisors:
         drive.start_supervisor()
     drive.finish()
@@ -168,5 +183,6 @@ def _end(drive: Drive, hit: Counter[str]) -> Report:
         done=hit.total(),
         windows=dict(hit),
         runs=len(drive.expected),
+        held_up=held_up,
         violations=judge(drive.entries, drive.expected, drive.results()),
     )

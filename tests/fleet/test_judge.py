@@ -20,6 +20,11 @@ INNOCENT = [
     Entry(Fact.WAKES, pid=1),
     Entry(Fact.EFFECT, "r", "0", pid=1),  # a body that had begun may land late
     Entry(Fact.BEGIN, "r", "0", pid=1, thread=2),  # admitted before it stood still
+    Entry(Fact.BEGIN, "r", "2", pid=2, start=1),  # in doubt: its process is gone, and it had not happened
+    Entry(Fact.BEGIN, "r", "2", pid=3, start=2),
+    Entry(Fact.EFFECT, "r", "2", pid=3, start=2),
+    Entry(Fact.BEGIN, "r", "3", pid=2, start=1),
+    Entry(Fact.BEGIN, "r", "3", pid=3, start=2),
 ]
 
 
@@ -36,6 +41,10 @@ def test_an_innocent_ledger_is_innocent() -> None:
         (Entry(Fact.BEGIN, "r", "0", pid=3), 7, "I2"),
         (Entry(Fact.COMMITTED, "r", epoch=1, length=4, pid=1), 7, "stale write"),
         (Entry(Fact.BEGIN, "r", "1", pid=1), 7, "body after the lease"),
+        (Entry(Fact.BEGIN, "r", "2", pid=4, start=3), 7, "began although start 2 had taken effect"),
+        (Entry(Fact.EFFECT, "r", "2", pid=2, start=1), 7, "took effect after start 2"),
+        (Entry(Fact.BEGIN, "r", "3", pid=2, start=1), 7, "began after start 2"),
+        (Entry(Fact.EFFECT, "r", "3", pid=2, start=1), 7, "landed although it was said not to have happened"),
     ],
 )
 def test_each_misdeed_is_seen(more: Entry, result: object, words: str) -> None:

@@ -34,6 +34,8 @@ DEADLY = (
     "in replay",
     "between intent and effect",
     "between effect and result",
+    "between intent and payment",
+    "between payment and result",
     "before commit",
     "in commit",
     "after commit",
@@ -44,6 +46,8 @@ DEADLY = (
 STILL = (
     "between intent and effect",
     "between effect and result",
+    "between intent and payment",
+    "between payment and result",
     "before commit",
     "after commit",
     "after claim",
@@ -69,7 +73,9 @@ class Windows:
         if self._takes(f"stop {window}"):
             with self.using:  # who stands still with a lock of the store in hand stops all others too
                 self.ledger.write(Fact.STOPS, step=window)
-                os.kill(os.getpid(), signal.SIGSTOP)
+                # To this thread: it does not return. One to the process may be seen by another thread first,
+                # while this one goes on and lets go of what it has.
+                signal.pthread_kill(threading.get_ident(), signal.SIGSTOP)
 
     def passing_soon(self, window: str) -> None:
         """Die some moments from now, if somebody has armed it."""
