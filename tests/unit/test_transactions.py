@@ -163,8 +163,10 @@ def test_a_busy_connection_is_refused(connect: Connect) -> None:
     def lend() -> Iterator[Any]:
         conn = connect()
         conn.execute("BEGIN")
-        yield conn
-        conn.close()
+        try:
+            yield conn
+        finally:
+            conn.close()
 
     @nl.action(name="pay", transaction=lend)
     async def pay(conn: Any) -> None:

@@ -64,8 +64,8 @@ def _mark(callable_: Any, call: Callable[..., Any]) -> None:
     """Let frameworks see that the call gives a coroutine."""
     if not inspect.iscoroutinefunction(call):
         return
-    mark = getattr(inspect, "markcoroutinefunction", None)
-    if mark is not None:
-        mark(callable_)
+    mark = getattr(inspect, "_is_coroutine_mark", None)
+    if mark is not None:  # inspect.markcoroutinefunction would mark the function inside, not what is bound
+        callable_._is_coroutine_marker = mark  # noqa: SLF001
     else:
         callable_._is_coroutine = asyncio.coroutines._is_coroutine  # type: ignore[attr-defined]  # noqa: SLF001
