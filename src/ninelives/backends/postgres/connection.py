@@ -59,13 +59,16 @@ def connect(address: Address) -> Connection:
 
 def check(connection: Connection, address: Address) -> None:
     """Check the server's settings, and set those that are this connection's own."""
+    sql = statements(address.schema)
     try:
-        row = connection.execute(statements(address.schema)["settings"]).fetchone()
+        row = connection.execute(sql["settings"]).fetchone()
+        if not address.is_pooled:  # there, the next transaction of somebody else would get them
+            connection.execute(sql["tune"])
     except psycopg.Error as error:
         raise translate(error) from error
     if row is None:
         raise StoreUnavailable("PostgreSQL does not tell its settings")
-    version, fsync, full_page_writes, synchronous_commit, encoding, is_replica = row[:6]
+    version, fsync, full_page_writes, synchronous_commit, encoding, is_replica = row
     if version < _LEAST_VERSION:
         raise StoreUnsafe(f"PostgreSQL {version // 10000} is too old", remedy="Use PostgreSQL 13 or newer")
     if is_replica:

@@ -69,8 +69,10 @@ WHERE NOT pg_try_advisory_xact_lock(d.door);
 
 -- name: settings
 SELECT current_setting('server_version_num')::integer, current_setting('fsync'), current_setting('full_page_writes'),
-  current_setting('synchronous_commit'), current_setting('server_encoding'), pg_is_in_recovery(),
-  set_config('lock_timeout', '10s', false), set_config('idle_in_transaction_session_timeout', '30s', false),
+  current_setting('synchronous_commit'), current_setting('server_encoding'), pg_is_in_recovery();
+
+-- name: tune
+SELECT set_config('lock_timeout', '10s', false), set_config('idle_in_transaction_session_timeout', '30s', false),
   set_config('jit', 'off', false), set_config('enable_seqscan', 'off', false), set_config('timezone', 'UTC', false);
 
 -- name: find_store
