@@ -30,7 +30,8 @@ OPERATORS = {
     "sweep_blobs",
     "pause_unfinished",
 }
-SMALL_INDEXES = ("items_open", "sessions_live")  # partial: they hold only what is open or lives now
+# Partial: they hold only what is open or lives now, or may live on.
+SMALL_INDEXES = ("items_open", "sessions_live", "sessions_expired")
 INLINE = ("json_each", "CONSTANT ROW")
 
 

@@ -221,6 +221,29 @@ def test_a_session_that_expired_lives_on_until_its_process_is_gone(opened: Opene
     assert fate(store, "worker") is Fate.GONE
 
 
+@pytest.mark.parametrize(("keeper", "known"), [("", Fate.GONE), ("keeper", Fate.UNKNOWN)])
+def test_the_lock_file_of_an_expired_session_is_swept_when_its_process_is_gone(
+    path: Path, opened: Opener, started: Starter, keeper: str, known: Fate
+) -> None:
+    clock = ShiftedClock()
+    store = opened(clock=clock)
+    live = path.with_name(path.name + "-live")
+    child = started("hold", "worker", 60_000, *filter(None, [keeper]))
+    assert child.read() == "ready"
+    child.stop()
+    clock.ahead_ms = 60_001
+    assert ended(store) == [("worker", Cause.EXPIRED)]
+    assert ended(store) == []
+    assert len(list(live.glob("*.session"))) == 1  # its process lives: the lock will tell
+    child.kill()
+    assert fate(store, "worker") is known
+    assert ended(store) == []
+    assert list(live.glob("*.session")) == []
+    assert fate(store, "worker") is known  # what the file told is kept
+    store.end_sessions(["worker"], Cause.DIED, evidence={"worker": Evidence(is_gone=True)})
+    assert fate(store, "worker") is Fate.GONE
+
+
 def test_a_dead_session_is_left_to_its_keeper_who_alone_can_prove_it_gone(
     opened: Opener, started: Starter
 ) -> None:

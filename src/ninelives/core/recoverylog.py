@@ -47,12 +47,18 @@ class Left(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class Verified(msgspec.Struct, frozen=True, kw_only=True):
-    """What was checked when a run was recovered: counts, and what was found wrong."""
+    """What was checked when a run was recovered: counts, and what was found wrong.
+
+    `resources` are held, `checked` of these were looked at, and `stale` tells which were not as they were;
+    `keys` were compared with the dedup table.
+    """
 
     records: int
     outcomes: int
     resources: int
     keys: int
+    checked: int = 0
+    stale: tuple[str, ...] = ()
     faults: tuple[str, ...] = ()
 
 

@@ -28,6 +28,7 @@ from ninelives.core.errors import (
 )
 from ninelives.core.model import Journal, Kind, News, Outcome, Run, Verdict
 from ninelives.core.replay import Recorded, Replay
+from ninelives.core.resources import Target
 from ninelives.engine.context import BRANCH, FRAME, Branch, Place, is_code_of
 from ninelives.engine.delivery import Delivery
 from ninelives.engine.intents import Intents
@@ -182,6 +183,9 @@ class Execution:
     def count(self, step: Step, found: Recorded) -> None:  # noqa: ARG002 (what was found is for who recovers)
         """Count a step that was found recorded."""
         self.replayed += 1
+
+    def checked(self, target: Target, stale: str | None) -> None:
+        """Hear how a resource was found that the run holds: for who recovers."""
 
     def place(self, name: str) -> Place:
         """Return the place of the next call of that name on this branch."""

@@ -191,6 +191,7 @@ async def recheck(execution: Execution, agent: Agent, journal: Journal) -> None:
         if holding.target.kind == "custom":
             continue
         stale, evidence = await _look(holding)
+        execution.checked(holding.target, stale)
         if stale is None:
             continue
         error = _stale(execution, _resource(holding.target), holding.target, stale, step)
@@ -273,14 +274,15 @@ class _Recheck:
         task.add_done_callback(self._end)
 
     async def _check(self) -> StaleResource | None:
-        check, what = self._resource.check, "its check says so"
+        check, what, target = self._resource.check, "its check says so", _target(self._resource)
         try:
             found = await check() if inspect.iscoroutinefunction(check) else await asyncio.to_thread(check)
             if found is not False:
+                self._execution.checked(target, None)
                 return None
         except Exception as error:  # noqa: BLE001 (whatever it raises, it is not what it was)
             what = f"{type(error).__name__}: {error}"
-        target = _target(self._resource)
+        self._execution.checked(target, what)
         stale = _stale(self._execution, self._resource, target, what, self._step)
         return None if await _handled(AGENTS[self._execution.run.agent], stale) else stale
 

@@ -14,11 +14,13 @@ from contextvars import Context
 import msgspec
 
 from ninelives.core import lives
-from ninelives.core.errors import NineLivesError
-from ninelives.core.model import Happening, Journal, Kind, NewEntry, Run, Session, Verdict
+from ninelives.core.errors import Corrupt, NineLivesError
+from ninelives.core.model import Happening, Journal, NewEntry, Run, Session, Verdict
 from ninelives.core.recoverylog import Completion, Recovery, Verified
 from ninelives.core.replay import Recorded
+from ninelives.core.resources import Target, open_in
 from ninelives.core.usage import tokens_in
+from ninelives.core.verification import Account, account_of, faults_of_keys
 from ninelives.engine.execution import Execution
 from ninelives.engine.registry import Step
 from ninelives.engine.ticket import NOTHING, Draft, Extras
@@ -27,7 +29,6 @@ from ninelives.store import Store
 _MOST_REDONE = 20
 _LOOK_SECONDS = 0.002
 _NOBODY = Context()
-_OUTCOMES = frozenset({Kind.RESULT, Kind.FAILURE, Kind.WITHDRAWN})
 
 
 class Takeover:
@@ -39,6 +40,8 @@ class Takeover:
         self.journal: Journal | None = None
         self.replayed = self.decisions = self.tokens = 0
         self.redone: tuple[str, ...] = ()
+        self.checked = 0
+        self.stale: list[str] = []
 
     def progress(self, now_ms: int) -> None:
         """Note that a record of the run's own progress is durable."""
@@ -66,6 +69,12 @@ class Recovered(Execution):
         if step.is_decision:
             self.takeover.decisions += 1
             self.takeover.tokens += tokens_in(bytes(found.body.v or b""))
+
+    def checked(self, target: Target, stale: str | None) -> None:
+        """Note how a resource was found that the run holds."""
+        self.takeover.checked += 1
+        if stale is not None:
+            self.takeover.stale.append(f"{target}: {stale}")
 
     def write(self, drafts: Sequence[Draft], extras: Extras = NOTHING) -> asyncio.Future[Verdict]:
         """Hand records to the committer, and see whether they are progress."""
@@ -170,7 +179,7 @@ class Chronicle:
             decisions=takeover.decisions,
             tokens=takeover.tokens,
             redone=takeover.redone,
-            verified=_verified(takeover.journal),
+            verified=_verified(self._store, takeover),
         )
         return self._entry(Happening.RECOVERED, run.id, msgspec.json.encode(body))
 
@@ -182,29 +191,24 @@ class Chronicle:
         return self._entry(Happening.COMPLETED, run, msgspec.json.encode(body))
 
 
-def _verified(journal: Journal | None) -> Verified:
-    """Check a journal, whose chain was verified when it was loaded, against the rules of the dedup table."""
-    if journal is None:
-        return Verified(records=0, outcomes=0, resources=0, keys=0, faults=("the journal could not be read",))
-    open_steps: set[str] = set()
-    settled: set[str] = set()
-    held, faults = 0, []
-    for record in journal.records:
-        if record.kind in _OUTCOMES:
-            if record.step in settled:
-                faults.append(f"step {record.step} has two outcomes")
-            settled.add(record.step)
-            open_steps.discard(record.step)
-        elif record.kind is Kind.SUPERSEDED:
-            settled.clear()
-        elif record.kind is Kind.INTENT:
-            open_steps.add(record.step)
-        elif record.kind in (Kind.HELD, Kind.RELEASED):
-            held += 1 if record.kind is Kind.HELD else -1
+def _verified(store: Store, takeover: Takeover) -> Verified:
+    """Check a journal, whose chain was verified when it was loaded, and the dedup table against it."""
+    journal, account, held = takeover.journal, Account(0, {}, ()), 0
+    faults: tuple[str, ...] = ("the journal could not be read",)
+    if journal is not None:
+        try:
+            held = len(open_in(journal.records))
+            account = account_of(journal.records)
+            rows = store.read_keys(list(account.keys)) if account.keys else {}
+            faults = account.faults + faults_of_keys(journal.run.id, account.keys, rows, takeover.taken_ms)
+        except Corrupt as error:
+            faults = (error.what,)
     return Verified(
-        records=len(journal.records),
-        outcomes=len(settled),
+        records=len(journal.records) if journal is not None else 0,
+        outcomes=account.outcomes,
         resources=held,
-        keys=0,
-        faults=tuple(faults),
+        keys=len(account.keys),
+        checked=takeover.checked,
+        stale=tuple(takeover.stale),
+        faults=faults,
     )

@@ -6,7 +6,7 @@ import msgspec
 
 from ninelives.core.errors import StoreError
 from ninelives.core.model import Entry, Happening
-from ninelives.core.recoverylog import Completion, Left, Recovery, SessionEnd
+from ninelives.core.recoverylog import Completion, Left, Recovery, SessionEnd, Verified
 from ninelives.engine.checkpoint import moment
 from ninelives.engine.quarantine import manner
 from ninelives.store import Store
@@ -59,12 +59,20 @@ def _recovered(told: Recovery) -> str:
     if told.redone:
         more = "…" if len(told.redone) > _MOST_STEPS else ""
         parts.append(f"begun again: {', '.join(told.redone[:_MOST_STEPS])}{more}")
-    checked = told.verified
-    if checked.faults:
-        parts.append(f"WRONG: {'; '.join(checked.faults)}")
-    else:
-        parts.append(f"verified: {_count(checked.records, 'record')}, {_count(checked.outcomes, 'outcome')}")
+    parts.append(_verified(told.verified))
     return "; ".join(parts)
+
+
+def _verified(found: Verified) -> str:
+    if found.faults:
+        return f"WRONG: {'; '.join(found.faults)}"
+    parts = [_count(found.records, "record"), _count(found.outcomes, "outcome")]
+    if found.keys:
+        parts.append(_count(found.keys, "key"))
+    if found.resources:
+        parts.append(f"{found.checked} of {_count(found.resources, 'held resource')}")
+    stale = f"; not as they were: {', '.join(found.stale)}" if found.stale else ""
+    return f"verified: {', '.join(parts)}{stale}"
 
 
 def _count(number: int, what: str) -> str:

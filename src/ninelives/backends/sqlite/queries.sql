@@ -296,6 +296,12 @@ UPDATE sessions SET ended_ms = ?, cause = ?, evidence = ? WHERE id = ?;
 -- name: prove_session
 UPDATE sessions SET evidence = ? WHERE id = ?;
 
+-- name: expired_sessions
+SELECT id, keeper FROM sessions INDEXED BY sessions_expired WHERE cause = 'expired' AND evidence IS NULL ORDER BY place;
+
+-- name: sweep_session
+UPDATE sessions SET evidence = ? WHERE id = ? AND evidence IS NULL;
+
 -- name: touch_blob
 UPDATE blobs SET put_ms = ?1 WHERE digest = ?2 AND put_ms < ?3;
 

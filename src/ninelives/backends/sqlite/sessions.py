@@ -21,6 +21,7 @@ from ninelives.core.model import Cause, Evidence, Fate, Session
 
 DROPPED = Evidence(is_gone=True, note="its lock was dropped")
 KEPT = Evidence(note="its lock was dropped, and its supervisor's")
+LATE = Evidence(note="its lock was dropped later; what it had started may live on")
 Ending = tuple[Cause, Evidence | None]
 
 
@@ -76,6 +77,16 @@ class Watch:
                 after = runs.proved(session, evidence)
                 if after is not session:
                     tx.do("prove_session", (rows.row_of_evidence(after.evidence), name))
+
+    def swept(self, tx: Transaction) -> dict[str, Evidence]:
+        """Return the sessions that had expired and whose processes have gone since, with the evidence."""
+        expired = tx.all("expired_sessions")
+        return {name: LATE if keeper else DROPPED for name, keeper in expired if self._locks.is_dropped(name)}
+
+    def sweep(self, tx: Transaction, swept: Mapping[str, Evidence]) -> None:
+        """Keep that evidence: their lock files, which tell the same, are removed after this."""
+        for name, evidence in swept.items():
+            tx.do("sweep_session", (rows.row_of_evidence(evidence), name))
 
     def _read(self, row: rows.Row) -> Session:
         with decoding("a session's row"):

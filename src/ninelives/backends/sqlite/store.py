@@ -181,7 +181,9 @@ class SqliteStore:
         if fault is not None:
             raise fault
         if sessions is None:
-            endings = self._sessions.gone(self.list_sessions())
+            live, swept = self._files.read(lambda tx: (self._sessions.live(tx), self._sessions.swept(tx)))
+            endings = self._sessions.gone(live)
+            self._sweep(swept)
         else:
             endings = {session: (cause, seen.get(session)) for session in sessions}
         if not endings:
@@ -199,6 +201,14 @@ class SqliteStore:
             if session.cause is not Cause.EXPIRED:  # then its process may live, and the lock will tell
                 self._files.locks.discard(session.id)
         return ended
+
+    def _sweep(self, swept: Mapping[str, Evidence]) -> None:
+        """Remove the lock files of sessions that expired and whose processes have gone since."""
+        if swept:
+            self._files.write(lambda tx: self._sessions.sweep(tx, swept), urgent=True)
+            # CRASH: files that nobody asks for any more; what they tell is in the rows.
+            for session in swept:
+                self._files.locks.discard(session)
 
     def read_session(self, session: str) -> Session | None:
         """Return a session, ended or not."""

@@ -141,6 +141,8 @@ CREATE TABLE sessions (
   evidence     BLOB
 ) STRICT;
 CREATE INDEX sessions_live ON sessions (place) WHERE ended_ms IS NULL;
+-- Of whose processes nothing is known: they may live on.
+CREATE INDEX sessions_expired ON sessions (place) WHERE cause = 'expired' AND evidence IS NULL;
 
 -- The recovery log; its last check and its length are in log_head, so that a cut tail is seen.
 CREATE TABLE log (
