@@ -21,6 +21,7 @@ from ninelives.core.answers import read_asked
 from ninelives.core.errors import StoreUnavailable
 from ninelives.core.model import Cause, Happening, ItemKind, NewEntry, NewRun, Run, State
 from ninelives.core.recoverylog import Recovery
+from ninelives.runtime import listener
 
 PATIENCE_SECONDS = 60.0
 ROOT = Path(__file__).parents[2]
@@ -164,3 +165,20 @@ def test_a_stopped_worker_that_wakes_past_its_lease_begins_nothing_and_ends(
     later = ledger.read_text()[len(before) :].splitlines()
     assert len([line for line in later if not line.startswith("lost")]) <= 1  # admitted before it was stopped
     assert (row(store, "run").length, row(store, "run").session) == (length, None)
+
+
+def test_a_result_from_another_process_comes_by_a_wake_up(
+    store: SqliteStore, spawn: Spawn, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(listener, "LISTEN_SECONDS", 36_000.0)  # a poll would come too late for anybody
+    create(store, "run", agent="innocent")
+
+    async def main() -> object:
+        async with nl.Runtime(store.url) as rt:
+            waiting = asyncio.create_task((await rt.get("run")).result(timeout=PATIENCE_SECONDS))
+            await asyncio.to_thread(until, lambda: len(list(sockets.glob("*.wake"))) == 1)
+            spawn()
+            return await waiting
+
+    sockets = store.path.with_name(f"{store.path.name}-live")
+    assert asyncio.run(main()) == 3

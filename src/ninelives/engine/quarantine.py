@@ -24,7 +24,8 @@ _LAST_LINES, _LINE_CHARACTERS = 5, 300
 
 async def quarantine(store: Store, commits: LoopCommits, execution: Execution, lives: int) -> None:
     """Put before a person a run that is out of lives."""
-    under_way = ", ".join(execution.replay.intents) or "before anything was recorded as begun"
+    nothing = f"after {execution.run.length} records; what came next was not recorded as begun"
+    under_way = ", ".join(execution.replay.intents) or nothing
     asked = Asked(
         what=f"out of lives: {lives} workers died of this run, which each had to itself ({under_way})",
         remedy="Find out what kills it (memory, a native library, os._exit); retry gives it new lives",
