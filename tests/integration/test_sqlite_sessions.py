@@ -244,6 +244,23 @@ def test_the_lock_file_of_an_expired_session_is_swept_when_its_process_is_gone(
     assert fate(store, "worker") is Fate.GONE
 
 
+def test_the_lock_file_of_an_expired_session_is_removed_when_its_keeper_proves_it_gone(
+    path: Path, opened: Opener, started: Starter
+) -> None:
+    clock = ShiftedClock()
+    store = opened(clock=clock)
+    live = path.with_name(path.name + "-live")
+    child = started("hold", "worker", 60_000, "keeper")
+    assert child.read() == "ready"
+    child.stop()
+    clock.ahead_ms = 60_001
+    assert ended(store) == [("worker", Cause.EXPIRED)]
+    child.kill()
+    assert store.end_sessions(["worker"], Cause.DIED, evidence={"worker": Evidence(is_gone=True)}) == []
+    assert fate(store, "worker") is Fate.GONE
+    assert list(live.glob("*.session")) == []
+
+
 def test_a_dead_session_is_left_to_its_keeper_who_alone_can_prove_it_gone(
     opened: Opener, started: Starter
 ) -> None:

@@ -69,14 +69,17 @@ class Watch:
         found = (self.find(tx, session.id) for session in ending)
         return [session for session in found if session is not None]
 
-    def prove(self, tx: Transaction, endings: Mapping[str, Ending]) -> None:
-        """Add to sessions that have ended the evidence that they are gone."""
+    def prove(self, tx: Transaction, endings: Mapping[str, Ending]) -> list[str]:
+        """Add to sessions that have ended the evidence that they are gone; returns those that had none."""
+        proved = []
         for name, (_, evidence) in endings.items():
             session = self.find(tx, name) if evidence is not None and evidence.is_gone else None
             if session is not None and session.ended_ms is not None:
                 after = runs.proved(session, evidence)
                 if after is not session:
                     tx.do("prove_session", (rows.row_of_evidence(after.evidence), name))
+                    proved.append(name)
+        return proved
 
     def swept(self, tx: Transaction) -> dict[str, Evidence]:
         """Return the sessions that had expired and whose processes have gone since, with the evidence."""

@@ -189,17 +189,19 @@ class SqliteStore:
         if not endings:
             return []
 
-        def work(tx: Transaction) -> list[Session]:
-            self._sessions.prove(tx, endings)
-            return self._sessions.end(tx, endings, self._damaged_json(), is_proof=sessions is not None)
+        def work(tx: Transaction) -> tuple[list[str], list[Session]]:
+            proved = self._sessions.prove(tx, endings)
+            ended = self._sessions.end(tx, endings, self._damaged_json(), is_proof=sessions is not None)
+            return proved, ended
 
         def suspects(tx: Transaction) -> list[int]:
             return [row[0] for one in endings for row in tx.all("numbers_of_session", (one,))]
 
-        ended = self._around_damage(lambda: self._files.write(work, urgent=True), suspects)
-        for session in ended:
-            if session.cause is not Cause.EXPIRED:  # then its process may live, and the lock will tell
-                self._files.locks.discard(session.id)
+        proved, ended = self._around_damage(lambda: self._files.write(work, urgent=True), suspects)
+        # Of one that expired the process may live, and the lock will tell.
+        over = [session.id for session in ended if session.cause is not Cause.EXPIRED]
+        for name in (*over, *filter(self._files.locks.is_dropped, proved)):
+            self._files.locks.discard(name)
         return ended
 
     def _sweep(self, swept: Mapping[str, Evidence]) -> None:
