@@ -58,10 +58,18 @@ class SessionLock:
     def release(self) -> None:
         """Let go: the session is over."""
         self._is_over.set()
+        self._unlock()
         self._connection.close()
         if threading.current_thread() is not self._watch:
             self._watch.join(5.0)
         self._connection.close()
+
+    def _unlock(self) -> None:
+        """Have the server drop the lock before we go on; by itself it does when it misses the connection."""
+        with suppress(psycopg.Error, OSError, ValueError):
+            self._connection.pgconn.send_query(self._sql["unlock_all"])
+            self._connection.pgconn.flush()
+            readable([self._connection.fileno()], _LOOK_SECONDS)  # that it has; what it says is all one
 
     def _locked(self, statement: str) -> Connection:
         connection = self._connect()
@@ -89,7 +97,7 @@ class SessionLock:
     def _is_whole(self) -> bool:
         """Wait a while for the connection to end: the server never says anything else on it."""
         try:
-            if readable([self._connection.fileno()], _LOOK_SECONDS):
+            if readable([self._connection.fileno()], _LOOK_SECONDS) and not self._is_over.is_set():
                 self._connection.pgconn.consume_input()
         except (psycopg.Error, OSError, ValueError):
             return False

@@ -363,6 +363,9 @@ UPDATE :schema.sessions SET ended_ms = %s, cause = %s, evidence = %s WHERE id = 
 -- name: prove_session
 UPDATE :schema.sessions SET evidence = %s WHERE id = %s;
 
+-- name: unlock_all
+SELECT pg_advisory_unlock_all();
+
 -- name: held_locks
 SELECT (l.classid::bigint << 32) | l.objid::bigint FROM pg_locks AS l
 WHERE l.locktype = 'advisory' AND l.objsubid = 1 AND l.granted
