@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import os
 import shlex
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 
 import msgspec
 from msgspec import UNSET, Raw, UnsetType
@@ -16,7 +16,7 @@ from msgspec import UNSET, Raw, UnsetType
 from ninelives.backends.open import open_store
 from ninelives.cli.options import existing
 from ninelives.cli.text import age, emit, emit_json, is_terminal, say
-from ninelives.core.answers import Answer, Says
+from ninelives.core.answers import Answer, Says, fitting
 from ninelives.core.errors import UsageError
 from ninelives.core.keys import check_id
 from ninelives.core.model import ItemKind, State
@@ -114,13 +114,14 @@ def tell_waiting(found: Position, url: str) -> None:
         say(f"let it go on with: {command(['resume', found.id], url)}")
     for item in found.inbox:
         told = item.body if isinstance(item.body, dict) else {}
-        tell_item(item.kind, item.id, f"{told.get('what', '')} {told.get('remedy', '')}", url)
+        takes = fitting(ItemKind(item.kind), happened=bool(told.get("happened")))
+        tell_item(item.kind, item.id, f"{told.get('what', '')} {told.get('remedy', '')}", takes, url)
 
 
-def tell_item(kind: str, id: str, what: str, url: str) -> None:
+def tell_item(kind: str, id: str, what: str, takes: Iterable[Says], url: str) -> None:
     """Say what an item asks and how to answer it, on stderr."""
     say(f"  {kind} {id}: {what}".rstrip(" :"))
-    for words in ways(ItemKind(kind), id):
+    for words in ways(takes, id):
         say(f"    answer with: {command(words, url)}")
 
 
@@ -135,6 +136,6 @@ def _page(one: Entry, now: float, url: str) -> str:
     lines.append(f"  {shortened(one.what, _VALUE_CHARACTERS)}")
     lines += [f"    {shown(name)} {shortened(text, _VALUE_CHARACTERS)}" for name, text in facts(one)]
     if one.answered is None:
-        how = [command(words, url) for words in ways(one.kind, one.id)]
+        how = [command(words, url) for words in ways(one.takes, one.id)]
         lines += [f"  $ {line}" for line in how] if is_terminal() else [f"  answer with: {' | '.join(how)}"]
     return "\n".join(lines)

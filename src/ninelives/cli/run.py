@@ -174,7 +174,8 @@ class _Work:
             self._told = row.waits
             say(f"run {row.id!r} waits {row.waits}")
             for item in store.list_inbox(run=row.id):
-                tell_item(item.kind, item.id, entry(item).what, store.url)
+                one = entry(item)
+                tell_item(one.kind, one.id, one.what, one.takes, store.url)
         return False
 
     def _stop(self, number: int, loop: asyncio.AbstractEventLoop, working: asyncio.Task[None]) -> None:

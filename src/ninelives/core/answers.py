@@ -62,6 +62,7 @@ class Asked(Struct, frozen=True, omit_defaults=True):
 
     `arguments` and `key` are those of the action in question; `options` or `schema` say what the value of an
     answer may be; `default` is what holds after the deadline; `evidence` is whatever else is known, in words.
+    With `happened`, what was in doubt is known to have happened: only its result is asked for.
     """
 
     what: str
@@ -72,6 +73,7 @@ class Asked(Struct, frozen=True, omit_defaults=True):
     schema: Schema = {}
     default: Raw | UnsetType = UNSET
     evidence: dict[str, str] = {}
+    happened: bool = False
 
 
 _GO_ON = (Says.RETRY, Says.FAIL)
@@ -162,22 +164,35 @@ def read_taken(record: Record) -> Taken:
         raise Corrupt(f"record {record.seq} is no answer's record: {error}", step=record.step) from None
 
 
+def fitting(kind: ItemKind, *, happened: bool = False) -> tuple[Says, ...]:
+    """Return what may be answered to an item; not "not happened" to what is known to have `happened`."""
+    return tuple(one for one in FITTING[kind] if not (happened and one is Says.NOT_HAPPENED))
+
+
 def check_answer(item: Item, answer: Answer) -> None:
     """Check that an answer answers an item, before it is given.
 
     Raises UsageError naming what would, or the path to what does not fit.
     """
-    fitting = FITTING[item.kind]
-    if answer.says not in fitting:
-        verbs = ", ".join(VERBS[one] for one in fitting)
+    happened = answer.says is Says.NOT_HAPPENED and read_asked(item).happened
+    takes = fitting(item.kind, happened=happened)
+    if answer.says not in takes:
+        known = ", known to have happened" if happened else ""
         raise UsageError(
-            f"inbox item {item.id!r} is a {item.kind}: {VERBS[answer.says]} does not answer it",
+            f"inbox item {item.id!r} is {_a(item.kind)}{known}: {VERBS[answer.says]} does not answer it",
             run=item.run,
             step=item.step or None,
-            remedy=f"It takes {verbs}",
+            remedy=f"It takes {', '.join(VERBS[one] for one in takes)}",
         )
     if answer.value is not UNSET:
         _check_value(item, read_asked(item), msgspec.json.decode(answer.value))
+    elif answer.says is Says.HAPPENED:
+        what = f"no result, which is null, for inbox item {item.id!r}"
+        check(read_asked(item).schema, None, what=what, run=item.run)
+
+
+def _a(kind: ItemKind) -> str:
+    return f"an {kind}" if kind[0] in "aeiou" else f"a {kind}"
 
 
 def _check_value(item: Item, asked: Asked, value: object) -> None:

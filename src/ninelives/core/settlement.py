@@ -53,7 +53,7 @@ class StartBody(StepBody, frozen=True, omit_defaults=True, kw_only=True):
     `n` numbers the start; `w` is the session that made it, `l` its time limit, `b` whether its body ends
     with that; `k` is its business key. `t` is when it came to be in doubt, by the store's clock, `why` says
     why, `over` that its body had ended by then, `lost` that it had happened and only its result is not
-    known; `i` names the inbox item that asks a person.
+    known; `i` names the inbox item that asks a person, `g` who gave it up there: then it is asked anew.
     """
 
     n: int = 0
@@ -66,6 +66,7 @@ class StartBody(StepBody, frozen=True, omit_defaults=True, kw_only=True):
     over: bool = False
     lost: bool = False
     i: str = ""
+    g: str = ""
 
 
 _ENCODE = msgspec.json.Encoder().encode

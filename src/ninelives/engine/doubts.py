@@ -22,7 +22,7 @@ from msgspec.structs import replace
 
 from ninelives.core.answers import Asked, Says, item_id, read_answer, write_asked, write_taken
 from ninelives.core.blobs import digest
-from ninelives.core.errors import Divergence, InDoubt, InvariantViolation, NotDone, NotSerializable
+from ninelives.core.errors import Corrupt, Divergence, InDoubt, InvariantViolation, NotDone, NotSerializable
 from ninelives.core.model import Fate, Item, ItemKind, ItemState, Kind, NewItem, News, Session
 from ninelives.core.retry import PASSING, classify, delay_seconds, reason_for, retry_after_seconds
 from ninelives.core.schema import schema_for
@@ -32,11 +32,14 @@ from ninelives.core.settlement import (
     Ruling,
     StartBody,
     Unknown,
+    advance,
+    read_body_of_start,
     ripe_ms,
     rule,
 )
 from ninelives.engine.act import Act, Ended
 from ninelives.engine.context import FRAME, Frame
+from ninelives.engine.ticket import Draft
 from ninelives.engine.waiting import wait
 
 PROBE_SECONDS = 60.0
@@ -45,6 +48,12 @@ MOST_STARTS = 9
 """An action that was started so often and is said never to have happened goes to a person all the same."""
 _FIRST_LOOK_MS = 1_000
 _FIRST_PAUSE_MS, _LONGEST_PAUSE_MS = 500, 60_000
+_REMEDY = (
+    "Look where it would show. If it happened, say so, with its result; if it did not, it is "
+    "started again; or let it fail"
+)
+_RESULT_REMEDY = "Look where it would show. Say that it happened, with its result; or let it fail"
+_RECORDED = "a recorded value no longer fits its annotation: "
 _ARGUMENTS = msgspec.json.Decoder(dict[str, msgspec.Raw]).decode
 
 
@@ -74,7 +83,7 @@ async def judge(act: Act, ended: asyncio.Task[Any], number: int) -> Ended | None
 
 
 async def _doubt(
-    act: Act, number: int, why: str, *, over: bool = True, lost: bool = False, item: str = ""
+    act: Act, number: int, why: str, *, over: bool = True, lost: bool = False, item: str = "", given: str = ""
 ) -> None:
     """Record that a start is in doubt, with all that is needed to settle it."""
     start = act.standing.start or StartBody()
@@ -90,6 +99,7 @@ async def _doubt(
         over=over,
         lost=lost,
         i=item,
+        g=given,
     )
 
 
@@ -126,16 +136,31 @@ async def settle(act: Act) -> Ended | None:
         await _doubt(act, start.n, _death(session, start), over=_fate(session) is Fate.GONE)
         return None
     if not doubt.over and _fate(session) is Fate.GONE:
-        await _doubt(act, start.n, f"{doubt.why}; its process is gone now", over=True, item=doubt.i)
+        why = f"{doubt.why}; its process is gone now"
+        await _doubt(act, start.n, why, lost=doubt.lost, item=doubt.i, given=doubt.g)
         return None
     fate = Fate.GONE if doubt.over else _fate(session)
     ripe = ripe_ms(start, fate, doubt.t, act.effect.settle_after_ms)
-    if doubt.i:
+    if doubt.i and not doubt.g:
         return await _person(act, doubt, ripe)
     return await _probe(act, start, doubt, ripe)
 
 
 # What is known ------------------------------------------------------------------------------------
+
+
+def known(start: StartBody, doubt: StartBody) -> dict[str, Any]:
+    """Return what a record of a doubt says: of the start, and what is known of its fate."""
+    of_start = {"n": start.n, "w": start.w, "l": start.l, "b": start.b}
+    told = {
+        "t": doubt.t,
+        "why": doubt.why,
+        "over": doubt.over,
+        "lost": doubt.lost,
+        "i": doubt.i,
+        "g": doubt.g,
+    }
+    return of_start | told
 
 
 async def _session(act: Act, start: StartBody) -> Session | None:
@@ -167,7 +192,7 @@ async def _probe(act: Act, start: StartBody, doubt: StartBody, ripe: int | None)
     """Ask the probe, and do what the rules say."""
     asked_ms = act.execution.store.now_ms()
     give_up_ms = doubt.t + start.l + act.effect.settle_after_ms
-    answer: object = Unknown("it declares no verify=")
+    answer: object = Unknown("" if doubt.lost else "it declares no verify=")
     if doubt.lost or act.effect.verify is None:
         ruling = Ruling.PERSON
     else:
@@ -260,14 +285,17 @@ async def _happened(act: Act, start: StartBody, doubt: StartBody, result: object
     try:
         data = act.step.codec.round(result)[0]
     except NotSerializable as bad:
-        return await _escalate(act, start, doubt, f"it happened, and verify's result cannot be kept: {bad}")
+        said = f"it happened, and verify's result cannot be kept: {bad}"
+        return await _escalate(act, start, replace(doubt, lost=True), said)
     return Ended(data, keys=act.settles(data))
 
 
 # A person -----------------------------------------------------------------------------------------
 
 
-async def _escalate(act: Act, start: StartBody, doubt: StartBody, said: str) -> Ended | None:
+async def _escalate(
+    act: Act, start: StartBody, doubt: StartBody, said: str, before: tuple[Draft, ...] = ()
+) -> Ended | None:
     """Put the doubt before a person, or before the agent if that is what it declares."""
     execution, name = act.execution, act.step.name
     if act.effect.raises_doubt:
@@ -278,13 +306,12 @@ async def _escalate(act: Act, start: StartBody, doubt: StartBody, said: str) -> 
                 run=execution.run.id,
                 step=act.place.id,
                 remedy="Find out what happened before you do anything that rests on it",
-            )
+            ),
+            before=before,
         )
     item = _item(act, start, doubt, said)
-    known: dict[str, Any] = {"n": start.n, "w": start.w, "l": start.l, "b": start.b, "t": doubt.t}
-    await act.record(
-        Kind.DOUBT, act.doubts(), (item,), **known, why=doubt.why, over=doubt.over, lost=doubt.lost, i=item.id
-    )
+    asked = replace(doubt, i=item.id, g="")
+    await act.record(Kind.DOUBT, act.doubts(), (item,), before, **known(start, asked))
     return None
 
 
@@ -295,20 +322,25 @@ def _item(act: Act, start: StartBody, doubt: StartBody, said: str) -> NewItem:
         "in doubt since": _moment(doubt.t),
         "why": doubt.why,
         "verify": said,
+        "given up before by": doubt.g,
         "may still act": "no" if doubt.over else "yes, as far as is known",
     }
+    what, remedy = f"Did {act.step.name} happen? {doubt.why}", _REMEDY
+    if doubt.lost:
+        what, remedy = f"What did {act.step.name} give? It happened. {doubt.why}", _RESULT_REMEDY
     body = write_asked(
         Asked(
-            what=f"Did {act.step.name} happen? {doubt.why}"[:1000],
-            remedy="Look where it would show. If it happened, say so, with its result; if it did not, it is "
-            "started again; or let it fail",
+            what=what[:1000],
+            remedy=remedy,
             arguments=_ARGUMENTS(act.asked.arguments),
             key=act.place.key(),
             schema=schema_for(act.step.codec),
             evidence={name: text for name, text in evidence.items() if text},
+            happened=doubt.lost,
         )
     )
-    asked = item_id(act.execution.run.id, act.execution.turn, act.place.id, start.n, doubt.i, said)
+    which = (act.execution.turn, act.place.id, start.n, doubt.t, doubt.i, said)
+    asked = item_id(act.execution.run.id, *which)
     return NewItem(id=asked, kind=ItemKind.DOUBT, step=act.place.id, digest=digest(body)[:16], body=body)
 
 
@@ -321,11 +353,13 @@ async def _person(act: Act, doubt: StartBody, ripe: int | None) -> Ended | None:
         if act.late is not None and act.late.done():
             return True
         mine = (item for item in news.items if item.id == doubt.i)
-        return next((item for item in mine if item.state is ItemState.ANSWERED), None)
+        return next((item for item in mine if item.state is not ItemState.OPEN), None)
 
     item = await act.patiently(lambda: wait(act.execution, what, look, for_person=True), waits=True)
     if not isinstance(item, Item):
         return None
+    if item.state is ItemState.CLOSED:  # with the run, which goes on now
+        return await _escalate(act, start, doubt, "nobody had answered when the run ended")
     return await _answered(act, start, doubt, item, ripe)
 
 
@@ -338,19 +372,17 @@ async def _answered(
         data = b"null" if answer.value is UNSET else bytes(answer.value)
         try:
             data = act.step.codec.round(act.step.codec.decode(data))[0]
-        except (Divergence, NotSerializable) as bad:
-            return await _escalate(
-                act, start, doubt, f"{item.by} answered with a result that does not fit: {bad}"
-            )
+        except (Corrupt, Divergence, NotSerializable) as bad:
+            # That it happened stands; only its result is asked for again.
+            why = bad.what.removeprefix(_RECORDED)
+            said = f"{item.by} says that it happened, with a result that does not fit: {why}"
+            return await _escalate(act, start, replace(doubt, lost=True), said, (taken,))
         return Ended(data, before=(taken,), keys=act.settles(data))
     if answer.says is Says.FAIL:
-        note = f", saying: {answer.note}" if answer.note else ""
-        error = InDoubt(
-            f"{act.step.name} may or may not have happened, and {item.by} gave it up{note}",
-            run=act.execution.run.id,
-            step=act.place.id,
-        )
-        return Ended(error=error, before=(taken,))
+        return _given_up(act, start, doubt, item, taken)
+    if doubt.lost:
+        said = f"{item.by} says that it did not happen; but it did"
+        return await _escalate(act, start, doubt, said, (taken,))
     now_ms = act.execution.store.now_ms()
     believed_ms = ripe if ripe is not None else doubt.t + start.l + act.effect.settle_after_ms
     if now_ms < believed_ms:
@@ -362,3 +394,17 @@ async def _answered(
     why = f"{item.by} says that it did not happen"
     await act.record(Kind.VOIDED, act.releases(), n=start.n, why=why, before=(taken,))
     return None
+
+
+def _given_up(act: Act, start: StartBody, doubt: StartBody, item: Item, taken: Draft) -> Ended:
+    """Fail with the doubt. The answer counts once: a run that is retried asks anew."""
+    draft = act.draft(Kind.DOUBT, **known(start, replace(doubt, g=item.by)))
+    act.standing = advance(act.standing, Kind.DOUBT, read_body_of_start(draft[2]))
+    note = read_answer(item).note
+    error = InDoubt(
+        f"{act.step.name} may or may not have happened, and {item.by} gave it up"
+        + (f", saying: {note}" if note else ""),
+        run=act.execution.run.id,
+        step=act.place.id,
+    )
+    return Ended(error=error, before=(taken, draft))

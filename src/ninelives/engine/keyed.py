@@ -28,7 +28,7 @@ from ninelives.core.model import (
     WaitKey,
 )
 from ninelives.core.replay import Replay, write_body
-from ninelives.core.settlement import Standing, read_start, standing
+from ninelives.core.settlement import Standing, StartBody, read_start, standing
 from ninelives.engine import doubts, steps
 from ninelives.engine.act import Act, Ended, KeyedPlace
 from ninelives.engine.context import Frame
@@ -173,18 +173,16 @@ async def _regain(act: Act) -> None:
 
 async def _take_over(act: Act, known: Key) -> None:
     """Take over a start that nobody answers for any more, together with its key."""
-    start, now_ms = act.standing.start, act.execution.store.now_ms()
+    start, doubt = act.standing.start, act.standing.doubt
     ended = known.state is KeyState.ORPHANED
-    verdict = await act.record(
-        Kind.DOUBT,
-        (AdoptKey(known.key),) if ended else (),
-        n=start.n if start is not None else act.standing.next,
-        w=start.w if start is not None else "",
-        l=start.l if start is not None else act.effect.limit_ms,
-        b=start.b if start is not None else act.step.is_async,
-        t=now_ms,
-        why=f"run {known.run!r} {'ended' if ended else 'went on'} without knowing whether it happened",
-    )
+    if start is None or doubt is None or known.run != act.execution.run.id:
+        doubt = StartBody(
+            t=act.execution.store.now_ms(),
+            why=f"run {known.run!r} {'ended' if ended else 'went on'} without knowing whether it happened",
+        )
+    start = start or StartBody(n=act.standing.next, l=act.effect.limit_ms, b=act.step.is_async)
+    adopts = (AdoptKey(known.key),) if ended else ()
+    verdict = await act.record(Kind.DOUBT, adopts, **doubts.known(start, doubt))
     if verdict.outcome is Outcome.COMMITTED and isinstance(act.place, KeyedPlace):
         act.place.generation = known.generation
 

@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterable
 from datetime import datetime
 from typing import Any
 
 from msgspec import UNSET, Raw, Struct, UnsetType
 
-from ninelives.core.answers import FITTING, Answer, Asked, Says, read_answer, read_asked
+from ninelives.core.answers import Answer, Asked, Says, fitting, read_answer, read_asked
 from ninelives.core.errors import Corrupt
 from ninelives.core.keys import step_text
 from ninelives.core.model import Item, ItemKind, ItemState
@@ -74,16 +75,16 @@ def entry(item: Item) -> Entry:
         state=item.state,
         opened=moment(item.opened_ms),
         deadline=moment(item.deadline_ms) if item.deadline_ms is not None else None,
-        takes=FITTING[item.kind],
+        takes=fitting(item.kind, happened=asked.happened),
         answer=answer,
         by=item.by,
         answered=moment(item.answered_ms) if item.answered_ms is not None else None,
     )
 
 
-def ways(kind: ItemKind, id: str) -> list[list[str]]:
-    """Return the commands, word by word, that answer an item."""
-    return [[word.format(id) for word in _COMMANDS[says]] for says in FITTING[kind]]
+def ways(takes: Iterable[Says], id: str) -> list[list[str]]:
+    """Return the commands, word by word, that say to an item what it takes."""
+    return [[word.format(id) for word in _COMMANDS[says]] for says in takes]
 
 
 def facts(one: Entry) -> list[tuple[str, str]]:

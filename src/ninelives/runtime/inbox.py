@@ -16,11 +16,11 @@ import msgspec
 from msgspec import UNSET, Raw
 
 from ninelives.core.answers import (
-    FITTING,
     Answer,
     Asked,
     Says,
     check_answer,
+    fitting,
     read_answer,
     read_asked,
     write_answer,
@@ -91,7 +91,7 @@ class InboxItem:
     @property
     def takes(self) -> tuple[Says, ...]:
         """What may be answered to it."""
-        return FITTING[self._item.kind]
+        return fitting(self._item.kind, happened=self.asked.happened)
 
     @property
     def answered(self) -> Answer | None:
