@@ -9,7 +9,8 @@ from typing import Any
 import pytest
 
 import ninelives as nl
-from ninelives.core.model import ItemKind, Kind
+from ninelives.core.model import Cause, Evidence, ItemKind, Kind
+from ninelives.core.settlement import read_start
 from tests.replay.lifetimes import QuickStore, Stage, first_life, once, run_async, second_life, twice
 
 QUICK = nl.Retry(attempts=3, base_seconds=0.0001, max_seconds=0.001)
@@ -99,6 +100,31 @@ def test_what_was_in_flight_is_verified(happened: bool) -> None:
     assert {key for _, key in asked} == {"nl:run:0::pay:0"}
     end = [Kind.RESULT] if happened else [Kind.VOIDED, Kind.INTENT, Kind.RESULT]
     assert kinds(store) == [Kind.INTENT, Kind.DOUBT, *end]
+
+
+def test_a_proof_that_comes_later_is_not_waited_for_until_the_time_limit() -> None:
+    stage, store = Stage(), QuickStore()
+    asked: list[int] = []
+
+    async def look() -> object:
+        if not asked:
+            records = store.load_journal("run", since=0).records
+            (session,) = [read_start(one).w for one in records if one.kind is Kind.INTENT]
+            store.end_sessions([session], Cause.DIED, evidence={session: Evidence(is_gone=True)})
+        asked.append(1)
+        return nl.NotHappened()
+
+    @nl.action(name="pay", resumable=False, verify=look, timeout=3600)
+    async def pay() -> int:
+        await stage.stop_here()
+        return 5
+
+    @nl.agent(name="payer")
+    async def agent() -> int:
+        return await pay()
+
+    assert twice(stage, agent, store=store) == 5
+    assert len(asked) == 2  # the first was too early to be believed
 
 
 def test_not_done_is_tried_again_and_recorded_as_voided() -> None:

@@ -212,7 +212,10 @@ async def _probe(act: Act, start: StartBody, doubt: StartBody, ripe: int | None)
     if ruling is Ruling.PERSON:
         return await _escalate(act, start, doubt, _said(answer))
     too_early = ripe is not None and asked_ms < ripe and not isinstance(answer, Exception)
-    await _rest(act, ripe if too_early else _next_look(asked_ms, doubt.t), "what became of it")
+    due_ms = ripe if ripe is not None and too_early else _next_look(asked_ms, doubt.t)
+    if not doubt.over:  # that its process is gone may be proved at any moment, and what it did may show
+        due_ms = min(due_ms, _next_look(asked_ms, doubt.t))
+    await _rest(act, due_ms, "what became of it")
     return None
 
 
