@@ -9,7 +9,7 @@ from typing import Any
 
 from ninelives.core.model import Kind
 from ninelives.core.replay import Replay
-from ninelives.engine import delivery, steps
+from ninelives.engine import ready, steps
 from ninelives.engine.delivery import Delivery
 from ninelives.engine.execution import Execution
 
@@ -41,9 +41,9 @@ def _put(owner: object, name: str, new: object) -> Iterator[None]:
 def latest_first() -> Iterator[None]:
     """Recorded outcomes are told from the end of the journal."""
 
-    async def recorded(self: Any, seq: int) -> None:
+    async def recorded(self: Any, seq: int, at_ms: int | None = None) -> None:
         turn = self._loop.create_future()
-        heapq.heappush(self._recorded, (-seq, turn))
+        heapq.heappush(self._recorded, (-seq, id(turn), turn))
         self.look()
         await turn
 
@@ -55,7 +55,7 @@ def latest_first() -> Iterator[None]:
 def as_asked() -> Iterator[None]:
     """Recorded outcomes are told in the order in which they are asked for, at once."""
 
-    async def recorded(self: Any, seq: int) -> None:
+    async def recorded(self: Any, seq: int, at_ms: int | None = None) -> None:
         return
 
     with _put(Delivery, "recorded", recorded):
@@ -65,7 +65,7 @@ def as_asked() -> Iterator[None]:
 @_mutant
 def never_at_rest() -> Iterator[None]:
     """Nobody waits until the code has come to rest."""
-    with _put(delivery, "is_at_rest", lambda *_: True):
+    with _put(ready, "busy_runs", lambda _: frozenset()):
         yield
 
 
@@ -179,7 +179,7 @@ def key_per_life() -> Iterator[None]:
 def live_unordered() -> Iterator[None]:
     """Live outcomes are told as they become durable, without a place in the order."""
 
-    async def live(self: Any, turn: Any) -> None:
+    async def live(self: Any, turn: Any, *, is_own: bool = True) -> None:
         turn.told.cancel()
 
     with _put(Delivery, "live", live):

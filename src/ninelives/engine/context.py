@@ -129,6 +129,11 @@ def require(what: str) -> Execution:
     return execution
 
 
+def run_of(context: Context) -> Execution | None:
+    """Return the execution whose own code a context is of; None for a body's, and for nobody's."""
+    return context.get(EXECUTION) if context.get(FRAME) is None else None
+
+
 def is_code_of(execution: Execution, context: Context) -> bool:
     """Tell whether a context is that of a run's own code, not of a body that it started."""
     return context.get(EXECUTION) is execution and context.get(FRAME) is None

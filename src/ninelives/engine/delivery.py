@@ -19,9 +19,15 @@ import heapq
 from collections import deque
 from collections.abc import Callable
 from contextvars import Context
+from functools import partial
+from typing import TYPE_CHECKING
 
 from ninelives.core.replay import Replay
-from ninelives.engine.ready import has_foreign, is_at_rest
+from ninelives.engine.context import is_code_of
+from ninelives.engine.ready import has_foreign, round_of
+
+if TYPE_CHECKING:
+    from ninelives.engine.execution import Execution
 
 FOREIGN_SECONDS = 0.05
 """How soon we look again whether a run still waits for timers or sockets of its own."""
@@ -48,11 +54,12 @@ class Delivery:
     def __init__(
         self,
         loop: asyncio.AbstractEventLoop,
-        is_ours: Callable[[Context], bool],
+        execution: Execution,
         is_alone: Callable[[], bool],
         replay: Replay,
     ) -> None:
-        self._loop, self._is_ours, self._is_alone, self._replay = loop, is_ours, is_alone, replay
+        self._loop, self._execution, self._is_alone, self._replay = loop, execution, is_alone, replay
+        self._round = round_of(loop)
         self._recorded: list[tuple[int, int, asyncio.Future[None]]] = []
         self._live: deque[Turn] = deque()
         self._fresh: deque[asyncio.Future[None]] = deque()
@@ -126,7 +133,7 @@ class Delivery:
         """Look soon whether the run has come to rest."""
         if not self._is_scheduled:
             self._is_scheduled = True
-            self._loop.call_soon(self._check)
+            self._round.ask(self._loop, self)
 
     def look_later(self) -> None:
         """Look again in a while: the run's code waits for something of its own."""
@@ -137,11 +144,12 @@ class Delivery:
         self._later = None
         self.look()
 
-    def _check(self) -> None:
+    def check(self, busy: frozenset[object]) -> None:
+        """Tell the next outcome, unless something of the run is ready or running."""
         self._is_scheduled = False
         if self.running:
             return  # whoever is running makes us look again
-        if not is_at_rest(self._loop, self._is_ours):
+        if self._execution in busy:
             self.look()
             return
         if self._replay.left and (self._recorded or self._fresh) and self._is_early():
@@ -162,9 +170,10 @@ class Delivery:
 
     def _is_early(self) -> bool:
         """Tell whether an outcome recorded earlier may still be asked for, by code that waits for a timer."""
-        if not self.has_foreign():
-            return False
         asked = min((seq for seq, _, turn in self._recorded if not turn.done()), default=None)
+        earliest = self._replay.earliest()
+        if earliest is None or (asked is not None and asked < earliest.seq) or not self.has_foreign():
+            return False
         while (earliest := self._replay.earliest()) is not None:
             if asked is not None and asked < earliest.seq:
                 return False
@@ -202,4 +211,4 @@ class Delivery:
 
     def has_foreign(self) -> bool:
         """Tell whether the run's own code waits for a timer or a socket, outside of any body."""
-        return has_foreign(self._loop, self._is_ours)
+        return has_foreign(self._loop, partial(is_code_of, self._execution))

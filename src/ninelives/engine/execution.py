@@ -12,7 +12,6 @@ import random
 import sys
 from collections.abc import Callable, Coroutine, Sequence
 from contextvars import Context
-from functools import partial
 from hashlib import blake2b
 from typing import TYPE_CHECKING, Any, TypeVar
 
@@ -29,7 +28,7 @@ from ninelives.core.errors import (
 from ninelives.core.model import Journal, Kind, News, Outcome, Run, Verdict
 from ninelives.core.replay import Recorded, Replay
 from ninelives.core.resources import Target
-from ninelives.engine.context import BRANCH, FRAME, Branch, Place, is_code_of
+from ninelives.engine.context import BRANCH, FRAME, Branch, Place
 from ninelives.engine.delivery import Delivery
 from ninelives.engine.intents import Intents
 from ninelives.engine.lease import ENDLESS, Endless, Lease
@@ -125,7 +124,7 @@ class Execution:
         self._when_sealed: asyncio.Future[None] | None = None
         self._when_over: asyncio.Future[None] | None = None
         self._tasks: set[asyncio.Task[Any]] = set()
-        self.delivery = Delivery(loop, partial(is_code_of, self), self._is_alone, self.replay)
+        self.delivery = Delivery(loop, self, self._is_alone, self.replay)
 
     # Tasks --------------------------------------------------------------------------------------
 

@@ -1,4 +1,6 @@
-"""What is ready to run on an event loop, as far as one run is concerned: delivery waits until nothing is.
+"""What is ready to run on an event loop, of which run: delivery waits until nothing of its run is.
+
+However many runs ask in one round of the loop, what is ready is looked through once for all of them.
 
 Python's own loop shows its queue. Of any other (uvloop), whatever is to be called is noted on its way in and
 struck off when it runs: callbacks of futures and wake-ups of tasks all go through `call_soon`.
@@ -7,12 +9,15 @@ struck off when it runs: callbacks of futures and wake-ups of tasks all go throu
 from __future__ import annotations
 
 import asyncio
+from collections import deque
 from collections.abc import Callable
 from contextvars import Context, copy_context
 from functools import partial
 from itertools import count
-from typing import Any, cast
+from typing import Any, Protocol, cast
 from weakref import WeakKeyDictionary
+
+from ninelives.engine.context import run_of
 
 _noted: WeakKeyDictionary[asyncio.AbstractEventLoop, Noted] = WeakKeyDictionary()
 
@@ -85,14 +90,58 @@ def unwatch(loop: asyncio.AbstractEventLoop) -> None:
             delattr(loop, name)
 
 
-def is_at_rest(loop: asyncio.AbstractEventLoop, is_ours: Callable[[Context], bool]) -> bool:
-    """Tell whether nothing is ready that runs in one of our contexts."""
+class Asking(Protocol):
+    """Who wants to know which runs have something ready."""
+
+    def check(self, busy: frozenset[object]) -> None:
+        """Go on, knowing the executions that have something ready."""
+
+
+class Round:
+    """Those who ask in one round of an event loop."""
+
+    def __init__(self) -> None:
+        self._asking: deque[Asking] = deque()
+        self._context = Context()  # of no run; and of one loop, for no two threads may be in one context
+
+    def ask(self, loop: asyncio.AbstractEventLoop, asking: Asking) -> None:
+        """Tell somebody soon what is ready then."""
+        self._asking.append(asking)
+        if len(self._asking) == 1:
+            loop.call_soon(self._look, loop, context=self._context)
+
+    def _look(self, loop: asyncio.AbstractEventLoop) -> None:
+        # Who is told only makes something of his own run ready: what we have seen stays true for the others.
+        busy, asking = busy_runs(loop), self._asking
+        self._asking = deque()
+        try:
+            while asking:
+                asking.popleft().check(busy)
+        finally:
+            for one in asking:  # not told yet: somebody before them has failed
+                self.ask(loop, one)
+
+
+_rounds: WeakKeyDictionary[asyncio.AbstractEventLoop, Round] = WeakKeyDictionary()
+
+
+def round_of(loop: asyncio.AbstractEventLoop) -> Round:
+    """Return where to ask on a loop."""
+    known = _rounds.get(loop)
+    if known is None:
+        known = _rounds[loop] = Round()
+    return known
+
+
+def busy_runs(loop: asyncio.AbstractEventLoop) -> frozenset[object]:
+    """Return the executions of which some code is ready, outside of any body."""
     noted = _noted.get(loop)
     if noted is not None:
-        return not any(map(is_ours, noted.contexts(timers=False)))
-    return not any(
-        not handle._cancelled and is_ours(handle._context)  # noqa: SLF001
+        return frozenset(map(run_of, noted.contexts(timers=False)))
+    return frozenset(
+        run_of(handle._context)  # noqa: SLF001
         for handle in tuple(cast("Any", loop)._ready)  # noqa: SLF001 (other threads add to it meanwhile)
+        if not handle._cancelled  # noqa: SLF001
     )
 
 

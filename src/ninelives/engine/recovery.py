@@ -28,7 +28,6 @@ from ninelives.store import Store
 
 _MOST_REDONE = 20
 _LOOK_SECONDS = 0.002
-_NOBODY = Context()
 
 
 class Takeover:
@@ -138,7 +137,7 @@ class Chronicle:
         self._entries.append(entry)
         if len(self._entries) == 1 and self._writing is None:
             # Who tells us may be in a run's context; what we do belongs to no run.
-            asyncio.get_running_loop().call_soon(self._begin, context=_NOBODY)
+            asyncio.get_running_loop().call_soon(self._begin, context=Context())
 
     def _begin(self) -> None:
         if self._entries and self._writing is None:

@@ -39,7 +39,6 @@ SHORT_MS = 50
 LONGEST_TIMER_SECONDS = 60.0
 """A clock may be set while we sleep; no timer trusts it for longer."""
 PAUSED = "to be resumed"
-_NOBODY = Context()
 
 
 class Parked(NineLivesError):
@@ -123,7 +122,7 @@ class Waits:
         if due_ms is not None:
             seconds = max(0.0, (due_ms - self._execution.store.now_ms()) / 1000)
             self._timer = self._execution.loop.call_later(
-                min(seconds, LONGEST_TIMER_SECONDS), self._ring, context=_NOBODY
+                min(seconds, LONGEST_TIMER_SECONDS), self._ring, context=Context()
             )
 
     def _ring(self) -> None:
@@ -147,7 +146,7 @@ class Waits:
             return
         answered = execution.when_answered()
         if answered is not None:
-            answered.add_done_callback(lambda _: execution.delivery.look(), context=_NOBODY)
+            answered.add_done_callback(lambda _: execution.delivery.look(), context=Context())
             return
         if execution.delivery.has_foreign():
             execution.delivery.look_later()
