@@ -149,7 +149,7 @@ def _has_lease(work: Work) -> bool:
         return True
     execution = work.frame.place.execution
     while execution.clock.boot_ms() >= execution.lease.until_ms:
-        if execution.sealed is not None:
+        if execution.sealed is not None or work.outcome.done():
             return False
         time.sleep(_LEASE_LOOK_SECONDS)
     return True
