@@ -20,6 +20,7 @@ from contextlib import suppress
 from ninelives.core.clock import Clock
 from ninelives.core.errors import LeaseLost, NineLivesError, StoreUnavailable
 from ninelives.core.model import Cause, Claims, NewSession, Run
+from ninelives.engine.collector import at_ease
 from ninelives.engine.executor import Executor
 from ninelives.engine.lease import Lease
 from ninelives.engine.recovery import Chronicle, Takeover
@@ -76,19 +77,20 @@ class Worker:
 
         Raises LeaseLost; what the store raised.
         """
-        lease = self._begin(agents())
-        try:
-            while not until():
-                self._woken.clear()
-                next_due_ms = self._claim(lease, concurrency, agents(), only)
+        with at_ease():
+            lease = self._begin(agents())
+            try:
+                while not until():
+                    self._woken.clear()
+                    next_due_ms = self._claim(lease, concurrency, agents(), only)
+                    if self._failure is not None:
+                        raise self._failure
+                    if next_due_ms != _NOW and not until():
+                        await self._rest(next_due_ms)
                 if self._failure is not None:
                     raise self._failure
-                if next_due_ms != _NOW and not until():
-                    await self._rest(next_due_ms)
-            if self._failure is not None:
-                raise self._failure
-        finally:
-            await self._end(lease)
+            finally:
+                await self._end(lease)
 
     @property
     def is_idle(self) -> bool:

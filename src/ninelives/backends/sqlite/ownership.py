@@ -191,14 +191,16 @@ def release(tx: Transaction, session: Session, cause: Cause, evidence: Evidence 
     """End a session and release its runs, but for those whose rows are damaged."""
     tx.do("end_session", (tx.now_ms, cause.value, rows.row_of_evidence(evidence), session.id))
     log: list[NewEntry] = []
+    released: list[Run] = []
     for row in tx.all("runs_of_session", (session.id, damaged)):
         with decoding("a run's row"):
             run = rows.run_of(row)
         progressed = run.deaths > 0 and tx.one("has_progressed", (run.number, run.death_length)) is not None
         after = lives.released(run, cause, tx.now_ms, has_progressed=progressed)
-        save_run(tx, after)
+        released.append(after)
         log.append(recoverylog.left(session, run, after, cause))
     if log:
+        tx.many("update_run", [rows.changes_of(run) for run in released])
         append_log(tx, [recoverylog.ended(session, cause, evidence, len(log)), *log])
     tx.wakes = True
 
