@@ -39,8 +39,9 @@ crash: $(READY)  ## the long crash programme (report in build/crash.json), then 
 	$(BIN)/python -m tests.effects
 	$(BIN)/python -m tests.people
 
-bench: $(READY)  ## ratios to the raw store, with results in build/bench.json
+bench: $(READY)  ## ratios to the raw store (build/bench.json); recovery beside DBOS
 	$(BIN)/python -m benchmarks
+	$(BIN)/python -m benchmarks.recovery --rounds 3 --peer
 
 clean:           ## remove what the targets made
 	rm -rf $(VENV) build .mypy_cache .ruff_cache .pytest_cache .import_linter_cache .hypothesis
