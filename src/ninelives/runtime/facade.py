@@ -50,6 +50,7 @@ class Runtime:
         self._keeper = self._session = ""
         self._failure: BaseException | None = None
         self._workers: set[Worker] = set()
+        self._working: set[asyncio.Task[None]] = set()
         self._starts: list[tuple[NewRun, asyncio.Future[Row]]] = []
         self._started: WeakValueDictionary[str, Run] = WeakValueDictionary()
 
@@ -70,6 +71,20 @@ class Runtime:
     async def __aexit__(
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
     ) -> None:
+        try:
+            await self._stop_working()
+        finally:
+            await self._close()
+
+    async def _stop_working(self) -> None:
+        """End the work that nobody has ended: sealed first, so that no run's code keeps us here."""
+        working = list(self._working)
+        for task in working:
+            task.cancel()
+        if working:
+            await asyncio.wait(working)
+
+    async def _close(self) -> None:
         self._listener.close()
         self._readers.close()
         host.leave(self._loop)
@@ -245,10 +260,14 @@ class Runtime:
         )
         self._workers.add(worker)
         self._listener.start()
+        work = worker.work(concurrency, agents=agents, until=lambda: until(worker), only=only)
+        working = asyncio.create_task(work)
+        self._working.add(working)
         try:
-            await worker.work(concurrency, agents=agents, until=lambda: until(worker), only=only)
+            await working
         finally:
             self._workers.discard(worker)
+            self._working.discard(working)
 
     async def _created(self, new: NewRun) -> Row:
         """Create a run together with all others that are started at this moment."""
