@@ -13,6 +13,7 @@ import pytest
 import ninelives as nl
 from ninelives.core.answers import Says, read_taken
 from ninelives.core.model import ItemKind, ItemState, Kind, State
+from ninelives.ops.journal import preview
 from tests.replay.lifetimes import QuickStore, run_async
 
 Person = Callable[[nl.InboxItem], Awaitable[None]]
@@ -390,6 +391,11 @@ def test_a_yes_to_other_arguments_is_void(is_answered: bool) -> None:
     assert run_async(main) == "refunded 900"
     assert till.did == [900]
     assert till.taken() == [("bob", Says.APPROVED)]
+    asked = [one for one in till.store.load_journal("run", since=0).records if one.kind is Kind.ASKED]
+    told = [preview(record, 500) for record in asked]
+    assert [text.rpartition("; void: ")[2][:15] for text in told if "void" in text] == (
+        ["approved by ada"] if is_answered else []
+    )
 
 
 def test_only_what_the_predicate_names_needs_a_person() -> None:

@@ -39,14 +39,6 @@ class Answer(Struct, frozen=True, omit_defaults=True):
     note: str = ""
 
 
-class Asking(Struct, frozen=True):
-    """The body of an ASKED record: an item is opened, or withdrawn."""
-
-    item: str
-    kind: ItemKind
-    is_open: bool
-
-
 class Taken(Struct, frozen=True):
     """The body of an ANSWER record: which item, who answered it and when, and what."""
 
@@ -55,6 +47,18 @@ class Taken(Struct, frozen=True):
     by: str
     at_ms: int
     answer: Answer
+
+
+class Asking(Struct, frozen=True, omit_defaults=True):
+    """The body of an ASKED record: an item is opened, or withdrawn.
+
+    `void` is what was answered to the item whose place it takes: it is on record, and counts for nothing.
+    """
+
+    item: str
+    kind: ItemKind
+    is_open: bool
+    void: Taken | None = None
 
 
 class Asked(Struct, frozen=True, omit_defaults=True):
@@ -127,9 +131,9 @@ def read_asked(item: Item) -> Asked:
         raise Corrupt(f"inbox item {item.id!r} cannot be read: {error}", run=item.run) from None
 
 
-def write_asking(item: str, kind: ItemKind, *, is_open: bool) -> bytes:
+def write_asking(item: str, kind: ItemKind, *, is_open: bool, void: Item | None = None) -> bytes:
     """Return the body of the record that opens an item, or withdraws it."""
-    return _ENCODE(Asking(item, kind, is_open))
+    return _ENCODE(Asking(item, kind, is_open, _taken(void) if void is not None else None))
 
 
 def write_answer(answer: Answer) -> bytes:
@@ -147,8 +151,11 @@ def read_answer(item: Item) -> Answer:
 
 def write_taken(item: Item) -> bytes:
     """Return the body of the record that takes an item's answer."""
-    taken = Taken(item.id, item.kind, item.by, item.answered_ms or 0, read_answer(item))
-    return _ENCODE(taken)
+    return _ENCODE(_taken(item))
+
+
+def _taken(item: Item) -> Taken:
+    return Taken(item.id, item.kind, item.by, item.answered_ms or 0, read_answer(item))
 
 
 def write_default(item: str, kind: ItemKind, at_ms: int, answer: Answer) -> bytes:

@@ -102,7 +102,8 @@ async def _opened(execution: Execution, matter: Matter, misfit: Misfit) -> tuple
         is_open = current is not None and current.state is ItemState.OPEN
         closes = (current.id,) if current is not None and is_open else ()
         # CRASH: not open; the next life opens it.
-        opens = (Kind.ASKED, matter.step, write_asking(new.id, matter.kind, is_open=True))
+        void = _void(execution, current)
+        opens = (Kind.ASKED, matter.step, write_asking(new.id, matter.kind, is_open=True, void=void))
         written = execution.write([opens], Extras(opens=(new,), closes=closes))
         try:
             verdict = await execution.durable(written)
@@ -112,6 +113,13 @@ async def _opened(execution: Execution, matter: Matter, misfit: Misfit) -> tuple
         if verdict.outcome is Outcome.COMMITTED:
             return new.id, due_ms
         await refresh(execution)  # what was to be closed has been answered at this moment: void all the same
+
+
+def _void(execution: Execution, item: Item | None) -> Item | None:
+    """Return an item whose answer counts for nothing, and is not on record yet."""
+    if item is None or item.state is not ItemState.ANSWERED or item.id in taken(execution, item.step):
+        return None
+    return item
 
 
 def _current(execution: Execution, matter: Matter) -> tuple[int, Item | None]:

@@ -163,7 +163,13 @@ def _asked(record: Record) -> str:
     what = f"{said.get('kind')} {said.get('item')}"
     answer = said.get("answer")
     if not isinstance(answer, dict):
-        return what if said.get("is_open") else f"{what} withdrawn"
+        void = f"; void: {_answer(said['void'])}" if isinstance(said.get("void"), dict) else ""
+        return f"{what}{void}" if said.get("is_open") else f"{what} withdrawn"
+    return _answer(said)
+
+
+def _answer(said: dict[str, Any]) -> str:
+    answer, what = said["answer"], f"{said.get('kind')} {said.get('item')}"
     value = f" {msgspec.json.encode(answer['value']).decode()}" if "value" in answer else ""
     note = f" ({answer['note']})" if answer.get("note") else ""
     return f"{answer.get('says')}{value} by {said.get('by') or 'nobody'}{note}: {what}"
