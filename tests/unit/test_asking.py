@@ -11,9 +11,10 @@ import msgspec
 import pytest
 
 import ninelives as nl
-from ninelives.core.answers import Says, read_taken
+from ninelives.core.answers import Answer, Says, read_taken
 from ninelives.core.model import ItemKind, ItemState, Kind, State
 from ninelives.ops.journal import preview
+from ninelives.runtime.inbox import find, give
 from tests.replay.lifetimes import QuickStore, run_async
 
 Person = Callable[[nl.InboxItem], Awaitable[None]]
@@ -367,6 +368,18 @@ def test_a_no_counts_once_a_retried_run_asks_again() -> None:
 
     assert run_async(main) == "refunded 500"
     assert till.taken() == [("ada", Says.DENIED), ("bob", Says.APPROVED)]
+
+
+def test_an_answer_may_be_given_again_by_the_runs_name() -> None:
+    till = Till()
+    run_async(lambda: till.begin(till.agent))
+    for _ in range(2):
+        item = find(till.store, "run")
+        assert give(till.store, item, Answer(Says.APPROVED), "ada").by == "ada"
+    with pytest.raises(nl.StaleAnswer):
+        give(till.store, find(till.store, "run"), Answer(Says.DENIED), "ada")
+    with pytest.raises(nl.StaleAnswer, match="there is no inbox item 'other'"):
+        find(till.store, "other")
 
 
 @pytest.mark.parametrize("is_answered", [False, True])

@@ -33,6 +33,8 @@ from ninelives.store import Store
 if TYPE_CHECKING:
     from ninelives.runtime.facade import Runtime
 
+_MOST_ITEMS = 10_000
+
 
 class InboxItem:
     """One thing that waits, or waited, for a person."""
@@ -146,13 +148,18 @@ def give(store: Store, item: Item, answer: Answer, by: str | None = None) -> Ite
 
 
 def find(store: Store, name: str) -> Item:
-    """Return an item by its id, or the only open one of the run of that id.
+    """Return an item by its id, or the only open one of the run of that id; if none is, its last one.
 
-    Raises StaleAnswer when there is none, or are several.
+    So an answer may be given again. Raises StaleAnswer when there is none, or several are open.
     """
     found = store.list_inbox(item=name, answered=True) or store.list_inbox(run=name)
+    found = found or store.list_inbox(run=name, answered=True, limit=_MOST_ITEMS)[-1:]
     if len(found) == 1:
         return found[0]
+    if not found and store.read_run(name) is not None:
+        raise StaleAnswer(
+            f"run {name!r} asks nobody anything", run=name, remedy="ninelives show says where it is"
+        )
     if not found:
         raise StaleAnswer(f"there is no inbox item {name!r}", remedy="ninelives inbox lists those that wait")
     names = ", ".join(item.id for item in found)
