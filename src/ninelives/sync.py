@@ -6,19 +6,20 @@ Nothing here decides anything; see the function of the same name in `ninelives`.
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Callable, Coroutine, Mapping, Sequence
+from collections.abc import Callable, Coroutine, Iterable, Mapping, Sequence
 from datetime import datetime
 from typing import Any, TypeVar, overload
 
 from msgspec import UNSET
 
-from ninelives.engine import children, histories, questions, signals, threads, timers
+from ninelives.engine import children, histories, inside, questions, signals, threads, timers
 from ninelives.engine.context import FRAME, current
 from ninelives.engine.output import emit_from_thread as emit
 
-__all__ = ["Child", "ask", "emit", "receive", "repair_history", "sleep", "sleep_until", "spawn"]
+__all__ = ["Child", "ask", "emit", "map", "receive", "repair_history", "sleep", "sleep_until", "spawn"]
 
 T = TypeVar("T")
+U = TypeVar("U")
 
 
 def sleep(seconds: float) -> None:
@@ -29,6 +30,15 @@ def sleep(seconds: float) -> None:
 def sleep_until(when: datetime) -> None:
     """Sleep until a moment, durably; see `ninelives.sleep_until`."""
     _wait("nl.sync.sleep_until", lambda: timers.sleep_until(when))
+
+
+def map(step: Callable[[T], U], items: Iterable[T], *, limit: int = 10) -> list[U]:  # noqa: A001
+    """Call a plain step for each item in threads of the run, at most `limit` at once; see `ninelives.map`."""
+
+    def one(item: T) -> Coroutine[Any, Any, U]:
+        return asyncio.to_thread(step, item)
+
+    return _wait("nl.sync.map", lambda: inside.map(one, items, limit=limit))
 
 
 @overload

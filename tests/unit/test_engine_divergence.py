@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import inspect
 import threading
 from collections.abc import Callable, Sequence
 from typing import Any
@@ -253,3 +254,74 @@ def test_an_agent_whose_parameter_went_away_escalates() -> None:
                 await (await rt.get("run")).result()
 
     run_async(main)
+
+
+def line_of(function: Callable[..., Any], text: str) -> str:
+    """Return file and line of a text in a function's source."""
+    lines, first = inspect.getsourcelines(function)
+    number = next(number for number, line in enumerate(lines) if text in line)
+    return f"{inspect.getsourcefile(function)}:{first + number}"
+
+
+def test_a_divergence_of_arguments_names_the_line_that_asks(versions: Versions) -> None:
+    step = versions.step("one")
+
+    async def after() -> Any:
+        await asyncio.sleep(0)
+        return await step(x=8)
+
+    with pytest.raises(nl.RunEscalated) as told:
+        versions.change(lambda: step(x=7), after)
+    assert line_of(after, "step(x=8)") in str(told.value)
+    assert "#one#0" in str(told.value)
+    assert "ninelives inbox" in str(told.value)
+
+
+def test_a_divergence_of_values_names_the_line_that_asks(versions: Versions) -> None:
+    text, number = versions.step("read", "many", returns=str), versions.step("read", 3, returns=int)
+
+    async def after() -> Any:
+        return await number()
+
+    with pytest.raises(nl.RunEscalated) as told:
+        versions.change(text, after)
+    assert line_of(after, "await number()") in str(told.value)
+
+
+def test_a_divergence_in_a_plain_agent_names_the_line_that_asks() -> None:
+    stage, store = Stage(), QuickStore()
+    reached: list[Callable[[], object]] = []
+
+    @nl.action(name="plain-one")
+    def one(x: int) -> int:
+        return x
+
+    @nl.action(name="plain-stop")
+    def stop() -> None:
+        reached[0]()
+        threading.Event().wait(30 if not stage.is_second else 0)
+
+    @nl.agent(name="plain-versions")
+    def agent() -> None:
+        one(2 if stage.is_second else 1)
+        stop()
+
+    async def main() -> None:
+        loop = asyncio.get_running_loop()
+        reached.append(lambda: loop.call_soon_threadsafe(stage.reached.set) if stage.reached else None)
+        await first_life(stage, store, agent)
+        with pytest.raises(nl.RunEscalated) as told:
+            await second_life(store, agent)
+        assert line_of(agent.raw, "one(2 if") in str(told.value)
+
+    run_async(main)
+
+
+def test_a_divergence_of_a_step_that_is_a_task_names_the_step(versions: Versions) -> None:
+    step = versions.step("one")
+
+    async def after() -> Any:
+        return await asyncio.create_task(step(x=8))
+
+    with pytest.raises(nl.RunEscalated, match="called as a task"):
+        versions.change(lambda: asyncio.create_task(step(x=7)), after)

@@ -388,3 +388,45 @@ def test_the_key_is_for_steps() -> None:
         return "refused"
 
     assert once(agent) == "refused"
+
+
+def test_more_threads_than_an_executor_has_do_not_wait_for_each_other() -> None:
+    @nl.action(name="threaded")
+    def threaded(number: int) -> int:
+        return number * 2
+
+    @nl.agent(name="many-threads")
+    async def agent() -> list[int]:
+        return list(await asyncio.gather(*(asyncio.to_thread(threaded, number) for number in range(100))))
+
+    assert once(agent) == [number * 2 for number in range(100)]
+
+
+def test_a_plain_agent_maps_plain_steps_and_finds_them_again() -> None:
+    stage = Stage()
+
+    @nl.action(name="mapped-plain")
+    def double(number: int) -> int:
+        return int(stage.did(number * 2))
+
+    @nl.agent(name="plain-mapper")
+    def agent() -> list[int]:
+        found = nl.sync.map(double, range(40), limit=20)
+        if stage.is_second:
+            return found
+        raise ValueError("not yet")
+
+    store = QuickStore()
+
+    async def main() -> list[int]:
+        async with nl.Runtime(store) as rt:
+            with pytest.raises(nl.RunFailed, match="`ninelives retry run` lets it go on"):
+                await rt.run(agent, id="run")
+            assert sorted(stage.executed) == [number * 2 for number in range(40)]
+            stage.is_second = True
+            stage.executed.clear()
+            await (await rt.get("run")).retry()
+            return list(await rt.run(agent, id="run"))
+
+    assert run_async(main) == [number * 2 for number in range(40)]
+    assert stage.executed == []

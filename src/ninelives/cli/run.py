@@ -238,6 +238,8 @@ def _tell(found: Position, replayed: int | None, order: Order, url: str, *, as_j
     if found.status in (State.FAILED, State.CANCELLED):
         say(f"run {found.id!r} {found.status}" + _why(found))
         say(f"look at it with: {look}")
+        if found.status is State.FAILED:
+            say(f"once the cause is mended: {shlex.join(['ninelives', 'retry', found.id])}")
         return EXIT_FAILED
     tell_waiting(found, url)
     say(f"look at it with: {look}")

@@ -176,7 +176,7 @@ def not_serializable(bad: Misfit) -> NotSerializable:
     """Make the error that people see of a misfit."""
     if isinstance(bad, TooDeep):
         bad = bad.settle()
-    return NotSerializable(f"cannot store {bad.what}", path=bad.path(), remedy=bad.remedy or None)
+    return NotSerializable(f"it cannot be kept: {bad.what}", path=bad.path(), remedy=bad.remedy or None)
 
 
 def _may_be_deep(data: bytes) -> bool:

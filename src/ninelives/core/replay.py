@@ -7,7 +7,7 @@ outcomes carry their place in the journal, and the engine delivers them in that 
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 
 import msgspec
 from msgspec import UNSET, Raw, Struct, UnsetType
@@ -229,7 +229,7 @@ def preview(arguments: bytes) -> dict[str, str]:
     return shown
 
 
-def check_arguments(recorded: Recorded, asked: Fingerprint, *, run: str, where: str) -> None:
+def check_arguments(recorded: Recorded, asked: Fingerprint, *, run: str, where: Callable[[], str]) -> None:
     """Check that a step is asked for with the arguments that were recorded.
 
     Raises Divergence naming what was recorded, what was asked, and where in the code.
@@ -238,7 +238,7 @@ def check_arguments(recorded: Recorded, asked: Fingerprint, *, run: str, where: 
         return
     differences = "; ".join(_differences(recorded.body.a, preview(asked.arguments)))
     raise Divergence(
-        f"the code at {where} asks for this step with other arguments than were recorded: {differences}",
+        f"the code at {where()} asks for this step with other arguments than were recorded: {differences}",
         run=run,
         step=recorded.step,
         remedy="Nothing was executed. Put the code back, name the argument in ignore= if it does not matter, "

@@ -40,7 +40,7 @@ from ninelives.core.replay import check_arguments, read_body, write_body
 from ninelives.engine import arguments, bodies
 from ninelives.engine.context import FRAME, Place, require
 from ninelives.engine.execution import Execution
-from ninelives.engine.registry import AGENTS, get_agent, place_of
+from ninelives.engine.registry import AGENTS, Agent, get_agent, place_of
 from ninelives.engine.waiting import Builtin, wait
 from ninelives.store import Store
 
@@ -111,7 +111,7 @@ async def spawn(
         found = await step.recorded(_ID)
         if found is not None:
             try:
-                check_arguments(found.record, asked, run=execution.run.id, where=place_of(declared.function))
+                check_arguments(found.record, asked, run=execution.run.id, where=lambda: _asks(declared))
             except Divergence as error:
                 execution.seal(error)
                 await execution.forever()
@@ -172,6 +172,12 @@ def _outside_steps(what: str) -> Execution:
             remedy="Call it in the agent, and pass the result on",
         )
     return execution
+
+
+def _asks(agent: Agent) -> str:
+    from ninelives.engine.callers import caller
+
+    return caller() or place_of(agent.function)
 
 
 async def _may_begin(execution: Execution) -> None:

@@ -69,6 +69,7 @@ async def escalate(
     """Put before a person what stands in the way of a run that has stopped here, and leave the run."""
     await execution.flushed()
     tail, body = execution.tail, write_asked(asked)
+    named = f"step {step}: " if step else ""
     item = NewItem(
         id=_id(tail.run, tail.length, kind, body),
         kind=kind,
@@ -82,7 +83,7 @@ async def escalate(
         older = [
             one.id for one in store.list_inbox(run=tail.run) if one.kind in _CAUSES and one.id != item.id
         ]
-        change = Escalate(waits=f"for a person: {asked.what}"[:_WAITS_CHARACTERS], news_seen=news)
+        change = Escalate(waits=f"for a person: {named}{asked.what}"[:_WAITS_CHARACTERS], news_seen=news)
         extras = Extras(opens=(item,), closes=tuple(older), change=change)
         verdict = await commits.commit(tail, (), extras)
         if verdict.outcome is not Outcome.STALE:  # else one of the older was answered at this moment

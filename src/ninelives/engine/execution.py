@@ -62,6 +62,8 @@ class BranchTask(asyncio.Task[Any]):
     foreign_timer: str | None = None
     body_of: Execution | None = None
     code: Coroutine[Any, Any, Any] | None = None
+    thread: int | None = None
+    """The thread that waits for it, if it is asked for by plain code."""
 
     def cancel(self, msg: Any | None = None) -> bool:
         """Cancel, and note it if a timer of the agent's code does it; a body's own timers may."""

@@ -17,6 +17,7 @@ from ninelives.core.model import Kind, Outcome
 from ninelives.core.replay import Recorded, check_arguments
 from ninelives.engine import approvals, doubts, keyed, steps, threads
 from ninelives.engine.act import Act, Body, Ended
+from ninelives.engine.callers import asks
 from ninelives.engine.context import FRAME, Frame, current
 from ninelives.engine.effects import Effect
 from ninelives.engine.execution import Execution
@@ -88,7 +89,7 @@ async def perform(
 async def _recorded(act: Act, found: Recorded) -> Any:
     execution, step = act.execution, act.step
     try:
-        check_arguments(found, act.asked, run=execution.run.id, where=step.where)
+        check_arguments(found, act.asked, run=execution.run.id, where=lambda: asks(step))
         if found.kind is Kind.WITHDRAWN:
             await withdrawn(execution, found)
         await act.patiently(lambda: execution.delivery.recorded(found.seq))

@@ -29,6 +29,7 @@ from ninelives.core.replay import Recorded, check_arguments, write_body
 from ninelives.core.retry import delay_seconds, reason_for, retry_after_seconds
 from ninelives.engine import approvals, mutation, withdrawals
 from ninelives.engine.backoff import attempts_before, rest
+from ninelives.engine.callers import asks, caller
 from ninelives.engine.context import BRANCH, FRAME, Frame, Place, current
 from ninelives.engine.delivery import Turn
 from ninelives.engine.execution import BranchTask, Execution
@@ -116,7 +117,7 @@ def _may_be_told_early(execution: Execution, step: Step) -> bool:
 
 async def _deliver_recorded(execution: Execution, step: Step, asked: Fingerprint, found: Recorded) -> Any:
     try:
-        check_arguments(found, asked, run=execution.run.id, where=step.where)
+        check_arguments(found, asked, run=execution.run.id, where=lambda: asks(step))
         if found.kind is Kind.WITHDRAWN:
             await withdrawals.withdrawn(execution, found)
         await execution.delivery.recorded(found.seq, found.at_ms)
@@ -140,6 +141,7 @@ def recorded_value(step: Step, data: bytes, run: str, at: str) -> Any:
     except Divergence as error:
         if step.upgrade is None:
             error.run, error.step = run, at
+            error.what += f", asked for at {caller() or step.where}"
             raise
         from ninelives.core.codec import UNTYPED_CODEC
 

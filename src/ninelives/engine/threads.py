@@ -103,13 +103,14 @@ def _ask(
     execution: Execution, coroutine: Callable[[], Coroutine[Any, Any, Any]], desk: SimpleQueue[Work | None]
 ) -> Any:
     """Have the event loop await something for this thread, and run the bodies that it sends back."""
-    context, loop = copy_context(), execution.loop
+    context, loop, thread = copy_context(), execution.loop, threading.get_ident()
     asked: list[asyncio.Task[Any]] = []
     running, lent = execution.delivery.running, getattr(_local, "lent", None)
 
     def begin() -> None:
         running.discard(lent)
-        task: asyncio.Task[Any] = BranchTask(coroutine(), loop=loop, context=context)
+        task = BranchTask(coroutine(), loop=loop, context=context)
+        task.thread = thread
         execution.adopt(task)
         task.add_done_callback(finish)
         asked.append(task)
@@ -191,14 +192,16 @@ def lend(
     """Do as the event loop's `run_in_executor`; a thread lent to a run's own code counts as running.
 
     So `asyncio.to_thread` in an agent keeps its place in the order of the journal. When the agent's code
-    cancels it, the step that the thread waits for is withdrawn, as it would be in a task.
+    cancels it, the step that the thread waits for is withdrawn, as it would be in a task. It gets a thread of
+    its own: in a queue for one it would hold up those who have one, and wait for their turn.
     """
     execution = EXECUTION.get()
     if execution is None or FRAME.get() is not None:
         return run_in_executor(executor, function, *args)
     lent, delivery = Lent(), execution.delivery
     delivery.running.add(lent)
-    future = run_in_executor(executor, partial(run_as, lent, partial(function, *args)))
+    work = partial(run_as, lent, partial(function, *args))
+    future = _start(execution.loop, work) if executor is None else run_in_executor(executor, work)
 
     def give_back(_: asyncio.Future[T]) -> None:
         lent.is_over = True
@@ -209,6 +212,23 @@ def lend(
 
     future.add_done_callback(give_back)
     return future
+
+
+def _start(loop: asyncio.AbstractEventLoop, work: Callable[[], T]) -> asyncio.Future[T]:
+    """Run something in a thread of its own, for which the process's end does not wait."""
+    done: asyncio.Future[T] = loop.create_future()
+
+    def main() -> None:
+        value, error = None, None
+        try:
+            value = work()
+        except BaseException as caught:  # noqa: BLE001 (handed over as it is)
+            error = caught
+        with suppress(RuntimeError):  # the event loop was closed, and nobody asks any more
+            loop.call_soon_threadsafe(_settle, done, value, error)
+
+    threading.Thread(target=main, name="lent to a run", daemon=True).start()
+    return done
 
 
 async def run_agent(execution: Execution, work: Callable[[], Any]) -> Any:

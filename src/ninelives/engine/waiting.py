@@ -303,10 +303,15 @@ class Builtin:
 
     async def _check(self, found: Recorded, asked: Fingerprint) -> None:
         try:
-            check_arguments(found, asked, run=self.execution.run.id, where=f"nl.{self.place.name}()")
+            check_arguments(found, asked, run=self.execution.run.id, where=self._asks)
         except Divergence as error:
             self.execution.seal(error)
             await self.execution.forever()
+
+    def _asks(self) -> str:
+        from ninelives.engine.callers import caller
+
+        return caller() or f"nl.{self.place.name}()"
 
     async def value(self, codec: Codec, data: bytes) -> Any:
         """Decode an outcome; one that does not fit any more is a divergence, which seals the execution."""

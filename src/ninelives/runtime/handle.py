@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import shlex
 from collections.abc import AsyncIterator
 from typing import TYPE_CHECKING, Any, Literal
 
@@ -162,13 +163,21 @@ def _result(store: Store, row: Row) -> Any:
     if row.state is State.CANCELLED:
         raise RunCancelled("the run was cancelled", run=row.id)
     if row.state is State.ESCALATED:
-        raise RunEscalated(f"the run waits {row.waits}", run=row.id, remedy="A person has to settle it")
+        raise RunEscalated(
+            f"the run waits {row.waits}",
+            run=row.id,
+            remedy="A person has to settle it: `ninelives inbox` shows the question and how to answer it",
+        )
     records = bodies.whole(store, store.load_journal(row.id, since=row.length - 1).records)
     if not records or records[-1].kind is not Kind.END:
         raise RunFailed("the run has ended and its journal has been pruned", run=row.id)
     end = read_body(records[-1])
     if row.state is State.FAILED:
         cause = decode_error(bytes(end.e or b""))
-        raise RunFailed(f"the run failed: {type(cause).__name__}: {cause}", run=row.id) from cause
+        raise RunFailed(
+            f"the run failed: {type(cause).__name__}: {cause}",
+            run=row.id,
+            remedy=f"Once the cause is mended, `{shlex.join(['ninelives', 'retry', row.id])}` lets it go on",
+        ) from cause
     known = AGENTS.get(row.agent)
     return (known.result if known else UNTYPED_CODEC).decode(bytes(end.v or b"null"))
