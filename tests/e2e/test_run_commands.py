@@ -196,6 +196,7 @@ def test_a_run_that_fails_says_why_and_ends_with_1(home: Path) -> None:
     assert ran.stderr.splitlines() == [
         "ninelives: run 'b' failed: ValueError: no\\nway",
         "ninelives: look at it with: ninelives show b",
+        "ninelives: once the cause is mended: ninelives retry b",
     ]
     told = json.loads(ninelives(home, "run", "agents.py:broken", "way", "--id", "b", "--json").stdout)
     assert (told["status"], told["error"]["type"], told["resumed"]) == ("failed", "ValueError", True)
