@@ -37,6 +37,8 @@ from tests.contract.makers import AnyStore
 from tests.contract.operations import KEYS, Chooser, Operation
 
 SEQUENCES, LENGTH = 300, 60
+FEWER = {"postgresql": 100}
+"""Stores for which a call is a trip to a server: every store plays these, the others go on from there."""
 
 
 def plain(answer: object) -> object:
@@ -247,11 +249,12 @@ def quick_directory(tmp_path: Path) -> Iterator[Path]:
 def test_every_store_answers_as_the_memory_store_does(kind: str, quick_directory: Path) -> None:
     coverage = Coverage()
     given = os.environ.get("NINELIVES_SEED")
-    seeds = [int(given)] if given else range(SEQUENCES)
+    sequences = FEWER.get(kind, SEQUENCES)
+    seeds = [int(given)] if given else range(sequences)
     for seed in seeds:
         directory = quick_directory / str(seed)
         directory.mkdir()
         play(seed, kind, directory, coverage)
-    if not given:
+    if not given and sequences == SEQUENCES:  # the same seeds play the same calls on every store
         missing = required() - coverage.seen
         assert not missing, f"never happened: {sorted(map(str, missing))}"
