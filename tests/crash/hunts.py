@@ -78,7 +78,7 @@ HUNTS: dict[str, Hunt] = {
         server.run("tests.crash.forks:orphan", home=str(home), mutant=mutant).result()
     ),
     "pages_unchecked": _damage("closed", "runs.db", "flip", 500),  # few pages hold what no chain covers
-    "chain_unchecked": _damage("torn", "runs.db", "cut"),
+    "chain_unchecked": _damage("torn", "runs.db", "cut", 600),
     "nothing_checked": _damage("closed", "runs.db", "flip"),
     "anchor_ignored": _damage("torn", "runs.db-wal", "flip"),
     "counter_stands": _tail_lost,

@@ -29,7 +29,7 @@ async def add(run: str, n: int) -> int:
     return n + 1
 
 
-@nl.agent
+@nl.agent(name="servers.count")
 async def count(run: str, steps: int) -> int:
     """Add one so many times."""
     n = 0
@@ -47,7 +47,7 @@ async def hang(n: int) -> int:
     return n + 1
 
 
-@nl.agent
+@nl.agent(name="servers.held")
 async def held(run: str) -> int:
     """Add one, then hang; the next life finds the first step recorded."""
     return await hang(await add(run, 0))

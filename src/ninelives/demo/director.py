@@ -54,6 +54,8 @@ class Recovery(Struct, frozen=True):
     decisions: int
     billed: int
     """How many lines the model's bill had at the kill."""
+    is_suspect: bool = False
+    """Whether it had died twice without progress: such runs go on alone, one after the other."""
 
 
 class Stage(Struct):
@@ -90,6 +92,7 @@ class _Broken(Struct):
     at: float
     history: list[Entry]
     billed: int
+    is_suspect: bool
 
 
 class Director:
@@ -271,7 +274,8 @@ class Director:
         for row in rows:
             if row.state is State.RUNNING or (row.id in self._broken and not row.state.is_final):
                 history = self._histories[row.id]
-                self._broken[row.id] = _Broken(killed_at, history, billed)
+                is_suspect = row.id in self._broken  # it died twice without progress: it will run alone
+                self._broken[row.id] = _Broken(killed_at, history, billed, is_suspect)
                 self._seen.setdefault(row.id, []).append(history)
                 self._rows[row.id].crashes += 1
                 self._rows[row.id].state = "crashed"
@@ -315,7 +319,7 @@ class Director:
         decisions = sum(entry.kind in OUTCOMES and entry.step == "choose" for entry in broken.history)
         python_seconds = self._python_seconds
         self.stage.recoveries.append(
-            Recovery(run, seconds, python_seconds, replayed, decisions, broken.billed)
+            Recovery(run, seconds, python_seconds, replayed, decisions, broken.billed, broken.is_suspect)
         )
         row.replayed += replayed
         row.recovery_seconds = seconds
