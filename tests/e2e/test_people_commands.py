@@ -30,6 +30,14 @@ async def look(word: str) -> str:
 async def echo(word: str) -> str:
     nl.log.info("about to look")
     return await look(word)
+
+@nl.agent
+async def asker() -> str:
+    return await nl.ask("Which colour?", timeout=3600, default="red")
+
+@nl.agent
+async def parent() -> str:
+    return await (await nl.spawn(asker)).result()
 """
 NASTY = "\x1b[31mred"
 
@@ -316,3 +324,16 @@ def test_fork_makes_a_run_with_another_result(desk: Desk) -> None:
         assert kinds[-2:] == [Kind.RESULT, Kind.FORKED]
     finally:
         store.close()
+
+
+@pytest.mark.parametrize("agent", ["asker", "parent"])
+def test_run_leaves_when_only_a_person_can_go_on(desk: Desk, agent: str) -> None:
+    ran = desk.type("run", f"agents.py:{agent}", "--id", "r1")
+    assert ran.code == 3, ran
+    assert "Which colour?" in ran.err
+    (one,) = desk.json("inbox")
+    assert one["id"] in ran.err
+    assert desk.type("resolve", one["id"], "--answer", "blue").code == 0
+    ran = desk.type("run", f"agents.py:{agent}", "--id", "r1")
+    assert (ran.code, ran.out) == (0, '"blue"\n'), ran
+    assert agent == "parent" or "waits" not in ran.err, ran

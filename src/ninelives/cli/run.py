@@ -26,7 +26,7 @@ from ninelives.cli.options import EXIT_FAILED, EXIT_PERSON, EXIT_STORE
 from ninelives.cli.text import emit_json, say
 from ninelives.core.errors import LeaseLost, RunError
 from ninelives.core.keys import check_id
-from ninelives.core.model import State
+from ninelives.core.model import Run, RunQuery, State
 from ninelives.engine.checkpoint import steps_in
 from ninelives.engine.registry import Agent
 from ninelives.ops import doctor, journal, sessions
@@ -38,6 +38,8 @@ from ninelives.runtime import Runtime
 from ninelives.store import Store
 
 _STOP_SECONDS = 3.0
+_UNFINISHED = tuple(state for state in State if not state.is_final)
+_MOST_CHILDREN = 1_000
 
 
 class Order(Struct, frozen=True, kw_only=True):
@@ -94,6 +96,8 @@ async def _main(url: str, order: Order) -> tuple[Position, int | None]:
         replayed = await runtime.call(_announce, order)
         await _Work(runtime, order).main()
         found, _ = await runtime.call(position, order.id)
+        if not found.status.is_final:
+            await runtime.call(_tell_children, order.id)
         return found, replayed
 
 
@@ -168,9 +172,10 @@ class _Work:
         row = store.read_run(self._order.id)
         if row is None or row.state is not State.CHECKPOINTED:
             return row is not None and row.state is State.PENDING and row.paused
-        if row.paused or (row.due_ms is None and store.list_inbox(run=row.id, limit=1)):
+        if row.paused or _waits_for_person(store, row):
             return True
-        if row.waits and row.waits != self._told:
+        is_due = row.due_ms is not None and row.due_ms <= store.now_ms()  # it has been answered, say
+        if row.waits and row.waits != self._told and not is_due:
             self._told = row.waits
             say(f"run {row.id!r} waits {row.waits}")
             for item in store.list_inbox(run=row.id):
@@ -190,6 +195,33 @@ class _Work:
             sys.stdout.flush()
         say(f"stopped; to go on: {self._order.again}")
         os._exit(128 + number)
+
+
+def _waits_for_person(store: Store, row: Run) -> bool:
+    """Tell whether a run that is not being executed, or each child that it waits for, waits for a person."""
+    if row.state is State.ESCALATED:
+        return True
+    if row.state is not State.CHECKPOINTED:
+        return False
+    if any(row.due_ms in (None, item.deadline_ms) for item in store.list_inbox(run=row.id)):
+        return True
+    children = _children(store, row.id) if row.due_ms is None else []
+    return bool(children) and all(_waits_for_person(store, child) for child in children)
+
+
+def _children(store: Store, run: str) -> list[Run]:
+    """Return the children that have not ended."""
+    return store.list_runs(RunQuery(parent=run, states=_UNFINISHED, limit=_MOST_CHILDREN))
+
+
+def _tell_children(store: Store, run: str) -> None:
+    """Say what the children of a run ask, and how to answer."""
+    for child in _children(store, run):
+        for item in store.list_inbox(run=child.id):
+            one = entry(item)
+            what = f"{one.what} (asked by run {one.run!r})"
+            tell_item(one.kind, one.id, what, one.takes, store.url)
+        _tell_children(store, child.id)
 
 
 def _end_broken(error: BaseException) -> None:
