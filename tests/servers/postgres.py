@@ -58,6 +58,7 @@ class PostgresServer:
             "port": str(self.port),
             "unix_socket_directories": str(self.root),
             "shared_buffers": "32MB",
+            "dynamic_shared_memory_type": "mmap",  # in its directory: nothing is left of a killed server
             "max_connections": "200",
             "autovacuum_naptime": "10s",
         }
