@@ -12,7 +12,9 @@ from pathlib import Path
 from benchmarks.raw import PAYLOAD_BYTES
 from ninelives.backends.clock import SystemClock
 from ninelives.backends.sqlite import SqliteStore
-from ninelives.core.model import Kind, NewRun, NewSession, Outcome
+from ninelives.core.commits import Outcome
+from ninelives.core.model import Kind, NewRun
+from ninelives.core.sessions import NewSession
 from ninelives.engine.committer import Committer
 from ninelives.engine.loop import LoopCommits
 from ninelives.engine.ticket import Draft, Tail

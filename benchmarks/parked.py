@@ -21,7 +21,9 @@ from random import Random
 
 import ninelives as nl
 from ninelives.backends.sqlite import SqliteStore
-from ninelives.core.model import Cause, Commit, NewRun, NewSession, Park, Run
+from ninelives.core.commits import Commit, Park
+from ninelives.core.model import NewRun, Run
+from ninelives.core.sessions import Cause, NewSession
 from ninelives.engine import arguments
 from ninelives.engine.registry import get_agent
 

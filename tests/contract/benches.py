@@ -10,7 +10,8 @@ from msgspec.structs import replace
 
 from ninelives.backends.memory import MemoryStore
 from ninelives.core import lives, recoverylog
-from ninelives.core.model import Outcome, Run, RunQuery
+from ninelives.core.commits import Outcome
+from ninelives.core.model import Run, RunQuery
 from tests.clocks import SteppingClock
 from tests.contract.makers import AnyStore, append, new_run, new_session
 

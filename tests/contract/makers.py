@@ -6,18 +6,11 @@ from collections.abc import Sequence
 from typing import Protocol
 
 from ninelives.core import chain
-from ninelives.core.model import (
-    Change,
-    Commit,
-    ItemKind,
-    KeyOp,
-    Kind,
-    NewItem,
-    NewRun,
-    NewSession,
-    ReserveKey,
-    Run,
-)
+from ninelives.core.commits import Change, Commit
+from ninelives.core.inbox import ItemKind, NewItem
+from ninelives.core.keyring import KeyOp, ReserveKey
+from ninelives.core.model import Kind, NewRun, Run
+from ninelives.core.sessions import NewSession
 from ninelives.store import Maintenance, Store
 
 AGENTS = {"helper": 100}

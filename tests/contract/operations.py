@@ -12,35 +12,21 @@ from typing import NamedTuple
 from msgspec.structs import replace
 
 from ninelives.core import runs as rules
-from ninelives.core.model import (
-    INLINE_BYTES,
+from ninelives.core.commits import Change, Commit, End, Escalate, Park
+from ninelives.core.entries import Happening, NewEntry
+from ninelives.core.inbox import ItemState, NewItem
+from ninelives.core.keyring import (
     AdoptKey,
-    Cause,
-    Change,
-    Commit,
-    Control,
     DoubtKey,
-    End,
-    Escalate,
-    Evidence,
-    Happening,
-    ItemState,
     KeyOp,
     KeyState,
-    Kind,
-    NewEntry,
-    NewItem,
-    NewRun,
-    Park,
     PassKey,
-    Record,
     ReleaseKey,
-    Run,
-    RunQuery,
     SettleKey,
-    State,
     WaitKey,
 )
+from ninelives.core.model import INLINE_BYTES, Control, Kind, NewRun, Record, Run, RunQuery, State
+from ninelives.core.sessions import Cause, Evidence
 from tests.clocks import SteppingClock
 from tests.contract.makers import AnyStore, append, new_item, new_run, new_session, reserve
 

@@ -6,8 +6,10 @@ from itertools import pairwise
 
 import pytest
 
+from ninelives.core.commits import Park
 from ninelives.core.errors import LeaseLost
-from ninelives.core.model import Cause, Claims, Control, Park, State
+from ninelives.core.model import Claims, Control, State
+from ninelives.core.sessions import Cause
 from tests.contract.benches import Bench
 from tests.contract.makers import AGENTS, append, new_run
 

@@ -7,21 +7,10 @@ from collections.abc import Callable
 import pytest
 from msgspec.structs import replace
 
+from ninelives.core.commits import Commit, End, Escalate, Outcome, Park, Verdict
 from ninelives.core.errors import BadRecord, UnknownRun, UsageError
-from ninelives.core.model import (
-    INLINE_BYTES,
-    Cause,
-    Commit,
-    Control,
-    End,
-    Escalate,
-    Kind,
-    Outcome,
-    Park,
-    Run,
-    State,
-    Verdict,
-)
+from ninelives.core.model import INLINE_BYTES, Control, Kind, Run, State
+from ninelives.core.sessions import Cause
 from tests.contract.benches import Bench
 from tests.contract.makers import append, new_item, new_run, reserve
 

@@ -4,8 +4,10 @@ from __future__ import annotations
 
 import pytest
 
+from ninelives.core.commits import End, Escalate, Park
 from ninelives.core.errors import RunFinished, UnknownRun
-from ninelives.core.model import Cause, Control, End, Escalate, Park, Run, State
+from ninelives.core.model import Control, Run, State
+from ninelives.core.sessions import Cause
 from tests.contract.benches import Bench
 from tests.contract.makers import new_item
 

@@ -15,21 +15,10 @@ import pytest
 from msgspec import Struct
 from msgspec.structs import astuple, replace
 
+from ninelives.core.commits import Change, Commit, Outcome, Verdict
 from ninelives.core.errors import NineLivesError
-from ninelives.core.model import (
-    Change,
-    Claims,
-    Commit,
-    Control,
-    Key,
-    KeyOp,
-    KeyState,
-    Outcome,
-    Run,
-    RunQuery,
-    State,
-    Verdict,
-)
+from ninelives.core.keyring import Key, KeyOp, KeyState
+from ninelives.core.model import Claims, Control, Run, RunQuery, State
 from ninelives.core.transitions import TABLE, Event
 from tests.clocks import SteppingClock
 from tests.contract.benches import STORES, make_bench

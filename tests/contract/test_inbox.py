@@ -5,21 +5,10 @@ from __future__ import annotations
 import pytest
 from msgspec.structs import replace
 
+from ninelives.core.commits import Commit, End, Escalate, Outcome, Park, Verdict
 from ninelives.core.errors import BadName, BadRecord, NotSerializable, StaleAnswer
-from ninelives.core.model import (
-    INLINE_BYTES,
-    Commit,
-    End,
-    Escalate,
-    Item,
-    ItemKind,
-    ItemState,
-    NewItem,
-    Outcome,
-    Park,
-    State,
-    Verdict,
-)
+from ninelives.core.inbox import Item, ItemKind, ItemState, NewItem
+from ninelives.core.model import INLINE_BYTES, State
 from tests.contract.benches import Bench
 from tests.contract.makers import append, new_item
 

@@ -5,25 +5,10 @@ from __future__ import annotations
 import pytest
 from msgspec.structs import replace
 
+from ninelives.core.commits import End, Outcome, Park, Verdict
 from ninelives.core.errors import BadName, BadRecord, KeyConflict
-from ninelives.core.model import (
-    INLINE_BYTES,
-    AdoptKey,
-    Control,
-    DoubtKey,
-    End,
-    Key,
-    KeyState,
-    Outcome,
-    Park,
-    PassKey,
-    ReleaseKey,
-    Run,
-    SettleKey,
-    State,
-    Verdict,
-    WaitKey,
-)
+from ninelives.core.keyring import AdoptKey, DoubtKey, Key, KeyState, PassKey, ReleaseKey, SettleKey, WaitKey
+from ninelives.core.model import INLINE_BYTES, Control, Run, State
 from tests.contract.benches import Bench
 from tests.contract.makers import append, reserve
 

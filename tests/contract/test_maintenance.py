@@ -6,19 +6,10 @@ import pytest
 from msgspec.structs import replace
 
 from ninelives.core import runs as rules
+from ninelives.core.commits import End, Outcome, Park
 from ninelives.core.errors import BadRecord, Corrupt, KeyConflict
-from ninelives.core.model import (
-    DoubtKey,
-    End,
-    KeyState,
-    Kind,
-    Outcome,
-    Park,
-    ReleaseKey,
-    Run,
-    SettleKey,
-    State,
-)
+from ninelives.core.keyring import DoubtKey, KeyState, ReleaseKey, SettleKey
+from ninelives.core.model import Kind, Run, State
 from ninelives.store import Pruned
 from tests.contract.benches import Bench
 from tests.contract.makers import append, new_item, new_run, reserve

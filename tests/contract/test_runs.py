@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 from ninelives.core import chain
+from ninelives.core.commits import End
 from ninelives.core.errors import IdConflict
-from ninelives.core.model import End, Kind, Run, RunQuery, State
+from ninelives.core.model import Kind, Run, RunQuery, State
 from tests.contract.benches import Bench
 from tests.contract.makers import new_run
 

@@ -4,19 +4,11 @@ from __future__ import annotations
 
 import pytest
 
+from ninelives.core.commits import Commit, Escalate, Park
 from ninelives.core.errors import IdConflict, LeaseLost, UsageError
-from ninelives.core.model import (
-    Cause,
-    Commit,
-    Escalate,
-    Evidence,
-    Fate,
-    Kind,
-    Park,
-    ReserveKey,
-    Session,
-    State,
-)
+from ninelives.core.keyring import ReserveKey
+from ninelives.core.model import Kind, State
+from ninelives.core.sessions import Cause, Evidence, Fate, Session
 from tests.contract.benches import Bench
 from tests.contract.makers import AGENTS, append, new_run, new_session
 

@@ -19,8 +19,10 @@ from msgspec import Struct
 from msgspec.structs import replace
 
 from ninelives.core import chain
+from ninelives.core.commits import Commit, Outcome
 from ninelives.core.errors import NineLivesError, StoreError
-from ninelives.core.model import Commit, Fate, Kind, Outcome, Run, RunQuery, State
+from ninelives.core.model import Kind, Run, RunQuery, State
+from ninelives.core.sessions import Fate
 from tests.crash import mutants
 from tests.crash.stores import AnyStore, open_store
 from tests.crash.workload import all_keys, run_ids

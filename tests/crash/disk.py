@@ -17,8 +17,10 @@ from typing import Any
 
 from ninelives.backends.clock import SystemClock
 from ninelives.backends.sqlite import SqliteStore
+from ninelives.core.commits import Outcome
 from ninelives.core.errors import StoreBroken, StoreUnavailable
-from ninelives.core.model import Kind, NewRun, NewSession, Outcome
+from ninelives.core.model import Kind, NewRun
+from ninelives.core.sessions import NewSession
 from ninelives.engine.committer import Committer, end_process
 from ninelives.engine.ticket import NOTHING, Tail
 from tests.crash import judge, mutants, processes

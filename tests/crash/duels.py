@@ -10,18 +10,11 @@ import os
 from pathlib import Path
 
 from ninelives.backends.clock import SystemClock
+from ninelives.core.commits import Outcome, Park
 from ninelives.core.errors import UsageError
-from ninelives.core.model import (
-    Cause,
-    Kind,
-    NewRun,
-    NewSession,
-    Outcome,
-    Park,
-    ReserveKey,
-    Run,
-    SettleKey,
-)
+from ninelives.core.keyring import ReserveKey, SettleKey
+from ninelives.core.model import Kind, NewRun, Run
+from ninelives.core.sessions import Cause, NewSession
 from ninelives.engine.committer import Committer
 from ninelives.engine.ticket import NOTHING, Draft, Extras, Tail
 from tests.crash import mutants, processes

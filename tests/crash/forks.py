@@ -8,7 +8,8 @@ from pathlib import Path
 
 from ninelives.backends.sqlite import SqliteStore
 from ninelives.core.errors import StoreUnsafe
-from ninelives.core.model import Cause, Control, NewRun, NewSession, RunQuery
+from ninelives.core.model import Control, NewRun, RunQuery
+from ninelives.core.sessions import Cause, NewSession
 from tests.crash import mutants, processes
 from tests.crash.disk import Writer, judged
 

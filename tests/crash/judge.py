@@ -16,7 +16,9 @@ from typing import Any
 import msgspec
 
 from ninelives.core.errors import NineLivesError
-from ninelives.core.model import ItemState, Journal, KeyState, Kind, Run, RunQuery
+from ninelives.core.inbox import ItemState
+from ninelives.core.keyring import KeyState
+from ninelives.core.model import Journal, Kind, Run, RunQuery
 from tests.crash.ledger import Entry, Fact, read
 from tests.crash.stores import AnyStore, open_store
 from tests.crash.workload import all_keys

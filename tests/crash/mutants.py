@@ -16,8 +16,10 @@ from msgspec.structs import replace
 
 from ninelives.backends.sqlite import anchor, connection, files, queries, queue, schema, transaction, wake
 from ninelives.core import blobs, chain, dedup, runs
+from ninelives.core.commits import Commit, Outcome, Verdict
 from ninelives.core.errors import Corrupt, StoreUnavailable
-from ninelives.core.model import Commit, Key, Outcome, Run, Verdict
+from ninelives.core.keyring import Key
+from ninelives.core.model import Run
 from ninelives.engine.committer import Committer
 from ninelives.engine.ticket import NOTHING, Ticket, deliver, sealed
 

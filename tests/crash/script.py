@@ -15,26 +15,10 @@ from typing import Protocol
 
 from msgspec import Struct
 
-from ninelives.core.model import (
-    Change,
-    DoubtKey,
-    End,
-    Escalate,
-    ItemKind,
-    ItemState,
-    Journal,
-    KeyState,
-    Kind,
-    NewItem,
-    Outcome,
-    Park,
-    ReleaseKey,
-    ReserveKey,
-    SettleKey,
-    State,
-    Verdict,
-    WaitKey,
-)
+from ninelives.core.commits import Change, End, Escalate, Outcome, Park, Verdict
+from ninelives.core.inbox import ItemKind, ItemState, NewItem
+from ninelives.core.keyring import DoubtKey, KeyState, ReleaseKey, ReserveKey, SettleKey, WaitKey
+from ninelives.core.model import Journal, Kind, State
 from ninelives.engine.ticket import NOTHING, Draft, Extras
 
 OUTCOMES = frozenset({Kind.RESULT, Kind.SIGNAL, Kind.ANSWER, Kind.TURN, Kind.SUPERSEDED})

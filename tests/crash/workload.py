@@ -16,22 +16,12 @@ from pathlib import Path
 from typing import Any, Literal, cast
 
 from ninelives.backends.clock import SystemClock
+from ninelives.core.commits import Outcome, Verdict
+from ninelives.core.entries import Happening, NewEntry
 from ninelives.core.errors import RunFinished, StaleAnswer, UsageError
-from ninelives.core.model import (
-    Cause,
-    Control,
-    Happening,
-    KeyState,
-    NewEntry,
-    NewRun,
-    NewSession,
-    Outcome,
-    Run,
-    RunQuery,
-    SettleKey,
-    State,
-    Verdict,
-)
+from ninelives.core.keyring import KeyState, SettleKey
+from ninelives.core.model import Control, NewRun, Run, RunQuery, State
+from ninelives.core.sessions import Cause, NewSession
 from ninelives.engine.committer import Committer
 from ninelives.engine.ticket import NOTHING, Draft, Extras, Tail, Ticket
 from tests.crash import forkserver, mutants, phases

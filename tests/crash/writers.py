@@ -12,7 +12,8 @@ import msgspec
 from msgspec import Struct, to_builtins
 
 from ninelives.backends.sqlite import SqliteStore
-from ninelives.core.model import NewRun, NewSession
+from ninelives.core.model import NewRun
+from ninelives.core.sessions import NewSession
 from tests.crash import judge, mutants, processes
 from tests.crash.disk import Writer
 from tests.crash.ledger import Fact, read

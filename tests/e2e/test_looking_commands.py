@@ -16,23 +16,13 @@ import pytest
 
 from ninelives.backends.sqlite import SqliteStore
 from ninelives.core import chain
-from ninelives.core.model import (
-    Cause,
-    Commit,
-    End,
-    Evidence,
-    Happening,
-    ItemKind,
-    Kind,
-    NewEntry,
-    NewItem,
-    NewRun,
-    NewSession,
-    Park,
-    State,
-)
+from ninelives.core.commits import Commit, End, Park
+from ninelives.core.entries import Happening, NewEntry
+from ninelives.core.inbox import ItemKind, NewItem
+from ninelives.core.model import Kind, NewRun, State
 from ninelives.core.recoverylog import Recovery, Verified
 from ninelives.core.replay import write_body
+from ninelives.core.sessions import Cause, Evidence, NewSession
 from ninelives.engine.wording import last_recovery
 from ninelives.ops.doctor import (
     Level,

@@ -17,7 +17,10 @@ from ninelives.backends.sqlite import SqliteStore
 from ninelives.cli.app import main
 from ninelives.core import chain
 from ninelives.core.answers import Asked, read_answer, write_asked
-from ninelives.core.model import Commit, Escalate, ItemKind, Kind, NewItem, NewRun, NewSession, State
+from ninelives.core.commits import Commit, Escalate
+from ninelives.core.inbox import ItemKind, NewItem
+from ninelives.core.model import Kind, NewRun, State
+from ninelives.core.sessions import NewSession
 
 AGENTS = """
 import ninelives as nl

@@ -15,8 +15,9 @@ import pytest
 
 import ninelives as nl
 from ninelives.backends.open import open_store
+from ninelives.core.commits import Commit, Verdict
 from ninelives.core.errors import StoreUnavailable
-from ninelives.core.model import Commit, Session, Verdict
+from ninelives.core.sessions import Session
 from ninelives.runtime import code
 from ninelives.runtime.script import insist
 from tests.replay.lifetimes import QuickStore, run_async

@@ -12,7 +12,9 @@ import pytest
 
 from ninelives.backends.sqlite import SqliteStore
 from ninelives.core import chain
-from ninelives.core.model import Commit, End, Kind, NewRun, NewSession, State
+from ninelives.core.commits import Commit, End
+from ninelives.core.model import Kind, NewRun, State
+from ninelives.core.sessions import NewSession
 
 
 @pytest.fixture

@@ -11,7 +11,8 @@ from pathlib import Path
 from typing import Any, cast
 
 import ninelives as nl
-from ninelives.core.model import Kind, Verdict
+from ninelives.core.commits import Verdict
+from ninelives.core.model import Kind
 from tests.crash import forkserver
 from tests.crash.forkserver import ForkServer
 from tests.crash.killing import KillingStore, KillPoint, Side, kill_self

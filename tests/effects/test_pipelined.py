@@ -15,7 +15,8 @@ from typing import Any
 import pytest
 
 import ninelives as nl
-from ninelives.core.model import Commit, Kind, Verdict
+from ninelives.core.commits import Commit, Verdict
+from ninelives.core.model import Kind
 from ninelives.core.replay import read_body
 from ninelives.engine.execution import Execution
 from tests.replay.lifetimes import QuickStore, run_async

@@ -20,7 +20,7 @@ from typing import Any
 from ninelives.backends.sqlite import SqliteStore
 from ninelives.backends.sqlite.checkpointer import Checkpointer
 from ninelives.backends.sqlite.files import StoreFiles
-from ninelives.core.model import Outcome
+from ninelives.core.commits import Outcome
 from tests.fleet.ledger import Fact, Ledger
 
 DEADLY = (

@@ -12,8 +12,9 @@ import tempfile
 from collections.abc import Callable
 
 from ninelives.backends.sqlite import SqliteStore, schema
+from ninelives.core.commits import Commit
 from ninelives.core.errors import NineLivesError
-from ninelives.core.model import Commit, Run
+from ninelives.core.model import Run
 from tests.contract.makers import AGENTS, append, new_run, new_session
 
 EXTRA = "CREATE TABLE extra (note TEXT NOT NULL) STRICT; INSERT INTO extra VALUES ('migrated')"

@@ -11,8 +11,10 @@ import pytest
 from ninelives.backends.clock import SystemClock
 from ninelives.backends.sqlite import SqliteStore, anchor
 from ninelives.backends.sqlite.maintenance import accept_loss
+from ninelives.core.commits import End, Outcome, Park
 from ninelives.core.errors import Corrupt, NineLivesError, SchemaMismatch, StoreBroken, UsageError
-from ninelives.core.model import Cause, Control, End, Outcome, Park, Run, State
+from ninelives.core.model import Control, Run, State
+from ninelives.core.sessions import Cause
 from tests.contract.makers import AGENTS, append, new_run, new_session
 from tests.integration.conftest import Opener, Starter
 

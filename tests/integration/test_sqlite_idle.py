@@ -12,8 +12,10 @@ import pytest
 
 import ninelives as nl
 from ninelives.backends.sqlite import SqliteStore
+from ninelives.core.commits import Commit, Park
 from ninelives.core.errors import NineLivesError
-from ninelives.core.model import Cause, Commit, Evidence, Journal, Park, Session, State
+from ninelives.core.model import Journal, State
+from ninelives.core.sessions import Cause, Evidence, Session
 from ninelives.engine import worker
 from tests.contract.makers import new_run, new_session
 

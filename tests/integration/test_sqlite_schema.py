@@ -9,8 +9,9 @@ import pytest
 
 from ninelives.backends.sqlite import SqliteStore, schema
 from ninelives.backends.sqlite.connection import connect
+from ninelives.core.commits import Outcome
 from ninelives.core.errors import SchemaMismatch, StoreError
-from ninelives.core.model import Outcome, Run, RunQuery
+from ninelives.core.model import Run, RunQuery
 from tests.contract.makers import AGENTS, append, new_run, new_session
 from tests.integration.conftest import Opener, Starter
 from tests.integration.roles import EXTRA

@@ -9,7 +9,8 @@ import pytest
 from ninelives.backends.clock import SystemClock
 from ninelives.backends.sqlite import SqliteStore
 from ninelives.core.errors import IdConflict, LeaseLost
-from ninelives.core.model import Cause, Evidence, Fate, State
+from ninelives.core.model import State
+from ninelives.core.sessions import Cause, Evidence, Fate
 from tests.contract.makers import AGENTS, new_run, new_session
 from tests.integration.conftest import Opener, Starter
 

@@ -12,8 +12,9 @@ import pytest
 
 from ninelives.backends.sqlite import SqliteStore
 from ninelives.backends.sqlite.queue import WritersQueue
+from ninelives.core.commits import End, Outcome
 from ninelives.core.errors import StoreUnavailable
-from ninelives.core.model import End, Outcome, RunQuery, State
+from ninelives.core.model import RunQuery, State
 from tests.contract.makers import append, new_run, new_session, reserve
 from tests.integration.conftest import Opener, Starter
 from tests.integration.roles import advance

@@ -18,7 +18,8 @@ from msgspec import Struct
 import ninelives as nl
 from ninelives.backends.sqlite import SqliteStore
 from ninelives.core.answers import Answer, Says, read_taken
-from ninelives.core.model import Item, ItemState, Kind
+from ninelives.core.inbox import Item, ItemState
+from ninelives.core.model import Kind
 from ninelives.runtime.inbox import encoded, give
 from tests.crash.killing import KillingStore, KillPoint, Side
 

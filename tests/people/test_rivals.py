@@ -8,7 +8,7 @@ from contextlib import ExitStack
 from pathlib import Path
 
 from ninelives.core.answers import Says, read_answer
-from ninelives.core.model import ItemState
+from ninelives.core.inbox import ItemState
 from tests.people.stories import RUN, BriskStore, play
 
 RIVALS = 4

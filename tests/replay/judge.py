@@ -19,9 +19,11 @@ from msgspec.structs import replace
 from ninelives.backends.clock import SystemClock
 from ninelives.backends.memory import MemoryStore
 from ninelives.core import chain
+from ninelives.core.commits import Commit, Outcome
 from ninelives.core.failures import encode_error
 from ninelives.core.keys import parse_step_id, positional_key
-from ninelives.core.model import Cause, Commit, Journal, Kind, NewRun, NewSession, Outcome, Record, State
+from ninelives.core.model import Journal, Kind, NewRun, Record, State
+from ninelives.core.sessions import Cause, NewSession
 from ninelives.store import Store
 from tests.replay import agents
 from tests.replay.lives import OUTCOMES, live

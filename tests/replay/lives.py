@@ -17,9 +17,11 @@ from typing import Any, Literal, cast
 from msgspec import Struct
 
 import ninelives as nl
+from ninelives.core.commits import Commit, Outcome, Verdict
 from ninelives.core.errors import StoreBroken
 from ninelives.core.keys import parse_step_id, positional_key
-from ninelives.core.model import Cause, Commit, Kind, Outcome, Verdict
+from ninelives.core.model import Kind
+from ninelives.core.sessions import Cause
 from ninelives.engine import host
 from ninelives.store import Store
 from tests.replay.world import Died, World

@@ -13,8 +13,10 @@ import pytest
 
 from ninelives.backends.open import open_store
 from ninelives.backends.postgres import PostgresStore
+from ninelives.core.commits import End, Outcome
 from ninelives.core.errors import StoreUnavailable, StoreUnsafe, UsageError
-from ninelives.core.model import Cause, End, Fate, Outcome, Run, State
+from ninelives.core.model import Run, State
+from ninelives.core.sessions import Cause, Fate
 from tests.contract.makers import AGENTS, append, new_run, new_session, reserve
 from tests.servers.postgres import change, shared_url
 from tests.servers.proxy import Proxy

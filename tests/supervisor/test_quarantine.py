@@ -7,7 +7,8 @@ import sys
 from pathlib import Path
 
 from ninelives.core.answers import read_asked
-from ninelives.core.model import Item, ItemKind, State
+from ninelives.core.inbox import Item, ItemKind
+from ninelives.core.model import State
 from tests.supervisor.fleets import PATIENCE_SECONDS, Home, Up, wait_until
 
 LIVES = 2

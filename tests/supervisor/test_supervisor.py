@@ -11,7 +11,8 @@ from pathlib import Path
 
 import pytest
 
-from ninelives.core.model import Cause, Fate, State
+from ninelives.core.model import State
+from ninelives.core.sessions import Cause, Fate
 from tests.supervisor.fleets import Home, Up, is_alive, wait_until
 
 

@@ -13,7 +13,8 @@ from collections.abc import Callable, Iterator
 from typing import NamedTuple
 
 from ninelives.core import settlement
-from ninelives.core.model import Fate, Kind
+from ninelives.core.model import Kind
+from ninelives.core.sessions import Fate
 from ninelives.core.settlement import Happened, NotHappened, Ruling, Standing, StartBody, Unknown
 
 LIMIT = 2  # of a body that ends with its time limit

@@ -27,7 +27,7 @@ from ninelives.core.answers import (
 )
 from ninelives.core.codec import codec_for
 from ninelives.core.errors import Corrupt, UsageError
-from ninelives.core.model import Item, ItemKind
+from ninelives.core.inbox import Item, ItemKind
 from ninelives.core.schema import check, schema_for
 
 

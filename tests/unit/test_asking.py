@@ -12,7 +12,8 @@ import pytest
 
 import ninelives as nl
 from ninelives.core.answers import Answer, Says, read_taken
-from ninelives.core.model import ItemKind, ItemState, Kind, State
+from ninelives.core.inbox import ItemKind, ItemState
+from ninelives.core.model import Kind, State
 from ninelives.ops.journal import preview
 from ninelives.runtime.inbox import find, give
 from tests.replay.lifetimes import QuickStore, run_async

@@ -15,7 +15,8 @@ from typer.testing import CliRunner
 import ninelives as nl
 from ninelives.backends.sqlite import SqliteStore
 from ninelives.cli.app import app
-from ninelives.core.model import Kind, Outcome
+from ninelives.core.commits import Outcome
+from ninelives.core.model import Kind
 from ninelives.engine.checkpoint import EffectState, effects_in, operations_in
 from tests.contract.makers import append, new_run, new_session
 from tests.replay.lifetimes import QuickStore, once, run_async

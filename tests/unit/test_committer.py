@@ -15,17 +15,9 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 from ninelives.backends.memory import MemoryStore
+from ninelives.core.commits import Commit, End, Outcome, Park, Verdict
 from ninelives.core.errors import BadRecord, Corrupt, NineLivesError, StoreBroken, StoreUnavailable
-from ninelives.core.model import (
-    INLINE_BYTES,
-    Commit,
-    End,
-    Kind,
-    Outcome,
-    Park,
-    State,
-    Verdict,
-)
+from ninelives.core.model import INLINE_BYTES, Kind, State
 from ninelives.engine import committer as module
 from ninelives.engine.committer import EXIT_CODE, Committer
 from ninelives.engine.ticket import NOTHING, Draft, Extras, Tail, Ticket

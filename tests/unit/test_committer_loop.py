@@ -8,8 +8,8 @@ from collections.abc import Sequence
 
 import pytest
 
+from ninelives.core.commits import Commit, Outcome
 from ninelives.core.errors import StoreBroken
-from ninelives.core.model import Commit, Outcome
 from ninelives.engine.loop import LoopCommits
 from tests.unit.test_committer import LONG_SECONDS, Bench, Gate, bad, results
 

@@ -6,18 +6,17 @@ import pytest
 from msgspec.structs import replace
 
 from ninelives.core import dedup
+from ninelives.core.commits import Outcome, Verdict
 from ninelives.core.errors import BadRecord, KeyConflict
-from ninelives.core.model import (
+from ninelives.core.keyring import (
     AdoptKey,
     DoubtKey,
     Key,
     KeyState,
-    Outcome,
     PassKey,
     ReleaseKey,
     ReserveKey,
     SettleKey,
-    Verdict,
 )
 
 NOW = 99

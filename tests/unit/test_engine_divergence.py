@@ -12,7 +12,9 @@ import msgspec
 import pytest
 
 import ninelives as nl
-from ninelives.core.model import Commit, ItemKind, State, Verdict
+from ninelives.core.commits import Commit, Verdict
+from ninelives.core.inbox import ItemKind
+from ninelives.core.model import State
 from tests.replay.lifetimes import QuickStore, Stage, first_life, once, run_async, second_life
 
 

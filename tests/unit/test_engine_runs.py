@@ -9,7 +9,8 @@ from typing import Any
 import pytest
 
 import ninelives as nl
-from ninelives.core.model import Cause, NewSession, State
+from ninelives.core.model import State
+from ninelives.core.sessions import Cause, NewSession
 from ninelives.store import Store
 from tests.replay.lifetimes import QuickStore, Stage, first_life, once, run_async
 

@@ -10,7 +10,8 @@ import pytest
 import ninelives as nl
 from ninelives.core.answers import Says, read_taken
 from ninelives.core.errors import Corrupt
-from ninelives.core.model import ItemKind, Journal, Kind, State
+from ninelives.core.inbox import ItemKind
+from ninelives.core.model import Journal, Kind, State
 from tests.replay.lifetimes import QuickStore, Stage, first_life, run_async, second_life
 
 Person = Callable[[nl.InboxItem], Awaitable[None]]

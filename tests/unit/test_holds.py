@@ -13,7 +13,8 @@ from typing import Any
 import pytest
 
 import ninelives as nl
-from ninelives.core.model import ItemKind, State
+from ninelives.core.inbox import ItemKind
+from ninelives.core.model import State
 from ninelives.core.resources import open_in
 from ninelives.engine.examination import WHOLE_BYTES, Gone, examine
 from ninelives.engine.holds import Resource

@@ -14,8 +14,9 @@ import pytest
 import ninelives as nl
 from ninelives.backends.clock import SystemClock
 from ninelives.backends.memory import MemoryStore
+from ninelives.core.commits import Commit, Verdict
 from ninelives.core.fingerprint import fingerprint
-from ninelives.core.model import Commit, Journal, Run, Verdict
+from ninelives.core.model import Journal, Run
 from ninelives.core.replay import StepBody, preview, write_body
 from ninelives.store import Store
 from tests.replay.lifetimes import QuickStore, run_async

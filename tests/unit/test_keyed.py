@@ -10,7 +10,8 @@ from typing import Any, TypeVar
 import pytest
 
 import ninelives as nl
-from ninelives.core.model import KeyState, Kind
+from ninelives.core.keyring import KeyState
+from ninelives.core.model import Kind
 from tests.replay.lifetimes import QuickStore, Stage, once, run_async, twice
 
 T = TypeVar("T")

@@ -8,8 +8,10 @@ import pytest
 from msgspec.structs import replace
 
 from ninelives.core import lives, runs
+from ninelives.core.commits import End, Escalate, Park
 from ninelives.core.errors import IllegalTransition
-from ninelives.core.model import Cause, End, Escalate, Kind, Park, Run, State
+from ninelives.core.model import Kind, Run, State
+from ninelives.core.sessions import Cause
 from tests.contract.makers import append, new_run
 
 NOW = 1_000

@@ -9,7 +9,9 @@ from typing import Any
 import pytest
 
 import ninelives as nl
-from ninelives.core.model import Cause, Evidence, ItemKind, Kind
+from ninelives.core.inbox import ItemKind
+from ninelives.core.model import Kind
+from ninelives.core.sessions import Cause, Evidence
 from ninelives.core.settlement import read_start
 from tests.replay.lifetimes import QuickStore, Stage, first_life, once, run_async, second_life, twice
 

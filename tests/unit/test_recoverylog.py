@@ -8,8 +8,8 @@ import pytest
 from msgspec.structs import replace
 
 from ninelives.core import recoverylog
+from ninelives.core.entries import Entry, Happening, NewEntry
 from ninelives.core.errors import Corrupt
-from ninelives.core.model import Entry, Happening, NewEntry
 
 NEW = [NewEntry(kind=Happening.TAKEN, run=f"r{n}", session="s", body=b"{}") for n in range(4)]
 LOG = recoverylog.seal(0, recoverylog.START, 7, NEW)

@@ -8,6 +8,7 @@ from hypothesis import strategies as st
 from msgspec.structs import replace
 
 from ninelives.core import chain, faults, messages, runs
+from ninelives.core.commits import Change, Commit, End, Escalate, Outcome, Park, Verdict
 from ninelives.core.errors import (
     BadName,
     BadRecord,
@@ -17,30 +18,9 @@ from ninelives.core.errors import (
     RunFinished,
     StaleAnswer,
 )
-from ninelives.core.model import (
-    INLINE_BYTES,
-    Change,
-    Commit,
-    Control,
-    DoubtKey,
-    End,
-    Escalate,
-    Item,
-    ItemKind,
-    ItemState,
-    KeyOp,
-    Kind,
-    NewItem,
-    NewRun,
-    Outcome,
-    Park,
-    Record,
-    Run,
-    SettleKey,
-    Signal,
-    State,
-    Verdict,
-)
+from ninelives.core.inbox import Item, ItemKind, ItemState, NewItem, Signal
+from ninelives.core.keyring import DoubtKey, KeyOp, SettleKey
+from ninelives.core.model import INLINE_BYTES, Control, Kind, NewRun, Record, Run, State
 from ninelives.core.transitions import TABLE, Event
 
 NOW = 1_000

@@ -9,7 +9,8 @@ from msgspec.structs import replace
 
 from ninelives.core import settlement
 from ninelives.core.errors import Corrupt
-from ninelives.core.model import Fate, Kind, Record
+from ninelives.core.model import Kind, Record
+from ninelives.core.sessions import Fate
 from ninelives.core.settlement import Happened, NotHappened, Ruling, Standing, StartBody, Unknown
 from tests.unit.settlement_model import Broken, Rules, explore
 

@@ -9,8 +9,9 @@ import pytest
 
 from ninelives.core import blobs, chain
 from ninelives.core import runs as rules
+from ninelives.core.commits import End, Outcome, Verdict
 from ninelives.core.errors import BadRecord, Corrupt, InvariantViolation
-from ninelives.core.model import INLINE_BYTES, End, Kind, Outcome, State, Verdict
+from ninelives.core.model import INLINE_BYTES, Kind, State
 from ninelives.engine.ticket import NOTHING, Extras, Tail, Ticket, deliver, sealed
 from tests.contract.makers import new_item, new_run, reserve
 

@@ -10,8 +10,10 @@ import pytest
 from msgspec.structs import replace
 
 import ninelives as nl
+from ninelives.core.entries import Happening
 from ninelives.core.fingerprint import Fingerprint
-from ninelives.core.model import Happening, Key, KeyState, Kind, Record
+from ninelives.core.keyring import Key, KeyState
+from ninelives.core.model import Kind, Record
 from ninelives.core.recoverylog import Recovery, Verified
 from ninelives.core.replay import write_body
 from ninelives.core.settlement import write_start

@@ -18,9 +18,12 @@ import pytest
 import ninelives as nl
 from ninelives.backends.sqlite import SqliteStore
 from ninelives.core.answers import read_asked
+from ninelives.core.entries import Happening, NewEntry
 from ninelives.core.errors import StoreUnavailable
-from ninelives.core.model import Cause, Happening, ItemKind, NewEntry, NewRun, Run, State
+from ninelives.core.inbox import ItemKind
+from ninelives.core.model import NewRun, Run, State
 from ninelives.core.recoverylog import Recovery
+from ninelives.core.sessions import Cause
 from ninelives.runtime import listener
 
 PATIENCE_SECONDS = 60.0

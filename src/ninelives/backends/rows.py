@@ -7,24 +7,11 @@ from typing import Any
 import msgspec
 
 from ninelives.core.blobs import DIGEST_BYTES
-from ninelives.core.model import (
-    Cause,
-    Entry,
-    Evidence,
-    Happening,
-    Item,
-    ItemKind,
-    ItemState,
-    Key,
-    KeyState,
-    Kind,
-    NewSession,
-    Record,
-    Run,
-    Session,
-    Signal,
-    State,
-)
+from ninelives.core.entries import Entry, Happening
+from ninelives.core.inbox import Item, ItemKind, ItemState, Signal
+from ninelives.core.keyring import Key, KeyState
+from ninelives.core.model import Kind, Record, Run, State
+from ninelives.core.sessions import Cause, Evidence, NewSession, Session
 
 Row = tuple[Any, ...]
 _LABELS = msgspec.json.Decoder(dict[str, str])

@@ -18,8 +18,9 @@ from ninelives.cli.options import existing
 from ninelives.cli.text import age, emit, emit_json, is_terminal, say
 from ninelives.core.answers import Answer, Says, fitting
 from ninelives.core.errors import UsageError
+from ninelives.core.inbox import ItemKind
 from ninelives.core.keys import check_id
-from ninelives.core.model import ItemKind, State
+from ninelives.core.model import State
 from ninelives.ops.escape import shortened, shown
 from ninelives.ops.inbox import Entry, entry, facts, ways
 from ninelives.ops.journal import moment

@@ -16,8 +16,9 @@ from ninelives.cli.inbox import command
 from ninelives.cli.options import EXIT_FAILED, existing
 from ninelives.cli.text import age, emit, is_terminal, say
 from ninelives.core.errors import Corrupt
+from ninelives.core.inbox import Item, ItemState
 from ninelives.core.keys import check_id
-from ninelives.core.model import Item, ItemState, Kind, Record, Run, State
+from ninelives.core.model import Kind, Record, Run, State
 from ninelives.engine import bodies
 from ninelives.ops import journal
 from ninelives.ops.escape import shortened, shown

@@ -15,7 +15,8 @@ import msgspec
 from msgspec import UNSET, Raw, Struct, UnsetType
 
 from ninelives.core.errors import Corrupt, UsageError
-from ninelives.core.model import Item, ItemKind, Record
+from ninelives.core.inbox import Item, ItemKind
+from ninelives.core.model import Record
 from ninelives.core.schema import Schema, check
 
 

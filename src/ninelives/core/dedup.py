@@ -15,18 +15,17 @@ from __future__ import annotations
 
 from msgspec.structs import replace
 
+from ninelives.core.commits import Outcome, Verdict
 from ninelives.core.errors import BadRecord, KeyConflict
-from ninelives.core.model import (
+from ninelives.core.keyring import (
     AdoptKey,
     DoubtKey,
     Key,
     KeyState,
-    Outcome,
     PassKey,
     ReleaseKey,
     ReserveKey,
     SettleKey,
-    Verdict,
 )
 
 Change = SettleKey | ReleaseKey | DoubtKey | PassKey | AdoptKey

@@ -8,6 +8,8 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 
 from ninelives.core import blobs, chain
+from ninelives.core.commits import Commit, Escalate, Park
+from ninelives.core.entries import NewEntry
 from ninelives.core.errors import (
     BadName,
     BadRecord,
@@ -17,21 +19,10 @@ from ninelives.core.errors import (
     UnknownRun,
     UsageError,
 )
+from ninelives.core.keyring import ReserveKey, SettleKey
 from ninelives.core.keys import check_id
-from ninelives.core.model import (
-    INLINE_BYTES,
-    Commit,
-    Escalate,
-    Evidence,
-    Kind,
-    NewEntry,
-    NewRun,
-    NewSession,
-    Park,
-    ReserveKey,
-    Session,
-    SettleKey,
-)
+from ninelives.core.model import INLINE_BYTES, Kind, NewRun
+from ninelives.core.sessions import Evidence, NewSession, Session
 
 _INT_LIMIT = 2**63
 _PRIORITY_LIMIT = 2**31

@@ -9,7 +9,8 @@ from __future__ import annotations
 
 from msgspec.structs import replace
 
-from ninelives.core.model import Cause, Kind, Run
+from ninelives.core.model import Kind, Run
+from ninelives.core.sessions import Cause
 from ninelives.core.transitions import Event, advance
 
 SUSPECT_DEATHS = 2

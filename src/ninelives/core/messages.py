@@ -4,8 +4,10 @@ from __future__ import annotations
 
 from msgspec.structs import replace
 
+from ninelives.core.commits import Commit, Outcome, Verdict
 from ninelives.core.errors import BadRecord, IdConflict, StaleAnswer
-from ninelives.core.model import Commit, Item, ItemState, Kind, NewItem, Outcome, Signal, Verdict
+from ninelives.core.inbox import Item, ItemState, NewItem, Signal
+from ninelives.core.model import Kind
 
 
 def taken_in(commit: Commit) -> list[tuple[int, int]]:

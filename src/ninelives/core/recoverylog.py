@@ -13,8 +13,10 @@ from struct import Struct as Layout
 
 import msgspec
 
+from ninelives.core.entries import Entry, Happening, NewEntry
 from ninelives.core.errors import Corrupt
-from ninelives.core.model import Cause, Entry, Evidence, Happening, NewEntry, Run, Session, State
+from ninelives.core.model import Run, State
+from ninelives.core.sessions import Cause, Evidence, Session
 
 START = blake2b(b"", digest_size=16, person=b"ninelives-log").digest()
 """The chain before the first entry."""

@@ -13,30 +13,16 @@ from itertools import islice, zip_longest
 from msgspec.structs import replace
 
 from ninelives.core import chain
+from ninelives.core.commits import Commit, End, Escalate, Outcome, Park, Verdict
 from ninelives.core.errors import (
     IdConflict,
     RunFinished,
     UsageError,
 )
+from ninelives.core.keyring import SettleKey
 from ninelives.core.lives import is_suspect, survived
-from ninelives.core.model import (
-    Commit,
-    Control,
-    End,
-    Escalate,
-    Evidence,
-    Fate,
-    Kind,
-    NewRun,
-    Outcome,
-    Park,
-    Record,
-    Run,
-    Session,
-    SettleKey,
-    State,
-    Verdict,
-)
+from ninelives.core.model import Control, Kind, NewRun, Record, Run, State
+from ninelives.core.sessions import Evidence, Fate, Session
 from ninelives.core.transitions import Event, advance
 
 BLOB_GRACE_MS = 3_600_000

@@ -25,8 +25,9 @@ from msgspec import Struct
 
 from ninelives.core.errors import Corrupt
 from ninelives.core.fingerprint import Fingerprint
-from ninelives.core.model import Fate, Kind, Record
+from ninelives.core.model import Kind, Record
 from ninelives.core.replay import StepBody, preview
+from ninelives.core.sessions import Fate
 
 T = TypeVar("T")
 

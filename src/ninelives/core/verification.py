@@ -11,7 +11,8 @@ from collections.abc import Iterable, Mapping
 
 from msgspec import Raw, Struct
 
-from ninelives.core.model import Key, KeyState, Kind, Record
+from ninelives.core.keyring import Key, KeyState
+from ninelives.core.model import Kind, Record
 from ninelives.core.replay import read_body
 from ninelives.core.settlement import read_start
 

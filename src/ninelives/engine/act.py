@@ -14,20 +14,12 @@ from typing import Any, TypeVar
 from msgspec import Struct
 
 from ninelives.core import blobs
+from ninelives.core.commits import Outcome, Verdict
 from ninelives.core.failures import encode_error, same_error
+from ninelives.core.inbox import NewItem
+from ninelives.core.keyring import DoubtKey, KeyOp, PassKey, ReleaseKey, SettleKey
 from ninelives.core.keys import generation_key
-from ninelives.core.model import (
-    INLINE_BYTES,
-    DoubtKey,
-    KeyOp,
-    Kind,
-    NewItem,
-    Outcome,
-    PassKey,
-    ReleaseKey,
-    SettleKey,
-    Verdict,
-)
+from ninelives.core.model import INLINE_BYTES, Kind
 from ninelives.core.replay import write_body
 from ninelives.core.settlement import Standing, advance, read_body_of_start, standing, write_start
 from ninelives.engine.context import BRANCH, Place

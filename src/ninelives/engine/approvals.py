@@ -13,10 +13,12 @@ from typing import Any
 
 from ninelives.core.answers import Answer, Asked, Says, read_answer, write_default, write_taken
 from ninelives.core.approvals import digest, shown
+from ninelives.core.commits import Outcome
 from ninelives.core.errors import Denied
 from ninelives.core.failures import encode_error
 from ninelives.core.fingerprint import Fingerprint, whole
-from ninelives.core.model import Item, ItemKind, Kind, Outcome
+from ninelives.core.inbox import Item, ItemKind
+from ninelives.core.model import Kind
 from ninelives.core.replay import write_body
 from ninelives.engine import asking
 from ninelives.engine.asking import Late, Matter

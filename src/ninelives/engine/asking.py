@@ -18,7 +18,9 @@ from msgspec import Struct
 from msgspec.structs import replace
 
 from ninelives.core.answers import Asked, Says, item_id, read_taken, write_asked, write_asking
-from ninelives.core.model import Item, ItemKind, ItemState, Kind, NewItem, News, Outcome
+from ninelives.core.commits import Outcome
+from ninelives.core.inbox import Item, ItemKind, ItemState, NewItem
+from ninelives.core.model import Kind, News
 from ninelives.engine.execution import Execution
 from ninelives.engine.ticket import Extras
 from ninelives.engine.waiting import refresh, wait

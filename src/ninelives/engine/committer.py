@@ -24,6 +24,7 @@ from collections.abc import Callable, Sequence
 from typing import TypeVar
 
 from ninelives.core.clock import Clock
+from ninelives.core.commits import Outcome, Verdict
 from ninelives.core.errors import (
     BadRecord,
     Corrupt,
@@ -32,7 +33,6 @@ from ninelives.core.errors import (
     StoreUnavailable,
     UsageError,
 )
-from ninelives.core.model import Outcome, Verdict
 from ninelives.engine.ticket import NOTHING, Draft, Extras, Home, Tail, Ticket, deliver, sealed
 from ninelives.store import Store
 

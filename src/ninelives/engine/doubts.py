@@ -23,9 +23,11 @@ from msgspec.structs import replace
 from ninelives.core.answers import Asked, Says, item_id, read_answer, write_asked, write_taken
 from ninelives.core.blobs import digest
 from ninelives.core.errors import Corrupt, Divergence, InDoubt, InvariantViolation, NotDone, NotSerializable
-from ninelives.core.model import Fate, Item, ItemKind, ItemState, Kind, NewItem, News, Session
+from ninelives.core.inbox import Item, ItemKind, ItemState, NewItem
+from ninelives.core.model import Kind, News
 from ninelives.core.retry import PASSING, classify, delay_seconds, reason_for, retry_after_seconds
 from ninelives.core.schema import schema_for
+from ninelives.core.sessions import Fate, Session
 from ninelives.core.settlement import (
     Happened,
     NotHappened,

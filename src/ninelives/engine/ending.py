@@ -7,8 +7,9 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
+from ninelives.core.commits import End, Outcome
 from ninelives.core.failures import encode_error
-from ninelives.core.model import End, Kind, Outcome, State
+from ninelives.core.model import Kind, State
 from ninelives.core.replay import write_body
 from ninelives.engine.execution import Execution
 from ninelives.engine.ticket import Draft, Extras

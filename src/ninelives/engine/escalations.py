@@ -20,17 +20,10 @@ from ninelives.core.answers import (
     write_asked,
     write_taken,
 )
+from ninelives.core.commits import Escalate, Outcome
 from ninelives.core.errors import BudgetExceeded, Corrupt, Divergence, NineLivesError, RunEscalated
-from ninelives.core.model import (
-    Escalate,
-    Item,
-    ItemKind,
-    ItemState,
-    Kind,
-    NewItem,
-    Outcome,
-    Run,
-)
+from ninelives.core.inbox import Item, ItemKind, ItemState, NewItem
+from ninelives.core.model import Kind, Run
 from ninelives.engine import ending
 from ninelives.engine.execution import Execution
 from ninelives.engine.loop import LoopCommits

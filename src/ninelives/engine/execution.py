@@ -16,6 +16,7 @@ from hashlib import blake2b
 from typing import TYPE_CHECKING, Any, TypeVar
 
 from ninelives.core.clock import Clock
+from ninelives.core.commits import Outcome, Verdict
 from ninelives.core.errors import (
     KeyConflict,
     LeaseLost,
@@ -25,7 +26,7 @@ from ninelives.core.errors import (
     TimedOut,
     UsageError,
 )
-from ninelives.core.model import Journal, Kind, News, Outcome, Run, Verdict
+from ninelives.core.model import Journal, Kind, News, Run
 from ninelives.core.replay import Recorded, Replay
 from ninelives.core.resources import Target
 from ninelives.engine.context import BRANCH, FRAME, Branch, Place

@@ -14,6 +14,7 @@ from typing import Any
 from msgspec import UnsetType
 
 from ninelives.core.clock import Clock
+from ninelives.core.commits import Park
 from ninelives.core.errors import (
     BadRecord,
     Corrupt,
@@ -28,14 +29,8 @@ from ninelives.core.errors import (
     UnknownAgent,
     UsageError,
 )
-from ninelives.core.model import (
-    ItemKind,
-    Journal,
-    Kind,
-    Park,
-    Run,
-    State,
-)
+from ninelives.core.inbox import ItemKind
+from ninelives.core.model import Journal, Kind, Run, State
 from ninelives.core.replay import write_superseded
 from ninelives.engine import arguments, bodies, ending, escalations, quarantine, retries, threads
 from ninelives.engine.context import BRANCH, EXECUTION, FRAME

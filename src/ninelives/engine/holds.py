@@ -20,8 +20,9 @@ from typing import Any, Self
 from ninelives.core.answers import Says, read_taken
 from ninelives.core.errors import Corrupt, StaleResource, UsageError
 from ninelives.core.failures import decode_error, encode_error
+from ninelives.core.inbox import ItemKind
 from ninelives.core.keys import check_id, step_id
-from ninelives.core.model import ItemKind, Journal, Kind, Record
+from ninelives.core.model import Journal, Kind, Record
 from ninelives.core.replay import write_body
 from ninelives.core.resources import Holding, Target, difference, open_in, write_held, write_released
 from ninelives.engine import examination

@@ -13,20 +13,10 @@ import asyncio
 from collections.abc import Awaitable, Callable
 
 from ninelives.core import dedup
+from ninelives.core.commits import Outcome, Verdict
 from ninelives.core.errors import Divergence, InvariantViolation, KeyConflict, NotDone
-from ninelives.core.model import (
-    AdoptKey,
-    Key,
-    KeyOp,
-    KeyState,
-    Kind,
-    News,
-    Outcome,
-    Record,
-    ReserveKey,
-    Verdict,
-    WaitKey,
-)
+from ninelives.core.keyring import AdoptKey, Key, KeyOp, KeyState, ReserveKey, WaitKey
+from ninelives.core.model import Kind, News, Record
 from ninelives.core.replay import Replay, write_body
 from ninelives.core.settlement import Standing, StartBody, read_start, standing
 from ninelives.engine import doubts, steps

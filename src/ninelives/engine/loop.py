@@ -10,8 +10,8 @@ import asyncio
 from collections.abc import Sequence
 from contextlib import suppress
 
+from ninelives.core.commits import Outcome, Verdict
 from ninelives.core.errors import NineLivesError
-from ninelives.core.model import Outcome, Verdict
 from ninelives.engine.committer import Committer
 from ninelives.engine.ticket import NOTHING, Draft, Extras, Tail, Ticket
 

@@ -11,9 +11,10 @@ import asyncio
 from contextvars import copy_context
 from typing import Any
 
+from ninelives.core.commits import Outcome
 from ninelives.core.errors import Divergence, UsageError
 from ninelives.core.failures import decode_error
-from ninelives.core.model import Kind, Outcome
+from ninelives.core.model import Kind
 from ninelives.core.replay import Recorded, check_arguments
 from ninelives.engine import approvals, doubts, keyed, steps, threads
 from ninelives.engine.act import Act, Body, Ended

@@ -21,7 +21,7 @@ from ninelives.core.output import ITEMS_PER_RECORD, encode_item, write_output
 from ninelives.engine.context import FRAME, Frame, current
 
 if TYPE_CHECKING:
-    from ninelives.core.model import Verdict
+    from ninelives.core.commits import Verdict
     from ninelives.engine.execution import Execution
 
 FLUSH_SECONDS = 0.02

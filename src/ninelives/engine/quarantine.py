@@ -10,9 +10,11 @@ import signal
 import msgspec
 
 from ninelives.core.answers import Asked
+from ninelives.core.entries import Entry, Happening
 from ninelives.core.errors import StoreError
-from ninelives.core.model import Cause, Entry, Evidence, Happening, ItemKind, Session
+from ninelives.core.inbox import ItemKind
 from ninelives.core.recoverylog import Left
+from ninelives.core.sessions import Cause, Evidence, Session
 from ninelives.engine import escalations
 from ninelives.engine.execution import Execution
 from ninelives.engine.loop import LoopCommits

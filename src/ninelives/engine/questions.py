@@ -14,11 +14,13 @@ from msgspec import UNSET, Raw
 
 from ninelives.core.answers import Answer, Asked, Says, read_answer, write_default, write_taken
 from ninelives.core.codec import Codec, codec_for
+from ninelives.core.commits import Outcome
 from ninelives.core.errors import Corrupt, Divergence, NotSerializable, TimedOut, UsageError
 from ninelives.core.failures import encode_error
 from ninelives.core.fingerprint import Fingerprint, taker
+from ninelives.core.inbox import Item, ItemKind
 from ninelives.core.keys import check_id
-from ninelives.core.model import Item, ItemKind, Kind, Outcome
+from ninelives.core.model import Kind
 from ninelives.core.replay import write_body
 from ninelives.core.schema import schema_for
 from ninelives.engine import asking

@@ -14,11 +14,14 @@ from contextvars import Context
 import msgspec
 
 from ninelives.core import lives
+from ninelives.core.commits import Verdict
+from ninelives.core.entries import Happening, NewEntry
 from ninelives.core.errors import Corrupt, NineLivesError
-from ninelives.core.model import Happening, Journal, NewEntry, Run, Session, Verdict
+from ninelives.core.model import Journal, Run
 from ninelives.core.recoverylog import Completion, Recovery, Verified
 from ninelives.core.replay import Recorded
 from ninelives.core.resources import Target, open_in
+from ninelives.core.sessions import Session
 from ninelives.core.usage import tokens_in
 from ninelives.core.verification import Account, account_of, faults_of_keys
 from ninelives.engine.execution import Execution

@@ -5,6 +5,7 @@ from __future__ import annotations
 from typing import Any, TypeVar, overload
 
 from ninelives.core.codec import UNTYPED_CODEC, Codec, codec_for
+from ninelives.core.commits import Outcome
 from ninelives.core.errors import (
     Corrupt,
     Divergence,
@@ -14,8 +15,9 @@ from ninelives.core.errors import (
     UsageError,
 )
 from ninelives.core.failures import encode_error
+from ninelives.core.inbox import Signal
 from ninelives.core.keys import check_id
-from ninelives.core.model import Kind, News, Outcome, Signal
+from ninelives.core.model import Kind, News
 from ninelives.core.replay import write_body
 from ninelives.engine.context import FRAME, require
 from ninelives.engine.ticket import Extras

@@ -14,6 +14,7 @@ from collections.abc import Awaitable, Callable
 from itertools import count
 from typing import Any
 
+from ninelives.core.commits import Verdict
 from ninelives.core.errors import (
     Divergence,
     InvariantViolation,
@@ -24,7 +25,7 @@ from ninelives.core.errors import (
 )
 from ninelives.core.failures import decode_error, encode_error, same_error
 from ninelives.core.fingerprint import Fingerprint
-from ninelives.core.model import Kind, Verdict
+from ninelives.core.model import Kind
 from ninelives.core.replay import Recorded, check_arguments, write_body
 from ninelives.core.retry import delay_seconds, reason_for, retry_after_seconds
 from ninelives.engine import approvals, mutation, withdrawals

@@ -12,30 +12,20 @@ from collections.abc import Callable, Sequence
 from typing import Protocol
 
 from ninelives.core import blobs, chain, faults
+from ninelives.core.commits import Change, Commit, End, Escalate, Outcome, Park, Verdict
 from ninelives.core.errors import BadRecord, InvariantViolation, NineLivesError
-from ninelives.core.model import (
-    INLINE_BYTES,
+from ninelives.core.inbox import ItemKind, NewItem
+from ninelives.core.keyring import (
     AdoptKey,
-    Change,
-    Commit,
     DoubtKey,
-    End,
-    Escalate,
-    ItemKind,
     KeyOp,
-    Kind,
-    NewItem,
-    Outcome,
-    Park,
     PassKey,
     ReleaseKey,
     ReserveKey,
-    Run,
     SettleKey,
-    State,
-    Verdict,
     WaitKey,
 )
+from ninelives.core.model import INLINE_BYTES, Kind, Run, State
 
 Draft = tuple[Kind, str, bytes] | tuple[Kind, str, bytes, Sequence[bytes]]
 """A record to be: its kind, its step, its body, and the contents of blobs that the body refers to."""
@@ -81,7 +71,7 @@ class Home(Protocol):
 
 
 class Extras:
-    """What a commit may carry beside records; see `core.model.Commit`.
+    """What a commit may carry beside records; see `core.commits.Commit`.
 
     `is_effect`: what is recorded here must never be forgotten (an intent of what is not to be repeated).
     """

@@ -20,10 +20,11 @@ from typing import Any, Self, TypeVar
 from msgspec import UNSET, Struct
 
 from ninelives.core.codec import Codec
+from ninelives.core.commits import Escalate, Outcome, Park, Verdict
 from ninelives.core.errors import Divergence, NineLivesError, UsageError
 from ninelives.core.failures import decode_error
 from ninelives.core.fingerprint import Fingerprint
-from ninelives.core.model import Escalate, Kind, News, Outcome, Park, Verdict
+from ninelives.core.model import Kind, News
 from ninelives.core.replay import Recorded, check_arguments, read_body, write_body
 from ninelives.engine.context import Place
 from ninelives.engine.execution import BranchTask, Execution

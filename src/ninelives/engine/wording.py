@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import msgspec
 
+from ninelives.core.entries import Entry, Happening
 from ninelives.core.errors import StoreError
-from ninelives.core.model import Entry, Happening
 from ninelives.core.recoverylog import Completion, Left, Recovery, SessionEnd, Verified
 from ninelives.engine.checkpoint import moment
 from ninelives.engine.quarantine import manner

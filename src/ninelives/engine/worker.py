@@ -19,7 +19,8 @@ from contextlib import suppress
 
 from ninelives.core.clock import Clock
 from ninelives.core.errors import LeaseLost, NineLivesError, StoreUnavailable
-from ninelives.core.model import Cause, Claims, NewSession, Run
+from ninelives.core.model import Claims, Run
+from ninelives.core.sessions import Cause, NewSession
 from ninelives.engine.collector import at_ease
 from ninelives.engine.executor import Executor
 from ninelives.engine.lease import Lease

@@ -10,8 +10,8 @@ from msgspec import UNSET, Raw, Struct, UnsetType
 
 from ninelives.core.answers import Answer, Asked, Says, fitting, read_answer, read_asked
 from ninelives.core.errors import Corrupt
+from ninelives.core.inbox import Item, ItemKind, ItemState
 from ninelives.core.keys import step_text
-from ninelives.core.model import Item, ItemKind, ItemState
 from ninelives.ops.journal import moment
 
 _COMMANDS = {

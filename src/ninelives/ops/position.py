@@ -9,8 +9,9 @@ from typing import Any
 from msgspec import Raw, Struct, structs
 
 from ninelives.core.errors import Corrupt, UnknownRun
+from ninelives.core.inbox import Item, ItemState, Signal
 from ninelives.core.keys import step_text
-from ninelives.core.model import Item, ItemState, Journal, Kind, Record, Run, RunQuery, Signal, State
+from ninelives.core.model import Journal, Kind, Record, Run, RunQuery, State
 from ninelives.core.replay import read_body
 from ninelives.engine import bodies
 from ninelives.engine.checkpoint import (

@@ -8,7 +8,7 @@ from typing import Any
 import msgspec
 from msgspec import Struct
 
-from ninelives.core.model import Entry, Happening
+from ninelives.core.entries import Entry, Happening
 from ninelives.engine.wording import text_of
 from ninelives.ops.journal import moment
 from ninelives.store import Store

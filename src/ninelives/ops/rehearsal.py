@@ -20,8 +20,9 @@ from msgspec import Struct
 
 from ninelives.backends.clock import SystemClock
 from ninelives.backends.open import open_store
+from ninelives.core.commits import Verdict
 from ninelives.core.errors import Divergence, NineLivesError, UsageError
-from ninelives.core.model import Run, RunQuery, State, Verdict
+from ninelives.core.model import Run, RunQuery, State
 from ninelives.engine import bodies, host
 from ninelives.engine.committer import Committer
 from ninelives.engine.eviction import clear

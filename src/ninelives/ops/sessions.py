@@ -7,7 +7,7 @@ from enum import StrEnum
 
 from msgspec import Struct
 
-from ninelives.core.model import Fate, Session
+from ninelives.core.sessions import Fate, Session
 from ninelives.store import Store
 
 

@@ -24,7 +24,8 @@ from msgspec import structs
 from ninelives import __version__
 from ninelives.core import chain
 from ninelives.core.errors import UsageError
-from ninelives.core.model import Item, Record, Signal
+from ninelives.core.inbox import Item, Signal
+from ninelives.core.model import Record
 from ninelives.engine import bodies
 from ninelives.ops import journal, sessions
 from ninelives.ops.escape import json_text

@@ -27,7 +27,7 @@ from ninelives.core.answers import (
 )
 from ninelives.core.codec import codec_for
 from ninelives.core.errors import NotSerializable, StaleAnswer
-from ninelives.core.model import Item, ItemKind, ItemState
+from ninelives.core.inbox import Item, ItemKind, ItemState
 from ninelives.store import Store
 
 if TYPE_CHECKING:

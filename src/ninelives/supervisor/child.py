@@ -10,7 +10,7 @@ from contextlib import suppress
 
 import msgspec
 
-from ninelives.core.model import Evidence
+from ninelives.core.sessions import Evidence
 from ninelives.supervisor import strays
 from ninelives.supervisor.evidence import MemoryGroup, Tail, judge
 from ninelives.supervisor.order import KEEPER, LINK_FD, READY, STACK_SIGNAL, WARD, Order

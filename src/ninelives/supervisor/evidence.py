@@ -9,7 +9,7 @@ from collections.abc import Sequence
 from contextlib import suppress
 from pathlib import Path
 
-from ninelives.core.model import Evidence
+from ninelives.core.sessions import Evidence
 
 _LAST_LINES, _LINE_CHARACTERS = 20, 500
 _ON_PURPOSE = (signal.SIGTERM, signal.SIGINT)

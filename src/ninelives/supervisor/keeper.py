@@ -19,7 +19,7 @@ from msgspec.structs import replace
 
 from ninelives.core.clock import Clock
 from ninelives.core.errors import LeaseLost, NineLivesError, StoreUnavailable
-from ninelives.core.model import Cause, Evidence, Fate, NewSession
+from ninelives.core.sessions import Cause, Evidence, Fate, NewSession
 from ninelives.store import Store
 from ninelives.supervisor import strays
 from ninelives.supervisor.child import Child

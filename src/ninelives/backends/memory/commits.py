@@ -12,18 +12,11 @@ from msgspec.structs import replace
 from ninelives.backends.memory.tables import Rows
 from ninelives.core import dedup, faults, messages
 from ninelives.core import runs as rules
+from ninelives.core.commits import Commit, End, Outcome, Verdict
 from ninelives.core.errors import NineLivesError
-from ninelives.core.model import (
-    Commit,
-    Control,
-    End,
-    ItemState,
-    Outcome,
-    ReserveKey,
-    Run,
-    Verdict,
-    WaitKey,
-)
+from ninelives.core.inbox import ItemState
+from ninelives.core.keyring import ReserveKey, WaitKey
+from ninelives.core.model import Control, Run
 
 
 def write(rows: Rows, blobs: Container[bytes], commit: Commit, now_ms: int) -> tuple[Verdict, bool]:

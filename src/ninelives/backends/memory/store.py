@@ -20,6 +20,8 @@ from ninelives.backends.memory.tables import Blob, Lease, Tables
 from ninelives.core import blobs, chain, faults, lives, messages, recoverylog, salvage
 from ninelives.core import runs as rules
 from ninelives.core.clock import Clock
+from ninelives.core.commits import Commit, Verdict
+from ninelives.core.entries import Entry, NewEntry
 from ninelives.core.errors import (
     Corrupt,
     IdConflict,
@@ -29,29 +31,10 @@ from ninelives.core.errors import (
     UnknownRun,
     UsageError,
 )
-from ninelives.core.model import (
-    Cause,
-    Claims,
-    Commit,
-    Control,
-    Entry,
-    Evidence,
-    Item,
-    ItemState,
-    Journal,
-    Key,
-    NewEntry,
-    NewRun,
-    News,
-    NewSession,
-    Record,
-    Run,
-    RunQuery,
-    Session,
-    Signal,
-    State,
-    Verdict,
-)
+from ninelives.core.inbox import Item, ItemState, Signal
+from ninelives.core.keyring import Key
+from ninelives.core.model import Claims, Control, Journal, NewRun, News, Record, Run, RunQuery, State
+from ninelives.core.sessions import Cause, Evidence, NewSession, Session
 from ninelives.store import Fault, Progress, Pruned, Stats
 
 VERSION = 1

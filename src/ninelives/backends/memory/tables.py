@@ -11,7 +11,11 @@ from collections.abc import MutableMapping
 from dataclasses import dataclass, field
 from typing import TypeVar
 
-from ninelives.core.model import Entry, Item, Key, Record, Run, Session, Signal
+from ninelives.core.entries import Entry
+from ninelives.core.inbox import Item, Signal
+from ninelives.core.keyring import Key
+from ninelives.core.model import Record, Run
+from ninelives.core.sessions import Session
 
 Value = TypeVar("Value")
 

@@ -10,7 +10,9 @@ from ninelives.backends.memory.tables import Tables
 from ninelives.core import blobs, chain, dedup, recoverylog
 from ninelives.core import runs as rules
 from ninelives.core.errors import Corrupt
-from ninelives.core.model import ItemState, KeyState, Kind, Run, State
+from ninelives.core.inbox import ItemState
+from ninelives.core.keyring import KeyState
+from ninelives.core.model import Kind, Run, State
 from ninelives.store import Fault, Progress, Pruned, Stats
 
 

@@ -17,8 +17,9 @@ from ninelives.backends.postgres.queries import migrations
 from ninelives.backends.postgres.tables import Tables
 from ninelives.backends.postgres.transaction import Transaction, append_all
 from ninelives.core import faults, runs
+from ninelives.core.commits import Commit, Outcome, Verdict
 from ninelives.core.errors import UsageError
-from ninelives.core.model import Commit, Outcome, Record, Verdict
+from ninelives.core.model import Record
 
 Wakes = Callable[[bool, bool], tuple[list[str], list[int]]]
 """Which channels to notify, and their doors, when there is work, and when there is output."""

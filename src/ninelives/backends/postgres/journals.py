@@ -10,7 +10,8 @@ from ninelives.backends import rows
 from ninelives.backends.postgres.transaction import Transaction, decoding, find_runs, get_run, texts
 from ninelives.core import chain, faults
 from ninelives.core.errors import Corrupt, NineLivesError
-from ninelives.core.model import Item, Journal, News, Record, Run, Signal
+from ninelives.core.inbox import Item, Signal
+from ninelives.core.model import Journal, News, Record, Run
 
 
 def read_journal(tx: Transaction, run_id: str, since: int | None) -> Journal:

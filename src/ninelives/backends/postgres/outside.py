@@ -15,7 +15,8 @@ from ninelives.backends.postgres.transaction import (
 )
 from ninelives.core import blobs, faults, messages, runs
 from ninelives.core.errors import Corrupt
-from ninelives.core.model import Control, Item, Record, Run, Signal, State
+from ninelives.core.inbox import Item, Signal
+from ninelives.core.model import Control, Record, Run, State
 from ninelives.core.salvage import salvaged
 
 

@@ -7,7 +7,7 @@ from collections.abc import Sequence
 from ninelives.backends import rows
 from ninelives.backends.postgres.transaction import Transaction, decoding, texts
 from ninelives.core import recoverylog
-from ninelives.core.model import Entry, NewEntry
+from ninelives.core.entries import Entry, NewEntry
 
 _ABOVE_ALL = 2**62
 

@@ -20,7 +20,8 @@ from ninelives.backends.postgres.recoverylog import append as append_log
 from ninelives.backends.postgres.transaction import Transaction, decoding, save_runs, texts
 from ninelives.core import faults, lives, recoverylog, runs
 from ninelives.core.errors import Corrupt, IdConflict, LeaseLost, StoreUnavailable
-from ninelives.core.model import Cause, Evidence, Fate, NewSession, Run, Session
+from ninelives.core.model import Run
+from ninelives.core.sessions import Cause, Evidence, Fate, NewSession, Session
 
 DROPPED = Evidence(note="its connection to the server ended")
 _BOOT = "server"  # leases are judged by the server's clock, which no reboot sets back

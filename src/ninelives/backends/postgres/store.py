@@ -29,28 +29,13 @@ from ninelives.backends.postgres.transaction import Transaction, decoding, find_
 from ninelives.backends.postgres.wake import Channel, WakeUps
 from ninelives.core import blobs, faults, runs
 from ninelives.core.clock import Clock
+from ninelives.core.commits import Commit, Verdict
+from ninelives.core.entries import Entry, NewEntry
 from ninelives.core.errors import Corrupt, NineLivesError, UnknownRun, UsageError
-from ninelives.core.model import (
-    Cause,
-    Claims,
-    Commit,
-    Control,
-    Entry,
-    Evidence,
-    Item,
-    ItemState,
-    Journal,
-    Key,
-    NewEntry,
-    NewRun,
-    News,
-    NewSession,
-    Run,
-    RunQuery,
-    Session,
-    Signal,
-    Verdict,
-)
+from ninelives.core.inbox import Item, ItemState, Signal
+from ninelives.core.keyring import Key
+from ninelives.core.model import Claims, Control, Journal, NewRun, News, Run, RunQuery
+from ninelives.core.sessions import Cause, Evidence, NewSession, Session
 from ninelives.store import Fault, Progress, Pruned, Stats
 
 _MOST = 2**62

@@ -25,7 +25,10 @@ from ninelives.backends.postgres.transaction import (
     save_runs,
     texts,
 )
-from ninelives.core.model import Commit, End, Item, Key, Run, Signal
+from ninelives.core.commits import Commit, End
+from ninelives.core.inbox import Item, Signal
+from ninelives.core.keyring import Key
+from ninelives.core.model import Run
 
 Value = TypeVar("Value")
 

@@ -26,8 +26,11 @@ from ninelives.backends.sqlite.transaction import (
     tell_waiters,
 )
 from ninelives.core import dedup, faults, messages, runs
+from ninelives.core.commits import Commit, Outcome, Verdict
 from ninelives.core.errors import UsageError
-from ninelives.core.model import Commit, Key, KeyOp, NewItem, Outcome, ReserveKey, Run, Verdict, WaitKey
+from ninelives.core.inbox import NewItem
+from ninelives.core.keyring import Key, KeyOp, ReserveKey, WaitKey
+from ninelives.core.model import Run
 
 
 class _Refusal(Exception):

@@ -11,7 +11,8 @@ from ninelives.backends import rows
 from ninelives.backends.sqlite.transaction import Transaction, decoding, find_runs, get_run
 from ninelives.core import chain, faults
 from ninelives.core.errors import UnknownRun
-from ninelives.core.model import Item, Journal, Record, Run, Signal
+from ninelives.core.inbox import Item, Signal
+from ninelives.core.model import Journal, Record, Run
 
 
 def read_journal(tx: Transaction, run_id: str, since: int | None) -> Journal:

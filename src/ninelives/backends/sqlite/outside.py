@@ -8,7 +8,8 @@ from ninelives.backends import rows
 from ninelives.backends.sqlite.transaction import Transaction, decoding, end_run, get_run, save_run
 from ninelives.core import messages, runs
 from ninelives.core.errors import Corrupt
-from ninelives.core.model import Control, Item, News, Run, Signal
+from ninelives.core.inbox import Item, Signal
+from ninelives.core.model import Control, News, Run
 
 
 def send_signal(tx: Transaction, run_id: str, name: str, body: bytes, signal_id: str) -> Signal:

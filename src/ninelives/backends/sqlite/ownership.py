@@ -17,8 +17,10 @@ from ninelives.backends.sqlite.transaction import (
 )
 from ninelives.core import faults, lives, recoverylog, runs
 from ninelives.core.clock import Clock
+from ninelives.core.entries import NewEntry
 from ninelives.core.errors import LeaseLost, UsageError
-from ninelives.core.model import Cause, Claims, Evidence, NewEntry, NewRun, Run, Session
+from ninelives.core.model import Claims, NewRun, Run
+from ninelives.core.sessions import Cause, Evidence, Session
 
 _ABOVE_ALL = 2**62
 

@@ -7,7 +7,7 @@ from collections.abc import Sequence
 from ninelives.backends import rows
 from ninelives.backends.sqlite.transaction import Transaction, decoding
 from ninelives.core import recoverylog
-from ninelives.core.model import Entry, NewEntry
+from ninelives.core.entries import Entry, NewEntry
 
 _ABOVE_ALL = 2**62
 

@@ -17,7 +17,7 @@ from ninelives.backends.sqlite.liveness import SessionLocks
 from ninelives.backends.sqlite.transaction import Transaction, decoding
 from ninelives.core import runs
 from ninelives.core.clock import Clock
-from ninelives.core.model import Cause, Evidence, Fate, Session
+from ninelives.core.sessions import Cause, Evidence, Fate, Session
 
 DROPPED = Evidence(is_gone=True, note="its lock was dropped")
 KEPT = Evidence(note="its lock was dropped, and its supervisor's")

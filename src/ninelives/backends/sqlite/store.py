@@ -30,6 +30,8 @@ from ninelives.backends.sqlite.sessions import Watch
 from ninelives.backends.sqlite.transaction import Transaction, decoding, find_key, find_run
 from ninelives.core import blobs, faults, runs
 from ninelives.core.clock import Clock
+from ninelives.core.commits import Commit, Verdict
+from ninelives.core.entries import Entry, NewEntry
 from ninelives.core.errors import (
     BadRecord,
     Corrupt,
@@ -39,27 +41,10 @@ from ninelives.core.errors import (
     UnknownRun,
     UsageError,
 )
-from ninelives.core.model import (
-    Cause,
-    Claims,
-    Commit,
-    Control,
-    Entry,
-    Evidence,
-    Item,
-    ItemState,
-    Journal,
-    Key,
-    NewEntry,
-    NewRun,
-    News,
-    NewSession,
-    Run,
-    RunQuery,
-    Session,
-    Signal,
-    Verdict,
-)
+from ninelives.core.inbox import Item, ItemState, Signal
+from ninelives.core.keyring import Key
+from ninelives.core.model import Claims, Control, Journal, NewRun, News, Run, RunQuery
+from ninelives.core.sessions import Cause, Evidence, NewSession, Session
 from ninelives.store import Fault, Progress, Pruned, Stats
 
 T = TypeVar("T")

@@ -13,7 +13,8 @@ from ninelives.backends import rows
 from ninelives.backends.sqlite.queries import SQL
 from ninelives.core import dedup, faults, runs
 from ninelives.core.errors import BadRecord, Corrupt
-from ninelives.core.model import Control, Key, Record, Run
+from ninelives.core.keyring import Key
+from ninelives.core.model import Control, Record, Run
 
 Values = tuple[Any, ...] | dict[str, Any]
 
