@@ -23,6 +23,7 @@ from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, T
 from rich.table import Table
 
 from benchmarks import agents, ground, raw
+from benchmarks.places import SqlitePlace
 
 RAW_COMMITS = 400
 Row = dict[str, object]
@@ -72,22 +73,25 @@ def measure_rates(folder: Path, rounds: int, bar: Progress) -> list[Row]:
     return [
         _ratio_row("one record per commit, alone", 0.6, rounds, folder, bar, _alone),
         _ratio_row("100 concurrent committers", 4.0, rounds, folder, bar, _together),
-        _ratio_row("strict steps, one run", 0.45, rounds, folder, bar, lambda at: agents.sequential(at, 200)),
-        _ratio_row("100 runs of 20 steps", 2.0, rounds, folder, bar, lambda at: agents.at_once(at, 100, 20)),
-        _ratio_row(
-            "300 one-step runs at once", 0.5, rounds, folder, bar, lambda at: agents.at_once(at, 300, 1)
-        ),
+        *(_ratio_row(name, target, rounds, folder, bar, work) for name, target, work in _AGENTS),
         _load_row(folder, bar),
     ]
 
 
-def _one_step_runs(folder: Path) -> float:
-    return agents.at_once(folder, 300, 1)
+def _on_sqlite(workload: Callable[[str], float]) -> Callable[[Path], float]:
+    return lambda folder: workload(SqlitePlace(folder).fresh())
+
+
+_AGENTS = (
+    ("strict steps, one run", 0.45, _on_sqlite(lambda url: agents.sequential(url, 200))),
+    ("100 runs of 20 steps", 2.0, _on_sqlite(lambda url: agents.at_once(url, 100, 20))),
+    ("300 one-step runs at once", 0.5, _on_sqlite(lambda url: agents.at_once(url, 300, 1))),
+)
 
 
 def _load_row(folder: Path, bar: Progress) -> Row:
     task = bar.add_task("load 10,000 steps", total=1)
-    seconds = agents.load_seconds(folder, 10_000)
+    seconds = agents.load_seconds(SqlitePlace(folder).fresh(), 10_000)
     bar.advance(task)
     return {
         "name": "load and verify a journal of 10,000 steps",

@@ -5,7 +5,6 @@ from __future__ import annotations
 import asyncio
 import os
 import time
-from pathlib import Path
 
 import ninelives as nl
 from benchmarks.raw import PAYLOAD_BYTES
@@ -29,15 +28,11 @@ async def sequence(steps: int) -> int:
     return steps
 
 
-def _runtime(folder: Path) -> nl.Runtime:
-    return nl.Runtime(f"sqlite:///{folder / os.urandom(4).hex() / 'runs.db'}")
-
-
-def sequential(folder: Path, steps: int) -> float:
+def sequential(url: str, steps: int) -> float:
     """Return strict steps per second of one run, as `nl.run` executes it."""
 
     async def main() -> float:
-        runtime = _runtime(folder)
+        runtime = nl.Runtime(url)
         runtime._fatal, runtime._is_dedicated = end_process, True
         async with runtime:
             began = time.perf_counter()
@@ -47,11 +42,11 @@ def sequential(folder: Path, steps: int) -> float:
     return asyncio.run(main())
 
 
-def at_once(folder: Path, runs: int, steps: int) -> float:
+def at_once(url: str, runs: int, steps: int) -> float:
     """Return steps per second of many runs, from the first start to the last result."""
 
     async def main() -> float:
-        async with _runtime(folder) as runtime:
+        async with nl.Runtime(url) as runtime:
             began = time.perf_counter()
             started = await asyncio.gather(
                 *(runtime.start(sequence, steps, id=f"run-{number}") for number in range(runs))
@@ -63,11 +58,24 @@ def at_once(folder: Path, runs: int, steps: int) -> float:
     return asyncio.run(main())
 
 
-def load_seconds(folder: Path, steps: int) -> float:
+def one_by_one(url: str, runs: int) -> float:
+    """Return one-step runs per second, each started when the one before it has ended."""
+
+    async def main() -> float:
+        async with nl.Runtime(url) as runtime:
+            began = time.perf_counter()
+            for number in range(runs):
+                assert await runtime.run(sequence, 1, id=f"run-{number}") == 1
+            return runs / (time.perf_counter() - began)
+
+    return asyncio.run(main())
+
+
+def load_seconds(url: str, steps: int) -> float:
     """Return how long the journal of a run of so many steps takes to load, verified."""
 
     async def main() -> float:
-        async with _runtime(folder) as runtime:
+        async with nl.Runtime(url) as runtime:
             run = await runtime.start(sequence, steps, id="long")
             await runtime.work(until_idle=True)
             assert await run.result() == steps

@@ -1,18 +1,21 @@
-"""The limits: what SQLite itself does on this disk, with the same durability and nothing around it."""
+"""The limits: what a store's own engine does here, with the same durability and nothing around it."""
 
 from __future__ import annotations
 
 import os
 import time
+from collections.abc import Sequence
 from pathlib import Path
 
 import apsw
+import psycopg
+from psycopg import sql
 
 PAYLOAD_BYTES = 1024
 
 
 def one_row_commits(folder: Path, count: int) -> float:
-    """Return commits per second: one row of 1 KiB each, WAL, synchronous=FULL, everything else default."""
+    """Return SQLite's commits per second: one row of 1 KiB each, WAL, synchronous=FULL, the rest default."""
     path = folder / f"raw-{os.urandom(4).hex()}.db"
     connection = apsw.Connection(str(path))
     connection.pragma("journal_mode", "wal")
@@ -28,3 +31,35 @@ def one_row_commits(folder: Path, count: int) -> float:
     connection.close()
     path.unlink()
     return count / elapsed
+
+
+def postgres_commits(url: str, count: int) -> float:
+    """Return PostgreSQL's commits per second: one row of 1 KiB each, prepared, autocommit, synced."""
+    table = sql.Identifier(f"raw_{os.urandom(4).hex()}")
+    bodies = [os.urandom(PAYLOAD_BYTES) for _ in range(64)]
+    with psycopg.connect(url, autocommit=True, prepare_threshold=0) as connection:
+        for setting in ("fsync", "synchronous_commit"):
+            assert connection.execute(sql.SQL("SHOW {}").format(sql.Identifier(setting))).fetchone() == (
+                "on",
+            )
+        connection.execute(
+            sql.SQL(
+                "CREATE TABLE {} (id bigint GENERATED ALWAYS AS IDENTITY PRIMARY KEY, body bytea)"
+            ).format(table)
+        )
+        insert = sql.SQL("INSERT INTO {} (body) VALUES (%b)").format(table).as_bytes(connection)
+        cursor = connection.cursor()
+        cursor.execute(insert, (bodies[0],))
+        began = time.perf_counter()
+        for number in range(count):
+            cursor.execute(insert, (bodies[number % 64],))
+        elapsed = time.perf_counter() - began
+        connection.execute(sql.SQL("DROP TABLE {}").format(table))
+    return count / elapsed
+
+
+def drop_schemas(url: str, names: Sequence[str]) -> None:
+    """Remove what stores have left on a server."""
+    with psycopg.connect(url, autocommit=True) as connection:
+        for name in names:
+            connection.execute(sql.SQL("DROP SCHEMA IF EXISTS {} CASCADE").format(sql.Identifier(name)))
