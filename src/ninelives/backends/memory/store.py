@@ -10,22 +10,18 @@ from __future__ import annotations
 import os
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
-from itertools import takewhile
 from threading import Condition
 
-from msgspec.structs import replace
-
-from ninelives.backends.memory import commits, upkeep
+from ninelives.backends.memory import commits, journals, ownership, upkeep
+from ninelives.backends.memory import sessions as leases
 from ninelives.backends.memory.tables import Blob, Lease, Tables
-from ninelives.core import blobs, chain, faults, lives, messages, recoverylog, salvage
+from ninelives.core import blobs, faults, messages, recoverylog
 from ninelives.core import runs as rules
 from ninelives.core.clock import Clock
 from ninelives.core.commits import Commit, Verdict
 from ninelives.core.entries import Entry, NewEntry
 from ninelives.core.errors import (
     Corrupt,
-    IdConflict,
-    LeaseLost,
     NineLivesError,
     StoreUnsafe,
     UnknownRun,
@@ -33,7 +29,7 @@ from ninelives.core.errors import (
 )
 from ninelives.core.inbox import Item, ItemState, Signal
 from ninelives.core.keyring import Key
-from ninelives.core.model import Claims, Control, Journal, NewRun, News, Record, Run, RunQuery, State
+from ninelives.core.model import Claims, Control, Journal, NewRun, News, Run, RunQuery
 from ninelives.core.sessions import Cause, Evidence, NewSession, Session
 from ninelives.store import Fault, Progress, Pruned, Stats
 
@@ -66,7 +62,11 @@ class MemoryStore:
     def create_runs(self, new: Sequence[NewRun]) -> list[Run | UsageError]:
         """Create runs, or answer in place why not."""
         with self._open():
-            return [self._created(one) for one in new]
+            now_ms = self._clock.now_ms()
+            answers = [ownership.create(self._tables, one, now_ms) for one in new]
+            if any(is_new for _, is_new in answers):
+                self._wake()
+            return [answer for answer, _ in answers]
 
     def read_run(self, run: str) -> Run | None:
         """Return a run's row."""
@@ -76,7 +76,7 @@ class MemoryStore:
     def list_runs(self, query: RunQuery) -> list[Run]:
         """Return the runs that fit, newest first."""
         with self._open():
-            fitting = [run for run in self._tables.rows.runs.values() if _fits(run, query)]
+            fitting = [run for run in self._tables.rows.runs.values() if ownership.fits(run, query)]
         fitting.sort(key=lambda run: run.number, reverse=True)
         return fitting[: max(0, query.limit)]
 
@@ -86,33 +86,12 @@ class MemoryStore:
         """Begin a session."""
         with self._open():
             _refuse(faults.fault_in_session(new))
-            if new.id in self._tables.sessions:
-                raise IdConflict(
-                    f"session {new.id!r} was registered before", remedy="Use a fresh id for each process"
-                )
-            now_ms = self._clock.now_ms()
-            session = Session(
-                id=new.id,
-                host=new.host,
-                pid=new.pid,
-                code=new.code,
-                lease_ms=new.lease_ms,
-                agents=new.agents,
-                keeper=new.keeper,
-                started_ms=now_ms,
-                renewed_ms=now_ms,
-                left_ms=new.lease_ms,
-            )
-            self._tables.sessions[new.id] = Lease(session, self._clock.boot_ms())
-            return session
+            return leases.register(self._tables, self._clock, new)
 
     def renew_session(self, session: str) -> Session:
         """Renew the lease of a session that still has one."""
         with self._open():
-            lease = self._lease(session)
-            lease.session = replace(lease.session, renewed_ms=self._clock.now_ms())
-            lease.renewed_boot_ms = self._clock.boot_ms()
-            return self._read(lease)
+            return leases.renew(self._tables, self._clock, session)
 
     def end_sessions(
         self,
@@ -127,34 +106,31 @@ class MemoryStore:
             _refuse(faults.fault_in_evidence(seen))
             live = [lease for lease in self._tables.sessions.values() if lease.session.ended_ms is None]
             if sessions is None:
-                ended = [lease for lease in live if lease.left_ms(self._clock.boot_ms()) == 0]
-                return [self._ended(lease, Cause.EXPIRED, None) for lease in ended]
+                expired = [lease for lease in live if lease.left_ms(self._clock.boot_ms()) == 0]
+                return [self._ended(lease, Cause.EXPIRED, None) for lease in expired]
             for lease in self._tables.sessions.values():
                 if lease.session.id in sessions and lease.session.ended_ms is not None:
                     lease.session = rules.proved(lease.session, seen.get(lease.session.id))
-            return [
-                self._ended(lease, cause, seen.get(lease.session.id))
-                for lease in live
-                if lease.session.id in sessions
-            ]
+            named = [lease for lease in live if lease.session.id in sessions]
+            return [self._ended(lease, cause, seen.get(lease.session.id)) for lease in named]
 
     def read_session(self, session: str) -> Session | None:
         """Return a session, ended or not."""
         with self._open():
             lease = self._tables.sessions.get(session)
-            return self._read(lease) if lease is not None else None
+            return leases.read(lease, self._clock) if lease is not None else None
 
     def list_sessions(self) -> list[Session]:
         """Return the sessions that have not ended, oldest first."""
         with self._open():
-            leases = self._tables.sessions.values()
-            return [self._read(lease) for lease in leases if lease.session.ended_ms is None]
+            live = (one for one in self._tables.sessions.values() if one.session.ended_ms is None)
+            return [leases.read(lease, self._clock) for lease in live]
 
     def append_log(self, new: Sequence[NewEntry]) -> None:
         """Append to the recovery log."""
         with self._open():
             _refuse(faults.fault_in_log(new))
-            self._log(new)
+            leases.log(self._tables, self._clock, new)
 
     def read_log(
         self,
@@ -191,66 +167,21 @@ class MemoryStore:
     ) -> Claims:
         """Give runs that are due to a session, agents in turn."""
         with self._open():
-            self._lease(session)
-            now_ms, rows = self._clock.now_ms(), self._tables.rows
-            family, alone = commits.family(rows, only) if only is not None else None, alone and only is None
-            waiting: dict[str, list[Run]] = {name: [] for name in sorted(agents) if agents[name] > 0}
-
-            def is_given(run: Run) -> bool:
-                is_ours = only is not None or lives.is_suspect(run) is alone
-                return is_ours and rules.is_claimable(run, now_ms)
-
-            for run in rows.runs.values():
-                if family is not None and run.id not in family:
-                    continue
-                if run.agent in waiting and run.queue in queues and run.pin in (None, host):
-                    waiting[run.agent].append(run)
-            due = [
-                sorted((run for run in of_agent if is_given(run)), key=_urgency)[: agents[name]]
-                for name, of_agent in waiting.items()
-            ]
-            most = min(limit, 1) if alone else limit
-            taken = [rules.claimed(run, session, now_ms) for run in rules.turn_about(due, max(0, most))]
-            rows.runs.update({run.id: run for run in taken})
-            left = [rows.runs[run.id] for of_agent in waiting.values() for run in of_agent]
-            return Claims(
-                tuple(taken),
-                _next_due(run for run in left if only is not None or lives.is_suspect(run) is alone),
-                _next_due(run for run in left if only is None and lives.is_suspect(run)),
+            leases.owned(self._tables, self._clock, session)
+            now_ms = self._clock.now_ms()
+            return ownership.claim(
+                self._tables, session, limit, agents, now_ms, queues=queues, host=host, only=only, alone=alone
             )
 
     def load_journal(self, run: str, *, since: int | None = None) -> Journal:
         """Return what is durable of a run, its chain verified."""
         with self._open():
-            row, rows = self._run(run), self._tables.rows
-            first = min(max(row.turn_seq if since is None else since, row.base), row.length)
-            stored = self._tables.journals[run]
-            records = tuple(stored[first - row.base :])
-            before = row.base_check if first == row.base else stored[first - row.base - 1].check
-            chain.verify(run, before, first, records, length=row.length, head=row.head)
-            return Journal(
-                row,
-                first,
-                records,
-                tuple(signal for signal in rows.signals.get(run, ()) if signal.taken is None),
-                tuple(rows.items[name] for name in rows.items_of.get(run, ())),
-            )
+            return journals.read(self._tables, run, since)
 
     def read_news(self, seen: Mapping[str, int]) -> list[News]:
         """Return what is new of runs whose counter has moved."""
         with self._open():
-            found, now_ms = self._tables.rows, self._clock.now_ms()
-            rows = (found.runs[run] for run in seen if run in found.runs)
-            return [
-                News(
-                    row,
-                    tuple(signal for signal in found.signals.get(row.id, ()) if signal.taken is None),
-                    tuple(found.items[name] for name in found.items_of.get(row.id, ())),
-                    now_ms,
-                )
-                for row in rows
-                if row.news != seen[row.id]
-            ]
+            return list(journals.news(self._tables, seen, self._clock.now_ms()))
 
     def load_journals(self, runs: Sequence[str]) -> list[Journal | NineLivesError]:
         """Return the current turns of many runs, their chains verified."""
@@ -266,26 +197,7 @@ class MemoryStore:
     def salvage(self, run: str, epoch: int) -> Run:
         """Go on from the last good prefix of a damaged journal."""
         with self._open():
-            row, stored = self._run(run), self._tables.journals[run]
-            if row.epoch != epoch or row.state is not State.RUNNING:
-                raise faults.not_owned(run)
-            whole = list(takewhile(self._is_whole, stored))
-            found = salvage.salvaged(row, whole, "a checksum fails", self._clock.now_ms())
-            if found is None:
-                return row
-            after, said = found
-            self._tables.journals[run] = [*stored[: said.seq - row.base], said]
-            self._tables.rows.runs[run] = after
-            return after
-
-    def _is_whole(self, record: Record) -> bool:
-        """Tell whether the blobs of a record can be read."""
-        try:
-            for name in record.blobs:
-                blobs.unpack(name, self._tables.blobs[name].packed)
-        except (KeyError, Corrupt):
-            return False
-        return True
+            return journals.mend(self._tables, run, epoch, self._clock.now_ms())
 
     def commit(self, batch: Sequence[Commit]) -> list[Verdict]:
         """Append to many runs; one verdict each."""
@@ -309,7 +221,7 @@ class MemoryStore:
             _refuse(faults.fault_in_name(name, "signal name"))
             _refuse(faults.fault_in_name(id, "signal id") if id is not None else None)
             _refuse(faults.too_large(body, "signal", run))
-            row, rows = self._run(run), self._tables.rows
+            row, rows = journals.find(self._tables, run), self._tables.rows
             queue = rows.signals.get(run, ())
             for known in queue:
                 if id is not None and known.id == id:
@@ -326,7 +238,7 @@ class MemoryStore:
     def control_run(self, run: str, control: Control) -> Run:
         """Cancel, pause, resume or retry."""
         with self._open():
-            before, now_ms, rows = self._run(run), self._clock.now_ms(), self._tables.rows
+            before, now_ms, rows = journals.find(self._tables, run), self._clock.now_ms(), self._tables.rows
             after = rules.controlled(before, control, now_ms)
             if after != before:
                 rows.runs[run] = after
@@ -448,47 +360,10 @@ class MemoryStore:
         with self._changed:
             yield
 
-    def _log(self, new: Sequence[NewEntry]) -> None:
-        log = self._tables.log
-        head = log[-1].check if log else recoverylog.START
-        log.extend(recoverylog.seal(len(log), head, self._clock.now_ms(), new))
-
     def _wake(self) -> None:
         self._happened += 1
         self._emitted += 1
         self._changed.notify_all()
-
-    def _run(self, run: str) -> Run:
-        try:
-            return self._tables.rows.runs[run]
-        except KeyError:
-            raise faults.unknown_run(run) from None
-
-    def _created(self, new: NewRun) -> Run | UsageError:
-        fault = faults.fault_in_new(new)
-        if fault is not None:
-            return fault
-        tables = self._tables
-        known = tables.rows.runs.get(new.id)
-        if known is not None:
-            return rules.same_or_conflict(known, new)
-        refused = rules.refuses_children(tables.rows.runs.get(new.parent or ""), new.id)
-        if refused is not None:
-            return refused
-        for digest in rules.blobs_of(new):
-            if digest not in tables.blobs:
-                lost = faults.lost_blob(new.id, digest)
-                return UsageError(lost.what, run=new.id, remedy=lost.remedy)
-        tables.last_number += 1
-        new = replace(new, labels=dict(new.labels))
-        run, records = rules.created(new, tables.last_number, self._clock.now_ms())
-        tables.rows.runs[run.id] = run
-        tables.rows.refers[run.id] = frozenset(rules.blobs_of(new))
-        tables.journals[run.id] = list(records)
-        if run.parent is not None:
-            tables.rows.children[run.parent] = (*tables.rows.children.get(run.parent, ()), run.id)
-        self._wake()
-        return run
 
     def _committed(self, commit: Commit) -> Verdict:
         verdict, written = commits.write(self._tables.rows, self._tables.blobs, commit, self._clock.now_ms())
@@ -501,52 +376,12 @@ class MemoryStore:
                 self._changed.notify_all()
         return verdict
 
-    def _lease(self, session: str) -> Lease:
-        lease = self._tables.sessions.get(session)
-        lost = faults.lease_lost(session, self._read(lease) if lease is not None else None)
-        if lease is None or lost is not None:
-            raise lost or LeaseLost(session)
-        return lease
-
-    def _read(self, lease: Lease) -> Session:
-        session = replace(lease.session, left_ms=lease.left_ms(self._clock.boot_ms()))
-        return replace(session, fate=rules.fate_of(session, is_dropped=False))
-
     def _ended(self, lease: Lease, cause: Cause, evidence: Evidence | None) -> Session:
-        now_ms, rows = self._clock.now_ms(), self._tables.rows
-        lease.session = replace(lease.session, ended_ms=now_ms, cause=cause, evidence=evidence)
-        log: list[NewEntry] = []
-        for run in list(rows.runs.values()):
-            if run.session == lease.session.id:
-                since = self._tables.journals[run.id][max(0, run.death_length - run.base) :]
-                progressed = any(record.kind not in lives.NO_PROGRESS for record in since)
-                after = rows.runs[run.id] = lives.released(run, cause, now_ms, has_progressed=progressed)
-                log.append(recoverylog.left(lease.session, run, after, cause))
-        if log:
-            self._log([recoverylog.ended(lease.session, cause, evidence, len(log)), *log])
+        ended = leases.end(self._tables, self._clock, lease, cause, evidence)
         self._wake()
-        return self._read(lease)
+        return ended
 
 
 def _refuse(fault: NineLivesError | None) -> None:
     if fault is not None:
         raise fault
-
-
-def _urgency(run: Run) -> tuple[int, int, int]:
-    return -run.priority, run.due_ms or 0, run.number
-
-
-def _next_due(left: Iterable[Run]) -> int | None:
-    return min((run.due_ms for run in left if run.due_ms is not None and not run.paused), default=None)
-
-
-def _fits(run: Run, query: RunQuery) -> bool:
-    return (
-        (not query.states or run.state in query.states)
-        and query.agent in (None, run.agent)
-        and (query.session is None or run.session == query.session)
-        and (query.parent is None or run.parent == query.parent)
-        and (query.after is None or run.number < query.after)
-        and query.labels.items() <= run.labels.items()
-    )

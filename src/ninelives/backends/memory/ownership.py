@@ -1,0 +1,101 @@
+"""Runs in the tables: born, and given to sessions. Inside the store's lock."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping, Sequence
+
+from msgspec.structs import replace
+
+from ninelives.backends.memory import commits
+from ninelives.backends.memory.tables import Tables
+from ninelives.core import faults, lives
+from ninelives.core import runs as rules
+from ninelives.core.errors import UsageError
+from ninelives.core.model import Claims, NewRun, Run, RunQuery
+
+
+def create(tables: Tables, new: NewRun, now_ms: int) -> tuple[Run | UsageError, bool]:
+    """Create a run, or say why not; and whether there is one more now."""
+    fault = faults.fault_in_new(new)
+    if fault is not None:
+        return fault, False
+    known = tables.rows.runs.get(new.id)
+    if known is not None:
+        return rules.same_or_conflict(known, new), False
+    refused = rules.refuses_children(tables.rows.runs.get(new.parent or ""), new.id)
+    if refused is not None:
+        return refused, False
+    for digest in rules.blobs_of(new):
+        if digest not in tables.blobs:
+            lost = faults.lost_blob(new.id, digest)
+            return UsageError(lost.what, run=new.id, remedy=lost.remedy), False
+    tables.last_number += 1
+    new = replace(new, labels=dict(new.labels))
+    run, records = rules.created(new, tables.last_number, now_ms)
+    tables.rows.runs[run.id] = run
+    tables.rows.refers[run.id] = frozenset(rules.blobs_of(new))
+    tables.journals[run.id] = list(records)
+    if run.parent is not None:
+        tables.rows.children[run.parent] = (*tables.rows.children.get(run.parent, ()), run.id)
+    return run, True
+
+
+def claim(
+    tables: Tables,
+    session: str,
+    limit: int,
+    agents: Mapping[str, int],
+    now_ms: int,
+    *,
+    queues: Sequence[str],
+    host: str | None,
+    only: str | None,
+    alone: bool,
+) -> Claims:
+    """Give runs that are due to a session, agents in turn."""
+    rows = tables.rows
+    family, alone = commits.family(rows, only) if only is not None else None, alone and only is None
+    waiting: dict[str, list[Run]] = {name: [] for name in sorted(agents) if agents[name] > 0}
+
+    def is_given(run: Run) -> bool:
+        is_ours = only is not None or lives.is_suspect(run) is alone
+        return is_ours and rules.is_claimable(run, now_ms)
+
+    for run in rows.runs.values():
+        if family is not None and run.id not in family:
+            continue
+        if run.agent in waiting and run.queue in queues and run.pin in (None, host):
+            waiting[run.agent].append(run)
+    due = [
+        sorted((run for run in of_agent if is_given(run)), key=_urgency)[: agents[name]]
+        for name, of_agent in waiting.items()
+    ]
+    most = min(limit, 1) if alone else limit
+    taken = [rules.claimed(run, session, now_ms) for run in rules.turn_about(due, max(0, most))]
+    rows.runs.update({run.id: run for run in taken})
+    left = [rows.runs[run.id] for of_agent in waiting.values() for run in of_agent]
+    return Claims(
+        tuple(taken),
+        _next_due(run for run in left if only is not None or lives.is_suspect(run) is alone),
+        _next_due(run for run in left if only is None and lives.is_suspect(run)),
+    )
+
+
+def fits(run: Run, query: RunQuery) -> bool:
+    """Tell whether a run is asked for."""
+    return (
+        (not query.states or run.state in query.states)
+        and query.agent in (None, run.agent)
+        and (query.session is None or run.session == query.session)
+        and (query.parent is None or run.parent == query.parent)
+        and (query.after is None or run.number < query.after)
+        and query.labels.items() <= run.labels.items()
+    )
+
+
+def _urgency(run: Run) -> tuple[int, int, int]:
+    return -run.priority, run.due_ms or 0, run.number
+
+
+def _next_due(left: Iterable[Run]) -> int | None:
+    return min((run.due_ms for run in left if run.due_ms is not None and not run.paused), default=None)
