@@ -35,6 +35,7 @@ demo: $(READY)   ## watch a support agent being killed -9 and going on
 
 crash: $(READY)  ## the long crash programme (report in build/crash.json), then random agents killed everywhere
 	$(BIN)/python -m tests.crash
+	$(BIN)/python -m tests.crash --store postgresql --report build/crash-postgresql.json
 	$(BIN)/python -m tests.replay --seconds 120
 	$(BIN)/python -m tests.effects
 	$(BIN)/python -m tests.people

@@ -6,10 +6,12 @@ Which tests share a process is the scheduler's choice; no test may see the names
 from __future__ import annotations
 
 from collections.abc import Iterator
+from pathlib import Path
 
 import pytest
 
 from ninelives.engine.registry import AGENTS, STEPS
+from tests.crash.stores import DURABLE, scratch
 
 
 @pytest.fixture(autouse=True)
@@ -21,3 +23,10 @@ def _forget_agents() -> Iterator[None]:
     AGENTS.update(known)
     STEPS.clear()
     STEPS.update(steps)
+
+
+@pytest.fixture(params=DURABLE)
+def ground(request: pytest.FixtureRequest) -> Iterator[Path]:
+    """Yield a directory whose store (`tests.crash.stores.open_at`) is of each durable kind."""
+    with scratch(request.param) as home:
+        yield home

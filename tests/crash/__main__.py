@@ -14,6 +14,7 @@ from collections import Counter
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from random import SystemRandom
+from typing import Any
 
 import msgspec
 from rich.console import Console
@@ -23,11 +24,20 @@ from rich.table import Table
 from tests.crash import programme
 from tests.crash.hunts import hunt_all
 from tests.crash.programme import Result, Section, at_random, perform, tasks
+from tests.crash.stores import DURABLE, scratch
 
+DUELS: tuple[tuple[str, dict[str, Any]], ...] = (
+    ("forks:misuse", {}),
+    ("forks:orphan", {}),
+    ("duels:zombie", {}),
+    ("duels:zombie", {"parks": True}),
+    ("duels:twins", {}),
+    ("duels:rivals", {"rounds": 200}),
+)
 SECTIONS = (
-    Section("kill at every store call", programme.every_call),
-    Section("random kills, one thread", at_random(600, "inline", in_memory=True)),
-    Section("random kills, many runs at once", at_random(600, "posted", in_memory=True)),
+    Section("kill at every store call", programme.every_call()),
+    Section("random kills, one thread", at_random(600, "inline")),
+    Section("random kills, many runs at once", at_random(600, "posted")),
     Section("random kills on disk, one thread", at_random(400, "inline", in_memory=False)),
     Section("random kills on disk, many runs", at_random(400, "posted", in_memory=False)),
     Section("power cuts", programme.power),
@@ -45,21 +55,23 @@ SECTIONS = (
             ("disk:locked_out", {"end_by": "resume"}),
         ),
     ),
-    Section(
-        "forks and duels",
-        tasks(
-            ("forks:misuse", {}),
-            ("forks:orphan", {}),
-            ("duels:zombie", {}),
-            ("duels:zombie", {"parks": True}),
-            ("duels:twins", {}),
-            ("duels:rivals", {"rounds": 200}),
-        ),
-    ),
+    Section("forks and duels", tasks(*DUELS)),
     Section("four writers", programme.shares, alone=True),
-    Section("wake-ups", programme.wakes, alone=True),
+    Section("wake-ups", programme.wakes(6000), alone=True),
     Section("planted bugs", hunt_all, alone=True),
 )
+"""On the default store; some are about what only a file can suffer."""
+
+
+def served(store: str) -> tuple[Section, ...]:
+    """Return the sections for a store on a server."""
+    return (
+        Section("kill at every store call", programme.every_call(store)),
+        Section("random kills, one thread", at_random(200, "inline", store=store)),
+        Section("random kills, many runs at once", at_random(200, "posted", store=store)),
+        Section("forks and duels", tasks(*DUELS, store=store)),
+        Section("wake-ups", programme.wakes(2000, store), alone=True),
+    )
 
 
 class Board:
@@ -94,13 +106,16 @@ def main() -> int:
     parser = argparse.ArgumentParser(prog="python -m tests.crash", description=__doc__)
     parser.add_argument("--seed", type=int, default=SystemRandom().randrange(2**31))
     parser.add_argument("--only", default="", help="run the sections whose name contains this")
+    parser.add_argument("--store", choices=DURABLE, default="sqlite")
     parser.add_argument("--report", type=Path, default=Path("build/crash.json"))
     asked = parser.parse_args()
     console = Console(width=None if sys.stdout.isatty() else 160)
-    console.print(
-        f"seed {asked.seed} (repeat with: python -m tests.crash --seed {asked.seed})", highlight=False
-    )
-    sections = [section for section in SECTIONS if asked.only in section.name]
+    again = f"--store {asked.store} --seed {asked.seed}"
+    console.print(f"seed {asked.seed} (repeat with: python -m tests.crash {again})", highlight=False)
+    known = SECTIONS if asked.store == "sqlite" else served(asked.store)
+    sections = [section for section in known if asked.only in section.name]
+    with scratch(asked.store):  # its server belongs to this thread, and ends with it
+        pass
     began = time.monotonic()
     board = Board(console)
     with board.progress, ThreadPoolExecutor(2) as pool:
@@ -108,16 +123,17 @@ def main() -> int:
         results = list(pool.map(lambda section: board.perform(section, asked.seed), together))
         results += [board.perform(section, asked.seed) for section in sections if section.alone]
     seconds = time.monotonic() - began
-    _report(asked.report, asked.seed, seconds, results)
+    _report(asked.report, asked.store, asked.seed, seconds, results)
     _show(console, results, seconds)
     return any(result.status == "violated" for result in results)
 
 
-def _report(path: Path, seed: int, seconds: float, results: list[Result]) -> None:
+def _report(path: Path, store: str, seed: int, seconds: float, results: list[Result]) -> None:
     windows: Counter[str] = Counter()
     for result in results:
         windows.update(result.windows)
     report = {
+        "store": store,
         "seed": seed,
         "seconds": round(seconds, 1),
         "machine": f"{platform.machine()} {platform.release()} python {platform.python_version()}",

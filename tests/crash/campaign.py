@@ -18,7 +18,7 @@ from msgspec import Struct
 from tests.crash.forkserver import Death, ForkServer
 from tests.crash.killing import read_mark
 from tests.crash.ledger import Fact, count
-from tests.crash.stores import scratch
+from tests.crash.stores import bury, scratch
 
 LIVE, CHECK = "tests.crash.workload:live", "tests.crash.judge:check"
 Told = Callable[[int, int], None]
@@ -42,7 +42,7 @@ class Tally(Struct):
 
 
 class Campaign:
-    """Cycles of kill and recovery over one kind of store and one shape of workload."""
+    """Cycles of kill and recovery on one kind of store, with one shape of workload."""
 
     def __init__(
         self,
@@ -51,16 +51,15 @@ class Campaign:
         *,
         runs: int = 2,
         mode: str = "inline",
-        kind: str = "sqlite",
+        store: str = "sqlite",
         mutant: str = "",
         in_memory: bool = True,
     ) -> None:
-        self._server, self._seed, self._runs, self._kind = server, seed, runs, kind
+        self._server, self._seed, self._runs, self._store = server, seed, runs, store
         self._life: dict[str, Any] = {
             "seed": seed,
             "runs": runs,
             "mode": mode,
-            "kind": kind,
             "mutant": mutant,
         }
         self._in_memory = in_memory
@@ -69,7 +68,7 @@ class Campaign:
 
     def undisturbed(self) -> tuple[list[str], str]:
         """Live one life that nobody kills; returns its store calls and its outcome."""
-        with scratch() as home:
+        with scratch(self._store) as home:
             calls: list[str] = self._server.run(LIVE, home=str(home), **self._life).result()
             return calls, self._judge(home, "undisturbed", ended=True)
 
@@ -79,7 +78,7 @@ class Campaign:
         calls, expected = self.undisturbed()
         points = [(n, side) for n in range(1, len(calls) + 1) for side in ("before", "after")][::every]
         for done, (call, side) in enumerate(points, 1):
-            with scratch(in_memory=self._in_memory) as home:
+            with scratch(self._store, in_memory=self._in_memory) as home:
                 point = {"call": call, "side": side}
                 death = self._server.run(LIVE, home=str(home), point=point, **self._life)
                 self._note(death, home, f"{side} call {call}")
@@ -97,7 +96,7 @@ class Campaign:
         _, expected = self.undisturbed()
         reach = self._reach()
         while self.tally.kills < kills:
-            with scratch(in_memory=self._in_memory) as home:
+            with scratch(self._store, in_memory=self._in_memory) as home:
                 label = f"cycle {self.tally.cycles}"
                 for nesting in range(1 + nested):
                     after = rng.uniform(0, reach) / (nesting + 1)
@@ -112,6 +111,8 @@ class Campaign:
                     self._note(death, home, f"{label}, kill {nesting}")
                     if not death.was_killed:
                         break
+                    if rng.random() < 0.7:  # else the next life has to find out by itself
+                        bury(home)
                 self._recover(home, expected, label)
             told(min(self.tally.kills, kills), kills)
         return self._closed(began)
@@ -120,7 +121,7 @@ class Campaign:
         """Return how long a life takes here, so that kills fall into all of it."""
         seconds = []
         for _ in range(3):
-            with scratch(in_memory=self._in_memory) as home:
+            with scratch(self._store, in_memory=self._in_memory) as home:
                 seconds.append(self._server.run(LIVE, home=str(home), trace=True, **self._life).seconds)
         return min(seconds) * 0.8
 
@@ -147,7 +148,7 @@ class Campaign:
     def _judge(self, home: Path, label: str, *, ended: bool = False) -> str:
         """Blame the store for what is wrong; returns the outcome, if the runs have ended."""
         shape = {"seed": self._seed, "runs": self._runs} if ended else None
-        death = self._server.run(CHECK, home=str(home), kind=self._kind, ended=shape)
+        death = self._server.run(CHECK, home=str(home), ended=shape)
         if ended and death.code != 0:
             self._blame(f"{label}: it cannot be read: {death.stderr[-500:]}")
             return ""

@@ -24,7 +24,7 @@ from ninelives.core.errors import NineLivesError, StoreError
 from ninelives.core.model import Kind, Run, RunQuery, State
 from ninelives.core.sessions import Fate
 from tests.crash import mutants
-from tests.crash.stores import AnyStore, open_store
+from tests.crash.stores import AnyStore, open_at
 from tests.crash.workload import all_keys, run_ids
 
 FILES = ("runs.db", "runs.db-wal", "runs.db-anchor")
@@ -65,7 +65,7 @@ def parts_of(store: AnyStore, seed: int, runs: int, blobs: list[bytes]) -> dict[
 
 def truth_of(home: Path, seed: int, runs: int) -> Truth:
     """Read everything that is in a sound store."""
-    store = open_store("sqlite", home)
+    store = open_at(home)
     try:
         blobs = sorted(
             {
@@ -124,7 +124,7 @@ def look(home: Path, seed: int, runs: int, truth: Truth, done: str, sweep: Sweep
     """Read everything from a damaged store and compare it with the truth."""
     sweep.damages += 1
     try:
-        store = open_store("sqlite", home)
+        store = open_at(home)
     except StoreError:
         sweep.refused_at_open += 1
         return
@@ -221,7 +221,7 @@ def lose_log(home: str, *, mutant: str = "") -> list[str]:
     log.write_bytes(bytes(log.stat().st_size))
     mutants.plant(mutant)
     try:
-        open_store("sqlite", Path(home)).close()
+        open_at(Path(home)).close()
     except StoreError:
         return []
-    return judge.judged(Path(home), list(read(told)), "sqlite")
+    return judge.judged(Path(home), list(read(told)))

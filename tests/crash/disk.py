@@ -26,6 +26,7 @@ from ninelives.engine.ticket import NOTHING, Tail
 from tests.crash import judge, mutants, processes
 from tests.crash.damage import reach
 from tests.crash.ledger import Fact, Ledger, count, read
+from tests.crash.stores import AnyStore, open_at
 from tests.crash.workload import acknowledge
 
 PAUSED, RESUMED = "paused", "goes on"
@@ -34,8 +35,14 @@ PAUSED, RESUMED = "paused", "goes on"
 class Writer:
     """Appends to one run for as long as it is asked."""
 
-    def __init__(self, home: Path, ledger: Path, name: str, *, lock_timeout_seconds: float = 5.0) -> None:
-        self.store = SqliteStore(home / "runs.db", lock_timeout_seconds=lock_timeout_seconds)
+    def __init__(
+        self, home: Path, ledger: Path, name: str, *, lock_timeout_seconds: float | None = None
+    ) -> None:
+        self.store: AnyStore = (
+            open_at(home)
+            if lock_timeout_seconds is None
+            else SqliteStore(home / "runs.db", lock_timeout_seconds=lock_timeout_seconds)
+        )
         self.ledger = Ledger(ledger)
         self.committer = Committer(self.store, SystemClock(), paused=self._paused)
         self.store.register_session(NewSession(id=name, host="here", pid=os.getpid()))
@@ -204,4 +211,4 @@ def locked_out(home: str, *, end_by: str) -> list[str]:
 
 def judged(home: Path, told: Path) -> list[str]:
     """Judge the store in a directory by a ledger."""
-    return judge.judged(home, list(read(told)), "sqlite")
+    return judge.judged(home, list(read(told)))

@@ -19,7 +19,7 @@ from ninelives.engine.committer import Committer
 from ninelives.engine.ticket import NOTHING, Draft, Extras, Tail
 from tests.crash import mutants, processes
 from tests.crash.ledger import Fact, Ledger
-from tests.crash.stores import AnyStore, open_store
+from tests.crash.stores import AnyStore, open_at
 from tests.crash.workload import acknowledge
 
 AGENT = "duellist"
@@ -28,8 +28,8 @@ AGENT = "duellist"
 class Duellist:
     """One process's side: its store, its session, its run."""
 
-    def __init__(self, home: str, name: str, kind: str) -> None:
-        self.store: AnyStore = open_store(kind, Path(home))
+    def __init__(self, home: str, name: str) -> None:
+        self.store: AnyStore = open_at(Path(home))
         self.ledger = Ledger(Path(home) / "ledger")
         self.name = name
         self.committer = Committer(self.store, SystemClock())
@@ -56,14 +56,14 @@ class Duellist:
         return verdict.outcome
 
 
-def zombie(home: str, *, mutant: str = "", kind: str = "sqlite", parks: bool = False) -> None:
+def zombie(home: str, *, mutant: str = "", parks: bool = False) -> None:
     """An owner is stopped, another takes its run, the owner goes on as if nothing had happened."""
     gate_reader, gate_writer = os.pipe()
     ready_reader, ready_writer = os.pipe()
 
     def owner() -> None:
         mutants.plant(mutant)
-        me = Duellist(home, "zombie", kind)
+        me = Duellist(home, "zombie")
         me.create("contested")
         tail = me.claim()
         me.commit(tail, [(Kind.RESULT, "first", b"1")])
@@ -78,7 +78,7 @@ def zombie(home: str, *, mutant: str = "", kind: str = "sqlite", parks: bool = F
 
     def heir() -> None:
         mutants.plant(mutant)
-        me = Duellist(home, "heir", kind)
+        me = Duellist(home, "heir")
         assert me.store.end_sessions(["zombie"], Cause.DIED)
         me.claim()
 
@@ -88,10 +88,10 @@ def zombie(home: str, *, mutant: str = "", kind: str = "sqlite", parks: bool = F
     _expect_end(pid)
 
 
-def twins(home: str, *, mutant: str = "", kind: str = "sqlite") -> None:
+def twins(home: str, *, mutant: str = "") -> None:
     """Two writers share one claim: what one appends, the other does not know when it parks the run."""
     mutants.plant(mutant)
-    me = Duellist(home, "twins", kind)
+    me = Duellist(home, "twins")
     me.create("shared")
     known = me.claim()
     row = me.store.read_run("shared")
@@ -101,14 +101,14 @@ def twins(home: str, *, mutant: str = "", kind: str = "sqlite") -> None:
     me.commit(stale, [], Extras(change=Park(None, "", 0)))
 
 
-def rivals(home: str, *, mutant: str = "", kind: str = "sqlite", rounds: int = 20) -> None:
+def rivals(home: str, *, mutant: str = "", rounds: int = 20) -> None:
     """Two runs in two processes ask for one key at the same moment, again and again."""
     ready_reader, ready_writer = os.pipe()
     gates = [os.pipe(), os.pipe()]
 
     def rival(number: int) -> None:
         mutants.plant(mutant)
-        me = Duellist(home, f"rival-{number}", kind)
+        me = Duellist(home, f"rival-{number}")
         for turn in range(rounds):
             run, key = f"rival-{number}-{turn}", f"prize-{turn}"
             (made,) = me.store.create_runs(

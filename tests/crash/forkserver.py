@@ -28,6 +28,7 @@ ack_fd = -1
 """In a child: write a byte here at the first acknowledgement."""
 
 _PRELOAD = (
+    "ninelives.backends.postgres",
     "ninelives.backends.sqlite",
     "ninelives.engine.committer",
     "tests.crash.judge",

@@ -20,7 +20,7 @@ from ninelives.core.inbox import ItemState
 from ninelives.core.keyring import KeyState
 from ninelives.core.model import Journal, Kind, Run, RunQuery
 from tests.crash.ledger import Entry, Fact, read
-from tests.crash.stores import AnyStore, open_store
+from tests.crash.stores import AnyStore, open_at
 from tests.crash.workload import all_keys
 
 
@@ -158,15 +158,15 @@ def _short(body: bytes) -> str:
     return f"{len(body)}:{blake2b(body, digest_size=8).hexdigest()}"
 
 
-def check(home: str, *, kind: str = "sqlite", ended: dict[str, int] | None = None) -> list[str]:
-    """Judge the store in `home` by its ledger; a task of the fork server. Returns the violations.
+def check(home: str, *, ended: dict[str, int] | None = None) -> list[str]:
+    """Judge the store of `home` by its ledger; a task of the fork server. Returns the violations.
 
     With `ended`, a seed and a number of runs, the last line returned is the outcome, to be compared.
     """
     entries = list(read(Path(home) / "ledger"))
     if ended is None:
-        return judged(Path(home), entries, kind)
-    store = open_store(kind, Path(home))
+        return judged(Path(home), entries)
+    store = open_at(Path(home))
     try:
         told = final_state(store, all_keys(ended["seed"], ended["runs"]))
         return [*Judge(store, entries).judge(), msgspec.json.encode(told).decode()]
@@ -174,12 +174,12 @@ def check(home: str, *, kind: str = "sqlite", ended: dict[str, int] | None = Non
         store.close()
 
 
-def judged(home: Path, entries: list[Entry], kind: str) -> list[str]:
-    """Open the store in a directory, judge it by a ledger's entries, and return the violations."""
+def judged(home: Path, entries: list[Entry]) -> list[str]:
+    """Open the store of a directory, judge it by a ledger's entries, and return the violations."""
     if not entries:
         return []
     try:
-        store = open_store(kind, home)
+        store = open_at(home)
     except NineLivesError as error:
         return [f"the store does not open: {type(error).__name__}: {error}"]
     try:

@@ -7,13 +7,15 @@ them, has eyes where it counts.
 from __future__ import annotations
 
 import os
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
 import apsw
 from msgspec.structs import replace
 
+from ninelives.backends.postgres import lines
+from ninelives.backends.postgres import queries as served_sql
 from ninelives.backends.sqlite import anchor, connection, files, queries, queue, schema, transaction, wake
 from ninelives.core import blobs, chain, dedup, runs
 from ninelives.core.commits import Commit, Outcome, Verdict
@@ -149,6 +151,13 @@ def migrated_in_pieces() -> None:
 def epoch_dropped() -> None:
     """Whoever knows the journal's end may write, owner or not."""
     _statement("append_plain", queries.SQL["append_plain"].replace("AND epoch = ?5", "AND ?5 >= 0"))
+    served = served_sql.statements
+
+    def statements(schema: str) -> Mapping[str, bytes]:
+        found = served(schema)
+        return {**found, "append_plain": found["append_plain"].replace(b"AND r.epoch = g.epoch", b"")}
+
+    _put(lines, "statements", statements)
     original = runs.committed
 
     def committed(run: Run, commit: Commit, now_ms: int) -> Run | Verdict:
@@ -184,6 +193,7 @@ def keys_unguarded() -> None:
 def locks_inherited() -> None:
     """A forked child keeps its parent's session lock."""
     _put(files.StoreFiles, "disown", lambda self: None)
+    _put(lines.Lines, "disown", lambda self: None)
 
 
 # Integrity ------------------------------------------------------------------------------------

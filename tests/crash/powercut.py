@@ -119,7 +119,7 @@ def _sh(*command: str) -> None:
     subprocess.run(command, check=True, capture_output=True, timeout=30)
 
 
-def series(home: str, seed: int, cuts: int, *, mutant: str = "", kind: str = "sqlite") -> dict[str, Any]:
+def series(home: str, seed: int, cuts: int, *, mutant: str = "") -> dict[str, Any]:
     """Cut the power so many times under load; a task of the fork server.
 
     With a mutant it stops at the first violation: that is all that was asked.
@@ -130,18 +130,18 @@ def series(home: str, seed: int, cuts: int, *, mutant: str = "", kind: str = "sq
     with mounted() as disk:
         for number in range(cuts):
             wanted = rng.randrange(1, 60)
-            _one_cut(disk, ledger, control, wanted, f"writer-{number}", mutant, kind)
+            _one_cut(disk, ledger, control, wanted, f"writer-{number}", mutant)
             tally.cuts += 1
-            _look(disk, ledger, control, tally, f"seed {seed}, cut {number}", kind)
+            _look(disk, ledger, control, tally, f"seed {seed}, cut {number}")
             if tally.violations and mutant:
                 break
     return dict(to_builtins(tally))
 
 
-def _one_cut(disk: Disk, ledger: Path, control: Path, wanted: int, name: str, mutant: str, kind: str) -> None:
+def _one_cut(disk: Disk, ledger: Path, control: Path, wanted: int, name: str, mutant: str) -> None:
     before = count(ledger, Fact.APPENDED), count(control, Fact.APPENDED)
     work = [
-        lambda: _write_for_ever(str(disk.point), ledger, name, mutant, kind),
+        lambda: _write_for_ever(str(disk.point), ledger, name, mutant),
         lambda: _control_for_ever(disk.point / "control", control),
     ]
     pids = [processes.fork(one) for one in work]
@@ -163,9 +163,9 @@ def _one_cut(disk: Disk, ledger: Path, control: Path, wanted: int, name: str, mu
     disk.mount()
 
 
-def _write_for_ever(home: str, ledger: Path, name: str, mutant: str, kind: str) -> None:
+def _write_for_ever(home: str, ledger: Path, name: str, mutant: str) -> None:
     mutants.plant(mutant)
-    me = Duellist(home, name, kind)
+    me = Duellist(home, name)
     me.ledger = Ledger(ledger)
     run = f"run of {name}"
     me.store.create_runs([NewRun(id=run, agent=f"{AGENT}-{name}", fingerprint=b"f", body=b"")])
@@ -191,24 +191,24 @@ def _control_for_ever(path: Path, told: Path) -> None:
         ledger.write(Fact.APPENDED)
 
 
-def _look(disk: Disk, ledger: Path, control: Path, tally: Cuts, label: str, kind: str) -> None:
+def _look(disk: Disk, ledger: Path, control: Path, tally: Cuts, label: str) -> None:
     entries = list(read(ledger))
     tally.acknowledged = sum(entry.fact is Fact.APPENDED for entry in entries)
     tally.control_acknowledged = count(control, Fact.APPENDED)
     plain = disk.point / "control"
     kept = plain.stat().st_size // _BLOCK if plain.exists() else 0
     tally.control_lost = max(0, tally.control_acknowledged - kept)
-    found = _judged(disk.point, entries, kind)
+    found = _judged(disk.point, entries)
     tally.lost += len(found)
     tally.violations += [f"{label}: {violation}" for violation in found[:5]]
 
 
-def _judged(home: Path, entries: list[Entry], kind: str) -> list[str]:
+def _judged(home: Path, entries: list[Entry]) -> list[str]:
     """Judge in a child: this process must stay without a store, for it forks."""
     reader, writer = os.pipe()
 
     def look() -> None:
-        found = judge.judged(home, entries, kind)
+        found = judge.judged(home, entries)
         os.write(writer, "\n".join(found)[:60_000].encode())
 
     pid = processes.fork(look)

@@ -71,17 +71,23 @@ def _of_tally(tally: Tally, what: str) -> Result:
     return _judged(numbers, tally.violations, kills=tally.kills, windows=tally.windows)
 
 
-def every_call(server: ForkServer, seed: int, told: Told) -> Result:
-    """Kill before and after every call of the store."""
-    tally = Campaign(server, seed, runs=3).at_every_call(told)
-    return _of_tally(tally, f"of {tally.points} kill points")
+def every_call(store: str = "sqlite") -> Callable[[ForkServer, int, Told], Result]:
+    """Return a section of kills before and after every call of the store."""
+
+    def run(server: ForkServer, seed: int, told: Told) -> Result:
+        tally = Campaign(server, seed, runs=3, store=store).at_every_call(told)
+        return _of_tally(tally, f"of {tally.points} kill points")
+
+    return run
 
 
-def at_random(kills: int, mode: str, *, in_memory: bool) -> Callable[[ForkServer, int, Told], Result]:
+def at_random(
+    kills: int, mode: str, *, in_memory: bool = True, store: str = "sqlite"
+) -> Callable[[ForkServer, int, Told], Result]:
     """Return a section of random kills."""
 
     def run(server: ForkServer, seed: int, told: Told) -> Result:
-        tally = Campaign(server, seed, mode=mode, in_memory=in_memory).at_random(kills, told)
+        tally = Campaign(server, seed, mode=mode, in_memory=in_memory, store=store).at_random(kills, told)
         return _of_tally(tally, f"kills, {tally.cycles} recoveries")
 
     return run
@@ -173,7 +179,7 @@ def _traced(run: Callable[[], tuple[int, list[str]]], what: str) -> Result:
 
 
 def tasks(
-    *wanted: tuple[str, dict[str, Any]], root: bool = False
+    *wanted: tuple[str, dict[str, Any]], root: bool = False, store: str = "sqlite"
 ) -> Callable[[ForkServer, int, Told], Result]:
     """Return a section of tasks that answer with their violations."""
 
@@ -182,7 +188,7 @@ def tasks(
             return _not_run(reason)
         violations: list[str] = []
         for done, (task, args) in enumerate(wanted, 1):
-            with scratch() as home:
+            with scratch(store) as home:
                 answer = server.run(f"tests.crash.{task}", home=str(home), **args).result()
                 violations += answer if answer is not None else server.run(CHECK, home=str(home)).result()
             told(done, len(wanted))
@@ -204,11 +210,18 @@ def shares(server: ForkServer, seed: int, told: Told) -> Result:
     )
 
 
-def wakes(server: ForkServer, seed: int, told: Told) -> Result:
-    """Wait for work, thousands of times."""
-    with scratch() as home:
-        death = server.run("tests.crash.writers:wake", home=str(home), rounds=6000)
-        found = msgspec.convert(death.result(), Wakes)
-    told(1, 1)
-    lost = [f"{found.timeouts} waits ended by their timeout"] if found.timeouts else []
-    return _judged(f"{found.rounds} wake-ups, {found.timeouts} lost, slowest {found.slowest_ms:.0f} ms", lost)
+def wakes(rounds: int, store: str = "sqlite") -> Callable[[ForkServer, int, Told], Result]:
+    """Return a section that waits for work, thousands of times."""
+
+    def run(server: ForkServer, seed: int, told: Told) -> Result:
+        with scratch(store) as home:
+            death = server.run(
+                "tests.crash.writers:wake", home=str(home), rounds=rounds, deadline_seconds=120
+            )
+            found = msgspec.convert(death.result(), Wakes)
+        told(1, 1)
+        lost = [f"{found.timeouts} waits ended by their timeout"] if found.timeouts else []
+        numbers = f"{found.rounds} wake-ups, {found.timeouts} lost, slowest {found.slowest_ms:.0f} ms"
+        return _judged(numbers, lost)
+
+    return run

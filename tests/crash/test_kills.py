@@ -10,14 +10,26 @@ from ninelives.store import Maintenance, Store
 from tests.crash.campaign import CHECK, LIVE, Campaign
 from tests.crash.forkserver import ForkServer
 from tests.crash.ledger import Fact, Ledger, read
+from tests.crash.stores import DURABLE, SERVED
 
 SEED = 20_26
+SOME = 27
+"""Every so manieth point: all of them are for `python -m tests.crash --store`."""
 
 
 def test_a_kill_before_or_after_any_store_call_loses_nothing(server: ForkServer) -> None:
     tally = Campaign(server, SEED).at_every_call()
     assert tally.violations == []
     assert tally.kills == tally.points > 150
+
+
+@pytest.mark.parametrize("store", SERVED)
+def test_a_kill_before_or_after_a_call_of_a_served_store_loses_nothing(
+    server: ForkServer, store: str
+) -> None:
+    tally = Campaign(server, SEED, store=store).at_every_call(every=SOME)
+    assert tally.violations == []
+    assert tally.kills == tally.points > 8
 
 
 def test_every_method_of_the_protocols_is_a_kill_point(server: ForkServer) -> None:
@@ -41,10 +53,20 @@ def test_kills_at_random_moments_and_in_recovery_lose_nothing(
     assert tally.kills >= 40
 
 
-def test_both_modes_and_all_lives_come_to_one_outcome(server: ForkServer) -> None:
-    _, inline = Campaign(server, SEED, mode="inline").undisturbed()
-    _, posted = Campaign(server, SEED, mode="posted").undisturbed()
-    assert inline == posted
+@pytest.mark.parametrize("store", SERVED)
+def test_kills_at_random_moments_of_a_served_store_lose_nothing(server: ForkServer, store: str) -> None:
+    tally = Campaign(server, SEED, mode="posted", store=store).at_random(8)
+    assert tally.violations == []
+    assert tally.kills >= 8
+
+
+def test_both_modes_and_all_stores_come_to_one_outcome(server: ForkServer) -> None:
+    outcomes = {
+        Campaign(server, SEED, mode=mode, store=store).undisturbed()[1]
+        for mode in ("inline", "posted")
+        for store in DURABLE
+    }
+    assert len(outcomes) == 1
 
 
 def test_a_torn_line_says_nothing_and_spoils_no_other(home: Path) -> None:

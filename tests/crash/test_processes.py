@@ -43,16 +43,16 @@ def test_a_lost_wake_up_is_noticed(server: ForkServer, home: Path) -> None:
     assert wake(server, home, rounds=600, mutant="wake_dropped").timeouts > 0
 
 
-def test_a_forked_child_is_refused_and_harms_nothing(server: ForkServer, home: Path) -> None:
-    assert server.run("tests.crash.forks:misuse", home=str(home)).result() == []
+def test_a_forked_child_is_refused_and_harms_nothing(server: ForkServer, ground: Path) -> None:
+    assert server.run("tests.crash.forks:misuse", home=str(ground)).result() == []
 
 
-def test_a_child_that_outlives_its_parent_does_not_keep_the_session(server: ForkServer, home: Path) -> None:
-    assert server.run("tests.crash.forks:orphan", home=str(home)).result() == []
+def test_a_child_that_outlives_its_parent_does_not_keep_the_session(server: ForkServer, ground: Path) -> None:
+    assert server.run("tests.crash.forks:orphan", home=str(ground)).result() == []
 
 
-def test_a_child_that_keeps_the_session_is_noticed(server: ForkServer, home: Path) -> None:
-    assert server.run("tests.crash.forks:orphan", home=str(home), mutant="locks_inherited").result() != []
+def test_a_child_that_keeps_the_session_is_noticed(server: ForkServer, ground: Path) -> None:
+    assert server.run("tests.crash.forks:orphan", home=str(ground), mutant="locks_inherited").result() != []
 
 
 DUELS = [
@@ -66,8 +66,10 @@ DUELS = [
 @pytest.mark.parametrize(("duel", "args", "mutant"), DUELS)
 @pytest.mark.parametrize("planted", [False, True], ids=["sound", "planted"])
 def test_duels_have_one_winner(
-    server: ForkServer, home: Path, duel: str, args: dict[str, Any], mutant: str, planted: bool
+    server: ForkServer, ground: Path, duel: str, args: dict[str, Any], mutant: str, planted: bool
 ) -> None:
-    server.run(f"tests.crash.duels:{duel}", home=str(home), mutant=mutant if planted else "", **args).result()
-    violations = server.run("tests.crash.judge:check", home=str(home)).result()
+    server.run(
+        f"tests.crash.duels:{duel}", home=str(ground), mutant=mutant if planted else "", **args
+    ).result()
+    violations = server.run("tests.crash.judge:check", home=str(ground)).result()
     assert bool(violations) == planted, violations

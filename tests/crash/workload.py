@@ -28,7 +28,7 @@ from tests.crash import forkserver, mutants, phases
 from tests.crash.killing import KillingStore, KillPoint, Mark
 from tests.crash.ledger import Fact, Ledger, read
 from tests.crash.script import OUTCOMES, Walk, body_of, script_of
-from tests.crash.stores import AnyStore, open_store
+from tests.crash.stores import AnyStore, is_file, open_at
 
 AGENT = "scripted"
 DOOMED = "doomed"
@@ -142,9 +142,9 @@ class Life:
         store.now_ms()
         store.migrate()
         store.register_session(NewSession(id=self.session, host="here", pid=os.getpid()))
-        store.end_sessions(None, Cause.DIED)
         self._create()
         while not self._is_over():
+            store.end_sessions(None, Cause.DIED)  # a server may take a moment to see a death
             store.renew_session(self.session)
             for alone in (False, True):
                 self._advance(store.claim_runs(self.session, 8, {AGENT: 8}, alone=alone).runs)
@@ -241,7 +241,6 @@ def live(
     *,
     runs: int = 4,
     mode: Mode = "inline",
-    kind: str = "sqlite",
     point: dict[str, Any] | None = None,
     mutant: str = "",
     trace: bool = False,
@@ -249,12 +248,13 @@ def live(
     """Live one life in `home`; a task of the fork server. Returns the store calls that were made."""
     mutants.plant(mutant)
     mark = Mark(Path(home) / "mark")
-    if trace and kind == "sqlite":
+    is_watched = trace and is_file(Path(home))
+    if is_watched:
         phases.watch(mark)
     ledger = Ledger(Path(home) / "ledger")
     if forkserver.ack_fd >= 0:
         ledger.announce(forkserver.ack_fd)
     kill_at = KillPoint(point["call"], point["side"]) if point else None
-    store = KillingStore(open_store(kind, Path(home)), kill_at, None if trace else mark)
+    store = KillingStore(open_at(Path(home)), kill_at, None if is_watched else mark)
     Life(cast("AnyStore", store), ledger, seed, runs, mode).go()
     return store.calls

@@ -11,12 +11,12 @@ from typing import Any
 import msgspec
 from msgspec import Struct, to_builtins
 
-from ninelives.backends.sqlite import SqliteStore
 from ninelives.core.model import NewRun
 from ninelives.core.sessions import NewSession
 from tests.crash import judge, mutants, processes
 from tests.crash.disk import Writer
 from tests.crash.ledger import Fact, read
+from tests.crash.stores import open_at
 
 WAIT_SECONDS = 20.0
 
@@ -36,7 +36,7 @@ class Shares(Struct):
 def compete(home: str, *, writers: int = 4, seconds: float = 3.0, mutant: str = "") -> dict[str, Any]:
     """Let processes commit as fast as they can for a while; a task of the fork server."""
     told = Path(home) / "ledger"
-    SqliteStore(Path(home) / "runs.db").close()
+    open_at(Path(home)).close()
     ready_reader, ready_writer = os.pipe()
     gate_reader, gate_writer = os.pipe()
 
@@ -61,7 +61,7 @@ def compete(home: str, *, writers: int = 4, seconds: float = 3.0, mutant: str = 
     entries = list(read(told))
     commits = [sum(one.fact is Fact.APPENDED and one.run == name for one in entries) for name in names]
     wrong = [f"a writer ended with {code}" for code in codes if code]
-    wrong += judge.judged(Path(home), entries, "sqlite")
+    wrong += judge.judged(Path(home), entries)
     return dict(to_builtins(Shares(commits, wrong)))
 
 
@@ -80,13 +80,13 @@ def wake(home: str, *, rounds: int = 2000, mutant: str = "") -> dict[str, Any]:
     The producer makes the next run up to a millisecond after it hears that the last one was claimed: before
     the waiter looks, while it sleeps, or in between, where a wake-up could be lost.
     """
-    SqliteStore(Path(home) / "runs.db").close()
+    open_at(Path(home)).close()
     turn_reader, turn_writer = os.pipe()
     answer_reader, answer_writer = os.pipe()
 
     def produce() -> None:
         mutants.plant(mutant)
-        store = SqliteStore(Path(home) / "runs.db")
+        store = open_at(Path(home))
         rng = Random(rounds)
         for number in range(rounds):
             processes.read_byte(turn_reader, 2 * WAIT_SECONDS)
@@ -94,7 +94,7 @@ def wake(home: str, *, rounds: int = 2000, mutant: str = "") -> dict[str, Any]:
             store.create_runs([NewRun(id=f"run-{number}", agent="wake", fingerprint=b"f", body=b"")])
 
     def wait() -> None:
-        store = SqliteStore(Path(home) / "runs.db")
+        store = open_at(Path(home))
         store.register_session(NewSession(id="waiter", host="here", pid=os.getpid(), lease_ms=3_600_000))
         timeouts, sleeps, slowest = 0, 0, 0.0
         patience = WAIT_SECONDS if not mutant else 0.5

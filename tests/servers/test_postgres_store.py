@@ -13,8 +13,9 @@ import pytest
 
 from ninelives.backends.open import open_store
 from ninelives.backends.postgres import PostgresStore
+from ninelives.backends.postgres.transaction import Transaction
 from ninelives.core.commits import End, Outcome
-from ninelives.core.errors import StoreUnavailable, StoreUnsafe, UsageError
+from ninelives.core.errors import BadRecord, StoreUnavailable, StoreUnsafe, UsageError
 from ninelives.core.model import Run, State
 from ninelives.core.sessions import Cause, Fate
 from tests.contract.makers import AGENTS, append, new_run, new_session, reserve
@@ -222,3 +223,20 @@ def test_behind_a_pooler_there_is_the_lease_and_no_lock(postgres_url: str) -> No
     assert found is not None
     assert found.fate is Fate.LIVES
     other.close()
+
+
+def test_a_transaction_that_fails_spoils_none_that_come_after_it(postgres_url: str) -> None:
+    store = PostgresStore(postgres_url)
+    prove = ("prove_session", (b"", "nobody"))
+
+    def fail(tx: Transaction) -> None:
+        tx.do("set_version", (2**40,))  # too large for its column: what comes after it is skipped
+        tx.do(*prove)
+
+    for _ in range(2):
+        store._lines.write(lambda tx: None)  # nothing to commit: the driver knows how to roll back
+    store._lines.write(lambda tx: tx.do(*prove))  # as it is; the second time it is prepared
+    with pytest.raises(BadRecord):
+        store._lines.write(fail)
+    store._lines.write(lambda tx: tx.do(*prove))
+    store.close()

@@ -42,11 +42,16 @@ _PATIENCE_SECONDS, _DOUBT_SECONDS, _PAUSE_SECONDS = 5.0, 60.0, 0.05
 
 
 class Line:
-    """A connection of ours, and the name under which it counts its transactions."""
+    """A connection of ours, and the name under which it counts its transactions.
+
+    A pipeline that fails skips what comes after in it, and the driver believes that it was prepared: such a
+    line is spoilt, and not used again.
+    """
 
     def __init__(self, connection: Connection) -> None:
         self.connection = connection
         self.name = secrets.token_hex(12)
+        self.is_spoilt = False
 
 
 class Lines:
@@ -111,7 +116,7 @@ class Lines:
                         answer = work(tx)
                         tx.ask("end")
                 except psycopg.Error as error:
-                    self._clear(line)
+                    line.is_spoilt = True
                     if not is_lost(line.connection):
                         raise translate(error) from error
                 except BaseException:
@@ -143,10 +148,10 @@ class Lines:
                 try:
                     self._transact(line, tx, work, finish, answers)
                 except PASSING:
-                    self._clear(line)
+                    line.is_spoilt = True
                     continue
                 except psycopg.Error as error:
-                    self._clear(line)
+                    line.is_spoilt = True
                     if not is_lost(line.connection):
                         raise translate(error) from error
                 except BaseException:
@@ -231,7 +236,7 @@ class Lines:
                 for other in (line, *self._idle):
                     other.connection.close()
                 self._idle.clear()
-            elif self._is_closed or not _is_idle(line):
+            elif self._is_closed or line.is_spoilt or not _is_idle(line):
                 line.connection.close()
             else:
                 self._idle.append(line)
