@@ -4,7 +4,7 @@ VENV   ?= .venv
 BIN    := $(VENV)/bin
 READY  := $(VENV)/.ready
 
-.PHONY: help test retest check format demo crash bench clean
+.PHONY: help test retest check format demo crash bench bench-peers bench-page clean
 help:            ## what each target does
 	@grep -hE '^[a-z-]+: .*##|^[a-z-]+:  +##' $(MAKEFILE_LIST) | sed -E 's/^([a-z-]+):[^#]*## */  make \1\t/' | expand -t 16
 
@@ -40,9 +40,14 @@ crash: $(READY)  ## the long crash programme (report in build/crash.json), then 
 	$(BIN)/python -m tests.effects
 	$(BIN)/python -m tests.people
 
-bench: $(READY)  ## ratios to the raw store (build/bench.json); recovery beside DBOS
-	$(BIN)/python -m benchmarks
-	$(BIN)/python -m benchmarks.recovery --rounds 3 --peer
+bench: $(READY)  ## every workload on every store, against the raw stores (build/bench.json)
+	$(BIN)/python -m benchmarks --out build/bench.json
+
+bench-peers: $(READY) ## the same beside DBOS, LangGraph, Absurd, Restate, Temporal (build/bench-peers.json)
+	$(BIN)/python -m benchmarks --peers --out build/bench-peers.json
+
+bench-page: $(READY) ## write docs/benchmarks.md and its plots from what both have measured
+	$(BIN)/python -m benchmarks report
 
 clean:           ## remove what the targets made
 	rm -rf $(VENV) build .mypy_cache .ruff_cache .pytest_cache .import_linter_cache .hypothesis

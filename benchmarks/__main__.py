@@ -1,231 +1,142 @@
-"""`make bench`: ratios to the raw store in one run, as a table and as build/bench.json.
+"""`python -m benchmarks`: workloads by systems by stores, in one session with the stores' raw limits.
 
-Every round measures the limit before and after the workload and divides by their mean, so that a
-noisy machine moves both. Figures are medians over the rounds; the spread is shown. Exit 1 when a
-gate is missed.
+`make bench` measures Nine Lives, `make bench-peers` the others beside it, `python -m benchmarks W4 --store
+sqlite --rounds 3` one workload alone; `python -m benchmarks report` writes docs/benchmarks.md from what was
+measured. Exit 1 when a gate is missed.
 """
 
 from __future__ import annotations
 
 import argparse
-import json
-import platform
-import shutil
-import statistics
+import signal
 import sys
 import tempfile
-import time
-from collections.abc import Callable
+from collections.abc import Sequence
+from functools import partial
 from pathlib import Path
+from typing import Any
 
 from rich.console import Console
 from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeElapsedColumn
-from rich.table import Table
 
-from benchmarks import agents, ground, raw
-from benchmarks.places import SqlitePlace
+from benchmarks import figures, page, tables
+from benchmarks.arena import Arena
+from benchmarks.cells import Workload
+from benchmarks.places import PLACES
+from benchmarks.programs.play import ROOT
+from benchmarks.systems import OURS, SYSTEMS, System
+from benchmarks.targets import judge
+from benchmarks.workloads import WORKLOADS
 
-RAW_COMMITS = 400
-Row = dict[str, object]
 
-
-def main() -> int:
-    """Run all workloads."""
-    options = argparse.ArgumentParser(prog="python -m benchmarks", description="ratios to the raw store")
-    options.add_argument("--rounds", type=int, default=7)
-    options.add_argument("--quick", action="store_true", help="3 rounds, growth only to 100,000 records")
-    options.add_argument(
-        "--folder", type=Path, help="measure on this disk (default: the working directory's)"
-    )
-    asked = options.parse_args()
-    rounds = 3 if asked.quick else asked.rounds
-    sizes = [1_000, 10_000, 100_000] if asked.quick else [1_000, 10_000, 100_000, 1_000_000]
-    folder = Path(tempfile.mkdtemp(prefix=".bench-", dir=asked.folder or Path.cwd()))
+def main(arguments: Sequence[str] | None = None) -> int:
+    """Measure, or write the page."""
+    asked = _parser().parse_args(arguments)
+    if asked.workloads == ["report"]:
+        page.write(ROOT / "docs", [ROOT / "build" / "bench.json", ROOT / "build" / "bench-peers.json"])
+        return 0
+    signal.signal(signal.SIGTERM, signal.default_int_handler)
     console = Console()
     if not console.is_terminal:
-        console = Console(width=170)
+        console = Console(width=150)
+    report = figures.begin(" ".join(("python -m benchmarks", *(arguments or sys.argv[1:]))))
+    try:
+        _measure(asked, report, console)
+    except KeyboardInterrupt:
+        console.print("stopped; nothing is left running")
+        return 130
+    figures.write(report, asked.out)
+    for table in tables.tables(report):
+        console.print(table)
+    verdicts = judge(report)
+    if verdicts:
+        console.print(tables.target_table(verdicts))
+    console.print(f"written to {asked.out}")
+    missed = [verdict for verdict in verdicts if verdict.is_gate and not verdict.is_met]
+    return 1 if missed and not asked.quick else 0
+
+
+def _parser() -> argparse.ArgumentParser:
+    parser = argparse.ArgumentParser(
+        prog="python -m benchmarks",
+        description="Measure workloads on systems and stores, against the raw limits of the same stores.",
+        epilog="; ".join(f"{one.code} or {one.name}: {one.title}" for one in WORKLOADS.values()),
+    )
+    parser.add_argument("workloads", nargs="*", metavar="WORKLOAD", help="codes or names; or: report")
+    parser.add_argument("--store", action="append", choices=sorted(PLACES), help="only this store (repeat)")
+    parser.add_argument("--system", action="append", choices=sorted(SYSTEMS), help="only this one (repeat)")
+    parser.add_argument("--peers", action="store_true", help="every system, on workloads that peers can do")
+    parser.add_argument("--rounds", type=_positive, help="rounds of each workload")
+    parser.add_argument("--sizes", type=_sizes, help="the steps in the store, for growth: 0,1000,100000")
+    parser.add_argument("--quick", action="store_true", help="tiny sizes, one round: does it work at all?")
+    parser.add_argument("--folder", type=Path, default=Path.cwd(), help="measure the disk that this is on")
+    parser.add_argument("--out", type=Path, default=Path("build/bench-last.json"), help="the results as JSON")
+    return parser
+
+
+def _positive(text: str) -> int:
+    if not text.isdecimal() or int(text) < 1:
+        raise argparse.ArgumentTypeError(f"{text!r} is not a number of rounds, at least 1")
+    return int(text)
+
+
+def _sizes(text: str) -> tuple[int, ...]:
+    parts = text.replace("_", "").split(",")
+    if not all(part.isdecimal() for part in parts) or sorted(map(int, parts)) != [
+        int(part) for part in parts
+    ]:
+        raise argparse.ArgumentTypeError(f"{text!r} is not a list of growing numbers, such as 0,1000,100000")
+    return tuple(int(part) for part in parts)
+
+
+def _chosen(asked: argparse.Namespace) -> list[Workload]:
+    """Return the workloads that were asked for. Ends the program for a name that nobody has."""
+    if not asked.workloads:
+        return [one for one in WORKLOADS.values() if one.has_peers or not asked.peers]
+    chosen = []
+    for word in asked.workloads:
+        found = [one for one in WORKLOADS.values() if word.lower() in (one.code.lower(), one.name)]
+        if not found:
+            known = ", ".join(f"{one.code} ({one.name})" for one in WORKLOADS.values())
+            sys.exit(f"there is no workload {word!r}; there are {known}")
+        chosen += found
+    return chosen
+
+
+def _systems(asked: argparse.Namespace) -> list[System]:
+    if asked.system:
+        return [SYSTEMS[name] for name in asked.system]
+    return list(SYSTEMS.values()) if asked.peers else [OURS]
+
+
+def _size(workload: Workload, asked: argparse.Namespace) -> dict[str, Any]:
+    size = dict(workload.quick if asked.quick else workload.size)
+    if asked.sizes and "sizes" in size:
+        size["sizes"] = asked.sizes
+    return size
+
+
+def _measure(asked: argparse.Namespace, report: figures.Report, console: Console) -> None:
+    chosen, stores = _chosen(asked), asked.store or list(PLACES)
     columns = (TextColumn("{task.description}"), BarColumn(), MofNCompleteColumn(), TimeElapsedColumn())
-    try:
-        with Progress(*columns, console=console, disable=not console.is_terminal) as bar:
-            rows = [*measure_rates(folder, rounds, bar), *measure_space(folder, bar)]
-            growth = measure_growth(folder, sizes, rounds, bar)
-    finally:
-        shutil.rmtree(folder)
-    rows.append(_flatness(growth, "alone"))
-    rows.append(_flatness(growth, "100 together"))
-    show(console, rows)
-    report = {
-        "at": time.strftime("%Y-%m-%dT%H:%M:%SZ", time.gmtime()),
-        "python": platform.python_version(),
-        "machine": platform.machine(),
-        "rows": rows,
-        "growth": growth,
-    }
-    target = Path("build/bench.json")
-    target.parent.mkdir(exist_ok=True)
-    target.write_text(json.dumps(report, indent=1), encoding="utf-8")
-    console.print(f"written to {target}")
-    return 0 if all(row["met"] for row in rows) else 1
-
-
-def measure_rates(folder: Path, rounds: int, bar: Progress) -> list[Row]:
-    """Measure commits and agents against raw one-row commits."""
-    return [
-        _ratio_row("one record per commit, alone", 0.6, rounds, folder, bar, _alone),
-        _ratio_row("100 concurrent committers", 4.0, rounds, folder, bar, _together),
-        *(_ratio_row(name, target, rounds, folder, bar, work) for name, target, work in _AGENTS),
-        _load_row(folder, bar),
-    ]
-
-
-def _on_sqlite(workload: Callable[[str], float]) -> Callable[[Path], float]:
-    return lambda folder: workload(SqlitePlace(folder).fresh())
-
-
-_AGENTS = (
-    ("strict steps, one run", 0.45, _on_sqlite(lambda url: agents.sequential(url, 200))),
-    ("100 runs of 20 steps", 2.0, _on_sqlite(lambda url: agents.at_once(url, 100, 20))),
-    ("300 one-step runs at once", 0.5, _on_sqlite(lambda url: agents.at_once(url, 300, 1))),
-)
-
-
-def _load_row(folder: Path, bar: Progress) -> Row:
-    task = bar.add_task("load 10,000 steps", total=1)
-    seconds = agents.load_seconds(SqlitePlace(folder).fresh(), 10_000)
-    bar.advance(task)
-    return {
-        "name": "load and verify a journal of 10,000 steps",
-        "value": round(seconds, 3),
-        "unit": "s",
-        "target": "<= 0.3",
-        "met": seconds <= 0.3,
-        "spread": "",
-        "detail": "1 KiB each",
-    }
-
-
-def _alone(folder: Path) -> float:
-    bench = ground.Ground(folder, 1)
-    try:
-        return ground.alone(bench, RAW_COMMITS)
-    finally:
-        bench.close()
-
-
-def _together(folder: Path) -> float:
-    bench = ground.Ground(folder, 100)
-    try:
-        return ground.together(bench, bench.tails, 40)
-    finally:
-        bench.close()
-
-
-def _ratio_row(
-    name: str, target: float, rounds: int, folder: Path, bar: Progress, workload: Callable[[Path], float]
-) -> Row:
-    task = bar.add_task(name, total=rounds)
-    rates, limits, ratios = [], [], []
-    for _ in range(rounds):
-        before = raw.one_row_commits(folder, RAW_COMMITS)
-        rate = workload(folder)
-        limit = (before + raw.one_row_commits(folder, RAW_COMMITS)) / 2
-        rates.append(rate)
-        limits.append(limit)
-        ratios.append(rate / limit)
-        bar.advance(task)
-    median = statistics.median(ratios)
-    return {
-        "name": name,
-        "value": round(median, 2),
-        "unit": "x raw",
-        "target": f">= {target}",
-        "met": median >= target,
-        "spread": f"{min(ratios):.2f} to {max(ratios):.2f}",
-        "detail": f"{statistics.median(rates):,.0f}/s, raw {statistics.median(limits):,.0f}/s",
-    }
-
-
-def measure_space(folder: Path, bar: Progress) -> list[Row]:
-    """Measure bytes on disk for each record of 1 KiB, once the log has been moved into the database."""
-    rows = []
-    for name, runs, each in (("one run", 1, 10_000), ("100 runs interleaved", 100, 100)):
-        task = bar.add_task(f"space, {name}", total=1)
-        bench = ground.Ground(folder, runs)
-        empty = bench.store.path.stat().st_size
-        if runs == 1:
-            tail = bench.tails[0]
-            for start in range(0, each, 100):
-                bench.committer.commit(tail, [ground.draft(start + n) for n in range(100)])
-        else:
-            ground.together(bench, bench.tails, each)
-        size = (bench.close() - empty) / (runs * each)
-        rows.append(
-            {
-                "name": f"bytes on disk per 1 KiB record, {name}",
-                "value": round(size),
-                "unit": "bytes",
-                "target": "<= 1400",
-                "met": size <= 1400,
-                "spread": "",
-                "detail": f"{runs * each:,} records",
-            }
-        )
-        bar.advance(task)
-    return rows
-
-
-def measure_growth(folder: Path, sizes: list[int], rounds: int, bar: Progress) -> list[Row]:
-    """Measure both workloads as the store grows, each against the limit of the same moment."""
-    task = bar.add_task("growth", total=sizes[-1])
-    bench = ground.Ground(folder, 100)
-    rows: list[Row] = []
-    filled = 0
-    for size in sizes:
-        ground.fill(bench, size - filled, lambda done: bar.advance(task, done))
-        filled = size
-        ratios: dict[str, list[float]] = {"alone": [], "100 together": []}
-        for _ in range(rounds):
-            limit = raw.one_row_commits(folder, RAW_COMMITS // 2)
-            ratios["alone"].append(ground.alone(bench, RAW_COMMITS // 2) / limit)
-            limit = raw.one_row_commits(folder, RAW_COMMITS // 2)
-            ratios["100 together"].append(ground.together(bench, bench.tails, 10) / limit)
-        rows.append(
-            {"records": size} | {name: round(statistics.median(of), 3) for name, of in ratios.items()}
-        )
-    bench.close()
-    return rows
-
-
-def _flatness(growth: list[Row], name: str) -> Row:
-    first, last = growth[0], growth[-1]
-    ratio = float(str(last[name])) / float(str(first[name]))
-    return {
-        "name": f"cost at {last['records']:,} records against {first['records']:,}, {name}",
-        "value": round(ratio, 2),
-        "unit": "x",
-        "target": ">= 0.85",
-        "met": ratio >= 0.85,
-        "spread": "",
-        "detail": ", ".join(f"{row['records']:,}: {row[name]}" for row in growth),
-    }
-
-
-def show(console: Console, rows: list[Row]) -> None:
-    """Print what was measured."""
-    table = Table(title="Ratios to raw SQLite (WAL, synchronous=FULL) in the same run")
-    for column in ("workload", "value", "target", "", "spread", "detail"):
-        table.add_column(column)
-    for row in rows:
-        met = "[green]met[/]" if row["met"] else "[red]missed[/]"
-        table.add_row(
-            str(row["name"]),
-            f"{row['value']} {row['unit']}",
-            str(row["target"]),
-            met,
-            str(row["spread"]),
-            str(row["detail"]),
-        )
-    console.print(table)
+    folder = Path(tempfile.mkdtemp(prefix=".bench-", dir=asked.folder))
+    folder.chmod(0o755)  # PostgreSQL runs as somebody else
+    with Progress(*columns, console=console, disable=not console.is_terminal) as bar:
+        task = bar.add_task("", total=len(chosen))
+        arena = Arena(folder, report, lambda what: bar.update(task, description=f"{what:44}"))
+        try:
+            systems = arena.install(_systems(asked))
+            for workload in chosen:
+                if not console.is_terminal:
+                    console.print(f"{workload.code}: {workload.title}")
+                rounds = asked.rounds or (1 if asked.quick else workload.rounds)
+                part = bar.add_task(workload.title[:44], total=None)
+                advance = partial(bar.advance, part)
+                arena.measure(workload, systems, stores, rounds, _size(workload, asked), advance)
+                bar.remove_task(part)
+                bar.advance(task)
+        finally:
+            arena.close()
 
 
 if __name__ == "__main__":

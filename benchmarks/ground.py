@@ -4,21 +4,20 @@ from __future__ import annotations
 
 import asyncio
 import os
-import shutil
 import time
 from collections.abc import Callable
-from pathlib import Path
 
-from benchmarks.raw import PAYLOAD_BYTES
+from benchmarks.programs.play import PAYLOAD_BYTES
 from ninelives.backends.clock import SystemClock
-from ninelives.backends.sqlite import SqliteStore
-from ninelives.core.commits import Outcome
-from ninelives.core.model import Kind, NewRun
-from ninelives.core.sessions import NewSession
+from ninelives.backends.open import open_store
+from ninelives.core.commits import End, Outcome
+from ninelives.core.model import Kind, NewRun, State
+from ninelives.core.sessions import Cause, NewSession
 from ninelives.engine.committer import Committer
 from ninelives.engine.loop import LoopCommits
-from ninelives.engine.ticket import Draft, Tail
+from ninelives.engine.ticket import Draft, Extras, Tail
 
+_COMPLETED = Extras(change=End(State.COMPLETED))
 _BODIES = [os.urandom(PAYLOAD_BYTES) for _ in range(64)]
 
 
@@ -28,28 +27,27 @@ def draft(number: int) -> Draft:
 
 
 class Ground:
-    """A fresh store with claimed runs and a committer."""
+    """A store with claimed runs and a committer."""
 
-    def __init__(self, folder: Path, runs: int) -> None:
-        self.folder = folder / f"ground-{os.urandom(4).hex()}"
-        self.store = SqliteStore(self.folder / "runs.db")
+    def __init__(self, url: str, runs: int) -> None:
+        self.store = open_store(url)
         self.committer = Committer(self.store, SystemClock())
-        self.store.register_session(NewSession(id="bench", host="here", pid=os.getpid(), lease_ms=10**9))
-        self.tails = self.claim("run", runs)
+        self._session = f"bench-{os.urandom(4).hex()}"
+        new = NewSession(id=self._session, host="here", pid=os.getpid(), lease_ms=10**9)
+        self.store.register_session(new)
+        self.tails = self.claim(f"run-{os.urandom(4).hex()}", runs)
 
     def claim(self, prefix: str, count: int) -> list[Tail]:
         """Create and claim runs."""
         new = [NewRun(id=f"{prefix}-{n}", agent=prefix, fingerprint=b"", body=b"{}") for n in range(count)]
         self.store.create_runs(new)
-        return [Tail(run) for run in self.store.claim_runs("bench", count, {prefix: count}).runs]
+        return [Tail(run) for run in self.store.claim_runs(self._session, count, {prefix: count}).runs]
 
-    def close(self) -> int:
-        """Close everything, remove it, and return how large the database file was."""
+    def close(self) -> None:
+        """Close everything; the runs are left to the next who claims them."""
         self.committer.close()
+        self.store.end_sessions([self._session], Cause.STOPPED)
         self.store.close()
-        size = (self.folder / "runs.db").stat().st_size
-        shutil.rmtree(self.folder)
-        return size
 
 
 def alone(ground: Ground, count: int) -> float:
@@ -80,12 +78,13 @@ def together(ground: Ground, tails: list[Tail], each: int) -> float:
 
 
 def fill(ground: Ground, records: int, progress: Callable[[int], None]) -> None:
-    """Grow the store: runs of 100 records each, as quickly as it goes."""
+    """Grow the store: completed runs of 100 records each, as quickly as it goes."""
     done = 0
     while done < records:
         runs = min(50, -(-(records - done) // 100))
         for tail in ground.claim(f"fill-{os.urandom(4).hex()}", runs):
-            ground.committer.submit(tail, [draft(number) for number in range(100)], within_seconds=1)
+            drafts = [draft(number) for number in range(100)]
+            ground.committer.submit(tail, drafts, _COMPLETED, within_seconds=1)
         ground.committer.commit(ground.tails[0], [draft(0)])
         done += runs * 100
         progress(runs * 100)

@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 import os
-from contextlib import suppress
 from pathlib import Path
 from typing import Protocol
+from urllib.parse import urlsplit
 
 from tests.servers.postgres import PostgresServer
 
@@ -16,12 +16,19 @@ class Place(Protocol):
     """A disk or a server."""
 
     name: str
+    title: str
 
     def fresh(self) -> str:
         """Return the URL of a store that nobody has used."""
 
     def limit(self, count: int) -> float:
         """Return raw one-row commits per second, here and now."""
+
+    def size(self, url: str) -> int:
+        """Return the bytes that a store takes, once nobody has it open."""
+
+    def drop(self, url: str) -> None:
+        """Remove a store."""
 
     def close(self) -> None:
         """Remove what was made here."""
@@ -31,29 +38,46 @@ class SqlitePlace:
     """A folder."""
 
     name = "sqlite"
+    title = "SQLite, WAL, synchronous=FULL"
 
     def __init__(self, folder: Path) -> None:
         self._folder = folder
 
     def fresh(self) -> str:
-        """Return the URL of a file that does not exist yet."""
-        return f"sqlite:///{self._folder / os.urandom(4).hex() / 'runs.db'}"
+        """Return the URL of a file that does not exist yet, in a folder of its own."""
+        home = self._folder / os.urandom(4).hex()
+        home.mkdir()
+        return f"sqlite:///{home / 'runs.db'}"
 
     def limit(self, count: int) -> float:
         """Measure the disk."""
         return raw.one_row_commits(self._folder, count)
 
+    def size(self, url: str) -> int:
+        """Return the size of the database file."""
+        return self._path(url).stat().st_size
+
+    def drop(self, url: str) -> None:
+        """Remove the files; the folder is left to who made it."""
+        for path in self._path(url).parent.rglob("*"):
+            if path.is_file() or path.is_socket():
+                path.unlink()
+
     def close(self) -> None:
         """Leave everything to who removes the folder."""
+
+    def _path(self, url: str) -> Path:
+        return Path(urlsplit(url).path)
 
 
 class PostgresPlace:
     """A server of our own whose data is in a folder, with real syncs; or the one that was named.
 
-    `NINELIVES_BENCH_POSTGRES` names another server (a URL without a schema).
+    `NINELIVES_BENCH_POSTGRES` names another server (a URL whose user may create databases).
     """
 
     name = "postgresql"
+    title = "PostgreSQL 16, fsync and synchronous_commit on"
 
     def __init__(self, folder: Path) -> None:
         self._server: PostgresServer | None = None
@@ -62,24 +86,37 @@ class PostgresPlace:
             folder.chmod(0o755)  # the server runs as somebody else
             self._server = PostgresServer(folder)
         self.url = given or (self._server.url if self._server else "")
-        self._schemas: list[str] = []
+        self._empty: dict[str, int] = {}
 
     def fresh(self) -> str:
-        """Return the URL of a schema that does not exist yet."""
-        self._schemas.append(f"bench_{os.urandom(4).hex()}")
-        return f"{self.url}?schema={self._schemas[-1]}"
+        """Return the URL of an empty database."""
+        name = f"bench_{os.urandom(4).hex()}"
+        raw.create_database(self.url, name)
+        url = urlsplit(self.url)._replace(path=f"/{name}").geturl()
+        self._empty[url] = raw.database_size(url)
+        return url
 
     def limit(self, count: int) -> float:
         """Measure the server."""
         return raw.postgres_commits(self.url, count)
 
+    def size(self, url: str) -> int:
+        """Return by how much the database has grown."""
+        return raw.database_size(url) - self._empty[url]
+
+    def drop(self, url: str) -> None:
+        """Remove the database and who is still connected to it."""
+        raw.drop_database(self.url, urlsplit(url).path[1:])
+        del self._empty[url]
+
     def close(self) -> None:
         """Stop our server, or leave another one as it was."""
+        for url in list(self._empty):
+            self.drop(url)
         if self._server is not None:
             self._server.remove()
-            return
-        with suppress(OSError):
-            raw.drop_schemas(self.url, self._schemas)
 
 
-PLACES = {place.name: place for place in (SqlitePlace, PostgresPlace)}
+PLACES: dict[str, type[SqlitePlace | PostgresPlace]] = {
+    place.name: place for place in (SqlitePlace, PostgresPlace)
+}

@@ -4,14 +4,13 @@ from __future__ import annotations
 
 import os
 import time
-from collections.abc import Sequence
 from pathlib import Path
 
 import apsw
 import psycopg
 from psycopg import sql
 
-PAYLOAD_BYTES = 1024
+from benchmarks.programs.play import PAYLOAD_BYTES
 
 
 def one_row_commits(folder: Path, count: int) -> float:
@@ -58,8 +57,21 @@ def postgres_commits(url: str, count: int) -> float:
     return count / elapsed
 
 
-def drop_schemas(url: str, names: Sequence[str]) -> None:
-    """Remove what stores have left on a server."""
+def create_database(url: str, name: str) -> None:
+    """Make an empty database on a server."""
     with psycopg.connect(url, autocommit=True) as connection:
-        for name in names:
-            connection.execute(sql.SQL("DROP SCHEMA IF EXISTS {} CASCADE").format(sql.Identifier(name)))
+        connection.execute(sql.SQL("CREATE DATABASE {}").format(sql.Identifier(name)))
+
+
+def drop_database(url: str, name: str) -> None:
+    """Remove a database, and end who is connected to it."""
+    with psycopg.connect(url, autocommit=True) as connection:
+        connection.execute(sql.SQL("DROP DATABASE {} WITH (FORCE)").format(sql.Identifier(name)))
+
+
+def database_size(url: str) -> int:
+    """Return the bytes of the database that a URL leads to."""
+    with psycopg.connect(url, autocommit=True) as connection:
+        row = connection.execute("SELECT pg_database_size(current_database())").fetchone()
+    assert row is not None
+    return int(row[0])

@@ -1,0 +1,167 @@
+"""The arena: plays workloads, systems and stores against each other, round by round.
+
+Within a round every system has its turn on every store, with the store's raw limit measured before and
+after, so that a noisy minute hits all of them. What a peer cannot do is written down with its reason; what
+Nine Lives cannot do ends the session.
+"""
+
+from __future__ import annotations
+
+import shutil
+import subprocess
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import suppress
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+from benchmarks.cells import Cell, Round, Workload
+from benchmarks.figures import Absence, Curve, Figure, Report
+from benchmarks.places import PLACES, Place
+from benchmarks.processes import Failed
+from benchmarks.systems import System
+
+_RAW_COMMITS = 400
+
+
+@dataclass
+class _Tally:
+    """All rounds of one cell so far."""
+
+    rounds: list[Round] = field(default_factory=list)
+    limits: list[float] = field(default_factory=list)
+
+
+class Arena:
+    """A folder on the disk that is measured, with the servers that were needed so far."""
+
+    def __init__(self, folder: Path, report: Report, say: Callable[[str], None]) -> None:
+        self._folder, self._report, self._say = folder, report, say
+        self._places: dict[str, Place] = {}
+
+    def close(self) -> None:
+        """Stop the servers and remove the folder."""
+        for place in self._places.values():
+            with suppress(OSError):
+                place.close()
+        shutil.rmtree(self._folder, ignore_errors=True)
+
+    def install(self, systems: Sequence[System]) -> list[System]:
+        """Bring the systems here; returns those that came, and notes why others did not."""
+        came = []
+        for system in systems:
+            self._say(f"installing {system.name}")
+            try:
+                system.install()
+            except (subprocess.CalledProcessError, OSError) as error:
+                said = (getattr(error, "stderr", "") or str(error)).strip().splitlines()
+                for store in system.stores:
+                    self._report.absences.append(Absence("all", system.name, store, said[-1][:200]))
+            else:
+                came.append(system)
+                self._report.versions[system.name] = ", ".join((*system.packages, *system.node_packages))
+        return came
+
+    def measure(
+        self,
+        workload: Workload,
+        systems: Sequence[System],
+        stores: Sequence[str],
+        rounds: int,
+        size: Mapping[str, Any],
+        advance: Callable[[], None],
+    ) -> None:
+        """Play all rounds of a workload, and put what came out into the report."""
+        tallies: dict[tuple[System, str], _Tally] = {
+            (system, store): _Tally() for system, store in self._pairs(workload, systems, stores)
+        }
+        for _ in range(rounds):
+            for (system, store), tally in list(tallies.items()):
+                self._say(f"{workload.code} {system.name} on {store}")
+                try:
+                    self._play(workload, system, store, size, tally, advance)
+                except Failed as error:
+                    if system.is_ours:
+                        raise
+                    del tallies[system, store]
+                    self._report.absences.append(
+                        Absence(workload.code, system.name, store, f"failed: {error}")
+                    )
+        for (system, store), tally in tallies.items():
+            self._write(workload, system, store, tally)
+
+    def _pairs(
+        self, workload: Workload, systems: Sequence[System], stores: Sequence[str]
+    ) -> Iterator[tuple[System, str]]:
+        for system in systems:
+            if not (system.is_ours or workload.has_peers):
+                continue
+            for store in system.stores:
+                if store not in stores or (system.is_ours and store not in workload.stores):
+                    continue
+                if workload.code in system.excuses:
+                    reason = system.excuses[workload.code]
+                    self._report.absences.append(Absence(workload.code, system.name, store, reason))
+                else:
+                    yield system, store
+
+    def _play(
+        self,
+        workload: Workload,
+        system: System,
+        store: str,
+        size: Mapping[str, Any],
+        tally: _Tally,
+        advance: Callable[[], None],
+    ) -> None:
+        place = self._place(store)
+        url = place.fresh()
+        is_rate = any(metric.is_rate for metric in workload.metrics.values())
+        try:
+            before = place.limit(_RAW_COMMITS) if is_rate else 0.0
+            cell = Cell(system, place, url, self._folder, size, advance)
+            tally.rounds.append(workload.measure(cell))
+            if is_rate:
+                tally.limits.append((before + place.limit(_RAW_COMMITS)) / 2)
+        finally:
+            place.drop(url)
+            (self._folder / "log").unlink(missing_ok=True)
+            advance()
+
+    def _place(self, store: str) -> Place:
+        if store not in self._places:
+            home = self._folder / store
+            home.mkdir()
+            home.chmod(0o755)
+            self._places[store] = PLACES[store](home)
+        return self._places[store]
+
+    def _write(self, workload: Workload, system: System, store: str, tally: _Tally) -> None:
+        for name, metric in workload.metrics.items():
+            values = [one.values[name] for one in tally.rounds if name in one.values]
+            if values:
+                self._report.figures.append(
+                    Figure(
+                        workload=workload.code,
+                        metric=name,
+                        unit=metric.unit,
+                        system=system.name,
+                        store=store,
+                        values=[round(value, 6) for value in values],
+                        limits=[round(limit, 1) for limit in tally.limits] if metric.is_rate else [],
+                    )
+                )
+        if tally.limits:
+            figure = Figure(
+                workload=workload.code,
+                metric="raw one-row commits",
+                unit="commits/s",
+                system="the limit" if system.is_ours else f"the limit beside {system.name}",
+                store=store,
+                values=[round(limit, 1) for limit in tally.limits],
+            )
+            self._report.figures.append(figure)
+        across, up = workload.curve
+        for title, points in (tally.rounds[-1].curves if tally.rounds else {}).items():
+            shown = [(x, round(y, 4)) for x, y in points]
+            self._report.curves.append(Curve(workload.code, title, system.name, store, across, up, shown))

@@ -1,0 +1,112 @@
+"""What every program under test shares: payloads, the command line, the answer. The standard library only.
+
+A program is a module that knows some plays: `python -m benchmarks.programs.with_dbos sequence URL steps=200`
+does one of them and prints what it measured as a line of JSON. It runs in the environment of what it tests.
+"""
+
+from __future__ import annotations
+
+import base64
+import ctypes
+import json
+import os
+import re
+import signal
+import subprocess
+import sys
+from collections.abc import Callable, Mapping, Sequence
+from contextlib import suppress
+from importlib import metadata
+from pathlib import Path
+
+PAYLOAD_BYTES = 1024
+STEPS, KILLED_IN = 20, 10
+ROOT = Path(__file__).parents[2]
+Numbers = Mapping[str, int]
+Play = Callable[[str, Numbers], Mapping[str, object]]
+_PR_SET_PDEATHSIG = 1
+_LIBC = ctypes.CDLL(None)
+_POOL = [base64.b85encode(os.urandom(PAYLOAD_BYTES)).decode()[:PAYLOAD_BYTES] for _ in range(64)]
+
+
+def text(number: int) -> str:
+    """Give 1 KiB of random text: what it holds of chance cannot be compressed away."""
+    return _POOL[number % len(_POOL)]
+
+
+def fresh_text() -> str:
+    """Give 1 KiB of random text that nobody has seen."""
+    return base64.b85encode(os.urandom(PAYLOAD_BYTES)).decode()[:PAYLOAD_BYTES]
+
+
+class Doom:
+    """Kills this process once so many have arrived."""
+
+    def __init__(self) -> None:
+        self._arrived = 0
+
+    def arrive(self, runs: int) -> None:
+        """Count one more; the last one does not return."""
+        self._arrived += 1
+        if self._arrived >= runs:
+            os.kill(os.getpid(), signal.SIGKILL)
+
+
+def is_doomed() -> bool:
+    """Say whether this life is to be killed in step 11."""
+    return "BENCH_DIES" in os.environ
+
+
+def die_with_parent() -> None:
+    """Ask the kernel to kill this process when its parent has ended."""
+    _LIBC.prctl(_PR_SET_PDEATHSIG, signal.SIGKILL)
+
+
+def again(module: str, play: str, url: str, **numbers: int) -> subprocess.Popen[bytes]:
+    """Start another process of the same program, which dies with this one."""
+    command = [
+        sys.executable,
+        "-m",
+        module,
+        play,
+        url,
+        *(f"{name}={value}" for name, value in numbers.items()),
+    ]
+    return subprocess.Popen(
+        command,
+        stdin=subprocess.DEVNULL,
+        stdout=subprocess.DEVNULL,
+        cwd=ROOT,
+        preexec_fn=die_with_parent,  # noqa: PLW1509 (it makes one system call)
+    )
+
+
+def weight(*names: str) -> int:
+    """Return the bytes that packages and all that they require take in this environment."""
+    seen: set[str] = set()
+    waiting, total = list(names), 0
+    while waiting:
+        name = re.sub(r"[-_.]+", "-", waiting.pop()).lower()
+        if name in seen:
+            continue
+        seen.add(name)
+        with suppress(metadata.PackageNotFoundError):
+            found = metadata.distribution(name)
+            waiting += [
+                re.split(r"[^A-Za-z0-9_.-]", line)[0]
+                for line in found.requires or ()
+                if "extra ==" not in line
+            ]
+            paths = (Path(str(found.locate_file(file))) for file in found.files or ())
+            total += sum(path.stat().st_size for path in paths if path.is_file())
+    return total
+
+
+def perform(plays: Mapping[str, Play], arguments: Sequence[str] | None = None) -> None:
+    """Do what the command line asks for, say what came of it, and end at once."""
+    play, url, *rest = sys.argv[1:] if arguments is None else arguments
+    numbers = {name: int(value) for name, _, value in (word.partition("=") for word in rest)}
+    answer = plays[play](url, numbers)
+    sys.stdout.write(f"{json.dumps(answer)}\n")
+    sys.stdout.flush()
+    os._exit(0)  # some leave threads behind that nobody needs
