@@ -37,8 +37,8 @@ crash: $(READY)  ## the long crash programme (report in build/crash.json), then 
 	$(BIN)/python -m tests.crash
 	$(BIN)/python -m tests.crash --store postgresql --report build/crash-postgresql.json
 	$(BIN)/python -m tests.replay --seconds 120
-	$(BIN)/python -m tests.effects
-	$(BIN)/python -m tests.people
+	for store in sqlite postgresql; do for suite in effects people fleet; do \
+	  $(BIN)/python -m tests.$$suite --store $$store || exit 1; done; done
 
 bench: $(READY)  ## every workload on every store, against the raw stores (build/bench.json)
 	$(BIN)/python -m benchmarks --out build/bench.json

@@ -10,9 +10,10 @@ from pathlib import Path
 from typing import Any, cast
 
 import ninelives as nl
-from tests.control.lives import LEDGER, BriskStore, WindowStore
+from tests.control.lives import LEDGER, WindowStore
 from tests.crash.forkserver import ForkServer
 from tests.crash.killing import KillingStore, KillPoint, Side
+from tests.crash.stores import open_brisk
 
 nl.Runtime  # noqa: B018 (names are loaded when first used: here, not in every child)
 CHILDREN = 3
@@ -107,7 +108,7 @@ def fork(home: str, call: int = 0, side: Side = "before") -> int:
 
 def _live(home: str, call: int, side: Side, main: Any) -> int:
     point = KillPoint(call, side) if call else None
-    store: KillingStore = WindowStore(BriskStore(Path(home) / "runs.db"), point)
+    store: KillingStore = WindowStore(open_brisk(Path(home)), point)
 
     async def life() -> None:
         async with nl.Runtime(cast("Any", store)) as rt:

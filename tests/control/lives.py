@@ -10,9 +10,9 @@ from pathlib import Path
 from typing import Any, cast
 
 import ninelives as nl
-from ninelives.backends.sqlite import SqliteStore
 from tests.crash.forkserver import ForkServer
 from tests.crash.killing import KillingStore, KillPoint, Side
+from tests.crash.stores import open_brisk
 
 nl.Runtime  # noqa: B018 (names are loaded when first used: here, not in every child)
 WORK, SEND, CANCEL = (f"tests.control.lives:{name}" for name in ("work", "send", "cancel"))
@@ -50,14 +50,6 @@ async def correspondent() -> list[int]:
         filed.append(await file(await nl.receive("letter", type=int)))
         await nl.sleep(0.1)
     return filed
-
-
-class BriskStore(SqliteStore):
-    """A store whose waits are short, so that leaving a runtime is quick."""
-
-    def wait_for_work(self, timeout_seconds: float) -> bool:
-        """Wait a moment."""
-        return super().wait_for_work(min(timeout_seconds, 0.02))
 
 
 def work(home: str, call: int = 0, side: Side = "before") -> int:
@@ -107,4 +99,4 @@ class WindowStore(KillingStore):
 
 
 def _store(home: str, call: int, side: Side) -> KillingStore:
-    return WindowStore(BriskStore(Path(home) / "runs.db"), KillPoint(call, side) if call else None)
+    return WindowStore(open_brisk(Path(home)), KillPoint(call, side) if call else None)

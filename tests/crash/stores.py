@@ -59,6 +59,13 @@ def open_at(home: Path) -> AnyStore:
     return cast("AnyStore", open_store(address(home)))
 
 
+def kind_at(home: Path) -> type[object]:
+    """Return the class of the store of a directory."""
+    store = open_at(home)
+    store.close()
+    return type(store)
+
+
 def open_brisk(home: Path) -> AnyStore:
     """Open it so that its waits are short, and leaving a runtime is quick."""
     store = open_at(home)

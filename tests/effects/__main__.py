@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-from pathlib import Path
-from tempfile import TemporaryDirectory
+import argparse
 
+from tests.crash.stores import DURABLE, scratch
 from tests.effects.lives import EffectsServer
 from tests.effects.races import race
 from tests.effects.service import Service
@@ -14,14 +14,21 @@ CALLS = 40
 
 def main() -> None:
     """Race at every call, before and after it, with both kinds of actions."""
-    with EffectsServer() as server, EffectsServer() as rival, TemporaryDirectory() as made:
-        home = Path(made)
-        with Service(home / "ledger") as service:
-            for kind in ("keyed", "keyed-resumable"):
-                for side in ("before", "after"):
-                    for call in range(1, CALLS):
-                        race(server, rival, service, home, kind, call, side)
-                    print(f"{kind}: killed {side} each of {CALLS - 1} calls: one effect, both got its result")
+    parser = argparse.ArgumentParser(prog="python -m tests.effects", description=__doc__)
+    parser.add_argument("--store", choices=DURABLE, default="sqlite")
+    store = parser.parse_args().store
+    with (
+        EffectsServer() as server,
+        EffectsServer() as rival,
+        scratch(store) as home,
+        Service(home / "ledger") as service,
+    ):
+        for kind in ("keyed", "keyed-resumable"):
+            for side in ("before", "after"):
+                for call in range(1, CALLS):
+                    race(server, rival, service, home, kind, call, side)
+                told = f"killed {side} each of {CALLS - 1} calls: one effect, both got its result"
+                print(f"{store}, {kind}: {told}", flush=True)
 
 
 if __name__ == "__main__":

@@ -16,8 +16,8 @@ from ninelives.core.model import Kind
 from tests.crash import forkserver
 from tests.crash.forkserver import ForkServer
 from tests.crash.killing import KillingStore, KillPoint, Side, kill_self
+from tests.crash.stores import AnyStore, open_brisk
 from tests.effects.service import ask, receive, send
-from tests.replay.processes import BriskStore
 
 WINDOWS = ("intent committed", "request sent", "response received", "result uncommitted", "result committed")
 nl.Runtime  # noqa: B018 (names are loaded when first used: here, not in every child)
@@ -119,15 +119,21 @@ async def payer(kind: str, order: str) -> dict[str, Any]:
     return await PAYING[kind](order)
 
 
-class WindowStore(BriskStore):
+class WindowStore:
     """A store that dies around the commit of the result."""
+
+    def __init__(self, store: AnyStore) -> None:
+        self._store = store
+
+    def __getattr__(self, name: str) -> Any:
+        return getattr(self._store, name)
 
     def commit(self, batch: Any) -> list[Verdict]:
         """Commit, and die before or after it if it is the window."""
         tells = any(record.kind is Kind.RESULT for one in batch for record in one.records)
         if tells:
             reach("result uncommitted")
-        verdicts = super().commit(batch)
+        verdicts = self._store.commit(batch)
         if tells:
             reach("result committed")
         return verdicts
@@ -136,7 +142,7 @@ class WindowStore(BriskStore):
 def life(home: str, port: int, kind: str, order: str, window: str = "") -> dict[str, Any]:
     """Start or resume a payment and work until nothing is left; returns where the run is."""
     _set(port, window)
-    store = WindowStore(Path(home) / "runs.db")
+    store = WindowStore(open_brisk(Path(home)))
 
     async def main() -> dict[str, Any]:
         async with nl.Runtime(cast("Any", store)) as rt:
@@ -158,7 +164,7 @@ def answer(home: str, port: int, happened: bool, number: int = 0) -> None:
     _set(port, "")
 
     async def main() -> None:
-        async with nl.Runtime(cast("Any", BriskStore(Path(home) / "runs.db"))) as rt:
+        async with nl.Runtime(cast("Any", open_brisk(Path(home)))) as rt:
             (item,) = await rt.inbox()
             if happened:
                 await item.settle(happened=True, result={"order": "o", "number": number}, by="ann")
@@ -174,7 +180,7 @@ def racer(
     """Race for a key, as one of two processes; die at a call of the store, if one is stated."""
     _set(port, "")
     point = KillPoint(call, side) if call else None
-    store = KillingStore(BriskStore(Path(home) / "runs.db"), point)
+    store = KillingStore(open_brisk(Path(home)), point)
     os.write(forkserver.ack_fd, b"!")
 
     async def main() -> Any:
@@ -195,7 +201,7 @@ def zombie(home: str, port: int, order: str) -> None:
     _set(port, "stopped")
 
     async def main() -> None:
-        async with nl.Runtime(cast("Any", BriskStore(Path(home) / "runs.db")), lease_seconds=0.5) as rt:
+        async with nl.Runtime(cast("Any", open_brisk(Path(home))), lease_seconds=0.5) as rt:
             await rt.start(payer, "stopped", order, id=order)
             await rt.work()
 

@@ -7,6 +7,7 @@ from pathlib import Path
 from typing import Any
 
 from tests.crash.forkserver import ForkServer
+from tests.crash.stores import bury
 from tests.effects.service import Service
 
 RACER = "tests.effects.lives:racer"
@@ -21,7 +22,9 @@ def race(
     with ThreadPoolExecutor(2) as pool:
         dying = pool.submit(server.run, RACER, **given, run=f"{order}-a", call=call, side=side)
         other = pool.submit(rival.run, RACER, **given, run=f"{order}-b")
-        death, living = dying.result(), other.result().result()
+        death = dying.result()
+        bury(home)
+        living = other.result().result()
     calls = 0 if death.was_killed else int(death.result()["calls"])
     again = server.run(RACER, **given, run=f"{order}-a").result()
     assert again["result"] == living["result"]

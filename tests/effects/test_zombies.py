@@ -10,8 +10,8 @@ import time
 from pathlib import Path
 from typing import Any
 
-from ninelives.backends.sqlite import SqliteStore
 from ninelives.core.model import Kind
+from tests.crash.stores import open_at
 from tests.effects.lives import EffectsServer
 from tests.effects.service import Service
 
@@ -33,10 +33,10 @@ def until(condition: Any) -> Any:
     return found
 
 
-def test_what_a_stopped_worker_may_still_do_is_not_called_not_happened(tmp_path: Path) -> None:
+def test_what_a_stopped_worker_may_still_do_is_not_called_not_happened(tmp_path: Path, ground: Path) -> None:
     with Service(tmp_path / "ledger") as service, EffectsServer() as server:
-        code = f"from tests.effects.lives import zombie; zombie({str(tmp_path)!r}, {service.port}, 'o')"
-        given: dict[str, Any] = {"home": str(tmp_path), "port": service.port, "order": "o"}
+        code = f"from tests.effects.lives import zombie; zombie({str(ground)!r}, {service.port}, 'o')"
+        given: dict[str, Any] = {"home": str(ground), "port": service.port, "order": "o"}
         given["kind"] = "stopped"
         zombie = subprocess.Popen([sys.executable, "-c", code], stderr=subprocess.DEVNULL)
         try:
@@ -50,10 +50,10 @@ def test_what_a_stopped_worker_may_still_do_is_not_called_not_happened(tmp_path:
             zombie.wait()
         happened = service.effects("o")
         assert happened <= 1
-        server.run(ANSWER, home=str(tmp_path), port=service.port, happened=bool(happened), number=1).result()
+        server.run(ANSWER, home=str(ground), port=service.port, happened=bool(happened), number=1).result()
         assert server.run(LIFE, **given).result()["state"] == "completed"
         assert service.effects("o") == 1
-    store = SqliteStore(tmp_path / "runs.db")
+    store = open_at(ground)
     kinds = [record.kind for record in store.load_journal("o", since=0).records]
     store.close()
     assert (Kind.VOIDED in kinds) is not bool(happened)

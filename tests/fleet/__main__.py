@@ -7,16 +7,15 @@ from __future__ import annotations
 
 import argparse
 import sys
-import tempfile
 import time
 from collections.abc import Callable
-from pathlib import Path
 from random import SystemRandom
 
 from rich.console import Console
 from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeElapsedColumn
 from rich.table import Table
 
+from tests.crash.stores import DURABLE, scratch
 from tests.fleet.driver import Drive
 from tests.fleet.nemesis import Report, Tick, kills, zombies
 
@@ -29,18 +28,19 @@ def main() -> int:
     parser.add_argument("--kills", type=int, default=1000, help="how many kills")
     parser.add_argument("--zombies", type=int, default=200, help="how many wake-ups past the lease")
     parser.add_argument("--processes", type=int, default=3, help="workers of each supervisor")
+    parser.add_argument("--store", choices=DURABLE, default="sqlite")
     parser.add_argument("--seed", type=int, default=None)
     given = parser.parse_args()
     seed = given.seed if given.seed is not None else SystemRandom().randrange(2**32)
     console = Console()
-    console.print(f"seed {seed}")
+    console.print(f"seed {seed} on {given.store}")
     violated = False
     for name, count, lease_seconds, nemesis in (
         ("kills", given.kills, 5.0, kills),
         ("zombies", given.zombies, 0.5, zombies),
     ):
         if count > 0:
-            report = perform(console, name, count, lease_seconds, nemesis, given.processes, seed)
+            report = perform(console, name, count, lease_seconds, nemesis, given.processes, seed, given.store)
             violated |= bool(report.violations)
     return int(violated)
 
@@ -53,13 +53,14 @@ def perform(
     nemesis: Callable[[Drive, int, Tick], Report],
     processes: int,
     seed: int,
+    store: str,
 ) -> Report:
     """Do one thing to a fleet, under a bar, and show what came of it."""
     began = time.monotonic()
     with (
-        tempfile.TemporaryDirectory(prefix="fleet-") as home,
+        scratch(store, in_memory=False) as home,
         Progress(*_COLUMNS, console=console, disable=not console.is_terminal) as bar,
-        Drive(Path(home), seed=seed, processes=processes, lease_seconds=lease_seconds) as drive,
+        Drive(home, seed=seed, processes=processes, lease_seconds=lease_seconds) as drive,
     ):
         task = bar.add_task(name, total=count)
         report = nemesis(drive, count, lambda done: bar.update(task, completed=done))

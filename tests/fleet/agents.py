@@ -7,13 +7,14 @@ import os
 from pathlib import Path
 
 import ninelives as nl
+from tests.crash.stores import kind_at
 from tests.fleet.ledger import Fact
 from tests.fleet.windows import Windows, install
 
 _HOME = os.environ.get("FLEET_HOME")
 _WINDOWS = Windows(Path(_HOME)) if _HOME else None
-if _WINDOWS is not None:
-    install(_WINDOWS)
+if _HOME and _WINDOWS is not None:
+    install(_WINDOWS, kind_at(Path(_HOME)))
 
 PAUSE_SECONDS = 0.002
 

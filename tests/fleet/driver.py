@@ -16,6 +16,7 @@ from typing import Self
 import ninelives as nl
 from ninelives.core.errors import StoreUnavailable
 from ninelives.core.model import RunQuery, State
+from tests.crash.stores import address
 from tests.fleet.agents import expected
 from tests.fleet.ledger import Entry, Fact, Ledger, read
 
@@ -35,7 +36,7 @@ class Drive:
         self.home, self.random = home, Random(seed)
         self._processes, self._lease_seconds, self._in_flight = processes, lease_seconds, in_flight
         (home / "arms").mkdir()
-        self.url = f"sqlite:///{home}/runs.db"
+        self.url = address(home)
         self.ledger = Ledger(home / "ledger")
         self.expected: dict[str, int] = {}
         self.supervisors: list[subprocess.Popen[bytes]] = []

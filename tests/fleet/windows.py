@@ -17,7 +17,7 @@ from functools import wraps
 from pathlib import Path
 from typing import Any
 
-from ninelives.backends.sqlite import SqliteStore
+from ninelives.backends.postgres.lines import Lines
 from ninelives.backends.sqlite.checkpointer import Checkpointer
 from ninelives.backends.sqlite.files import StoreFiles
 from ninelives.core.commits import Outcome
@@ -95,11 +95,11 @@ def _die_later() -> None:
     os.kill(os.getpid(), signal.SIGKILL)
 
 
-def install(windows: Windows) -> None:
-    """Put the windows around what this process's stores do, and note what they acknowledge."""
+def install(windows: Windows, kind: Any) -> None:
+    """Put the windows around what stores of a kind do here, and note what they acknowledge."""
 
     def around(name: str, before: str, after: str) -> None:
-        real: Callable[..., Any] = getattr(SqliteStore, name)
+        real: Callable[..., Any] = getattr(kind, name)
 
         @wraps(real)
         def call(*args: Any, **kwargs: Any) -> Any:
@@ -108,15 +108,15 @@ def install(windows: Windows) -> None:
             windows.passing(after)
             return answer
 
-        setattr(SqliteStore, name, call)
+        setattr(kind, name, call)
 
     _note_users(windows)
     around("register_session", "before register", "after register")
     around("renew_session", "before renewal", "after renewal")
     around("load_journal", "before load", "after load")
     around("end_sessions", "before burying others", "after burying others")
-    SqliteStore.claim_runs = _claiming(windows, SqliteStore.claim_runs)  # type: ignore[method-assign]
-    SqliteStore.commit = _committing(windows, SqliteStore.commit)  # type: ignore[method-assign]
+    kind.claim_runs = _claiming(windows, kind.claim_runs)
+    kind.commit = _committing(windows, kind.commit)
 
 
 def _note_users(windows: Windows) -> None:
@@ -132,8 +132,10 @@ def _note_users(windows: Windows) -> None:
 
         setattr(kind, name, call)
 
-    noted(StoreFiles, "read")
-    noted(StoreFiles, "write")
+    for kind in (StoreFiles, Lines):
+        noted(kind, "read")
+        noted(kind, "write")
+    noted(Lines, "ask")
     noted(Checkpointer, "_empty")
 
 
@@ -155,7 +157,7 @@ def _claiming(windows: Windows, real: Callable[..., Any]) -> Any:
 
 def _committing(windows: Windows, real: Callable[..., Any]) -> Any:
     @wraps(real)
-    def commit(self: SqliteStore, batch: Any) -> Any:
+    def commit(self: Any, batch: Any) -> Any:
         windows.passing("before commit")
         windows.passing_soon("in commit")
         verdicts = real(self, batch)

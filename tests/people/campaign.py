@@ -11,7 +11,7 @@ from msgspec import Struct
 
 from tests.crash.forkserver import ForkServer
 from tests.crash.killing import Side
-from tests.crash.stores import scratch
+from tests.crash.stores import bury, scratch
 from tests.people.stories import STORIES
 
 PLAY, JUDGE = "tests.people.stories:play", "tests.people.stories:judge"
@@ -41,7 +41,9 @@ class Verdict(Struct, frozen=True):
     wrong: list[str]
 
 
-def kill_everywhere(server: ForkServer, story: str, *, every: int = 1, offset: int = 0) -> Iterator[Verdict]:
+def kill_everywhere(
+    server: ForkServer, story: str, *, store: str = "sqlite", every: int = 1, offset: int = 0
+) -> Iterator[Verdict]:
     """Kill each stage before and after calls of the store; `every` and `offset` choose some of them."""
     number = 0
     for stage in range(len(STORIES[story].stages)):
@@ -53,20 +55,21 @@ def kill_everywhere(server: ForkServer, story: str, *, every: int = 1, offset: i
                 number += 1
                 if number % every != offset % every:
                     continue
-                verdict = kill_at(server, story, stage, call, side)
+                verdict = kill_at(server, story, stage, call, side, store)
                 yield verdict
                 is_over = is_over or not verdict.was_killed
 
 
-def kill_at(server: ForkServer, story: str, stage: int, call: int, side: Side) -> Verdict:
+def kill_at(server: ForkServer, story: str, stage: int, call: int, side: Side, store: str) -> Verdict:
     """Play a story in which one stage is killed at a call and then done again."""
-    with scratch() as home:
+    with scratch(store) as home:
         where: dict[str, Any] = {"home": str(home), "story": story}
         if stage:
             server.run(PLAY, **where, first=0, last=stage).result()
         death = server.run(PLAY, **where, first=stage, last=stage + 1, call=call, side=side)
         if not death.was_killed:
             death.result()
+        bury(home)
         server.run(PLAY, **where, first=stage, last=len(STORIES[story].stages)).result()
         wrong: list[str] = server.run(JUDGE, **where).result()
         return Verdict(story, stage, call, side, death.was_killed, wrong)

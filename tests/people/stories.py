@@ -16,12 +16,12 @@ import msgspec
 from msgspec import Struct
 
 import ninelives as nl
-from ninelives.backends.sqlite import SqliteStore
 from ninelives.core.answers import Answer, Says, read_taken
 from ninelives.core.inbox import Item, ItemState
 from ninelives.core.model import Kind
 from ninelives.runtime.inbox import encoded, give
 from tests.crash.killing import KillingStore, KillPoint, Side
+from tests.crash.stores import open_at, open_brisk
 
 RUN = "ticket-42"
 
@@ -105,18 +105,10 @@ async def cashier() -> str:
         return "denied"
 
 
-class BriskStore(SqliteStore):
-    """A store whose waits are short, so that leaving a runtime is quick."""
-
-    def wait_for_work(self, timeout_seconds: float) -> bool:
-        """Wait a moment."""
-        return super().wait_for_work(min(timeout_seconds, 0.02))
-
-
 def play(home: str, story: str, first: int, last: int, call: int = 0, side: Side = "before") -> int:
     """Do stages of a story in this process, dying at a call of the store; returns how many there were."""
     point = KillPoint(call, side) if call else None
-    opened = BriskStore(Path(home) / "runs.db")
+    opened = open_brisk(Path(home))
     store = KillingStore(opened, point)
     for stage in STORIES[story].stages[first:last]:
         if stage.who == "worker":
@@ -150,7 +142,7 @@ def _speak(store: Any, stage: Stage) -> None:
 def judge(home: str, story: str) -> list[str]:
     """Compare how it ended with how it must have ended; returns what is wrong."""
     ending, wrong = STORIES[story].ending, list[str]()
-    store = SqliteStore(Path(home) / "runs.db")
+    store = open_at(Path(home))
     try:
         row = store.read_run(RUN)
         assert row is not None

@@ -7,6 +7,7 @@ from collections.abc import Iterator
 import pytest
 
 from tests.crash.forkserver import ForkServer
+from tests.crash.stores import SERVED
 from tests.people.campaign import PeopleServer, kill_everywhere
 from tests.people.stories import STORIES
 
@@ -23,3 +24,10 @@ def test_a_story_ends_as_it_must_whoever_is_killed(server: ForkServer, story: st
     verdicts = list(kill_everywhere(server, story, every=17, offset=len(story)))
     assert [verdict for verdict in verdicts if verdict.wrong] == []
     assert sum(verdict.was_killed for verdict in verdicts) >= 4
+
+
+@pytest.mark.parametrize("store", SERVED)
+def test_a_story_on_a_server_ends_as_it_must_whoever_is_killed(server: ForkServer, store: str) -> None:
+    verdicts = list(kill_everywhere(server, "voided", store=store, every=41, offset=7))
+    assert [verdict for verdict in verdicts if verdict.wrong] == []
+    assert sum(verdict.was_killed for verdict in verdicts) >= 2

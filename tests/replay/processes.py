@@ -1,4 +1,4 @@
-"""Lives as real processes over SQLite, killed with SIGKILL: before and after store calls, and at random."""
+"""Lives as real processes over a durable store, killed with SIGKILL: at its calls, and at random."""
 
 from __future__ import annotations
 
@@ -11,10 +11,10 @@ from random import Random
 from typing import Any, cast
 
 import ninelives as nl
-from ninelives.backends.sqlite import SqliteStore
 from tests.crash import forkserver
 from tests.crash.forkserver import ForkServer
 from tests.crash.killing import KillingStore, KillPoint, Side
+from tests.crash.stores import bury, open_at, open_brisk
 from tests.replay import agents
 from tests.replay.judge import judge
 from tests.replay.lives import MortalStore
@@ -23,14 +23,6 @@ from tests.replay.world import World, read
 
 nl.Runtime  # noqa: B018 (names are loaded when first used: here, not in every child)
 LIFE = "tests.replay.processes:life"
-
-
-class BriskStore(SqliteStore):
-    """A store whose waits are short, so that leaving a runtime is quick."""
-
-    def wait_for_work(self, timeout_seconds: float) -> bool:
-        """Wait a moment."""
-        return super().wait_for_work(min(timeout_seconds, 0.02))
 
 
 class ReplayServer(ForkServer):
@@ -50,7 +42,7 @@ def life(home: str, seed: int, number: int, call: int = 0, side: Side = "before"
     world.next_life()
     agents.WORLDS[run] = world
     point = KillPoint(call, side) if call else None
-    store = KillingStore(MortalStore(BriskStore(Path(home) / "runs.db"), world, None), point)
+    store = KillingStore(MortalStore(open_brisk(Path(home)), world, None), point)
     os.write(forkserver.ack_fd, b"!")
 
     async def main() -> None:
@@ -75,8 +67,9 @@ def perform(server: ForkServer, home: Path, seed: int, rng: Random) -> tuple[int
         if not death.was_killed:
             death.result()
         deaths += death.was_killed
+        bury(home)
     server.run(LIFE, home=str(home), seed=seed, number=9).result()
-    store = SqliteStore(home / "runs.db")
+    store = open_at(home)
     try:
         return deaths, judge(store, program_of(seed), f"r{seed}", read(home / "ledger"))
     finally:

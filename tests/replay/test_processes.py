@@ -8,11 +8,11 @@ from random import Random
 import pytest
 
 from tests.crash.forkserver import ForkServer
-from tests.crash.stores import scratch
+from tests.crash.stores import SERVED, scratch
 from tests.replay.processes import ReplayServer, perform
 from tests.replay.programs import program_of
 
-FIRST, PROGRAMS, CHUNK = 3000, 32, 8
+FIRST, PROGRAMS, CHUNK, SOME = 3000, 32, 8, 6
 
 
 @pytest.fixture(scope="module")
@@ -29,6 +29,17 @@ def test_killed_processes_leave_programs_that_end_as_if_nothing_had_happened(
     deaths = 0
     for seed in range(first, first + CHUNK):
         with scratch() as home:
+            killed, violations = perform(server, home, seed, Random(seed))
+        assert violations == [], f"program {seed}: {program_of(seed)}"
+        deaths += killed
+    assert deaths > 0
+
+
+@pytest.mark.parametrize("store", SERVED)
+def test_so_they_do_on_a_server(server: ForkServer, store: str) -> None:
+    deaths = 0
+    for seed in range(FIRST, FIRST + SOME):
+        with scratch(store) as home:
             killed, violations = perform(server, home, seed, Random(seed))
         assert violations == [], f"program {seed}: {program_of(seed)}"
         deaths += killed
