@@ -24,13 +24,20 @@ async def gone(word: str) -> int:
 
 reached = 0
 
-@nl.action
-async def last(number: int) -> int:
+async def arrive():
     global reached
     reached += 1
-    if reached == 8:
+    if reached == 9:
         os._exit(0)
     await asyncio.Event().wait()
+
+@nl.action
+async def last(number: int) -> int:
+    await arrive()
+
+@nl.action(resumable=False)
+async def pay(cents: int) -> None:
+    await arrive()
 
 async def two(word):
     return await last(await first(word))
@@ -69,12 +76,16 @@ async def removed() -> int:
     return await two("removed")
 
 @nl.agent
+async def paying() -> None:
+    await pay(100)
+
+@nl.agent
 async def waiting(word: str) -> int:
     return 1
 
 async def main():
     async with nl.Runtime("sqlite:///runs.db") as rt:
-        for agent in (same, other, typed, fewer, raising, online, busy, removed):
+        for agent in (same, other, typed, fewer, raising, online, busy, removed, paying):
             await rt.start(agent, id=agent.__name__)
         await rt.start(waiting, "seven", id="waiting", delay=3600)
         await rt.work()
@@ -137,6 +148,14 @@ async def busy() -> int:
     while True:
         pass
 
+@nl.action(resumable=False)
+async def pay(cents: int) -> None:
+    Path("executed").touch()
+
+@nl.agent
+async def paying() -> None:
+    await pay(999)
+
 @nl.agent
 async def waiting(number: int) -> int:
     return number
@@ -166,7 +185,7 @@ def test_check_names_every_run_that_would_not_go_on_and_executes_nothing(home: P
     before = (home / "runs.db").read_bytes()
     fitting = check(home)
     assert fitting.returncode == 0, fitting.stderr
-    assert "9 runs in flight fit this code, 0 do not" in fitting.stderr
+    assert "10 runs in flight fit this code, 0 do not" in fitting.stderr
 
     (home / "agents.py").write_text(NEW, encoding="utf-8")
     done = check(home, "--json", "--limit", "1")
@@ -177,6 +196,7 @@ def test_check_names_every_run_that_would_not_go_on_and_executes_nothing(home: P
         "other": "diverges",
         "typed": "diverges",
         "waiting": "diverges",
+        "paying": "diverges",
         "raising": "fails",
         "online": "fails",
         "busy": "hangs",
@@ -189,6 +209,9 @@ def test_check_names_every_run_that_would_not_go_on_and_executes_nothing(home: P
     assert found["other"]["remedy"]
     assert "KeyError" in found["raising"]["what"]
     assert "refused" in found["online"]["what"]
+    assert "into a step" in found["online"]["remedy"]
+    assert "was started with" in found["paying"]["what"]
+    assert "cents: 100 → 999" in found["paying"]["what"]
     assert not (home / "executed").exists()
     assert (home / "runs.db").read_bytes() == before
 
@@ -196,6 +219,40 @@ def test_check_names_every_run_that_would_not_go_on_and_executes_nothing(home: P
     words = check(home)
     assert words.returncode == 1
     assert "diverges" in words.stdout
+
+
+MANY = """
+import asyncio, os, signal
+import ninelives as nl
+
+@nl.agent
+async def many(how: str) -> None:
+    while how == "hangs":
+        pass
+    if how == "dies":
+        os.kill(os.getpid(), signal.SIGKILL)
+    raise KeyError(how)
+
+async def main():
+    async with nl.Runtime("sqlite:///runs.db") as rt:
+        await rt.start(many, "hangs", id="hangs")
+        await rt.start(many, "dies", id="dies")
+        await asyncio.gather(*(rt.start(many, "fails", id=f"{'x' * 200}-{n}") for n in range(800)))
+
+if __name__ == "__main__":
+    asyncio.run(main())
+"""
+
+
+def test_check_tells_of_more_problems_than_a_command_line_holds(tmp_path: Path) -> None:
+    (tmp_path / "agents.py").write_text(MANY, encoding="utf-8")
+    subprocess.run([sys.executable, "agents.py"], cwd=tmp_path, check=True, timeout=60)
+    done = check(tmp_path, "--json", "--limit", "1")
+    assert done.returncode == 1, done.stderr
+    problems = json.loads(done.stdout)["problems"]
+    assert len(problems) == 802
+    assert [one["run"] for one in problems if one["fit"] == "hangs"] == ["hangs"]
+    assert "SIGKILL" in next(one["what"] for one in problems if one["run"] == "dies")
 
 
 def test_code_that_cannot_be_loaded_is_a_wrong_call(home: Path) -> None:

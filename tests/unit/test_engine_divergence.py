@@ -14,7 +14,7 @@ import pytest
 import ninelives as nl
 from ninelives.core.commits import Commit, Verdict
 from ninelives.core.inbox import ItemKind
-from ninelives.core.model import State
+from ninelives.core.model import Kind, State
 from tests.replay.lifetimes import QuickStore, Stage, first_life, once, run_async, second_life
 
 
@@ -327,3 +327,54 @@ def test_a_divergence_of_a_step_that_is_a_task_names_the_step(versions: Versions
 
     with pytest.raises(nl.RunEscalated, match="called as a task"):
         versions.change(lambda: asyncio.create_task(step(x=7)), after)
+
+
+KINDS: list[dict[str, Any]] = [
+    {"resumable": False},
+    {"resumable": False, "verify": True},
+    {"resumable": False, "key": "pay-{order}"},
+    {"resumable": True, "key": "pay-{order}-{cents}"},
+    {"resumable": True},
+]
+
+
+@pytest.mark.parametrize("renamed", [False, True])
+@pytest.mark.parametrize("kind", KINDS, ids=str)
+def test_a_step_under_way_is_not_asked_for_with_other_arguments(kind: dict[str, Any], renamed: bool) -> None:
+    """It has perhaps taken effect with the old ones: with the new ones it would a second time."""
+    stage, store = Stage(), QuickStore()
+    verified: list[int] = []
+
+    async def verify(order: str, cents: int, key: str = "") -> Any:
+        verified.append(cents)
+        return nl.NotHappened()
+
+    async def pay(order: str, cents: int) -> int:
+        stage.did(cents)
+        while not any(  # noqa: ASYNC110 (the store tells nobody of an intent)
+            record.kind is Kind.INTENT for record in store.load_journal("run").records
+        ):
+            await asyncio.sleep(0.001)
+        await stage.stop_here()
+        return cents
+
+    options = kind | ({"verify": verify} if "verify" in kind else {})
+    before = nl.action(pay, name="pay", **options)
+    after = nl.action(pay, name="send", aliases=["pay"], **options) if renamed else before
+
+    async def code(order: str) -> Any:
+        return await (after(order, 999) if stage.is_second else before(order, 100))
+
+    agent = nl.agent(name="buyer")(code)
+
+    async def main() -> Any:
+        await first_life(stage, store, agent, "42")
+        return await second_life(store, agent, "42")
+
+    with pytest.raises(nl.RunEscalated, match="cents: 100 → 999"):
+        run_async(main)
+    assert stage.executed == []
+    assert verified == []
+    (item,) = store.list_inbox(run="run")
+    assert item.kind is ItemKind.DIVERGENCE
+    assert "was started with" in msgspec.json.decode(item.body)["what"]

@@ -10,6 +10,7 @@ import sys
 import time
 from collections import Counter
 from collections.abc import Iterator
+from contextlib import suppress
 
 import msgspec
 import typer
@@ -65,16 +66,18 @@ def check(target: str, url: str, *, limit_seconds: float, as_json: bool) -> None
 
 def _rehearse(order: Order, report: Report) -> Finding | None:
     """Have a child try the runs; returns what to say of the one with which it stood still or died."""
-    command = [sys.executable, "-m", "ninelives.ops.rehearsal", msgspec.json.encode(order).decode()]
-    with subprocess.Popen(command, stdout=subprocess.PIPE, stdin=subprocess.DEVNULL) as child:  # noqa: S603
+    command = [sys.executable, "-m", "ninelives.ops.rehearsal"]
+    with subprocess.Popen(command, stdout=subprocess.PIPE, stdin=subprocess.PIPE) as child:  # noqa: S603
         begun: Begun | None = None
         try:
+            _send(child, order)
             for line in _lines(child, order.limit_seconds):
                 begun = line if isinstance(line, Begun) else None
                 if isinstance(line, Found):
                     _count(report, line.finding)
                 elif isinstance(line, Foreign):
                     report.elsewhere[line.agent] += 1
+            died = child.poll()
         finally:
             child.kill()
     if begun is None and child.returncode == EXIT_USAGE:
@@ -83,15 +86,25 @@ def _rehearse(order: Order, report: Report) -> Finding | None:
         raise typer.Exit(EXIT_STORE)
     if begun is None and child.returncode != 0:
         raise StoreUnavailable(f"the check of {order.target} died", remedy="Look at what it said above")
-    if begun is None or child.returncode == -signal.SIGKILL:
-        return hangs(begun.run, begun.agent, order.limit_seconds) if begun is not None else None
+    if begun is None:
+        return None
+    if died is None:
+        return hangs(begun.run, begun.agent, order.limit_seconds)
+    how = f"exit code {died}" if died >= 0 else signal.Signals(-died).name
     return Finding(
         run=begun.run,
         agent=begun.agent,
         fit=Fit.FAILS,
-        what=f"the code ended the process, with exit code {child.returncode}",
+        what=f"the code ended the process, with {how}",
         remedy="Code outside of steps must not leave the process",
     )
+
+
+def _send(child: subprocess.Popen[bytes], order: Order) -> None:
+    """Tell the child what to do: by a pipe, since thousands of runs to skip are too long for a command."""
+    assert child.stdin is not None  # noqa: S101 (a pipe was asked for)
+    with suppress(BrokenPipeError), child.stdin as pipe:
+        pipe.write(msgspec.json.encode(order))
 
 
 def _lines(child: subprocess.Popen[bytes], limit_seconds: float) -> Iterator[Line]:

@@ -246,6 +246,19 @@ def check_arguments(recorded: Recorded, asked: Fingerprint, *, run: str, where: 
     )
 
 
+def changed_start(start: StepBody, asked: Fingerprint, *, run: str, step: str, where: str) -> Divergence:
+    """Return the error for a step that was started with other arguments than it is asked for with."""
+    differences = "; ".join(_differences(start.a, preview(asked.arguments)))
+    return Divergence(
+        f"the code at {where} asks for this step with other arguments than it was started with, "
+        f"and it is not known what came of that: {differences}",
+        run=run,
+        step=step,
+        remedy="Nothing was executed. Put the code back so that it asks as before, or name the argument in "
+        "ignore= if it does not matter",
+    )
+
+
 def _differences(recorded: Mapping[str, str], asked: Mapping[str, str]) -> Iterable[str]:
     for name in sorted(recorded.keys() | asked.keys()):
         before, after = recorded.get(name, "(default)"), asked.get(name, "(default)")

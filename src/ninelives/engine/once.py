@@ -76,6 +76,9 @@ async def perform(
             found = execution.replay.take(act.place.id, aliases)
             if found is not None:
                 return await _recorded(act, found)
+        if execution.replay.intents or execution.replay.doubts:
+            await steps.refuse_changed(execution, step, act.asked, act.place)
+        if execution.is_catching_up:
             await execution.delivery.fresh()
         await execution.barrier()
         if step.approval is not None:

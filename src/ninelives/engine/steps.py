@@ -26,8 +26,9 @@ from ninelives.core.errors import (
 from ninelives.core.failures import decode_error, encode_error, same_error
 from ninelives.core.fingerprint import Fingerprint
 from ninelives.core.model import Kind
-from ninelives.core.replay import Recorded, check_arguments, write_body
+from ninelives.core.replay import Recorded, changed_start, check_arguments, write_body
 from ninelives.core.retry import delay_seconds, reason_for, retry_after_seconds
+from ninelives.core.settlement import standing
 from ninelives.engine import approvals, mutation, withdrawals
 from ninelives.engine.backoff import attempts_before, rest
 from ninelives.engine.callers import asks, caller
@@ -74,11 +75,10 @@ async def perform(
     try:
         if execution.closed is not None:
             await execution.turn_away()
-        if execution.is_catching_up:
-            found = execution.replay.take(place.id, [place.id_under(alias) for alias in step.aliases])
+        if execution.is_catching_up or execution.replay.intents:
+            found = await _recall(execution, step, asked, place)
             if found is not None:
                 return await _deliver_recorded(execution, step, asked, found)
-            await execution.delivery.fresh()
         if not _may_be_told_early(execution, step):
             await execution.barrier()
         if execution.closed is not None:
@@ -116,6 +116,16 @@ def _may_be_told_early(execution: Execution, step: Step) -> bool:
     return execution.is_pipelined and (step.is_decision or step.reads_only)
 
 
+async def _recall(execution: Execution, step: Step, asked: Fingerprint, place: Place) -> Recorded | None:
+    """Return what earlier lives recorded of a step; None when its body may start, now."""
+    found = execution.replay.take(place.id, [place.id_under(alias) for alias in step.aliases])
+    if found is None:
+        await refuse_changed(execution, step, asked, place)
+        if execution.is_catching_up:
+            await execution.delivery.fresh()
+    return found
+
+
 async def _deliver_recorded(execution: Execution, step: Step, asked: Fingerprint, found: Recorded) -> Any:
     try:
         check_arguments(found, asked, run=execution.run.id, where=lambda: asks(step))
@@ -130,6 +140,23 @@ async def _deliver_recorded(execution: Execution, step: Step, asked: Fingerprint
         execution.seal(error)
         await execution.forever()
     raise failure
+
+
+async def refuse_changed(execution: Execution, step: Step, asked: Fingerprint, place: Place) -> None:
+    """Stop the run where a step was started with other arguments, and nobody knows what came of that.
+
+    Carried out with these, it could take effect twice, once for each.
+    """
+    replay = execution.replay
+    is_resumable = step.effect is None or step.effect.resumable
+    for name in (place.id, *(place.id_under(alias) for alias in step.aliases)):
+        intent = replay.intents.get(name)
+        if intent is not None and is_resumable and not replay.counts(intent):
+            continue  # it failed, and was given another chance: with what it is asked for now
+        start = standing(replay.starts(name)).start
+        if start is not None and start.f != asked.digest.hex():
+            execution.seal(changed_start(start, asked, run=execution.run.id, step=name, where=asks(step)))
+            await execution.forever()
 
 
 def recorded_value(step: Step, data: bytes, run: str, at: str) -> Any:

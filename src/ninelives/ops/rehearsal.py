@@ -180,12 +180,15 @@ def _judged(run: Run, execution: Execution, ended: asyncio.Task[Any] | None) -> 
 def _finding(run: Run, fit: Fit, why: BaseException) -> Finding:
     if isinstance(why, NineLivesError):
         return Finding(run=run.id, agent=run.agent, fit=fit, step=why.step, what=why.what, remedy=why.remedy)
+    is_refused = isinstance(why, _Refused)
     return Finding(
         run=run.id,
         agent=run.agent,
         fit=fit,
-        what=f"the code raises {type(why).__name__}: {why}"[:500],
-        remedy="Mend the code: with it, the run would end as failed",
+        what=(str(why) if is_refused else f"the code raises {type(why).__name__}: {why}")[:500],
+        remedy="Move it into a step: outside of one it happens again on every replay, and cannot be checked"
+        if is_refused
+        else "Mend the code: with it, the run would end as failed",
     )
 
 
@@ -211,9 +214,13 @@ def in_flight(store: Store) -> Iterator[Run]:
         after = page[-1].number
 
 
+class _Refused(PermissionError):
+    """The code wanted to reach out of the process while it was only being checked."""
+
+
 def _refuse(event: str, _: tuple[Any, ...]) -> None:
     if event in REFUSED:
-        raise PermissionError(f"{event} is refused while code is only being checked")
+        raise _Refused(f"{event} is refused while code is only being checked")
 
 
 async def _rehearse_all(order: Order, store: Store, results: int) -> None:
@@ -234,8 +241,8 @@ async def _rehearse_all(order: Order, store: Store, results: int) -> None:
 
 
 def main() -> None:
-    """Rehearse, as the order in the first argument says. Never returns."""
-    order = msgspec.json.decode(sys.argv[1], type=Order)
+    """Rehearse, as the order on standard input says. Never returns."""
+    order = msgspec.json.decode(sys.stdin.buffer.read(), type=Order)
     results, exit_code = os.dup(1), 0
     os.dup2(2, 1)  # what the code prints is not a finding
     try:
