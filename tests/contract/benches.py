@@ -5,6 +5,7 @@ from __future__ import annotations
 import secrets
 from collections.abc import Callable
 from pathlib import Path
+from typing import Any
 
 from msgspec.structs import replace
 
@@ -15,7 +16,7 @@ from ninelives.core.model import Run, RunQuery
 from tests.clocks import SteppingClock
 from tests.contract.makers import AnyStore, append, new_run, new_session
 
-STORES = ("memory", "sqlite", "postgresql")
+STORES = ("memory", "sqlite", "postgresql", "redis")
 
 
 class Bench:
@@ -233,10 +234,65 @@ class PostgresBench(Bench):
         assert change(text.replace("{}", self._schema), values) == 1 or not values
 
 
+class RedisBench(Bench):
+    """A prefix of its own on the server that the tests share."""
+
+    def __init__(self, clock: SteppingClock) -> None:
+        from tests.servers.valkey import shared_url
+
+        self._prefix = f"test-{secrets.token_hex(6)}"
+        self.url = f"{shared_url()}?prefix={self._prefix}"
+        super().__init__(clock)
+
+    def open(self) -> AnyStore:
+        """Open the prefix."""
+        from ninelives.backends.redis import RedisStore
+
+        return RedisStore(self.url, clock=self.clock)
+
+    def damage(self, run: str, seq: int) -> None:
+        """Change a record in the list."""
+        from ninelives.backends.redis.encoding import record_bytes, record_of
+
+        name, client = self._names.journal(run), self._client
+        raw = client.lindex(name, seq)
+        client.lset(name, seq, record_bytes(replace(record_of(raw), body=b"other")))
+
+    def lose_blob(self, digest: bytes) -> None:
+        """Remove a blob."""
+        assert self._client.delete(self._names.blob(digest)) == 1
+        assert self._client.hdel(self._names.blobs, digest) == 1
+
+    def damage_log(self, seq: int) -> None:
+        """Change an entry in the list."""
+        from ninelives.backends.redis.encoding import entry_bytes, entry_of
+
+        entry = entry_of(self._client.lindex(self._names.log, seq))
+        self._client.lset(self._names.log, seq, entry_bytes(replace(entry, body=b"other")))
+
+    def close(self) -> None:
+        """Close all that was opened and remove the keys."""
+        from tests.servers.valkey import wipe
+
+        super().close()
+        wipe(self._prefix)
+
+    @property
+    def _names(self) -> Any:
+        return self.store._lines.names  # type: ignore[attr-defined]
+
+    @property
+    def _client(self) -> Any:
+        from tests.servers.valkey import behind
+
+        return behind()
+
+
 MAKERS: dict[str, Callable[[SteppingClock, Path], Bench]] = {
     "memory": lambda clock, _: MemoryBench(clock),
     "sqlite": SqliteBench,
     "postgresql": lambda clock, _: PostgresBench(clock),
+    "redis": lambda clock, _: RedisBench(clock),
 }
 
 

@@ -26,7 +26,7 @@ from tests.contract.makers import AnyStore
 from tests.contract.operations import KEYS, Chooser, Operation
 
 SEQUENCES, LENGTH = 300, 60
-FEWER = {"postgresql": 100}
+FEWER = {"postgresql": 100, "redis": 60}
 """Stores for which a call is a trip to a server: every store plays these, the others go on from there."""
 
 

@@ -148,7 +148,7 @@ def free_port() -> int:
         return port
 
 
-def _quick_directory() -> Path | None:
+def quick_directory() -> Path | None:
     """Return a directory in memory where there is one with room: most tests are not about disks."""
     shared = Path("/dev/shm")
     if not os.access(shared, os.W_OK) or shutil.disk_usage(shared).free < _ROOM_BYTES:
@@ -162,7 +162,7 @@ def shared_url() -> str:
     given = os.environ.get("NINELIVES_TEST_POSTGRES")
     if given:
         return given
-    server = PostgresServer(_quick_directory())
+    server = PostgresServer(quick_directory())
     atexit.register(server.remove)
     return server.url
 

@@ -10,16 +10,18 @@ from ninelives.core.errors import UsageError
 if TYPE_CHECKING:
     from ninelives.backends.memory import MemoryStore
     from ninelives.backends.postgres import PostgresStore
+    from ninelives.backends.redis import RedisStore
     from ninelives.backends.sqlite import SqliteStore
 
-    AnyStore = SqliteStore | PostgresStore | MemoryStore
+    AnyStore = SqliteStore | PostgresStore | RedisStore | MemoryStore
 
 DEFAULT_URL = "sqlite:///.ninelives/runs.db"
 
 
 def open_store(url: str = DEFAULT_URL) -> AnyStore:
     """Open the store that a URL names: `sqlite:///relative.db`, `sqlite:////absolute.db`, `memory:`,
-    `postgresql://user@host/database?schema=name`.
+    `postgresql://user@host/database?schema=name`, `redis://host/0?prefix=name` (or `valkey:`, and with TLS
+    `rediss:` or `valkeys:`).
 
     Raises UsageError for any other URL; StoreUnsafe, StoreUnavailable, SchemaMismatch, Corrupt.
     """
@@ -35,9 +37,12 @@ def open_store(url: str = DEFAULT_URL) -> AnyStore:
         return SqliteStore(unquote(rest[3:]))
     if scheme in ("postgresql", "postgres") and rest.startswith("//"):
         return _open_postgres(url)
+    if scheme in ("redis", "rediss", "valkey", "valkeys") and rest.startswith("//"):
+        return _open_redis(url)
     raise UsageError(
         f"{url!r} names no store",
-        remedy="Use sqlite:///PATH (sqlite:////PATH if it is absolute), postgresql://HOST/DATABASE, memory:",
+        remedy="Use sqlite:///PATH (sqlite:////PATH if it is absolute), postgresql://HOST/DATABASE,"
+        " redis://HOST/0, memory:",
     )
 
 
@@ -49,3 +54,13 @@ def _open_postgres(url: str) -> PostgresStore:
             f"a PostgreSQL store needs psycopg: {error}", remedy="pip install 'ninelives[postgres]'"
         ) from error
     return PostgresStore(url)
+
+
+def _open_redis(url: str) -> RedisStore:
+    try:
+        from ninelives.backends.redis import RedisStore
+    except ModuleNotFoundError as error:
+        raise UsageError(
+            f"a Redis store needs redis-py: {error}", remedy="pip install 'ninelives[redis]'"
+        ) from error
+    return RedisStore(url)

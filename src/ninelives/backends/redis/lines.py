@@ -1,0 +1,189 @@
+"""The lines to the server: a few connections, taken for one transaction each and given back.
+
+A line that breaks is thrown away, and what was being done is done again on a new one, unless it was done
+already. Before the script was sent nothing of it can be. After that nobody knows, so we look: a write notes
+its line's count first of all, and who looks for it closes the line, so that a write which is still on its
+way is refused when it arrives. If the server cannot be reached to look, `StoreBroken`: the process must end
+and read again.
+"""
+
+from __future__ import annotations
+
+import os
+import random
+import threading
+import time
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
+from typing import Any, TypeVar
+
+from ninelives.backends.redis.address import Address
+from ninelives.backends.redis.connection import Line, LineLost
+from ninelives.backends.redis.names import Names
+from ninelives.backends.redis.scripts import script
+from ninelives.backends.redis.settings import check
+from ninelives.backends.redis.transaction import Conflict, Transaction
+from ninelives.core.clock import Clock
+from ninelives.core.errors import NineLivesError, StoreBroken, StoreUnavailable, StoreUnsafe
+
+Answer = TypeVar("Answer")
+Work = Callable[[Transaction], Answer]
+_MOST_LINES, _TRIES, _MOST_CONFLICTS = 6, 20, 400
+_PATIENCE_SECONDS, _DOUBT_SECONDS, _PAUSE_SECONDS, _LONGEST_PAUSE_SECONDS = 5.0, 60.0, 0.05, 0.05
+
+
+class Lines:
+    """All lines of one store object."""
+
+    def __init__(self, address: Address, clock: Clock | None) -> None:
+        self.address = address
+        self.names = Names(address.prefix)
+        self._clock = clock
+        self._pid = os.getpid()
+        self._is_closed = False
+        self._failure: StoreBroken | None = None
+        self._idle: list[Line] = []
+        self._turn = threading.Lock()
+        self._places = threading.BoundedSemaphore(_MOST_LINES)
+
+    def connect(self) -> Line:
+        """Open a line of its own. Raises StoreUnavailable, StoreUnsafe."""
+        line = Line(self.address)
+        try:
+            check(line, self.address)
+        except BaseException:
+            line.close()
+            raise
+        return line
+
+    def require(self) -> None:
+        """Check that this process may use the lines.
+
+        Raises StoreUnsafe in a forked child; StoreBroken after a write whose fate could not be told.
+        """
+        if self._pid != os.getpid():
+            raise StoreUnsafe(
+                "this store was opened by the parent process",
+                remedy="Open the store anew after fork; connections cannot be shared",
+            )
+        if self._is_closed:
+            raise StoreUnavailable("this store has been closed", remedy="Open it again")
+        if self._failure is not None:
+            raise self._failure
+
+    def begin(self) -> None:
+        """Open the first line. Raises StoreUnavailable at once."""
+        self._idle.append(self.connect())
+
+    def read(self, work: Work[Answer]) -> Answer:
+        """Do something that only reads, or that may be done twice without harm."""
+        for _ in range(_TRIES):
+            with self._line() as line:
+                try:
+                    return work(Transaction(line, self.names, self._clock))
+                except (LineLost, Conflict):
+                    continue
+        raise StoreUnavailable("connections to the server break as soon as they are made")
+
+    def append(self, keys: Sequence[bytes], values: Sequence[bytes | str | int]) -> Any:
+        """Append to journals, which made twice is harmless: the second time finds nothing to append to."""
+        for _ in range(_TRIES):
+            with self._line() as line:
+                try:
+                    return line.call(script("append"), keys, values)
+                except LineLost:
+                    continue
+        raise StoreUnavailable("connections to the server break as soon as they are made")
+
+    def write(self, work: Work[Answer]) -> Answer:
+        """Run a writing transaction; durable when this returns."""
+        for conflicts in range(_MOST_CONFLICTS):
+            with self._line() as line:
+                tx = Transaction(line, self.names, self._clock)
+                try:
+                    answer = work(tx)
+                    if not tx.is_changed:
+                        return answer
+                except (LineLost, Conflict):
+                    _pause(conflicts)
+                    continue
+                try:
+                    what, _ = tx.apply()
+                except LineLost:
+                    # CRASH: the line broke after the script was sent; we look.
+                    what = b""
+            if what == b"done" or (not what and self._has_happened(line)):
+                return answer
+            _pause(conflicts)
+        raise StoreUnavailable("other writers are in the way again and again")
+
+    def _has_happened(self, line: Line) -> bool:
+        """Tell whether the last write of a line that broke was made; it will not be any more.
+
+        Raises StoreBroken when it cannot be told.
+        """
+        deadline, values = time.monotonic() + _DOUBT_SECONDS, (line.name, line.count)
+        while True:
+            try:
+                return bool(self.read(lambda tx: tx.call("fate", [tx.names.writers], values)))
+            except StoreUnavailable as error:
+                if time.monotonic() < deadline and not self._is_closed:
+                    continue
+                self._failure = StoreBroken(
+                    f"the answer to a write was lost and the server cannot be asked: {error.what}",
+                    remedy="End this process and start it again when the server can be reached",
+                )
+                raise self._failure from error
+
+    @contextmanager
+    def _line(self) -> Iterator[Line]:
+        self.require()
+        with self._places:
+            line = self._take()
+            try:
+                yield line
+            except NineLivesError:
+                raise  # an answer: the line is as it was
+            except BaseException:
+                line.close()  # an answer may still be on its way
+                raise
+            finally:
+                self._give_back(line)
+
+    def _take(self) -> Line:
+        with self._turn:
+            if self._idle:
+                return self._idle.pop()
+        deadline = time.monotonic() + _PATIENCE_SECONDS
+        while True:
+            try:
+                return self.connect()
+            except StoreUnavailable:
+                if time.monotonic() >= deadline or self._is_closed:
+                    raise
+                time.sleep(_PAUSE_SECONDS)
+
+    def _give_back(self, line: Line) -> None:
+        with self._turn:
+            if line.is_lost:
+                # The others will not be better: a server that restarts drops them all.
+                for other in self._idle:
+                    other.close()
+                self._idle.clear()
+            elif self._is_closed:
+                line.close()
+            else:
+                self._idle.append(line)
+
+    def close(self) -> None:
+        """Close the lines that are idle, and the others when they are given back."""
+        with self._turn:
+            self._is_closed = True
+            for line in self._idle:
+                line.close()
+            self._idle.clear()
+
+
+def _pause(conflicts: int) -> None:
+    if conflicts:
+        time.sleep(random.random() * min(_LONGEST_PAUSE_SECONDS, 0.0005 * 2 ** min(conflicts, 10)))

@@ -1,0 +1,181 @@
+"""Runs and who owns them: creating and claiming."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+
+from ninelives.backends.redis.runrows import append_records, read_runs, runs_in, save_run, texts
+from ninelives.backends.redis.sessions import may_act
+from ninelives.backends.redis.tables import MARK
+from ninelives.backends.redis.transaction import Transaction
+from ninelives.core import faults, lives, runs
+from ninelives.core.errors import UsageError
+from ninelives.core.model import Claims, NewRun, Run, State
+
+
+def create(tx: Transaction, batch: Sequence[NewRun]) -> list[Run | UsageError]:
+    """Create runs, or answer with those that have the ids; see `Store.create_runs`."""
+    faulty = [faults.fault_in_new(new) for new in batch]
+    sound = [new for new, fault in zip(batch, faulty, strict=True) if fault is None]
+    names = [name for new in sound for name in (new.id, new.parent) if name is not None]
+    # Parents are compared too: one that ends meanwhile would not cancel a child that it cannot see yet.
+    known = read_runs(tx, names)
+    wanted = list(dict.fromkeys(digest for new in sound for digest in runs.blobs_of(new)))
+    there = tx.ask([(b"HEXISTS", tx.names.blobs, digest) for digest in wanted]) if wanted else []
+    blobs = {digest for digest, is_there in zip(wanted, there, strict=True) if is_there}
+    fresh: dict[str, NewRun] = {}
+    refused: dict[int, UsageError] = {}
+    for place, (new, fault) in enumerate(zip(batch, faulty, strict=True)):
+        is_new = fault is None and new.id not in known and new.id not in fresh
+        error = fault or (_fault_beside(new, known, blobs) if is_new else None)
+        if error is not None:
+            refused[place] = error
+        elif is_new:
+            fresh[new.id] = new
+    known |= _insert(tx, list(fresh.values()))
+    return [
+        refused[place]
+        if place in refused
+        else known[new.id]
+        if fresh.get(new.id) is new
+        else runs.same_or_conflict(known[new.id], new)
+        for place, new in enumerate(batch)
+    ]
+
+
+def _fault_beside(new: NewRun, known: Mapping[str, Run], blobs: set[bytes]) -> UsageError | None:
+    """Return what is wrong with a new run for what else is in the store."""
+    refused = runs.refuses_children(known.get(new.parent), new.id) if new.parent is not None else None
+    if refused is not None:
+        return refused
+    lost = next((faults.lost_blob(new.id, one) for one in runs.blobs_of(new) if one not in blobs), None)
+    return UsageError(lost.what, run=new.id, remedy=lost.remedy) if lost is not None else None
+
+
+def _insert(tx: Transaction, fresh: Sequence[NewRun]) -> dict[str, Run]:
+    if not fresh:
+        return {}
+    # Numbers are taken at once, and are lost with a transaction that is made again.
+    (last,) = tx.ask([(b"HINCRBY", tx.names.store, b"number", len(fresh))])
+    made = {}
+    for number, new in enumerate(fresh, last - len(fresh) + 1):
+        run, records = runs.created(new, number, tx.now_ms)
+        save_run(tx, None, run)
+        append_records(tx, run.id, records)
+        if run.parent is not None:
+            children = tx.names.children(run.parent)
+            tx.do(b"HSET", children, run.id.encode(), number)
+            tx.do(b"HSET", children, MARK, tx.mark)
+        made[run.id] = run
+    tx.wakes = True
+    return made
+
+
+class Wanted:
+    """What a worker would take: agents with their quotas, queues, its host."""
+
+    def __init__(
+        self, agents: Mapping[str, int], queues: Sequence[str], host: str | None, *, alone: bool
+    ) -> None:
+        self.quotas = {name: agents[name] for name in texts(sorted(agents)) if agents[name] > 0}
+        self.queues = texts(dict.fromkeys(queues))
+        self.host = host if host is not None and faults.is_text(host) else None
+        self.alone = alone
+
+    def lanes(self, tx: Transaction, *, alone: bool) -> list[tuple[bytes, str]]:
+        """Return the names of the lanes to look at, and whose they are."""
+        return [
+            (tx.names.lanes(queue, agent, alone=alone), agent)
+            for agent in self.quotas
+            for queue in self.queues
+        ]
+
+    def fits(self, run: Run) -> bool:
+        """Tell whether a run could be claimed here, now or later."""
+        return (
+            run.agent in self.quotas
+            and run.queue in self.queues
+            and run.pin in (None, self.host)
+            and run.state in (State.PENDING, State.CHECKPOINTED)
+            and run.due_ms is not None
+            and not run.paused
+        )
+
+
+class Found:
+    """What a look found: the time, the runs that wait for such a worker, and their rows as they were read."""
+
+    def __init__(self, now_ms: int) -> None:
+        self.now_ms = now_ms
+        self.runs: dict[str, Run] = {}
+        self.raw: dict[str, tuple[bytes, bytes]] = {}
+        self.suspects: list[Run] = []
+
+    def due(self, wanted: Wanted, limit: int) -> list[Run]:
+        """Return the runs to claim, agents in turn."""
+        due = [run for run in self.runs.values() if runs.is_claimable(run, self.now_ms)]
+        due.sort(key=lambda run: (-run.priority, run.due_ms or 0, run.number))
+        of_agents = [[run for run in due if run.agent == name][:most] for name, most in wanted.quotas.items()]
+        return runs.turn_about(of_agents, limit)
+
+    def claims(self, taken: Mapping[str, Run], *, only: str | None) -> Claims:
+        """Return what was taken, and when the next of the others fall due."""
+        left = [run.due_ms or 0 for run in self.runs.values() if run.id not in taken]
+        suspects = [run.due_ms or 0 for run in self.suspects if run.id not in taken] if only is None else []
+        return Claims(tuple(taken.values()), min(left, default=None), min(suspects, default=None))
+
+
+def claim(tx: Transaction, session: str, limit: int, wanted: Wanted, only: str | None) -> Claims:
+    """Give runs that are due to a session; see `Store.claim_runs`. Who finds none has only read."""
+    limit = max(0, min(limit, 1) if wanted.alone and only is None else limit)
+    found = _look(tx, session, wanted, limit) if only is None else _family(tx, session, wanted, only)
+    taken: dict[str, Run] = {}
+    for run in found.due(wanted, limit):
+        name = tx.names.run(run.id)
+        for part, value in zip((b"r", b"t"), found.raw[run.id], strict=True):
+            tx.expect(name, part, value)
+        taken[run.id] = runs.claimed(run, session, found.now_ms)
+        save_run(tx, run, taken[run.id])
+    return found.claims(taken, only=only)
+
+
+def _look(tx: Transaction, session: str, wanted: Wanted, limit: int) -> Found:
+    main, suspects = wanted.lanes(tx, alone=wanted.alone), wanted.lanes(tx, alone=True)
+    others = [] if wanted.alone else suspects
+    quotas = [min(wanted.quotas[agent], limit) for _, agent in main] + [0 for _ in others]
+    names = [name for name, _ in (*main, *others)]
+    given = b"" if tx.given_now_ms is None else tx.given_now_ms
+    values = (session.encode(errors="replace"), (wanted.host or "").encode(), given, tx.names.tag, *quotas)
+    row, time, *lists = tx.call("look", [tx.names.sessions, *names], values)
+    found = Found(int(time))
+    tx.note_time(found.now_ms)
+    may_act(tx, session, row or None)
+    for place, listed in enumerate(lists):
+        read = {id_.decode(): (rest, tail) for id_, rest, tail in listed}
+        waiting = [run for run in runs_in(read.items()).values() if wanted.fits(run)]
+        if place < len(main):
+            found.raw |= read
+            found.runs |= {run.id: run for run in waiting}
+        if place >= len(main) or wanted.alone:
+            found.suspects += [run for run in waiting if lives.is_suspect(run)]
+    return found
+
+
+def _family(tx: Transaction, session: str, wanted: Wanted, run: str) -> Found:
+    """Find those of a run and its descendants that wait for a worker like this."""
+    family: list[str] = []
+    born = texts([run])
+    while born:
+        family += born
+        lists = tx.ask([(b"HKEYS", tx.names.children(name)) for name in born])
+        known = set(family)
+        born = [name.decode() for names in lists for name in names if name != MARK]
+        born = [name for name in dict.fromkeys(born) if name not in known]
+    (row,) = tx.ask([(b"HGET", tx.names.sessions, session.encode(errors="replace"))])
+    found = Found(tx.now_ms)
+    may_act(tx, session, row)
+    rows = tx.ask([(b"HMGET", tx.names.run(name), b"r", b"t") for name in family])
+    found.raw = {name: (rest, tail) for name, (rest, tail) in zip(family, rows, strict=True)}
+    waiting = runs_in(found.raw.items())
+    found.runs = {name: one for name, one in waiting.items() if wanted.fits(one)}
+    return found

@@ -1,0 +1,28 @@
+"""The scripts, out of their `.lua` files. A server knows each by the digest of its text."""
+
+from __future__ import annotations
+
+from functools import cache
+from hashlib import sha1
+from importlib.resources import files
+
+from msgspec import Struct
+
+VERSION = b"1"
+"""The version of what is kept: a process of another version stops."""
+
+
+class Script(Struct, frozen=True):
+    """A script's text and the name that the server knows it by."""
+
+    text: bytes
+    digest: bytes
+
+
+@cache
+def script(name: str) -> Script:
+    """Return a script by the name of its file."""
+    folder = files("ninelives.backends.redis") / "scripts"
+    parts = (folder / "parts.lua").read_bytes()
+    text = (folder / f"{name}.lua").read_bytes().replace(b"--! parts", parts)
+    return Script(text, sha1(text, usedforsecurity=False).hexdigest().encode())

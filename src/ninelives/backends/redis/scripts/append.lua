@@ -1,0 +1,40 @@
+#!lua
+-- Append to many runs, each on the condition that its row begins with its owner's fence.
+-- KEYS: store, readers' ears, then two for each run: its row, its journal.
+-- ARGV: version, now ('' is the server's), 1 if there is output, then for each run:
+--   fence before, fence after, effect_length, number of records, the records.
+-- Answers: the count of writes, then the places of the runs that were appended to. 'version' when it is another.
+-- Nothing is written before all is checked: a script that fails is not rolled back.
+--! parts
+
+local known = redis.call('HMGET', KEYS[1], 'version', 'writes')
+if known[1] ~= ARGV[1] then return {'version'} end
+local changed, at = now(ARGV[2]), 3
+local found = {}
+for place = 1, (#KEYS - 2) / 2 do
+  local row, journal = KEYS[2 * place + 1], KEYS[2 * place + 2]
+  local fence, after = ARGV[at + 1], ARGV[at + 2]
+  local effects, records = ARGV[at + 3], tonumber(ARGV[at + 4])
+  local tail = redis.call('HGET', row, 't')
+  if tail and string.sub(tail, 1, #fence) == fence then
+    local before, rest = string.match(string.sub(tail, #fence + 1), '^ %d+ (%d+)( .*)$')
+    if before then
+      redis.call('LLEN', journal)
+      if tonumber(before) > tonumber(effects) then effects = before end
+      found[#found + 1] = {place, row, journal, after .. ' ' .. changed .. ' ' .. effects .. rest, at + 5, records}
+    end
+  end
+  at = at + 4 + records
+end
+redis.call('ZCARD', KEYS[2])
+local written = tonumber(known[2] or '0')
+local answer = {written}
+if #found == 0 then return answer end
+for _, one in ipairs(found) do
+  redis.call('HSET', one[2], 't', one[4])
+  for record = one[5], one[5] + one[6] - 1 do redis.call('RPUSH', one[3], ARGV[record]) end
+  answer[#answer + 1] = one[1]
+end
+answer[1] = count_write(KEYS[1], written)
+if ARGV[3] == '1' then wake(KEYS[2]) end
+return answer

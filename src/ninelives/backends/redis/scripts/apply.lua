@@ -1,0 +1,80 @@
+#!lua
+-- Write what was decided elsewhere, on the condition that all that it was decided by is still so.
+-- KEYS: store, writers, workers' ears, readers' ears, then those that are named by their place here.
+-- ARGV: version, line, its count, 1 if there is work, 1 if there is output, how many checks, the checks, the writes.
+-- A check: key, field, how ('=' is this value, '-' is absent, '+' is there), value.
+-- A write: verb, key, and two more.
+-- Answers: what came of it ('done', 'conflict', 'version', 'closed') and the count of writes.
+-- Nothing is written before all is checked: a script that fails is not rolled back.
+--! parts
+
+-- Each fails on a key of another type, as the write would, but in time.
+local LOOKS = {
+  HSET = 'HLEN', HDEL = 'HLEN', LESS = 'HLEN', ZADD = 'ZCARD', NEXT = 'ZCARD', ZREM = 'ZCARD',
+  SADD = 'SCARD', SREM = 'SCARD', REFER = 'SCARD', FORGET = 'SCARD', RPUSH = 'LLEN', LTRIM = 'LLEN', SET = 'STRLEN',
+  DEL = 'EXISTS',
+}
+
+local function key(number) return KEYS[tonumber(number)] end
+
+local function number_in(name, field, otherwise)
+  return tonumber(redis.call('HGET', name, field) or otherwise) or otherwise
+end
+
+local function set_number(name, field, number) redis.call('HSET', name, field, string.format('%d', number)) end
+
+local VERBS = {
+  -- Put a member behind all others.
+  NEXT = function(name, member)
+    local last = redis.call('ZRANGE', name, -1, -1, 'WITHSCORES')
+    redis.call('ZADD', name, string.format('%d', tonumber(last[2] or 0) + 1), member)
+  end,
+  -- Drop a lane's field when the lane is empty.
+  LESS = function(name, field, lane)
+    if redis.call('EXISTS', key(lane)) == 0 then redis.call('HDEL', name, field) end
+  end,
+  -- Note that a run refers to a blob, and how many do.
+  REFER = function(name, digest, counts)
+    if redis.call('SADD', name, digest) == 1 then
+      set_number(key(counts), digest, number_in(key(counts), digest, 0) + 1)
+    end
+  end,
+  -- Let go of all blobs that a run refers to.
+  FORGET = function(name, _, counts)
+    for _, digest in ipairs(redis.call('SMEMBERS', name)) do
+      local known = number_in(key(counts), digest, 1)
+      if known > 1 then set_number(key(counts), digest, known - 1)
+      else redis.call('HDEL', key(counts), digest) end
+    end
+    redis.call('DEL', name)
+  end,
+  DEL = function(name) redis.call('DEL', name) end,
+}
+for _, verb in ipairs({'HDEL', 'ZREM', 'SADD', 'SREM', 'RPUSH', 'SET'}) do
+  VERBS[verb] = function(name, value) redis.call(verb, name, value) end
+end
+for _, verb in ipairs({'HSET', 'ZADD', 'LTRIM'}) do
+  VERBS[verb] = function(name, first, second) redis.call(verb, name, first, second) end
+end
+
+local known = redis.call('HMGET', KEYS[1], 'version', 'writes')
+local written = tonumber(known[2] or '0')
+if known[1] ~= ARGV[1] then return {'version', written} end
+local writer = redis.call('HGET', KEYS[2], ARGV[2])
+if writer and string.sub(writer, 1, 1) == 'x' then return {'closed', written} end
+local first = 7 + 4 * tonumber(ARGV[6])
+for one = 7, first - 1, 4 do
+  local value, how = redis.call('HGET', key(ARGV[one]), ARGV[one + 1]), ARGV[one + 2]
+  local is_so = value and true
+  if how == '=' then is_so = value == ARGV[one + 3] elseif how == '-' then is_so = not value end
+  if not is_so then return {'conflict', written} end
+end
+for one = first, #ARGV, 4 do redis.call(LOOKS[ARGV[one]], key(ARGV[one + 1])) end
+redis.call('ZCARD', KEYS[3])
+redis.call('ZCARD', KEYS[4])
+redis.call('HSET', KEYS[2], ARGV[2], ARGV[3] .. ' ' .. now(''))
+written = count_write(KEYS[1], written)
+for one = first, #ARGV, 4 do VERBS[ARGV[one]](key(ARGV[one + 1]), ARGV[one + 2], ARGV[one + 3]) end
+if ARGV[4] == '1' then wake(KEYS[3]) end
+if ARGV[5] == '1' then wake(KEYS[4]) end
+return {'done', written}

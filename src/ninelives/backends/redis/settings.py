@@ -1,0 +1,86 @@
+"""What a server must be to keep our promises, checked on each new connection."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+from redis.exceptions import RedisError
+
+from ninelives.backends.redis.address import Address
+from ninelives.backends.redis.connection import Line, LineLost
+from ninelives.core.errors import StoreUnavailable, StoreUnsafe
+
+_LEAST_VERSION = 7
+_SETTINGS = ("appendonly", "appendfsync", "no-appendfsync-on-rewrite", "maxmemory", "maxmemory-policy")
+
+
+def check(line: Line, address: Address) -> None:
+    """Check what a server says of itself.
+
+    Raises StoreUnsafe naming what would lose acknowledged writes; StoreUnavailable while it loads, or if it
+    is a replica.
+    """
+    try:
+        information, settings = line.ask([("INFO",), ("CONFIG", "GET", *_SETTINGS)])
+    except LineLost as error:
+        raise StoreUnavailable("Redis: the server hangs up, or is not ready yet") from error
+    if isinstance(information, RedisError):
+        raise StoreUnsafe(
+            f"Redis does not tell what it is: {information}", remedy="Let the user run INFO on the server"
+        )
+    said = _lines(information)
+    version = said.get("valkey_version") or said.get("redis_version", "0")
+    if int(version.partition(".")[0]) < _LEAST_VERSION:
+        raise StoreUnsafe(f"Redis {version} is too old", remedy="Use Redis 7 or newer, or Valkey")
+    if said.get("role") != "master":
+        raise StoreUnavailable(
+            "the server is a replica: nothing can be written to it", remedy="Name the primary"
+        )
+    _refuse(_risks(settings, said), address)
+
+
+def _lines(information: bytes) -> dict[str, str]:
+    pairs = (line.partition(":") for line in information.decode(errors="replace").splitlines())
+    return {name: value for name, _, value in pairs}
+
+
+def _risks(settings: Sequence[bytes] | RedisError, said: Mapping[str, str]) -> dict[str, tuple[str, str]]:
+    """Return what is not safe: the name of the risk, what it is, and what to do about it."""
+    found: dict[str, tuple[str, str]] = {}
+    if said.get("aof_enabled") == "0":
+        found["appendonly"] = "appendonly no: a restart loses what it has acknowledged", "Set appendonly yes"
+    if isinstance(settings, RedisError) or not settings:
+        found["config"] = (
+            f"settings that it does not tell ({settings or 'none'})",
+            "Let the user run CONFIG GET",
+        )
+        return found
+    have: dict[str, Any] = dict(
+        zip((one.decode() for one in settings[::2]), (one.decode() for one in settings[1::2]), strict=True)
+    )
+    if have.get("appendonly") != "yes":
+        found["appendonly"] = "appendonly no: a restart loses what it has acknowledged", "Set appendonly yes"
+    if have.get("appendfsync") != "always":
+        late = f"appendfsync {have.get('appendfsync')}: a crash loses what it has acknowledged"
+        found["appendfsync"] = late, "Set appendfsync always"
+    elif have.get("no-appendfsync-on-rewrite") != "no":
+        found["appendfsync"] = (
+            "no-appendfsync-on-rewrite yes: a crash while it rewrites its log loses what it has acknowledged",
+            "Set no-appendfsync-on-rewrite no",
+        )
+    if have.get("maxmemory") != "0" and have.get("maxmemory-policy") != "noeviction":
+        found["eviction"] = (
+            f"maxmemory-policy {have.get('maxmemory-policy')}: it drops keys when its memory is full",
+            "Set maxmemory-policy noeviction",
+        )
+    return found
+
+
+def _refuse(risks: Mapping[str, tuple[str, str]], address: Address) -> None:
+    for risk, (what, remedy) in risks.items():
+        if risk not in address.unsafe:
+            raise StoreUnsafe(
+                f"the server runs with {what}",
+                remedy=f"{remedy}, or say unsafe={risk} in the URL if losses are acceptable",
+            )
