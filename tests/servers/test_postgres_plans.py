@@ -2,26 +2,26 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterator
 
 import psycopg
 import pytest
 
 from ninelives.backends.postgres import PostgresStore
-from ninelives.backends.postgres.queries import statements
+from ninelives.backends.postgres.queries import Values, statements
 from tests.servers.postgres import shared_url
 
 RUNS, STEPS = 20_000, 5
-COMMIT = {
+ONE = ("r7", 1, 1, b"h", b"i", 0, None, 1, "result", "s", 1, b"b")
+MANY = {
     "runs": ["r7"], "epochs": [1], "lengths": [1], "heads": [b"h"], "new_lengths": [2], "new_heads": [b"i"],
-    "effects": [0], "owners": ["r7"], "seqs": [99], "kinds": ["result"], "steps": ["s"], "times": [1],
-    "bodies": [b"b"], "checks": [b"c"], "now": None, "version": 1, "channels": [], "doors": [],
+    "effects": [0], "ends": [True], "owners": [1], "seqs": [99], "kinds": ["result"], "steps": ["s"],
+    "times": [1], "bodies": [b"b"], "checks": [b"c"], "now": None, "version": 1, "channels": [], "doors": [],
 }  # fmt: skip
 CLAIM = {"queues": ["default"], "agents": ["a"], "quotas": [10], "host": "h", "alone": False, "now": 1}
-Values = Sequence[object] | Mapping[str, object]
 PLANS: list[tuple[str, Values]] = [
-    ("append_plain", COMMIT),
-    ("append_end", COMMIT),
+    ("append_one", ONE),
+    ("append_many", MANY),
     ("lock_runs", (["r7", "r8"],)),
     ("due_runs", CLAIM),
     ("first_due", CLAIM),
@@ -67,7 +67,11 @@ def test_it_is_found_by_an_index(
 ) -> None:
     connection, schema = filled
     # Without our own preference for indexes: the planner itself must choose them.
-    text = b"EXPLAIN " + statements(schema)[name]
-    plan = "\n".join(str(line) for (line,) in connection.execute(text, values).fetchall())
+    statement = statements(schema)[name]
+    found = connection.pgconn.exec_params(
+        b"EXPLAIN " + statement.text, statement.bound(values), statement.types, statement.formats
+    )
+    plan = "\n".join(str(found.get_value(line, 0)) for line in range(found.ntuples))
+    assert "Scan" in plan, found.error_message
     assert "Seq Scan on runs" not in plan, plan
     assert "Seq Scan on records" not in plan, plan

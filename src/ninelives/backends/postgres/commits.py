@@ -1,9 +1,10 @@
 """The write path: many runs in one transaction, a verdict for each.
 
-A batch in which every commit only appends is one statement, and one round trip: a conditional update of all
-rows, which is the fence, and the insert of all records. Made twice, the second one finds nothing to update;
-that is how a lost answer is resolved. Any other batch takes two round trips or more: what it may touch is
-locked and loaded, the reference's rules are applied, and what has changed is written with the COMMIT.
+A batch in which every commit only appends, or completes a run that nobody else hangs on, is one statement and
+one round trip: a conditional update of all rows, which is the fence, and the insert of all records. Made
+twice, the second one finds nothing to update; that is how a lost answer is resolved. Any other batch takes
+two round trips or more: what it may touch is locked and loaded, the reference's rules are applied, and what
+has changed is written with the COMMIT.
 """
 
 from __future__ import annotations
@@ -19,14 +20,16 @@ from ninelives.backends.postgres.transaction import Transaction, append_all
 from ninelives.core import faults, runs
 from ninelives.core.commits import Commit, Outcome, Verdict
 from ninelives.core.errors import UsageError
-from ninelives.core.model import Record
 
+_VERSION = len(migrations())
 Wakes = Callable[[bool, bool], tuple[list[str], list[int]]]
 """Which channels to notify, and their doors, when there is work, and when there is output."""
 
 
-def commit(lines: Lines, batch: Sequence[Commit], wakes: Wakes, finish: Before) -> list[Verdict]:
-    """Apply a batch; see `Store.commit`."""
+def commit(
+    lines: Lines, batch: Sequence[Commit], now_ms: int | None, wakes: Wakes, finish: Before
+) -> list[Verdict]:
+    """Apply a batch; see `Store.commit`. `now_ms`: None where the server shall write its own time."""
     if len({one.run for one in batch}) != len(batch):
         raise UsageError("a run occurs twice in one batch", remedy="Merge its commits, or send them apart")
     verdicts: dict[str, Verdict] = {}
@@ -39,8 +42,7 @@ def commit(lines: Lines, batch: Sequence[Commit], wakes: Wakes, finish: Before) 
             verdicts[one.run] = Verdict(one.run, Outcome.REFUSED, fault or faults.unknown_run(one.run))
     left = sound
     if sound and all(_is_quick(one) for one in sound):
-        emits = wakes(False, any(runs.emits(one) for one in sound))
-        done = set(lines.ask(lambda tx: _append(tx, "append_plain", sound, emits)))
+        done = _append(lines, sorted(sound, key=_run_of), now_ms, wakes)
         verdicts.update({run: Verdict(run, Outcome.COMMITTED) for run in done})
         left = [one for one in sound if one.run not in done]
     if left:
@@ -49,28 +51,40 @@ def commit(lines: Lines, batch: Sequence[Commit], wakes: Wakes, finish: Before) 
     return [verdicts[one.run] for one in batch]
 
 
+def _run_of(one: Commit) -> str:
+    return one.run  # in this order everybody locks rows
+
+
 def _is_quick(one: Commit) -> bool:
-    return bool(one.records) and one.is_plain and not any(record.blobs for record in one.records)
+    """Tell whether a commit only appends to its run, or completes it, and refers to no blobs."""
+    if not one.records or not (one.is_plain or one.is_plain_end):
+        return False
+    for record in one.records:  # noqa: SIM110 (the hot path)
+        if record.blobs:
+            return False
+    return True
 
 
-def _is_quick_end(one: Commit) -> bool:
-    return bool(one.records) and one.is_plain_end and not any(record.blobs for record in one.records)
-
-
-def _append(
-    tx: Transaction, statement: str, batch: Sequence[Commit], emits: tuple[list[str], list[int]]
-) -> list[str]:
+def _append(lines: Lines, batch: Sequence[Commit], now_ms: int | None, wakes: Wakes) -> set[str]:
     """Append to the runs that are their owners' and as their owners know them; returns which."""
-    ordered = sorted(batch, key=lambda one: one.run)
-    records = [(one.run, record) for one in ordered for record in one.records]
-    values = _fences(ordered) | _columns(records)
-    channels, doors = emits
-    values |= {"now": tx.given_now_ms, "version": len(migrations()), "channels": channels, "doors": doors}
-    ((done, *_),) = tx.all(statement, values)
-    return list(done)
+    ends, emits = any(one.change for one in batch), any(runs.emits(one) for one in batch)
+    if len(batch) == 1 and len(batch[0].records) == 1 and not (ends or emits):
+        one = batch[0]
+        return {one.run} if lines.ask("append_one", _single(one, now_ms)) else set()
+    channels, doors = wakes(ends, emits)
+    values = _many(batch) | {"now": now_ms, "version": _VERSION, "channels": channels, "doors": doors}
+    ((places, _),) = lines.ask("append_many", values)
+    return {batch[place - 1].run for place in places}
 
 
-def _fences(batch: Sequence[Commit]) -> dict[str, Any]:
+def _single(one: Commit, now_ms: int | None) -> tuple[Any, ...]:
+    (record,) = one.records
+    fence = (one.run, one.epoch, one.length, one.head, record.check, runs.effect_length_of(one))
+    return (*fence, now_ms, _VERSION, record.kind, record.step, record.at_ms, record.body)
+
+
+def _many(batch: Sequence[Commit]) -> dict[str, Any]:
+    records = [(place, record) for place, one in enumerate(batch, 1) for record in one.records]
     return {
         "runs": [one.run for one in batch],
         "epochs": [one.epoch for one in batch],
@@ -79,14 +93,10 @@ def _fences(batch: Sequence[Commit]) -> dict[str, Any]:
         "new_lengths": [one.new_length for one in batch],
         "new_heads": [one.new_head for one in batch],
         "effects": [runs.effect_length_of(one) for one in batch],
-    }
-
-
-def _columns(records: Sequence[tuple[str, Record]]) -> dict[str, Any]:
-    return {
-        "owners": [run for run, _ in records],
+        "ends": [one.change is not None for one in batch],
+        "owners": [place for place, _ in records],
         "seqs": [record.seq for _, record in records],
-        "kinds": [record.kind.value for _, record in records],
+        "kinds": [record.kind for _, record in records],
         "steps": [record.step for _, record in records],
         "times": [record.at_ms for _, record in records],
         "bodies": [record.body for _, record in records],
@@ -95,7 +105,8 @@ def _columns(records: Sequence[tuple[str, Record]]) -> dict[str, Any]:
 
 
 def _apply_all(tx: Transaction, batch: Sequence[Commit]) -> list[Verdict]:
-    done = set(_end_all(tx, [one for one in batch if _is_quick_end(one)]))
+    quick = sorted((one for one in batch if _is_quick(one)), key=_run_of)
+    done = _append_in(tx, quick) if quick else set()
     others = [one for one in batch if one.run not in done]
     tables = Tables(tx)
     tables.prepare(others)
@@ -115,11 +126,12 @@ def _apply_all(tx: Transaction, batch: Sequence[Commit]) -> list[Verdict]:
     return verdicts
 
 
-def _end_all(tx: Transaction, ending: Sequence[Commit]) -> list[str]:
-    """Complete the runs whose end touches no other run, if their owners know them; returns which."""
-    if not ending:
-        return []
-    done = _append(tx, "append_end", ending, ([], []))
-    if done:
-        tx.is_changed = tx.wakes = True
-    return done
+def _append_in(tx: Transaction, quick: Sequence[Commit]) -> set[str]:
+    """Append within a transaction what would be quick by itself."""
+    values = _many(quick) | {"now": tx.given_now_ms, "version": _VERSION, "channels": [], "doors": []}
+    ((places, _),) = tx.all("append_many", values)
+    done = [quick[place - 1] for place in places]
+    tx.is_changed = tx.is_changed or bool(done)
+    tx.wakes = tx.wakes or any(one.change for one in done)
+    tx.emits = tx.emits or any(runs.emits(one) for one in done)
+    return {one.run for one in done}

@@ -45,7 +45,8 @@ def connect(address: Address) -> Connection:
         connection: Connection = psycopg.connect(
             **(_OPTIONS | given),  # type: ignore[arg-type]
             autocommit=True,
-            prepare_threshold=None if address.is_pooled else 1,
+            prepare_threshold=None,  # we prepare ourselves what is frequent (see `line`)
+            cursor_factory=psycopg.RawCursor,
         )
     except psycopg.Error as error:
         raise translate(error) from error
@@ -61,9 +62,9 @@ def check(connection: Connection, address: Address) -> None:
     """Check the server's settings, and set those that are this connection's own."""
     sql = statements(address.schema)
     try:
-        row = connection.execute(sql["settings"]).fetchone()
+        row = connection.execute(sql["settings"].text).fetchone()
         if not address.is_pooled:  # there, the next transaction of somebody else would get them
-            connection.execute(sql["tune"])
+            connection.execute(sql["tune"].text)
     except psycopg.Error as error:
         raise translate(error) from error
     if row is None:

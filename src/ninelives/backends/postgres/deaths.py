@@ -68,12 +68,12 @@ class Deaths:
             return
         if self._connection is None:
             self._connection = self._lines.connect()
-            self._connection.execute(self._lines.sql["be_patient"])
+            self._connection.execute(self._lines.sql["be_patient"].text)
         try:
-            self._connection.execute(self._lines.sql["await_lock"], (number,))
+            self._connection.execute(self._lines.sql["await_lock"].text, (number,))
         except (driver.LockNotAvailable, driver.QueryCanceled):
             return  # it lives, or we are to stop
-        self._connection.execute(self._lines.sql["let_go"], (number,))
+        self._connection.execute(self._lines.sql["let_go"].text, (number,))
         self._end_gone()
 
     def _drop(self) -> None:

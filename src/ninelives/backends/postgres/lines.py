@@ -11,7 +11,7 @@ from __future__ import annotations
 
 import ctypes
 import os
-import secrets
+import struct
 import threading
 import time
 import weakref
@@ -21,9 +21,11 @@ from typing import TypeVar
 
 import psycopg
 
+from ninelives.backends import rows
 from ninelives.backends.postgres.address import Address
 from ninelives.backends.postgres.connection import PASSING, Connection, connect, is_lost, translate
-from ninelives.backends.postgres.queries import migrations, statements
+from ninelives.backends.postgres.line import Line
+from ninelives.backends.postgres.queries import Values, migrations, statements
 from ninelives.backends.postgres.transaction import Transaction
 from ninelives.core.clock import Clock
 from ninelives.core.errors import (
@@ -39,19 +41,6 @@ Work = Callable[[Transaction], Answer]
 Before = Callable[[Transaction], None]
 _MOST_LINES, _TRIES = 6, 20
 _PATIENCE_SECONDS, _DOUBT_SECONDS, _PAUSE_SECONDS = 5.0, 60.0, 0.05
-
-
-class Line:
-    """A connection of ours, and the name under which it counts its transactions.
-
-    A pipeline that fails skips what comes after in it, and the driver believes that it was prepared: such a
-    line is spoilt, and not used again.
-    """
-
-    def __init__(self, connection: Connection) -> None:
-        self.connection = connection
-        self.name = secrets.token_hex(12)
-        self.is_spoilt = False
 
 
 class Lines:
@@ -87,7 +76,7 @@ class Lines:
         except BaseException:
             connection.close()
             raise
-        self._idle.append(Line(connection))
+        self._idle.append(self._new(connection))
         return answer
 
     def require(self) -> None:
@@ -109,14 +98,15 @@ class Lines:
         """Run a reading transaction: one consistent view."""
         for _ in range(_TRIES):
             with self._line() as line:
-                tx = Transaction(line.connection, self.sql, self._clock)
+                tx = Transaction(line, self.sql, self._clock)
                 try:
-                    with line.connection.pipeline():
-                        tx.begin(None)
-                        answer = work(tx)
-                        tx.ask("end")
+                    line.open()
+                    tx.begin(None)
+                    answer = work(tx)
+                    tx.ask("end")
+                    line.close()
                 except psycopg.Error as error:
-                    line.is_spoilt = True
+                    self._clear(line)
                     if not is_lost(line.connection):
                         raise translate(error) from error
                 except BaseException:
@@ -126,12 +116,13 @@ class Lines:
                     return answer
         raise StoreUnavailable("connections to the server break as soon as they are made")
 
-    def ask(self, work: Callable[[Transaction], Answer]) -> Answer:
+    def ask(self, name: str, values: Values = ()) -> list[rows.Row]:
         """Run one statement that is a transaction by itself, and that may be made twice without harm."""
+        statement = self.sql[name]
         for _ in range(_TRIES):
             with self._line() as line:
                 try:
-                    return work(Transaction(line.connection, self.sql, self._clock))
+                    return line.ask(statement, values)
                 except PASSING:
                     continue
                 except psycopg.Error as error:
@@ -143,15 +134,15 @@ class Lines:
         """Run a writing transaction; durable when this returns. `finish` is done last, if it wrote."""
         for _ in range(_TRIES):
             with self._line() as line:
-                tx = Transaction(line.connection, self.sql, self._clock)
+                tx = Transaction(line, self.sql, self._clock)
                 answers: list[Answer] = []
                 try:
                     self._transact(line, tx, work, finish, answers)
                 except PASSING:
-                    line.is_spoilt = True
+                    self._clear(line)
                     continue
                 except psycopg.Error as error:
-                    line.is_spoilt = True
+                    self._clear(line)
                     if not is_lost(line.connection):
                         raise translate(error) from error
                 except BaseException:
@@ -167,23 +158,20 @@ class Lines:
     def _transact(
         self, line: Line, tx: Transaction, work: Work[Answer], finish: Before | None, answers: list[Answer]
     ) -> None:
-        with line.connection.pipeline():
-            tx.begin(line.name)
-            answer = work(tx)
-            tx.note_count()
-            if tx.version != len(migrations()):
-                raise SchemaMismatch(
-                    "another process has brought the store to another schema version",
-                    remedy="End this process and start it with the new version of ninelives",
-                )
-            if not tx.is_changed:
-                tx.ask("undo")
-                answers.append(answer)
-                return
-            if finish is not None:
-                finish(tx)
-            answers.append(answer)
-            tx.ask("end")
+        line.open()
+        tx.begin(line.name)
+        answer = work(tx)
+        tx.note_count()
+        if tx.version != len(migrations()):
+            raise SchemaMismatch(
+                "another process has brought the store to another schema version",
+                remedy="End this process and start it with the new version of ninelives",
+            )
+        if tx.is_changed and finish is not None:
+            finish(tx)
+        answers.append(answer)
+        tx.ask("end" if tx.is_changed else "undo")
+        line.close()
 
     def _has_happened(self, writer: str, count: int) -> bool:
         """Tell whether the last transaction of a line that broke was committed.
@@ -193,7 +181,7 @@ class Lines:
         deadline = time.monotonic() + _DOUBT_SECONDS
         while True:
             try:
-                found = self.ask(lambda tx: tx.all("read_writer", (writer,)))
+                found = self.ask("read_writer", (writer,))
             except StoreUnavailable as error:
                 if time.monotonic() < deadline:
                     continue
@@ -211,8 +199,8 @@ class Lines:
             line = self._take()
             try:
                 yield line
-            except UnicodeEncodeError as error:
-                raise BadRecord(f"PostgreSQL cannot keep the text: {error}") from error
+            except (UnicodeEncodeError, struct.error) as error:
+                raise BadRecord(f"PostgreSQL cannot keep a value: {error}") from error
             finally:
                 self._give_back(line)
 
@@ -223,7 +211,7 @@ class Lines:
         deadline = time.monotonic() + _PATIENCE_SECONDS
         while True:
             try:
-                return Line(self.connect())
+                return self._new(self.connect())
             except StoreUnavailable:
                 if time.monotonic() >= deadline or self._is_closed:
                     raise
@@ -236,17 +224,16 @@ class Lines:
                 for other in (line, *self._idle):
                     other.connection.close()
                 self._idle.clear()
-            elif self._is_closed or line.is_spoilt or not _is_idle(line):
+            elif self._is_closed or not line.is_idle:
                 line.connection.close()
             else:
                 self._idle.append(line)
 
     def _clear(self, line: Line) -> None:
-        """Roll back what was begun."""
-        if is_lost(line.connection) or _is_idle(line):
-            return
-        with suppress(psycopg.Error):
-            line.connection.execute(self.sql["undo"])
+        line.abandon(self.sql["undo"])
+
+    def _new(self, connection: Connection) -> Line:
+        return Line(connection, is_pooled=self.address.is_pooled)
 
     def close(self) -> None:
         """Close the lines that are idle, and the others when they are given back."""
@@ -269,10 +256,6 @@ class Lines:
                 with suppress(OSError, psycopg.Error):
                     os.close(connection.fileno())
             ctypes.pythonapi.Py_IncRef(ctypes.py_object(connection))
-
-
-def _is_idle(line: Line) -> bool:
-    return line.connection.info.transaction_status is psycopg.pq.TransactionStatus.IDLE
 
 
 _OPEN: weakref.WeakSet[Lines] = weakref.WeakSet()

@@ -18,6 +18,7 @@ from hashlib import blake2b
 import psycopg
 
 from ninelives.backends.postgres.connection import Connection, translate
+from ninelives.backends.postgres.queries import Statement
 from ninelives.core.errors import StoreError
 
 _PAUSE_SECONDS, _LOOK_SECONDS = 0.1, 1.0
@@ -40,7 +41,7 @@ def readable(fds: Sequence[int], timeout_seconds: float) -> list[int]:
 class SessionLock:
     """The lock of one session of this process, held for as long as it lives."""
 
-    def __init__(self, connect: Callable[[], Connection], sql: Mapping[str, bytes], number: int) -> None:
+    def __init__(self, connect: Callable[[], Connection], sql: Mapping[str, Statement], number: int) -> None:
         """Take the lock. Raises BlockingIOError when another process holds it."""
         self._connect, self._sql, self._number = connect, sql, number
         self._is_over = threading.Event()
@@ -67,14 +68,14 @@ class SessionLock:
     def _unlock(self) -> None:
         """Have the server drop the lock before we go on; by itself it does when it misses the connection."""
         with suppress(psycopg.Error, OSError, ValueError):
-            self._connection.pgconn.send_query(self._sql["unlock_all"])
+            self._connection.pgconn.send_query(self._sql["unlock_all"].text)
             self._connection.pgconn.flush()
             readable([self._connection.fileno()], _LOOK_SECONDS)  # that it has; what it says is all one
 
     def _locked(self, statement: str) -> Connection:
         connection = self._connect()
         try:
-            row = connection.execute(self._sql[statement], (self._number,)).fetchone()
+            row = connection.execute(self._sql[statement].text, (self._number,)).fetchone()
         except psycopg.Error as error:
             connection.close()
             raise translate(error) from error

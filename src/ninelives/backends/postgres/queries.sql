@@ -1,4 +1,5 @@
--- Every statement of the store, by name. Ids and values are always bound; `:schema` is the URL's.
+-- Every statement of the store, by name, with the types of what is bound to it: `$1`, or `$name` where it is
+-- named. Nothing else is ever pasted in but `:schema`, which is the URL's, and the parts below.
 
 -- part: now
 (extract(epoch FROM clock_timestamp()) * 1000)::bigint
@@ -28,12 +29,12 @@ r.due_ms IS NOT NULL AND NOT r.paused AND r.state IN ('pending', 'checkpointed')
 RECURSIVE levels AS (
   SELECT w.queue, w.agent, w.quota, (
     SELECT max(r.priority) FROM :schema.runs AS r WHERE :waiting AND r.queue = w.queue AND r.agent = w.agent
-      AND (r.deaths > 1) = %(alone)s) AS priority
-  FROM unnest(%(queues)s::text[], %(agents)s::text[], %(quotas)s::bigint[]) AS w (queue, agent, quota)
+      AND (r.deaths > 1) = $alone) AS priority
+  FROM unnest($queues::text[], $agents::text[], $quotas::bigint[]) AS w (queue, agent, quota)
   UNION ALL
   SELECT l.queue, l.agent, l.quota, (
     SELECT max(r.priority) FROM :schema.runs AS r
-    WHERE :waiting AND r.queue = l.queue AND r.agent = l.agent AND (r.deaths > 1) = %(alone)s
+    WHERE :waiting AND r.queue = l.queue AND r.agent = l.agent AND (r.deaths > 1) = $alone
       AND r.priority < l.priority)
   FROM levels AS l WHERE l.priority IS NOT NULL)
 
@@ -52,19 +53,19 @@ COMMIT;
 -- name: undo
 ROLLBACK;
 
--- name: count_write
-INSERT INTO :schema.writers AS w (id, commits, touched_ms) VALUES (%s, 1, :now)
+-- name: count_write (text)
+INSERT INTO :schema.writers AS w (id, commits, touched_ms) VALUES ($1, 1, :now)
 ON CONFLICT (id) DO UPDATE SET commits = w.commits + 1, touched_ms = excluded.touched_ms
 RETURNING w.touched_ms, w.commits, (SELECT version FROM :schema.store);
 
--- name: read_writer
-SELECT commits FROM :schema.writers WHERE id = %s FOR UPDATE;
+-- name: read_writer (text)
+SELECT commits FROM :schema.writers WHERE id = $1 FOR UPDATE;
 
 -- name: sweep_writers
 DELETE FROM :schema.writers WHERE touched_ms < :now - 86400000;
 
--- name: wake
-SELECT pg_notify(d.channel, '') FROM unnest(%s::text[], %s::bigint[]) AS d (channel, door)
+-- name: wake (text[], bigint[])
+SELECT pg_notify(d.channel, '') FROM unnest($1::text[], $2::bigint[]) AS d (channel, door)
 WHERE NOT pg_try_advisory_xact_lock(d.door);
 
 -- name: settings
@@ -75,11 +76,11 @@ SELECT current_setting('server_version_num')::integer, current_setting('fsync'),
 SELECT set_config('lock_timeout', '10s', false), set_config('idle_in_transaction_session_timeout', '30s', false),
   set_config('jit', 'off', false), set_config('enable_seqscan', 'off', false), set_config('timezone', 'UTC', false);
 
--- name: find_store
-SELECT EXISTS (SELECT 1 FROM pg_tables WHERE schemaname = %s AND tablename = 'store');
+-- name: find_store (text)
+SELECT EXISTS (SELECT 1 FROM pg_tables WHERE schemaname = $1 AND tablename = 'store');
 
--- name: migration_lock
-SELECT pg_advisory_xact_lock(%s);
+-- name: migration_lock (bigint)
+SELECT pg_advisory_xact_lock($1);
 
 -- name: create_schema
 CREATE SCHEMA IF NOT EXISTS :schema;
@@ -87,151 +88,169 @@ CREATE SCHEMA IF NOT EXISTS :schema;
 -- name: read_store
 SELECT version FROM :schema.store;
 
--- name: insert_store
-INSERT INTO :schema.store (one, id, version) VALUES (1, %s, %s);
+-- name: insert_store (bytea, integer)
+INSERT INTO :schema.store (one, id, version) VALUES (1, $1, $2);
 
--- name: insert_log_head
-INSERT INTO :schema.log_head (one, length, head) VALUES (1, 0, %s);
+-- name: insert_log_head (bytea)
+INSERT INTO :schema.log_head (one, length, head) VALUES (1, 0, $1);
 
--- name: set_version
-UPDATE :schema.store SET version = %s;
+-- name: set_version (integer)
+UPDATE :schema.store SET version = $1;
 
--- name: next_run_numbers
-SELECT nextval(':schema.run_numbers') FROM generate_series(1, %s);
+-- name: next_run_numbers (integer)
+SELECT nextval(':schema.run_numbers') FROM generate_series(1, $1);
 
--- name: insert_run
+-- name: insert_run (text, bigint, text, bytea, text, text, bigint, text, text, text, boolean, boolean, bigint, text,
+--   bytea, bigint, bigint, bytea, bigint, bigint, bigint, text, bigint, bigint, bigint, bigint, boolean, text,
+--   bigint, bigint, bigint)
 INSERT INTO :schema.runs (id, number, agent, fingerprint, queue, pin, priority, labels, parent, state, paused,
   cancelling, epoch, session, head, length, base, base_check, turn, turn_seq, due_ms, waits, news, deaths, death_length,
   solo_deaths, is_alone, left_by, created_ms, changed_ms, effect_length)
-VALUES (%s, %s, %s, %s, %s, %s, %s, %s, %s, %s, %s, %s, %s, %s, %s, %s, %s, %s, %s, %s, %s, %s, %s, %s, %s, %s, %s, %s, %s, %s, %s);
+VALUES ($1, $2, $3, $4, $5, $6, $7, $8, $9, $10, $11, $12, $13, $14, $15, $16, $17, $18, $19, $20, $21, $22, $23, $24, $25, $26, $27, $28, $29, $30, $31);
 
--- name: read_runs
-SELECT :run FROM :schema.runs AS r WHERE r.id = ANY(%s::text[]);
+-- name: read_runs (text[])
+SELECT :run FROM :schema.runs AS r WHERE r.id = ANY($1::text[]);
 
--- name: lock_runs
-SELECT :run FROM :schema.runs AS r WHERE r.id = ANY(%s::text[]) ORDER BY r.id FOR UPDATE;
+-- name: lock_runs (text[])
+SELECT :run FROM :schema.runs AS r WHERE r.id = ANY($1::text[]) ORDER BY r.id FOR UPDATE;
 
--- name: list_runs
+-- name: list_runs (after bigint, states text[], agent text, session text, labels text, limit bigint)
 SELECT :run FROM :schema.runs AS r
-WHERE (%(after)s::bigint IS NULL OR r.number < %(after)s::bigint)
-  AND (cardinality(%(states)s::text[]) = 0 OR r.state = ANY(%(states)s::text[]))
-  AND (%(agent)s::text IS NULL OR r.agent = %(agent)s::text)
-  AND (%(session)s::text IS NULL OR r.session = %(session)s::text)
-  AND (%(labels)s::text = '{}' OR r.labels::jsonb @> %(labels)s::jsonb)
-ORDER BY r.number DESC LIMIT %(limit)s;
+WHERE ($after::bigint IS NULL OR r.number < $after::bigint)
+  AND (cardinality($states::text[]) = 0 OR r.state = ANY($states::text[]))
+  AND ($agent::text IS NULL OR r.agent = $agent::text)
+  AND ($session::text IS NULL OR r.session = $session::text)
+  AND ($labels::text = '{}' OR r.labels::jsonb @> $labels::jsonb)
+ORDER BY r.number DESC LIMIT $limit;
 
--- name: list_children
+-- name: list_children (parent text, after bigint, states text[], agent text, session text, labels text, limit bigint)
 SELECT :run FROM :schema.runs AS r
-WHERE r.parent = %(parent)s::text AND (%(after)s::bigint IS NULL OR r.number < %(after)s::bigint)
-  AND (cardinality(%(states)s::text[]) = 0 OR r.state = ANY(%(states)s::text[]))
-  AND (%(agent)s::text IS NULL OR r.agent = %(agent)s::text)
-  AND (%(session)s::text IS NULL OR r.session = %(session)s::text)
-  AND (%(labels)s::text = '{}' OR r.labels::jsonb @> %(labels)s::jsonb)
-ORDER BY r.number DESC LIMIT %(limit)s;
+WHERE r.parent = $parent::text AND ($after::bigint IS NULL OR r.number < $after::bigint)
+  AND (cardinality($states::text[]) = 0 OR r.state = ANY($states::text[]))
+  AND ($agent::text IS NULL OR r.agent = $agent::text)
+  AND ($session::text IS NULL OR r.session = $session::text)
+  AND ($labels::text = '{}' OR r.labels::jsonb @> $labels::jsonb)
+ORDER BY r.number DESC LIMIT $limit;
 
--- name: live_children
+-- name: live_children (text[])
 SELECT r.id, r.parent FROM :schema.runs AS r
-WHERE r.parent = ANY(%s::text[]) AND r.state NOT IN ('completed', 'failed', 'cancelled') ORDER BY r.number;
+WHERE r.parent = ANY($1::text[]) AND r.state NOT IN ('completed', 'failed', 'cancelled') ORDER BY r.number;
 
--- name: runs_of_session
-SELECT :run FROM :schema.runs AS r WHERE r.session = %s ORDER BY r.id FOR UPDATE;
+-- name: runs_of_session (text)
+SELECT :run FROM :schema.runs AS r WHERE r.session = $1 ORDER BY r.id FOR UPDATE;
 
--- name: update_run
-UPDATE :schema.runs SET state = %s, paused = %s, cancelling = %s, epoch = %s, session = %s, head = %s, length = %s,
-  turn = %s, turn_seq = %s, due_ms = %s, waits = %s, news = %s, deaths = %s, death_length = %s, changed_ms = %s,
-  effect_length = %s, solo_deaths = %s, is_alone = %s, left_by = %s
-WHERE number = %s;
+-- name: update_run (text, boolean, boolean, bigint, text, bytea, bigint, bigint, bigint, bigint, text, bigint,
+--   bigint, bigint, bigint, bigint, bigint, boolean, text, bigint)
+UPDATE :schema.runs SET state = $1, paused = $2, cancelling = $3, epoch = $4, session = $5, head = $6, length = $7,
+  turn = $8, turn_seq = $9, due_ms = $10, waits = $11, news = $12, deaths = $13, death_length = $14, changed_ms = $15,
+  effect_length = $16, solo_deaths = $17, is_alone = $18, left_by = $19
+WHERE number = $20;
 
--- name: append_plain
+-- A run's row is found by its id and by nothing else, whatever the planner believes of a table that has just been
+-- made: `IS TRUE` keeps it from walking all running runs. (And it stays HOT: no index names what changes.)
+
+-- name: append_one (run text, epoch bigint, length bigint, head bytea, new_head bytea, effects bigint, now bigint,
+--   version integer, kind text, step text, at_ms bigint, body bytea)
+WITH fenced AS (
+  UPDATE :schema.runs AS r SET head = $new_head, length = $length + 1, changed_ms = coalesce($now, :now),
+    effect_length = greatest(r.effect_length, $effects)
+  WHERE r.id = $run AND r.epoch = $epoch AND r.length = $length AND r.head = $head AND (r.state = 'running') IS TRUE
+    AND (SELECT version FROM :schema.store) = $version
+  RETURNING r.number)
+INSERT INTO :schema.records (run, seq, kind, step, at_ms, body, "check")
+SELECT f.number, $length, $kind, $step, $at_ms, $body, $new_head FROM fenced AS f RETURNING 1;
+
+-- Here each row is looked up on its own and then updated where it lies, so that no plan can join a batch with the whole
+-- table; whoever has changed it meanwhile has moved it, and the batch's slow way judges. The arrays are subqueries so
+-- that their lengths do not make every plan a new one. A run ends here only if its end touches no other run.
+
+-- name: append_many (runs text[], epochs bigint[], lengths bigint[], heads bytea[], new_lengths bigint[],
+--   new_heads bytea[], effects bigint[], ends boolean[], now bigint, version integer, owners bigint[], seqs bigint[],
+--   kinds text[], steps text[], times bigint[], bodies bytea[], checks bytea[], channels text[], doors bigint[])
 WITH given AS (
-  SELECT * FROM unnest(%(runs)s::text[], %(epochs)s::bigint[], %(lengths)s::bigint[], %(heads)s::bytea[],
-    %(new_lengths)s::bigint[], %(new_heads)s::bytea[], %(effects)s::bigint[])
-  AS g (id, epoch, length, head, new_length, new_head, effects)),
+  SELECT g.*, f.lies_at
+  FROM unnest((SELECT $runs), (SELECT $epochs), (SELECT $lengths), (SELECT $heads), (SELECT $new_lengths),
+    (SELECT $new_heads), (SELECT $effects), (SELECT $ends)) WITH ORDINALITY
+    AS g (id, epoch, length, head, new_length, new_head, effects, is_end, place)
+  CROSS JOIN LATERAL (
+    SELECT r.ctid AS lies_at FROM :schema.runs AS r
+    WHERE r.id = g.id AND r.epoch = g.epoch AND r.length = g.length AND r.head = g.head AND (r.state = 'running') IS TRUE
+      AND NOT (g.is_end AND (r.parent IS NOT NULL
+        OR EXISTS (SELECT 1 FROM :schema.keys AS k WHERE k.run = r.id AND k.state IN ('reserved', 'in doubt'))
+        OR EXISTS (SELECT 1 FROM :schema.waiters AS w WHERE w.run = r.id)
+        OR EXISTS (SELECT 1 FROM :schema.runs AS child WHERE child.parent = r.id)))
+    LIMIT 1) AS f
+  WHERE (SELECT version FROM :schema.store) = $version),
 fenced AS (
-  UPDATE :schema.runs AS r SET head = g.new_head, length = g.new_length, changed_ms = coalesce(%(now)s::bigint, :now),
-    effect_length = greatest(r.effect_length, g.effects)
-  FROM given AS g
-  WHERE r.id = g.id AND r.epoch = g.epoch AND r.length = g.length AND r.head = g.head AND r.state = 'running'
-    AND (SELECT version FROM :schema.store) = %(version)s
-  RETURNING r.id, r.number),
+  UPDATE :schema.runs AS r SET head = g.new_head, length = g.new_length, changed_ms = coalesce($now, :now),
+    effect_length = greatest(r.effect_length, g.effects),
+    state = CASE WHEN g.is_end THEN 'completed' ELSE r.state END,
+    session = CASE WHEN NOT g.is_end THEN r.session END,
+    due_ms = CASE WHEN NOT g.is_end THEN r.due_ms END,
+    waits = CASE WHEN g.is_end THEN '' ELSE r.waits END,
+    deaths = CASE WHEN g.is_end THEN 0 ELSE r.deaths END,
+    solo_deaths = CASE WHEN g.is_end THEN 0 ELSE r.solo_deaths END,
+    is_alone = r.is_alone AND NOT g.is_end,
+    left_by = CASE WHEN NOT g.is_end THEN r.left_by END
+  FROM given AS g WHERE r.ctid = g.lies_at
+  RETURNING r.number, r.id, g.place, g.is_end),
 written AS (
   INSERT INTO :schema.records (run, seq, kind, step, at_ms, body, "check")
   SELECT f.number, n.seq, n.kind, n.step, n.at_ms, n.body, n."check"
-  FROM unnest(%(owners)s::text[], %(seqs)s::bigint[], %(kinds)s::text[], %(steps)s::text[], %(times)s::bigint[],
-    %(bodies)s::bytea[], %(checks)s::bytea[]) AS n (owner, seq, kind, step, at_ms, body, "check")
-  JOIN fenced AS f ON f.id = n.owner)
-SELECT ARRAY(SELECT id FROM fenced), ARRAY(
-  SELECT pg_notify(d.channel, '')::text FROM unnest(%(channels)s::text[], %(doors)s::bigint[]) AS d (channel, door)
+  FROM unnest((SELECT $owners), (SELECT $seqs), (SELECT $kinds), (SELECT $steps), (SELECT $times), (SELECT $bodies),
+    (SELECT $checks)) AS n (owner, seq, kind, step, at_ms, body, "check")
+  JOIN fenced AS f ON f.place = n.owner),
+closed AS (
+  UPDATE :schema.items AS i SET state = 'closed' WHERE i.ctid = ANY(ARRAY(
+    SELECT o.lies_at FROM fenced AS f CROSS JOIN LATERAL (
+      SELECT i.ctid AS lies_at FROM :schema.items AS i WHERE i.run = f.id AND (i.state = 'open') IS TRUE OFFSET 0) AS o
+    WHERE f.is_end)))
+SELECT ARRAY(SELECT place FROM fenced), ARRAY(
+  SELECT pg_notify(d.channel, '')::text FROM unnest($channels, $doors) AS d (channel, door)
   WHERE NOT pg_try_advisory_xact_lock(d.door));
 
--- name: append_end
-WITH given AS (
-  SELECT * FROM unnest(%(runs)s::text[], %(epochs)s::bigint[], %(lengths)s::bigint[], %(heads)s::bytea[],
-    %(new_lengths)s::bigint[], %(new_heads)s::bytea[], %(effects)s::bigint[])
-  AS g (id, epoch, length, head, new_length, new_head, effects)),
-fenced AS (
-  UPDATE :schema.runs AS r SET head = g.new_head, length = g.new_length, changed_ms = coalesce(%(now)s::bigint, :now),
-    effect_length = greatest(r.effect_length, g.effects), state = 'completed', session = NULL, due_ms = NULL, waits = '',
-    deaths = 0, solo_deaths = 0, is_alone = false, left_by = NULL
-  FROM given AS g
-  WHERE r.id = g.id AND r.epoch = g.epoch AND r.length = g.length AND r.head = g.head AND r.state = 'running'
-    AND r.parent IS NULL
-    AND NOT EXISTS (SELECT 1 FROM :schema.keys AS k WHERE k.run = r.id AND k.state IN ('reserved', 'in doubt'))
-    AND NOT EXISTS (SELECT 1 FROM :schema.waiters AS w WHERE w.run = r.id)
-    AND NOT EXISTS (SELECT 1 FROM :schema.runs AS child WHERE child.parent = r.id)
-  RETURNING r.id, r.number),
-written AS (
-  INSERT INTO :schema.records (run, seq, kind, step, at_ms, body, "check")
-  SELECT f.number, n.seq, n.kind, n.step, n.at_ms, n.body, n."check"
-  FROM unnest(%(owners)s::text[], %(seqs)s::bigint[], %(kinds)s::text[], %(steps)s::text[], %(times)s::bigint[],
-    %(bodies)s::bytea[], %(checks)s::bytea[]) AS n (owner, seq, kind, step, at_ms, body, "check")
-  JOIN fenced AS f ON f.id = n.owner),
-closed AS (
-  UPDATE :schema.items AS i SET state = 'closed' FROM fenced AS f WHERE i.run = f.id AND i.state = 'open')
-SELECT ARRAY(SELECT id FROM fenced);
+-- name: insert_record (bigint, bigint, text, text, bigint, bytea, bytea, bytea)
+INSERT INTO :schema.records (run, seq, kind, step, at_ms, body, blobs, "check") VALUES ($1, $2, $3, $4, $5, $6, $7, $8);
 
--- name: insert_record
-INSERT INTO :schema.records (run, seq, kind, step, at_ms, body, blobs, "check") VALUES (%s, %s, %s, %s, %s, %s, %s, %s);
+-- name: read_records (bigint, bigint)
+SELECT :record FROM :schema.records AS c WHERE c.run = $1 AND c.seq >= $2 ORDER BY c.seq;
 
--- name: read_records
-SELECT :record FROM :schema.records AS c WHERE c.run = %s AND c.seq >= %s ORDER BY c.seq;
-
--- name: read_turns
+-- name: read_turns (bigint[], bigint[])
 SELECT c.run, :record
-FROM unnest(%s::bigint[], %s::bigint[]) AS t (run, first) JOIN :schema.records AS c ON c.run = t.run AND c.seq >= t.first
+FROM unnest($1::bigint[], $2::bigint[]) AS t (run, first) JOIN :schema.records AS c ON c.run = t.run AND c.seq >= t.first
 ORDER BY c.run, c.seq;
 
--- name: read_checks
+-- name: read_checks (bigint[], bigint[])
 SELECT c.run, c."check"
-FROM unnest(%s::bigint[], %s::bigint[]) AS t (run, seq) JOIN :schema.records AS c ON c.run = t.run AND c.seq = t.seq;
+FROM unnest($1::bigint[], $2::bigint[]) AS t (run, seq) JOIN :schema.records AS c ON c.run = t.run AND c.seq = t.seq;
 
--- name: due_runs
+-- name: due_runs (alone boolean, queues text[], agents text[], quotas bigint[], now bigint, host text)
 WITH :levels
 SELECT due.* FROM levels AS l CROSS JOIN LATERAL (
   SELECT :run FROM :schema.runs AS r
-  WHERE :waiting AND r.queue = l.queue AND r.agent = l.agent AND (r.deaths > 1) = %(alone)s AND r.priority = l.priority
-    AND r.due_ms <= %(now)s
-    AND (r.pin IS NULL OR r.pin = %(host)s::text)
+  WHERE :waiting AND r.queue = l.queue AND r.agent = l.agent AND (r.deaths > 1) = $alone AND r.priority = l.priority
+    AND r.due_ms <= $now
+    AND (r.pin IS NULL OR r.pin = $host::text)
   ORDER BY r.due_ms, r.number LIMIT l.quota FOR UPDATE SKIP LOCKED) AS due
 WHERE l.priority IS NOT NULL;
 
--- name: first_due
+-- name: first_due (alone boolean, queues text[], agents text[], quotas bigint[], host text)
 WITH :levels
 SELECT min(due.due_ms) FROM levels AS l CROSS JOIN LATERAL (
   SELECT r.due_ms FROM :schema.runs AS r
-  WHERE :waiting AND r.queue = l.queue AND r.agent = l.agent AND (r.deaths > 1) = %(alone)s AND r.priority = l.priority
-    AND (r.pin IS NULL OR r.pin = %(host)s::text)
+  WHERE :waiting AND r.queue = l.queue AND r.agent = l.agent AND (r.deaths > 1) = $alone AND r.priority = l.priority
+    AND (r.pin IS NULL OR r.pin = $host::text)
   ORDER BY r.due_ms LIMIT 1) AS due
 WHERE l.priority IS NOT NULL;
 
--- name: family_waiting
+-- name: family_waiting (run text)
 WITH RECURSIVE family (id) AS (
-  SELECT %(run)s::text COLLATE "C" UNION SELECT r.id FROM family AS f JOIN :schema.runs AS r ON r.parent = f.id)
+  SELECT $run::text COLLATE "C" UNION SELECT r.id FROM family AS f JOIN :schema.runs AS r ON r.parent = f.id)
 SELECT :run FROM :schema.runs AS r WHERE r.id IN (SELECT id FROM family) AND :waiting
 ORDER BY r.priority DESC, r.due_ms, r.number;
 
--- name: has_progressed
-SELECT DISTINCT c.run FROM unnest(%s::bigint[], %s::bigint[]) AS t (run, since)
+-- name: has_progressed (bigint[], bigint[])
+SELECT DISTINCT c.run FROM unnest($1::bigint[], $2::bigint[]) AS t (run, since)
 JOIN :schema.records AS c ON c.run = t.run AND c.seq >= t.since
 WHERE c.kind NOT IN ('created', 'forked', 'intent', 'log', 'output', 'progress');
 
@@ -241,127 +260,127 @@ SELECT length, head FROM :schema.log_head FOR UPDATE;
 -- name: read_log_head
 SELECT length, head FROM :schema.log_head;
 
--- name: write_log_head
-UPDATE :schema.log_head SET length = %s, head = %s;
+-- name: write_log_head (bigint, bytea)
+UPDATE :schema.log_head SET length = $1, head = $2;
 
--- name: insert_entry
-INSERT INTO :schema.log (seq, kind, run, session, at_ms, body, "check") VALUES (%s, %s, %s, %s, %s, %s, %s);
+-- name: insert_entry (bigint, text, text, text, bigint, bytea, bytea)
+INSERT INTO :schema.log (seq, kind, run, session, at_ms, body, "check") VALUES ($1, $2, $3, $4, $5, $6, $7);
 
--- name: read_log
+-- name: read_log (bigint, bigint)
 SELECT e.seq, e.kind, e.run, e.session, e.at_ms, e.body, e."check", b."check"
-FROM :schema.log AS e LEFT JOIN :schema.log AS b ON b.seq = e.seq - 1 WHERE e.seq < %s ORDER BY e.seq DESC LIMIT %s;
+FROM :schema.log AS e LEFT JOIN :schema.log AS b ON b.seq = e.seq - 1 WHERE e.seq < $1 ORDER BY e.seq DESC LIMIT $2;
 
--- name: read_log_of_run
+-- name: read_log_of_run (text, bigint, bigint)
 SELECT e.seq, e.kind, e.run, e.session, e.at_ms, e.body, e."check", b."check"
 FROM :schema.log AS e LEFT JOIN :schema.log AS b ON b.seq = e.seq - 1
-WHERE e.run <> '' AND e.run = %s AND e.seq < %s ORDER BY e.seq DESC LIMIT %s;
+WHERE e.run <> '' AND e.run = $1 AND e.seq < $2 ORDER BY e.seq DESC LIMIT $3;
 
 -- name: all_entries
 SELECT seq, kind, run, session, at_ms, body, "check" FROM :schema.log ORDER BY seq;
 
--- name: runs_with_news
-SELECT :run FROM unnest(%s::text[], %s::bigint[]) AS seen (id, news)
+-- name: runs_with_news (text[], bigint[])
+SELECT :run FROM unnest($1::text[], $2::bigint[]) AS seen (id, news)
 JOIN :schema.runs AS r ON r.id = seen.id AND r.news <> seen.news;
 
--- name: insert_signal
-INSERT INTO :schema.signals (run, number, name, id, body, at_ms) VALUES (%s, %s, %s, %s, %s, %s);
+-- name: insert_signal (bigint, bigint, text, text, bytea, bigint)
+INSERT INTO :schema.signals (run, number, name, id, body, at_ms) VALUES ($1, $2, $3, $4, $5, $6);
 
--- name: next_signal_number
-SELECT coalesce(max(number), 0) + 1 FROM :schema.signals WHERE run = %s;
+-- name: next_signal_number (bigint)
+SELECT coalesce(max(number), 0) + 1 FROM :schema.signals WHERE run = $1;
 
--- name: read_signal
-SELECT number, name, id, body, at_ms, taken FROM :schema.signals WHERE run = %s AND id = %s;
+-- name: read_signal (bigint, text)
+SELECT number, name, id, body, at_ms, taken FROM :schema.signals WHERE run = $1 AND id = $2;
 
--- name: waiting_signals
+-- name: waiting_signals (text[])
 SELECT r.id, s.number, s.name, s.id, s.body, s.at_ms, s.taken
 FROM :schema.runs AS r JOIN :schema.signals AS s ON s.run = r.number AND s.taken IS NULL
-WHERE r.id = ANY(%s::text[]) ORDER BY s.run, s.number;
+WHERE r.id = ANY($1::text[]) ORDER BY s.run, s.number;
 
--- name: take_signal
-UPDATE :schema.signals SET taken = %s WHERE run = (SELECT number FROM :schema.runs WHERE id = %s) AND number = %s;
+-- name: take_signal (bigint, text, bigint)
+UPDATE :schema.signals SET taken = $1 WHERE run = (SELECT number FROM :schema.runs WHERE id = $2) AND number = $3;
 
--- name: insert_item
+-- name: insert_item (text, text, text, text, bytea, bytea, text, bigint, bigint, text, bytea, text, bigint)
 INSERT INTO :schema.items (id, run, kind, step, digest, body, "to", deadline_ms, opened_ms, state, answer, "by",
   answered_ms)
-VALUES (%s, %s, %s, %s, %s, %s, %s, %s, %s, %s, %s, %s, %s);
+VALUES ($1, $2, $3, $4, $5, $6, $7, $8, $9, $10, $11, $12, $13);
 
--- name: update_item
-UPDATE :schema.items SET state = %s, answer = %s, "by" = %s, answered_ms = %s WHERE id = %s;
+-- name: update_item (text, bytea, text, bigint, text)
+UPDATE :schema.items SET state = $1, answer = $2, "by" = $3, answered_ms = $4 WHERE id = $5;
 
--- name: read_items
-SELECT :item FROM :schema.items AS i WHERE i.id = ANY(%s::text[]);
+-- name: read_items (text[])
+SELECT :item FROM :schema.items AS i WHERE i.id = ANY($1::text[]);
 
--- name: items_of_runs
-SELECT :item FROM :schema.items AS i WHERE i.run = ANY(%s::text[]) ORDER BY i.place;
+-- name: items_of_runs (text[])
+SELECT :item FROM :schema.items AS i WHERE i.run = ANY($1::text[]) ORDER BY i.place;
 
--- name: open_items_of_runs
-SELECT :item FROM :schema.items AS i WHERE i.run = ANY(%s::text[]) AND i.state = 'open' ORDER BY i.place;
+-- name: open_items_of_runs (text[])
+SELECT :item FROM :schema.items AS i WHERE i.run = ANY($1::text[]) AND i.state = 'open' ORDER BY i.place;
 
--- name: list_inbox
-SELECT :item FROM :schema.items AS i ORDER BY i.place LIMIT %s;
+-- name: list_inbox (bigint)
+SELECT :item FROM :schema.items AS i ORDER BY i.place LIMIT $1;
 
--- name: list_open_items
-SELECT :item FROM :schema.items AS i WHERE i.state = 'open' ORDER BY i.place LIMIT %s;
+-- name: list_open_items (bigint)
+SELECT :item FROM :schema.items AS i WHERE i.state = 'open' ORDER BY i.place LIMIT $1;
 
--- name: read_keys
-SELECT :keyrow FROM :schema.keys AS k WHERE k.key = ANY(%s::text[]);
+-- name: read_keys (text[])
+SELECT :keyrow FROM :schema.keys AS k WHERE k.key = ANY($1::text[]);
 
--- name: lock_keys
-SELECT :keyrow FROM :schema.keys AS k WHERE k.key = ANY(%s::text[]) ORDER BY k.key FOR UPDATE;
+-- name: lock_keys (text[])
+SELECT :keyrow FROM :schema.keys AS k WHERE k.key = ANY($1::text[]) ORDER BY k.key FOR UPDATE;
 
--- name: held_keys
-SELECT k.key, k.run FROM :schema.keys AS k WHERE k.run = ANY(%s::text[]) AND k.state IN ('reserved', 'in doubt');
+-- name: held_keys (text[])
+SELECT k.key, k.run FROM :schema.keys AS k WHERE k.run = ANY($1::text[]) AND k.state IN ('reserved', 'in doubt');
 
--- name: insert_key
+-- name: insert_key (text, text, bytea, text, boolean, text, bigint, bytea, bytea, bigint)
 INSERT INTO :schema.keys (key, action, fingerprint, run, resumable, state, generation, body, blobs, changed_ms)
-VALUES (%s, %s, %s, %s, %s, %s, %s, %s, %s, %s);
+VALUES ($1, $2, $3, $4, $5, $6, $7, $8, $9, $10);
 
--- name: update_key
-UPDATE :schema.keys SET action = %s, fingerprint = %s, run = %s, resumable = %s, state = %s, generation = %s,
-  body = %s, blobs = %s, changed_ms = %s
-WHERE key = %s;
+-- name: update_key (text, bytea, text, boolean, text, bigint, bytea, bytea, bigint, text)
+UPDATE :schema.keys SET action = $1, fingerprint = $2, run = $3, resumable = $4, state = $5, generation = $6,
+  body = $7, blobs = $8, changed_ms = $9
+WHERE key = $10;
 
--- name: waiters_of_keys
-SELECT key, run FROM :schema.waiters WHERE key = ANY(%s::text[]);
+-- name: waiters_of_keys (text[])
+SELECT key, run FROM :schema.waiters WHERE key = ANY($1::text[]);
 
--- name: waits_of_runs
-SELECT run, key FROM :schema.waiters WHERE run = ANY(%s::text[]);
+-- name: waits_of_runs (text[])
+SELECT run, key FROM :schema.waiters WHERE run = ANY($1::text[]);
 
--- name: add_waiter
-INSERT INTO :schema.waiters (key, run) VALUES (%s, %s) ON CONFLICT DO NOTHING;
+-- name: add_waiter (text, text)
+INSERT INTO :schema.waiters (key, run) VALUES ($1, $2) ON CONFLICT DO NOTHING;
 
--- name: drop_waiter
-DELETE FROM :schema.waiters WHERE key = %s AND run = %s;
+-- name: drop_waiter (text, text)
+DELETE FROM :schema.waiters WHERE key = $1 AND run = $2;
 
--- name: insert_session
+-- name: insert_session (text, text, bigint, text, bigint, text, text, bigint, bigint, bigint, text, boolean)
 INSERT INTO :schema.sessions (id, host, pid, code, lease_ms, agents, keeper, started_ms, renewed_ms, renewed_boot, boot,
   locked_ms)
-VALUES (%s, %s, %s, %s, %s, %s, %s, %s, %s, %s, %s, CASE WHEN %s THEN :now END);
+VALUES ($1, $2, $3, $4, $5, $6, $7, $8, $9, $10, $11, CASE WHEN $12 THEN :now END);
 
--- name: read_sessions
+-- name: read_sessions (text[])
 SELECT :session, s.locked_ms > extract(epoch FROM pg_postmaster_start_time()) * 1000
-FROM :schema.sessions AS s WHERE s.id = ANY(%s::text[]) ORDER BY s.place;
+FROM :schema.sessions AS s WHERE s.id = ANY($1::text[]) ORDER BY s.place;
 
--- name: lock_sessions
+-- name: lock_sessions (text[])
 SELECT :session, s.locked_ms > extract(epoch FROM pg_postmaster_start_time()) * 1000
-FROM :schema.sessions AS s WHERE s.id = ANY(%s::text[]) ORDER BY s.place FOR UPDATE;
+FROM :schema.sessions AS s WHERE s.id = ANY($1::text[]) ORDER BY s.place FOR UPDATE;
 
--- name: share_session
+-- name: share_session (text)
 SELECT :session, s.locked_ms > extract(epoch FROM pg_postmaster_start_time()) * 1000
-FROM :schema.sessions AS s WHERE s.id = %s FOR SHARE;
+FROM :schema.sessions AS s WHERE s.id = $1 FOR SHARE;
 
 -- name: live_sessions
 SELECT :session, s.locked_ms > extract(epoch FROM pg_postmaster_start_time()) * 1000
 FROM :schema.sessions AS s WHERE s.ended_ms IS NULL ORDER BY s.place;
 
--- name: renew_session
-UPDATE :schema.sessions SET renewed_ms = %s, renewed_boot = %s, locked_ms = CASE WHEN %s THEN :now END WHERE id = %s;
+-- name: renew_session (bigint, bigint, boolean, text)
+UPDATE :schema.sessions SET renewed_ms = $1, renewed_boot = $2, locked_ms = CASE WHEN $3 THEN :now END WHERE id = $4;
 
--- name: end_session
-UPDATE :schema.sessions SET ended_ms = %s, cause = %s, evidence = %s WHERE id = %s;
+-- name: end_session (bigint, text, bytea, text)
+UPDATE :schema.sessions SET ended_ms = $1, cause = $2, evidence = $3 WHERE id = $4;
 
--- name: prove_session
-UPDATE :schema.sessions SET evidence = %s WHERE id = %s;
+-- name: prove_session (bytea, text)
+UPDATE :schema.sessions SET evidence = $1 WHERE id = $2;
 
 -- name: unlock_all
 SELECT pg_advisory_unlock_all();
@@ -371,43 +390,43 @@ SELECT (l.classid::bigint << 32) | l.objid::bigint FROM pg_locks AS l
 WHERE l.locktype = 'advisory' AND l.objsubid = 1 AND l.granted
   AND l.database = (SELECT oid FROM pg_database WHERE datname = current_database());
 
--- name: try_lock
-SELECT pg_try_advisory_lock(%s);
+-- name: try_lock (bigint)
+SELECT pg_try_advisory_lock($1);
 
--- name: take_lock
-SELECT pg_advisory_lock(%s);
+-- name: take_lock (bigint)
+SELECT pg_advisory_lock($1);
 
 -- name: be_patient
 SELECT set_config('lock_timeout', '3s', false);
 
--- name: await_lock
-SELECT pg_advisory_lock_shared(%s);
+-- name: await_lock (bigint)
+SELECT pg_advisory_lock_shared($1);
 
--- name: let_go
-SELECT pg_advisory_unlock_shared(%s);
+-- name: let_go (bigint)
+SELECT pg_advisory_unlock_shared($1);
 
--- name: open_door
-SELECT pg_advisory_lock_shared(%s);
+-- name: open_door (bigint)
+SELECT pg_advisory_lock_shared($1);
 
--- name: known_blobs
-SELECT digest FROM :schema.blobs WHERE digest = ANY(%s::bytea[]);
+-- name: known_blobs (bytea[])
+SELECT digest FROM :schema.blobs WHERE digest = ANY($1::bytea[]);
 
--- name: touch_blobs
-UPDATE :schema.blobs SET put_ms = %s WHERE digest = ANY(%s::bytea[]) AND put_ms < %s;
+-- name: touch_blobs (bigint, bytea[], bigint)
+UPDATE :schema.blobs SET put_ms = $1 WHERE digest = ANY($2::bytea[]) AND put_ms < $3;
 
--- name: insert_blob
-INSERT INTO :schema.blobs (digest, packed, put_ms) VALUES (%s, %s, %s) ON CONFLICT (digest) DO NOTHING;
+-- name: insert_blob (bytea, bytea, bigint)
+INSERT INTO :schema.blobs (digest, packed, put_ms) VALUES ($1, $2, $3) ON CONFLICT (digest) DO NOTHING;
 
--- name: read_blobs
-SELECT digest, packed FROM :schema.blobs WHERE digest = ANY(%s::bytea[]);
+-- name: read_blobs (bytea[])
+SELECT digest, packed FROM :schema.blobs WHERE digest = ANY($1::bytea[]);
 
--- name: refer_blob
-INSERT INTO :schema.blob_runs (digest, run) VALUES (%s, %s) ON CONFLICT DO NOTHING;
+-- name: refer_blob (bytea, bigint)
+INSERT INTO :schema.blob_runs (digest, run) VALUES ($1, $2) ON CONFLICT DO NOTHING;
 
 -- name: count_runs
 SELECT state, count(*) FROM :schema.runs GROUP BY state;
 
--- name: count_others
+-- name: count_others (text)
 SELECT (SELECT count(*) FROM :schema.records),
        (SELECT coalesce(sum(length(body)), 0)::bigint FROM :schema.records),
        (SELECT count(*) FROM :schema.blobs),
@@ -416,7 +435,7 @@ SELECT (SELECT count(*) FROM :schema.records),
        (SELECT count(*) FROM :schema.items WHERE state = 'open'),
        (SELECT count(*) FROM :schema.sessions WHERE ended_ms IS NULL),
        (SELECT coalesce(sum(pg_total_relation_size(c.oid)), 0)::bigint FROM pg_class AS c
-        WHERE c.relnamespace = (SELECT oid FROM pg_namespace WHERE nspname = %s) AND c.relkind = 'r');
+        WHERE c.relnamespace = (SELECT oid FROM pg_namespace WHERE nspname = $1) AND c.relkind = 'r');
 
 -- name: run_ids
 SELECT id FROM :schema.runs ORDER BY number;
@@ -448,52 +467,52 @@ WHERE NOT EXISTS (SELECT 1 FROM :schema.blobs WHERE blobs.digest = b.digest);
 SELECT k.key, k.run, k.state FROM :schema.keys AS k WHERE k.state IN ('reserved', 'in doubt') AND NOT EXISTS (
   SELECT 1 FROM :schema.runs AS r WHERE r.id = k.run AND r.state NOT IN ('completed', 'failed', 'cancelled'));
 
--- name: ended_runs
+-- name: ended_runs (bigint)
 SELECT number, id, length, head FROM :schema.runs
-WHERE ended_ms IS NOT NULL AND ended_ms < %s AND NOT is_pruned ORDER BY ended_ms LIMIT 100 FOR UPDATE SKIP LOCKED;
+WHERE ended_ms IS NOT NULL AND ended_ms < $1 AND NOT is_pruned ORDER BY ended_ms LIMIT 100 FOR UPDATE SKIP LOCKED;
 
--- name: forgettable_runs
+-- name: forgettable_runs (bigint)
 SELECT number FROM :schema.runs
-WHERE ended_ms IS NOT NULL AND ended_ms < %s AND is_pruned ORDER BY ended_ms LIMIT 100 FOR UPDATE SKIP LOCKED;
+WHERE ended_ms IS NOT NULL AND ended_ms < $1 AND is_pruned ORDER BY ended_ms LIMIT 100 FOR UPDATE SKIP LOCKED;
 
--- name: long_runs
+-- name: long_runs (bigint)
 SELECT number, base, turn_seq FROM :schema.runs
-WHERE number > %s AND turn >= 2 AND state NOT IN ('completed', 'failed', 'cancelled') ORDER BY number LIMIT 100 FOR UPDATE;
+WHERE number > $1 AND turn >= 2 AND state NOT IN ('completed', 'failed', 'cancelled') ORDER BY number LIMIT 100 FOR UPDATE;
 
--- name: previous_turn
-SELECT max(seq) FROM :schema.records WHERE run = %s AND seq < %s AND kind = 'turn';
+-- name: previous_turn (bigint, bigint)
+SELECT max(seq) FROM :schema.records WHERE run = $1 AND seq < $2 AND kind = 'turn';
 
--- name: rebase_run
-UPDATE :schema.runs SET base = %s, base_check = %s WHERE number = %s;
+-- name: rebase_run (bigint, bytea, bigint)
+UPDATE :schema.runs SET base = $1, base_check = $2 WHERE number = $3;
 
--- name: delete_records
-WITH gone AS (DELETE FROM :schema.records WHERE run = %s AND seq < %s RETURNING 1) SELECT count(*) FROM gone;
+-- name: delete_records (bigint, bigint)
+WITH gone AS (DELETE FROM :schema.records WHERE run = $1 AND seq < $2 RETURNING 1) SELECT count(*) FROM gone;
 
--- name: cut_records
-DELETE FROM :schema.records WHERE run = %s AND seq >= %s;
+-- name: cut_records (bigint, bigint)
+DELETE FROM :schema.records WHERE run = $1 AND seq >= $2;
 
--- name: delete_signals
-DELETE FROM :schema.signals WHERE run = %s;
+-- name: delete_signals (bigint)
+DELETE FROM :schema.signals WHERE run = $1;
 
--- name: delete_items
-DELETE FROM :schema.items WHERE run = %s;
+-- name: delete_items (text)
+DELETE FROM :schema.items WHERE run = $1;
 
--- name: forget_blobs
-DELETE FROM :schema.blob_runs WHERE run = %s;
+-- name: forget_blobs (bigint)
+DELETE FROM :schema.blob_runs WHERE run = $1;
 
--- name: bury_keys
+-- name: bury_keys (bigint, text)
 WITH buried AS (
-  UPDATE :schema.keys SET state = 'pruned', body = '', blobs = NULL, changed_ms = %s WHERE run = %s AND state = 'settled'
+  UPDATE :schema.keys SET state = 'pruned', body = '', blobs = NULL, changed_ms = $1 WHERE run = $2 AND state = 'settled'
   RETURNING 1)
 SELECT count(*) FROM buried;
 
--- name: forget_run
-DELETE FROM :schema.runs WHERE number = %s;
+-- name: forget_run (bigint)
+DELETE FROM :schema.runs WHERE number = $1;
 
--- name: sweep_blobs
+-- name: sweep_blobs (bigint)
 WITH garbage AS (
   SELECT b.digest FROM :schema.blobs AS b
-  WHERE b.put_ms < %s AND NOT EXISTS (SELECT 1 FROM :schema.blob_runs AS r WHERE r.digest = b.digest)
+  WHERE b.put_ms < $1 AND NOT EXISTS (SELECT 1 FROM :schema.blob_runs AS r WHERE r.digest = b.digest)
   LIMIT 200 FOR UPDATE SKIP LOCKED),
 gone AS (DELETE FROM :schema.blobs AS b USING garbage AS g WHERE b.digest = g.digest RETURNING 1)
 SELECT count(*) FROM gone;

@@ -2,14 +2,16 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 
 from ninelives.backends import rows
+from ninelives.backends.postgres.queries import Values
 from ninelives.backends.postgres.transaction import Transaction, decoding, texts
 from ninelives.core import recoverylog
 from ninelives.core.entries import Entry, NewEntry
 
 _ABOVE_ALL = 2**62
+Asking = Callable[[str, Values], list[rows.Row]]
 
 
 def append(tx: Transaction, new: Sequence[NewEntry]) -> None:
@@ -22,13 +24,13 @@ def append(tx: Transaction, new: Sequence[NewEntry]) -> None:
     tx.do("write_log_head", (length + len(sealed), sealed[-1].check))
 
 
-def read(tx: Transaction, run: str | None, before: int | None, limit: int) -> list[Entry]:
+def read(ask: Asking, run: str | None, before: int | None, limit: int) -> list[Entry]:
     """Return entries, newest first, each verified against the one before it."""
     below = _ABOVE_ALL if before is None else min(before, _ABOVE_ALL)
     if run is None:
-        found = tx.all("read_log", (below, limit))
+        found = ask("read_log", (below, limit))
     else:
-        found = tx.all("read_log_of_run", (run, below, limit)) if texts([run]) else []
+        found = ask("read_log_of_run", (run, below, limit)) if texts([run]) else []
     entries = []
     for *row, previous in found:
         with decoding("an entry of the recovery log"):

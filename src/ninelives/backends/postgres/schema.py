@@ -36,7 +36,7 @@ def migrate(connection: Connection, address: Address) -> tuple[int, int]:
 
 def _migrate(connection: Connection, address: Address, steps: tuple[str, ...]) -> tuple[int, int]:
     sql = statements(address.schema)
-    connection.execute(sql["migration_lock"], (lock_number(address.schema, "migration"),))
+    connection.execute(sql["migration_lock"].text, (lock_number(address.schema, "migration"),))
     before = _version(connection, address)
     if before > len(steps):
         raise SchemaMismatch(
@@ -46,22 +46,22 @@ def _migrate(connection: Connection, address: Address, steps: tuple[str, ...]) -
     if before == len(steps):
         return before, before
     if before == 0:
-        connection.execute(sql["create_schema"])
+        connection.execute(sql["create_schema"].text)
     for step in steps[before:]:
         connection.execute(in_schema(step, address.schema))
     # CRASH: the schema is half new; the server rolls it back and the old version is whole.
     if before == 0:
-        connection.execute(sql["insert_store"], (secrets.token_bytes(16), len(steps)))
-        connection.execute(sql["insert_log_head"], (recoverylog.START,))
+        connection.execute(sql["insert_store"].text, (secrets.token_bytes(16), len(steps)))
+        connection.execute(sql["insert_log_head"].text, (recoverylog.START,))
     else:
-        connection.execute(sql["set_version"], (len(steps),))
+        connection.execute(sql["set_version"].text, (len(steps),))
     return before or len(steps), len(steps)
 
 
 def _version(connection: Connection, address: Address) -> int:
     sql = statements(address.schema)
-    found = connection.execute(sql["find_store"], (address.schema,)).fetchone()
+    found = connection.execute(sql["find_store"].text, (address.schema,)).fetchone()
     if found is None or not found[0]:
         return 0
-    row = connection.execute(sql["read_store"]).fetchone()
+    row = connection.execute(sql["read_store"].text).fetchone()
     return int(row[0]) if row is not None else 0

@@ -25,7 +25,7 @@ from ninelives.backends.postgres.address import Address, parse
 from ninelives.backends.postgres.deaths import Deaths
 from ninelives.backends.postgres.lines import Lines
 from ninelives.backends.postgres.sessions import Sessions, may_act
-from ninelives.backends.postgres.transaction import Transaction, decoding, find_runs, runs_in, texts
+from ninelives.backends.postgres.transaction import Transaction, decoding, runs_in, texts
 from ninelives.backends.postgres.wake import Channel, WakeUps
 from ninelives.core import blobs, faults, runs
 from ninelives.core.clock import Clock
@@ -55,7 +55,7 @@ class PostgresStore:
         )
         self._work, self._output = (Channel(self._address.schema, name) for name in ("work", "output"))
         self._is_closed = threading.Event()
-        door = self._lines.sql["open_door"]
+        door = self._lines.sql["open_door"].text
         self._workers = WakeUps(self._work, self._lines.connect, door)
         self._readers = WakeUps(self._output, self._lines.connect, door)
 
@@ -77,7 +77,7 @@ class PostgresStore:
 
     def read_run(self, run: str) -> Run | None:
         """Return a run's row, or None."""
-        return self._lines.ask(lambda tx: find_runs(tx, [run]).get(run))
+        return runs_in(self._lines.ask("read_runs", (texts([run]),))).get(run)
 
     def list_runs(self, query: RunQuery) -> list[Run]:
         """Return the runs that fit, newest first."""
@@ -90,7 +90,7 @@ class PostgresStore:
             "limit": _clamped(query.limit),
         }
         statement = "list_runs" if query.parent is None else "list_children"
-        return self._lines.ask(lambda tx: list(runs_in(tx.all(statement, wanted)).values()))
+        return list(runs_in(self._lines.ask(statement, wanted)).values())
 
     # Sessions -----------------------------------------------------------------------------------
 
@@ -145,7 +145,7 @@ class PostgresStore:
         limit: int = 100,
     ) -> list[Entry]:
         """Return entries of the recovery log, newest first."""
-        return self._lines.ask(lambda tx: recoverylog.read(tx, run, before, _clamped(limit)))
+        return recoverylog.read(self._lines.ask, run, before, _clamped(limit))
 
     # Ownership and the write path ---------------------------------------------------------------
 
@@ -202,11 +202,12 @@ class PostgresStore:
     def commit(self, batch: Sequence[Commit]) -> list[Verdict]:
         """Append to many runs in one transaction."""
         self._lines.require()
-        return commits.commit(self._lines, batch, self._channels, self._wake)
+        now_ms = None if self._clock is None else self._clock.now_ms()
+        return commits.commit(self._lines, batch, now_ms, self._channels, self._wake)
 
     def read_keys(self, keys: Sequence[str]) -> dict[str, Key]:
         """Return the rows of those keys that were ever used."""
-        found = self._lines.ask(lambda tx: tx.all("read_keys", (texts(keys),)))
+        found = self._lines.ask("read_keys", (texts(keys),))
         with decoding("a key"):
             by_name = {row[0]: rows.key_of(row) for row in found}
         return {key: by_name[key] for key in keys if key in by_name}
@@ -232,15 +233,12 @@ class PostgresStore:
         self, *, run: str | None = None, item: str | None = None, answered: bool = False, limit: int = 100
     ) -> list[Item]:
         """Return inbox items, oldest first."""
-
-        def work(tx: Transaction) -> list[rows.Row]:
-            if item is not None:
-                return tx.all("read_items", (texts([item]),))
-            if run is not None:
-                return tx.all("items_of_runs", (texts([run]),))
-            return tx.all("list_inbox" if answered else "list_open_items", (_clamped(limit),))
-
-        found = self._lines.ask(work)
+        if item is not None:
+            found = self._lines.ask("read_items", (texts([item]),))
+        elif run is not None:
+            found = self._lines.ask("items_of_runs", (texts([run]),))
+        else:
+            found = self._lines.ask("list_inbox" if answered else "list_open_items", (_clamped(limit),))
         with decoding("an inbox item", run):
             items = [rows.item_of(row) for row in found]
         fitting = [
@@ -264,7 +262,7 @@ class PostgresStore:
         if fault is not None:
             raise fault
         digests = [digest for digest, _ in named]
-        known = {row[0] for row in self._lines.ask(lambda tx: tx.all("known_blobs", (digests,)))}
+        known = {row[0] for row in self._lines.ask("known_blobs", (digests,))}
         packed = sorted({(digest, blobs.pack(raw)) for digest, raw in named if digest not in known})
 
         def work(tx: Transaction) -> None:
@@ -278,7 +276,7 @@ class PostgresStore:
     def get_blobs(self, digests: Iterable[bytes]) -> dict[bytes, bytes]:
         """Return the contents, verified."""
         wanted = list(digests)
-        found: dict[bytes, bytes] = dict(self._lines.ask(lambda tx: tx.all("read_blobs", (wanted,))))
+        found: dict[bytes, bytes] = dict(self._lines.ask("read_blobs", (wanted,)))
         for digest in wanted:
             if digest not in found:
                 raise Corrupt(f"blob {digest.hex()} is missing", remedy="Restore the store from a backup")

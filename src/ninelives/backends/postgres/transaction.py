@@ -1,37 +1,29 @@
-"""One open transaction. What is only written is queued, and goes out with the next thing that is asked.
-
-Statements travel in the driver's pipeline: a transaction costs as many round trips as it has questions
-whose answers it waits for, and one for the COMMIT.
-"""
+"""One open transaction. What is only written is queued, and goes out with the next thing that is asked."""
 
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
-from typing import Any
 
 import msgspec
-import psycopg
 
 from ninelives.backends import rows
-from ninelives.backends.postgres.connection import Connection
+from ninelives.backends.postgres.line import Answer, Line
+from ninelives.backends.postgres.queries import Statement, Values
 from ninelives.core import faults
 from ninelives.core.clock import Clock
 from ninelives.core.errors import Corrupt
 from ninelives.core.model import Record, Run
 
-Values = Sequence[Any] | Mapping[str, Any]
-Cursor = psycopg.Cursor[rows.Row]
-
 
 class Transaction:
-    """An open transaction: its connection, its time, and who is to be woken with it."""
+    """An open transaction: its line, its time, and who is to be woken with it."""
 
-    __slots__ = ("_clock", "_connection", "_sql", "_time", "count", "emits", "is_changed", "version", "wakes")
+    __slots__ = ("_clock", "_line", "_sql", "_time", "count", "emits", "is_changed", "version", "wakes")
 
-    def __init__(self, connection: Connection, sql: Mapping[str, bytes], clock: Clock | None) -> None:
-        self._connection, self._sql, self._clock = connection, sql, clock
-        self._time: Cursor | int | None = None
+    def __init__(self, line: Line, sql: Mapping[str, Statement], clock: Clock | None) -> None:
+        self._line, self._sql, self._clock = line, sql, clock
+        self._time: Answer | int | None = None
         self.count = self.version = 0
         self.is_changed = self.wakes = self.emits = False
 
@@ -46,10 +38,10 @@ class Transaction:
 
     def note_count(self) -> None:
         """Read what the server said when a writer began: its count, its clock, the schema's version."""
-        if isinstance(self._time, psycopg.Cursor):
+        if isinstance(self._time, Answer):
             self._note(self._time)
 
-    def _note(self, said: Cursor) -> None:
+    def _note(self, said: Answer) -> None:
         ((self._time, *of_writer),) = said.fetchall()
         if of_writer:
             self.count, self.version = of_writer
@@ -59,7 +51,7 @@ class Transaction:
         """Return the store's wall clock when the transaction began."""
         if self._clock is not None:
             return self._clock.now_ms()
-        if isinstance(self._time, psycopg.Cursor):
+        if isinstance(self._time, Answer):
             self._note(self._time)
         return self._time if isinstance(self._time, int) else 0
 
@@ -73,8 +65,8 @@ class Transaction:
         """Return the time to write, or None where the server shall write its own."""
         return self._clock.now_ms() if self._clock is not None else None
 
-    def ask(self, name: str, values: Values = ()) -> Cursor:
-        """Send a question and go on; the answer is fetched from the cursor."""
+    def ask(self, name: str, values: Values = ()) -> Answer:
+        """Send a question and go on; the answer is fetched later."""
         return self._send(name, values)
 
     def all(self, name: str, values: Values = ()) -> list[rows.Row]:
@@ -90,11 +82,11 @@ class Transaction:
         """Send a statement that changes something once for each set of values."""
         if values:
             self.is_changed = True
-            with self._connection.cursor(binary=True) as cursor:
-                cursor.executemany(self._sql[name], values)
+            for one in values:
+                self._send(name, one)
 
-    def _send(self, name: str, values: Values) -> Cursor:
-        return self._connection.cursor(binary=True).execute(self._sql[name], values or None)
+    def _send(self, name: str, values: Values) -> Answer:
+        return self._line.send(self._sql[name], values)
 
 
 @contextmanager

@@ -1,0 +1,71 @@
+"""Values as PostgreSQL reads them in binary: the types that our statements bind, and no others."""
+
+from __future__ import annotations
+
+import struct
+from collections.abc import Callable, Sequence
+from typing import Any
+
+Encoder = Callable[[Any], bytes]
+
+_LONG, _INT, _ARRAY = struct.Struct("!q"), struct.Struct("!i"), struct.Struct("!iiiii")
+_OIDS = {"boolean": 16, "bytea": 17, "bigint": 20, "integer": 23, "text": 25}
+_OIDS |= {"boolean[]": 1000, "bytea[]": 1001, "text[]": 1009, "bigint[]": 1016}
+
+
+def oid_of(name: str) -> int:
+    """Return the number of a type. Raises KeyError when we bind no such values."""
+    return _OIDS[name]
+
+
+def encoder_of(name: str) -> Encoder:
+    """Return what encodes values of a type. It raises struct.error, UnicodeEncodeError."""
+    return _ENCODERS[name]
+
+
+def _boolean(value: bool) -> bytes:
+    return b"\1" if value else b"\0"
+
+
+def _bytea(value: bytes) -> bytes:
+    return value
+
+
+def _longs(values: Sequence[int]) -> bytes:
+    count = len(values)
+    flat = [8] * (2 * count)
+    flat[1::2] = values
+    return _ARRAY.pack(1, 0, _OIDS["bigint"], count, 1) + struct.pack("!" + "iq" * count, *flat)
+
+
+def _array(oid: int, values: Sequence[bytes]) -> bytes:
+    pack = _INT.pack
+    parts = [_ARRAY.pack(1, 0, oid, len(values), 1)]
+    for value in values:
+        parts += (pack(len(value)), value)
+    return b"".join(parts)
+
+
+def _booleans(values: Sequence[bool]) -> bytes:
+    return _array(_OIDS["boolean"], [b"\1" if value else b"\0" for value in values])
+
+
+def _byteas(values: Sequence[bytes]) -> bytes:
+    return _array(_OIDS["bytea"], values)
+
+
+def _texts(values: Sequence[str]) -> bytes:
+    return _array(_OIDS["text"], [value.encode() for value in values])
+
+
+_ENCODERS: dict[str, Encoder] = {
+    "boolean": _boolean,
+    "bytea": _bytea,
+    "bigint": _LONG.pack,
+    "integer": _INT.pack,
+    "text": str.encode,
+    "boolean[]": _booleans,
+    "bytea[]": _byteas,
+    "text[]": _texts,
+    "bigint[]": _longs,
+}
