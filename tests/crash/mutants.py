@@ -153,9 +153,12 @@ def epoch_dropped() -> None:
     _statement("append_plain", queries.SQL["append_plain"].replace("AND epoch = ?5", "AND ?5 >= 0"))
     served = served_sql.statements
 
-    def statements(schema: str) -> Mapping[str, bytes]:
-        found = served(schema)
-        return {**found, "append_plain": found["append_plain"].replace(b"AND r.epoch = g.epoch", b"")}
+    def statements(schema: str) -> Mapping[str, served_sql.Statement]:
+        found = dict(served(schema))
+        for name, fence in (("append_one", b"AND r.epoch = $2"), ("append_many", b"AND r.epoch = g.epoch")):
+            assert fence in found[name].text
+            found[name] = replace(found[name], text=found[name].text.replace(fence, b""))
+        return found
 
     _put(lines, "statements", statements)
     original = runs.committed
