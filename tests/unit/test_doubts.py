@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from typing import Any
 
 import pytest
@@ -9,8 +10,11 @@ from msgspec import Raw
 
 import ninelives as nl
 from ninelives.core.answers import Answer, Says, read_taken, write_answer
+from ninelives.core.errors import StoreUnavailable
+from ninelives.core.keyring import Key
 from ninelives.core.model import Kind
-from tests.replay.lifetimes import QuickStore, run_async
+from ninelives.core.sessions import Session
+from tests.replay.lifetimes import QuickStore, Stage, first_life, run_async, second_life
 from tests.unit.test_once import DEADLINE_SECONDS, until_escalated
 
 
@@ -162,3 +166,51 @@ def test_that_it_happened_stays_said_when_only_its_result_does_not_fit() -> None
     assert run_async(main) == 7
     assert tries == [1]
     assert [says for _, says in taken(store)] == [Says.HAPPENED, Says.NOT_HAPPENED, Says.HAPPENED]
+
+
+class Unsteady(QuickStore):
+    """A store of which some reads fail at first."""
+
+    def __init__(self, failing: str) -> None:
+        super().__init__()
+        self.failing, self.left = failing, 0
+
+    def _fail(self, name: str) -> None:
+        if self.failing == name and self.left:
+            self.left -= 1
+            raise StoreUnavailable("not there", remedy="Wait")
+
+    def read_session(self, session: str) -> Session | None:
+        """Fail, or read."""
+        self._fail("read_session")
+        return super().read_session(session)
+
+    def read_keys(self, keys: Sequence[str]) -> dict[str, Key]:
+        """Fail, or read."""
+        self._fail("read_keys")
+        return super().read_keys(keys)
+
+
+@pytest.mark.parametrize("failing", ["read_session", "read_keys"])
+def test_a_store_that_is_not_there_for_a_while_fails_no_run_that_settles_a_doubt(
+    failing: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("ninelives.engine.execution.UNAVAILABLE_SECONDS", 0.01)
+    stage, store = Stage(), Unsteady(failing)
+
+    @nl.action(name="pay", resumable=False, key="pay:{order}", verify=lambda order: nl.Happened(7))
+    async def pay(order: str) -> int:
+        await stage.stop_here()
+        return 8
+
+    @nl.agent(name="payer")
+    async def agent() -> int:
+        return await pay("order-1")
+
+    async def main() -> Any:
+        await first_life(stage, store, agent)
+        store.left = 3
+        return await second_life(store, agent)
+
+    assert run_async(main) == 7
+    assert store.left == 0

@@ -11,7 +11,7 @@ from __future__ import annotations
 
 import asyncio
 import socket
-from collections.abc import Callable, Mapping
+from collections.abc import Mapping
 from contextlib import suppress
 from contextvars import Context
 from hashlib import blake2b
@@ -27,8 +27,6 @@ from ninelives.core.errors import (
     RunCancelled,
     RunFailed,
     RunFinished,
-    StoreError,
-    StoreUnavailable,
     UnknownRun,
     UsageError,
 )
@@ -47,7 +45,6 @@ from ninelives.store import Store
 T = TypeVar("T")
 STRANGER_MS = 1000
 """How often a run is looked at that does not tell us of its end, being no child of ours."""
-UNAVAILABLE_SECONDS = 0.5
 MOST_CHILDREN = 1_000_000
 _FINAL = (State.COMPLETED, State.FAILED, State.CANCELLED)
 _ID = codec_for(str)
@@ -71,7 +68,7 @@ class Child(Struct, frozen=True):
             await _may_begin(execution)
             row = await _end_of(execution, self.id)
             try:
-                data = await ask(execution, _result, row)
+                data = await execution.call_store(_result, row)
             except (RunFailed, RunCancelled) as failed:
                 # CRASH: the child has ended and that is not recorded; the next life finds it ended.
                 await step.settle([(Kind.FAILURE, step.id, write_body(None, error=encode_error(failed)))])
@@ -85,7 +82,7 @@ class Child(Struct, frozen=True):
         async with Builtin(execution, f"cancel:{self.id}") as step:
             if await step.recorded() is None:
                 await _may_begin(execution)
-                await ask(execution, _cancel, self.id)
+                await execution.call_store(_cancel, self.id)
                 await step.settle([(Kind.RESULT, step.id, write_body(None, value=b"null"))])
 
     @property
@@ -189,18 +186,6 @@ async def _may_begin(execution: Execution) -> None:
     execution.tail.effect_length = execution.tail.length
 
 
-async def ask(execution: Execution, work: Callable[..., T], *values: Any) -> T:
-    """Call the store for the run's own code, which learns nothing of the store's troubles."""
-    while True:
-        try:
-            return await execution.call_store(work, *values)
-        except StoreUnavailable:
-            await asyncio.sleep(UNAVAILABLE_SECONDS)
-        except StoreError as error:
-            execution.seal(error)
-            await execution.forever()
-
-
 # ------------------------------------------------------------------------------------------- births
 
 
@@ -229,7 +214,7 @@ class Births:
         while self._waiting:
             batch, self._waiting = self._waiting, []
             try:
-                answers = await ask(execution, _create, [(new, contents) for new, contents, _ in batch])
+                answers = await execution.call_store(_create, [(new, contents) for new, contents, _ in batch])
             except Exception as error:  # noqa: BLE001 (whatever it is, each who waits is told)
                 answers = [error if isinstance(error, UsageError) else UsageError(str(error)) for _ in batch]
             for (_, _, born), answer in zip(batch, answers, strict=True):
@@ -282,7 +267,7 @@ class Ends:
     async def _read(self, news: int) -> None:
         query = RunQuery(parent=self._execution.run.id, states=_FINAL, limit=MOST_CHILDREN)
         try:
-            rows = await ask(self._execution, lambda store: store.list_runs(query))
+            rows = await self._execution.call_store(lambda store: store.list_runs(query))
             self._ended = {row.id: row for row in rows}
             self._seen = news
         finally:
@@ -291,7 +276,7 @@ class Ends:
 
 async def _end_of(execution: Execution, child: str) -> Run:
     """Wait until a run has ended. Raises UnknownRun."""
-    row = await ask(execution, _row, child)
+    row = await execution.call_store(_row, child)
     if row.state.is_final:
         return row
     if row.parent != execution.run.id:
@@ -306,10 +291,10 @@ async def _end_of(execution: Execution, child: str) -> Run:
 
 async def _end_of_stranger(execution: Execution, run: str) -> Run:
     """Wait for a run that does not tell us of its end: it is another's child, or was our origin's."""
-    row = await ask(execution, _row, run)
+    row = await execution.call_store(_row, run)
     while not row.state.is_final:
         await _pause(execution, f"for the run {run!r}", execution.store.now_ms() + STRANGER_MS)
-        row = await ask(execution, _row, run)
+        row = await execution.call_store(_row, run)
     return row
 
 

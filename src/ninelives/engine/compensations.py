@@ -19,7 +19,6 @@ from ninelives.core.errors import Corrupt, Divergence, UsageError
 from ninelives.core.keys import step_id
 from ninelives.core.model import Control, Journal, Kind, Record, RunQuery, State
 from ninelives.engine import arguments
-from ninelives.engine.children import ask
 from ninelives.engine.context import BRANCH, FRAME, Branch, require
 from ninelives.engine.execution import Execution
 from ninelives.engine.holds import CARRIED, keep
@@ -116,7 +115,7 @@ def last_stretch(journal: Journal) -> tuple[Journal, Undoing, list[Undo]]:
 
 async def undo(execution: Execution, pending: list[Undo]) -> None:
     """Call the compensations, the last registered first; the code of a run's last stretch."""
-    await ask(execution, _cancel_children, execution.run.id)
+    await execution.call_store(_cancel_children, execution.run.id)
     for number in reversed(range(len(pending))):
         token = BRANCH.set(Branch(f"{BRANCH_NAME}/{number}"))
         try:

@@ -23,6 +23,8 @@ from ninelives.core.errors import (
     NineLivesError,
     RunCancelled,
     RunError,
+    StoreError,
+    StoreUnavailable,
     TimedOut,
     UsageError,
 )
@@ -48,6 +50,8 @@ if TYPE_CHECKING:
 T = TypeVar("T")
 STOP_SECONDS = 5.0
 """How long the code of a run that is cancelled may take to clean up."""
+UNAVAILABLE_SECONDS = 0.5
+"""How soon a store that was not there is asked again."""
 PATIENCE = 100
 """How often code that was told to leave is told so again; then it waits for ever."""
 _FOREIGN_TIMERS = {"_on_timeout": "asyncio.timeout", "_cancel_and_wait": "asyncio.wait_for"}
@@ -288,8 +292,27 @@ class Execution:
             self.closed = None
 
     async def call_store(self, work: Callable[..., T], *values: Any) -> T:
-        """Call the store in a thread: `work(store, *values)`. Raises what it raises."""
-        return await asyncio.to_thread(work, self.store, *values)
+        """Call the store in a thread: `work(store, *values)`. The run's code learns nothing of its troubles.
+
+        Raises what is no trouble of the store's. Never returns once the execution is sealed for one.
+        """
+        while True:
+            try:
+                return await asyncio.to_thread(work, self.store, *values)
+            except StoreUnavailable:
+                await self._rest(UNAVAILABLE_SECONDS)
+            except StoreError as error:
+                self.seal(error)
+                await self.forever()
+
+    async def _rest(self, seconds: float) -> None:
+        """Let time pass that is no time of the run's code."""
+        over: asyncio.Future[None] = self.loop.create_future()
+        timer = self.loop.call_later(seconds, _ring, over, context=Context())
+        try:
+            await over
+        finally:
+            timer.cancel()
 
     # The end ------------------------------------------------------------------------------------
 

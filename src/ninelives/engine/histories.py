@@ -20,7 +20,6 @@ from ninelives.core.keys import parse_step_id
 from ninelives.core.model import Kind, Record
 from ninelives.core.replay import StepBody, read_body, write_body
 from ninelives.engine import bodies
-from ninelives.engine.children import ask
 from ninelives.engine.context import EXECUTION, FRAME
 from ninelives.engine.registry import Step, find_step
 from ninelives.engine.waiting import Builtin
@@ -48,7 +47,7 @@ async def repair_history(messages: Sequence[Message], *, run: str | None = None)
         if execution.is_catching_up:
             await execution.delivery.fresh()
         await execution.barrier()
-        results = await ask(execution, _look_up, run or execution.run.id, calls)
+        results = await execution.call_store(_look_up, run or execution.run.id, calls)
         body = write_body(None, value=_FOUND.encode(results))
         await step.settle([(Kind.RESULT, step.id, body)])
         return repaired(messages, results)

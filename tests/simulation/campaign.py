@@ -1,0 +1,61 @@
+"""Many seeds, one after the other: what was wrong, and what was covered."""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Callable, Iterable
+
+from msgspec import Struct, field
+
+from tests.simulation.plan import Strike
+from tests.simulation.remains import quiet
+from tests.simulation.simulation import Report, simulate
+
+LEAST_RUNS, LEAST_OPERATIONS = 20, 200
+
+
+class Tally(Struct):
+    """What many seeds came to."""
+
+    seeds: int = 0
+    operations: int = 0
+    runs: int = 0
+    deaths: int = 0
+    seconds: float = 0.0
+    red: list[str] = field(default_factory=list)
+    covered: Counter[str] = field(default_factory=Counter)
+
+    def add(self, report: Report) -> None:
+        """Add a seed."""
+        self.seeds += 1
+        self.operations += report.operations
+        self.runs += report.runs
+        self.deaths += report.deaths
+        self.seconds += report.seconds
+        self.covered.update(report.covered)
+        if report.violations:
+            self.red.append(f"{again(report.seed)}\n  " + "\n  ".join(report.violations[:5]))
+        if report.runs < LEAST_RUNS or report.operations < LEAST_OPERATIONS:
+            self.red.append(
+                f"seed {report.seed} is too small: {report.runs} runs, {report.operations} operations"
+            )
+
+
+def again(seed: int) -> str:
+    """Say how to see a seed again."""
+    return f"python -m tests.simulation --seed {seed} --trace"
+
+
+def run_all(seeds: Iterable[int], told: Callable[[Tally], None] = lambda _: None) -> Tally:
+    """Run seeds."""
+    tally = Tally()
+    with quiet():
+        for seed in seeds:
+            tally.add(simulate(seed))
+            told(tally)
+    return tally
+
+
+def uncovered(tally: Tally) -> list[str]:
+    """Return the strikes that no seed had."""
+    return [strike.value for strike in Strike if not tally.covered[strike.value]]

@@ -1,0 +1,11 @@
+"""The engine in virtual time: the other half of the seeds."""
+
+from __future__ import annotations
+
+from tests.simulation.campaign import run_all, uncovered
+
+
+def test_no_seed_violates_a_promise() -> None:
+    tally = run_all(range(150, 300))
+    assert tally.red == []
+    assert uncovered(tally) == []
