@@ -229,6 +229,51 @@ def demo(context: typer.Context) -> None:
 
 
 @app.command()
+def chaos(
+    target: Annotated[
+        str, typer.Argument(metavar="FILE_OR_MODULE:AGENT", help="Where the agent is, and its name.")
+    ],
+    args: Annotated[list[str] | None, typer.Argument(metavar="[JSON]...", help="Its arguments.")] = None,
+    arg: Annotated[
+        list[str] | None, typer.Option("--arg", metavar="NAME=JSON", help="An argument by its name.")
+    ] = None,
+    kills: Annotated[int, typer.Option("--kills", min=1, max=10_000, help="Kills at random moments.")] = 20,
+    seconds: Annotated[float, typer.Option("--seconds", help="Begin nothing new after so many.")] = 60.0,
+    at: Annotated[
+        str,
+        typer.Option("--at", metavar="MOMENT", help="every-step, random or FILE:LINE; else all there is."),
+    ] = "",
+    seed: Annotated[int, typer.Option("--seed", help="Draws the random moments.")] = 9,
+    tree: Annotated[
+        Path, typer.Option("--tree", help="The agent's working directory; every run gets a copy of it.")
+    ] = Path(),
+    limit: Annotated[
+        float, typer.Option("--limit", help="Seconds that a run may take without faults.")
+    ] = 30.0,
+    as_json: AsJson = False,
+) -> None:
+    """Kill your own agent at every step, in every way, and see what is not crash-safe in it.
+
+    It is really run, many times, on scratch stores: point it at a test double of the world.
+    Exit 0 all targets met, 1 one is missed or something is to be mended, 2 wrong call.
+    """
+    from ninelives.cli import chaos as command
+
+    command.chaos(
+        target,
+        args or [],
+        named=arg or [],
+        kills=kills,
+        seconds=seconds,
+        at=at,
+        seed=seed,
+        tree=tree,
+        limit_seconds=limit,
+        as_json=as_json,
+    )
+
+
+@app.command()
 def doctor(store: Url = DEFAULT_URL, as_json: AsJson = False) -> None:
     """Prove that the store is writable and durable. Exit 0 fit, 1 a warning, 4 do not work on it."""
     from ninelives.cli import doctor as command

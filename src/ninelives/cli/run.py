@@ -20,7 +20,6 @@ import msgspec
 import typer
 from msgspec import Raw, Struct
 
-from ninelives.cli import load
 from ninelives.cli.inbox import tell_item, tell_waiting, waits
 from ninelives.cli.options import EXIT_FAILED, EXIT_PERSON, EXIT_STORE
 from ninelives.cli.text import emit_json, say
@@ -29,7 +28,7 @@ from ninelives.core.keys import check_id
 from ninelives.core.model import Run, RunQuery, State
 from ninelives.engine.checkpoint import steps_in
 from ninelives.engine.registry import Agent
-from ninelives.ops import doctor, journal, sessions
+from ninelives.ops import doctor, journal, load, sessions
 from ninelives.ops.escape import shown
 from ninelives.ops.inbox import entry
 from ninelives.ops.position import Position, position

@@ -13,13 +13,12 @@ from typing import Any
 import msgspec
 import typer
 
-from ninelives.cli import load
 from ninelives.cli.inbox import tell_waiting
 from ninelives.cli.options import EXIT_PERSON
 from ninelives.cli.ps import label_of
 from ninelives.cli.text import emit, emit_json
 from ninelives.core.model import State
-from ninelives.ops import doctor
+from ninelives.ops import doctor, load
 from ninelives.ops.escape import shown
 from ninelives.ops.position import Position, position
 from ninelives.runtime import Runtime

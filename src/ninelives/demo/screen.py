@@ -15,7 +15,7 @@ from rich.table import Table
 from rich.text import Text
 
 from ninelives.demo.director import Row, Watcher
-from ninelives.demo.judge import Verdict
+from ninelives.demo.judge import Number, Verdict
 
 LAST_LINES = 8
 SHOW_SECONDS = 0.1
@@ -113,21 +113,26 @@ def _table(rows: Sequence[Row], width: int) -> Table:
 
 def conclude(console: Console, verdict: Verdict, seconds: float) -> None:
     """Print the four numbers, what they mean, and what was not paid twice."""
+    show_numbers(console, verdict.numbers)
+    for line in (*_story(verdict), _last(verdict, seconds)):
+        console.print(line, highlight=False, markup=False, soft_wrap=True)
+
+
+def show_numbers(console: Console, numbers: Sequence[Number]) -> None:
+    """Print numbers beside their targets: a table on a terminal, a line for each otherwise."""
     console.print()
     if console.is_terminal:
         table = Table(title="What came of it", title_justify="left")
         for name in ("number", "measured", "target", "", "how"):
             table.add_column(name, no_wrap=name != "how")
-        for one in verdict.numbers:
+        for one in numbers:
             mark = Text("met", style="green") if one.is_met else Text("MISSED", style="bold red")
             table.add_row(one.name, one.value, one.target, mark, one.note)
         console.print(table)
-    else:
-        for one in verdict.numbers:
-            met = "met" if one.is_met else "MISSED"
-            line = f"{one.name:20} {one.value:>8}  target {one.target:7} {met:7} {one.note}"
-            console.print(line, highlight=False, markup=False, soft_wrap=True)
-    for line in (*_story(verdict), _last(verdict, seconds)):
+        return
+    for one in numbers:
+        met = "met" if one.is_met else "MISSED"
+        line = f"{one.name:20} {one.value:>8}  target {one.target:7} {met:7} {one.note}"
         console.print(line, highlight=False, markup=False, soft_wrap=True)
 
 

@@ -1,0 +1,15 @@
+"""`ninelives chaos`: the user's own agent, killed everywhere, and what is not crash-safe in it.
+
+In each process of a trial:
+    life      loads the agent and works on its run     calls     its steps, seen from within
+    witness   what the code does to the world          trap      faults from within, and the store's
+    ledger    all of that, in a file                   order     what a life is told
+
+Around them:
+    cradle    forks the lives                          trial     one run, through many lives
+    script    what befalls a run, life by life         campaign  the calm runs, then all trials
+    tree      copies of the working directory          effects   what was done, and what of that twice
+    source    what the code says around a line         findings  what is to be mended
+    judge     the four numbers                         screen    what a person sees
+    command   all of it, in order
+"""

@@ -1,0 +1,199 @@
+"""The user's steps, seen from within: each body begins and ends in the ledger, and what replay refuses, too.
+
+Set up before the user's code is loaded, and only in the processes of a trial: every function that is declared
+as a step is wrapped on its way to the registry, so that nothing of this costs anybody else anything.
+"""
+
+from __future__ import annotations
+
+import functools
+import inspect
+import logging
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import ninelives
+from ninelives.chaos.ledger import Ledger, What
+from ninelives.chaos.order import Moment
+from ninelives.chaos.trap import Trap
+from ninelives.chaos.witness import Witness
+from ninelives.core.errors import Divergence, UsageError
+from ninelives.core.keys import step_text
+from ninelives.engine import callers, children, declare, inside, once, steps
+from ninelives.engine.context import FRAME
+from ninelives.engine.registry import Step, place_of
+
+_VALUE_CHARACTERS = 4_000
+_NOTHING = object()
+
+
+class Calls:
+    """Wraps what is declared from now on."""
+
+    def __init__(self, ledger: Ledger, trap: Trap, witness: Witness) -> None:
+        self._ledger, self._trap, self._witness = ledger, trap, witness
+
+    def watch(self) -> None:
+        """Wrap every step that is declared from now on, and hear what replay refuses."""
+        make_step = vars(declare)["make_step"]
+
+        def make_watched(function: Callable[..., Any], **options: Any) -> Step:
+            known: list[Step] = []
+            step: Step = make_step(self._wrapped(function, known), **options)
+            known.append(step)
+            self._declared(step)
+            return step
+
+        vars(declare)["make_step"] = make_watched
+        vars(callers)["_OURS"] = (*vars(callers)["_OURS"], str(Path(__file__).parent))
+        for module in (steps, once, children):
+            vars(module)["check_arguments"] = self._checked(vars(module)["check_arguments"])
+        asked = inside.key
+
+        @functools.wraps(asked)
+        def key() -> str:
+            found = asked()
+            frame = FRAME.get()
+            self._ledger.write(What.KEY, step=frame.place.id if frame is not None else "")
+            return found
+
+        inside.key = ninelives.key = key
+        logging.getLogger("ninelives.run").addHandler(_Changes(self._ledger, self._witness))
+
+    # Bodies -------------------------------------------------------------------------------------
+
+    def _wrapped(self, function: Callable[..., Any], known: list[Step]) -> Callable[..., Any]:
+        if inspect.iscoroutinefunction(inspect.unwrap(function)):
+
+            @functools.wraps(function)
+            async def body(*args: Any, **kwargs: Any) -> Any:
+                frame = FRAME.get()
+                if frame is None:
+                    return await function(*args, **kwargs)
+                self._begins()
+                try:
+                    with self._witness.inside(frame):
+                        value = await function(*args, **kwargs)
+                except BaseException as error:
+                    self._ledger.write(What.END, step=frame.place.id, kind="raised", text=repr(error))
+                    raise
+                return self._ends(known[0], value)
+
+            return body
+
+        @functools.wraps(function)
+        def plain(*args: Any, **kwargs: Any) -> Any:
+            frame = FRAME.get()
+            if frame is None:
+                return function(*args, **kwargs)
+            self._begins()
+            try:
+                with self._witness.inside(frame):
+                    value = function(*args, **kwargs)
+            except BaseException as error:
+                self._ledger.write(What.END, step=frame.place.id, kind="raised", text=repr(error))
+                raise
+            return self._ends(known[0], value)
+
+        return plain
+
+    def _begins(self) -> None:
+        frame = FRAME.get()
+        if frame is not None:
+            key = frame.place.key()
+            self._ledger.write(
+                What.BEGIN, step=frame.place.id, data={"attempt": frame.attempt, "name": frame.place.name},
+                target=key,
+            )  # fmt: skip
+            self._trap.reach(Moment.BEGIN, step_text(frame.place.id))
+
+    def _ends(self, step: Step, value: Any) -> Any:
+        frame = FRAME.get()
+        if frame is None or frame.place.name != step.name:
+            return value  # a step inside a step is a part of it
+        told = ""
+        try:
+            data, back = step.codec.round(value)
+            told = data.decode() if len(data) <= _VALUE_CHARACTERS else ""
+            lost = _lost(value, back, "$")
+        except UsageError as error:
+            lost = f"{error.what}, at {error.path or '$'}"
+        if lost:
+            self._ledger.write(
+                What.MISFIT,
+                step=frame.place.id,
+                kind=type(value).__name__,
+                place=self._place(step),
+                text=lost,
+            )
+        self._ledger.write(What.END, step=frame.place.id, kind="returned", text=told)
+        self._trap.reach(Moment.END, step_text(frame.place.id))
+        return value
+
+    def _declared(self, step: Step) -> None:
+        effect = step.effect
+        self._ledger.write(
+            What.DECLARED,
+            step=step.name,
+            place=self._place(step),
+            data={
+                "is_resumable": effect is None or effect.resumable,
+                "is_decision": step.is_decision,
+                "reads_only": step.reads_only,
+                "is_transactional": step.is_transactional,
+            },
+        )
+
+    def _place(self, step: Step) -> str:
+        return self._witness.shown(place_of(step.function))
+
+    def _checked(self, check: Callable[..., None]) -> Callable[..., None]:
+        def checked(recorded: Any, asked: Any, *, run: str, where: Callable[[], str]) -> None:
+            try:
+                check(recorded, asked, run=run, where=where)
+            except Divergence as error:
+                place = self._witness.shown(where().partition(" (")[0])
+                text = error.what.partition("recorded: ")[2]
+                self._ledger.write(What.DIVERGED, step=recorded.step, place=place, text=text)
+                raise
+
+        return checked
+
+
+class _Changes(logging.Handler):
+    """Hears the warning that a body changes its arguments (`engine.mutation`)."""
+
+    def __init__(self, ledger: Ledger, witness: Witness) -> None:
+        super().__init__()
+        self._ledger, self._witness = ledger, witness
+
+    def emit(self, record: logging.LogRecord) -> None:
+        """Note the step that changes its arguments."""
+        if isinstance(record.args, tuple) and "changes its arguments" in str(record.msg):
+            name, place = map(str, record.args)
+            self._ledger.write(What.CHANGED, step=name, place=self._witness.shown(place))
+
+
+def _lost(value: Any, back: Any, path: str) -> str:
+    """Name the first attribute of a value that did not come back, though the two are called equal."""
+    if isinstance(value, dict) and isinstance(back, dict):
+        pairs = [(f"{path}[{key!r}]", one, back.get(key)) for key, one in value.items()]
+    elif isinstance(value, list | tuple) and isinstance(back, list | tuple):
+        pairs = [(f"{path}[{at}]", *pair) for at, pair in enumerate(zip(value, back, strict=False))]
+    elif hasattr(value, "__dict__") and type(value) is type(back):
+        there = vars(back)
+        gone = [name for name, one in vars(value).items() if not _same(there.get(name, _NOTHING), one)]
+        if gone:
+            return f"the attribute {gone[0]!r} of {type(value).__name__} does not come back, at {path}"
+        return ""
+    else:
+        return ""
+    return next((lost for where, one, other in pairs if (lost := _lost(one, other, where))), "")
+
+
+def _same(left: Any, right: Any) -> bool:
+    try:
+        return left is right or bool(left == right)
+    except Exception:  # noqa: BLE001 (a class whose __eq__ raises is not equal)
+        return False

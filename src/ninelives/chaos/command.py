@@ -1,0 +1,109 @@
+"""The command: the ground for the trials, the trials, the report.
+
+Everything happens in a temporary directory. If we are killed, the processes that we started die with us.
+"""
+
+from __future__ import annotations
+
+import os
+import tempfile
+from pathlib import Path
+from typing import Any
+from urllib.parse import quote
+
+import msgspec
+from msgspec import Struct
+from rich.console import Console
+
+from ninelives.chaos import screen
+from ninelives.chaos.campaign import EVERY_STEP, RANDOM, Campaign, Wishes, carry_out
+from ninelives.chaos.cradle import Cradles
+from ninelives.chaos.findings import find
+from ninelives.chaos.judge import Verdict, judge
+from ninelives.chaos.source import split
+from ninelives.chaos.tree import Tree
+from ninelives.chaos.trial import Ground, Target
+from ninelives.core.errors import UsageError
+
+
+class Order(Struct, frozen=True, kw_only=True):
+    """What was asked for on the command line."""
+
+    target: str
+    words: tuple[str, ...]
+    named: tuple[str, ...]
+    kills: int
+    seconds: float
+    at: str
+    seed: int
+    tree: Path
+    limit_seconds: float
+
+
+def run(order: Order, console: Console) -> tuple[Campaign, Verdict]:
+    """Carry out the trials and judge them. Raises UsageError, ChaosFailed."""
+    wishes = Wishes(kills=order.kills, seconds=order.seconds, at=_at(order.at, order.tree), seed=order.seed)
+    tree = Tree(order.tree)
+    with (
+        tempfile.TemporaryDirectory(prefix="ninelives-chaos-") as scratch,
+        Cradles() as cradles,
+        screen.watching(console) as told,
+    ):
+        ground = Ground(
+            cradles=cradles,
+            home=Path(scratch).resolve(),
+            tree=tree,
+            target=Target(_in_tree(order.target, tree.root), order.words, order.named),
+            url=lambda _, home: f"sqlite:///{quote(str(home / 'runs.db'))}",
+            limit_seconds=order.limit_seconds,
+        )
+        campaign = carry_out(ground, wishes, told)
+    return campaign, judge(campaign, find(campaign))
+
+
+def fields(campaign: Campaign, verdict: Verdict) -> dict[str, Any]:
+    """Return the report for machines."""
+    trials = [
+        {
+            "name": trial.name,
+            "state": trial.state,
+            "why": trial.why,
+            "lives": len(trial.lives),
+            "faults": len(trial.faults),
+            "seconds": round(trial.seconds, 3),
+        }
+        for trial in campaign.trials
+    ]
+    told = msgspec.to_builtins(verdict)
+    return {"is_met": verdict.is_met, "seconds": round(campaign.seconds, 3), **told, "trials": trials}
+
+
+def _at(at: str, tree: Path) -> str:
+    """Check where to strike. Raises UsageError."""
+    if at in ("", EVERY_STEP, RANDOM):
+        return at
+    file, line = split(at)
+    path = Path(file).resolve()
+    if not line or not path.is_file():
+        raise UsageError(
+            f"--at {at!r} is no moment",
+            remedy=f"Say {EVERY_STEP}, {RANDOM}, or FILE:LINE of a line that is executed",
+        )
+    if not 0 < line <= len(path.read_text(errors="replace").splitlines()):
+        raise UsageError(f"{file} has no line {line}", remedy="Name a line that is executed")
+    if not path.is_relative_to(tree.resolve()):
+        raise UsageError(
+            f"{file} is not in {tree.resolve()}", remedy="Name the directory that it is in with --tree"
+        )
+    return f"{path}:{line}"
+
+
+def _in_tree(target: str, root: Path) -> str:
+    """Name the agent's file as it is called in a copy of the tree."""
+    place, colon, name = target.rpartition(":")
+    file = Path(place if colon else target)
+    if not file.is_file():
+        return target
+    path = file.resolve()
+    inside = path.relative_to(root) if path.is_relative_to(root) else path
+    return f"{os.fspath(inside)}{colon}{name if colon else ''}"

@@ -1,0 +1,143 @@
+"""The effects of a trial: what its code did to the world, and what of that was done more often than is due.
+
+A request counts once if it carries its action's key, however often it is sent: whoever receives it can tell
+that it is the same. GET and its like change nothing, PUT and DELETE say the same when they say it again.
+What only a decision or a `reads_only` action sends is a question, not an effect.
+"""
+
+from __future__ import annotations
+
+from collections import Counter, defaultdict
+from typing import Any
+
+from msgspec import Struct, field
+
+from ninelives.chaos.ledger import Line, What
+from ninelives.chaos.trial import Trial
+
+_SAFE = frozenset({"GET", "HEAD", "OPTIONS", "TRACE"})
+_REPEATABLE = frozenset({"PUT", "DELETE"})
+
+
+class Effect(Struct):
+    """One thing that was done."""
+
+    kind: str
+    target: str
+    place: str
+    step: str
+    life: int
+    at: float
+    is_inside: bool
+    stack: list[str] = field(default_factory=list)
+    digests: list[str] = field(default_factory=list)
+    is_keyed: bool = False
+    """Whether the action's own key goes with it."""
+
+    @property
+    def method(self) -> str:
+        """Return the method of a request."""
+        return self.target.partition(" ")[0] if self.kind == "request" else ""
+
+    @property
+    def identity(self) -> tuple[str, ...]:
+        """Say what makes it the same as another."""
+        return (self.kind, self.target, *(self.digests[1:] or self.digests[:1]))
+
+
+class Declared(Struct, frozen=True):
+    """What is known of a step from its declaration."""
+
+    place: str
+    is_resumable: bool = True
+    is_decision: bool = False
+    reads_only: bool = False
+    is_transactional: bool = False
+
+    @property
+    def is_question(self) -> bool:
+        """Tell whether it only asks, and changes nothing."""
+        return self.is_decision or self.reads_only
+
+
+def effects(trial: Trial) -> list[Effect]:
+    """Return what was done, in order; the parts of a request are put together."""
+    found: list[Effect] = []
+    open_requests: dict[tuple[int, Any], Effect] = {}
+    for line in trial.lines:
+        if line.what is What.EFFECT:
+            effect = _effect(line)
+            found.append(effect)
+            if "connection" in line.data:
+                open_requests[line.life, line.data["connection"]] = effect
+        elif line.what is What.SENT and (request := open_requests.get((line.life, line.data["connection"]))):
+            request.digests.append(line.data["digest"])
+            request.is_keyed |= line.data["keyed"]
+    return found
+
+
+def _effect(line: Line) -> Effect:
+    return Effect(
+        kind=line.kind,
+        target=line.target,
+        place=line.place,
+        step=line.step,
+        life=line.life,
+        at=line.at,
+        is_inside=line.is_inside,
+        stack=line.data.get("stack", []),
+        digests=[line.data["digest"]] if "digest" in line.data else [],
+        is_keyed=line.data.get("keyed", False),
+    )
+
+
+def declarations(trial: Trial) -> dict[str, Declared]:
+    """Return the steps that the code declares, by name."""
+    return {
+        line.step: Declared(line.place, **line.data) for line in trial.lines if line.what is What.DECLARED
+    }
+
+
+def names(trial: Trial) -> dict[str, str]:
+    """Return the name under which each step that was executed is declared."""
+    return {line.step: line.data["name"] for line in trial.lines if line.what is What.BEGIN}
+
+
+def executions(trial: Trial) -> Counter[str]:
+    """Count how often each body was begun."""
+    return Counter(line.step for line in trial.lines if line.what is What.BEGIN)
+
+
+def unsafe_requests(trial: Trial) -> dict[tuple[str, ...], list[Effect]]:
+    """Return the requests that change something, by what makes them the same."""
+    declared, named = declarations(trial), names(trial)
+    found: defaultdict[tuple[str, ...], list[Effect]] = defaultdict(list)
+    for effect in effects(trial):
+        step = declared.get(named.get(effect.step, ""))
+        if effect.kind == "request" and effect.method not in _SAFE and not (step and step.is_question):
+            found[effect.step, *effect.identity].append(effect)
+    return dict(found)
+
+
+def counted(same: list[Effect]) -> int:
+    """Count equal requests as their receiver would: those with a key once."""
+    if same[0].method in _REPEATABLE:
+        return 1
+    keyed = sum(effect.is_keyed for effect in same)
+    return len(same) - keyed + bool(keyed)
+
+
+def executed_again(trial: Trial) -> list[str]:
+    """Return the steps whose body was begun after their result was recorded: there must be none."""
+    recorded: set[str] = set()
+    again = []
+    for line in trial.lines:
+        if line.what is What.STORED:
+            for kind, step in line.data["records"]:
+                if kind == "turn":
+                    recorded.clear()
+                elif kind == "result":
+                    recorded.add(step)
+        elif line.what is What.BEGIN and line.step in recorded:
+            again.append(line.step)
+    return again

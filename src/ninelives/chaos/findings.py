@@ -1,0 +1,271 @@
+"""What is not crash-safe in the user's code: where it is, what happened, and how to mend it.
+
+Everything here was seen to happen; nothing is guessed from the source alone, which only helps to word it.
+"""
+
+from __future__ import annotations
+
+from collections import Counter, defaultdict
+from collections.abc import Iterable
+from enum import StrEnum
+
+from msgspec import Struct
+
+from ninelives.chaos import source
+from ninelives.chaos.campaign import Campaign
+from ninelives.chaos.effects import (
+    Declared,
+    Effect,
+    counted,
+    declarations,
+    effects,
+    executions,
+    names,
+    unsafe_requests,
+)
+from ninelives.chaos.ledger import Line, What
+from ninelives.chaos.trial import Trial
+from ninelives.core.keys import step_text
+
+
+class Mistake(StrEnum):
+    """The classes of what can be wrong."""
+
+    OUTSIDE = "a side effect outside a step"
+    ARGUMENT = "a non-deterministic argument"
+    REPEATED = 'a non-idempotent "resumable" action'
+    VALUE = "a value that does not survive the codec"
+    CLEANUP = "clean-up code that acts"
+
+
+class Finding(Struct, frozen=True, kw_only=True):
+    """One thing to mend."""
+
+    mistake: Mistake
+    file: str
+    line: int
+    code: str
+    step: str = ""
+    what: str
+    remedy: str
+    times: int = 1
+
+
+def find(campaign: Campaign) -> list[Finding]:
+    """Return everything that was found, by file and line."""
+    found = [*_outside(campaign), *_arguments(campaign), *_repeated(campaign), *_values(campaign)]
+    return sorted(found, key=lambda one: (one.file, one.line, one.mistake))
+
+
+def _finding(
+    mistake: Mistake, place: str, what: str, remedy: str, *, step: str = "", times: int = 1
+) -> Finding:
+    file, line = source.split(place)
+    return Finding(
+        mistake=mistake,
+        file=file,
+        line=line,
+        code=source.code(place),
+        step=step_text(step) if step else "",
+        what=what,
+        remedy=remedy,
+        times=times,
+    )
+
+
+# Side effects outside of steps, and in clean-up code ------------------------------------------------
+
+
+def _outside(campaign: Campaign) -> Iterable[Finding]:
+    groups: defaultdict[tuple[str, str], list[tuple[Trial, Effect]]] = defaultdict(list)
+    for trial in (*campaign.calm, *campaign.trials):
+        for effect in effects(trial):
+            if not effect.is_inside and effect.place:
+                groups[effect.place, effect.kind].append((trial, effect))
+    for (place, kind), seen in groups.items():
+        times = Counter(trial.number for trial, _ in seen)
+        calm = max((times[trial.number] for trial in campaign.calm), default=0)
+        worst = max(campaign.trials, key=lambda trial: times[trial.number], default=campaign.calm[0])
+        target = _target(seen[0][1])
+        early = sum(_has_left_early(trial, effect) for trial, effect in seen)
+        if any(source.is_cleanup(one) for one in (place, *seen[0][1].stack)):
+            yield _finding(
+                Mistake.CLEANUP,
+                place,
+                f"{kind} {target} in clean-up code, outside a step; {early} of {len(seen)} times while the "
+                "run had not ended: it also runs when only the worker stops, and never when that is killed",
+                "Leave it out, or do it in a step after the try; nl.on_failure undoes what was done when a "
+                "run fails or is cancelled",
+                times=len(seen),
+            )
+        else:
+            yield _finding(
+                Mistake.OUTSIDE,
+                place,
+                f"{kind} {target} outside a step: {calm} times without faults, {times[worst.number]} times "
+                f"in the run that was {worst.name}",
+                "Put it into a function decorated with @nl.action, and call that",
+                times=len(seen),
+            )
+
+
+def _has_left_early(trial: Trial, effect: Effect) -> bool:
+    """Tell whether an effect happened in a life that did not bring the run to its end."""
+    return not any(line.what is What.STATE and line.life == effect.life for line in trial.lines)
+
+
+def _target(effect: Effect) -> str:
+    return effect.target if len(effect.target) <= 100 else f"{effect.target[:100]}…"
+
+
+# Arguments that change ------------------------------------------------------------------------------
+
+
+def _arguments(campaign: Campaign) -> Iterable[Finding]:
+    for (place, step), lines in _grouped(campaign, What.DIVERGED).items():
+        why = source.suspects(place)
+        blamed = f"; {why[0].text} in line {why[0].line} gives another value in each life" if why else ""
+        instead = f"Use {why[0].remedy} there" if why else "Make it from arguments and recorded results alone"
+        yield _finding(
+            Mistake.ARGUMENT,
+            place,
+            f"{step_text(step)} was asked for with other arguments after a crash: {lines[0].text}{blamed}",
+            f"{instead}: it is the same on replay (or name the argument in ignore= if it does not matter)",
+            step=step,
+            times=len(lines),
+        )
+    places = {name: one.place for trial in campaign.calm for name, one in declarations(trial).items()}
+    called = {step: name for trial in campaign.trials for step, name in names(trial).items()}
+    for (_, step), lines in _grouped(campaign, What.UNUSED).items():
+        if step not in called:
+            continue
+        place = places.get(called[step], "")
+        yield _finding(
+            Mistake.ARGUMENT,
+            place,
+            f"{step_text(step)} was recorded, and after a crash the code went another way, without it",
+            "Decide only by arguments and recorded results: nl.now(), nl.random(), a step",
+            step=step,
+            times=len(lines),
+        )
+    for (place, step), lines in _grouped(campaign, What.CHANGED).items():
+        yield _finding(
+            Mistake.ARGUMENT,
+            place,
+            f"the body of {step} changes its arguments; on replay they stay as they were",
+            "Return what is new instead",
+            times=len(lines),
+        )
+
+
+def _grouped(campaign: Campaign, what: What) -> dict[tuple[str, str], list[Line]]:
+    groups: defaultdict[tuple[str, str], list[Line]] = defaultdict(list)
+    for trial in (*campaign.calm, *campaign.trials):
+        for line in trial.lines:
+            if line.what is what:
+                groups[line.place, line.step].append(line)
+    return dict(groups)
+
+
+# Effects that were repeated -------------------------------------------------------------------------
+
+
+def _repeated(campaign: Campaign) -> Iterable[Finding]:
+    found: dict[str, Finding] = {}
+    for trial in campaign.trials:
+        for finding in (*_requests(campaign, trial), *_files(campaign, trial)):
+            found.setdefault(f"{finding.file}:{finding.line}", finding)
+    return found.values()
+
+
+def _requests(campaign: Campaign, trial: Trial) -> Iterable[Finding]:
+    calm = unsafe_requests(campaign.calm[0])
+    declared, named = declarations(trial), names(trial)
+    for identity, same in unsafe_requests(trial).items():
+        due = counted(calm[identity]) if identity in calm else 1
+        if same[0].is_inside and counted(same) > due:
+            step = named.get(same[0].step, "")
+            what = (
+                f"{same[0].target} was sent {len(same)} times, without the action's key: its receiver cannot "
+                "tell that it is the same"
+            )
+            yield _twice(same[0], what, step, declared.get(step), trial)
+
+
+def _files(campaign: Campaign, trial: Trial) -> Iterable[Finding]:
+    """Find the steps that left a file otherwise than without faults, having been executed more than once."""
+    calm = campaign.calm[0]
+    declared, named, begun = declarations(trial), names(trial), executions(trial)
+    usual = executions(calm)
+    for path in differing(campaign, trial):
+        writers = [
+            one for one in _writers(trial, path) if one.is_inside and begun[one.step] > usual[one.step]
+        ]
+        if not writers:
+            continue
+        writer = writers[0]
+        was, now = calm.changes.get(path), trial.changes.get(path)
+        lines = f"{was.lines} lines without faults, {now.lines} now" if was and now else "another file"
+        yield _twice(
+            writer,
+            f"{path} was written by {begun[writer.step]} executions and is not what it would be ({lines})",
+            named[writer.step],
+            declared.get(named[writer.step]),
+            trial,
+        )
+
+
+def differing(campaign: Campaign, trial: Trial) -> list[str]:
+    """Return the files that are not as without faults, of those that were the same in both calm runs."""
+    calm, other = campaign.calm[0], campaign.calm[-1]
+    paths = calm.changes.keys() | trial.changes.keys()
+    return sorted(
+        path
+        for path in paths
+        if calm.changes.get(path) == other.changes.get(path)
+        and calm.changes.get(path) != trial.changes.get(path)
+    )
+
+
+def _writers(trial: Trial, path: str) -> list[Effect]:
+    """Return what may have written a file: whoever opened it, else whoever started another program."""
+    seen = effects(trial)
+    touched = [
+        Effect(line.kind, line.target, line.place, line.step, line.life, line.at, line.is_inside)
+        for line in trial.lines
+        if line.what is What.TOUCH and line.kind == "database"
+    ]
+    exact = [one for one in (*seen, *touched) if one.target.endswith(f"/{path}")]
+    return exact or [one for one in seen if one.kind == "command"]
+
+
+def _twice(effect: Effect, what: str, step: str, declared: Declared | None, trial: Trial) -> Finding:
+    is_resumable = declared is None or declared.is_resumable
+    how = f"{what}; in the run that was {trial.name}"
+    if is_resumable:
+        remedy = (
+            "Pass nl.key() along, as Idempotency-Key or however the receiver knows it; or make the body say "
+            "the same when it says it again (write the whole file, upsert); or declare it resumable=False, "
+            "with verify="
+        )
+    else:
+        remedy = (
+            f"The verify= of {step} said that it had not happened; it must find what was done, by its key"
+        )
+    return _finding(Mistake.REPEATED, effect.place, how, remedy, step=effect.step)
+
+
+# Values ---------------------------------------------------------------------------------------------
+
+
+def _values(campaign: Campaign) -> Iterable[Finding]:
+    for (place, step), lines in _grouped(campaign, What.MISFIT).items():
+        yield _finding(
+            Mistake.VALUE,
+            source.return_line(place),
+            f"the {lines[0].kind} that {step_text(step)} returns does not survive: {lines[0].text}",
+            "Return what can be stored: dataclasses, msgspec or pydantic models, enums, plain containers; "
+            "and annotate it",
+            step=step,
+            times=len(lines),
+        )

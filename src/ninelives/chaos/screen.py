@@ -1,0 +1,94 @@
+"""What a person sees: a progress bar on a terminal, plain lines in a log, and the report at the end."""
+
+from __future__ import annotations
+
+import os
+import time
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+
+from rich.console import Console
+from rich.progress import BarColumn, Progress, TextColumn, TimeElapsedColumn
+from rich.text import Text
+
+from ninelives.chaos.campaign import Campaign, Told
+from ninelives.chaos.findings import Finding
+from ninelives.chaos.judge import Verdict
+from ninelives.demo.screen import show_numbers
+from ninelives.ops.escape import shown
+
+
+@contextmanager
+def watching(console: Console) -> Iterator[Told]:
+    """Show how far the trials are."""
+    if not console.is_terminal:
+        since = time.monotonic()
+        yield lambda name, done, of: console.print(
+            f"{time.monotonic() - since:6.2f} s  {done + 1} of {of}: {name}",
+            highlight=False, markup=False, soft_wrap=True,
+        )  # fmt: skip
+        return
+    columns = (BarColumn(30), TextColumn("{task.completed}/{task.total}"), TimeElapsedColumn())
+    with Progress(*columns, TextColumn("{task.description}"), console=console, transient=True) as progress:
+        task = progress.add_task("starting", total=None)
+
+        def told(name: str, done: int, of: int) -> None:
+            progress.update(task, description=shown(name), completed=done, total=of)
+
+        yield told
+
+
+def conclude(console: Console, verdict: Verdict, campaign: Campaign) -> None:
+    """Print the numbers, what is to be mended, and one last line."""
+    if verdict.numbers:
+        show_numbers(console, verdict.numbers)
+    else:
+        _say(console, f"already without faults the run failed: {shown(campaign.calm[-1].error)}", "red")
+    for number, finding in enumerate(verdict.findings, 1):
+        _show(console, number, finding)
+    for trial in campaign.trials:
+        if trial.why:
+            _say(console, f"the run that was {trial.name} did not end: {trial.why}", "red")
+    for name in dict.fromkeys(verdict.left_out):
+        _say(console, f"left out, for the time was over: {name}", "yellow")
+    _say(
+        console,
+        f"{verdict.runs} runs, {verdict.faults} faults, {verdict.kills} of them kill -9; "
+        f"{verdict.replayed} times a recorded step was replayed instead of executed.",
+    )
+    _say(console, last_line(verdict, campaign.seconds), "bold green" if verdict.is_met else "bold red")
+
+
+def last_line(verdict: Verdict, seconds: float) -> str:
+    """Say it in one line."""
+    missed = ", ".join(one.name for one in verdict.numbers if not one.is_met)
+    parts = [f"missed: {missed}"] if missed else [] if verdict.numbers else ["nothing could be tried"]
+    parts += [f"{len(verdict.findings)} to mend"] if verdict.findings else []
+    if parts:
+        return f"Not crash-safe: {'; '.join(parts)}. ({seconds:.1f} s)"
+    return f"All targets met, nothing to mend, in {seconds:.1f} s."
+
+
+def place(finding: Finding) -> str:
+    """Name the place as one would open it from here."""
+    path = Path(finding.file)
+    here = Path.cwd()
+    return f"{path.relative_to(here) if path.is_relative_to(here) else path}:{finding.line}".replace(
+        os.sep, "/"
+    )
+
+
+def _show(console: Console, number: int, finding: Finding) -> None:
+    console.print()
+    head = Text(f"{number}. {shown(place(finding))}  ", style="bold")
+    head.append(str(finding.mistake), style="bold yellow")
+    console.print(head, soft_wrap=True)
+    if finding.code:
+        _say(console, f"     {shown(finding.code)}", "dim")
+    _say(console, f"   what: {shown(finding.what)}")
+    _say(console, f"   mend: {shown(finding.remedy)}")
+
+
+def _say(console: Console, line: str, style: str = "") -> None:
+    console.print(Text(line, style=style), soft_wrap=True)

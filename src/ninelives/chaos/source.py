@@ -1,0 +1,163 @@
+"""What the user's source says around a line: is it clean-up code, what there gives another value each time.
+
+Read from the file as it is; a file that cannot be read or parsed says nothing.
+"""
+
+from __future__ import annotations
+
+import ast
+from collections.abc import Iterator
+from functools import lru_cache
+from pathlib import Path
+
+from msgspec import Struct
+
+_EVERYTHING = frozenset(
+    {"BaseException", "CancelledError", "GeneratorExit", "KeyboardInterrupt", "SystemExit"}
+)
+_REMEDIES = {
+    "time": "nl.now()",
+    "datetime": "nl.now()",
+    "date": "nl.now()",
+    "random": "nl.random()",
+    "secrets": "nl.random()",
+    "numpy": "nl.random()",
+    "uuid": "nl.uuid()",
+    "os": "a step",
+    "set": "sorted(...)",
+}
+_CALLS = frozenset(
+    {
+        "time.time", "time.time_ns", "time.monotonic", "time.monotonic_ns", "time.perf_counter",
+        "time.localtime", "time.gmtime", "time.ctime", "time.strftime",
+        "datetime.now", "datetime.utcnow", "datetime.today", "datetime.datetime.now",
+        "datetime.datetime.utcnow", "datetime.datetime.today", "date.today", "datetime.date.today",
+        "uuid.uuid1", "uuid.uuid4", "uuid1", "uuid4", "os.urandom", "os.getpid", "perf_counter", "monotonic",
+    }
+)  # fmt: skip
+_MODULES = ("random.", "secrets.", "numpy.random.", "np.random.")
+
+
+class Suspect(Struct, frozen=True):
+    """An expression that gives another value in each life, and what to use instead."""
+
+    line: int
+    text: str
+    remedy: str
+
+
+def is_cleanup(place: str) -> bool:
+    """Tell whether a line is in a `finally`, or in an `except` that catches the end of the process."""
+    file, line = split(place)
+    for node in ast.walk(_parsed(file)):
+        if not isinstance(node, ast.Try):
+            continue
+        acting = list(node.finalbody)
+        for handler in node.handlers:
+            if handler.type is None or _names(handler.type) & _EVERYTHING:
+                acting += handler.body
+        if any(one.lineno <= line <= (one.end_lineno or one.lineno) for one in acting):
+            return True
+    return False
+
+
+def suspects(place: str) -> list[Suspect]:
+    """Return what gives another value each time in the function that a line is in, nearest first."""
+    file, line = split(place)
+    scope = _function(_parsed(file), line)
+    found = [
+        suspect
+        for node in ast.walk(scope)
+        if (suspect := _suspect(node)) is not None and suspect.line <= line
+    ]
+    return sorted(set(found), key=lambda one: line - one.line)
+
+
+def return_line(place: str) -> str:
+    """Return the place of a function's only `return`, or else the place that was given."""
+    file, line = split(place)
+    function = _function(_parsed(file), line, is_declared=True)
+    returns = [node.lineno for node in _own(function) if isinstance(node, ast.Return)]
+    return f"{file}:{returns[0]}" if len(returns) == 1 else place
+
+
+def code(place: str) -> str:
+    """Return the line itself."""
+    file, line = split(place)
+    lines = _text(file).splitlines()
+    return lines[line - 1].strip() if 0 < line <= len(lines) else ""
+
+
+def split(place: str) -> tuple[str, int]:
+    """Take a place apart: file and line."""
+    file, _, line = place.rpartition(":")
+    return (file, int(line)) if line.isdecimal() else (place, 0)
+
+
+def _suspect(node: ast.AST) -> Suspect | None:
+    if isinstance(node, ast.Call):
+        name = ast.unparse(node.func)
+        if name in _CALLS or name.startswith(_MODULES):
+            root = name.split(".", maxsplit=1)[0].rstrip("14")
+            return Suspect(node.lineno, f"{name}()", _REMEDIES.get(root, "nl.now()"))
+        if name in ("list", "tuple", "join", "set", "frozenset") or name.endswith(".join"):
+            return _set_order(node)
+    if isinstance(node, ast.For | ast.comprehension) and _is_set(node.iter):
+        return Suspect(node.iter.lineno, "the order of a set", "sorted(...)")
+    return None
+
+
+def _set_order(node: ast.Call) -> Suspect | None:
+    if ast.unparse(node.func) in ("set", "frozenset"):
+        return Suspect(node.lineno, "the order of a set", "sorted(...)")
+    if node.args and _is_set(node.args[0]):
+        return Suspect(node.lineno, "the order of a set", "sorted(...)")
+    return None
+
+
+def _is_set(node: ast.expr) -> bool:
+    if isinstance(node, ast.Set | ast.SetComp):
+        return True
+    return isinstance(node, ast.Call) and ast.unparse(node.func) in ("set", "frozenset")
+
+
+def _names(node: ast.expr) -> set[str]:
+    parts = node.elts if isinstance(node, ast.Tuple) else [node]
+    return {ast.unparse(part).rpartition(".")[2] for part in parts}
+
+
+def _function(tree: ast.Module, line: int, *, is_declared: bool = False) -> ast.AST:
+    """Return the innermost function around a line, or the module."""
+    found: ast.AST = tree
+    for node in ast.walk(tree):
+        if isinstance(node, ast.FunctionDef | ast.AsyncFunctionDef):
+            first = min([node.lineno, *(one.lineno for one in node.decorator_list)])
+            if first <= line <= (node.end_lineno or first):
+                found = node
+                if is_declared and line in (first, node.lineno):
+                    return node
+    return found
+
+
+def _own(function: ast.AST) -> Iterator[ast.AST]:
+    """Yield the nodes of a function without those of functions inside it."""
+    for node in ast.iter_child_nodes(function):
+        if not isinstance(node, ast.FunctionDef | ast.AsyncFunctionDef | ast.Lambda):
+            yield node
+            yield from _own(node)
+
+
+@lru_cache(maxsize=256)
+def _parsed(file: str) -> ast.Module:
+    try:
+        return ast.parse(_text(file))
+    except (SyntaxError, ValueError):
+        return ast.Module([], [])
+
+
+@lru_cache(maxsize=256)
+def _text(file: str) -> str:
+    try:
+        return Path(file).read_text(encoding="utf-8", errors="replace")
+    except OSError:
+        return ""

@@ -1,0 +1,125 @@
+"""The working tree of a trial: a copy of the user's, and what the run has changed in it.
+
+Files are compared by content, SQLite databases by the rows in them. What tools leave everywhere (bytecode,
+caches, repositories, environments) is neither copied nor compared.
+"""
+
+from __future__ import annotations
+
+import os
+import shutil
+import sqlite3
+from collections.abc import Iterator
+from contextlib import closing
+from hashlib import blake2b
+from pathlib import Path
+
+from msgspec import Struct
+
+from ninelives.core.errors import UsageError
+
+MOST_FILES, MOST_BYTES = 5_000, 100 * 1024 * 1024
+_LEFT_OUT = frozenset(
+    {
+        "__pycache__",
+        "node_modules",
+        "venv",
+        "env",
+        "build",
+        "dist",
+        "target",
+        "site-packages",
+        "ninelives-chaos",
+    }
+)
+_ENDINGS = (".pyc", "-wal", "-shm", "-journal")
+_DATABASE = b"SQLite format 3\x00"
+_PREVIEW_BYTES = 2_000
+
+Manifest = dict[str, tuple[int, int]]
+"""Size and time of each file, by its path in the tree."""
+
+
+class Content(Struct, frozen=True):
+    """What is in a file; `lines` and `preview` are for people."""
+
+    digest: str
+    lines: int = 0
+    preview: str = ""
+
+
+GONE = Content("")
+"""A file that was there and is not any more."""
+
+
+class Tree:
+    """The user's tree, and copies of it."""
+
+    def __init__(self, root: Path) -> None:
+        self.root = root.resolve()
+        self._manifest = _manifest(self.root, is_checked=True)
+
+    def copy(self, to: Path) -> None:
+        """Make a fresh copy."""
+        to.mkdir(parents=True)
+        for directory, _ in _directories(self.root):
+            (to / directory.relative_to(self.root)).mkdir(exist_ok=True)
+        for path in self._manifest:
+            shutil.copy2(self.root / path, to / path, follow_symlinks=False)
+
+    def changes(self, copy: Path) -> dict[str, Content]:
+        """Return what is in the files that were added or changed in a copy, and which are gone."""
+        after = _manifest(copy, is_checked=False)
+        changed = {
+            path: _content(copy / path) for path, state in after.items() if self._manifest.get(path) != state
+        }
+        return changed | dict.fromkeys(self._manifest.keys() - after.keys(), GONE)
+
+
+def _manifest(root: Path, *, is_checked: bool) -> Manifest:
+    found: Manifest = {}
+    size = 0
+    for path in _files(root):
+        state = path.lstat()
+        found[path.relative_to(root).as_posix()] = (state.st_size, state.st_mtime_ns)
+        size += state.st_size
+        if is_checked and (len(found) > MOST_FILES or size > MOST_BYTES):
+            raise UsageError(
+                f"{root} holds more than {MOST_FILES} files or {MOST_BYTES >> 20} MB, and every trial works "
+                "on a copy of it",
+                remedy="Name a smaller working directory with --tree",
+            )
+    return found
+
+
+def _files(root: Path) -> Iterator[Path]:
+    for directory, files in _directories(root):
+        for name in sorted(files):
+            if not name.endswith(_ENDINGS):
+                yield directory / name
+
+
+def _directories(root: Path) -> Iterator[tuple[Path, list[str]]]:
+    for directory, names, files in os.walk(root):
+        names[:] = sorted(name for name in names if name not in _LEFT_OUT and not name.startswith("."))
+        yield Path(directory), files
+
+
+def _content(path: Path) -> Content:
+    if path.is_symlink():
+        return Content(f"link to {path.readlink()}")
+    data = path.read_bytes()
+    if data.startswith(_DATABASE):
+        data = _rows(path)
+    preview = data[:_PREVIEW_BYTES].decode(errors="replace")
+    return Content(blake2b(data, digest_size=8).hexdigest(), data.count(b"\n"), preview)
+
+
+def _rows(path: Path) -> bytes:
+    """Return the content of a database as statements: the same rows, the same text."""
+    try:
+        with closing(sqlite3.connect(path)) as database:
+            lines = [line for line in database.iterdump() if "ninelives_done" not in line]
+    except sqlite3.Error as error:
+        return f"unreadable: {error}".encode()
+    return "\n".join(lines).encode()

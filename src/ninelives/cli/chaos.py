@@ -1,0 +1,62 @@
+"""`ninelives chaos`: the user's own agent, killed at every step, and what is not crash-safe in it."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import msgspec
+import typer
+from rich.console import Console
+
+from ninelives.chaos import command, screen
+from ninelives.cli.options import EXIT_FAILED
+from ninelives.cli.text import emit_json
+from ninelives.core.errors import UsageError
+
+_EXIT_INTERRUPTED = 130
+
+
+def chaos(
+    target: str,
+    words: list[str],
+    *,
+    named: list[str],
+    kills: int,
+    seconds: float,
+    at: str,
+    seed: int,
+    tree: Path,
+    limit_seconds: float,
+    as_json: bool,
+) -> None:
+    """Carry out the trials and tell what came of them. Exit 0 all met, 1 a target missed, 2 wrong call."""
+    for name, value in (("--seconds", seconds), ("--limit", limit_seconds)):
+        if not value > 0:
+            raise UsageError(f"{name} {value:g}", remedy="Give seconds above 0")
+    if not tree.is_dir():
+        raise UsageError(
+            f"--tree {tree} is no directory", remedy="Name the directory that the agent works in"
+        )
+    order = command.Order(
+        target=target,
+        words=tuple(words),
+        named=tuple(named),
+        kills=kills,
+        seconds=seconds,
+        at=at,
+        seed=seed,
+        tree=tree,
+        limit_seconds=limit_seconds,
+    )
+    console = Console(stderr=as_json)
+    try:
+        campaign, verdict = command.run(order, console)
+    except KeyboardInterrupt:
+        console.print("interrupted; every process has been ended and nothing is left behind")
+        raise typer.Exit(_EXIT_INTERRUPTED) from None
+    if as_json:
+        emit_json(msgspec.json.encode(command.fields(campaign, verdict)))
+    else:
+        screen.conclude(console, verdict, campaign)
+    if not verdict.is_met:
+        raise typer.Exit(EXIT_FAILED)

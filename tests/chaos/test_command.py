@@ -1,0 +1,85 @@
+"""`ninelives chaos` on a good agent, and called wrongly."""
+
+from __future__ import annotations
+
+import shutil
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from ninelives.cli import chaos as command
+from ninelives.core.errors import UsageError
+from tests.chaos.commands import chaos
+
+EXAMPLE = Path(__file__).parents[2] / "examples" / "support.py"
+
+
+@pytest.fixture
+def home(tmp_path: Path) -> Path:
+    """A directory with the example in it."""
+    shutil.copy(EXAMPLE, tmp_path)
+    return tmp_path
+
+
+def test_a_good_agent_has_nothing_to_mend_and_ends_as_without_faults(home: Path) -> None:
+    ran = chaos(home, "support.py:support", "broken", "A-1", "--kills", "2", "--seconds", "6", "--json")
+    report = ran.report
+    assert report["findings"] == []
+    assert report["kills"] >= 3, "after each of its steps"
+    # How long it takes is the machine's affair.
+    missed = [one["name"] for one in report["numbers"] if not one["is_met"]]
+    assert not {"duplicate rate", "consistency", "recovery rate"}.intersection(missed), report
+    assert ran.code == (1 if missed else 0)
+    assert [path.name for path in home.iterdir()] == ["support.py"], "it worked on copies only"
+
+
+def test_killed_at_a_line_the_run_goes_on(home: Path) -> None:
+    (line,) = [n for n, text in enumerate(EXAMPLE.read_text().splitlines(), 1) if "done = await" in text]
+    at = f"support.py:{line}"
+    ran = chaos(home, "support.py:support", "broken", "A-1", "--at", at, "--kills", "3", "--json")
+    report = ran.report
+    assert report["findings"] == []
+    assert report["kills"] == 3
+    assert [trial["state"] for trial in report["trials"]] == ["completed"]
+
+
+@pytest.mark.parametrize(
+    ("words", "said"),
+    [(("absent.py:support", "x", "A-1"), "absent.py"), (("support.py:support", "x"), "do not fit")],
+)
+def test_an_agent_that_cannot_be_started_is_a_wrong_call(
+    home: Path, words: tuple[str, ...], said: str
+) -> None:
+    ran = chaos(home, *words)
+    assert ran.code == 2
+    assert said in ran.err
+
+
+@pytest.mark.parametrize(
+    ("wrong", "said"),
+    [
+        ({"at": "support.py:9999"}, "no line 9999"),
+        ({"at": "sometimes"}, "is no moment"),
+        ({"at": str(EXAMPLE) + ":30"}, "--tree"),
+        ({"seconds": 0.0}, "--seconds 0"),
+        ({"limit_seconds": -1.0}, "--limit -1"),
+        ({"tree": Path("elsewhere")}, "elsewhere"),
+    ],
+)
+def test_a_wrong_option_is_refused_before_anything_is_started(
+    home: Path, wrong: dict[str, Any], said: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.chdir(home)
+    options: dict[str, Any] = {
+        "named": [],
+        "kills": 1,
+        "seconds": 1.0,
+        "at": "",
+        "seed": 1,
+        "tree": Path(),
+        "limit_seconds": 1.0,
+        "as_json": True,
+    }
+    with pytest.raises(UsageError, match=said):
+        command.chaos("support.py:support", ["x", "A-1"], **(options | wrong))
