@@ -26,7 +26,8 @@ from ninelives.chaos.trap import Trap, TrappedStore, trace_line
 from ninelives.chaos.witness import Witness
 from ninelives.core.answers import Answer, Says, read_asked
 from ninelives.core.errors import NineLivesError, RunError, UsageError
-from ninelives.core.model import Item, ItemKind, Kind, Run, State
+from ninelives.core.inbox import Item, ItemKind
+from ninelives.core.model import Kind, Run, State
 from ninelives.core.replay import read_body
 from ninelives.engine import bodies
 from ninelives.engine.committer import end_process

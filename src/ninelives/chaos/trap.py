@@ -20,9 +20,9 @@ from typing import Any
 
 from ninelives.chaos.ledger import Ledger, What
 from ninelives.chaos.order import OUTCOMES, Deed, Fault, Moment
+from ninelives.core.commits import Commit, Outcome
 from ninelives.core.errors import StoreBroken, StoreUnavailable
 from ninelives.core.keys import step_text
-from ninelives.core.model import Commit, Outcome
 
 REFUSALS = 2
 """How often a full disk refuses each write before there is room again."""
