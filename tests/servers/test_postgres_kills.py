@@ -2,28 +2,18 @@
 
 from __future__ import annotations
 
-import asyncio
 import json
 import os
 import signal
-import subprocess
-import sys
-import time
-from collections import Counter
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
 
-import ninelives as nl
 from ninelives.backends.postgres import PostgresStore
 from ninelives.core.model import RunQuery, State
-from tests.servers.agents import LEDGER, count
 from tests.servers.postgres import PostgresServer
-
-ROOT = Path(__file__).parents[2]
-PATIENCE_SECONDS = 120.0
-AGENTS = "tests.servers.agents"
+from tests.servers.scene import AGENTS, Scene, repeated_after_seen, start, until
 
 
 @pytest.fixture(scope="module")
@@ -34,96 +24,13 @@ def server() -> Iterator[PostgresServer]:
     made.remove()
 
 
-def until(look: Callable[[], bool]) -> None:
-    """Wait for a condition."""
-    deadline = time.monotonic() + PATIENCE_SECONDS
-    while not look():
-        assert time.monotonic() < deadline, "it never came to be"
-        time.sleep(0.02)
-
-
-class Scene:
-    """A store, a ledger, and the processes that work on it."""
-
-    def __init__(self, server: PostgresServer, home: Path, schema: str) -> None:
-        self.url = f"{server.url}?schema={schema}"
-        self.ledger = home / "ledger"
-        self.environment = {
-            **os.environ,
-            LEDGER: str(self.ledger),
-            "NINELIVES_STORE": self.url,
-            "PYTHONPATH": f"{ROOT / 'src'}:{ROOT}",
-        }
-        self.processes: list[subprocess.Popen[bytes]] = []
-
-    def command(self, *arguments: str) -> subprocess.CompletedProcess[str]:
-        """Run a command to its end."""
-        return subprocess.run(
-            [sys.executable, "-m", "ninelives", *arguments],
-            env=self.environment,
-            capture_output=True,
-            text=True,
-            timeout=PATIENCE_SECONDS,
-            check=False,
-        )
-
-    def begin(self, *arguments: str) -> subprocess.Popen[bytes]:
-        """Start a command in a process group of its own."""
-        process = subprocess.Popen(
-            [sys.executable, "-m", "ninelives", *arguments],
-            env=self.environment,
-            stdout=subprocess.DEVNULL,
-            stderr=subprocess.DEVNULL,
-            start_new_session=True,
-        )
-        self.processes.append(process)
-        return process
-
-    def lines(self) -> Counter[str]:
-        """Return what was written to the ledger, and how often."""
-        return Counter(self.ledger.read_text().splitlines() if self.ledger.exists() else [])
-
-    def end(self) -> None:
-        """Kill what still runs."""
-        for process in self.processes:
-            try:
-                os.killpg(process.pid, signal.SIGKILL)
-            except ProcessLookupError:
-                continue
-        for process in self.processes:
-            process.wait()
-
-
 @pytest.fixture
 def scene(server: PostgresServer, tmp_path: Path, request: pytest.FixtureRequest) -> Iterator[Scene]:
     """Yield a fresh schema and ledger."""
-    made = Scene(server, tmp_path, f"kills_{abs(hash(request.node.name)) % 10**8}_{os.getpid()}")
+    schema = f"kills_{abs(hash(request.node.name)) % 10**8}_{os.getpid()}"
+    made = Scene(f"{server.url}?schema={schema}", tmp_path)
     yield made
     made.end()
-
-
-def start(url: str, names: list[str], steps: int) -> None:
-    """Start runs; whatever this acknowledges is durable."""
-
-    async def main() -> None:
-        async with nl.Runtime(url) as rt:
-            for name in names:
-                await rt.start(count, name, steps, id=name)
-
-    asyncio.run(main())
-
-
-def repeated_after_seen(lines: list[str]) -> list[str]:
-    """Return the steps that were executed after their result had been given to the agent: it was durable."""
-    seen: set[tuple[str, int]] = set()
-    found = []
-    for line in lines:
-        verb, run, n = line.split()
-        if verb == "saw":
-            seen.add((run, int(n) - 1))
-        elif (run, int(n)) in seen:
-            found.append(line)
-    return found
 
 
 def test_the_judge_sees_a_step_that_was_repeated_after_its_result_was_given() -> None:

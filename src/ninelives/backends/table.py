@@ -45,8 +45,16 @@ class Table(MutableMapping[str, Value]):
         """Load rows that will be asked for, in one question."""
         wanted = sorted({name for name in names if name not in self._rows})
         if wanted:
-            found = self._load([name for name in wanted if faults.is_text(name)])
-            self._rows.update({name: found.get(name, self._default) for name in wanted})
+            self.fill(wanted, self._load([name for name in wanted if faults.is_text(name)]))
+
+    def fill(self, names: Sequence[str], found: Mapping[str, Value]) -> None:
+        """Take what was found of rows that were asked for; what is known already stays as it is."""
+        for name in names:
+            self._rows.setdefault(name, found.get(name, self._default))
+
+    def knows(self, name: str) -> bool:
+        """Tell whether a row was asked for before, there or not."""
+        return name in self._rows
 
     def keep(self, known: Mapping[str, Value]) -> None:
         """Take rows that were loaded on another way."""

@@ -8,11 +8,14 @@ waiters of a key and the children of a run by a mark beside them, which each cha
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
+from itertools import islice
+from typing import Any, NamedTuple
 
 from ninelives.backends.memory.tables import Rows
 from ninelives.backends.redis import encoding
-from ninelives.backends.redis.runrows import read_runs, refer, save_run
+from ninelives.backends.redis.connection import Command
+from ninelives.backends.redis.runrows import refer, save_run, texts
 from ninelives.backends.redis.transaction import Transaction
 from ninelives.backends.table import Table
 from ninelives.core.commits import Commit, End
@@ -24,22 +27,53 @@ MARK = b""
 """The field of a collection that each change sets anew: no member has an empty name."""
 
 
+class Question(NamedTuple):
+    """How a row of a table is asked for, and what the answer means; None: there is none."""
+
+    commands: Callable[[str], Sequence[Command]]
+    read: Callable[[str, Sequence[Any]], Any]
+
+
 class Tables:
     """The tables of one transaction."""
 
     def __init__(self, tx: Transaction) -> None:
-        self._tx = tx
+        self._tx, names = tx, tx.names
+        self._questions: dict[int, Question] = {}
         nothing: frozenset[str] = frozenset()
-        self.runs: Table[Run] = Table(lambda names: read_runs(tx, names))
-        self.keys: Table[Key] = Table(self._load_keys)
-        self.items: Table[Item] = Table(self._load_items)
-        self.items_of: Table[tuple[str, ...]] = Table(self._load_items_of, ())
-        self.signals: Table[tuple[Signal, ...]] = Table(self._load_signals, ())
-        self.holds: Table[frozenset[str]] = Table(self._load_holds, nothing)
-        self.waits: Table[frozenset[str]] = Table(self._load_waits, nothing)
-        self.waiters: Table[frozenset[str]] = Table(self._load_waiters, nothing)
+        self.runs: Table[Run] = self._table(
+            lambda run: [(b"HGET", names.run(run), part) for part in (b"r", b"t")], self._run
+        )
+        self.keys: Table[Key] = self._table(lambda key: [(b"HGET", names.keys, key.encode())], self._key)
+        self.items: Table[Item] = self._table(lambda one: [(b"HGET", names.items, one.encode())], self._item)
+        # The run's row guards these; it is asked for first.
+        self.items_of: Table[tuple[str, ...]] = self._table(
+            lambda run: [(b"ZRANGE", names.items_of(run), 0, -1)], _decoded, (), guard=self.runs
+        )
+        self.signals: Table[tuple[Signal, ...]] = self._table(
+            lambda run: [(b"HVALS", names.signals(run))],
+            lambda run, found: waiting_signals(run, found[0]),
+            (),
+            guard=self.runs,
+        )
+        self.holds: Table[frozenset[str]] = self._table(
+            lambda run: [(b"SMEMBERS", names.holds(run))], _decoded_set, nothing, guard=self.runs
+        )
+        self.waits: Table[frozenset[str]] = self._table(
+            lambda run: [(b"SMEMBERS", names.waits(run))], _decoded_set, nothing, guard=self.runs
+        )
+        # A mark beside them guards these.
+        self.waiters: Table[frozenset[str]] = self._table(
+            lambda key: [(b"HGETALL", names.waiters(key))],
+            lambda key, found: frozenset(self._marked(names.waiters(key), found[0])),
+            nothing,
+        )
+        self.children: Table[tuple[str, ...]] = self._table(
+            lambda run: [(b"HGETALL", names.children(run))],
+            lambda run, found: _by_number(self._marked(names.children(run), found[0])),
+            (),
+        )
         self.refers: Table[frozenset[bytes]] = Table(lambda _: {}, frozenset())
-        self.children: Table[tuple[str, ...]] = Table(self._load_children, ())
         self.rows = Rows(
             runs=self.runs,
             signals=self.signals,
@@ -54,22 +88,32 @@ class Tables:
         )
 
     def prepare(self, batch: Sequence[Commit]) -> None:
-        """Load what a batch will ask for, each table in one question."""
+        """Load what a batch will ask for, in one round trip for most."""
         if not batch:
             return
-        self.runs.fetch([one.run for one in batch])
         ending = [one.run for one in batch if isinstance(one.change, End)]
-        parents = (self.runs.get(run) for run in ending)
-        self.runs.fetch([run.parent for run in parents if run is not None and run.parent is not None])
-        for table in (self.holds, self.waits, self.items_of):
-            table.fetch(ending)
-        self.holds.fetch([one.run for one in batch if one.keys])
-        held = (key for run in ending for key in self.holds[run])
-        self.keys.fetch([*held, *(op.key for one in batch for op in one.keys)])
-        named = (name for one in batch for name in (*one.closes, *(new.id for new in one.opens)))
-        self.items.fetch([*named, *(item for run in ending for item in self.items_of[run])])
-        self.items_of.fetch([one.run for one in batch if one.opens])
-        self.signals.fetch([one.run for one in batch if one.takes])
+        self._load(
+            [
+                (self.runs, [one.run for one in batch]),
+                (self.holds, [*ending, *(one.run for one in batch if one.keys)]),
+                (self.waits, ending),
+                (self.items_of, [*ending, *(one.run for one in batch if one.opens)]),
+                (self.signals, [one.run for one in batch if one.takes]),
+                (self.keys, [op.key for one in batch for op in one.keys]),
+                (
+                    self.items,
+                    [name for one in batch for name in (*one.closes, *(new.id for new in one.opens))],
+                ),
+            ]
+        )
+        ended = [run for name in ending if (run := self.runs.get(name)) is not None]
+        self._load(
+            [
+                (self.runs, [run.parent for run in ended if run.parent is not None]),
+                (self.keys, [key for run in ended for key in self.holds[run.id]]),
+                (self.items, [item for run in ended for item in self.items_of[run.id]]),
+            ]
+        )
 
     def write_back(self) -> None:
         """Queue all that has changed."""
@@ -127,61 +171,77 @@ class Tables:
 
     # Loading ------------------------------------------------------------------------------------
 
-    def _load_keys(self, names: Sequence[str]) -> Mapping[str, Key]:
-        found = self._tx.fields([(self._tx.names.keys, name.encode()) for name in names])
-        return {name: encoding.key_of(raw) for name, raw in zip(names, found, strict=True) if raw is not None}
+    def _table(
+        self,
+        commands: Callable[[str], Sequence[Command]],
+        read: Callable[[str, Sequence[Any]], Any],
+        default: Any = None,
+        guard: Table[Any] | None = None,
+    ) -> Table[Any]:
+        question = Question(commands, read)
 
-    def _load_items(self, names: Sequence[str]) -> Mapping[str, Item]:
-        found = self._tx.fields([(self._tx.names.items, name.encode()) for name in names])
-        return {
-            name: encoding.item_of(raw) for name, raw in zip(names, found, strict=True) if raw is not None
-        }
+        def load(names: Sequence[str]) -> Mapping[str, Any]:
+            if guard is not None:
+                guard.fetch(names)
+            return self._found([(question, names)])[0]
 
-    def _load_items_of(self, runs: Sequence[str]) -> Mapping[str, tuple[str, ...]]:
-        self.runs.fetch(runs)
-        found = self._tx.ask([(b"ZRANGE", self._tx.names.items_of(run), 0, -1) for run in runs])
-        return {run: tuple(name.decode() for name in items) for run, items in zip(runs, found, strict=True)}
+        table: Table[Any] = Table(load, default)
+        self._questions[id(table)] = question
+        return table
 
-    def _load_signals(self, runs: Sequence[str]) -> Mapping[str, tuple[Signal, ...]]:
-        self.runs.fetch(runs)
-        found = self._tx.ask([(b"HVALS", self._tx.names.signals(run)) for run in runs])
-        return {run: waiting_signals(run, raw) for run, raw in zip(runs, found, strict=True)}
+    def _load(self, wanted: Sequence[tuple[Table[Any], Sequence[str]]]) -> None:
+        """Load rows of many tables in one round trip, those that guard others first."""
+        asked = [
+            (table, [name for name in dict.fromkeys(names) if not table.knows(name)])
+            for table, names in wanted
+        ]
+        found = self._found([(self._questions[id(table)], texts(names)) for table, names in asked])
+        for (table, names), rows in zip(asked, found, strict=True):
+            table.fill(names, rows)
 
-    def _load_holds(self, runs: Sequence[str]) -> Mapping[str, frozenset[str]]:
-        self.runs.fetch(runs)
-        return self._sets(runs, [self._tx.names.holds(run) for run in runs])
+    def _found(self, wanted: Sequence[tuple[Question, Sequence[str]]]) -> list[dict[str, Any]]:
+        commands = [[one.commands(name) for name in names] for one, names in wanted]
+        flat = [command for of_table in commands for of_row in of_table for command in of_row]
+        answers = iter(self._tx.ask(flat) if flat else [])
+        found: list[dict[str, Any]] = []
+        for (question, names), of_table in zip(wanted, commands, strict=True):
+            read = {
+                name: question.read(name, list(islice(answers, len(of_row))))
+                for name, of_row in zip(names, of_table, strict=True)
+            }
+            found.append({name: row for name, row in read.items() if row is not None})
+        return found
 
-    def _load_waits(self, runs: Sequence[str]) -> Mapping[str, frozenset[str]]:
-        self.runs.fetch(runs)
-        return self._sets(runs, [self._tx.names.waits(run) for run in runs])
+    def _run(self, run: str, found: Sequence[Any]) -> Run | None:
+        for part, value in zip((b"r", b"t"), found, strict=True):
+            self._tx.expect(self._tx.names.run(run), part, value)
+        return encoding.run_of(run, *found)
 
-    def _sets(self, runs: Sequence[str], keys: Sequence[bytes]) -> Mapping[str, frozenset[str]]:
-        found = self._tx.ask([(b"SMEMBERS", key) for key in keys])
-        return {
-            run: frozenset(name.decode() for name in members)
-            for run, members in zip(runs, found, strict=True)
-        }
+    def _key(self, key: str, found: Sequence[Any]) -> Key | None:
+        self._tx.expect(self._tx.names.keys, key.encode(), found[0])
+        return encoding.key_of(found[0]) if found[0] is not None else None
 
-    def _load_waiters(self, keys: Sequence[str]) -> Mapping[str, frozenset[str]]:
-        members = self._marked([self._tx.names.waiters(key) for key in keys])
-        return {key: frozenset(runs) for key, runs in zip(keys, members, strict=True)}
+    def _item(self, item: str, found: Sequence[Any]) -> Item | None:
+        self._tx.expect(self._tx.names.items, item.encode(), found[0])
+        return encoding.item_of(found[0]) if found[0] is not None else None
 
-    def _load_children(self, runs: Sequence[str]) -> Mapping[str, tuple[str, ...]]:
-        members = self._marked([self._tx.names.children(run) for run in runs])
-        return {
-            run: tuple(sorted(born, key=lambda name: int(born[name])))
-            for run, born in zip(runs, members, strict=True)
-        }
+    def _marked(self, name: bytes, flat: Sequence[bytes]) -> dict[str, bytes]:
+        """Return the members of a collection, which must be the same when we write: its mark says so."""
+        members = dict(zip(flat[::2], flat[1::2], strict=True))
+        self._tx.expect(name, MARK, members.pop(MARK, None))
+        return {member.decode(): value for member, value in members.items()}
 
-    def _marked(self, names: Sequence[bytes]) -> list[dict[str, bytes]]:
-        """Read collections, which must be the same when we write: their marks say so."""
-        found = self._tx.ask([(b"HGETALL", name) for name in names])
-        collections = []
-        for name, flat in zip(names, found, strict=True):
-            members = dict(zip(flat[::2], flat[1::2], strict=True))
-            self._tx.expect(name, MARK, members.pop(MARK, None))
-            collections.append({member.decode(): value for member, value in members.items()})
-        return collections
+
+def _decoded(_: str, found: Sequence[Sequence[bytes]]) -> tuple[str, ...]:
+    return tuple(name.decode() for name in found[0])
+
+
+def _decoded_set(run: str, found: Sequence[Sequence[bytes]]) -> frozenset[str]:
+    return frozenset(_decoded(run, found))
+
+
+def _by_number(born: Mapping[str, bytes]) -> tuple[str, ...]:
+    return tuple(sorted(born, key=lambda name: int(born[name])))
 
 
 def waiting_signals(run: str, found: Sequence[bytes]) -> tuple[Signal, ...]:

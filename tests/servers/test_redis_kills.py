@@ -1,0 +1,73 @@
+"""Agents on Valkey whose workers, or whose server, are killed with SIGKILL."""
+
+from __future__ import annotations
+
+import json
+import os
+import signal
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+from ninelives.backends.redis import RedisStore
+from ninelives.core.model import RunQuery, State
+from tests.servers.scene import AGENTS, Scene, repeated_after_seen, start, until
+from tests.servers.valkey import ValkeyServer
+
+
+@pytest.fixture(scope="module")
+def server() -> Iterator[ValkeyServer]:
+    """Yield a server of these tests' own, which they kill."""
+    made = ValkeyServer()
+    yield made
+    made.remove()
+
+
+@pytest.fixture
+def scene(server: ValkeyServer, tmp_path: Path, request: pytest.FixtureRequest) -> Iterator[Scene]:
+    """Yield a fresh prefix and ledger."""
+    made = Scene(f"{server.url}?prefix=kills-{abs(hash(request.node.name)) % 10**8}", tmp_path)
+    yield made
+    made.end()
+
+
+def test_a_killed_run_goes_on_by_the_same_command_and_repeats_nothing_recorded(scene: Scene) -> None:
+    first = scene.begin("run", f"{AGENTS}:held", "--id", "r", "r")
+    until(lambda: scene.lines()["hangs"] == 1)
+    os.killpg(first.pid, signal.SIGKILL)
+    first.wait()
+    again = scene.command("run", f"{AGENTS}:held", "--id", "r", "r")
+    assert again.returncode == 0, again.stderr
+    assert again.stdout.strip() == "2"
+    assert scene.lines() == {"did r 0": 1, "hangs": 2}
+    listed = scene.command("ps", "--all", "--json")
+    assert [run["id"] for run in json.loads(listed.stdout)] == ["r"], listed.stderr
+    shown = scene.command("show", "r")
+    assert shown.returncode == 0, shown.stderr
+    assert "add" in shown.stdout
+
+
+def test_nothing_acknowledged_is_lost_and_nothing_repeated_while_the_server_is_killed(
+    scene: Scene, server: ValkeyServer
+) -> None:
+    names = [f"r{n}" for n in range(12)]
+    steps = 40
+    start(scene.url, names, steps)
+    scene.begin("up", AGENTS, "--processes", "2", "--lease", "3")
+    store = RedisStore(scene.url)
+    try:
+        for kill in range(1, 4):
+            until(lambda kill=kill: scene.lines().total() > kill * 150)  # type: ignore[misc]
+            server.kill()
+            server.start()
+        until(lambda: all(run.state is State.COMPLETED for run in store.list_runs(RunQuery())))
+        assert len(store.list_runs(RunQuery())) == len(names)
+        assert store.verify() == []
+    finally:
+        store.close()
+    seen = scene.lines()
+    assert {f"did {name} {n}" for name in names for n in range(steps)} <= seen.keys()
+    assert repeated_after_seen(scene.ledger.read_text().splitlines()) == []
+    repeated = sum(times - 1 for line, times in seen.items() if line.startswith("did "))
+    assert repeated <= 3 * len(names), "only what was under way when the server died may be repeated"

@@ -1,0 +1,136 @@
+"""What is Redis's own: round trips, lost answers, settings, damage, wake-ups."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable, Iterator
+from typing import TypeVar
+from urllib.parse import urlsplit
+
+import pytest
+
+from ninelives.backends.redis import RedisStore
+from ninelives.core.commits import End, Outcome
+from ninelives.core.errors import StoreUnavailable
+from ninelives.core.model import Run, State
+from tests.contract.makers import AGENTS, append, new_run, new_session, reserve
+from tests.servers.proxy import Proxy
+from tests.servers.valkey import shared_url
+
+T = TypeVar("T")
+
+
+@pytest.fixture
+def proxy() -> Iterator[Proxy]:
+    """Yield a proxy before the shared server."""
+    with Proxy(urlsplit(shared_url()).port or 6379) as made:
+        yield made
+
+
+@pytest.fixture
+def far(redis_url: str, proxy: Proxy) -> Iterator[RedisStore]:
+    """Yield a store that speaks through the proxy."""
+    port = urlsplit(redis_url).port
+    store = RedisStore(redis_url.replace(f":{port}/", f":{proxy.port}/"))
+    yield store
+    store.close()
+
+
+def running(store: RedisStore, name: str = "r1") -> Run:
+    """Create a run and claim it."""
+    store.create_runs([new_run(name)])
+    if store.read_session("s1") is None:
+        store.register_session(new_session("s1", lease_ms=1_000_000))
+    (run,) = store.claim_runs("s1", 1, AGENTS).runs
+    return run
+
+
+def until(look: Callable[[], T]) -> T:
+    """Look until there is something to see."""
+    deadline = time.monotonic() + 60
+    while not (found := look()):
+        assert time.monotonic() < deadline
+        time.sleep(0.01)
+    return found
+
+
+def row(store: RedisStore, name: str = "r1") -> Run:
+    found = store.read_run(name)
+    assert found is not None
+    return found
+
+
+def test_a_step_of_a_single_run_takes_one_round_trip_and_its_end_two(far: RedisStore, proxy: Proxy) -> None:
+    run = running(far)
+    for _ in range(2):  # the first time, the server learns the script
+        far.commit([append(run, b"1")])
+        run = row(far)
+    before = proxy.round_trips
+    far.commit([append(run, b"1")])
+    assert proxy.round_trips - before == 1
+    before = proxy.round_trips
+    far.commit([append(row(far), b"1", change=End(State.COMPLETED))])
+    assert proxy.round_trips - before == 1 + 2  # read_run is one of them
+    assert row(far).state is State.COMPLETED
+
+
+NTH = pytest.mark.parametrize("nth", range(1, 6))
+"""Which answer is lost: that of a question, that of a write, or none, where an operation takes fewer."""
+
+
+@NTH
+def test_an_append_whose_answer_was_lost_counts_once(far: RedisStore, proxy: Proxy, nth: int) -> None:
+    run = running(far)
+    proxy.lose_answer(nth)
+    (verdict,) = far.commit([append(run, b"only once")])
+    assert verdict.outcome is Outcome.COMMITTED
+    assert proxy.cuts == (nth == 1)
+    assert row(far).length == run.length + 1
+    assert far.verify() == []
+
+
+@NTH
+def test_a_signal_whose_answer_was_lost_is_sent_once(far: RedisStore, proxy: Proxy, nth: int) -> None:
+    run = running(far)
+    proxy.lose_answer(nth)
+    sent = far.send_signal(run.id, "paid", b"1")
+    assert [one.number for one in far.load_journal(run.id).signals] == [sent.number] == [1]
+
+
+@NTH
+def test_a_claim_whose_answer_was_lost_is_still_answered(far: RedisStore, proxy: Proxy, nth: int) -> None:
+    far.create_runs([new_run("r1")])
+    far.register_session(new_session("s1", lease_ms=1_000_000))
+    proxy.lose_answer(nth)
+    claimed = far.claim_runs("s1", 1, AGENTS).runs
+    assert [(run.id, run.epoch) for run in claimed] == [("r1", 1)]
+    assert (row(far).session, row(far).epoch) == ("s1", 1)
+
+
+@NTH
+def test_a_session_whose_answer_was_lost_is_registered_once(far: RedisStore, proxy: Proxy, nth: int) -> None:
+    proxy.lose_answer(nth)
+    assert far.register_session(new_session("s1", lease_ms=1_000_000)).id == "s1"
+    assert far.renew_session("s1").left_ms > 0
+
+
+@NTH
+def test_a_key_and_an_end_whose_answers_were_lost_count_once(far: RedisStore, proxy: Proxy, nth: int) -> None:
+    run = running(far)
+    proxy.lose_answer(nth)
+    (verdict,) = far.commit([append(run, b"1", keys=[reserve("k")])])
+    assert verdict.outcome is Outcome.COMMITTED
+    assert far.read_keys(["k"])["k"].run == run.id
+    run = row(far)
+    proxy.lose_answer(nth)
+    (verdict,) = far.commit([append(run, b"2", change=End(State.COMPLETED))])
+    assert (verdict.outcome, row(far).state) == (Outcome.COMMITTED, State.COMPLETED)
+    assert row(far).length == run.length + 1
+    assert far.verify() == []
+
+
+def test_a_server_that_cannot_be_reached_is_unavailable(far: RedisStore, proxy: Proxy) -> None:
+    run = running(far)
+    proxy.stop()
+    with pytest.raises(StoreUnavailable):
+        far.send_signal(run.id, "paid", b"1")
