@@ -3,8 +3,9 @@
     postgresql://user:password@host:5432/database?schema=ninelives&sslmode=require
 
 Ours: `schema` (default `ninelives`), `unsafe` (settings that are known to be unsafe and accepted, with commas
-between them) and `pooled=true` (a transaction pooler stands between: no locks, no notifications, no prepared
-statements). All the rest is libpq's.
+between them), `pooled=true` (a transaction pooler stands between: nothing may be kept on a connection) and
+`direct_url` (the same database without the pooler, for what must be kept: locks and notifications; it
+implies `pooled=true`). All the rest is libpq's.
 """
 
 from __future__ import annotations
@@ -19,13 +20,14 @@ from ninelives.core.errors import UsageError
 SCHEMES = ("postgresql", "postgres")
 SETTINGS = ("fsync", "full_page_writes", "synchronous_commit")
 _SCHEMA = re.compile(r"[a-z_][a-z0-9_]{0,47}")
-_OURS = ("schema", "unsafe", "pooled")
+_OURS = ("schema", "unsafe", "pooled", "direct_url")
 
 
 class Address(Struct, frozen=True):
-    """A URL, taken apart. `shown` has no secrets."""
+    """A URL, taken apart. `shown` has no secrets; `direct` leads past any pooler, if anything does."""
 
     libpq: str
+    direct: str | None
     shown: str
     schema: str
     unsafe: frozenset[str]
@@ -54,7 +56,15 @@ def parse(url: str) -> Address:
     libpq = found._replace(query=urlencode(rest)).geturl()
     if not found.netloc:  # urlsplit forgets the empty host that libpq wants to see: postgresql:///name
         libpq = libpq.replace(f"{found.scheme}:", f"{found.scheme}://", 1) if "//" not in libpq else libpq
-    return Address(libpq, _shown(found, schema), schema, unsafe, ours.get("pooled") == "true")
+    direct = ours.get("direct_url")
+    if direct is not None and direct.partition(":")[0] not in SCHEMES:
+        raise UsageError(
+            "direct_url is no URL of PostgreSQL",
+            remedy="Say direct_url=postgresql%3A%2F%2FUSER%40HOST%2FDATABASE, the same database",
+        )
+    is_pooled = ours.get("pooled") == "true" or direct is not None
+    direct = direct if is_pooled else libpq
+    return Address(libpq, direct, _shown(found, schema), schema, unsafe, is_pooled)
 
 
 def _shown(found: SplitResult, schema: str) -> str:

@@ -35,12 +35,13 @@ PASSING = (driver.DeadlockDetected, driver.SerializationFailure, driver.UniqueVi
 """The transaction was rolled back because of another one; made again, it sees that one's rows."""
 
 
-def connect(address: Address) -> Connection:
-    """Open a connection to a server that keeps what it acknowledges.
+def connect(address: Address, *, is_direct: bool = False) -> Connection:
+    """Open a connection to a server that keeps what it acknowledges; directly, if so asked, past any pooler.
 
     Raises StoreUnsafe naming the setting that would lose it; StoreUnavailable.
     """
-    given = psycopg.conninfo.conninfo_to_dict(address.libpq)
+    url = address.direct if is_direct and address.direct is not None else address.libpq
+    given = psycopg.conninfo.conninfo_to_dict(url)
     try:
         connection: Connection = psycopg.connect(
             **(_OPTIONS | given),  # type: ignore[arg-type]
@@ -51,19 +52,19 @@ def connect(address: Address) -> Connection:
     except psycopg.Error as error:
         raise translate(error) from error
     try:
-        check(connection, address)
+        check(connection, address, is_own=is_direct or not address.is_pooled)
     except BaseException:
         connection.close()
         raise
     return connection
 
 
-def check(connection: Connection, address: Address) -> None:
+def check(connection: Connection, address: Address, *, is_own: bool) -> None:
     """Check the server's settings, and set those that are this connection's own."""
     sql = statements(address.schema)
     try:
         row = connection.execute(sql["settings"].text).fetchone()
-        if not address.is_pooled:  # there, the next transaction of somebody else would get them
+        if is_own:  # else somebody else's next transaction would get them
             connection.execute(sql["tune"].text)
     except psycopg.Error as error:
         raise translate(error) from error

@@ -59,18 +59,23 @@ class Lines:
         self._connections: weakref.WeakSet[Connection] = weakref.WeakSet()
         _OPEN.add(self)
 
-    def connect(self) -> Connection:
+    @property
+    def is_direct(self) -> bool:
+        """Tell whether there are connections, past any pooler, that keep locks and hear notifications."""
+        return self.address.direct is not None
+
+    def connect(self, *, is_direct: bool = True) -> Connection:
         """Open a connection of its own, which `close` does not wait for.
 
         Raises StoreUnavailable, StoreUnsafe.
         """
-        connection = connect(self.address)
+        connection = connect(self.address, is_direct=is_direct)
         self._connections.add(connection)
         return connection
 
     def prepare(self, work: Callable[[Connection, Address], Answer]) -> Answer:
         """Do what comes before all else, on what becomes the first line. Raises StoreUnavailable at once."""
-        connection = self.connect()
+        connection = self.connect(is_direct=False)
         try:
             answer = work(connection, self.address)
         except BaseException:
@@ -211,7 +216,7 @@ class Lines:
         deadline = time.monotonic() + _PATIENCE_SECONDS
         while True:
             try:
-                return self._new(self.connect())
+                return self._new(self.connect(is_direct=False))
             except StoreUnavailable:
                 if time.monotonic() >= deadline or self._is_closed:
                     raise

@@ -56,21 +56,27 @@ class SessionLock:
         """Tell whether the lock is held, as far as is known."""
         return self._is_held.is_set()
 
-    def release(self) -> None:
-        """Let go: the session is over."""
+    def release(self) -> Connection | None:
+        """Let go: the session is over. Returns the connection, if it can be used again."""
         self._is_over.set()
-        self._unlock()
-        self._connection.close()
-        if threading.current_thread() is not self._watch:
-            self._watch.join(5.0)
-        self._connection.close()
-
-    def _unlock(self) -> None:
-        """Have the server drop the lock before we go on; by itself it does when it misses the connection."""
-        with suppress(psycopg.Error, OSError, ValueError):
+        try:
             self._connection.pgconn.send_query(self._sql["unlock_all"].text)
             self._connection.pgconn.flush()
-            readable([self._connection.fileno()], _LOOK_SECONDS)  # that it has; what it says is all one
+            # By itself the server drops the lock when it misses the connection; its answer wakes the watch.
+            readable([self._connection.fileno()], _LOOK_SECONDS)
+        except (psycopg.Error, OSError, ValueError):
+            self._connection.close()
+        if threading.current_thread() is not self._watch:
+            self._watch.join(5.0)
+        if self._connection.closed or self._watch.is_alive():
+            self._connection.close()
+            return None
+        with suppress(psycopg.Error):
+            while self._connection.pgconn.get_result() is not None:
+                pass
+            return self._connection
+        self._connection.close()
+        return None
 
     def _locked(self, statement: str) -> Connection:
         connection = self._connect()

@@ -143,7 +143,8 @@ SELECT :run FROM :schema.runs AS r WHERE r.session = $1 ORDER BY r.id FOR UPDATE
 --   bigint, bigint, bigint, bigint, bigint, boolean, text, bigint)
 UPDATE :schema.runs SET state = $1, paused = $2, cancelling = $3, epoch = $4, session = $5, head = $6, length = $7,
   turn = $8, turn_seq = $9, due_ms = $10, waits = $11, news = $12, deaths = $13, death_length = $14, changed_ms = $15,
-  effect_length = $16, solo_deaths = $17, is_alone = $18, left_by = $19
+  effect_length = $16, solo_deaths = $17, is_alone = $18, left_by = $19,
+  ended_ms = CASE WHEN $1 IN ('completed', 'failed', 'cancelled') THEN $15 END, is_pruned = base = $7
 WHERE number = $20;
 
 -- A run's row is found by its id and by nothing else, whatever the planner believes of a table that has just been
@@ -161,19 +162,19 @@ INSERT INTO :schema.records (run, seq, kind, step, at_ms, body, "check")
 SELECT f.number, $length, $kind, $step, $at_ms, $body, $new_head FROM fenced AS f RETURNING 1;
 
 -- Here each row is looked up on its own and then updated where it lies, so that no plan can join a batch with the whole
--- table; whoever has changed it meanwhile has moved it, and the batch's slow way judges. The arrays are subqueries so
+-- table; and only in the version that was looked at (xmin): what another has changed meanwhile, the slow way judges. The arrays are subqueries so
 -- that their lengths do not make every plan a new one. A run ends here only if its end touches no other run.
 
 -- name: append_many (runs text[], epochs bigint[], lengths bigint[], heads bytea[], new_lengths bigint[],
 --   new_heads bytea[], effects bigint[], ends boolean[], now bigint, version integer, owners bigint[], seqs bigint[],
 --   kinds text[], steps text[], times bigint[], bodies bytea[], checks bytea[], channels text[], doors bigint[])
 WITH given AS (
-  SELECT g.*, f.lies_at
+  SELECT g.*, f.lies_at, f.version
   FROM unnest((SELECT $runs), (SELECT $epochs), (SELECT $lengths), (SELECT $heads), (SELECT $new_lengths),
     (SELECT $new_heads), (SELECT $effects), (SELECT $ends)) WITH ORDINALITY
     AS g (id, epoch, length, head, new_length, new_head, effects, is_end, place)
   CROSS JOIN LATERAL (
-    SELECT r.ctid AS lies_at FROM :schema.runs AS r
+    SELECT r.ctid AS lies_at, r.xmin AS version FROM :schema.runs AS r
     WHERE r.id = g.id AND r.epoch = g.epoch AND r.length = g.length AND r.head = g.head AND (r.state = 'running') IS TRUE
       AND NOT (g.is_end AND (r.parent IS NOT NULL
         OR EXISTS (SELECT 1 FROM :schema.keys AS k WHERE k.run = r.id AND k.state IN ('reserved', 'in doubt'))
@@ -191,8 +192,10 @@ fenced AS (
     deaths = CASE WHEN g.is_end THEN 0 ELSE r.deaths END,
     solo_deaths = CASE WHEN g.is_end THEN 0 ELSE r.solo_deaths END,
     is_alone = r.is_alone AND NOT g.is_end,
-    left_by = CASE WHEN NOT g.is_end THEN r.left_by END
-  FROM given AS g WHERE r.ctid = g.lies_at
+    left_by = CASE WHEN NOT g.is_end THEN r.left_by END,
+    ended_ms = CASE WHEN g.is_end THEN coalesce($now, :now) END,
+    is_pruned = r.is_pruned AND NOT g.is_end
+  FROM given AS g WHERE r.ctid = g.lies_at AND r.xmin = g.version
   RETURNING r.number, r.id, g.place, g.is_end),
 written AS (
   INSERT INTO :schema.records (run, seq, kind, step, at_ms, body, "check")
@@ -483,7 +486,7 @@ WHERE number > $1 AND turn >= 2 AND state NOT IN ('completed', 'failed', 'cancel
 SELECT max(seq) FROM :schema.records WHERE run = $1 AND seq < $2 AND kind = 'turn';
 
 -- name: rebase_run (bigint, bytea, bigint)
-UPDATE :schema.runs SET base = $1, base_check = $2 WHERE number = $3;
+UPDATE :schema.runs SET base = $1, base_check = $2, is_pruned = $1 = length WHERE number = $3;
 
 -- name: delete_records (bigint, bigint)
 WITH gone AS (DELETE FROM :schema.records WHERE run = $1 AND seq < $2 RETURNING 1) SELECT count(*) FROM gone;

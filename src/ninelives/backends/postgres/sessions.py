@@ -14,6 +14,7 @@ from contextlib import suppress
 from msgspec.structs import replace
 
 from ninelives.backends import rows
+from ninelives.backends.postgres.connection import Connection, is_lost
 from ninelives.backends.postgres.lines import Before, Lines
 from ninelives.backends.postgres.liveness import SessionLock, lock_number
 from ninelives.backends.postgres.recoverylog import append as append_log
@@ -36,6 +37,7 @@ class Sessions:
         self._lines = lines
         self._schema = lines.address.schema
         self._locks: dict[str, SessionLock] = {}
+        self._spare: Connection | None = None
         self._turn = threading.Lock()
 
     def register(self, new: NewSession, finish: Before) -> Session:
@@ -44,7 +46,7 @@ class Sessions:
             f"session {new.id!r} was registered before", remedy="Use a fresh id for each process"
         )
         try:
-            lock = None if self._lines.address.is_pooled else self._lock(new.id)
+            lock = self._lock(new.id) if self._lines.is_direct else None
         except BlockingIOError:
             raise taken from None
         # CRASH: a lock that the server drops; nothing refers to it.
@@ -60,7 +62,7 @@ class Sessions:
             session = self._lines.write(work, finish)
         except BaseException:
             if lock is not None:
-                lock.release()
+                self._release(lock)
             raise
         if lock is not None:
             with self._turn:
@@ -128,7 +130,7 @@ class Sessions:
             with self._turn:
                 lock = self._locks.pop(session.id, None)
             if lock is not None:
-                lock.release()
+                self._release(lock)
         return ended
 
     def close(self) -> None:
@@ -136,7 +138,22 @@ class Sessions:
         with self._turn:
             locks, self._locks = list(self._locks.values()), {}
         for lock in locks:
-            lock.release()
+            self._release(lock)
+        if self._spare is not None:
+            self._spare.close()
+
+    def _release(self, lock: SessionLock) -> None:
+        """Let go of a lock; its connection is the next session's, for making one takes a while."""
+        left = lock.release()
+        with self._turn:
+            left, self._spare = self._spare, left or self._spare
+        if left is not None and left is not self._spare:
+            left.close()
+
+    def _connect(self) -> Connection:
+        with self._turn:
+            spare, self._spare = self._spare, None
+        return spare if spare is not None and not is_lost(spare) else self._lines.connect()
 
     def _gone(self) -> dict[str, Ending]:
         """Return those that anybody may end now, and why."""
@@ -157,8 +174,8 @@ class Sessions:
         number = lock_number(self._schema, session)
         for _ in range(_TRIES):
             with suppress(StoreUnavailable):
-                return SessionLock(self._lines.connect, self._lines.sql, number)
-        return SessionLock(self._lines.connect, self._lines.sql, number)
+                return SessionLock(self._connect, self._lines.sql, number)
+        return SessionLock(self._connect, self._lines.sql, number)
 
     def _read(self, tx: Transaction, found: Sequence[rows.Row]) -> list[Session]:
         if not found:

@@ -67,7 +67,10 @@ class PostgresStore:
     def now_ms(self) -> int:
         """Return the server's wall clock."""
         self._lines.require()
-        return self._lines.read(lambda tx: tx.now_ms)
+        if self._clock is not None:
+            return self._clock.now_ms()
+        ((now_ms,),) = self._lines.ask("read_clock")
+        return int(now_ms)
 
     # Runs ---------------------------------------------------------------------------------------
 
@@ -164,8 +167,10 @@ class PostgresStore:
         wanted = ownership.Wanted(agents, queues, host)
 
         def look(tx: Transaction) -> tuple[Claims, int]:
-            may_act(tx, session, tx.all("read_sessions", (texts([session]),)))
-            return ownership.look(tx, wanted, only, alone=alone), tx.now_ms
+            asked = tx.ask("read_sessions", (texts([session]),))
+            seen = ownership.look(tx, wanted, only, alone=alone)
+            may_act(tx, session, asked.fetchall())
+            return seen, tx.now_ms
 
         # Look before we write: an idle worker must cost the server next to nothing.
         seen, now_ms = self._lines.read(look)
@@ -294,7 +299,7 @@ class PostgresStore:
 
     def _wait(self, wake_ups: WakeUps, timeout_seconds: float) -> bool:
         self._lines.require()
-        if self._address.is_pooled:  # LISTEN needs a connection of its own: we look now and then instead
+        if not self._lines.is_direct:  # LISTEN needs a connection of its own: we look now and then instead
             self._is_closed.wait(max(0.0, timeout_seconds))
             return False
         return wake_ups.wait(max(0.0, timeout_seconds))
@@ -309,7 +314,7 @@ class PostgresStore:
 
     def _channels(self, work: bool, output: bool) -> tuple[list[str], list[int]]:
         channels = [self._work] * work + [self._output] * (work or output)
-        if self._address.is_pooled:
+        if not self._lines.is_direct:
             return [], []
         return [one.name for one in channels], [one.door for one in channels]
 

@@ -15,7 +15,8 @@ CREATE TABLE :schema.writers (
 
 CREATE SEQUENCE :schema.run_numbers;
 
--- Rows change in place (HOT) while a run only appends: no index names head, length or changed_ms.
+-- Rows change in place (HOT) while a run only appends: no index names head, length or changed_ms. `ended_ms` (when it came
+-- to a final state) and `is_pruned` (base = length) are for indexes; generated ones would be parsed anew at every step.
 CREATE TABLE :schema.runs (
   number        bigint PRIMARY KEY,
   id            text COLLATE "C" NOT NULL UNIQUE,
@@ -48,9 +49,8 @@ CREATE TABLE :schema.runs (
   created_ms    bigint  NOT NULL,
   changed_ms    bigint  NOT NULL,
   effect_length bigint  NOT NULL,
-  ended_ms      bigint GENERATED ALWAYS AS (
-    CASE WHEN state IN ('completed', 'failed', 'cancelled') THEN changed_ms END) STORED,
-  is_pruned     boolean GENERATED ALWAYS AS (base = length) STORED
+  ended_ms      bigint,
+  is_pruned     boolean NOT NULL DEFAULT false
 ) WITH (fillfactor = 70);
 -- Claims walk one (queue, agent, priority) at a time, so that a backlog of timers costs them nothing; and
 -- runs that are only given alone (core/lives.py) apart from the others.
