@@ -141,9 +141,10 @@ class Store(Protocol):
         Only runs of the queues, and pinned to no host or to this one; with `only`, no
         other run than that one and those that descend from it.
         Runs that are suspected of killing their workers (see `core.lives`) are given by `only`, or one at a
-        time with `alone`, which gives no others: the caller has nothing else then.
-        Within an agent by priority (high first), then by when they fell due, then by age; between agents in
-        turn. The epoch of each grows by one, which fences whoever owned it before.
+        time with `alone`, which gives no others: the caller has nothing else then that has not moved yet.
+        Which, and in what order, is for `core.runs.chosen` to say: by priority (high first) whatever their
+        agents, then agents in turn in the order of the mapping; suspects by how long they have waited. The
+        epoch of each grows by one, which fences whoever owned it before.
         Raises LeaseLost when the session has ended or its lease has run out.
         If we die here: the runs belong to a session that will be ended; nothing else is lost.
         """

@@ -186,7 +186,7 @@ class Chooser:
         if not any(session.left_ms for session in self._oracle.list_sessions()) and self._maybe(0.8):
             return self.register()
         session, limit = self._session(), rng.choice([0, 1, 2, 4, 4])
-        agents = {agent: rng.choice([0, 1, 3, 3]) for agent in AGENTS}
+        agents = {agent: rng.choice([0, 1, 3, 3]) for agent in rng.sample(AGENTS, len(AGENTS))}
         queues = rng.sample(QUEUES, rng.choice([1, 2, 2]))
         host, alone = rng.choice([None, "here", "there"]), self._maybe(0.2)
         only = self._name([*RUNS, "nobody"]) if self._maybe(0.15) else None

@@ -171,15 +171,32 @@ def test_order_is_one_over_all_queues(bench: Bench) -> None:
 
 def test_agents_take_turns(bench: Bench) -> None:
     bench.session()
-    bench.store.create_runs([new_run(f"busy{n}", agent="busy", priority=9) for n in range(4)])
+    bench.store.create_runs([new_run(f"busy{n}", agent="busy") for n in range(4)])
     bench.store.create_runs([new_run("quiet0", agent="quiet"), new_run("other0", agent="other")])
-    assert claimed(bench, 5, {"quiet": 9, "busy": 9, "other": 9}) == [
-        "busy0",
-        "other0",
-        "quiet0",
-        "busy1",
-        "busy2",
-    ]
+    agents = {"quiet": 9, "busy": 9, "other": 9}
+    assert claimed(bench, 5, agents) == ["quiet0", "busy0", "other0", "busy1", "busy2"]
+
+
+def test_the_turn_begins_with_the_agent_that_is_named_first(bench: Bench) -> None:
+    bench.session()
+    bench.store.create_runs([new_run(f"{agent}{n}", agent=agent) for agent in "abc" for n in range(2)])
+    given = [claimed(bench, 1, dict.fromkeys(order, 9)) for order in ("cab", "bca", "abc", "cab", "bca")]
+    assert given == [["c0"], ["b0"], ["a0"], ["c1"], ["b1"]]
+
+
+def test_a_higher_priority_goes_before_the_turn_of_another_agent(bench: Bench) -> None:
+    bench.session()
+    bench.store.create_runs(
+        [
+            *[new_run(f"a{n}", agent="a") for n in range(2)],
+            *[new_run(f"z{n}", agent="z") for n in range(2)],
+            new_run("z-high", agent="z", priority=1),
+            new_run("a-low", agent="a", priority=-1),
+        ]
+    )
+    assert claimed(bench, 1, {"a": 9, "z": 9}) == ["z-high"]
+    assert claimed(bench, 3, {"a": 9, "z": 9}) == ["a0", "z0", "a1"]
+    assert claimed(bench, 3, {"a": 9, "z": 9}) == ["z1", "a-low"]
 
 
 def test_the_next_due_run_of_these_agents_is_told(bench: Bench) -> None:
@@ -304,3 +321,22 @@ def test_one_death_makes_no_suspect(bench: Bench) -> None:
     bench.session()
     assert bench.store.claim_runs("s1", 9, AGENTS, alone=True).runs == ()
     assert claimed(bench) == ["a"]
+
+
+def test_the_suspect_that_has_waited_longest_is_given_whatever_its_agent_and_priority(bench: Bench) -> None:
+    agents = {"a": 9, "z": 9}
+    bench.store.create_runs(
+        [new_run("z1", agent="z"), new_run("a1", agent="a", priority=5), new_run("a2", agent="a")]
+    )
+    for name in ("dies1", "dies2"):
+        bench.session(name)
+        assert len(bench.store.claim_runs(name, 9, agents).runs) == 3
+        bench.store.end_sessions([name], Cause.DIED)
+    served = []
+    for turn in range(6):
+        bench.clock.advance(1)
+        bench.session(f"solo{turn}")
+        (run,) = bench.store.claim_runs(f"solo{turn}", 9, agents, alone=True).runs
+        served.append(run.id)
+        bench.store.end_sessions([f"solo{turn}"], Cause.DIED)
+    assert served == ["z1", "a1", "a2"] * 2

@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+from collections import Counter
+from random import Random
+
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
@@ -403,8 +406,12 @@ def test_a_signal_id_means_one_signal() -> None:
 
 @given(st.lists(st.integers(0, 5), max_size=5), st.integers(0, 20))
 def test_agents_take_turns_and_nobody_is_passed_over(sizes: list[int], limit: int) -> None:
-    waiting = [[replace(ROW, id=f"{agent}.{n}") for n in range(size)] for agent, size in enumerate(sizes)]
-    picked = runs.turn_about(waiting, limit)
+    waiting = [
+        [replace(ROW, id=f"{agent}.{n}", agent=str(agent), number=n) for n in range(size)]
+        for agent, size in enumerate(sizes)
+    ]
+    due = [run for of_agent in waiting for run in of_agent]
+    picked = runs.chosen(due, {str(agent): 99 for agent in range(len(sizes))}, limit)
     assert len(picked) == min(limit, sum(sizes))
     counts = [sum(run.id.startswith(f"{agent}.") for run in picked) for agent in range(len(sizes))]
     for agent, size in enumerate(sizes):
@@ -412,3 +419,48 @@ def test_agents_take_turns_and_nobody_is_passed_over(sizes: list[int], limit: in
         assert mine == waiting[agent][: len(mine)]
         if len(mine) < size:
             assert max(counts) <= len(mine) + 1
+
+
+@given(
+    st.lists(st.tuples(st.sampled_from("abcd"), st.integers(0, 2)), max_size=40),
+    st.integers(1, 4),
+    st.randoms(),
+)
+def test_whoever_is_given_few_at_a_time_passes_nobody_over(
+    waiting: list[tuple[str, int]], limit: int, rng: Random
+) -> None:
+    due = [
+        replace(ROW, id=f"r{n}", agent=agent, priority=priority, number=n)
+        for n, (agent, priority) in enumerate(waiting)
+    ]
+    order = rng.sample("abcd", 4)
+    passed: Counter[str] = Counter()
+    while due:
+        top = max(run.priority for run in due)
+        hungry = {run.agent for run in due if run.priority == top}
+        picked = runs.chosen(due, dict.fromkeys(order, 99), limit)
+        assert len(picked) == min(limit, len(due))
+        assert [-run.priority for run in picked] == sorted(-run.priority for run in picked)
+        due = [run for run in due if run not in picked]
+        for run in picked:
+            order.remove(run.agent)
+            order.append(run.agent)
+        for agent in "abcd":
+            is_served = any(run.agent == agent for run in picked)
+            passed[agent] = 0 if is_served or agent not in hungry else passed[agent] + 1
+        assert max(passed.values()) <= 3
+
+
+@given(st.lists(st.tuples(st.sampled_from("abcd"), st.integers(0, 2)), min_size=2, max_size=8, unique=True))
+def test_a_suspect_that_dies_again_comes_after_all_others(waiting: list[tuple[str, int]]) -> None:
+    due = [
+        replace(ROW, id=f"r{n}", agent=agent, priority=priority, number=n, due_ms=NOW)
+        for n, (agent, priority) in enumerate(waiting)
+    ]
+    served = []
+    for turn in range(1, 2 * len(due) + 1):
+        (one,) = runs.chosen(due, dict.fromkeys("abcd", 9), 5, alone=True)
+        served.append(one.id)
+        due[due.index(one)] = replace(one, due_ms=NOW + turn)
+    names = [run.id for run in due]
+    assert served == names * 2

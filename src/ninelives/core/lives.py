@@ -1,8 +1,9 @@
 """Lives: what the death of its worker costs a run.
 
 A worker may die of any of the runs that it has. One death says little; from the second without progress on, a
-run is a suspect and is given only to a worker that has nothing else, so that the next death tells. Only
-such deaths count towards its end, and nothing counts once it has made progress, or was parked alive.
+run is a suspect and is given only to a worker that has nothing else but runs that have moved there, so that
+the next death tells. Only such deaths count towards its end, and nothing counts once it has made progress, or
+was parked alive.
 """
 
 from __future__ import annotations
@@ -21,8 +22,15 @@ NO_PROGRESS = frozenset({Kind.CREATED, Kind.FORKED, Kind.INTENT, Kind.LOG, Kind.
 
 
 def is_suspect(run: Run) -> bool:
-    """Tell whether the run is given only to a worker that has nothing else."""
+    """Tell whether the run is given alone."""
     return run.deaths >= SUSPECT_DEATHS
+
+
+def waits_alone(run: Run) -> str:
+    """Say for what a suspect waits that is due; empty for others."""
+    if not is_suspect(run) or run.due_ms is None or run.state.is_final or run.paused:
+        return ""
+    return f"for its turn to run alone: {run.deaths} workers died while they had it, without any progress"
 
 
 def released(run: Run, cause: Cause, now_ms: int, *, has_progressed: bool) -> Run:

@@ -7,8 +7,8 @@ does I/O: a store reads the row, calls one of these, and writes the answer in th
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-from itertools import islice, zip_longest
+from collections import Counter
+from collections.abc import Iterable, Mapping
 
 from msgspec.structs import replace
 
@@ -307,7 +307,31 @@ def told(run: Run, times: int) -> Run:
     return replace(run, news=run.news + times)
 
 
-def turn_about(candidates: Sequence[Sequence[Run]], limit: int) -> list[Run]:
-    """Pick at most `limit` runs, one from each agent's list in turn, so that no agent starves another."""
-    rounds = zip_longest(*candidates)
-    return list(islice((run for row in rounds for run in row if run is not None), limit))
+def chosen(due: Iterable[Run], agents: Mapping[str, int], limit: int, *, alone: bool = False) -> list[Run]:
+    """Pick at most `limit` of the runs that are due, and of each agent at most as many as stated.
+
+    By priority; those of equal priority one from each agent in turn, in the order of the mapping, and within
+    an agent by when they fell due, then by age. Who asks puts the agents first that it was not given for
+    longest: then none waits for more than one turn of each other, however few are given at a time.
+
+    `alone`: the suspect that has waited longest, whatever its agent and priority. One that kills its worker
+    falls due anew by that: it comes after all others, and cannot have every turn.
+    """
+    if alone:
+        fitting = (run for run in due if agents.get(run.agent, 0) > 0)
+        return sorted(fitting, key=lambda run: (run.due_ms or 0, run.number))[: max(0, min(limit, 1))]
+    places = {agent: place for place, agent in enumerate(agents)}
+    given: Counter[str] = Counter()
+    turns: Counter[tuple[str, int]] = Counter()
+    ranked: list[tuple[int, int, int, Run]] = []
+    for run in sorted(due, key=_urgency):
+        if given[run.agent] < agents.get(run.agent, 0):
+            given[run.agent] += 1
+            turns[run.agent, run.priority] += 1
+            ranked.append((-run.priority, turns[run.agent, run.priority], places[run.agent], run))
+    ranked.sort(key=lambda one: one[:3])
+    return [run for *_, run in ranked[: max(0, limit)]]
+
+
+def _urgency(run: Run) -> tuple[int, int, int]:
+    return -run.priority, run.due_ms or 0, run.number

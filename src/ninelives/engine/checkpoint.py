@@ -9,6 +9,7 @@ from enum import StrEnum
 import msgspec
 from msgspec import Raw, Struct
 
+from ninelives.core import lives
 from ninelives.core.errors import Corrupt
 from ninelives.core.failures import read_failure
 from ninelives.core.keys import step_text
@@ -97,7 +98,7 @@ def checkpoint(journal: Journal, last_recovery: str = "") -> Checkpoint:
         pending=tuple(operations_in(records, Kind.INTENT)),
         effects=tuple(effects_in(records)),
         in_doubt=tuple(operations_in(records, Kind.DOUBT)),
-        waits=run.waits,
+        waits=run.waits or lives.waits_alone(run),
         next_wake_up=wake_up_of(run),
         last_error=_last_error(records),
         salvaged=salvaged_in(records),

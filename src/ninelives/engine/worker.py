@@ -3,8 +3,9 @@
 If the lease is lost, every execution is sealed at once: nothing more begins, nothing more is written.
 There is no drain: a worker that is told to stop, and one that is killed, leave the same state behind.
 
-A run that is suspected of killing its workers is claimed only while there is no other, and until it has made
-progress no other is claimed beside it. Suspects that have waited for a while keep others from being claimed.
+A run that is suspected of killing its workers is claimed only while all others here have made progress, and
+until it has made some itself no other is claimed beside it. Suspects that have waited for a while keep others
+from being claimed.
 """
 
 from __future__ import annotations
@@ -13,6 +14,7 @@ import asyncio
 import os
 import secrets
 import socket
+import zlib
 from collections import Counter
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import suppress
@@ -55,6 +57,8 @@ class Worker:
         self._woken = asyncio.Event()
         self._tasks: dict[asyncio.Task[None], Run] = {}
         self._running: Counter[str] = Counter()
+        self._given: dict[str, int] = {}
+        self._claims = 0
         self._takeovers: dict[str, Takeover] = {}
         self._chronicle = Chronicle(store, self._session)
         self._solo: str | None = None
@@ -148,12 +152,12 @@ class Worker:
         if free <= 0 or self._solo is not None:
             return None
         claims = Claims((), None)
+        is_their_turn = self._suspects_have_waited()
         with suppress(StoreUnavailable):
-            if not self._suspects_have_waited():
-                claims = self._ask(free, agents, only, alone=False)
-                self._has_found_nothing = not self._is_due(claims)
-                self._note_suspects(claims.next_suspect_ms)
-            if not claims.runs and not self._tasks and self._suspects_since_ms is not None:
+            claims = self._ask(0 if is_their_turn else free, agents, only, alone=False)
+            self._has_found_nothing = not self._is_due(claims)
+            self._note_suspects(claims.next_suspect_ms)
+            if not claims.runs and self._suspects_since_ms is not None and self._all_have_moved():
                 claims = self._ask(1, agents, only, alone=True)
                 self._suspects_since_ms = None
         self._executor.load(claims.runs)
@@ -161,6 +165,8 @@ class Worker:
             self._start(run, lease)
         if claims.runs:
             return _NOW
+        if self._suspects_since_ms is not None and is_their_turn:
+            return None  # others are due, and are not looked at before those here have moved
         dues = (claims.next_due_ms, claims.next_suspect_ms if not self._tasks else None)
         return min((due for due in dues if due is not None), default=None)
 
@@ -172,11 +178,30 @@ class Worker:
         return any(due is not None and due <= now_ms for due in dues)
 
     def _ask(self, free: int, agents: Sequence[str], only: str | None, *, alone: bool) -> Claims:
-        room = {name: min(free, self._limits.get(name, free) - self._running[name]) for name in agents}
+        room = {name: min(free, self._room(name, free)) for name in sorted(agents, key=self._turn)}
         queues = sorted({AGENTS[name].queue for name in agents})
         return self._store.claim_runs(
             self._session, free, room, queues=queues, host=self._host, only=only, alone=alone
         )
+
+    def _room(self, agent: str, free: int) -> int:
+        limit = self._limits.get(agent)
+        return free if limit is None else limit - self._running[agent]
+
+    def _turn(self, agent: str) -> tuple[int, int]:
+        """Order agents by when they were last given here; at first each worker has an order of its own."""
+        return self._given.get(agent, 0), zlib.crc32(f"{self._session}/{agent}".encode())
+
+    def _all_have_moved(self) -> bool:
+        return all(self._has_moved(run) for run in self._tasks.values())
+
+    def _has_moved(self, run: Run) -> bool:
+        """Tell whether a run has made progress since it was claimed here."""
+        takeover = self._takeovers.get(run.id)
+        if takeover is not None and takeover.progress_ms is not None:
+            return True
+        execution = self._executor.executions.get(run.id)
+        return execution is not None and (execution.executed > 0 or execution.turn > run.turn)
 
     def _suspects_have_waited(self) -> bool:
         since_ms = self._suspects_since_ms
@@ -191,6 +216,8 @@ class Worker:
     def _start(self, run: Run, lease: Lease) -> None:
         if run.is_alone:
             self._solo = run.id
+        self._claims += 1
+        self._given[run.agent] = self._claims
         takeover = None
         if run.left_by is not None:
             takeover = self._takeovers[run.id] = Takeover(run, self._store.now_ms(), self._moved)

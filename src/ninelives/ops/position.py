@@ -8,6 +8,7 @@ from typing import Any
 
 from msgspec import Raw, Struct, structs
 
+from ninelives.core import lives
 from ninelives.core.errors import Corrupt, UnknownRun
 from ninelives.core.inbox import Item, ItemState, Signal
 from ninelives.core.keys import step_text
@@ -145,7 +146,7 @@ def _summary(run: Run, records: Sequence[Record], fault: str, living: Mapping[st
         turn=run.turn,
         steps=None if fault else steps_in(records),
         progress=journal.progress_of(said[-1]) if said else None,
-        waits=run.waits,
+        waits=run.waits or lives.waits_alone(run),
         is_loaded=run.agent in sessions.served(living),
         session=session,
         next_wake_up=wake_up_of(run),

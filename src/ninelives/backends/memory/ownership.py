@@ -52,10 +52,10 @@ def claim(
     only: str | None,
     alone: bool,
 ) -> Claims:
-    """Give runs that are due to a session, agents in turn."""
+    """Give runs that are due to a session, agents in turn; see `core.runs.chosen`."""
     rows = tables.rows
     family, alone = commits.family(rows, only) if only is not None else None, alone and only is None
-    waiting: dict[str, list[Run]] = {name: [] for name in sorted(agents) if agents[name] > 0}
+    waiting: list[Run] = []
 
     def is_given(run: Run) -> bool:
         is_ours = only is not None or lives.is_suspect(run) is alone
@@ -64,16 +64,12 @@ def claim(
     for run in rows.runs.values():
         if family is not None and run.id not in family:
             continue
-        if run.agent in waiting and run.queue in queues and run.pin in (None, host):
-            waiting[run.agent].append(run)
-    due = [
-        sorted((run for run in of_agent if is_given(run)), key=_urgency)[: agents[name]]
-        for name, of_agent in waiting.items()
-    ]
-    most = min(limit, 1) if alone else limit
-    taken = [rules.claimed(run, session, now_ms) for run in rules.turn_about(due, max(0, most))]
+        if agents.get(run.agent, 0) > 0 and run.queue in queues and run.pin in (None, host):
+            waiting.append(run)
+    due = [run for run in waiting if is_given(run)]
+    taken = [rules.claimed(run, session, now_ms) for run in rules.chosen(due, agents, limit, alone=alone)]
     rows.runs.update({run.id: run for run in taken})
-    left = [rows.runs[run.id] for of_agent in waiting.values() for run in of_agent]
+    left = [rows.runs[run.id] for run in waiting]
     return Claims(
         tuple(taken),
         _next_due(run for run in left if only is not None or lives.is_suspect(run) is alone),
@@ -91,10 +87,6 @@ def fits(run: Run, query: RunQuery) -> bool:
         and (query.after is None or run.number < query.after)
         and query.labels.items() <= run.labels.items()
     )
-
-
-def _urgency(run: Run) -> tuple[int, int, int]:
-    return -run.priority, run.due_ms or 0, run.number
 
 
 def _next_due(left: Iterable[Run]) -> int | None:

@@ -74,7 +74,7 @@ class Wanted:
     """What a worker would take: agents with their quotas, queues, its host."""
 
     def __init__(self, agents: Mapping[str, int], queues: Sequence[str], host: str | None) -> None:
-        self.quotas = {name: agents[name] for name in texts(sorted(agents)) if agents[name] > 0}
+        self.quotas = {name: agents[name] for name in texts(list(agents)) if agents[name] > 0}
         self.queues = texts(list(dict.fromkeys(queues)))
         self.host = host if host is None or faults.is_text(host) else None
 
@@ -123,8 +123,8 @@ def claim(
         due = [run for run in due if runs.is_claimable(run, tx.now_ms)]
     else:
         due = _due(tx, wanted.values(limit, alone=alone) | {"now": tx.now_ms})
-    due_of = [[run for run in due if run.agent == name][:quota] for name, quota in wanted.quotas.items()]
-    claimed = tuple(runs.claimed(run, owner.id, tx.now_ms) for run in runs.turn_about(due_of, limit))
+    given = runs.chosen(due, wanted.quotas, limit, alone=alone and only is None)
+    claimed = tuple(runs.claimed(run, owner.id, tx.now_ms) for run in given)
     save_runs(tx, claimed)
     left = look(tx, wanted, only, alone=alone)
     return Claims(claimed, left.next_due_ms, left.next_suspect_ms)
@@ -135,4 +135,4 @@ def _due(tx: Transaction, values: dict[str, Any]) -> list[Run]:
     for row in tx.all("due_runs", values):
         with suppress(Corrupt), decoding("a run's row"):  # one that is damaged does not hold up the others
             found.append(rows.run_of(row))
-    return sorted(found, key=lambda run: (-run.priority, run.due_ms or 0, run.number))
+    return found

@@ -77,7 +77,7 @@ class Wanted:
     def __init__(
         self, agents: Mapping[str, int], queues: Sequence[str], host: str | None, *, alone: bool
     ) -> None:
-        self.quotas = {name: agents[name] for name in texts(sorted(agents)) if agents[name] > 0}
+        self.quotas = {name: agents[name] for name in texts(agents) if agents[name] > 0}
         self.queues = texts(dict.fromkeys(queues))
         self.host = host if host is not None and faults.is_text(host) else None
         self.alone = alone
@@ -111,12 +111,10 @@ class Found:
         self.raw: dict[str, tuple[bytes, bytes]] = {}
         self.suspects: list[Run] = []
 
-    def due(self, wanted: Wanted, limit: int) -> list[Run]:
-        """Return the runs to claim, agents in turn."""
+    def due(self, wanted: Wanted, limit: int, *, alone: bool) -> list[Run]:
+        """Return the runs to claim."""
         due = [run for run in self.runs.values() if runs.is_claimable(run, self.now_ms)]
-        due.sort(key=lambda run: (-run.priority, run.due_ms or 0, run.number))
-        of_agents = [[run for run in due if run.agent == name][:most] for name, most in wanted.quotas.items()]
-        return runs.turn_about(of_agents, limit)
+        return runs.chosen(due, wanted.quotas, limit, alone=alone)
 
     def claims(self, taken: Mapping[str, Run], *, only: str | None) -> Claims:
         """Return what was taken, and when the next of the others fall due."""
@@ -127,10 +125,11 @@ class Found:
 
 def claim(tx: Transaction, session: str, limit: int, wanted: Wanted, only: str | None) -> Claims:
     """Give runs that are due to a session; see `Store.claim_runs`. Who finds none has only read."""
-    limit = max(0, min(limit, 1) if wanted.alone and only is None else limit)
+    alone = wanted.alone and only is None
+    limit = max(0, min(limit, 1) if alone else limit)
     found = _look(tx, session, wanted, limit) if only is None else _family(tx, session, wanted, only)
     taken: dict[str, Run] = {}
-    for run in found.due(wanted, limit):
+    for run in found.due(wanted, limit, alone=alone):
         name = tx.names.run(run.id)
         for part, value in zip((b"r", b"t"), found.raw[run.id], strict=True):
             tx.expect(name, part, value)

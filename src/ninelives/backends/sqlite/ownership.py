@@ -80,11 +80,14 @@ def claim(
 ) -> Claims:
     """Give runs that are due to a session; see `Store.claim_runs`. `damaged` are left alone, as JSON."""
     limit = min(limit, 1) if alone else limit
-    wanted = sorted(agent for agent, quota in agents.items() if quota > 0)
-    candidates = [
-        _due(tx, agent, min(agents[agent], limit), queues, host, damaged, alone) for agent in wanted
+    wanted = [agent for agent, quota in agents.items() if quota > 0]
+    due = [
+        run
+        for agent in wanted
+        for run in _due(tx, agent, min(agents[agent], limit), queues, host, damaged, alone)
     ]
-    claimed = tuple(runs.claimed(run, session.id, tx.now_ms) for run in runs.turn_about(candidates, limit))
+    given = runs.chosen(due, agents, limit, alone=alone)
+    claimed = tuple(runs.claimed(run, session.id, tx.now_ms) for run in given)
     tx.many("update_run", [rows.changes_of(run) for run in claimed])
     suspects = next_due(tx, wanted, queues, host, alone=True)
     others = suspects if alone else next_due(tx, wanted, queues, host)
@@ -109,11 +112,11 @@ def claim_family(
     host: str | None,
 ) -> Claims:
     """Give a run and its descendants, as far as they are due, to a session."""
-    wanted = sorted(agent for agent, quota in agents.items() if quota > 0)
+    wanted = [agent for agent, quota in agents.items() if quota > 0]
     waiting = _family_waiting(tx, run_id, wanted, queues, host)
     due = [run for run in waiting if run.due_ms is not None and run.due_ms <= tx.now_ms]
-    candidates = [[run for run in due if run.agent == agent][: agents[agent]] for agent in wanted]
-    claimed = tuple(runs.claimed(run, session.id, tx.now_ms) for run in runs.turn_about(candidates, limit))
+    given = runs.chosen(due, agents, limit)
+    claimed = tuple(runs.claimed(run, session.id, tx.now_ms) for run in given)
     for run in claimed:
         save_run(tx, run)
     return Claims(claimed, family_due(tx, run_id, wanted, queues, host))
@@ -136,6 +139,7 @@ def _due(
     damaged: str,
     alone: bool,
 ) -> list[Run]:
+    """Return all of an agent's runs that may be among those to give; of suspects, one of each priority."""
     found: list[Run] = []
     for queue in queues:
         left = quota
@@ -146,9 +150,8 @@ def _due(
             with decoding("a run's row"):
                 batch = [rows.run_of(row) for row in tx.all("due_runs", values)]
             found += batch
-            left -= len(batch)
-    found.sort(key=lambda run: (-run.priority, run.due_ms, run.number))
-    return found[:quota]
+            left -= 0 if alone else len(batch)
+    return found
 
 
 def _priorities(tx: Transaction, queue: str, agent: str, alone: bool) -> list[int]:

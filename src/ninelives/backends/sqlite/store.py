@@ -239,7 +239,7 @@ class SqliteStore:
         alone: bool = False,
     ) -> Claims:
         """Give runs that are due to the session."""
-        wanted = sorted(agent for agent, quota in agents.items() if quota > 0)
+        wanted = [agent for agent, quota in agents.items() if quota > 0]
         queues = tuple(dict.fromkeys(queues))
 
         def look(tx: Transaction) -> Claims:
