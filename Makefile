@@ -37,6 +37,7 @@ crash: $(READY)  ## the long crash programme (report in build/crash.json), then 
 	$(BIN)/python -m tests.crash
 	$(BIN)/python -m tests.crash --store postgresql --report build/crash-postgresql.json
 	$(BIN)/python -m tests.replay --seconds 120
+	$(BIN)/python -m tests.simulation --seeds 10000
 	for store in sqlite postgresql; do for suite in effects people fleet; do \
 	  $(BIN)/python -m tests.$$suite --store $$store || exit 1; done; done
 

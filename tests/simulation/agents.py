@@ -19,6 +19,8 @@ LIMIT_SECONDS = 10.0
 """The time limit of bodies that must not be repeated: longer than any pause of a plan."""
 SETTLE_SECONDS = 2.0
 """How long a request may be on its way."""
+WINDOW_SECONDS = 1.0
+"""How long a result is good that is asked for again and again."""
 LIVES = 1_000_000
 
 
@@ -81,7 +83,15 @@ def plain(value: int) -> int:
 @nl.action(name="sim.buy", key="item:{item}")
 async def buy(item: int) -> int:
     """Get something once for all runs; it may be asked for again."""
+    if world().rng.random() < 0.1:
+        raise nl.Permanent("not today")
     return await _touch(seconds=0.2)
+
+
+@nl.action(name="sim.daily", key="daily:{value}", key_window=WINDOW_SECONDS)
+async def daily(value: int) -> int:
+    """Get something that is good for a while only."""
+    return await _touch()
 
 
 @nl.action(name="sim.shaky", retry=nl.Retry(attempts=4, base_seconds=0.2))
@@ -137,7 +147,13 @@ async def pay_blind(value: int) -> int:
     return await _pay()
 
 
-@nl.action(name="sim.pay_told", resumable=False, in_doubt="raise", timeout=LIMIT_SECONDS)
+@nl.action(
+    name="sim.pay_told",
+    resumable=False,
+    in_doubt="raise",
+    timeout=LIMIT_SECONDS,
+    retry=nl.Retry(attempts=1),
+)
 async def pay_told(value: int) -> int:
     """Pay; the agent itself is told of the doubt."""
     return await _pay()
@@ -180,6 +196,12 @@ async def sign(value: int) -> int:
     return await _pay()
 
 
+PROTECTED = frozenset(
+    {"sim.pay", "sim.pay_blind", "sim.pay_told", "sim.wire", "sim.charge", "sim.charge_told", "sim.sign"}
+)
+"""The names of the steps that may not be repeated."""
+
+
 # Agents ---------------------------------------------------------------------------------------------
 
 
@@ -198,6 +220,8 @@ async def piped(number: int) -> list[int]:
 async def _think(number: int, reads: int) -> list[int]:
     here, seen = world(), []
     for turn in range(3):
+        nl.log.info(f"turn {turn}")
+        nl.progress(turn, 3)
         chosen = here.told("sim.decide", turn, await decide(number + turn))
         for one in range(turn * reads, turn * reads + reads):
             chosen ^= here.told("sim.look", one, await look(number + one))
@@ -219,15 +243,30 @@ async def _paid(action: Any, number: int) -> int:
         return world().told(action.__ninelives__.name, 0, await action(number))
     except nl.InDoubt:
         return DOUBTFUL
-    except (nl.NotDone, nl.StepFailed, nl.Denied):
+    except (nl.NotDone, nl.Permanent, nl.Denied):
         return DECLINED
 
 
 @nl.agent(name="sim.shopper", lives=LIVES)
 async def shopper(number: int) -> list[int]:
     """Buy what others buy too."""
-    bought = world().told("sim.buy", 0, await buy(number % 2))
-    return [bought, await _paid(charge, number % 2)]
+    return [await _paid(buy, number % 2), await _paid(charge, number % 2)]
+
+
+@nl.agent(name="sim.regular", lives=LIVES)
+async def regular(number: int) -> list[int]:
+    """Get the same again and again, at intervals."""
+    first = await _daily()
+    await nl.sleep(WINDOW_SECONDS * (2 + number % 2 * 4))
+    return [first, await _daily()]
+
+
+async def _daily() -> int:
+    while True:
+        try:
+            return await daily(0)
+        except nl.KeyConflict:  # what it was is not known any more, and it is too early to do it anew
+            await nl.sleep(WINDOW_SECONDS * 2)
 
 
 @nl.agent(name="sim.quitter", lives=LIVES)
@@ -366,5 +405,5 @@ async def trying(number: int) -> int:
     """Try again and again."""
     try:
         return world().told("sim.shaky", 0, await shaky(number))
-    except (nl.Transient, nl.StepFailed):
+    except nl.Transient:
         return DECLINED

@@ -7,7 +7,6 @@ from collections.abc import Callable, Iterable
 
 from msgspec import Struct, field
 
-from tests.simulation.plan import Strike
 from tests.simulation.remains import quiet
 from tests.simulation.simulation import Report, simulate
 
@@ -40,6 +39,16 @@ class Tally(Struct):
                 f"seed {report.seed} is too small: {report.runs} runs, {report.operations} operations"
             )
 
+    def join(self, other: Tally) -> None:
+        """Add what others came to."""
+        self.seeds += other.seeds
+        self.operations += other.operations
+        self.runs += other.runs
+        self.deaths += other.deaths
+        self.seconds += other.seconds
+        self.covered.update(other.covered)
+        self.red += other.red
+
 
 def again(seed: int) -> str:
     """Say how to see a seed again."""
@@ -54,8 +63,3 @@ def run_all(seeds: Iterable[int], told: Callable[[Tally], None] = lambda _: None
             tally.add(simulate(seed))
             told(tally)
     return tally
-
-
-def uncovered(tally: Tally) -> list[str]:
-    """Return the strikes that no seed had."""
-    return [strike.value for strike in Strike if not tally.covered[strike.value]]

@@ -23,7 +23,7 @@ from tests.simulation.outcomes import Started
 from tests.simulation.store import Archive
 from tests.simulation.world import World
 
-MORE_RUNS = 2
+MORE_RUNS = 1
 _AGENTS: tuple[Any, ...] = (
     agents.thinker,
     agents.piped,
@@ -31,6 +31,8 @@ _AGENTS: tuple[Any, ...] = (
     agents.payer,
     agents.shopper,
     agents.shopper,
+    agents.regular,
+    agents.regular,
     agents.signer,
     agents.quitter,
     agents.piped,
@@ -76,6 +78,7 @@ class Clients:
         self._spawn(self._start_runs)
         self._spawn(self._answer)
         self._spawn(self._mend)
+        self._spawn(self._prune)
         self._spawn(self._watch)
 
     def _spawn(self, work: Callable[[], None]) -> None:
@@ -97,6 +100,8 @@ class Clients:
         self._archive.create_runs([NewRun(id=run, agent=agent.name, fingerprint=told, body=body)])
         self.runs.append(Started(run, agent.name, number))
         self._ledger.write(Event(fact=Fact.STARTED, at=self._machine.now, process="clients", run=run))
+        if declared is agents.cancelled and self._rng.random() < 0.3:
+            self._archive.control_run(run, Control.CANCEL)  # before anybody has begun with it
         if declared is agents.listener:
             self._spawn(lambda: self._signal(run, number))
         elif declared is agents.cancelled or (declared is agents.shopper and self._rng.random() < 0.3):
@@ -134,6 +139,14 @@ class Clients:
                     retries.retry(self._archive, run.id)
                     self._tell(self._process, f"retried {run.id}")
             self._machine.block(1.0)
+
+    def _prune(self) -> None:
+        """Remove what has ended, once those have who would miss it."""
+        while not self.are_content:
+            self._machine.block(0.7)
+            left = {run.agent for run in self._unfinished()}
+            if self._has_started and left <= {"sim.regular", "sim.sleeper"}:
+                self._archive.prune(ended_before_ms=self._archive.now_ms())
 
     # People -------------------------------------------------------------------------------------
 

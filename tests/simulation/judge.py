@@ -94,13 +94,17 @@ def _stale(events: Sequence[Event]) -> Iterator[str]:
 
 
 def _told_early(events: Sequence[Event]) -> Iterator[str]:
-    """A strict run's code learns of nothing that is not durable."""
-    recorded = set()
+    """A strict run's code learns of nothing that is not durable, and always of the same."""
+    recorded, values = set[_Place](), dict[_Place, int]()
     for event in events:
         if event.fact is Fact.RECORDED and event.name in _OUTCOMES:
             recorded.add(_place(event))
         elif event.fact is Fact.TOLD and _place(event) not in recorded and _is_strict(event):
             yield f"loss bound: {event.run} was told of {event.step} before it was durable"
+        if event.fact is Fact.TOLD and _is_strict(event):
+            known = values.setdefault(_place(event), event.value)
+            if known != event.value:
+                yield f"same value: {event.run} was told {known} by {event.step}, and then {event.value}"
 
 
 def _is_strict(event: Event) -> bool:

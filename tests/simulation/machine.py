@@ -94,6 +94,8 @@ class Machine:
 
     def spawn(self, process: Process, target: Callable[[], object], name: str) -> Thread:
         """Start a thread."""
+        if self._is_torn:
+            raise GreenletExit
         thread = Thread(process, name)
         thread.greenlet = greenlet(lambda: self._main(thread, target), self._hub)
         self._threads.append(thread)

@@ -60,6 +60,19 @@ def epoch_unchecked() -> Iterator[None]:
 
 
 @_mutant
+def fence_unheeded() -> Iterator[None]:
+    """A worker that is told that the run is another's goes on as if nothing were the matter."""
+    original = Execution._judge
+
+    def judge(self: Any, verdict: Any, error: Any) -> None:
+        if verdict is None or verdict.outcome is not Outcome.FENCED:
+            original(self, verdict, error)
+
+    with patch.object(Execution, "_judge", judge):
+        yield
+
+
+@_mutant
 def lease_by_local_clock() -> Iterator[None]:
     """Whoever looks for the dead judges their leases by his own wall clock."""
     original = Archive.end_sessions

@@ -14,6 +14,8 @@ from contextlib import contextmanager
 from unittest.mock import patch
 
 from ninelives.engine import collector, context
+from tests.simulation import seams
+from tests.simulation.machine import Machine
 
 _SEEDS_PER_COLLECTION = 16
 
@@ -25,6 +27,14 @@ class _Seeds:
     left = 0
 
 
+def _collect() -> None:
+    """Collect on a machine where nothing can begin."""
+    grave = Machine(0)
+    grave.tear_down()
+    with seams.on(grave, 0):
+        gc.collect()
+
+
 @contextmanager
 def quiet() -> Iterator[None]:
     """Collect the remains of seeds only where nobody hears of it: every few seeds, and at the end."""
@@ -32,7 +42,7 @@ def quiet() -> Iterator[None]:
         yield
         _Seeds.left += 1
         if _Seeds.left % _SEEDS_PER_COLLECTION == 0:
-            gc.collect()
+            _collect()
         return
     was_enabled, hook = gc.isenabled(), sys.unraisablehook
     gc.disable()
@@ -46,7 +56,7 @@ def quiet() -> Iterator[None]:
         ):
             warnings.simplefilter("ignore", RuntimeWarning)
             yield
-            gc.collect()
+            _collect()
     finally:
         _Seeds.depth = 0
         sys.unraisablehook = hook

@@ -5,10 +5,11 @@ from __future__ import annotations
 from collections import Counter
 from hashlib import blake2b
 
-from msgspec import Struct, field
+from msgspec import Struct
 
 from tests.simulation import agents, seams
 from tests.simulation.clients import Clients
+from tests.simulation.coverage import Covered, of_ledger, watching
 from tests.simulation.fleet import Fleet
 from tests.simulation.judge import judge
 from tests.simulation.ledger import Event, Ledger
@@ -34,7 +35,7 @@ class Report(Struct, frozen=True):
     runs: int
     deaths: int
     seconds: float
-    covered: Counter[str] = field(default_factory=Counter)
+    covered: Covered
 
     @property
     def digest(self) -> str:
@@ -49,6 +50,7 @@ class Simulation:
         self._seed, self._plan = seed, plan
         self.machine = machine = Machine(seed)
         self.trace: list[str] = []
+        self._covered: Covered = Counter()
         self._nemesis = nemesis = Nemesis(plan)
         self._ledger = ledger = Ledger()
         ledger.readers.append(self._seen)
@@ -69,7 +71,8 @@ class Simulation:
         try:
             self._clients.start()
             self._fleet.start()
-            machine.run(lambda: self._clients.are_content, LONGEST_SECONDS)
+            with watching(self._covered):
+                machine.run(lambda: self._clients.are_content, LONGEST_SECONDS)
         except Stuck as stuck:
             violations += [f"I6: {stuck}: {what}" for what in self._clients.unfinished()]
         violations += machine.complaints
@@ -83,8 +86,11 @@ class Simulation:
             len(self._clients.runs),
             self._fleet.deaths,
             machine.now,
-            Counter({strike.value: times for strike, times in self._nemesis.struck.items()}),
+            self._covered + of_ledger(self._ledger.events, agents.PROTECTED) + self._struck(),
         )
+
+    def _struck(self) -> Covered:
+        return Counter({f"fault: {strike}": times for strike, times in self._nemesis.struck.items()})
 
     def close(self) -> None:
         """Unwind everything."""

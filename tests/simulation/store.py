@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections import Counter
+from collections import Counter, defaultdict
 from collections.abc import Callable
 from functools import partial
 from typing import Any
@@ -52,6 +52,7 @@ class Archive(MemoryStore):
         super().__init__(Process(machine, "store"))
         self._machine, self._ledger, self._locks = machine, ledger, locks
         self._turns: Counter[str] = Counter()
+        self.written: defaultdict[str, list[Record]] = defaultdict(list)
         self.processes: dict[str, Process] = {}
         self.rang: list[Callable[[], None]] = []
 
@@ -93,6 +94,7 @@ class Archive(MemoryStore):
                 identity=_identity(commit.run, turn, one) if one.kind in _STARTS else "",
             )
             self._ledger.write(told)
+            self.written[commit.run].append(one)
             self._turns[commit.run] += one.kind is Kind.TURN
         if commit.change is not None:
             self._note(Fact.LEFT, commit.run, process, epoch=commit.epoch)

@@ -8,10 +8,11 @@ from tests.simulation.mutants import MUTANTS, planted
 from tests.simulation.remains import quiet
 from tests.simulation.simulation import simulate
 
-FIRST, SEEDS = 5000, 60
+SEEDS = range(100)
+"""Green without a bug: see test_seeds."""
 
 
 @pytest.mark.parametrize("name", MUTANTS)
 def test_a_planted_bug_is_caught(name: str) -> None:
     with quiet(), planted(name):
-        assert any(simulate(seed).violations for seed in range(FIRST, FIRST + SEEDS))
+        assert any(simulate(seed).violations for seed in SEEDS)

@@ -1,0 +1,108 @@
+"""`python -m tests.simulation`: many seeds in virtual time, with a table of what they came by.
+
+A red seed prints the one command that shows it again, and the fewest faults with which it is still red.
+Exits with 1 when a promise was violated or something was never come by.
+"""
+
+from __future__ import annotations
+
+import argparse
+import sys
+import time
+from collections.abc import Iterator
+from concurrent.futures import ProcessPoolExecutor, as_completed
+from pathlib import Path
+
+import msgspec
+from rich.console import Console
+from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeElapsedColumn
+from rich.table import Table
+
+from tests.simulation.campaign import Tally, run_all
+from tests.simulation.coverage import EXPECTED, missing
+from tests.simulation.shrinking import shrink
+from tests.simulation.simulation import simulate
+
+_AT_ONCE = 50
+
+
+def main() -> int:
+    """Run seeds, or show one."""
+    parser = argparse.ArgumentParser(prog="python -m tests.simulation", description=__doc__)
+    parser.add_argument("--seeds", type=int, default=1000, help="how many")
+    parser.add_argument("--first", type=int, default=0, help="the first of them")
+    parser.add_argument("--processes", type=int, default=2)
+    parser.add_argument("--report", type=Path, default=Path("build/simulation.json"))
+    parser.add_argument("--seed", type=int, help="run this one only")
+    parser.add_argument("--trace", action="store_true", help="show all that happens in it")
+    asked = parser.parse_args()
+    console = Console(width=None if sys.stdout.isatty() else 160)
+    if asked.seed is not None:
+        return _one(console, asked.seed, trace=asked.trace)
+    return _many(console, asked.first, asked.seeds, asked.processes, asked.report)
+
+
+def _one(console: Console, seed: int, *, trace: bool) -> int:
+    report = simulate(seed)
+    if trace:
+        for line in report.trace:
+            print(line)
+    console.print(
+        f"seed {seed}: {report.runs} runs, {report.operations} operations, {report.deaths} deaths, "
+        f"{report.seconds:.1f} simulated seconds, trace {report.digest}",
+        highlight=False,
+    )
+    for fault in report.plan:
+        console.print(f"  plan: {fault}", highlight=False, markup=False)
+    for violation in report.violations:
+        console.print(violation, highlight=False, markup=False, style="red")
+    if report.violations:
+        console.print("the fewest faults with which it is still red:", highlight=False)
+        for fault in shrink(report):
+            console.print(f"  {fault}", highlight=False, markup=False)
+    return bool(report.violations)
+
+
+def _many(console: Console, first: int, seeds: int, processes: int, path: Path) -> int:
+    began, whole = time.monotonic(), Tally()
+    columns = (TextColumn("{task.description}"), BarColumn(), MofNCompleteColumn(), TimeElapsedColumn())
+    with (
+        Progress(*columns, console=console, transient=True, disable=not console.is_terminal) as progress,
+        ProcessPoolExecutor(processes) as pool,
+    ):
+        bar = progress.add_task("seeds", total=seeds)
+        done = [pool.submit(run_all, part) for part in _parts(first, seeds)]
+        for part in as_completed(done):
+            tally = part.result()
+            whole.join(tally)
+            for red in tally.red:
+                console.print(red, highlight=False, markup=False, style="red")
+            progress.update(bar, completed=whole.seeds, description=f"seeds, {len(whole.red)} red")
+    seconds = time.monotonic() - began
+    _show(console, whole, seconds)
+    path.parent.mkdir(parents=True, exist_ok=True)
+    told = {"first": first, "took_seconds": round(seconds, 1), **msgspec.structs.asdict(whole)}
+    path.write_bytes(msgspec.json.format(msgspec.json.encode(told), indent=2))
+    return bool(whole.red or missing(whole.covered))
+
+
+def _parts(first: int, seeds: int) -> Iterator[range]:
+    for start in range(first, first + seeds, _AT_ONCE):
+        yield range(start, min(start + _AT_ONCE, first + seeds))
+
+
+def _show(console: Console, tally: Tally, seconds: float) -> None:
+    table = Table("come by", "times")
+    for what in EXPECTED:
+        times = tally.covered[what]
+        table.add_row(what, str(times), style="" if times else "red")
+    console.print(table, highlight=False)
+    console.print(
+        f"{tally.seeds} seeds, {len(tally.red)} red: {tally.runs} runs, {tally.operations} operations, "
+        f"{tally.deaths} deaths, {tally.seconds:.0f} simulated seconds, {seconds:.0f} s",
+        highlight=False,
+    )
+
+
+if __name__ == "__main__":
+    sys.exit(main())
