@@ -16,6 +16,7 @@ from ninelives.backends.sqlite import SqliteStore
 ROOT = Path(__file__).parents[2]
 PAGES = [ROOT / "README.md", ROOT / "CONTRIBUTING.md", *sorted((ROOT / "docs").rglob("*.md"))]
 BLOCK = re.compile(r"^```(\w*)\n(.*?)^```", re.MULTILINE | re.DOTALL)
+TESTING = "docs/testing.md"  # its blocks are tests, and are run as such
 LANGUAGES = {"python", "sh", "console", ""}
 
 
@@ -35,7 +36,7 @@ def test_every_block_is_in_a_language_that_is_tested() -> None:
             assert language in LANGUAGES, page
 
 
-@pytest.mark.parametrize(("page", "content"), blocks("python"))
+@pytest.mark.parametrize(("page", "content"), [block for block in blocks("python") if block[0] != TESTING])
 def test_python_block_runs_and_runs_again(page: str, content: str, tmp_path: Path) -> None:
     for _ in range(2):
         ran = subprocess.run(
@@ -47,6 +48,23 @@ def test_python_block_runs_and_runs_again(page: str, content: str, tmp_path: Pat
             check=False,
         )
         assert ran.returncode == 0, f"{page}: {ran.stderr}"
+
+
+@pytest.mark.parametrize("content", [content for page, content in blocks("python") if page == TESTING])
+def test_test_block_passes(content: str, tmp_path: Path) -> None:
+    name = content.split()[1]
+    assert name.startswith("test_")
+    (tmp_path / name).write_text(content, encoding="utf-8")
+    plugins = ("-p", "ninelives.testing.plugin", "-p", "no:cacheprovider", "-p", "no:hypothesispytest")
+    ran = subprocess.run(
+        [sys.executable, "-m", "pytest", "-q", "-W", "error", *plugins, name],
+        cwd=tmp_path,
+        capture_output=True,
+        text=True,
+        timeout=120,
+        check=False,
+    )
+    assert ran.returncode == 0, ran.stdout
 
 
 def test_the_readme_agent_says_what_the_readme_says(tmp_path: Path) -> None:

@@ -30,6 +30,20 @@ def at_ease() -> Iterator[None]:
         _count(-1)
 
 
+@contextmanager
+def put_back() -> Iterator[None]:
+    """Put the collector back after workers that end without a word, as those of tests do that are killed."""
+    global _workers, _before
+    with _lock:
+        workers, before, threshold = _workers, _before, gc.get_threshold()
+    try:
+        yield
+    finally:
+        with _lock:
+            _workers, _before = workers, before
+            gc.set_threshold(*threshold)
+
+
 def _count(change: int) -> None:
     global _workers, _before  # noqa: PLW0603
     with _lock:

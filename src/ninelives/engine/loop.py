@@ -31,6 +31,11 @@ class LoopCommits:
         self._waiting = 0
         self._looked_at = 0.0
 
+    @property
+    def is_waiting(self) -> bool:
+        """Tell whether something submitted has no verdict yet."""
+        return self._waiting > 0
+
     def start(
         self, tail: Tail, drafts: Sequence[Draft] = (), extras: Extras = NOTHING
     ) -> asyncio.Future[Verdict]:

@@ -37,6 +37,7 @@ class Work:
         self.function, self.outcome, self.frame = function, outcome, FRAME.get()
         self._gate, self._is_withdrawn = threading.Lock(), False
         outcome.add_done_callback(self._settled)
+        UNDER_WAY.add(self)
 
     def begin(self) -> bool:
         """Tell whether the body may begin now."""
@@ -47,6 +48,10 @@ class Work:
         if outcome.cancelled():
             with self._gate:
                 self._is_withdrawn = True
+
+
+UNDER_WAY: set[Work] = set()
+"""Bodies on their way to their threads, or at work there: who plays a process's death waits for them."""
 
 
 def call(step: Step, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
@@ -132,8 +137,14 @@ def _ask(
 
 
 def _run(loop: asyncio.AbstractEventLoop, work: Work) -> None:
-    if not _has_lease(work) or not work.begin():
-        return
+    try:
+        if _has_lease(work) and work.begin():
+            _run_body(loop, work)
+    finally:
+        UNDER_WAY.discard(work)
+
+
+def _run_body(loop: asyncio.AbstractEventLoop, work: Work) -> None:
     token = FRAME.set(work.frame)
     try:
         value, error = work.function(), None

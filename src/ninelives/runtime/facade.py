@@ -13,6 +13,7 @@ from weakref import WeakValueDictionary
 
 from ninelives.backends.clock import SystemClock
 from ninelives.backends.open import DEFAULT_URL, open_store
+from ninelives.core.clock import Clock
 from ninelives.core.errors import (
     StoreBroken,
     UsageError,
@@ -47,6 +48,7 @@ class Runtime:
         self._given, self._lease_seconds = store, lease_seconds
         self._fatal: Callable[[BaseException], None] = self._fail
         self._is_dedicated = False
+        self._clock: Clock = SystemClock()
         self._keeper = self._session = ""
         self._failure: BaseException | None = None
         self._workers: set[Worker] = set()
@@ -58,7 +60,6 @@ class Runtime:
         self._loop = asyncio.get_running_loop()
         url = self._given if self._given is not None else os.environ.get("NINELIVES_STORE", DEFAULT_URL)
         self.store: Store = open_store(url) if isinstance(url, str) else url
-        self._clock = SystemClock()
         self._committer = Committer(self.store, self._clock, fatal=self._fatal)
         commits = LoopCommits(self._committer, self._loop, is_dedicated=self._is_dedicated)
         self._executor = Executor(self.store, commits, self._loop, self._clock)

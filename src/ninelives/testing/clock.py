@@ -1,0 +1,59 @@
+"""A clock that stands still until somebody lets time pass: for tests.
+
+The wall clock of runs, of their store and of their event loop is this one, so that all agree on the time.
+Leases are judged by the machine's own boot clock, which nobody skips: no session expires by a skip.
+"""
+
+from __future__ import annotations
+
+from datetime import UTC, datetime, timedelta
+
+from ninelives.backends.clock import SystemClock
+from ninelives.core.errors import UsageError
+
+START = datetime(2026, 1, 1, tzinfo=UTC)
+"""When a clock begins, unless it is told otherwise."""
+
+
+class SkippingClock:
+    """The clock seam, moved by skips."""
+
+    def __init__(self, start: datetime = START) -> None:
+        if start.tzinfo is None:
+            raise UsageError(f"{start!r} is not a moment", remedy="Give a datetime with a time zone")
+        self._start_ms = round(start.timestamp() * 1000)
+        self._passed_seconds = 0.0
+        self._machine = SystemClock()
+
+    @property
+    def boot_id(self) -> str:
+        """Name this boot of the machine."""
+        return self._machine.boot_id
+
+    def boot_ms(self) -> int:
+        """Return the machine's own milliseconds since boot."""
+        return self._machine.boot_ms()
+
+    def now_ms(self) -> int:
+        """Return the time, in milliseconds since 1970."""
+        return self._start_ms + int(self._passed_seconds * 1000 + 1e-3)
+
+    def now(self) -> datetime:
+        """Return the time."""
+        return datetime.fromtimestamp(self.now_ms() / 1000, UTC)
+
+    @property
+    def passed_seconds(self) -> float:
+        """How much time has passed since the start; what an event loop counts by."""
+        return self._passed_seconds
+
+    def skip(self, time: float | timedelta) -> None:
+        """Let time pass, in seconds or as a timedelta. Raises UsageError for what is no time."""
+        seconds = time.total_seconds() if isinstance(time, timedelta) else time
+        if not 0 <= seconds < float("inf"):
+            raise UsageError(f"{time!r} cannot be skipped", remedy="Give a time of 0 or more")
+        self._passed_seconds += seconds
+
+    def skip_to_ms(self, moment_ms: int) -> None:
+        """Let time pass until a moment; one that has passed changes nothing."""
+        self._passed_seconds = max(self._passed_seconds, (moment_ms - self._start_ms) / 1000)
