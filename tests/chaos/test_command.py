@@ -65,6 +65,8 @@ def test_an_agent_that_cannot_be_started_is_a_wrong_call(
         ({"seconds": 0.0}, "--seconds 0"),
         ({"limit_seconds": -1.0}, "--limit -1"),
         ({"tree": Path("elsewhere")}, "elsewhere"),
+        ({"html": Path("elsewhere/report.html")}, "elsewhere"),
+        ({"store": "memory:"}, "memory:"),
     ],
 )
 def test_a_wrong_option_is_refused_before_anything_is_started(
@@ -79,6 +81,8 @@ def test_a_wrong_option_is_refused_before_anything_is_started(
         "seed": 1,
         "tree": Path(),
         "limit_seconds": 1.0,
+        "store": "sqlite:",
+        "html": None,
         "as_json": True,
     }
     with pytest.raises(UsageError, match=said):

@@ -49,6 +49,7 @@ class Calls:
         vars(callers)["_OURS"] = (*vars(callers)["_OURS"], str(Path(__file__).parent))
         for module in (steps, once, children):
             vars(module)["check_arguments"] = self._checked(vars(module)["check_arguments"])
+        vars(steps)["changed_start"] = self._changed(vars(steps)["changed_start"])
         asked = inside.key
 
         @functools.wraps(asked)
@@ -153,12 +154,22 @@ class Calls:
             try:
                 check(recorded, asked, run=run, where=where)
             except Divergence as error:
-                place = self._witness.shown(where().partition(" (")[0])
-                text = error.what.partition("recorded: ")[2]
-                self._ledger.write(What.DIVERGED, step=recorded.step, place=place, text=text)
+                self._diverged(recorded.step, where(), error)
                 raise
 
         return checked
+
+    def _changed(self, make: Callable[..., Divergence]) -> Callable[..., Divergence]:
+        def changed(start: Any, asked: Any, *, run: str, step: str, where: str) -> Divergence:
+            error = make(start, asked, run=run, step=step, where=where)
+            self._diverged(step, where, error)
+            return error
+
+        return changed
+
+    def _diverged(self, step: str, where: str, error: Divergence) -> None:
+        place = self._witness.shown(where.partition(" (")[0])
+        self._ledger.write(What.DIVERGED, step=step, place=place, text=error.what.rpartition(": ")[2])
 
 
 class _Changes(logging.Handler):

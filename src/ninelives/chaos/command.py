@@ -9,7 +9,6 @@ import os
 import tempfile
 from pathlib import Path
 from typing import Any
-from urllib.parse import quote
 
 import msgspec
 from msgspec import Struct
@@ -20,6 +19,8 @@ from ninelives.chaos.campaign import EVERY_STEP, RANDOM, Campaign, Wishes, carry
 from ninelives.chaos.cradle import Cradles
 from ninelives.chaos.findings import find
 from ninelives.chaos.judge import Verdict, judge
+from ninelives.chaos.proxy import Proxy
+from ninelives.chaos.scratch import urls
 from ninelives.chaos.source import split
 from ninelives.chaos.tree import Tree
 from ninelives.chaos.trial import Ground, Target
@@ -38,15 +39,17 @@ class Order(Struct, frozen=True, kw_only=True):
     seed: int
     tree: Path
     limit_seconds: float
+    store: str
 
 
 def run(order: Order, console: Console) -> tuple[Campaign, Verdict]:
     """Carry out the trials and judge them. Raises UsageError, ChaosFailed."""
     wishes = Wishes(kills=order.kills, seconds=order.seconds, at=_at(order.at, order.tree), seed=order.seed)
-    tree = Tree(order.tree)
+    tree, url = Tree(order.tree), urls(order.store)
     with (
         tempfile.TemporaryDirectory(prefix="ninelives-chaos-") as scratch,
         Cradles() as cradles,
+        Proxy() as proxy,
         screen.watching(console) as told,
     ):
         ground = Ground(
@@ -54,8 +57,10 @@ def run(order: Order, console: Console) -> tuple[Campaign, Verdict]:
             home=Path(scratch).resolve(),
             tree=tree,
             target=Target(_in_tree(order.target, tree.root), order.words, order.named),
-            url=lambda _, home: f"sqlite:///{quote(str(home / 'runs.db'))}",
+            url=url,
             limit_seconds=order.limit_seconds,
+            environment=proxy.environment,
+            requests=proxy.since,
         )
         campaign = carry_out(ground, wishes, told)
     return campaign, judge(campaign, find(campaign))

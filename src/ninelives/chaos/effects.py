@@ -9,6 +9,7 @@ from __future__ import annotations
 
 from collections import Counter, defaultdict
 from typing import Any
+from urllib.parse import quote
 
 from msgspec import Struct, field
 
@@ -73,7 +74,45 @@ def effects(trial: Trial) -> list[Effect]:
         elif line.what is What.SENT and (request := open_requests.get((line.life, line.data["connection"]))):
             request.digests.append(line.data["digest"])
             request.is_keyed |= line.data["keyed"]
+    return sorted([*found, *_through_proxy(trial)], key=lambda one: one.at)
+
+
+def _through_proxy(trial: Trial) -> list[Effect]:
+    """Return what came through the proxy and was not told of from within: other clients, other programs."""
+    joined = {line.target: line for line in trial.lines if line.what is What.TOUCH and line.kind == "proxy"}
+    keys = {line.step: line.target for line in trial.lines if line.what is What.BEGIN}
+    found = []
+    for request in trial.requests:
+        line = joined.get(str(request.port)) or _started_by(trial, request.at)
+        if line is None or line.data.get("is_told"):
+            continue
+        is_opaque = request.method == "CONNECT"
+        key = keys.get(line.step, "")
+        found.append(
+            Effect(
+                kind="connect" if is_opaque else "request",
+                target=request.target if is_opaque else f"{request.method} {request.target}",
+                place=line.place,
+                step=line.step,
+                life=line.life,
+                at=request.at,
+                is_inside=line.is_inside,
+                stack=line.data.get("stack", []),
+                digests=[request.digest],
+                is_keyed=bool(key) and _has_key(request.sent, key),
+            )
+        )
     return found
+
+
+def _started_by(trial: Trial, at: float) -> Line | None:
+    """Return the start of the program that may have sent a request of its own."""
+    started = [line for line in trial.lines if line.kind == "command" and line.at <= at]
+    return started[-1] if started else None
+
+
+def _has_key(sent: bytes, key: str) -> bool:
+    return any(form.encode() in sent for form in (key, quote(key), quote(key, safe="")))
 
 
 def _effect(line: Line) -> Effect:
@@ -116,6 +155,18 @@ def unsafe_requests(trial: Trial) -> dict[tuple[str, ...], list[Effect]]:
         step = declared.get(named.get(effect.step, ""))
         if effect.kind == "request" and effect.method not in _SAFE and not (step and step.is_question):
             found[effect.step, *effect.identity].append(effect)
+    return dict(found)
+
+
+def opaque_connections(trial: Trial) -> dict[tuple[str, str], list[Effect]]:
+    """Return the connections whose content nobody sees, of actions that act and never asked for their key."""
+    declared, named = declarations(trial), names(trial)
+    asked = {line.step for line in trial.lines if line.what is What.KEY}
+    found: defaultdict[tuple[str, str], list[Effect]] = defaultdict(list)
+    for effect in effects(trial):
+        step = declared.get(named.get(effect.step, ""))
+        if effect.kind == "connect" and step and not step.is_question and effect.step not in asked:
+            found[effect.step, effect.target].append(effect)
     return dict(found)
 
 

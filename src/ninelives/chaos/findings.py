@@ -21,6 +21,7 @@ from ninelives.chaos.effects import (
     effects,
     executions,
     names,
+    opaque_connections,
     unsafe_requests,
 )
 from ninelives.chaos.ledger import Line, What
@@ -49,6 +50,8 @@ class Finding(Struct, frozen=True, kw_only=True):
     what: str
     remedy: str
     times: int = 1
+    is_certain: bool = True
+    """Whether it was seen; else it may be so, and nobody could see it."""
 
 
 def find(campaign: Campaign) -> list[Finding]:
@@ -58,7 +61,14 @@ def find(campaign: Campaign) -> list[Finding]:
 
 
 def _finding(
-    mistake: Mistake, place: str, what: str, remedy: str, *, step: str = "", times: int = 1
+    mistake: Mistake,
+    place: str,
+    what: str,
+    remedy: str,
+    *,
+    step: str = "",
+    times: int = 1,
+    is_certain: bool = True,
 ) -> Finding:
     file, line = source.split(place)
     return Finding(
@@ -70,6 +80,7 @@ def _finding(
         what=what,
         remedy=remedy,
         times=times,
+        is_certain=is_certain,
     )
 
 
@@ -173,7 +184,7 @@ def _grouped(campaign: Campaign, what: What) -> dict[tuple[str, str], list[Line]
 def _repeated(campaign: Campaign) -> Iterable[Finding]:
     found: dict[str, Finding] = {}
     for trial in campaign.trials:
-        for finding in (*_requests(campaign, trial), *_files(campaign, trial)):
+        for finding in (*_requests(campaign, trial), *_files(campaign, trial), *_opaque(campaign, trial)):
             found.setdefault(f"{finding.file}:{finding.line}", finding)
     return found.values()
 
@@ -190,6 +201,21 @@ def _requests(campaign: Campaign, trial: Trial) -> Iterable[Finding]:
                 "tell that it is the same"
             )
             yield _twice(same[0], what, step, declared.get(step), trial)
+
+
+def _opaque(campaign: Campaign, trial: Trial) -> Iterable[Finding]:
+    calm = opaque_connections(campaign.calm[0])
+    for (step, target), seen in opaque_connections(trial).items():
+        if len(seen) > len(calm.get((step, target), seen[:1])):
+            yield _finding(
+                Mistake.REPEATED,
+                seen[0].place,
+                f"{step_text(step)} connected to {target} {len(seen)} times, and never asked for its key; "
+                f"what it said there is not seen from outside; in the run that was {trial.name}",
+                "If it only reads, declare it reads_only=True; if it acts, pass nl.key() along",
+                step=step,
+                is_certain=False,
+            )
 
 
 def _files(campaign: Campaign, trial: Trial) -> Iterable[Finding]:

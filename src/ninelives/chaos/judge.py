@@ -39,9 +39,14 @@ class Verdict(Struct, frozen=True):
     left_out: tuple[str, ...]
 
     @property
+    def certain(self) -> list[Finding]:
+        """Return the findings that were seen to be so."""
+        return [one for one in self.findings if one.is_certain]
+
+    @property
     def is_met(self) -> bool:
-        """Tell whether every number meets its target, and nothing was found."""
-        return bool(self.numbers) and all(one.is_met for one in self.numbers) and not self.findings
+        """Tell whether every number meets its target, and nothing was found that is certain."""
+        return bool(self.numbers) and all(one.is_met for one in self.numbers) and not self.certain
 
 
 def judge(campaign: Campaign, findings: Sequence[Finding]) -> Verdict:

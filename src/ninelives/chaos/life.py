@@ -25,7 +25,7 @@ from ninelives.chaos.order import RUN, LifeOrder, Moment, Settlement
 from ninelives.chaos.trap import Trap, TrappedStore, trace_line
 from ninelives.chaos.witness import Witness
 from ninelives.core.answers import Answer, Says, read_asked
-from ninelives.core.errors import NineLivesError, RunError, UsageError
+from ninelives.core.errors import NineLivesError, RunError, StoreUnavailable, UsageError
 from ninelives.core.inbox import Item, ItemKind
 from ninelives.core.model import Kind, Run, State
 from ninelives.core.replay import read_body
@@ -52,7 +52,8 @@ def live(order: LifeOrder) -> None:
     ledger = Ledger(Path(order.home) / "ledger", order.number)
     ledger.write(What.STARTED)
     trap = Trap(order.fault, ledger)
-    witness = Witness(ledger, Path(order.tree), Path(order.original))
+    proxy = order.environment.get("http_proxy", "")
+    witness = Witness(ledger, Path(order.tree), Path(order.original), proxy)
     Calls(ledger, trap, witness).watch()
     witness.install()
     if order.fault is not None and order.fault.moment is Moment.LINE:
@@ -66,8 +67,7 @@ def live(order: LifeOrder) -> None:
     witness.is_ready = True
     ledger.write(What.READY)
     try:
-        store = cast("Store", TrappedStore(open_store(order.url), trap))
-        code = asyncio.run(_Life(order, ledger, trap, store).main(agent, args, kwargs))
+        code = asyncio.run(_Life(order, ledger, trap, open_store(order.url)).main(agent, args, kwargs))
     except NineLivesError as error:
         ledger.write(What.USAGE, text=f"{type(error).__name__}: {error}")
         code = EXIT_STORE
@@ -85,7 +85,8 @@ class _Life:
 
     async def main(self, agent: Agent, args: tuple[Any, ...], kwargs: dict[str, Any]) -> int:
         """Work on the run as far as it goes here; returns the exit code."""
-        runtime = Runtime(self._store, lease_seconds=self._order.lease_seconds)
+        trapped = cast("Store", TrappedStore(self._store, self._trap))  # we ourselves look without it
+        runtime = Runtime(trapped, lease_seconds=self._order.lease_seconds)
         runtime._fatal, runtime._is_dedicated = end_process, True  # noqa: SLF001
         self._trap.ended = lambda: self._look_for_unused(runtime)
         async with runtime:
@@ -124,6 +125,13 @@ class _Life:
                 give(self._store, item, _said(item, settlement), by=_BY)
 
     async def _person_is_needed(self) -> bool | None:
+        try:
+            return self._answer()
+        except StoreUnavailable:
+            return None
+
+    def _answer(self) -> bool | None:
+        """Say yes to what waits for that; True when something else waits, and nothing can go on."""
         row = self._store.read_run(RUN)
         if row is None or row.state is not State.CHECKPOINTED:
             return None

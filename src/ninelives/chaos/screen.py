@@ -64,10 +64,12 @@ def last_line(verdict: Verdict, seconds: float) -> str:
     """Say it in one line."""
     missed = ", ".join(one.name for one in verdict.numbers if not one.is_met)
     parts = [f"missed: {missed}"] if missed else [] if verdict.numbers else ["nothing could be tried"]
-    parts += [f"{len(verdict.findings)} to mend"] if verdict.findings else []
+    parts += [f"{len(verdict.certain)} to mend"] if verdict.certain else []
     if parts:
         return f"Not crash-safe: {'; '.join(parts)}. ({seconds:.1f} s)"
-    return f"All targets met, nothing to mend, in {seconds:.1f} s."
+    doubts = len(verdict.findings)
+    rest = f"{doubts} to look at" if doubts else "nothing to mend"
+    return f"All targets met, {rest}, in {seconds:.1f} s."
 
 
 def place(finding: Finding) -> str:
@@ -82,7 +84,7 @@ def place(finding: Finding) -> str:
 def _show(console: Console, number: int, finding: Finding) -> None:
     console.print()
     head = Text(f"{number}. {shown(place(finding))}  ", style="bold")
-    head.append(str(finding.mistake), style="bold yellow")
+    head.append(f"{finding.mistake}{'' if finding.is_certain else ' (perhaps)'}", style="bold yellow")
     console.print(head, soft_wrap=True)
     if finding.code:
         _say(console, f"     {shown(finding.code)}", "dim")

@@ -17,6 +17,8 @@ from msgspec import Struct, field
 from ninelives.chaos.cradle import Cradle, Cradles
 from ninelives.chaos.ledger import Ledger, Line, Reader, What
 from ninelives.chaos.order import Fault, LifeOrder, Settlement
+from ninelives.chaos.proxy import Request
+from ninelives.chaos.scratch import Url
 from ninelives.chaos.script import Script
 from ninelives.chaos.tree import Content, Tree
 from ninelives.core.errors import NineLivesError, UsageError
@@ -56,7 +58,7 @@ class Trial(Struct):
     journal: list[list[Any]] = field(default_factory=list)
     inbox: list[dict[str, str]] = field(default_factory=list)
     changes: dict[str, Content] = field(default_factory=dict)
-    requests: list[dict[str, Any]] = field(default_factory=list)
+    requests: list[Request] = field(default_factory=list)
     settled: int = 0
     """How many doubts were settled in a person's stead."""
     why: str = ""
@@ -90,11 +92,11 @@ class Ground(Struct, frozen=True):
     home: Path
     tree: Tree
     target: Target
-    url: Callable[[int, Path], str]
+    url: Url
     limit_seconds: float
     """How long a run may take without faults."""
     environment: dict[str, str] = {}
-    requests: Callable[[float], list[dict[str, Any]]] = lambda _: []
+    requests: Callable[[float], list[Request]] = lambda _: []
     """What came through the proxy since a moment."""
 
 

@@ -13,13 +13,13 @@ import sysconfig
 import tempfile
 import threading
 from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from functools import lru_cache
 from hashlib import blake2b
 from pathlib import Path
 from types import FrameType
 from typing import Any
-from urllib.parse import quote
+from urllib.parse import quote, urlsplit
 
 from msgspec import Struct
 
@@ -29,7 +29,7 @@ from ninelives.engine.context import EXECUTION, FRAME, Frame
 _OURS = str(Path(__file__).parents[1]) + os.sep
 _CHAOS = str(Path(__file__).parent) + os.sep
 _WRITES = os.O_WRONLY | os.O_RDWR | os.O_CREAT | os.O_TRUNC | os.O_APPEND
-_REQUESTS = ("/http/client.py", "/urllib3/", "/httpcore/")
+_REQUESTS = ("/http/client.py", "/urllib3/")
 """Code whose connections are told of as requests."""
 _DEVICES = ("/dev/", "/proc/", "/sys/")
 
@@ -46,7 +46,8 @@ class Seen(Struct, frozen=True):
 class Witness:
     """Writes to the ledger what the code in this process does to the world."""
 
-    def __init__(self, ledger: Ledger, tree: Path, original: Path) -> None:
+    def __init__(self, ledger: Ledger, tree: Path, original: Path, proxy: str = "") -> None:
+        self._proxy = urlsplit(proxy).netloc
         self._ledger, self._tree, self._original = ledger, str(tree) + os.sep, str(original) + os.sep
         self._busy = threading.local()
         self._bodies: list[Frame] = []
@@ -84,6 +85,8 @@ class Witness:
         self._busy.now = True
         try:
             seen = describe(args)
+            if seen is not None and seen.kind == "connect" and seen.target == self._proxy:
+                seen = _through_proxy(args[0])
             if seen is not None and not self._is_trifle(seen):
                 self._tell(seen, sys._getframe(1))  # noqa: SLF001
         except Exception as error:  # noqa: BLE001 (to raise here would forbid the user's own call)
@@ -101,7 +104,7 @@ class Witness:
 
     def _tell(self, seen: Seen, innermost: FrameType) -> None:
         stack = self._stack(innermost)
-        if stack is None or (seen.kind == "connect" and self._is_request(innermost)):
+        if stack is None or (seen.kind == "connect" and _is_request(innermost)):
             return
         frame = FRAME.get()
         if frame is None and EXECUTION.get() is None:
@@ -109,6 +112,8 @@ class Witness:
                 return  # neither the user's code nor a run's
             frame = self._bodies[0] if self._bodies else None  # a thread that a body has started
         data = dict(seen.data)
+        if seen.kind == "proxy":
+            data["is_told"] = _is_request(innermost)
         sent = data.pop("sent", None)
         if sent is not None:
             data |= {"digest": blake2b(sent, digest_size=8).hexdigest(), "keyed": _has_key(sent, frame)}
@@ -117,7 +122,7 @@ class Witness:
             kind=seen.kind,
             target=self.shown(seen.target),
             step=frame.place.id if frame is not None else "",
-            place=stack[0] if stack else self._waiting(frame),
+            place=_place(stack, frame) or self._waiting(frame),
             is_inside=frame is not None,
             data=data | ({"stack": stack} if frame is None else {"attempt": frame.attempt}),
         )
@@ -127,8 +132,8 @@ class Witness:
         stack: list[str] = []
         while frame is not None:
             name = frame.f_code.co_filename
-            if name.startswith(_OURS) and not stack and not name.startswith(_CHAOS):
-                return None
+            if name.startswith(_OURS) and not name.startswith(_CHAOS):
+                return stack or None
             if self.is_users(name):
                 stack.append(self.shown(f"{name}:{frame.f_lineno}"))
             frame = frame.f_back
@@ -154,13 +159,27 @@ class Witness:
             return True
         return not name.startswith(("<", _OURS, *self._libraries)) and "site-packages" not in name
 
-    @staticmethod
-    def _is_request(frame: FrameType | None) -> bool:
-        while frame is not None:
-            if any(part in frame.f_code.co_filename for part in _REQUESTS):
-                return True
-            frame = frame.f_back
-        return False
+
+def _place(stack: list[str], frame: Frame | None) -> str:
+    """Name the line: of a body its own, which is where a key is passed on; else the one that does it."""
+    if not stack:
+        return ""
+    return stack[0] if frame is None else stack[-1]
+
+
+def _is_request(frame: FrameType | None) -> bool:
+    while frame is not None:
+        if any(part in frame.f_code.co_filename for part in _REQUESTS):
+            return True
+        frame = frame.f_back
+    return False
+
+
+def _through_proxy(connecting: Any) -> Seen:
+    """Give a socket on its way to the proxy its port now: by that the proxy's notes and ours are joined."""
+    with suppress(OSError):
+        connecting.bind(("127.0.0.1", 0))
+    return Seen(What.TOUCH, "proxy", str(connecting.getsockname()[1]))
 
 
 def _has_key(sent: bytes, frame: Frame | None) -> bool:

@@ -250,6 +250,10 @@ def chaos(
     limit: Annotated[
         float, typer.Option("--limit", help="Seconds that a run may take without faults.")
     ] = 30.0,
+    store: Annotated[
+        str, typer.Option("--store", help="A server for scratch stores, which are left there.")
+    ] = "sqlite:",
+    html: Annotated[Path | None, typer.Option("--html", help="Write the report to this page, too.")] = None,
     as_json: AsJson = False,
 ) -> None:
     """Kill your own agent at every step, in every way, and see what is not crash-safe in it.
@@ -269,6 +273,8 @@ def chaos(
         seed=seed,
         tree=tree,
         limit_seconds=limit,
+        store=store,
+        html=html,
         as_json=as_json,
     )
 

@@ -9,8 +9,9 @@ import typer
 from rich.console import Console
 
 from ninelives.chaos import command, screen
+from ninelives.chaos.page import page
 from ninelives.cli.options import EXIT_FAILED
-from ninelives.cli.text import emit_json
+from ninelives.cli.text import emit_json, say
 from ninelives.core.errors import UsageError
 
 _EXIT_INTERRUPTED = 130
@@ -27,6 +28,8 @@ def chaos(
     seed: int,
     tree: Path,
     limit_seconds: float,
+    store: str,
+    html: Path | None,
     as_json: bool,
 ) -> None:
     """Carry out the trials and tell what came of them. Exit 0 all met, 1 a target missed, 2 wrong call."""
@@ -37,6 +40,8 @@ def chaos(
         raise UsageError(
             f"--tree {tree} is no directory", remedy="Name the directory that the agent works in"
         )
+    if html is not None and not html.absolute().parent.is_dir():
+        raise UsageError(f"--html {html}: there is no such directory", remedy="Make it first")
     order = command.Order(
         target=target,
         words=tuple(words),
@@ -47,6 +52,7 @@ def chaos(
         seed=seed,
         tree=tree,
         limit_seconds=limit_seconds,
+        store=store,
     )
     console = Console(stderr=as_json)
     try:
@@ -54,6 +60,9 @@ def chaos(
     except KeyboardInterrupt:
         console.print("interrupted; every process has been ended and nothing is left behind")
         raise typer.Exit(_EXIT_INTERRUPTED) from None
+    if html is not None:
+        html.write_text(page(campaign, verdict, target), encoding="utf-8")
+        say(f"the report is in {html}")
     if as_json:
         emit_json(msgspec.json.encode(command.fields(campaign, verdict)))
     else:
