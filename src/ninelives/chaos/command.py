@@ -20,7 +20,7 @@ from ninelives.chaos.cradle import Cradles
 from ninelives.chaos.findings import find
 from ninelives.chaos.judge import Verdict, judge
 from ninelives.chaos.proxy import Proxy
-from ninelives.chaos.scratch import urls
+from ninelives.chaos.scratch import backend, urls
 from ninelives.chaos.source import split
 from ninelives.chaos.tree import Tree
 from ninelives.chaos.trial import Ground, Target
@@ -48,7 +48,7 @@ def run(order: Order, console: Console) -> tuple[Campaign, Verdict]:
     tree, url = Tree(order.tree), urls(order.store)
     with (
         tempfile.TemporaryDirectory(prefix="ninelives-chaos-") as scratch,
-        Cradles() as cradles,
+        Cradles(backend(order.store)) as cradles,
         Proxy() as proxy,
         screen.watching(console) as told,
     ):

@@ -1,8 +1,9 @@
 """The cradle: processes that fork one life after the other, each a clean start that costs milliseconds.
 
-A cradle has Python and Nine Lives loaded, and neither threads nor the user's code, which every life loads for
-itself. There are two of them with different hash seeds, taken in turn: the order of a set must not be
-the same in each life only because they have one parent. If we die, the cradles and all that is in them die.
+A cradle has Python, Nine Lives and the store's driver loaded, and neither threads nor the user's code, which
+every life loads for itself. There are two of them with different hash seeds, taken in turn: the order of a
+set must not be the same in each life only because they have one parent. If we die, the
+cradles and all that is in them die.
 """
 
 from __future__ import annotations
@@ -26,7 +27,7 @@ from msgspec import Struct
 from ninelives.chaos.order import LifeOrder
 
 _PR_SET_PDEATHSIG = 1
-_PRELOAD = ("ninelives.chaos.life", "ninelives.backends.sqlite")
+_PRELOAD = ("ninelives.chaos.life", "ninelives.engine.once", "ninelives.engine.children")
 _SEEDS = ("1", "2")
 
 
@@ -63,9 +64,9 @@ _ANSWER: msgspec.json.Decoder[Begun | Gone] = msgspec.json.Decoder(Begun | Gone)
 class Cradle:
     """A cradle, as seen from who directs the trials."""
 
-    def __init__(self, seed: str) -> None:
-        self._process = subprocess.Popen(
-            [sys.executable, "-m", "ninelives.chaos.cradle"],
+    def __init__(self, seed: str, backend: str) -> None:
+        self._process = subprocess.Popen(  # noqa: S603 (our own module)
+            [sys.executable, "-m", "ninelives.chaos.cradle", backend],
             stdin=subprocess.PIPE,
             stdout=subprocess.PIPE,
             env={**os.environ, "PYTHONHASHSEED": seed},
@@ -131,8 +132,8 @@ class Cradle:
 class Cradles:
     """The cradles, taken in turn."""
 
-    def __init__(self) -> None:
-        self._cradles = [Cradle(seed) for seed in _SEEDS]
+    def __init__(self, backend: str) -> None:
+        self._cradles = [Cradle(seed, backend) for seed in _SEEDS]
         self._turn = 0
 
     def __enter__(self) -> Self:
@@ -156,7 +157,7 @@ def serve() -> None:
     _die_with_parent()
     out = os.dup(1)
     os.dup2(2, 1)
-    for name in _PRELOAD:
+    for name in (*_PRELOAD, *sys.argv[1:]):
         importlib.import_module(name)
     gc.collect()
     gc.freeze()

@@ -10,6 +10,7 @@ import asyncio
 import os
 import random
 import signal
+import socket
 import sys
 from contextlib import suppress
 from hashlib import blake2b
@@ -29,6 +30,7 @@ from ninelives.core.errors import NineLivesError, RunError, StoreUnavailable, Us
 from ninelives.core.inbox import Item, ItemKind
 from ninelives.core.model import Kind, Run, State
 from ninelives.core.replay import read_body
+from ninelives.core.sessions import Cause, Evidence
 from ninelives.engine import bodies
 from ninelives.engine.committer import end_process
 from ninelives.engine.registry import Agent
@@ -90,6 +92,7 @@ class _Life:
         runtime._fatal, runtime._is_dedicated = end_process, True  # noqa: SLF001
         self._trap.ended = lambda: self._look_for_unused(runtime)
         async with runtime:
+            self._tell_of_the_dead()
             self._settle()
             working = asyncio.create_task(self._work(runtime, agent, args, kwargs))
             waiting = asyncio.create_task(runtime.until(self._person_is_needed))
@@ -113,6 +116,16 @@ class _Life:
     def _stop(self, working: asyncio.Task[None]) -> None:
         self._is_told_to_stop = True
         working.cancel()
+
+    def _tell_of_the_dead(self) -> None:
+        """Say who is gone, as a supervisor does. On SQLite a dropped lock has proved it already."""
+        if self._order.url.startswith("sqlite:"):
+            return
+        here = socket.gethostname()
+        for session in self._store.list_sessions():
+            if session.pid in self._order.dead and session.host == here:
+                evidence = {session.id: Evidence(is_gone=True, signal=signal.SIGKILL)}
+                self._store.end_sessions([session.id], Cause.DIED, evidence=evidence)
 
     # People -------------------------------------------------------------------------------------
 

@@ -79,4 +79,6 @@ class LifeOrder(Struct, frozen=True, kw_only=True):
     lease_seconds: float = LEASE_SECONDS
     fault: Fault | None = None
     settlements: tuple[Settlement, ...] = ()
+    dead: tuple[int, ...] = ()
+    """Processes that were seen to be gone, with all that they started: a supervisor would say so."""
     environment: dict[str, str] = {}

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections import Counter
-from html import escape
 from pathlib import Path
 
 from ninelives import __version__
@@ -13,10 +12,10 @@ from ninelives.chaos.effects import effects
 from ninelives.chaos.findings import Finding
 from ninelives.chaos.judge import Verdict
 from ninelives.chaos.ledger import What
+from ninelives.chaos.plots import plain
 from ninelives.chaos.screen import last_line, place
 from ninelives.chaos.trial import Trial, describe
 from ninelives.demo.judge import RECOVERY_SECONDS, Number
-from ninelives.ops.escape import shown
 
 _MOST_BARS, _MOST_TRIALS = 40, 60
 _STYLE = Path(__file__).with_name("page.css").read_text(encoding="utf-8")
@@ -25,11 +24,11 @@ _STYLE = Path(__file__).with_name("page.css").read_text(encoding="utf-8")
 def page(campaign: Campaign, verdict: Verdict, target: str) -> str:
     """Return the whole page."""
     parts = [
-        f"<h1>{_text(target)}</h1>",
-        f'<p class="soft">ninelives {escape(__version__)} chaos: {verdict.runs} runs, '
+        f"<h1>{plain(target)}</h1>",
+        f'<p class="soft">ninelives {plain(__version__)} chaos: {verdict.runs} runs, '
         f"{verdict.faults} faults, {verdict.kills} of them kill -9, {len(verdict.recoveries)} recoveries "
         f"measured; {verdict.replayed} times a recorded step was replayed instead of executed</p>",
-        f'<p class="verdict {_mark(verdict.is_met)}">{_text(last_line(verdict, campaign.seconds))}</p>',
+        f'<p class="verdict {_mark(verdict.is_met)}">{plain(last_line(verdict, campaign.seconds))}</p>',
         f'<div class="cards">{"".join(map(_card, verdict.numbers))}</div>',
         *_findings(verdict),
         *_plots(campaign, verdict),
@@ -42,13 +41,9 @@ def page(campaign: Campaign, verdict: Verdict, target: str) -> str:
         '<meta http-equiv="Content-Security-Policy" '
         "content=\"default-src 'none'; style-src 'unsafe-inline'\">"
         '<meta name="viewport" content="width=device-width, initial-scale=1">'
-        f"<title>chaos: {_text(target)}</title><style>{_STYLE}</style></head>"
+        f"<title>chaos: {plain(target)}</title><style>{_STYLE}</style></head>"
         f"<body>{''.join(parts)}</body></html>\n"
     )
-
-
-def _text(text: str) -> str:
-    return escape(shown(text))
 
 
 def _mark(is_met: bool) -> str:
@@ -58,10 +53,10 @@ def _mark(is_met: bool) -> str:
 def _card(number: Number) -> str:
     met = "met" if number.is_met else "MISSED"
     return (
-        f'<div class="card"><small>{_text(number.name)}</small><b>{_text(number.value)}</b>'
+        f'<div class="card"><small>{plain(number.name)}</small><b>{plain(number.value)}</b>'
         f'<span class="{_mark(number.is_met)}">{met}</span> '
-        f'<span class="soft">target {_text(number.target)}</span>'
-        f"<small>{_text(number.note)}</small></div>"
+        f'<span class="soft">target {plain(number.target)}</span>'
+        f"<small>{plain(number.note)}</small></div>"
     )
 
 
@@ -74,9 +69,9 @@ def _findings(verdict: Verdict) -> list[str]:
 def _finding(finding: Finding) -> str:
     doubt = "" if finding.is_certain else " (perhaps)"
     return (
-        f'<div class="finding"><b>{_text(place(finding))}</b> {_text(finding.mistake)}{doubt}'
-        f"<pre>{_text(finding.code)}</pre><div>{_text(finding.what)}</div>"
-        f"<div><b>Mend:</b> {_text(finding.remedy)}</div></div>"
+        f'<div class="finding"><b>{plain(place(finding))}</b> {plain(finding.mistake)}{doubt}'
+        f"<pre>{plain(finding.code)}</pre><div>{plain(finding.what)}</div>"
+        f"<div><b>Mend:</b> {plain(finding.remedy)}</div></div>"
     )
 
 
@@ -103,8 +98,8 @@ def _timelines(campaign: Campaign) -> list[str]:
     if not campaign.trials:
         return []
     drawn = "".join(
-        f"<figure>{_timeline(trial)}<figcaption>{_text(trial.name)}: {len(trial.lives)} lives, "
-        f"{trial.seconds:.2f} s, {_text(trial.state or trial.why)}</figcaption></figure>"
+        f"<figure>{_timeline(trial)}<figcaption>{plain(trial.name)}: {len(trial.lives)} lives, "
+        f"{trial.seconds:.2f} s, {plain(trial.state or trial.why)}</figcaption></figure>"
         for trial in campaign.trials[:_MOST_TRIALS]
     )
     return ["<h2>Timelines</h2>", drawn]
@@ -116,19 +111,19 @@ def _timeline(trial: Trial) -> str:
             life.began_at - trial.began_at,
             life.ended_at - trial.began_at,
             "ended" if life.code == 0 else "died",
-            f"life {life.number}: {shown(life.how)}",
+            f"life {life.number}: {life.how}",
         )
         for life in trial.lives
     ]
-    marks = [plots.Mark(line.at - trial.began_at, line.kind, shown(describe(line))) for line in trial.faults]
+    marks = [plots.Mark(line.at - trial.began_at, line.kind, describe(line)) for line in trial.faults]
     return plots.timeline(spans, marks, trial.seconds)
 
 
 def _trials(campaign: Campaign) -> str:
     rows = "".join(
-        f'<tr><td>{_text(trial.name)}</td><td class="n">{len(trial.lives)}</td>'
+        f'<tr><td>{plain(trial.name)}</td><td class="n">{len(trial.lives)}</td>'
         f'<td class="n">{len(trial.faults)}</td><td class="n">{trial.seconds:.2f}</td>'
-        f"<td>{_text(trial.why or trial.state)}</td></tr>"
+        f"<td>{plain(trial.why or trial.state)}</td></tr>"
         for trial in (*campaign.calm, *campaign.trials)
     )
     return (
@@ -143,7 +138,7 @@ def _effects(campaign: Campaign) -> list[str]:
     if not seen:
         return [f'<p class="soft">Without faults: {steps} bodies executed, no effects seen.</p>']
     rows = "".join(
-        f"<tr><td>{_text(kind)}</td><td>{_text(target)}</td><td>{'in a step' if inside else 'outside'}</td>"
+        f"<tr><td>{plain(kind)}</td><td>{plain(target)}</td><td>{'in a step' if inside else 'outside'}</td>"
         f'<td class="n">{count}</td></tr>'
         for (kind, target, inside), count in seen.most_common(_MOST_BARS)
     )

@@ -7,6 +7,8 @@ from html import escape
 
 from msgspec import Struct
 
+from ninelives.ops.escape import shown
+
 WIDTH = 760
 _ROW, _LABEL = 18, 250
 
@@ -37,9 +39,9 @@ def bars(rows: Sequence[tuple[str, int]], *, of: str) -> str:
         y = number * _ROW
         drawn.append(
             f'<text class="label" x="{_LABEL - 8}" y="{y + 13}">{_short(name, 40)}'
-            f"<title>{escape(name)}</title></text>"
+            f"<title>{plain(name)}</title></text>"
             f'<rect class="bar" x="{_LABEL}" y="{y + 3}" width="{max(1.0, count * scale):.1f}" '
-            f'height="12"><title>{escape(name)}: {count} {escape(of)}</title></rect>'
+            f'height="12"><title>{plain(name)}: {count} {plain(of)}</title></rect>'
             f'<text class="count" x="{_LABEL + count * scale + 6:.1f}" y="{y + 13}">{count}</text>'
         )
     return _svg(len(rows) * _ROW + 4, "".join(drawn), f"{of} by name")
@@ -80,26 +82,31 @@ def timeline(spans: Sequence[Span], marks: Sequence[Mark], seconds: float) -> st
     for number, span in enumerate(spans):
         y = 4 + (number % rows) * 11
         drawn.append(
-            f'<rect class="life {escape(span.kind)}" x="{10 + span.start * scale:.1f}" y="{y}" '
+            f'<rect class="life {plain(span.kind)}" x="{10 + span.start * scale:.1f}" y="{y}" '
             f'width="{max(1.5, (span.end - span.start) * scale):.1f}" height="9" rx="2">'
-            f"<title>{escape(span.title)}</title></rect>"
+            f"<title>{plain(span.title)}</title></rect>"
         )
     high = 4 + rows * 11
     for mark in marks:
         x = 10 + mark.at * scale
         drawn.append(
-            f'<path class="mark {escape(mark.kind)}" d="M{x:.1f} {high} l-3 7 h6 z">'
-            f"<title>{escape(mark.title)}</title></path>"
+            f'<path class="mark {plain(mark.kind)}" d="M{x:.1f} {high} l-3 7 h6 z">'
+            f"<title>{plain(mark.title)}</title></path>"
         )
     return _svg(high + 10, "".join(drawn), "lives and faults in time")
 
 
 def _svg(height: float, inside: str, label: str) -> str:
     return (
-        f'<svg viewBox="0 0 {WIDTH} {height:.0f}" role="img" aria-label="{escape(label)}" '
+        f'<svg viewBox="0 0 {WIDTH} {height:.0f}" role="img" aria-label="{plain(label)}" '
         f'xmlns="http://www.w3.org/2000/svg">{inside}</svg>'
     )
 
 
+def plain(text: str) -> str:
+    """Return text that is nothing but text in a page."""
+    return escape(shown(text))
+
+
 def _short(text: str, characters: int) -> str:
-    return escape(text if len(text) <= characters else f"{text[: characters - 1]}…")
+    return plain(text if len(text) <= characters else f"{text[: characters - 1]}…")

@@ -14,14 +14,16 @@ from urllib.parse import parse_qsl, quote, urlencode, urlsplit
 from ninelives.core.errors import UsageError
 
 SQLITE = "sqlite:"
-_NAMED_BY = {
-    "postgresql": "schema",
-    "postgres": "schema",
-    "redis": "prefix",
-    "rediss": "prefix",
-    "valkey": "prefix",
-    "valkeys": "prefix",
+_BACKENDS = {
+    "sqlite": ("sqlite", ""),
+    "postgresql": ("postgres", "schema"),
+    "postgres": ("postgres", "schema"),
+    "redis": ("redis", "prefix"),
+    "rediss": ("redis", "prefix"),
+    "valkey": ("redis", "prefix"),
+    "valkeys": ("redis", "prefix"),
 }
+"""By the scheme of a URL: its room in `backends`, and what names a part of a server there."""
 
 Url = Callable[[int, Path], str]
 """Gives the store of a trial, by its number and its directory."""
@@ -32,8 +34,8 @@ def urls(store: str) -> Url:
     if store == SQLITE:
         return lambda _, home: f"sqlite:///{quote(str(home / 'runs.db'))}"
     found = urlsplit(store)
-    name = _NAMED_BY.get(found.scheme)
-    if name is None:
+    _, name = _BACKENDS.get(found.scheme, ("", ""))
+    if not name:
         raise UsageError(
             f"--store {store!r}: chaos makes scratch stores, and does not know how to make one there",
             remedy=f"Leave it out for {SQLITE}, or name a server: postgresql://HOST/DATABASE, redis://HOST/0",
@@ -48,3 +50,8 @@ def urls(store: str) -> Url:
         return made if "//" in made else made.replace(":", "://", 1)
 
     return url
+
+
+def backend(store: str) -> str:
+    """Name the module that speaks to a store: loaded once, not in every life."""
+    return f"ninelives.backends.{_BACKENDS[urlsplit(store).scheme][0]}"

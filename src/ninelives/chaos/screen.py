@@ -63,10 +63,11 @@ def conclude(console: Console, verdict: Verdict, campaign: Campaign) -> None:
 def last_line(verdict: Verdict, seconds: float) -> str:
     """Say it in one line."""
     missed = ", ".join(one.name for one in verdict.numbers if not one.is_met)
-    parts = [f"missed: {missed}"] if missed else [] if verdict.numbers else ["nothing could be tried"]
+    parts = [f"missed: {missed}"] if missed else [] if verdict.numbers else ["it fails without faults"]
     parts += [f"{len(verdict.certain)} to mend"] if verdict.certain else []
     if parts:
-        return f"Not crash-safe: {'; '.join(parts)}. ({seconds:.1f} s)"
+        text = "; ".join(parts)
+        return f"{text[0].upper()}{text[1:]}. ({seconds:.1f} s)"
     doubts = len(verdict.findings)
     rest = f"{doubts} to look at" if doubts else "nothing to mend"
     return f"All targets met, {rest}, in {seconds:.1f} s."

@@ -112,6 +112,7 @@ class Stage:
         self.trial = Trial(script.name, number, time.monotonic())
         self.trial.lines = self._reader.lines
         self._settlements: tuple[Settlement, ...] = ()
+        self._dead: list[int] = []
 
     def play(self, seconds: float) -> Trial:
         """Go on until the run has ended or cannot go on; after some seconds nothing befalls it any more."""
@@ -147,6 +148,7 @@ class Stage:
                 self.trial.why = "it did not come to its end in time"
             elif self._is_stopped(life):
                 self._take_over(cradle, pid, deadline)
+        self._dead.append(pid)
         return self._end(life, code)
 
     def _begin(self, fault: Fault | None) -> tuple[Cradle, Life, int]:
@@ -164,6 +166,7 @@ class Stage:
             lease_seconds=self._script.lease_seconds,
             fault=fault,
             settlements=self._settlements,
+            dead=tuple(self._dead),
             environment=ground.environment,
         )
         life = Life(number, time.monotonic())

@@ -1,0 +1,76 @@
+"""The page: whole, self-contained, and nothing from the user's code gets through unescaped."""
+
+from __future__ import annotations
+
+from html.parser import HTMLParser
+
+from ninelives.chaos.campaign import Campaign
+from ninelives.chaos.findings import Finding, Mistake
+from ninelives.chaos.judge import judge
+from ninelives.chaos.ledger import Line, What
+from ninelives.chaos.page import page
+from ninelives.chaos.trial import Life, Trial
+
+HOSTILE = '<script>alert(1)</script>"\x1b[31m\u202e'
+VOID = {"meta", "br"}
+
+
+class Balanced(HTMLParser):
+    """Collects the tags, and what was not closed."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.open: list[str] = []
+        self.seen: set[str] = set()
+
+    def handle_starttag(self, tag: str, attrs: list[tuple[str, str | None]]) -> None:
+        """Open a tag."""
+        self.seen.add(tag)
+        assert not any(name.startswith("on") or name in ("href", "src") for name, _ in attrs), attrs
+        if tag not in VOID:
+            self.open.append(tag)
+
+    def handle_startendtag(self, tag: str, attrs: list[tuple[str, str | None]]) -> None:
+        """See a tag that closes itself."""
+        self.seen.add(tag)
+
+    def handle_endtag(self, tag: str) -> None:
+        """Close a tag."""
+        assert self.open.pop() == tag
+
+
+def trial(name: str) -> Trial:
+    made = Trial(name, 0, 1.0)
+    made.lives = [Life(1, 1.0, 1.4, -9, HOSTILE), Life(2, 1.5, 2.0, 0, "came to its end")]
+    made.lines = [
+        Line(at=1.1, life=1, what=What.BEGIN, step=f"#{HOSTILE}#0", data={"name": HOSTILE}),
+        Line(at=1.2, life=1, what=What.EFFECT, kind="write", target=HOSTILE, place="agent.py:3"),
+        Line(at=1.3, life=1, what=What.FAULT, kind="KILL", target="END", step=HOSTILE),
+        Line(at=1.6, life=2, what=What.READY),
+        Line(at=1.7, life=2, what=What.BEGIN, step=f"#{HOSTILE}#0", data={"name": HOSTILE}),
+        Line(at=1.8, life=2, what=What.STORED, data={"records": [["end", ""]]}),
+    ]
+    made.state, made.result, made.seconds, made.why = "completed", '"x"', 1.0, HOSTILE
+    return made
+
+
+def test_the_page_is_whole_and_everything_in_it_is_escaped() -> None:
+    campaign = Campaign([trial("calm"), trial("calm")], [trial(HOSTILE)], [HOSTILE], 3.0)
+    finding = Finding(
+        mistake=Mistake.OUTSIDE,
+        file=HOSTILE,
+        line=3,
+        code=HOSTILE,
+        what=HOSTILE,
+        remedy=HOSTILE,
+        step=HOSTILE,
+    )
+    text = page(campaign, judge(campaign, [finding]), HOSTILE)
+    parser = Balanced()
+    parser.feed(text)
+    assert parser.open == []
+    assert "script" not in parser.seen
+    assert {"svg", "rect", "path", "table"} <= parser.seen
+    assert "\x1b" not in text
+    assert "\u202e" not in text
+    assert "http" not in text.replace("http-equiv", "").replace("http://www.w3.org/2000/svg", "")

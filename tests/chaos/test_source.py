@@ -1,0 +1,79 @@
+"""What is read from the user's source: clean-up code, what changes from life to life, returns."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+from ninelives.chaos import source
+
+CODE = """
+async def agent():
+    began = time.time()
+    try:
+        await step(began)
+    except ValueError:
+        recover()
+    except (KeyError, asyncio.CancelledError):
+        swallow()
+    finally:
+        with lock:
+            clean()
+    after()
+
+@nl.action
+def one(flag):
+    def inner():
+        return 0
+    return inner()
+
+@nl.action
+def two(flag):
+    if flag:
+        return 1
+    return 2
+
+def ordered():
+    for word in set(words):
+        step(word)
+"""
+
+
+@pytest.fixture
+def file(tmp_path: Path) -> Path:
+    path = tmp_path / "agent.py"
+    path.write_text(CODE)
+    return path
+
+
+def at(file: Path, text: str) -> str:
+    (number,) = [n for n, line in enumerate(CODE.splitlines(), 1) if text in line]
+    return f"{file}:{number}"
+
+
+def test_cleanup_is_finally_and_what_catches_the_end_of_the_process(file: Path) -> None:
+    assert source.is_cleanup(at(file, "clean()"))
+    assert source.is_cleanup(at(file, "swallow()"))
+    for text in ("recover()", "await step", "after()"):
+        assert not source.is_cleanup(at(file, text)), text
+
+
+def test_suspects_are_named_with_their_line_and_remedy(file: Path) -> None:
+    (suspect,) = source.suspects(at(file, "await step"))
+    assert (suspect.line, suspect.text, suspect.remedy) == (3, "time.time()", "nl.now()")
+    assert source.suspects(at(file, "step(word)"))[0].remedy == "sorted(...)"
+
+
+def test_the_only_return_is_the_place_of_a_value(file: Path) -> None:
+    assert source.return_line(at(file, "def one")) == at(file, "return inner()")
+    assert source.return_line(at(file, "def two")) == at(file, "def two"), "there are two of them"
+
+
+def test_a_file_that_cannot_be_read_says_nothing(tmp_path: Path) -> None:
+    broken = tmp_path / "broken.py"
+    broken.write_text("def (:")
+    for place in (f"{broken}:1", f"{tmp_path}/absent.py:3", "nowhere"):
+        assert not source.is_cleanup(place)
+        assert source.suspects(place) == []
+        assert source.return_line(place) == place

@@ -1,0 +1,63 @@
+"""Copies of the working tree, and what a run has changed in them."""
+
+from __future__ import annotations
+
+import sqlite3
+from contextlib import closing
+from pathlib import Path
+
+import pytest
+
+from ninelives.chaos import tree
+from ninelives.chaos.tree import GONE, Tree
+from ninelives.core.errors import UsageError
+
+
+@pytest.fixture
+def root(tmp_path: Path) -> Path:
+    home = tmp_path / "home"
+    (home / "data" / "empty").mkdir(parents=True)
+    (home / "__pycache__").mkdir()
+    (home / ".git").mkdir()
+    (home / ".git" / "HEAD").write_text("x")
+    (home / "__pycache__" / "a.pyc").write_text("x")
+    for name in ("agent.py", "data/old.txt", ".env"):
+        (home / name).write_text(name)
+    return home
+
+
+def test_a_copy_has_what_a_run_needs_and_changes_are_told_by_content(root: Path, tmp_path: Path) -> None:
+    known, copy = Tree(root), tmp_path / "copy"
+    known.copy(copy)
+    assert {path.relative_to(copy).as_posix() for path in copy.rglob("*")} == {
+        "agent.py", "data", "data/empty", "data/old.txt", ".env",
+    }  # fmt: skip
+    assert known.changes(copy) == {}
+    (copy / "data" / "old.txt").unlink()
+    (copy / "new.txt").write_text("a\nb\n")
+    (copy / "agent.py").write_text("other")
+    changes = known.changes(copy)
+    assert changes.keys() == {"data/old.txt", "new.txt", "agent.py"}
+    assert changes["data/old.txt"] == GONE
+    assert changes["new.txt"].lines == 2
+
+
+def test_databases_are_compared_by_their_rows(root: Path, tmp_path: Path) -> None:
+    known, found = Tree(root), []
+    for number, rows in enumerate(([1, 2], [1, 2], [1, 2, 2])):
+        copy = tmp_path / f"copy-{number}"
+        known.copy(copy)
+        with closing(sqlite3.connect(copy / "shop.db")) as database, database:
+            database.execute("CREATE TABLE booked (id INTEGER)")
+            for _ in range(number):  # other pages, the same rows
+                database.execute("INSERT INTO booked VALUES (0)")
+                database.execute("DELETE FROM booked WHERE id = 0")
+            database.executemany("INSERT INTO booked VALUES (?)", [(row,) for row in rows])
+        found.append(known.changes(copy)["shop.db"])
+    assert found[0] == found[1] != found[2]
+
+
+def test_a_tree_that_is_too_large_is_refused(root: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(tree, "MOST_FILES", 2)
+    with pytest.raises(UsageError, match="--tree"):
+        Tree(root)
