@@ -28,6 +28,8 @@ from benchmarks.systems import OURS, SYSTEMS, System
 from benchmarks.targets import judge
 from benchmarks.workloads import WORKLOADS
 
+_MOST_ROUNDS_BESIDE_PEERS = 3
+
 
 def main(arguments: Sequence[str] | None = None) -> int:
     """Measure, or write the page."""
@@ -129,7 +131,8 @@ def _measure(asked: argparse.Namespace, report: figures.Report, console: Console
             for workload in chosen:
                 if not console.is_terminal:
                     console.print(f"{workload.code}: {workload.title}")
-                rounds = asked.rounds or (1 if asked.quick else workload.rounds)
+                most = 1 if asked.quick else _MOST_ROUNDS_BESIDE_PEERS if asked.peers else workload.rounds
+                rounds = asked.rounds or min(most, workload.rounds)
                 part = bar.add_task(workload.title[:44], total=None)
                 advance = partial(bar.advance, part)
                 arena.measure(workload, systems, stores, rounds, _size(workload, asked), advance)

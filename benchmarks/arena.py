@@ -10,7 +10,7 @@ from __future__ import annotations
 import shutil
 import subprocess
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from contextlib import suppress
+from contextlib import ExitStack
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
@@ -38,13 +38,12 @@ class Arena:
     def __init__(self, folder: Path, report: Report, say: Callable[[str], None]) -> None:
         self._folder, self._report, self._say = folder, report, say
         self._places: dict[str, Place] = {}
+        self._end = ExitStack()
+        self._end.callback(shutil.rmtree, folder, ignore_errors=True)
 
     def close(self) -> None:
-        """Stop the servers and remove the folder."""
-        for place in self._places.values():
-            with suppress(OSError):
-                place.close()
-        shutil.rmtree(self._folder, ignore_errors=True)
+        """Stop the servers and remove the folder, whatever goes wrong meanwhile."""
+        self._end.close()
 
     def install(self, systems: Sequence[System]) -> list[System]:
         """Bring the systems here; returns those that came, and notes why others did not."""
@@ -119,7 +118,8 @@ class Arena:
         is_rate = any(metric.is_rate for metric in workload.metrics.values())
         try:
             before = place.limit(_RAW_COMMITS) if is_rate else 0.0
-            cell = Cell(system, place, url, self._folder, size, advance)
+            sized = size if store == "sqlite" else {**size, **_smaller(size, workload.elsewhere)}
+            cell = Cell(system, place, url, self._folder, sized, advance)
             tally.rounds.append(workload.measure(cell))
             if is_rate:
                 tally.limits.append((before + place.limit(_RAW_COMMITS)) / 2)
@@ -133,7 +133,8 @@ class Arena:
             home = self._folder / store
             home.mkdir()
             home.chmod(0o755)
-            self._places[store] = PLACES[store](home)
+            self._places[store] = place = PLACES[store](home)
+            self._end.callback(place.close)
         return self._places[store]
 
     def _write(self, workload: Workload, system: System, store: str, tally: _Tally) -> None:
@@ -165,3 +166,7 @@ class Arena:
         for title, points in (tally.rounds[-1].curves if tally.rounds else {}).items():
             shown = [(x, round(y, 4)) for x, y in points]
             self._report.curves.append(Curve(workload.code, title, system.name, store, across, up, shown))
+
+
+def _smaller(size: Mapping[str, Any], elsewhere: Mapping[str, Any]) -> dict[str, Any]:
+    return {name: min(size[name], limit) for name, limit in elsewhere.items()}

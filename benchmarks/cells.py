@@ -84,6 +84,8 @@ class Workload:
     metrics: Mapping[str, Metric]
     size: Mapping[str, Any]
     quick: Mapping[str, Any]
+    elsewhere: Mapping[str, Any] = field(default_factory=dict)
+    """What is smaller on other stores than SQLite, where it would only take longer."""
     stores: tuple[str, ...] = ("sqlite", "postgresql", "redis")
     has_peers: bool = False
     rounds: int = 5

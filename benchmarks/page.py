@@ -10,7 +10,7 @@ import msgspec
 from benchmarks import plots
 from benchmarks.cells import Workload
 from benchmarks.figures import Curve, Figure, Report, read
-from benchmarks.places import PLACES
+from benchmarks.places import TITLES
 from benchmarks.systems import SYSTEMS
 from benchmarks.tables import spread
 from benchmarks.targets import judge, number
@@ -178,7 +178,7 @@ def _peers(reports: Sequence[Report]) -> Iterator[str]:
     for name, version in versions.items():
         yield f"| {name} | {version or 'this repository'} | {SYSTEMS[name].setting} |"
     used = {figure.store for report in reports for figure in report.figures}
-    yield "\n" + "; ".join(f"{name}: {place.title}" for name, place in PLACES.items() if name in used) + "."
+    yield "\n" + "; ".join(f"{name}: {title}" for name, title in TITLES.items() if name in used) + "."
     absences = [absence for report in reports for absence in report.absences]
     if absences:
         yield "\n## Not measured\n"

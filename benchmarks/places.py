@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+from collections.abc import Callable
 from pathlib import Path
 from typing import Protocol
 from urllib.parse import urlsplit
@@ -10,6 +11,7 @@ from urllib.parse import urlsplit
 from tests.servers.postgres import PostgresServer
 
 from benchmarks import raw
+from benchmarks.servers import RestatePlace, TemporalPlace
 
 
 class Place(Protocol):
@@ -111,12 +113,14 @@ class PostgresPlace:
 
     def close(self) -> None:
         """Stop our server, or leave another one as it was."""
-        for url in list(self._empty):
-            self.drop(url)
         if self._server is not None:
             self._server.remove()
+            return
+        for url in list(self._empty):
+            self.drop(url)
 
 
-PLACES: dict[str, type[SqlitePlace | PostgresPlace]] = {
-    place.name: place for place in (SqlitePlace, PostgresPlace)
+PLACES: dict[str, Callable[[Path], Place]] = {
+    place.name: place for place in (SqlitePlace, PostgresPlace, RestatePlace, TemporalPlace)
 }
+TITLES = {place.name: place.title for place in (SqlitePlace, PostgresPlace, RestatePlace, TemporalPlace)}

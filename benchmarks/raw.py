@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import time
+from contextlib import suppress
 from pathlib import Path
 
 import apsw
@@ -64,8 +65,8 @@ def create_database(url: str, name: str) -> None:
 
 
 def drop_database(url: str, name: str) -> None:
-    """Remove a database, and end who is connected to it."""
-    with psycopg.connect(url, autocommit=True) as connection:
+    """Remove a database, and end who is connected to it; a server that is gone (Ctrl-C) has none."""
+    with suppress(psycopg.OperationalError), psycopg.connect(url, autocommit=True) as connection:
         connection.execute(sql.SQL("DROP DATABASE {} WITH (FORCE)").format(sql.Identifier(name)))
 
 

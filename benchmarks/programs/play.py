@@ -12,7 +12,6 @@ import json
 import os
 import re
 import signal
-import subprocess
 import sys
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import suppress
@@ -62,25 +61,6 @@ def die_with_parent() -> None:
     _LIBC.prctl(_PR_SET_PDEATHSIG, signal.SIGKILL)
 
 
-def again(module: str, play: str, url: str, **numbers: int) -> subprocess.Popen[bytes]:
-    """Start another process of the same program, which dies with this one."""
-    command = [
-        sys.executable,
-        "-m",
-        module,
-        play,
-        url,
-        *(f"{name}={value}" for name, value in numbers.items()),
-    ]
-    return subprocess.Popen(
-        command,
-        stdin=subprocess.DEVNULL,
-        stdout=subprocess.DEVNULL,
-        cwd=ROOT,
-        preexec_fn=die_with_parent,  # noqa: PLW1509 (it makes one system call)
-    )
-
-
 def weight(*names: str) -> int:
     """Return the bytes that packages and all that they require take in this environment."""
     seen: set[str] = set()
@@ -100,6 +80,12 @@ def weight(*names: str) -> int:
             paths = (Path(str(found.locate_file(file))) for file in found.files or ())
             total += sum(path.stat().st_size for path in paths if path.is_file())
     return total
+
+
+def node_weight() -> int:
+    """Return the bytes of the server that npm has installed beside this environment."""
+    modules = Path(sys.prefix) / "node_modules"
+    return sum(path.stat().st_size for path in modules.rglob("*") if path.is_file())
 
 
 def perform(plays: Mapping[str, Play], arguments: Sequence[str] | None = None) -> None:

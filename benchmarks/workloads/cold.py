@@ -5,7 +5,7 @@ from __future__ import annotations
 from benchmarks import processes
 from benchmarks.cells import Cell, Metric, Round, Workload
 
-_TRIES = 5
+_TRIES = 3
 
 
 def cold(cell: Cell) -> Round:
@@ -43,6 +43,6 @@ WORKLOADS = (
         size={},
         quick={},
         has_peers=True,
-        rounds=3,
+        rounds=2,
     ),
 )

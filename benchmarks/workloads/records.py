@@ -42,6 +42,6 @@ WORKLOADS = (
         {"alone": _RECORDS, "100 writers": _RECORDS, "bytes on disk": Metric("bytes", is_less_better=True)},
         size={"commits": 400, "writers": 100, "each": 40},
         quick={"commits": 20, "writers": 5, "each": 4},
-        rounds=5,
+        rounds=3,
     ),
 )

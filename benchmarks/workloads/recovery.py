@@ -25,5 +25,6 @@ WORKLOADS = (
         size={"runs": 100},
         quick={"runs": 10},
         has_peers=True,
+        rounds=3,
     ),
 )

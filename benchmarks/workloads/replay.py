@@ -21,6 +21,6 @@ WORKLOADS = (
         {"steps replayed": Metric("steps/s")},
         size={"steps": 10_000},
         quick={"steps": 500},
-        rounds=3,
+        rounds=2,
     ),
 )

@@ -99,7 +99,7 @@ WORKLOADS = (
         {f"{count} processes": Metric("steps/s", is_rate=True) for count in PROCESSES},
         size={"runs": 400, "steps": 20, "processes": PROCESSES},
         quick={"runs": 20, "steps": 5, "processes": PROCESSES},
-        rounds=3,
+        rounds=2,
         curve=("worker processes", "steps/s"),
     ),
 )

@@ -57,7 +57,7 @@ WORKLOADS = (
         size={"steps": 200},
         quick={"steps": 40},
         has_peers=True,
-        rounds=7,
+        rounds=5,
     ),
     Workload(
         "W2",
@@ -75,8 +75,8 @@ WORKLOADS = (
         "what a decision costs beside its model, strict and pipelined",
         hidden,
         {f"{mode}, {ms} ms model": _COST for ms in MODELS for mode in ("strict", "pipelined")},
-        size={"steps": 200, "milliseconds": MODELS},
+        size={"steps": 100, "milliseconds": MODELS},
         quick={"steps": 20, "milliseconds": MODELS},
-        rounds=3,
+        rounds=2,
     ),
 )
