@@ -9,6 +9,7 @@ from typing import Protocol
 from urllib.parse import urlsplit
 
 from tests.servers.postgres import PostgresServer
+from tests.servers.valkey import ValkeyServer
 
 from benchmarks import raw
 from benchmarks.servers import RestatePlace, TemporalPlace
@@ -120,7 +121,41 @@ class PostgresPlace:
             self.drop(url)
 
 
-PLACES: dict[str, Callable[[Path], Place]] = {
-    place.name: place for place in (SqlitePlace, PostgresPlace, RestatePlace, TemporalPlace)
-}
-TITLES = {place.name: place.title for place in (SqlitePlace, PostgresPlace, RestatePlace, TemporalPlace)}
+class RedisPlace:
+    """A folder in which a Valkey server is started for every store, and one for the limit."""
+
+    name = "redis"
+    title = "Valkey 9, appendfsync always"
+
+    def __init__(self, folder: Path) -> None:
+        self._folder = folder
+        self._limit = ValkeyServer(folder)
+        self._servers: dict[str, ValkeyServer] = {}
+
+    def fresh(self) -> str:
+        """Start a server."""
+        server = ValkeyServer(self._folder)
+        self._servers[server.url] = server
+        return server.url
+
+    def limit(self, count: int) -> float:
+        """Measure a server that nobody else uses."""
+        return raw.redis_commits(self._limit.url, count)
+
+    def size(self, url: str) -> int:
+        """Return the size of its log."""
+        return sum(path.stat().st_size for path in self._servers[url].data.rglob("*") if path.is_file())
+
+    def drop(self, url: str) -> None:
+        """Kill the server and remove its log."""
+        self._servers.pop(url).remove()
+
+    def close(self) -> None:
+        """Kill all of them."""
+        for server in (self._limit, *self._servers.values()):
+            server.remove()
+
+
+_PLACES = (SqlitePlace, PostgresPlace, RedisPlace, RestatePlace, TemporalPlace)
+PLACES: dict[str, Callable[[Path], Place]] = {place.name: place for place in _PLACES}
+TITLES = {place.name: place.title for place in _PLACES}

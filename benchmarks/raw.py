@@ -9,6 +9,7 @@ from pathlib import Path
 
 import apsw
 import psycopg
+import redis
 from psycopg import sql
 
 from benchmarks.programs.play import PAYLOAD_BYTES
@@ -55,6 +56,20 @@ def postgres_commits(url: str, count: int) -> float:
             cursor.execute(insert, (bodies[number % 64],))
         elapsed = time.perf_counter() - began
         connection.execute(sql.SQL("DROP TABLE {}").format(table))
+    return count / elapsed
+
+
+def redis_commits(url: str, count: int) -> float:
+    """Return the commits per second of Redis: one key of 1 KiB each, its log synced before every answer."""
+    bodies = [os.urandom(PAYLOAD_BYTES) for _ in range(64)]
+    with redis.Redis.from_url(url) as client:
+        assert client.config_get("appendfsync") == {"appendfsync": "always"}
+        client.ping()
+        began = time.perf_counter()
+        for number in range(count):
+            client.set(f"raw-{number}", bodies[number % 64])
+        elapsed = time.perf_counter() - began
+        client.flushall()
     return count / elapsed
 
 

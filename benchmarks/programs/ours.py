@@ -201,8 +201,8 @@ def play_many(url: str, numbers: Numbers) -> Mapping[str, object]:
     return asyncio.run(main())
 
 
-async def _beside_worker(rt: nl.Runtime, work: Coroutine[Any, Any, None]) -> float:
-    working = asyncio.create_task(rt.work())
+async def _beside_worker(rt: nl.Runtime, work: Coroutine[Any, Any, None], concurrency: int = 100) -> float:
+    working = asyncio.create_task(rt.work(concurrency))
     began = time.perf_counter()
     await work
     took = time.perf_counter() - began
@@ -233,10 +233,14 @@ def play_twenty(url: str, numbers: Numbers) -> Mapping[str, object]:
 
     async def main() -> None:
         async with nl.Runtime(url) as rt:
-            if play.is_doomed():
-                await asyncio.gather(*(rt.start(twenty, runs, id=f"run-{number}") for number in range(runs)))
-            await rt.work(concurrency=runs, until_idle=True)
-            assert len(await rt.list(status="completed", limit=runs + 1)) == runs
+            started = await asyncio.gather(
+                *(rt.start(twenty, runs, id=f"run-{number}") for number in range(runs))
+            )
+
+            async def ended() -> None:
+                assert [await run.result() for run in started] == [STEPS] * runs
+
+            await _beside_worker(rt, ended(), runs)
 
     asyncio.run(main())
     return {}

@@ -126,6 +126,7 @@ WORKLOADS = (
         size={"runs": 10, "trials": 100},
         quick={"runs": 4, "trials": 5},
         elsewhere={"trials": 30},
+        stores=("sqlite", "postgresql"),
         rounds=1,
         curve=("share of the trials, %", "ms"),
     ),
