@@ -12,23 +12,23 @@ import signal
 import sys
 import tempfile
 from collections.abc import Sequence
-from functools import partial
 from pathlib import Path
 from typing import Any
 
 from rich.console import Console
-from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeElapsedColumn
 
 from benchmarks import figures, page, tables
 from benchmarks.arena import Arena
 from benchmarks.cells import Workload
 from benchmarks.places import PLACES
 from benchmarks.programs.play import ROOT
+from benchmarks.progress import Watch
 from benchmarks.systems import OURS, SYSTEMS, System
 from benchmarks.targets import judge
 from benchmarks.workloads import WORKLOADS
 
 _MOST_ROUNDS_BESIDE_PEERS = 3
+_OWN_STORES = ("restate", "temporal")
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
@@ -115,29 +115,30 @@ def _size(workload: Workload, asked: argparse.Namespace) -> dict[str, Any]:
     size = dict(workload.quick if asked.quick else workload.size)
     if asked.sizes and "sizes" in size:
         size["sizes"] = asked.sizes
+    if asked.rounds and "rounds" in size:
+        size["rounds"] = asked.rounds
     return size
 
 
+def _rounds(workload: Workload, asked: argparse.Namespace) -> int:
+    """Return how often a workload is played; one with rounds of its own, at each size, only once."""
+    if asked.quick or "rounds" in workload.size:
+        return 1
+    most = _MOST_ROUNDS_BESIDE_PEERS if asked.peers else workload.rounds
+    return int(asked.rounds or min(most, workload.rounds))
+
+
 def _measure(asked: argparse.Namespace, report: figures.Report, console: Console) -> None:
-    chosen, stores = _chosen(asked), asked.store or list(PLACES)
-    columns = (TextColumn("{task.description}"), BarColumn(), MofNCompleteColumn(), TimeElapsedColumn())
+    chosen = _chosen(asked)
     folder = Path(tempfile.mkdtemp(prefix=".bench-", dir=asked.folder))
     folder.chmod(0o755)  # PostgreSQL runs as somebody else
-    with Progress(*columns, console=console, disable=not console.is_terminal) as bar:
-        task = bar.add_task("", total=len(chosen))
-        arena = Arena(folder, report, lambda what: bar.update(task, description=f"{what:44}"))
+    with Watch(console, len(chosen)) as watch:
+        arena = Arena(folder, report, watch)
         try:
             systems = arena.install(_systems(asked))
             for workload in chosen:
-                if not console.is_terminal:
-                    console.print(f"{workload.code}: {workload.title}")
-                most = 1 if asked.quick else _MOST_ROUNDS_BESIDE_PEERS if asked.peers else workload.rounds
-                rounds = asked.rounds or min(most, workload.rounds)
-                part = bar.add_task(workload.title[:44], total=None)
-                advance = partial(bar.advance, part)
-                arena.measure(workload, systems, stores, rounds, _size(workload, asked), advance)
-                bar.remove_task(part)
-                bar.advance(task)
+                stores = asked.store or [*workload.stores, *_OWN_STORES]
+                arena.measure(workload, systems, stores, _rounds(workload, asked), _size(workload, asked))
         finally:
             arena.close()
 

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import shutil
 import subprocess
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import ExitStack
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -19,6 +19,7 @@ from benchmarks.cells import Cell, Round, Workload
 from benchmarks.figures import Absence, Curve, Figure, Report
 from benchmarks.places import PLACES, Place
 from benchmarks.processes import Failed
+from benchmarks.progress import Watch
 from benchmarks.systems import System
 
 _RAW_COMMITS = 400
@@ -35,8 +36,8 @@ class _Tally:
 class Arena:
     """A folder on the disk that is measured, with the servers that were needed so far."""
 
-    def __init__(self, folder: Path, report: Report, say: Callable[[str], None]) -> None:
-        self._folder, self._report, self._say = folder, report, say
+    def __init__(self, folder: Path, report: Report, watch: Watch) -> None:
+        self._folder, self._report, self._watch = folder, report, watch
         self._places: dict[str, Place] = {}
         self._end = ExitStack()
         self._end.callback(shutil.rmtree, folder, ignore_errors=True)
@@ -49,7 +50,7 @@ class Arena:
         """Bring the systems here; returns those that came, and notes why others did not."""
         came = []
         for system in systems:
-            self._say(f"installing {system.name}")
+            self._watch.say(f"installing {system.name}")
             try:
                 system.install()
             except (subprocess.CalledProcessError, OSError) as error:
@@ -68,17 +69,17 @@ class Arena:
         stores: Sequence[str],
         rounds: int,
         size: Mapping[str, Any],
-        advance: Callable[[], None],
     ) -> None:
-        """Play all rounds of a workload, and put what came out into the report."""
+        """Play all rounds of a workload on these stores, and put what came out into the report."""
         tallies: dict[tuple[System, str], _Tally] = {
             (system, store): _Tally() for system, store in self._pairs(workload, systems, stores)
         }
+        self._watch.begin(f"{workload.code}: {workload.title}", rounds * len(tallies))
         for _ in range(rounds):
             for (system, store), tally in list(tallies.items()):
-                self._say(f"{workload.code} {system.name} on {store}")
+                self._watch.say(f"{workload.code} {system.name} on {store}")
                 try:
-                    self._play(workload, system, store, size, tally, advance)
+                    self._play(workload, system, store, size, tally)
                 except Failed as error:
                     if system.is_ours:
                         raise
@@ -88,6 +89,7 @@ class Arena:
                     )
         for (system, store), tally in tallies.items():
             self._write(workload, system, store, tally)
+        self._watch.end()
 
     def _pairs(
         self, workload: Workload, systems: Sequence[System], stores: Sequence[str]
@@ -96,7 +98,7 @@ class Arena:
             if not (system.is_ours or workload.has_peers):
                 continue
             for store in system.stores:
-                if store not in stores or (system.is_ours and store not in workload.stores):
+                if store not in stores:
                     continue
                 if workload.code in system.excuses:
                     reason = system.excuses[workload.code]
@@ -111,7 +113,6 @@ class Arena:
         store: str,
         size: Mapping[str, Any],
         tally: _Tally,
-        advance: Callable[[], None],
     ) -> None:
         place = self._place(store)
         url = place.fresh()
@@ -119,14 +120,14 @@ class Arena:
         try:
             before = place.limit(_RAW_COMMITS) if is_rate else 0.0
             sized = size if store == "sqlite" else {**size, **_smaller(size, workload.elsewhere)}
-            cell = Cell(system, place, url, self._folder, sized, advance)
+            cell = Cell(system, place, url, self._folder, sized, self._watch.tick)
             tally.rounds.append(workload.measure(cell))
             if is_rate:
                 tally.limits.append((before + place.limit(_RAW_COMMITS)) / 2)
         finally:
             place.drop(url)
             (self._folder / "log").unlink(missing_ok=True)
-            advance()
+            self._watch.cell()
 
     def _place(self, store: str) -> Place:
         if store not in self._places:

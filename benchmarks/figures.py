@@ -115,6 +115,7 @@ def begin(command: str) -> Report:
         "cores": str(len(os.sched_getaffinity(0))),
         "kernel": platform.release(),
         "python": platform.python_version(),
+        "load": f"{os.getloadavg()[0]:.1f}",
     }
     return Report(time.strftime("%Y-%m-%dT%H:%M:%SZ", time.gmtime()), machine, command)
 

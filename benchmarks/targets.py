@@ -128,8 +128,8 @@ _TARGETS = (
     ),
     _Target("W9", "import", _value("W9", "import"), 0.10, "s", is_upper=True),
     _Target("W10", "p99", _value("W10", "p99"), 500, "ms", is_upper=True),
-    _Target("W12", "one run, the fullest store against the empty one", _value("W12", "one run"), 0.85, "x"),
-    _Target("W12", "100 runs, the fullest store against the empty one", _value("W12", "100 runs"), 0.85, "x"),
+    _Target("W12", "one run, the fullest store against an empty one", _value("W12", "one run"), 0.85, "x"),
+    _Target("W12", "100 runs, the fullest store against an empty one", _value("W12", "100 runs"), 0.85, "x"),
 )
 
 

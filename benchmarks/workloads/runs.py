@@ -33,7 +33,7 @@ def scaled(cell: Cell) -> Round:
             rate = _rate(cell, url, workers)
         finally:
             cell.place.drop(url)
-        got.values[f"{workers} processes"] = rate
+        got.values[_named(workers)] = rate
         points.append((float(workers), rate))
         cell.advance()
     got.curves["steps/s by worker processes"] = points
@@ -75,6 +75,10 @@ def _rate(cell: Cell, url: str, workers: int) -> float:
     return runs * steps / took
 
 
+def _named(processes: int) -> str:
+    return f"{processes} process" + ("es" if processes > 1 else "")
+
+
 PROCESSES = (1, 2, 4)
 
 WORKLOADS = (
@@ -96,7 +100,7 @@ WORKLOADS = (
         "scaling",
         "400 runs of 20 steps by 1, 2 and 4 worker processes",
         scaled,
-        {f"{count} processes": Metric("steps/s", is_rate=True) for count in PROCESSES},
+        {_named(count): Metric("steps/s", is_rate=True) for count in PROCESSES},
         size={"runs": 400, "steps": 20, "processes": PROCESSES},
         quick={"runs": 20, "steps": 5, "processes": PROCESSES},
         rounds=2,

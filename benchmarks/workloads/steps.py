@@ -5,14 +5,14 @@ from __future__ import annotations
 from benchmarks.cells import Cell, Metric, Round, Workload
 
 
-def one_run(cell: Cell, steps: int) -> float:
-    """Return the steps per second of one run."""
-    return steps / float(cell.play("sequence", steps=steps)["seconds"])
+def one_run(cell: Cell, steps: int, url: str | None = None) -> float:
+    """Return the steps per second of one run, in the cell's store or another."""
+    return steps / float(cell.play("sequence", url=url, steps=steps)["seconds"])
 
 
-def many_runs(cell: Cell, runs: int, steps: int) -> float:
+def many_runs(cell: Cell, runs: int, steps: int, url: str | None = None) -> float:
     """Return the steps per second of many runs at once."""
-    return runs * steps / float(cell.play("many", runs=runs, steps=steps)["seconds"])
+    return runs * steps / float(cell.play("many", url=url, runs=runs, steps=steps)["seconds"])
 
 
 def sequential(cell: Cell) -> Round:

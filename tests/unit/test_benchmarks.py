@@ -13,8 +13,10 @@ from benchmarks import arena, figures, page, plots, processes, systems
 from benchmarks.cells import Cell, Metric, Round, Workload
 from benchmarks.figures import Absence, Curve, Figure, Report, percentile
 from benchmarks.places import SqlitePlace
+from benchmarks.progress import Watch
 from benchmarks.targets import judge, number
 from benchmarks.workloads import WORKLOADS
+from rich.console import Console
 
 
 def figure(workload: str, metric: str, system: str, store: str, *values: float, raw: float = 0.0) -> Figure:
@@ -148,12 +150,12 @@ def _quick_disk(monkeypatch: pytest.MonkeyPatch) -> None:
 
 def test_what_a_peer_cannot_do_is_written_down_with_its_reason(tmp_path: Path) -> None:
     made = figures.begin("test")
-    place = arena.Arena(tmp_path / "arena", made, lambda what: None)
+    place = arena.Arena(tmp_path / "arena", made, Watch(Console(quiet=True), 1))
     (tmp_path / "arena").mkdir()
     both = [systems.OURS, PEER]
-    place.measure(WORKLOAD, both, ["sqlite"], 2, {}, lambda: None)
+    place.measure(WORKLOAD, both, ["sqlite"], 2, {})
     idle = Workload("W2", "y", "y", _failing, WORKLOAD.metrics, {}, {}, has_peers=True)
-    place.measure(idle, both, ["sqlite"], 1, {}, lambda: None)
+    place.measure(idle, both, ["sqlite"], 1, {})
     place.close()
     assert [(one.workload, one.reason) for one in made.absences] == [
         ("W1", "failed: exit 1: no"), ("W2", "cannot"),
@@ -169,11 +171,9 @@ def test_what_we_cannot_do_ends_the_session(tmp_path: Path) -> None:
     def fail(cell: Cell) -> Round:
         raise processes.Failed("no")
 
-    place = arena.Arena(tmp_path, figures.begin("test"), lambda what: None)
+    place = arena.Arena(tmp_path, figures.begin("test"), Watch(Console(quiet=True), 1))
     with pytest.raises(processes.Failed):
-        place.measure(
-            Workload("W1", "x", "x", fail, {}, {}, {}), [systems.OURS], ["sqlite"], 1, {}, lambda: None
-        )
+        place.measure(Workload("W1", "x", "x", fail, {}, {}, {}), [systems.OURS], ["sqlite"], 1, {})
 
 
 def test_a_program_is_ended_with_all_that_it_started(tmp_path: Path) -> None:
