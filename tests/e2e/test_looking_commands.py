@@ -112,10 +112,25 @@ def test_ps_says_which_runs_no_living_worker_has_the_code_of(tmp_path: Path) -> 
     assert found == {"known": True, "lost": False}
 
 
+def test_ps_tells_workers_that_are_being_started_from_code_that_nobody_has(tmp_path: Path) -> None:
+    store = SqliteStore(tmp_path / "runs.db")
+    store.create_runs([NewRun(id="run", agent="known", fingerprint=b"", body=b"{}")])
+    store.register_session(NewSession(id="supervisor", host="here", pid=1))
+    starting = ninelives(tmp_path, "ps").stdout
+    store.register_session(NewSession(id="w", host="here", pid=2, agents=("other",), keeper="supervisor"))
+    missing = ninelives(tmp_path, "ps").stdout
+    store.close()
+    assert "its workers are being started" in starting
+    assert "no worker has its code loaded" in missing
+
+
 def test_recoveries_tells_what_died_and_what_came_of_it(tmp_path: Path) -> None:
     store = SqliteStore(tmp_path / "runs.db")
     assert "nothing has died" in ninelives(tmp_path, "recoveries").stderr
     store.create_runs([NewRun(id="run", agent="a", fingerprint=b"", body=b"{}")])
+    assert "never left" in ninelives(tmp_path, "recoveries", "run").stderr
+    nobody = ninelives(tmp_path, "recoveries", "nobody")
+    assert (nobody.returncode, "there is no such run" in nobody.stderr) == (2, True)
     store.register_session(NewSession(id="first", host="here", pid=42))
     store.claim_runs("first", 1, {"a": 1})
     store.end_sessions(["first"], Cause.DIED, evidence={"first": Evidence(is_gone=True, signal=9)})
@@ -185,12 +200,13 @@ def test_ps_json_keeps_its_field_names(home: Path) -> None:
     torn = rows[3]
     assert list(torn) == [
         *("id", "number", "agent", "status", "paused", "cancelling", "turn", "steps", "progress", "waits"),
-        *("is_loaded", "session", "next_wake_up", "deaths", "labels", "parent"),
+        *("is_loaded", "is_starting", "session", "next_wake_up", "deaths", "labels", "parent"),
         *("created", "updated", "fault"),
     ]
     assert (torn["status"], torn["steps"]) == ("running", 1)
     assert torn["session"] == {"id": "dead", "host": "here", "pid": 1, "state": "dead", "agents": []} | {
-        "lease_left_ms": torn["session"]["lease_left_ms"]
+        "lease_left_ms": torn["session"]["lease_left_ms"],
+        "keeper": "",
     }
     assert torn["progress"] == {"step": 3, "of": 10, "note": "sorting"}
 

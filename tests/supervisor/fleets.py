@@ -73,12 +73,18 @@ async def dying(how: str) -> str:
 async def push() -> None:
     here = Path("strays")
     here.mkdir(exist_ok=True)
+    for one in here.iterdir():
+        one.unlink()
+    has_before = Path("before").exists()
     script = "echo $$ > strays/%s; exec sleep 1000"
     subprocess.Popen(["sh", "-c", script % "child"])
     subprocess.Popen(["sh", "-c", script % "session"], start_new_session=True)
     subprocess.Popen(["sh", "-c", "setsid sh -c '" + script % "daemon" + "' & exit 0"])
-    subprocess.Popen(["env", "-i", "PATH=" + os.environ["PATH"], "sh", "-c", script % "bare"])
-    while len([one for one in here.iterdir() if one.read_text().strip()]) < 4:
+    bare = ["env", "-i", "PATH=" + os.environ["PATH"]]
+    subprocess.Popen([*bare, "sh", "-c", script % "bare"])
+    if has_before:
+        subprocess.Popen([*bare, "setsid", "sh", "-c", script % "bare-session"])
+    while len([one for one in here.iterdir() if one.read_text().strip()]) < (5 if has_before else 4):
         await asyncio.sleep(0.01)
     note(nl.info().run, "pushed", os.getpid())
     await gate("go")
@@ -175,12 +181,16 @@ def _state(store: SqliteStore, run: str) -> State | None:
 class Up:
     """A supervisor that was started as a person does it."""
 
-    def __init__(self, home: Home, *options: str, command: str = "worker") -> None:
+    def __init__(
+        self, home: Home, *options: str, command: str = "worker", prefix: tuple[str, ...] = ()
+    ) -> None:
+        """`prefix` is a command that becomes the one after it."""
         self._home = home
         self._log = home.path / f"log-{time.monotonic_ns()}"
+        words = (sys.executable, "-m", "ninelives", command, "agents.py")
         with self._log.open("wb") as log:
             self.process = subprocess.Popen(
-                [sys.executable, "-m", "ninelives", command, "agents.py", "--store", home.url, *options],
+                [*prefix, *words, "--store", home.url, *options],
                 cwd=home.path,
                 stderr=log,
                 stdin=subprocess.DEVNULL,

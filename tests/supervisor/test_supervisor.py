@@ -128,6 +128,43 @@ def test_what_a_dead_worker_started_is_gone_before_its_run_goes_on(home: Home) -
         home.completed("r")
 
 
+def test_who_was_there_before_the_fleet_is_left_alone(home: Home) -> None:
+    before = home.path / "before"
+    script = f'sleep 1000 & echo $! > {before}; exec "$@"'
+    with Up(home, prefix=("sh", "-c", script, "sh")) as up:
+        (worker,) = up.ready()
+        stranger = bare = int(before.read_text())
+        try:
+            home.start("r", agent="pusher")
+            wait_until(lambda: home.noted("r", "pushed"), "the run never came to its step")
+            strays, bare = pids_of_strays(home), int((home.path / "strays" / "bare-session").read_text())
+            os.kill(worker, signal.SIGKILL)
+            wait_until(lambda: len(home.noted("r", "pushed")) == 2, "the run was not taken over")
+            # The one without any mark is known if it was seen in time, as it is before we are stopped.
+            assert not any(is_alive(pid) for pid in strays if pid != bare)
+            assert is_alive(stranger)
+            assert all(map(is_alive, pids_of_strays(home)))
+            strays = pids_of_strays(home)
+            assert up.stop() == 0
+            assert not any(map(is_alive, strays))
+            assert is_alive(stranger)
+        finally:
+            for pid in (stranger, bare):
+                if is_alive(pid):
+                    os.kill(pid, signal.SIGKILL)
+
+
+def test_of_an_agent_no_more_runs_than_its_limit(home: Home) -> None:
+    home.start("r1", "r2", agent="held")
+    home.start("other", agent="dying", args=("lives",))
+    with Up(home, "--limit", "held=1"):
+        home.completed("other")
+        wait_until(lambda: home.noted("r1", "second"), "the run never came to its second step")
+        assert home.noted("r2", "first") == []
+        home.go()
+        home.completed("r1", "r2")
+
+
 def pids_of_strays(home: Home) -> list[int]:
     return [int(one.read_text()) for one in (home.path / "strays").iterdir()]
 
@@ -155,6 +192,14 @@ def test_rolling_restart_brings_new_code_and_broken_code_changes_nothing(home: H
     assert home.noted("r", "third")[0][3] == "new"
 
 
+DECLARED = """
+import ninelives as nl
+
+@nl.agent
+async def one() -> None: ...
+"""
+
+
 @pytest.mark.parametrize(
     ("content", "options", "exit_code", "words"),
     [
@@ -162,6 +207,11 @@ def test_rolling_restart_brings_new_code_and_broken_code_changes_nothing(home: H
         ("x = 1", (), 2, "declares no agent"),
         ("", ("--store", "memory:"), 2, "cannot share memory"),
         ("", ("--lease", "0"), 2, "--lease 0"),
+        ("", ("--lease", "0.01"), 2, "--lease 0.01 runs out before it can be renewed"),
+        ("", ("--limit", "held"), 2, "--limit 'held'"),
+        ("", ("--limit", "held=-1"), 2, "--limit 'held=-1'"),
+        ("", ("--limit", "held=1", "--limit", "held=2"), 2, "given twice"),
+        (DECLARED, ("--limit", "nobody=1"), 2, "nobody"),
         ("", ("--store", "sqlite:////proc/no.db"), 4, "/proc"),
     ],
 )

@@ -5,9 +5,11 @@ from __future__ import annotations
 import asyncio
 
 import ninelives as nl
+from ninelives.core.entries import Happening
 from ninelives.core.model import RunQuery, State
 from ninelives.core.sessions import Cause, NewSession
 from ninelives.ops.position import summaries
+from ninelives.ops.recoveries import recoveries
 from ninelives.store import Store
 from tests.replay.lifetimes import QuickStore, run_async
 
@@ -168,6 +170,29 @@ def test_a_suspect_is_told_to_wait_for_its_turn_to_run_alone() -> None:
             assert told["innocent"] == ""
             assert told["suspect"].startswith("for its turn to run alone: 2 workers died")
             assert (await run.checkpoint()).waits == told["suspect"]
+
+    run_async(main)
+
+
+@nl.agent(name="worker.poison", lives=1)
+async def poison() -> None:
+    await first()
+
+
+def test_a_quarantined_run_was_read_and_found_sound() -> None:
+    async def main() -> None:
+        store = QuickStore()
+        async with nl.Runtime(store) as rt:
+            run = await rt.start(poison, id="poison")
+            suspect(store, "worker.poison")
+            store.register_session(NewSession(id="solo", host="here", pid=1))
+            assert store.claim_runs("solo", 1, {"worker.poison": 1}, alone=True).runs
+            store.end_sessions(["solo"], Cause.DIED)
+            await rt.work(until_idle=True)
+            assert await run.status() is State.ESCALATED
+            (told,) = [one.text for one in recoveries(store, "poison") if one.kind is Happening.RECOVERED]
+            assert "verified: 1 record" in told
+            assert "WRONG" not in told
 
     run_async(main)
 

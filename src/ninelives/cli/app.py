@@ -90,6 +90,12 @@ Hang = Annotated[
 ]
 
 
+Limits = Annotated[
+    list[str] | None,
+    typer.Option("--limit", metavar="AGENT=N", help="Of this agent at most so many at once in each process."),
+]
+
+
 Backoff = Annotated[
     float, typer.Option("--backoff", min=0, help="Longest pause, in seconds, of a worker that keeps dying.")
 ]
@@ -100,6 +106,7 @@ def worker(
     target: Code,
     store: Url = DEFAULT_URL,
     concurrency: Concurrency = 100,
+    limit: Limits = None,
     processes: Annotated[int, typer.Option("--processes", min=1, max=1000, help="Worker processes.")] = 1,
     lease: Lease = 10.0,
     hang: Hang = 30.0,
@@ -111,7 +118,7 @@ def worker(
     """
     from ninelives.cli import up as command
 
-    command.keep(target, store, concurrency, processes, lease, hang, backoff)
+    command.keep(target, store, concurrency, limit or [], processes, lease, hang, backoff)
 
 
 @app.command()
@@ -119,6 +126,7 @@ def up(
     target: Code,
     store: Url = DEFAULT_URL,
     concurrency: Concurrency = 100,
+    limit: Limits = None,
     processes: Annotated[
         int | None, typer.Option("--processes", min=1, max=1000, help="Worker processes; else one per CPU.")
     ] = None,
@@ -129,7 +137,7 @@ def up(
     """Bring everything up: as `worker`, with a process for each CPU."""
     from ninelives.cli import up as command
 
-    command.keep(target, store, concurrency, processes, lease, hang, backoff)
+    command.keep(target, store, concurrency, limit or [], processes, lease, hang, backoff)
 
 
 @app.command()

@@ -22,7 +22,7 @@ from ninelives.core.inbox import ItemKind
 from ninelives.core.keys import check_id
 from ninelives.core.model import State
 from ninelives.ops.escape import shortened, shown
-from ninelives.ops.inbox import Entry, entry, facts, ways
+from ninelives.ops.inbox import Entry, entry, facts, up_to_date, ways
 from ninelives.ops.journal import moment
 from ninelives.ops.position import Position
 from ninelives.runtime.inbox import find, from_json, give
@@ -36,10 +36,10 @@ def inbox(url: str, *, run: str | None, answered: bool, limit: int, as_json: boo
     try:
         named = check_id(run, "run id") if run is not None else None
         found = store.list_inbox(run=named, answered=answered, limit=limit + 1)
+        entries = [up_to_date(store, entry(item)) for item in found[:limit]]
         now = moment(store.now_ms()).timestamp()
     finally:
         store.close()
-    entries = [entry(item) for item in found[:limit]]
     if as_json:
         emit_json(msgspec.json.encode(entries))
     elif entries:

@@ -91,7 +91,7 @@ def status_of(run: Summary) -> str:
     if run.session is not None and run.session.state is not Life.ALIVE:
         notes.append(f"session {run.session.state}")
     if run.next_wake_up is not None and not run.is_loaded:
-        notes.append("no worker has its code loaded")
+        notes.append("its workers are being started" if run.is_starting else "no worker has its code loaded")
     if run.paused:
         notes.append("paused")
     if run.cancelling and not run.status.is_final:

@@ -9,6 +9,7 @@ from ninelives.cli.options import existing
 from ninelives.cli.text import emit_json, emit_table, moment, say
 from ninelives.core.keys import check_id
 from ninelives.ops.escape import shown
+from ninelives.ops.position import unknown
 from ninelives.ops.recoveries import recoveries as read
 
 COLUMNS = ("seq", "time", "what", "run", "session", "in words")
@@ -20,6 +21,8 @@ def recoveries(url: str, run: str | None, *, limit: int, as_json: bool) -> None:
     store = open_store(existing(url))
     try:
         found = read(store, run, limit)
+        if run is not None and not found and store.read_run(run) is None:
+            raise unknown(run)
     finally:
         store.close()
     if as_json:

@@ -88,10 +88,8 @@ def _facts(run: Position, now: float) -> Iterator[tuple[str, str]]:
     yield "last error", _error(run)
     yield "session", _session(run)
     yield "next wake-up", _wake_up(run, now)
-    claims = f"{run.claims} (of these {max(0, run.claims - 1)} to go on)" if run.claims else "0"
-    if run.deaths and not run.status.is_final:
-        claims += f", {run.deaths} death{'s' if run.deaths > 1 else ''} without progress"
-    yield "claims", claims
+    died = f", {run.deaths} death{'s' if run.deaths > 1 else ''} without progress" if run.deaths else ""
+    yield "epoch", f"{run.epoch}{'' if run.status.is_final else died}"
     if run.last_recovery:
         yield "recovered", shown(run.last_recovery)
     if run.labels:

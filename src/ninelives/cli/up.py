@@ -16,11 +16,15 @@ from ninelives.ops.escape import shown
 from ninelives.supervisor.fleet import Fleet
 from ninelives.supervisor.order import Order
 
+SHORTEST_LEASE_SECONDS = 0.2
+"""A renewal may have to wait for a disk and for other processes; below this, workers lose their leases."""
+
 
 def keep(
     target: str,
     url: str,
     concurrency: int,
+    limits: list[str],
     processes: int | None,
     lease_seconds: float,
     hang_seconds: float,
@@ -34,6 +38,7 @@ def keep(
         target=target,
         url=url,
         concurrency=concurrency,
+        limits=_limits(limits),
         processes=processes or len(os.sched_getaffinity(0)),
         lease_seconds=lease_seconds,
         hang_seconds=hang_seconds,
@@ -46,6 +51,11 @@ def keep(
     for option, seconds in (("--lease", order.lease_seconds), ("--hang", order.hang_seconds)):
         if not seconds > 0:
             raise UsageError(f"{option} {seconds:g}", remedy="Give seconds above 0")
+    if order.lease_seconds < SHORTEST_LEASE_SECONDS:
+        raise UsageError(
+            f"--lease {order.lease_seconds:g} runs out before it can be renewed",
+            remedy=f"Give at least {SHORTEST_LEASE_SECONDS:g} seconds",
+        )
     store = open_store(order.url)
     doctor.prove(store)
     fleet = Fleet(order, store, SystemClock(), tell=say, hear=_hear)
@@ -54,6 +64,18 @@ def keep(
     sys.stdout.flush()
     store.close()
     raise typer.Exit(code)
+
+
+def _limits(given: list[str]) -> dict[str, int]:
+    found: dict[str, int] = {}
+    for text in given:
+        agent, equals, most = text.rpartition("=")
+        if not equals or not most.isascii() or not most.isdigit():
+            raise UsageError(f"--limit {text!r}", remedy="Write it as AGENT=N, N a number of runs")
+        if agent in found:
+            raise UsageError(f"--limit is given twice for agent {agent!r}", remedy="Give it once")
+        found[agent] = int(most)
+    return found
 
 
 def _hear(worker: int, line: str) -> None:

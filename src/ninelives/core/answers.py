@@ -62,6 +62,10 @@ class Asking(Struct, frozen=True, omit_defaults=True):
     void: Taken | None = None
 
 
+STARTED_BY, MAY_ACT = "started by", "may still act"
+"""Evidence of what is in doubt: the session that started it, and whether that could still finish it."""
+
+
 class Asked(Struct, frozen=True, omit_defaults=True):
     """The body of an inbox item.
 

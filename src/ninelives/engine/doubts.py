@@ -20,7 +20,16 @@ import msgspec
 from msgspec import UNSET
 from msgspec.structs import replace
 
-from ninelives.core.answers import Asked, Says, item_id, read_answer, write_asked, write_taken
+from ninelives.core.answers import (
+    MAY_ACT,
+    STARTED_BY,
+    Asked,
+    Says,
+    item_id,
+    read_answer,
+    write_asked,
+    write_taken,
+)
 from ninelives.core.blobs import digest
 from ninelives.core.errors import Corrupt, Divergence, InDoubt, InvariantViolation, NotDone, NotSerializable
 from ninelives.core.inbox import Item, ItemKind, ItemState, NewItem
@@ -322,13 +331,13 @@ async def _escalate(
 
 def _item(act: Act, start: StartBody, doubt: StartBody, said: str) -> NewItem:
     evidence = {
-        "started by": start.w,
+        STARTED_BY: start.w,
         "start": str(start.n + 1),
         "in doubt since": _moment(doubt.t),
         "why": doubt.why,
         "verify": said,
         "given up before by": doubt.g,
-        "may still act": "no" if doubt.over else "yes, as far as is known",
+        MAY_ACT: "no" if doubt.over else "yes, as far as is known",
     }
     what, remedy = f"Did {act.step.name} happen? {doubt.why}", _REMEDY
     if doubt.lost:

@@ -118,6 +118,8 @@ class Executor:
             await self._supersede(journal)
             journal = bodies.load(self._store, run.id)
         if run.solo_deaths >= agent.lives and not run.cancelling:
+            if takeover is not None:
+                takeover.journal = journal  # read and sound: what becomes of it is told by the quarantine
             execution = Execution(journal, *self._parts(agent))
             await quarantine.quarantine(self._store, self._commits, execution, agent.lives)
             return

@@ -7,12 +7,15 @@ from datetime import datetime
 from typing import Any
 
 from msgspec import UNSET, Raw, Struct, UnsetType
+from msgspec.structs import replace
 
-from ninelives.core.answers import Answer, Asked, Says, fitting, read_answer, read_asked
+from ninelives.core.answers import MAY_ACT, STARTED_BY, Answer, Asked, Says, fitting, read_answer, read_asked
 from ninelives.core.errors import Corrupt
 from ninelives.core.inbox import Item, ItemKind, ItemState
 from ninelives.core.keys import step_text
+from ninelives.core.sessions import Fate
 from ninelives.ops.journal import moment
+from ninelives.store import Store
 
 _COMMANDS = {
     Says.APPROVED: ("approve", "{}"),
@@ -80,6 +83,17 @@ def entry(item: Item) -> Entry:
         by=item.by,
         answered=moment(item.answered_ms) if item.answered_ms is not None else None,
     )
+
+
+def up_to_date(store: Store, one: Entry) -> Entry:
+    """Return an entry with what has become known since: whether what is in doubt may still act."""
+    if one.answered is not None or not one.evidence.get(MAY_ACT, "no").startswith("yes"):
+        return one
+    session = store.read_session(one.evidence.get(STARTED_BY, ""))
+    if session is None or session.fate is not Fate.GONE:
+        return one
+    gone = "no: its worker is gone, with all that it had started"
+    return replace(one, evidence={**one.evidence, MAY_ACT: gone})
 
 
 def ways(takes: Iterable[Says], id: str) -> list[list[str]]:

@@ -34,7 +34,10 @@ from ninelives.store import Store
 
 
 class Summary(Struct, frozen=True, kw_only=True):
-    """A run in one line. `fault` says why its journal could not be read, and is empty if it could."""
+    """A run in one line. `fault` says why its journal could not be read, and is empty if it could.
+
+    `is_loaded`: a living worker has its code; `is_starting`: a living supervisor has no worker ready at all.
+    """
 
     id: str
     number: int
@@ -47,6 +50,7 @@ class Summary(Struct, frozen=True, kw_only=True):
     progress: Progress | None
     waits: str
     is_loaded: bool
+    is_starting: bool
     session: Seen | None
     next_wake_up: datetime | None
     deaths: int
@@ -82,7 +86,7 @@ class Position(Summary, frozen=True, kw_only=True):
 
     queue: str
     priority: int
-    claims: int
+    epoch: int
     records: int
     head: str
     resources: list[Resource]
@@ -148,6 +152,7 @@ def _summary(run: Run, records: Sequence[Record], fault: str, living: Mapping[st
         progress=journal.progress_of(said[-1]) if said else None,
         waits=run.waits or lives.waits_alone(run),
         is_loaded=run.agent in sessions.served(living),
+        is_starting=sessions.is_any_starting(living),
         session=session,
         next_wake_up=wake_up_of(run),
         deaths=run.deaths,
@@ -167,7 +172,7 @@ def _position(loaded: Journal, fault: str, living: Mapping[str, Seen], last_reco
         **structs.asdict(summary),
         queue=run.queue,
         priority=run.priority,
-        claims=run.epoch,
+        epoch=run.epoch,
         records=run.length,
         head=run.head.hex(),
         resources=resources_in(turn),

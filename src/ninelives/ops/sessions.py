@@ -29,6 +29,7 @@ class Seen(Struct, frozen=True, kw_only=True):
     state: Life
     lease_left_ms: int
     agents: tuple[str, ...] = ()
+    keeper: str = ""
 
 
 def seen(store: Store) -> dict[str, Seen]:
@@ -41,6 +42,7 @@ def seen(store: Store) -> dict[str, Seen]:
             state=_life(session),
             lease_left_ms=session.left_ms,
             agents=session.agents,
+            keeper=session.keeper,
         )
         for session in store.list_sessions()
     }
@@ -49,6 +51,13 @@ def seen(store: Store) -> dict[str, Seen]:
 def served(living: Mapping[str, Seen]) -> frozenset[str]:
     """Return the agents whose code a living worker has loaded."""
     return frozenset(agent for one in living.values() if one.state is Life.ALIVE for agent in one.agents)
+
+
+def is_any_starting(living: Mapping[str, Seen]) -> bool:
+    """Tell whether a supervisor lives whose workers are all still to come, or to come back."""
+    alive = [one for one in living.values() if one.state is Life.ALIVE]
+    keepers = {one.keeper for one in alive}
+    return any(not one.agents and one.id not in keepers for one in alive)
 
 
 def ended(session: str) -> Seen:

@@ -26,6 +26,7 @@ from ninelives.supervisor import strays
 from ninelives.supervisor.child import Child
 from ninelives.supervisor.evidence import is_stop
 from ninelives.supervisor.keeper import Keeper
+from ninelives.supervisor.kin import Kin
 from ninelives.supervisor.order import EXIT_STORE, EXIT_USAGE, Order
 from ninelives.supervisor.slot import Slot
 
@@ -46,7 +47,8 @@ class Fleet:
         """`tell` gets what happens, in words; `hear` what a worker writes, with its slot's number."""
         self._order, self._clock = order, clock
         self._tell, self._hear = tell, hear
-        self._mark = strays.name_keeper(os.getpid())
+        self._mark = strays.name_keeper(os.getpid(), store.url)
+        self._kin = Kin()
         self._selector = selectors.DefaultSelector()
         self._keeper = Keeper(store, clock, order.lease_seconds, tell, self._selector)
         self._count = 0
@@ -67,6 +69,7 @@ class Fleet:
         while self._exit_code is None:
             self._restart()
             self._wait()
+            self._look_at_kin()
             self._keeper.renew()
             self._keeper.watch()
             self._reap()
@@ -209,7 +212,8 @@ class Fleet:
         wards = {child.ward for child in self._living()}
         pids = {child.pid for child in self._living()} | {os.getpid()}
         for slot, child in list(self._dead):
-            left = strays.sweep(child.ward, wards | {one.ward for _, one in self._dead} - {child.ward}, pids)
+            others = wards | {one.ward for _, one in self._dead} - {child.ward}
+            left = strays.sweep(child.ward, others, pids, self._kin.may_be_of)
             self._reap_strays(left)
             if left:
                 continue  # killed; whether they are gone is seen at the next look
@@ -217,6 +221,10 @@ class Fleet:
             if self._keeper.declare(child):
                 self._dead.remove((slot, child))
                 child.close()
+
+    def _look_at_kin(self, *, is_urgent: bool = False) -> None:
+        workers = {child.pid: child.ward for child in self._living()}
+        self._kin.look(workers, self._clock.boot_ms(), is_urgent=is_urgent)
 
     def _reap_strays(self, pids: list[int]) -> None:
         for pid in pids:
@@ -239,6 +247,7 @@ class Fleet:
                     child.ask_for_stacks(now_ms)
                 elif child.hung_seconds is None:
                     child.hung_seconds = (now_ms - child.heard_ms) / 1000
+                    self._look_at_kin(is_urgent=True)
                     child.kill()
 
     # Being told ---------------------------------------------------------------------------------
@@ -264,12 +273,14 @@ class Fleet:
                 return
             if not slot.successor.is_ready:
                 return
+            self._look_at_kin(is_urgent=True)
             slot.promote()
             self._rolling.pop(0)
             if not self._rolling:
                 self._tell("all workers have the new code")
 
     def _stop(self) -> None:
+        self._look_at_kin(is_urgent=True)
         for slot in self.slots:
             slot.clear()
         deadline_ms = self._clock.boot_ms() + _STOP_MS

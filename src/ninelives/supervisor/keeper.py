@@ -49,14 +49,14 @@ class Keeper:
         self.id = ""
 
     def begin(self) -> None:
-        """Take over from supervisors that died on this machine, and begin our own session."""
-        orphans = strays.sweep_orphaned_fleets()
+        """Take over from supervisors of this store that died on this machine, and begin our own session."""
+        orphans = strays.sweep_orphaned_fleets(self._store.url)
         if orphans:
             self._tell(f"a supervisor died here: {len(orphans)} of its processes were still there, killed")
         for _ in range(_SWEEPS):
             if not orphans:
                 break
-            orphans = strays.sweep_orphaned_fleets()
+            orphans = strays.sweep_orphaned_fleets(self._store.url)
         self._inherit(is_swept=not orphans)
         self._register()
 

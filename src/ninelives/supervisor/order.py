@@ -31,6 +31,7 @@ class Order(Struct, frozen=True, kw_only=True):
     keeper: str = ""
     session: str = ""
     concurrency: int = 100
+    limits: dict[str, int] = {}
     processes: int = 1
     lease_seconds: float = 10.0
     hang_seconds: float = 30.0

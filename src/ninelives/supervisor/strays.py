@@ -2,8 +2,7 @@
 
 A body may have started `git push`, which goes on when the worker is gone. It is found in three ways: it is
 of the worker's process group; it carries the worker's mark in its environment; or it has lost its parent
-and was handed to us, the nearest subreaper. What cleared its environment and left its parent cannot be told
-from another worker's: it ends with the first worker that dies.
+and was handed to us, the nearest subreaper, and nobody but a worker can have started it (see `kin`).
 
 If we die here: the strays are still marked, and whoever comes next (`sweep_orphaned_fleets`) finds them.
 """
@@ -15,6 +14,7 @@ import os
 import signal
 from collections.abc import Callable, Collection, Iterator
 from contextlib import suppress
+from hashlib import blake2b
 from pathlib import Path
 
 from msgspec import Struct
@@ -73,10 +73,11 @@ def _marks(environ: bytes) -> dict[str, str]:
     return found
 
 
-def name_keeper(pid: int) -> str:
-    """Name a process so that no later one with its number is taken for it."""
+def name_keeper(pid: int, store: str) -> str:
+    """Name a process so that no later one with its number is taken for it, and the store that it serves."""
     found = look_at(pid)
-    return f"{pid}-{found.began if found else 0}-{_boot()}"
+    served = blake2b(store.encode(), digest_size=8).hexdigest()
+    return f"{pid}-{found.began if found else 0}-{_boot()}-{served}"
 
 
 def _boot() -> str:
@@ -89,16 +90,19 @@ def kill_group(group: int) -> None:
         os.killpg(group, signal.SIGKILL)
 
 
-def sweep(ward: str, wards: Collection[str], workers: Collection[int]) -> list[int]:
+def sweep(
+    ward: str, wards: Collection[str], workers: Collection[int], is_kin: Callable[[Process, str], bool]
+) -> list[int]:
     """Kill what is left of a dead worker; returns who was still there: call again until it is nobody.
 
-    `wards` are the marks of the workers that live, `workers` the processes that are not to be touched.
+    `wards` are the marks of the workers that live, `workers` the processes that are not to be touched, and
+    `is_kin` says whether one without their marks that was handed to us ends with this worker.
     """
     us = os.getpid()
 
     def is_left(one: Process) -> bool:
         mark = one.marks.get(WARD)
-        return mark == ward or (one.parent == us and mark not in wards)
+        return mark == ward or (one.parent == us and mark not in wards and is_kin(one, ward))
 
     return _kill(is_left, workers)
 
@@ -109,19 +113,18 @@ def sweep_descendants(ward: str) -> list[int]:
     return _kill(lambda one: one.marks.get(WARD) == ward or one.parent == us, {us})
 
 
-def sweep_orphaned_fleets() -> list[int]:
-    """Kill the workers, and all of theirs, whose supervisor on this machine is gone."""
+def sweep_orphaned_fleets(store: str) -> list[int]:
+    """Kill the workers, and all of theirs, whose supervisor on this machine served this store and is gone."""
+    ours = name_keeper(os.getpid(), store)
     alive: dict[str, bool] = {}
 
     def is_orphaned(one: Process) -> bool:
         keeper = one.marks.get(KEEPER)
-        if keeper is None:
-            return False
+        if keeper is None or keeper.split("-")[2:] != ours.split("-")[2:]:
+            return False  # of another store, or from another boot: a container that was restored
         if keeper not in alive:
             number = keeper.partition("-")[0]
-            alive[keeper] = not keeper.endswith(_boot()) or (
-                number.isdigit() and name_keeper(int(number)) == keeper
-            )
+            alive[keeper] = number.isdigit() and name_keeper(int(number), store) == keeper
         return not alive[keeper]
 
     return _kill(is_orphaned, {os.getpid()})

@@ -20,7 +20,7 @@ import msgspec
 
 from ninelives.core.errors import LeaseLost, NineLivesError, StoreError, UsageError
 from ninelives.engine.committer import EXIT_CODE, end_process
-from ninelives.engine.registry import AGENTS
+from ninelives.engine.registry import AGENTS, get_agent
 from ninelives.runtime import Runtime, code
 from ninelives.supervisor import strays
 from ninelives.supervisor.order import (
@@ -54,6 +54,8 @@ def main() -> None:
             raise UsageError(  # noqa: TRY301 (told as any other fault of the code)
                 f"{order.target} declares no agent", remedy="Declare one with @nl.agent"
             )
+        for limited in order.limits:
+            get_agent(limited)
         asyncio.run(_work(order, link))
     except LeaseLost as error:
         _end(error, EXIT_LEASE)
@@ -87,7 +89,7 @@ async def _work(order: Order, link: socket.socket) -> None:
     async with runtime:
         link.send(READY)
         beat()
-        await runtime.work(order.concurrency)
+        await runtime.work(order.concurrency, limits=order.limits)
 
 
 def _end_with_supervisor(link: socket.socket) -> None:

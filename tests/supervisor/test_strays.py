@@ -1,0 +1,56 @@
+"""Whose processes are swept: those of dead supervisors of the same store, and of no others."""
+
+from __future__ import annotations
+
+import os
+import subprocess
+from collections.abc import Iterator
+
+import pytest
+
+from ninelives.supervisor import strays
+from ninelives.supervisor.order import KEEPER
+
+OURS, OTHER = "sqlite:///tests/strays/ours.db", "sqlite:///tests/strays/other.db"
+
+
+def dead_keeper(store: str) -> str:
+    """Name a supervisor that has died."""
+    with subprocess.Popen(["sleep", "1000"]) as process:
+        name = strays.name_keeper(process.pid, store)
+        process.kill()
+    return name
+
+
+class Marked:
+    """Starts processes that carry a mark."""
+
+    def __init__(self) -> None:
+        self.started: list[subprocess.Popen[bytes]] = []
+
+    def __call__(self, keeper: str) -> subprocess.Popen[bytes]:
+        process = subprocess.Popen(["sleep", "1000"], env={**os.environ, KEEPER: keeper})
+        self.started.append(process)
+        return process
+
+
+@pytest.fixture
+def marked() -> Iterator[Marked]:
+    starts = Marked()
+    yield starts
+    for process in starts.started:
+        process.kill()
+        process.wait()
+
+
+def test_only_what_dead_supervisors_of_the_same_store_have_left_is_killed(marked: Marked) -> None:
+    orphan = marked(dead_keeper(OURS))
+    spared = [
+        marked(dead_keeper(OTHER)),
+        marked(strays.name_keeper(os.getpid(), OURS)),
+        marked("no keeper's name"),
+    ]
+    assert strays.sweep_orphaned_fleets(OURS) == [orphan.pid]
+    orphan.wait()
+    assert strays.sweep_orphaned_fleets(OURS) == []
+    assert [one.poll() for one in spared] == [None, None, None]
