@@ -33,13 +33,8 @@ format: $(READY) ## let ruff format and mend what it can
 demo: $(READY)   ## watch a support agent being killed -9 and going on
 	$(BIN)/python -m ninelives.demo
 
-crash: $(READY)  ## the long crash programme (report in build/crash.json), then random agents killed everywhere
-	$(BIN)/python -m tests.crash
-	$(BIN)/python -m tests.crash --store postgresql --report build/crash-postgresql.json
-	$(BIN)/python -m tests.replay --seconds 120
-	$(BIN)/python -m tests.simulation --seeds 10000
-	for store in sqlite postgresql; do for suite in effects people fleet; do \
-	  $(BIN)/python -m tests.$$suite --store $$store || exit 1; done; done
+crash: $(READY)  ## the whole fault programme, up to an hour (build/proof, docs/proof.md)
+	$(BIN)/python -m tests.proof --page docs/proof.md
 
 bench: $(READY)  ## every workload on every store, against the raw stores (build/bench.json)
 	$(BIN)/python -m benchmarks --out build/bench.json

@@ -6,25 +6,24 @@ Exits with 1 when a promise is violated or a planted bug survives. What could no
 from __future__ import annotations
 
 import argparse
-import platform
 import sys
 import threading
 import time
-from collections import Counter
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from random import SystemRandom
 from typing import Any
 
-import msgspec
 from rich.console import Console
 from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeElapsedColumn
 from rich.table import Table
 
 from tests.crash import programme
 from tests.crash.hunts import hunt_all
-from tests.crash.programme import Result, Section, at_random, perform, tasks
+from tests.crash.programme import Section, at_random, perform, tasks
 from tests.crash.stores import DURABLE, scratch
+from tests.proof import report
+from tests.proof.report import Report, Result
 
 DUELS: tuple[tuple[str, dict[str, Any]], ...] = (
     ("forks:misuse", {}),
@@ -34,41 +33,45 @@ DUELS: tuple[tuple[str, dict[str, Any]], ...] = (
     ("duels:twins", {}),
     ("duels:rivals", {"rounds": 200}),
 )
-SECTIONS = (
-    Section("kill at every store call", programme.every_call()),
-    Section("random kills, one thread", at_random(600, "inline")),
-    Section("random kills, many runs at once", at_random(600, "posted")),
-    Section("random kills on disk, one thread", at_random(400, "inline", in_memory=False)),
-    Section("random kills on disk, many runs", at_random(400, "posted", in_memory=False)),
-    Section("power cuts", programme.power),
-    Section("bit flips and truncation", programme.damage),
-    Section("killed while being made", programme.born),
-    Section("killed while being migrated", programme.migrated),
-    Section("killed at every system call of commits", programme.inside_commits),
-    Section("failed syncs", programme.failed_syncs),
-    Section("a full disk", tasks(("disk:full", {"rounds": 5}), root=True)),
-    Section(
-        "limits and lock-outs",
-        tasks(
-            ("disk:limited", {}),
-            ("disk:locked_out", {"end_by": "kill"}),
-            ("disk:locked_out", {"end_by": "resume"}),
+
+
+def filed(kills: int) -> tuple[Section, ...]:
+    """Return the sections for the store that is a file; some are about what only a file can suffer."""
+    most, few = kills * 3 // 10, kills // 5
+    return (
+        Section("kill at every store call", programme.every_call()),
+        Section("random kills, one thread", at_random(most, "inline")),
+        Section("random kills, many runs at once", at_random(most, "posted")),
+        Section("random kills on disk, one thread", at_random(few, "inline", in_memory=False)),
+        Section("random kills on disk, many runs", at_random(few, "posted", in_memory=False)),
+        Section("power cuts", programme.power),
+        Section("bit flips and truncation", programme.damage),
+        Section("killed while being made", programme.born),
+        Section("killed while being migrated", programme.migrated),
+        Section("killed at every system call of commits", programme.inside_commits),
+        Section("failed syncs", programme.failed_syncs),
+        Section("a full disk", tasks(("disk:full", {"rounds": 5}), root=True)),
+        Section(
+            "limits and lock-outs",
+            tasks(
+                ("disk:limited", {}),
+                ("disk:locked_out", {"end_by": "kill"}),
+                ("disk:locked_out", {"end_by": "resume"}),
+            ),
         ),
-    ),
-    Section("forks and duels", tasks(*DUELS)),
-    Section("four writers", programme.shares, alone=True),
-    Section("wake-ups", programme.wakes(6000), alone=True),
-    Section("planted bugs", hunt_all, alone=True),
-)
-"""On the default store; some are about what only a file can suffer."""
+        Section("forks and duels", tasks(*DUELS)),
+        Section("four writers", programme.shares, alone=True),
+        Section("wake-ups", programme.wakes(6000), alone=True),
+        Section("planted bugs", hunt_all, alone=True),
+    )
 
 
-def served(store: str) -> tuple[Section, ...]:
+def served(store: str, kills: int) -> tuple[Section, ...]:
     """Return the sections for a store on a server."""
     return (
         Section("kill at every store call", programme.every_call(store)),
-        Section("random kills, one thread", at_random(200, "inline", store=store)),
-        Section("random kills, many runs at once", at_random(200, "posted", store=store)),
+        Section("random kills, one thread", at_random(kills // 2, "inline", store=store)),
+        Section("random kills, many runs at once", at_random(kills // 2, "posted", store=store)),
         Section("forks and duels", tasks(*DUELS, store=store)),
         Section("wake-ups", programme.wakes(2000, store), alone=True),
     )
@@ -107,12 +110,13 @@ def main() -> int:
     parser.add_argument("--seed", type=int, default=SystemRandom().randrange(2**31))
     parser.add_argument("--only", default="", help="run the sections whose name contains this")
     parser.add_argument("--store", choices=DURABLE, default="sqlite")
-    parser.add_argument("--report", type=Path, default=Path("build/crash.json"))
+    parser.add_argument("--kills", type=int, default=2000, help="how many at random")
+    parser.add_argument("--report", type=Path, default=Path("build/proof/crash.json"))
     asked = parser.parse_args()
     console = Console(width=None if sys.stdout.isatty() else 160)
-    again = f"--store {asked.store} --seed {asked.seed}"
-    console.print(f"seed {asked.seed} (repeat with: python -m tests.crash {again})", highlight=False)
-    known = SECTIONS if asked.store == "sqlite" else served(asked.store)
+    again = f"python -m tests.crash --store {asked.store} --kills {asked.kills} --seed {asked.seed}"
+    console.print(f"seed {asked.seed} (repeat with: {again})", highlight=False)
+    known = filed(asked.kills) if asked.store == "sqlite" else served(asked.store, asked.kills)
     sections = [section for section in known if asked.only in section.name]
     with scratch(asked.store):  # its server belongs to this thread, and ends with it
         pass
@@ -123,27 +127,10 @@ def main() -> int:
         results = list(pool.map(lambda section: board.perform(section, asked.seed), together))
         results += [board.perform(section, asked.seed) for section in sections if section.alone]
     seconds = time.monotonic() - began
-    _report(asked.report, asked.store, asked.seed, seconds, results)
+    told = Report(again=again, store=asked.store, seconds=round(seconds), sections=results)
+    report.write(asked.report, told)
     _show(console, results, seconds)
     return any(result.status == "violated" for result in results)
-
-
-def _report(path: Path, store: str, seed: int, seconds: float, results: list[Result]) -> None:
-    windows: Counter[str] = Counter()
-    for result in results:
-        windows.update(result.windows)
-    report = {
-        "store": store,
-        "seed": seed,
-        "seconds": round(seconds, 1),
-        "machine": f"{platform.machine()} {platform.release()} python {platform.python_version()}",
-        "kills": sum(result.kills for result in results),
-        "windows": dict(windows.most_common()),
-        "not_run": {result.name: result.numbers for result in results if result.status == "not run"},
-        "sections": results,
-    }
-    path.parent.mkdir(parents=True, exist_ok=True)
-    path.write_bytes(msgspec.json.format(msgspec.json.encode(report), indent=2))
 
 
 def _show(console: Console, results: list[Result], seconds: float) -> None:

@@ -8,10 +8,12 @@ after the child's first acknowledgement. Every child has a deadline. If the serv
 
 from __future__ import annotations
 
+import faulthandler
 import gc
 import importlib
 import os
 import select
+import signal
 import subprocess
 import sys
 import threading
@@ -27,6 +29,7 @@ from tests.crash import processes
 ack_fd = -1
 """In a child: write a byte here at the first acknowledgement."""
 
+_LAST_WORDS_SECONDS = 2.0
 _PRELOAD = (
     "ninelives.backends.postgres",
     "ninelives.backends.sqlite",
@@ -164,6 +167,7 @@ def _be_child(job: Job, answer: int, stderr: int, ack_writer: int) -> None:
     ack_fd = ack_writer
     os.dup2(stderr, 2)
     os.dup2(stderr, 1)
+    faulthandler.register(signal.SIGUSR2, file=2, all_threads=True)
     module, _, name = job.task.partition(":")
     told = getattr(importlib.import_module(module), name)(**job.args)
     os.write(answer, msgspec.json.encode(told))
@@ -181,7 +185,9 @@ def _watch(job: Job, pid: int, ack_reader: int, deadline: float) -> bool:
                 os.kill(pid, 9)
                 return False
         if not select.select([fd], [], [], max(0.0, deadline - time.monotonic()))[0]:
-            os.kill(pid, 9)
+            os.kill(pid, signal.SIGUSR2)  # where it stands goes to its stderr
+            select.select([fd], [], [], _LAST_WORDS_SECONDS)
+            os.kill(pid, signal.SIGKILL)
             return True
     finally:
         os.close(fd)

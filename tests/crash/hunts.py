@@ -8,9 +8,10 @@ from pathlib import Path
 from tests.crash import births, inside, powercut, specimen, syncs, syscalls
 from tests.crash.campaign import CHECK, Campaign, Told
 from tests.crash.forkserver import ForkServer
-from tests.crash.programme import FAIR_ENOUGH, Result, sweep
+from tests.crash.programme import FAIR_ENOUGH, sweep
 from tests.crash.stores import scratch
 from tests.crash.writers import Shares
+from tests.proof.report import Result
 
 Hunt = Callable[[ForkServer, str, Path], list[str]]
 

@@ -43,6 +43,9 @@ class Cuts(Struct):
     control_lost: int = 0
     violations: list[str] = []
 
+    def __add__(self, other: Cuts) -> Cuts:
+        return Cuts(*(getattr(self, name) + getattr(other, name) for name in self.__struct_fields__))
+
 
 def reason_not_to() -> str:
     """Say why power cuts cannot be made here; empty if they can."""

@@ -5,7 +5,7 @@ from __future__ import annotations
 import time
 from collections.abc import Callable
 from pathlib import Path
-from typing import Any, Literal
+from typing import Any
 
 import msgspec
 from msgspec import Struct
@@ -16,21 +16,11 @@ from tests.crash.forkserver import ForkServer
 from tests.crash.specimen import RUNS, SEED
 from tests.crash.stores import scratch
 from tests.crash.writers import Shares, Wakes
+from tests.proof.report import Result, judged
 
 FAIR_ENOUGH = 0.6
-Status = Literal["held", "violated", "not run"]
-
-
-class Result(Struct):
-    """What a section came to."""
-
-    name: str
-    status: Status
-    numbers: str
-    seconds: float = 0.0
-    kills: int = 0
-    violations: list[str] = []
-    windows: dict[str, int] = {}
+POWER_SERIES = 5
+"""Of 60 cuts each."""
 
 
 class Section(Struct, frozen=True):
@@ -55,10 +45,6 @@ def perform(section: Section, seed: int, told: Told) -> Result:
     return result
 
 
-def _judged(numbers: str, violations: list[str], **more: Any) -> Result:
-    return Result("", "violated" if violations else "held", numbers, violations=violations, **more)
-
-
 def _not_run(reason: str) -> Result:
     return Result("", "not run", reason)
 
@@ -68,7 +54,7 @@ def _of_tally(tally: Tally, what: str) -> Result:
         f"{tally.kills} {what}, {tally.acknowledged} acknowledged, {tally.kills_per_second:.1f} kills/s,"
         f" {len(tally.violations)} violations"
     )
-    return _judged(numbers, tally.violations, kills=tally.kills, windows=tally.windows)
+    return judged("", numbers, tally.violations, kills=tally.kills, windows=tally.windows)
 
 
 def every_call(store: str = "sqlite") -> Callable[[ForkServer, int, Told], Result]:
@@ -98,19 +84,21 @@ def power(server: ForkServer, seed: int, told: Told) -> Result:
     reason = powercut.reason_not_to()
     if reason:
         return _not_run(reason)
-    with scratch() as home:
-        death = server.run(
-            "tests.crash.powercut:series", home=str(home), seed=seed, cuts=60, deadline_seconds=240
-        )
-        found = msgspec.convert(death.result(), powercut.Cuts)
-    told(1, 1)
+    found = powercut.Cuts()
+    for done in range(POWER_SERIES):
+        with scratch() as home:
+            death = server.run(
+                "tests.crash.powercut:series", home=str(home), seed=seed + done, cuts=60, deadline_seconds=240
+            )
+            found += msgspec.convert(death.result(), powercut.Cuts)
+        told(done + 1, POWER_SERIES)
     if found.control_lost:
         return _not_run(f"the plain write+fsync control lost {found.control_lost}: this disk lies")
     numbers = (
         f"{found.cuts} power cuts, {found.acknowledged} acknowledged, {found.lost} lost;"
         f" control {found.control_acknowledged} synced, {found.control_lost} lost"
     )
-    return _judged(numbers, found.violations)
+    return judged("", numbers, found.violations)
 
 
 def damage(server: ForkServer, seed: int, told: Told) -> Result:
@@ -127,8 +115,8 @@ def damage(server: ForkServer, seed: int, told: Told) -> Result:
                 harmless += found["harmless"]
                 violations += found["violations"]
             told(done, len(kinds))
-    return _judged(
-        f"{damages} damages: {errors} found, {harmless} harmless, {len(violations)} wrong", violations
+    return judged(
+        "", f"{damages} damages: {errors} found, {harmless} harmless, {len(violations)} wrong", violations
     )
 
 
@@ -175,7 +163,7 @@ def _traced(run: Callable[[], tuple[int, list[str]]], what: str) -> Result:
     if reason:
         return _not_run(reason)
     times, violations = run()
-    return _judged(f"{times} {what}, {len(violations)} violations", violations)
+    return judged("", f"{times} {what}, {len(violations)} violations", violations)
 
 
 def tasks(
@@ -192,7 +180,7 @@ def tasks(
                 answer = server.run(f"tests.crash.{task}", home=str(home), **args).result()
                 violations += answer if answer is not None else server.run(CHECK, home=str(home)).result()
             told(done, len(wanted))
-        return _judged(f"{len(wanted)} scenes, {len(violations)} violations", violations)
+        return judged("", f"{len(wanted)} scenes, {len(violations)} violations", violations)
 
     return run
 
@@ -205,8 +193,8 @@ def shares(server: ForkServer, seed: int, told: Told) -> Result:
     told(1, 1)
     if found.smallest < FAIR_ENOUGH:
         found.violations.append(f"the smallest share is {found.smallest:.2f} of a fair one: {found.commits}")
-    return _judged(
-        f"4 writers, {sum(found.commits)} commits, smallest share {found.smallest:.2f}", found.violations
+    return judged(
+        "", f"4 writers, {sum(found.commits)} commits, smallest share {found.smallest:.2f}", found.violations
     )
 
 
@@ -222,6 +210,6 @@ def wakes(rounds: int, store: str = "sqlite") -> Callable[[ForkServer, int, Told
         told(1, 1)
         lost = [f"{found.timeouts} waits ended by their timeout"] if found.timeouts else []
         numbers = f"{found.rounds} wake-ups, {found.timeouts} lost, slowest {found.slowest_ms:.0f} ms"
-        return _judged(numbers, lost)
+        return judged("", numbers, lost)
 
     return run

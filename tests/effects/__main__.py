@@ -3,11 +3,14 @@
 from __future__ import annotations
 
 import argparse
+import time
+from pathlib import Path
 
 from tests.crash.stores import DURABLE, scratch
 from tests.effects.lives import EffectsServer
 from tests.effects.races import race
 from tests.effects.service import Service
+from tests.proof.report import Report, Result, judged, write
 
 CALLS = 40
 
@@ -16,7 +19,9 @@ def main() -> None:
     """Race at every call, before and after it, with both kinds of actions."""
     parser = argparse.ArgumentParser(prog="python -m tests.effects", description=__doc__)
     parser.add_argument("--store", choices=DURABLE, default="sqlite")
-    store = parser.parse_args().store
+    parser.add_argument("--report", type=Path)
+    asked = parser.parse_args()
+    began, store, sections = time.monotonic(), asked.store, list[Result]()
     with (
         EffectsServer() as server,
         EffectsServer() as rival,
@@ -29,6 +34,10 @@ def main() -> None:
                     race(server, rival, service, home, kind, call, side)
                 told = f"killed {side} each of {CALLS - 1} calls: one effect, both got its result"
                 print(f"{store}, {kind}: {told}", flush=True)
+                sections.append(judged(f"two runs race for one key, {kind}", told, [], kills=CALLS - 1))
+    again = f"python -m tests.effects --store {store}"
+    spent = round(time.monotonic() - began)
+    write(asked.report, Report(again=again, store=store, seconds=spent, sections=sections))
 
 
 if __name__ == "__main__":

@@ -9,6 +9,7 @@ import argparse
 import sys
 import time
 from collections.abc import Callable
+from pathlib import Path
 from random import SystemRandom
 
 from rich.console import Console
@@ -18,6 +19,7 @@ from rich.table import Table
 from tests.crash.stores import DURABLE, scratch
 from tests.fleet.driver import Drive
 from tests.fleet.nemesis import Report, Tick, kills, zombies
+from tests.proof import report as proof
 
 _COLUMNS = (TextColumn("{task.description:8}"), BarColumn(), MofNCompleteColumn(), TimeElapsedColumn())
 
@@ -30,19 +32,32 @@ def main() -> int:
     parser.add_argument("--processes", type=int, default=3, help="workers of each supervisor")
     parser.add_argument("--store", choices=DURABLE, default="sqlite")
     parser.add_argument("--seed", type=int, default=None)
+    parser.add_argument("--report", type=Path)
     given = parser.parse_args()
     seed = given.seed if given.seed is not None else SystemRandom().randrange(2**32)
     console = Console()
     console.print(f"seed {seed} on {given.store}")
-    violated = False
+    began, sections = time.monotonic(), list[proof.Result]()
     for name, count, lease_seconds, nemesis in (
         ("kills", given.kills, 5.0, kills),
         ("zombies", given.zombies, 0.5, zombies),
     ):
         if count > 0:
             report = perform(console, name, count, lease_seconds, nemesis, given.processes, seed, given.store)
-            violated |= bool(report.violations)
-    return int(violated)
+            sections.append(_section(name, report))
+    again = f"python -m tests.fleet --store {given.store} --kills {given.kills} --zombies {given.zombies}"
+    spent = round(time.monotonic() - began)
+    told = proof.Report(again=f"{again} --seed {seed}", store=given.store, seconds=spent, sections=sections)
+    proof.write(given.report, told)
+    return int(told.is_violated)
+
+
+def _section(name: str, report: Report) -> proof.Result:
+    is_kills = name == "kills"
+    what = "workers and supervisors killed" if is_kills else "workers stopped past their lease, and woken"
+    numbers = f"{report.done} {name}, {report.runs} runs, {len(report.violations)} violations"
+    kills = report.done if is_kills else 0
+    return proof.judged(what, numbers, report.violations, kills=kills, windows=report.windows)
 
 
 def perform(

@@ -4,28 +4,37 @@ from __future__ import annotations
 
 import argparse
 import sys
+import time
+from pathlib import Path
 
 from tests.crash.stores import DURABLE
 from tests.people.campaign import PeopleServer, kill_everywhere
 from tests.people.stories import STORIES
+from tests.proof.report import Report, Result, judged, write
 
 
 def main() -> int:
     """Play all; returns 1 if anything went wrong."""
     parser = argparse.ArgumentParser(prog="python -m tests.people", description=__doc__)
     parser.add_argument("--store", choices=DURABLE, default="sqlite")
-    store = parser.parse_args().store
-    failed = False
+    parser.add_argument("--report", type=Path)
+    asked = parser.parse_args()
+    began, store, sections = time.monotonic(), asked.store, list[Result]()
     with PeopleServer() as server:
         for story in STORIES:
-            kills = 0
+            kills, wrong = 0, list[str]()
             for verdict in kill_everywhere(server, story, store=store):
                 kills += verdict.was_killed
                 if verdict.wrong:
-                    failed = True
+                    wrong.append(str(verdict))
                     print(f"WRONG {verdict}", flush=True)
             print(f"{story}: {kills} kills on {store}", flush=True)
-    return int(failed)
+            numbers = f"{kills} kills before and after every call, {len(wrong)} wrong"
+            sections.append(judged(f"asked and answered: {story}", numbers, wrong, kills=kills))
+    again = f"python -m tests.people --store {store}"
+    told = Report(again=again, store=store, seconds=round(time.monotonic() - began), sections=sections)
+    write(asked.report, told)
+    return int(told.is_violated)
 
 
 if __name__ == "__main__":

@@ -8,11 +8,13 @@ from __future__ import annotations
 import argparse
 import sys
 import time
+from pathlib import Path
 from random import Random, SystemRandom
 
 from rich.console import Console
 from rich.progress import BarColumn, Progress, TextColumn, TimeElapsedColumn
 
+from tests.proof.report import Report, judged, write
 from tests.replay.campaign import Case, cases_of, perform
 from tests.replay.lives import Kill
 
@@ -25,10 +27,11 @@ def main() -> int:
     parser.add_argument("--program", type=int, help="run this program only")
     parser.add_argument("--kills", default="", help="its kills, as before:N,after:N,round:N")
     parser.add_argument("--times", type=int, default=20, help="how often (threads take turns as they like)")
+    parser.add_argument("--report", type=Path)
     asked = parser.parse_args()
     if asked.program is not None:
         return _again(asked.program, asked.kills, asked.times)
-    return _campaign(asked.seed, asked.seconds)
+    return _campaign(asked.seed, asked.seconds, asked.report)
 
 
 def _again(seed: int, kills: str, times: int) -> int:
@@ -39,11 +42,12 @@ def _again(seed: int, kills: str, times: int) -> int:
     return bool(red)
 
 
-def _campaign(seed: int, seconds: float) -> int:
+def _campaign(seed: int, seconds: float, path: Path | None) -> int:
     console, rng = Console(width=None if sys.stdout.isatty() else 160), Random(seed)
     console.print(f"seed {seed} (repeat with: python -m tests.replay --seed {seed})", highlight=False)
     columns = (TextColumn("{task.description}"), BarColumn(), TimeElapsedColumn())
-    began, programs, cases, deaths, red = time.monotonic(), 0, 0, 0, 0
+    began, programs, cases, deaths = time.monotonic(), 0, 0, 0
+    red: list[str] = []
     with Progress(*columns, console=console, transient=True, disable=not console.is_terminal) as progress:
         bar = progress.add_task("programs", total=seconds)
         while (spent := time.monotonic() - began) < seconds:
@@ -52,14 +56,16 @@ def _campaign(seed: int, seconds: float) -> int:
                 cases += 1
                 deaths += len(verdict.deaths)
                 if verdict.violations:
-                    red += 1
+                    red.append(str(verdict))
                     console.print(str(verdict), highlight=False, markup=False, style="red")
             progress.update(
-                bar, completed=spent, description=f"{programs} programs, {deaths} deaths, {red} red"
+                bar, completed=spent, description=f"{programs} programs, {deaths} deaths, {len(red)} red"
             )
-    console.print(
-        f"{programs} programs, {cases} cases, {deaths} deaths, {red} red, {seconds:.0f} s", highlight=False
-    )
+    numbers = f"{programs} programs, {cases} cases, {deaths} deaths, {len(red)} red"
+    console.print(f"{numbers}, {seconds:.0f} s", highlight=False)
+    section = judged("random programs, killed at every call and round", numbers, red, kills=deaths)
+    again = f"python -m tests.replay --seed {seed} --seconds {seconds:g}"
+    write(path, Report(again=again, store="memory", seconds=round(spent), sections=[section]))
     return bool(red)
 
 

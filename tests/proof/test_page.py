@@ -1,0 +1,72 @@
+"""The page says what the reports say: what held, what did not, what was not run."""
+
+from __future__ import annotations
+
+import subprocess
+import sys
+from pathlib import Path
+
+from tests.proof.__main__ import perform
+from tests.proof.page import Proof, page
+from tests.proof.parts import Part, parts
+from tests.proof.planted import sections_of
+from tests.proof.report import Report, Result, judged, read
+
+PART = Part("kills, sqlite", ("tests.crash",), "SIGKILL", ("I1",))
+
+
+def _proof(*sections: Result) -> Proof:
+    report = Report(again="python -m tests.crash --seed 1", store="sqlite", seconds=3, sections=[*sections])
+    return Proof(at="2027-01-01", machine="Linux", seconds=60, scale=1.0, parts=[(PART, report)])
+
+
+def test_the_page_tells_of_all_sections() -> None:
+    held = judged("random kills", "12 kills | 0 lost", [], kills=12, windows={"commit": 9, "claim": 3})
+    wrong = judged("power cuts", "1 lost", ["run-3 is gone"])
+    left_out = Result("failed syncs", "not run", "needs strace")
+    told = page(_proof(held, wrong, left_out))
+    assert "12 kills in 1 minutes, 1 sections with violations" in told
+    assert "| random kills | held | 12 kills \\| 0 lost |" in told
+    assert "| power cuts | violated | 1 lost |" in told
+    assert "- kills, sqlite: failed syncs: needs strace" in told
+    assert "commit       9 " in told
+    assert "python -m tests.crash --seed 1" in told
+
+
+def test_every_part_can_be_called_and_knows_where_to_report() -> None:
+    for module in {part.command[0] for part in parts()}:
+        told = subprocess.run(
+            [sys.executable, "-m", module, "--help"], capture_output=True, text=True, check=False, timeout=60
+        )
+        assert told.returncode == 0, told.stderr
+        assert "--report" in told.stdout
+    names = [part.name for part in parts()]
+    assert len(names) == len(set(names))
+
+
+def test_a_part_without_a_report_is_violated(tmp_path: Path) -> None:
+    silent = Part("silent", ("tests.proof.report",), "nothing", ())
+    report = perform(silent, tmp_path)
+    assert report.is_violated
+    assert "without a report" in report.sections[0].numbers
+
+
+def test_a_part_is_performed_and_its_report_read(tmp_path: Path) -> None:
+    replay = Part("random programs", ("tests.replay", "--seconds", "0.01", "--seed", "7"), "kills", ())
+    report = perform(replay, tmp_path)
+    assert report == read(tmp_path / "random-programs.json")
+    assert [section.status for section in report.sections] == ["held"]
+    assert report.sections[0].kills > 0
+
+
+def test_a_surviving_bug_is_a_violation(tmp_path: Path) -> None:
+    path = tmp_path / "results.xml"
+    path.write_text(
+        '<testsuites><testsuite><testcase classname="tests.x.test_y" name="test_z[ack_first]"/>'
+        '<testcase classname="tests.x.test_y" name="test_z[no_epoch]"><failure message="not caught"/>'
+        "</testcase></testsuite></testsuites>"
+    )
+    caught, survived = sections_of(path)
+    assert caught == judged("ack first", "caught by tests/x/test_y.py::test_z", [])
+    assert survived.status == "violated"
+    assert survived.name == "no epoch"
