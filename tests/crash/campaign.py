@@ -131,14 +131,14 @@ class Campaign:
             self._windows[read_mark(home / "mark")] += 1
         elif death.code != 0:
             end = "hung" if death.hung else f"ended with {death.code}"
-            self._blame(f"{label}: the life {end}: {death.stderr[-1500:]}")
+            self._blame(f"{label}: the life {end}: {death.stderr[-6000:]}")
         self._judge(home, label)
 
     def _recover(self, home: Path, expected: str, label: str) -> None:
         death = self._server.run(LIVE, home=str(home), **self._life)
         if death.code != 0:
             self._blame(
-                f"{label}: no recovery (code {death.code}, hung {death.hung}): {death.stderr[-1500:]}"
+                f"{label}: no recovery (code {death.code}, hung {death.hung}): {death.stderr[-6000:]}"
             )
         elif self._judge(home, f"{label}, recovered", ended=True) != expected:
             self._blame(f"{label}: the outcome is not that of a run that never crashed")

@@ -10,6 +10,7 @@ from __future__ import annotations
 import os
 import queue
 import threading
+import time
 from collections.abc import Sequence
 from contextlib import suppress
 from pathlib import Path
@@ -30,6 +31,7 @@ from tests.crash.ledger import Fact, Ledger, read
 from tests.crash.script import OUTCOMES, Walk, body_of, script_of
 from tests.crash.stores import AnyStore, is_file, open_at
 
+_STUCK_SECONDS = 45.0
 AGENT = "scripted"
 DOOMED = "doomed"
 Mode = Literal["inline", "posted"]
@@ -143,7 +145,10 @@ class Life:
         store.migrate()
         store.register_session(NewSession(id=self.session, host="here", pid=os.getpid()))
         self._create()
+        until = time.monotonic() + _STUCK_SECONDS
         while not self._is_over():
+            if time.monotonic() > until:
+                raise AssertionError(self._still())
             store.end_sessions(None, Cause.DIED)  # a server may take a moment to see a death
             store.renew_session(self.session)
             for alone in (False, True):
@@ -216,6 +221,16 @@ class Life:
     def _is_over(self) -> bool:
         rows = [self.store.read_run(id_) for id_ in run_ids(self.runs)]
         return all(row is not None and row.state is State.COMPLETED for row in rows)
+
+    def _still(self) -> str:
+        """Say where those stand that do not come to their ends."""
+        rows = [self.store.read_run(id_) for id_ in run_ids(self.runs)]
+        left = [row for row in rows if row is not None and row.state is not State.COMPLETED]
+        tails = {row.id: self.store.load_journal(row.id).records[-3:] for row in left}
+        keys = self.store.read_keys(all_keys(self.seed, self.runs))
+        return (
+            f"stuck: {left}\nends of journals: {tails}\nkeys: {keys}\nsessions: {self.store.list_sessions()}"
+        )
 
     def _look_around(self) -> None:
         store = self.store

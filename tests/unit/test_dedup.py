@@ -189,3 +189,32 @@ def test_a_tombstone_keeps_the_name_and_nothing_of_the_result() -> None:
     assert dedup.pruned(known, NOW) == replace(
         known, state=KeyState.PRUNED, body=b"", blobs=(), changed_ms=NOW
     )
+
+
+def _error(answer: Key | Verdict) -> tuple[str, str | None, str, str | None]:
+    assert isinstance(answer, Verdict)
+    assert answer.error is not None
+    return answer.run, answer.error.run, answer.error.what, answer.error.remedy
+
+
+def test_refusals_say_which_key_whose_and_what_to_do() -> None:
+    told = _error(dedup.reserved(row(KeyState.PRUNED), RESERVE, "asker", NOW))
+    what = "the key 'k' was used before and its result has been pruned"
+    remedy = "Use another key, or declare key_window= if it may be used again"
+    assert told == ("asker", "asker", what, remedy)
+    remedy = "Use a key that names all that makes the action different, or say identity="
+    for known, other in (
+        (replace(row(KeyState.SETTLED, "theirs"), action="mail"), "action 'mail'"),
+        (replace(row(KeyState.SETTLED, "theirs"), fingerprint=b"b"), "other arguments"),
+    ):
+        told = _error(dedup.reserved(known, RESERVE, "asker", NOW))
+        assert told == ("asker", "asker", f"the key 'k' belongs to run 'theirs' with {other}", remedy)
+
+
+def test_what_is_not_held_is_refused_by_name() -> None:
+    for known, state in ((None, "unknown"), (row(KeyState.SETTLED), "settled"), (row(KeyState.FREE), "free")):
+        told = _error(dedup.changed(known, SettleKey("k", b""), "mine", NOW))
+        assert told == ("mine", "mine", f"the key 'k' is {state} and not held by this run", None)
+    told = _error(dedup.changed(row(KeyState.RESERVED, resumable=False), PassKey("k"), "mine", NOW))
+    what = "the key 'k' is of a non-resumable action: nothing proves it undone"
+    assert told == ("mine", "mine", what, None)

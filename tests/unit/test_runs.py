@@ -464,3 +464,26 @@ def test_a_suspect_that_dies_again_comes_after_all_others(waiting: list[tuple[st
         due[due.index(one)] = replace(one, due_ms=NOW + turn)
     names = [run.id for run in due]
     assert served == names * 2
+
+
+@pytest.mark.parametrize(
+    ("control", "done"),
+    [
+        (Control.PAUSE, "paused"),
+        (Control.RESUME, "resumed"),
+        (Control.CANCEL, "cancelled"),
+        (Control.RETRY, "retried"),
+    ],
+)
+def test_what_comes_too_late_is_told_by_name(control: Control, done: str) -> None:
+    with pytest.raises(RunFinished) as caught:
+        runs.controlled(in_state(State.COMPLETED), control, NOW)
+    told = caught.value
+    assert told.what == f"the run is completed and cannot be {done}"
+    assert (told.run, told.remedy) == ("r1", "Start a new run, or fork this one")
+
+
+def test_a_pruned_run_cannot_be_retried() -> None:
+    pruned = in_state(State.FAILED, base=1)
+    with pytest.raises(RunFinished, match="cannot be retried: its journal has been pruned"):
+        runs.controlled(pruned, Control.RETRY, NOW)

@@ -1,0 +1,237 @@
+"""What a journal says by the identity of steps: outcomes once, in order, and what no longer counts."""
+
+from __future__ import annotations
+
+import msgspec
+import pytest
+
+from ninelives.core.errors import Corrupt, Divergence
+from ninelives.core.fingerprint import Fingerprint
+from ninelives.core.model import Kind, Record
+from ninelives.core.origins import Origin, write_origin
+from ninelives.core.replay import (
+    Recorded,
+    Replay,
+    StepBody,
+    changed_start,
+    check_arguments,
+    preview,
+    read_body,
+    read_superseded,
+    write_body,
+    write_superseded,
+)
+
+ASKED = Fingerprint(b"\x01" * 16, b'{"x": 7, "who": "me"}')
+
+
+def journal(*steps: tuple[Kind, str] | tuple[Kind, str, bytes]) -> list[Record]:
+    """Return records in order, record 0 among them."""
+    first = Record(0, Kind.CREATED, "", 500, b"")
+    rest = [
+        Record(seq, one[0], one[1], 500 + seq, one[2] if len(one) > 2 else write_body(ASKED, value=b"1"))
+        for seq, one in enumerate(steps, 1)
+    ]
+    return [first, *rest]
+
+
+def test_an_outcome_is_taken_once_and_counted() -> None:
+    replay = Replay(journal((Kind.RESULT, "a"), (Kind.FAILURE, "b"), (Kind.SIGNAL, "c")))
+    assert (replay.left, replay.found, replay.began_ms) == (3, 3, 500)
+    found = replay.take("a")
+    assert found is not None
+    assert (found.seq, found.kind, found.step, found.at_ms) == (1, Kind.RESULT, "a", 501)
+    assert replay.take("a") is None
+    assert (replay.left, replay.found) == (2, 3)
+    assert replay.take("new", ["b"]) is not None
+    assert replay.take("c") is not None
+    assert replay.left == 0
+
+
+def test_an_empty_journal_says_nothing() -> None:
+    replay = Replay([])
+    assert (replay.left, replay.began_ms, replay.earliest(), replay.take("a")) == (0, 0, None, None)
+
+
+def test_the_earliest_is_the_first_that_nobody_took() -> None:
+    replay = Replay(journal((Kind.RESULT, "a"), (Kind.RESULT, "b"), (Kind.RESULT, "c")))
+
+    def earliest() -> str | None:
+        found = replay.earliest()
+        return found.step if found is not None else None
+
+    assert earliest() == "a"
+    assert earliest() == "a"
+    replay.take("b")
+    assert earliest() == "a"
+    replay.take("a")
+    assert earliest() == "c"
+    replay.pass_by()
+    assert earliest() is None
+    replay.take("c")
+    assert earliest() is None
+
+
+def test_an_intent_stands_until_its_outcome() -> None:
+    replay = Replay(journal((Kind.INTENT, "a"), (Kind.INTENT, "b"), (Kind.RESULT, "a")))
+    assert set(replay.intents) == {"b"}
+    assert [one.seq for one in replay.starts("b")] == [2]
+    assert replay.starts("a") == []
+
+
+def test_doubts_stand_until_a_result_and_are_told_in_order() -> None:
+    start = write_body(ASKED)
+    replay = Replay(
+        journal(
+            (Kind.INTENT, "a", start),
+            (Kind.VOIDED, "a", start),
+            (Kind.INTENT, "a", start),
+            (Kind.DOUBT, "a", start),
+            (Kind.DOUBT, "b", start),
+            (Kind.RESULT, "b"),
+        )
+    )
+    assert [one.seq for one in replay.starts("a")] == [2, 3, 4]
+    assert replay.starts("b") == []
+    assert set(replay.doubts) == {"a"}
+
+
+def test_what_is_superseded_is_asked_for_anew_and_was_started_all_the_same() -> None:
+    replay = Replay(
+        journal(
+            (Kind.INTENT, "a"),
+            (Kind.FAILURE, "a"),
+            (Kind.INTENT, "b"),
+            (Kind.RESULT, "b"),
+            (Kind.SUPERSEDED, "", write_superseded(["a", "never"])),
+            (Kind.INTENT, "c"),
+        )
+    )
+    assert replay.take("a") is None
+    assert replay.take("b") is not None
+    assert {step: one.seq for step, one in replay.intents.items()} == {"a": 1, "c": 6}
+    assert replay.times_superseded("a") == 1
+    assert replay.times_superseded("b") == 0
+    assert not replay.counts(replay.intents["a"])
+    assert replay.counts(replay.intents["c"])
+
+
+def test_a_step_that_was_begun_again_after_its_chance_counts() -> None:
+    replay = Replay(
+        journal(
+            (Kind.INTENT, "a"),
+            (Kind.FAILURE, "a"),
+            (Kind.SUPERSEDED, "", write_superseded(["a"])),
+            (Kind.INTENT, "a"),
+        )
+    )
+    assert replay.intents["a"].seq == 4
+    assert replay.counts(replay.intents["a"])
+    superseding = Record(3, Kind.INTENT, "a", 0, b"")
+    assert not replay.counts(superseding)
+
+
+def test_only_the_outcome_that_counts_is_current() -> None:
+    records = journal((Kind.FAILURE, "a"), (Kind.SUPERSEDED, "", write_superseded(["a"])), (Kind.RESULT, "a"))
+    replay = Replay(records)
+    assert [replay.is_current(one) for one in records] == [False, False, False, True]
+
+
+def test_taking_goes_through_the_prefix_of_a_fork() -> None:
+    origin = write_origin(Origin("other", 0, "b"))
+    replay = Replay(journal((Kind.RESULT, "a"), (Kind.FORKED, "", origin), (Kind.RESULT, "b")))
+    assert replay.passage is not None
+    assert replay.passage.here == Origin("other", 0, "b")
+    replay.take("b")
+    assert replay.passage.here is not None
+    replay.take("a")
+    assert replay.passage.here is None
+
+
+def test_lines_and_what_is_kept_are_known() -> None:
+    replay = Replay(
+        journal((Kind.LOG, "l"), (Kind.PROGRESS, "p"), (Kind.HELD, "h"), (Kind.UNDO, "u"), (Kind.ANSWER, "q"))
+    )
+    assert [replay.knows_line(step) for step in ("l", "p", "h", "u", "q", "x")] == [True] * 4 + [False] * 2
+    assert [one.step for one in replay.kept] == ["h", "u"]
+    assert [one.step for one in replay.answers] == ["q"]
+    assert not replay.is_undoing
+    assert Replay(journal((Kind.UNDOING, ""))).is_undoing
+
+
+def test_a_body_that_is_none_is_told_with_its_place() -> None:
+    with pytest.raises(Corrupt) as caught:
+        read_body(Record(4, Kind.RESULT, "#pay#0", 0, b"[]"))
+    assert caught.value.what.startswith("record 4 is no step's record: ")
+    assert caught.value.step == "#pay#0"
+    assert caught.value.remedy == "It was written by another version, or by hand"
+    with pytest.raises(Corrupt, match=r"^record 4 does not say what it supersedes: Expected"):
+        read_superseded(Record(4, Kind.SUPERSEDED, "", 0, b"[]"))
+    assert read_superseded(Record(4, Kind.SUPERSEDED, "", 0, write_superseded(["a"]))) == ("a",)
+
+
+@pytest.mark.parametrize(
+    ("value", "error"), [(b"1", None), (None, b'{"type":"ValueError"}'), (None, None)], ids=str
+)
+def test_a_body_says_arguments_and_outcome(value: bytes | None, error: bytes | None) -> None:
+    body = read_body(Record(1, Kind.RESULT, "a", 0, write_body(ASKED, value=value, error=error)))
+    assert body.f == "01" * 16
+    assert body.a == {"x": "7", "who": '"me"'}
+    assert (bytes(body.v) if body.v else None) == value
+    assert (bytes(body.e) if body.e else None) == error
+    bare = Fingerprint(b"\x02" * 16, b"{}")
+    assert write_body(bare, value=b"1") == b'{"f":"%b","v":1}' % (b"02" * 16)
+    assert write_body(None) == b"{}"
+
+
+def test_long_arguments_are_shown_by_their_beginning() -> None:
+    exact, long = "x" * 58, "y" * 70
+    shown = preview(msgspec.json.encode({"exact": exact, "long": long}))
+    assert shown == {"exact": f'"{exact}"', "long": '"' + "y" * 59 + "… (72)"}
+
+
+def _recorded(fingerprint: str, **arguments: str) -> Recorded:
+    return Recorded(3, Kind.RESULT, "#pay#0", StepBody(f=fingerprint, a=arguments))
+
+
+def test_the_same_arguments_pass_without_asking_where() -> None:
+    def nowhere() -> str:
+        raise AssertionError
+
+    check_arguments(_recorded("01" * 16), ASKED, run="r1", where=nowhere)
+
+
+def test_other_arguments_are_told_one_by_one() -> None:
+    recorded = _recorded("ff" * 16, x="8", gone="1", who='"me"')
+    with pytest.raises(Divergence) as caught:
+        check_arguments(recorded, ASKED, run="r1", where=lambda: "agent.py:7")
+    told = caught.value
+    assert told.what == (
+        "the code at agent.py:7 asks for this step with other arguments than were recorded: "
+        "gone: 1 → (default); x: 8 → 7"
+    )
+    assert (told.run, told.step) == ("r1", "#pay#0")
+    assert told.remedy == (
+        "Nothing was executed. Put the code back, name the argument in ignore= if it does not matter, "
+        "or give the changed step another name so that it runs anew"
+    )
+
+
+def test_differences_beyond_what_is_shown_are_told_as_such() -> None:
+    with pytest.raises(Divergence, match="they differ beyond what is shown"):
+        check_arguments(_recorded("ff" * 16, x="7", who='"me"'), ASKED, run="r1", where=lambda: "a.py:1")
+
+
+def test_a_start_with_other_arguments_is_told() -> None:
+    told = changed_start(
+        StepBody(f="", a={"x": "8", "who": '"me"'}), ASKED, run="r", step="s", where="a.py:1"
+    )
+    assert told.what == (
+        "the code at a.py:1 asks for this step with other arguments than it was started with, "
+        "and it is not known what came of that: x: 8 → 7"
+    )
+    assert (told.run, told.step) == ("r", "s")
+    assert told.remedy == (
+        "Nothing was executed. Put the code back so that it asks as before, or name the argument in "
+        "ignore= if it does not matter"
+    )
