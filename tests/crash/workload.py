@@ -20,6 +20,7 @@ from ninelives.backends.clock import SystemClock
 from ninelives.core.commits import Outcome, Verdict
 from ninelives.core.entries import Happening, NewEntry
 from ninelives.core.errors import RunFinished, StaleAnswer, UsageError
+from ninelives.core.inbox import ItemKind
 from ninelives.core.keyring import KeyState, SettleKey
 from ninelives.core.model import Control, NewRun, Run, RunQuery, State
 from ninelives.core.sessions import Cause, NewSession
@@ -208,8 +209,10 @@ class Life:
             os._exit(3)
 
     def _be_outside(self) -> None:
-        """Be the people: answer what is asked, retry what failed."""
+        """Be the people: answer what is asked, retry what failed. What a run only muses about is its own."""
         for item in self.store.list_inbox():
+            if item.kind is not ItemKind.APPROVAL:
+                continue
             try:
                 self.store.answer_item(item.id, digest=item.digest, body=b"yes " + item.body, by="somebody")
             except StaleAnswer:
