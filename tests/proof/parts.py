@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from msgspec import Struct
 
-from tests.crash.stores import DURABLE, SERVED
+from tests.crash.stores import DURABLE
 
 INVARIANTS = {
     "I1": "no acknowledged run is lost",
@@ -75,29 +75,12 @@ def parts(scale: float = 1.0) -> list[Part]:
         )
         for store in DURABLE
     ]
-    found += [
-        Part(
-            f"the server killed, {store}",
-            ("tests.servers", "--store", store, "--kills", times(50)),
-            "SIGKILL of the store's own server under load of four workers",
-            ("I1", "I2", "I3", "I6", "I7"),
-        )
-        for store in SERVED
-    ]
     found.append(
         Part(
             "random programs",
             ("tests.replay", "--seconds", times(240)),
             "random agents (branches, timers, failures, retries), killed at every call and round",
             ("I2", "I7"),
-        )
-    )
-    found.append(
-        Part(
-            "simulation",
-            ("tests.simulation", "--seeds", times(10_000)),
-            "virtual time, a faulty store, many workers: kills, delays, lost replies, partitions, skew",
-            ("I1", "I2", "I3", "I4", "I6", "I7"),
         )
     )
     found.append(
