@@ -85,6 +85,14 @@ def parts(scale: float = 1.0) -> list[Part]:
     )
     found.append(
         Part(
+            "simulation",
+            ("tests.simulation", "--seeds", times(10_000)),
+            "virtual time, a faulty store, many workers: kills, delays, lost replies, partitions, skew",
+            ("I1", "I2", "I3", "I4", "I6", "I7"),
+        )
+    )
+    found.append(
+        Part(
             "planted bugs",
             ("tests.proof.planted",),
             "load-bearing lines broken on purpose: some test must turn red for each",

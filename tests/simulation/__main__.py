@@ -13,11 +13,11 @@ from collections.abc import Iterator
 from concurrent.futures import ProcessPoolExecutor, as_completed
 from pathlib import Path
 
-import msgspec
 from rich.console import Console
 from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeElapsedColumn
 from rich.table import Table
 
+from tests.proof.report import Report, Result, judged, write
 from tests.simulation.campaign import Tally, run_all
 from tests.simulation.coverage import EXPECTED, missing
 from tests.simulation.shrinking import shrink
@@ -32,7 +32,7 @@ def main() -> int:
     parser.add_argument("--seeds", type=int, default=1000, help="how many")
     parser.add_argument("--first", type=int, default=0, help="the first of them")
     parser.add_argument("--processes", type=int, default=2)
-    parser.add_argument("--report", type=Path, default=Path("build/simulation.json"))
+    parser.add_argument("--report", type=Path, default=Path("build/proof/simulation.json"))
     parser.add_argument("--seed", type=int, help="run this one only")
     parser.add_argument("--trace", action="store_true", help="show all that happens in it")
     asked = parser.parse_args()
@@ -80,10 +80,26 @@ def _many(console: Console, first: int, seeds: int, processes: int, path: Path) 
             progress.update(bar, completed=whole.seeds, description=f"seeds, {len(whole.red)} red")
     seconds = time.monotonic() - began
     _show(console, whole, seconds)
-    path.parent.mkdir(parents=True, exist_ok=True)
-    told = {"first": first, "took_seconds": round(seconds, 1), **msgspec.structs.asdict(whole)}
-    path.write_bytes(msgspec.json.format(msgspec.json.encode(told), indent=2))
-    return bool(whole.red or missing(whole.covered))
+    again = f"python -m tests.simulation --first {first} --seeds {seeds}"
+    told = Report(again=again, store="simulated", seconds=round(seconds), sections=_sections(whole))
+    write(path, told)
+    return int(told.is_violated)
+
+
+def _sections(tally: Tally) -> list[Result]:
+    numbers = (
+        f"{tally.seeds} seeds, {tally.runs} runs, {tally.operations} operations, {tally.deaths} deaths, "
+        f"{tally.seconds:.0f} simulated seconds, {len(tally.red)} red"
+    )
+    never = [f"never come by: {what}" for what in missing(tally.covered)]
+    rarest = min(EXPECTED, key=lambda what: tally.covered[what])
+    covered = (
+        f"{len(EXPECTED)} transitions and faults come by, the rarest {tally.covered[rarest]} times ({rarest})"
+    )
+    return [
+        judged("seeds in virtual time", numbers, tally.red, kills=tally.deaths),
+        judged("what they came by", covered, never),
+    ]
 
 
 def _parts(first: int, seeds: int) -> Iterator[range]:
