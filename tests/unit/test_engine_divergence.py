@@ -275,7 +275,7 @@ def test_a_divergence_of_arguments_names_the_line_that_asks(versions: Versions) 
     with pytest.raises(nl.RunEscalated) as told:
         versions.change(lambda: step(x=7), after)
     assert line_of(after, "step(x=8)") in str(told.value)
-    assert "#one#0" in str(told.value)
+    assert "one[0]" in str(told.value)
     assert "ninelives inbox" in str(told.value)
 
 

@@ -322,3 +322,11 @@ def test_run_works_on_sqlite_from_a_script(tmp_path: Path) -> None:
     assert nl.run(doubler, 21, id="x", store=url) == 42
     with pytest.raises(nl.RunFailed):
         nl.run(failer, store=url)
+
+
+def test_run_in_an_event_loop_says_what_to_use_there() -> None:
+    async def main() -> None:
+        nl.run(doubler, 4, store="memory:")
+
+    with pytest.raises(nl.UsageError, match=r"await rt\.run"):
+        asyncio.run(main())

@@ -95,7 +95,7 @@ class _Watcher:
                 yield from self._question(item)
         told = (
             f"{run.state}"
-            + (", paused" if run.paused else "")
+            + (", paused" if run.paused and not run.state.is_final else "")
             + (f", waits {run.waits}" if run.waits else "")
         )
         if told != self._told:

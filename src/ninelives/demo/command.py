@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import argparse
 import asyncio
+import shlex
 import signal
 import sys
 import tempfile
@@ -17,10 +18,13 @@ from typing import Any
 import msgspec
 from rich.console import Console
 
+from ninelives.backends.open import open_store
+from ninelives.core.errors import NineLivesError
 from ninelives.demo import model
 from ninelives.demo.director import DemoFailed, Director, Watcher
 from ninelives.demo.judge import Verdict, judge
 from ninelives.demo.moments import plan
+from ninelives.demo.places import on_server
 from ninelives.demo.screen import Lively, Plain, Quiet, conclude
 from ninelives.demo.tickets import tickets
 
@@ -36,7 +40,7 @@ def run(argv: Sequence[str] | None) -> int:
     try:
         with _ending_in_order(), tempfile.TemporaryDirectory(prefix="ninelives-demo-") as home:
             verdict = asyncio.run(_stages(Path(home), given, console))
-    except DemoFailed as error:
+    except (DemoFailed, NineLivesError) as error:
         console.print(f"the demo could not be carried out: {error}", markup=False, soft_wrap=True)
         return EXIT_MISSED
     except KeyboardInterrupt:
@@ -71,16 +75,28 @@ async def _both(home: Path, given: argparse.Namespace, watcher: Watcher, *, is_s
     asked = tickets(given.tickets)
     for name in ("calm", "crashed"):
         (home / name).mkdir()
-    calm = await Director(home / "calm", asked, [], Quiet(watcher)).direct(limit_seconds=limit)
+    urls = on_server(given.store) if given.store else {"calm": "", "crashed": ""}
+    calm = await Director(home / "calm", asked, [], Quiet(watcher), urls["calm"]).direct(limit_seconds=limit)
     if len(calm.results) < len(asked):
         why = "; ".join(calm.failures.values()) or f"not done within {limit:.0f} s"
         raise DemoFailed(f"already without crashes {len(calm.results)} of {len(asked)} tickets: {why}")
     watcher.say(f"without crashes: {len(asked)} of {len(asked)} tickets completed; now with kill -9")
     strikes = plan(given.kills, Random(given.seed))
-    crashed = await Director(home / "crashed", asked, strikes, watcher).direct(
+    crashed = await Director(home / "crashed", asked, strikes, watcher, urls["crashed"]).direct(
         limit_seconds=limit, is_forgetful=given.fault == "forgetful-shop"
     )
+    if given.store:
+        watcher.say(f"the runs are kept on the server: {_look(urls['crashed'])}")
     return judge(calm, crashed, is_scripted=is_scripted)
+
+
+def _look(url: str) -> str:
+    """Return the command that lists the runs of a stage, without the password."""
+    store = open_store(url)
+    try:
+        return shlex.join(["ninelives", "ps", "--all", "--store", store.url])
+    finally:
+        store.close()
 
 
 def _fields(verdict: Verdict, seconds: float) -> dict[str, Any]:
@@ -108,6 +124,7 @@ def _options(argv: Sequence[str] | None) -> argparse.Namespace:
     parser.add_argument("--seed", type=int, default=9, help="draws the moments of the kills")
     parser.add_argument("--tickets", type=_positive, default=6, help="how many customers write (default 6)")
     parser.add_argument("--kills", type=_positive, default=9, help="how many times to kill (default 9)")
+    parser.add_argument("--store", default="", metavar="URL", help="keep the runs on this server")
     parser.add_argument("--json", action="store_true", help="print the numbers as JSON and nothing else")
     parser.add_argument("--fault", choices=["forgetful-shop"], help=argparse.SUPPRESS)
     return parser.parse_args(argv)

@@ -9,6 +9,8 @@ from __future__ import annotations
 import asyncio
 import http.client
 import json
+import signal
+import socket
 from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Any
@@ -17,11 +19,13 @@ from msgspec import Struct, field
 
 import ninelives as nl
 from ninelives.core.model import Run, State
+from ninelives.core.sessions import Cause, Evidence
 from ninelives.demo.agent import support
 from ninelives.demo.children import Child
 from ninelives.demo.moments import Moment, Strike
 from ninelives.demo.tickets import Ticket
 from ninelives.engine.view import Entry
+from ninelives.store import Store
 
 OPEN_TICKETS = 3
 LOOK_SECONDS = 0.02
@@ -99,9 +103,15 @@ class Director:
     """Takes all tickets through one stage."""
 
     def __init__(
-        self, home: Path, tickets: Sequence[Ticket], strikes: Sequence[Strike], watcher: Watcher
+        self,
+        home: Path,
+        tickets: Sequence[Ticket],
+        strikes: Sequence[Strike],
+        watcher: Watcher,
+        store: str = "",
     ) -> None:
         self._home, self._tickets, self._watcher = home, list(tickets), watcher
+        self._store = store or f"sqlite:///{home}/runs.db"
         self._strikes = list(strikes)
         self.stage = Stage([Row(ticket.id, ticket.title) for ticket in tickets])
         self._rows = {row.id: row for row in self.stage.rows}
@@ -140,10 +150,6 @@ class Director:
         self.stage.ledger = _lines(self._home / "ledger")
         self.stage.bill = _lines(self._home / "bill")
         return self.stage
-
-    @property
-    def _store(self) -> str:
-        return f"sqlite:///{self._home}/runs.db"
 
     async def _play(self, runtime: nl.Runtime) -> None:
         await self._start_worker()
@@ -190,7 +196,8 @@ class Director:
             "NINELIVES_DEMO_SHOP": f"127.0.0.1:{self._port}",
             "NINELIVES_DEMO_BILL": str(self._home / "bill"),
         }
-        self._worker = await self._start("worker", self._store, hear=self._hear_worker, env=env)
+        env["NINELIVES_STORE"] = self._store  # which may hold a password: no argument
+        self._worker = await self._start("worker", hear=self._hear_worker, env=env)
 
     def _hear_worker(self, line: str) -> None:
         if line == "ready":
@@ -264,9 +271,9 @@ class Director:
         self._watcher.say(f"kill -9 {self._worker.pid} (number {number}): {strike.moment.value}")
 
     async def _start_again(self, runtime: nl.Runtime) -> None:
-        killed_at = self._killed_at or 0.0
-        if self._worker is not None:
-            await self._worker.gone()
+        killed_at, dead = self._killed_at or 0.0, self._worker
+        if dead is not None:
+            await dead.gone()
         await self._start_worker()
         self._killed_at = None  # not before: what the shop tells meanwhile is about the dead one
         # Python takes far longer to start than this read: nobody has written in between.
@@ -279,6 +286,8 @@ class Director:
                 self._seen.setdefault(row.id, []).append(history)
                 self._rows[row.id].crashes += 1
                 self._rows[row.id].state = "crashed"
+        if dead is not None:
+            await runtime.call(_report, dead.pid)
         self._watcher.show(self.stage.rows)
 
     def _outcomes(self) -> int:
@@ -347,6 +356,14 @@ class Director:
 
 
 _ENDED = ("completed", "failed", "cancelled", "escalated")
+
+
+def _report(store: Store, pid: int) -> None:
+    """Say, as a supervisor does, that a worker's process is gone: a server cannot see it."""
+    here = socket.gethostname()
+    gone = [one.id for one in store.list_sessions() if (one.host, one.pid) == (here, pid)]
+    seen = Evidence(is_gone=True, signal=signal.SIGKILL)
+    store.end_sessions(gone, Cause.DIED, evidence=dict.fromkeys(gone, seen))
 
 
 def _outcomes(history: Sequence[Entry]) -> int:

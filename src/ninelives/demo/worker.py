@@ -6,24 +6,26 @@ It says `ready` when Python has started and everything is imported, which is not
 from __future__ import annotations
 
 import asyncio
+import os
 import sys
 from importlib import import_module
 
 import ninelives as nl
 from ninelives.demo import agent as agent  # noqa: PLC0414 (declares the agent)
+from ninelives.demo import places
 from ninelives.demo.children import end_with_parent
 
 
-async def work(store: str) -> None:
+async def work() -> None:
     """Work until killed: there is no other end."""
-    async with nl.Runtime(store) as runtime:
+    async with nl.Runtime() as runtime:
         await runtime.work()
 
 
 if __name__ == "__main__":
     end_with_parent()
-    for lazy in ("ninelives.runtime", "ninelives.backends.sqlite.store"):
+    for lazy in ("ninelives.runtime", places.backend_of(os.environ["NINELIVES_STORE"])):
         import_module(lazy)
     sys.stdout.write("ready\n")
     sys.stdout.flush()
-    asyncio.run(work(sys.argv[1]))
+    asyncio.run(work())

@@ -23,6 +23,7 @@ from ninelives.core.answers import (
 from ninelives.core.commits import Escalate, Outcome
 from ninelives.core.errors import BudgetExceeded, Corrupt, Divergence, NineLivesError, RunEscalated
 from ninelives.core.inbox import Item, ItemKind, ItemState, NewItem
+from ninelives.core.keys import step_text
 from ninelives.core.model import Kind, Run
 from ninelives.engine import ending
 from ninelives.engine.execution import Execution
@@ -62,7 +63,7 @@ async def escalate(
     """Put before a person what stands in the way of a run that has stopped here, and leave the run."""
     await execution.flushed()
     tail, body = execution.tail, write_asked(asked)
-    named = f"step {step}: " if step else ""
+    named = f"step {step_text(step)}: " if step else ""
     item = NewItem(
         id=_id(tail.run, tail.length, kind, body),
         kind=kind,

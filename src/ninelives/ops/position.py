@@ -145,7 +145,7 @@ def _summary(run: Run, records: Sequence[Record], fault: str, living: Mapping[st
         number=run.number,
         agent=run.agent,
         status=run.state,
-        paused=run.paused,
+        paused=run.paused and not run.state.is_final,
         cancelling=run.cancelling,
         turn=run.turn,
         steps=None if fault else steps_in(records),

@@ -17,7 +17,7 @@ from collections.abc import Iterator, Mapping
 from contextlib import contextmanager, nullcontext
 from typing import Any
 
-from ninelives.core.errors import LeaseLost, StoreUnavailable
+from ninelives.core.errors import LeaseLost, StoreUnavailable, UsageError
 from ninelives.engine.committer import end_process
 from ninelives.engine.registry import get_agent
 from ninelives.runtime.facade import Runtime
@@ -38,8 +38,10 @@ def run(
 ) -> Any:
     """Start or resume a run, work on it here, and return its result: for scripts.
 
-    Raises RunFailed (from what the agent raised), RunCancelled, RunEscalated.
+    Raises RunFailed (from what the agent raised), RunCancelled, RunEscalated; UsageError where an event loop
+    runs already.
     """
+    _refuse_running_loop()
     name = id if id is not None else f"{get_agent(agent).name[:200]}-{secrets.token_hex(6)}"
     is_main = threading.current_thread() is threading.main_thread()
     is_ours = is_main and signal.getsignal(signal.SIGINT) is signal.default_int_handler
@@ -76,6 +78,17 @@ async def insist(
             await asyncio.sleep(PAUSE_SECONDS)
         except LeaseLost:
             _say("the lease was lost: was the machine asleep, or the disk full? It goes on in a new session")
+
+
+def _refuse_running_loop() -> None:
+    try:
+        asyncio.get_running_loop()
+    except RuntimeError:
+        return
+    raise UsageError(
+        "nl.run() is for scripts, and here an event loop runs already",
+        remedy="Use `async with nl.Runtime(...) as rt: await rt.run(agent, ...)`",
+    )
 
 
 @contextmanager

@@ -1,0 +1,81 @@
+"""The demo and the tutorial on each server: the same, by another URL."""
+
+from __future__ import annotations
+
+import json
+import os
+import re
+import subprocess
+import sys
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+from ninelives.demo.places import on_server
+from tests.servers import valkey
+from tests.servers.postgres import change
+
+ROOT = Path(__file__).parents[2]
+SECONDS = 240
+BLOCK = re.compile(r"^```python\n(.*?)^```", re.MULTILINE | re.DOTALL)
+
+
+@pytest.fixture(params=["postgres_url", "redis_url"])
+def url(request: pytest.FixtureRequest) -> str:
+    """Return the URL of a deployment on each server."""
+    found: str = request.getfixturevalue(request.param)
+    return found
+
+
+@pytest.fixture
+def left_behind() -> Iterator[list[str]]:
+    """Yield a list of commands that the demo told; what they look at is removed."""
+    told: list[str] = []
+    yield told
+    for mark in re.findall(r"(demo_[0-9a-f]+)_crashed", "\n".join(told)):
+        for stage in ("calm", "crashed"):
+            change(f"DROP SCHEMA IF EXISTS {mark}_{stage} CASCADE")
+            valkey.wipe(f"{mark}_{stage}")
+
+
+def test_the_demo_meets_its_targets(url: str, left_behind: list[str]) -> None:
+    options = ("--store", url, "--tickets", "2", "--kills", "1")
+    done = subprocess.run(
+        [sys.executable, "-m", "ninelives.demo", *options],
+        capture_output=True, text=True, timeout=SECONDS, check=False,
+    )  # fmt: skip
+    left_behind.append(done.stdout)
+    assert done.returncode == 0, done.stdout + done.stderr
+    assert re.search(r"^duplicate rate .* met ", done.stdout, re.MULTILINE)
+    (look,) = re.findall(r"kept on the server: ninelives (ps .*)$", done.stdout, re.MULTILINE)
+    place = look.split("--store ")[1].strip("'")
+    asked = [sys.executable, "-m", "ninelives", "ps", "--all", "--json", "--store", place]
+    listed = subprocess.run(asked, capture_output=True, text=True, timeout=SECONDS, check=True)
+    assert {run["status"] for run in json.loads(listed.stdout)} == {"completed"}
+
+
+def test_the_tutorial_runs_and_runs_again(url: str, tmp_path: Path) -> None:
+    content = BLOCK.findall((ROOT / "docs/tutorial.md").read_text(encoding="utf-8"))[0]
+    for _ in range(2):
+        ran = subprocess.run(
+            [sys.executable, "-c", content], cwd=tmp_path, env={**os.environ, "NINELIVES_STORE": url},
+            capture_output=True, text=True, timeout=SECONDS, check=False,
+        )  # fmt: skip
+        assert ran.returncode == 0, ran.stderr
+    asked = [sys.executable, "-m", "ninelives", "ps", "--all", "--json", "--store", url]
+    listed = subprocess.run(asked, capture_output=True, text=True, timeout=SECONDS, check=True)
+    assert json.loads(listed.stdout)
+
+
+def test_the_demo_keeps_to_places_of_its_own() -> None:
+    places = on_server("postgresql://ann:secret@db:5432/prod?sslmode=require&schema=live")
+    assert places["calm"] != places["crashed"]
+    assert all("schema=demo_" in place and "schema=live" not in place for place in places.values())
+    assert all("sslmode=require" in place for place in places.values())
+    refused = subprocess.run(
+        [sys.executable, "-m", "ninelives.demo", "--store", "sqlite:///x.db"],
+        capture_output=True, text=True, timeout=SECONDS, check=False,
+    )  # fmt: skip
+    assert refused.returncode == 1
+    assert "names no server" in refused.stdout
