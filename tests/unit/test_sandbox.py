@@ -157,6 +157,20 @@ def test_approvals_are_given_by_the_tests_person() -> None:
         assert asked == ["yes", "no", "left alone"]
 
 
+def test_a_person_is_not_asked_for_ever(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("ninelives.testing.sandbox.MOST_QUESTIONS", 5)
+    with Sandbox() as sandbox:
+
+        @nl.agent
+        async def insists() -> None:
+            while await nl.ask("Once more?", ["yes", "no"]) == "yes":
+                pass
+
+        sandbox.person = lambda item: item.answer("yes")
+        with pytest.raises(Stuck, match=r"asked 5 times; last: Once more\?"):
+            sandbox.run(insists)
+
+
 def test_signals_reach_the_run_and_what_nobody_sends_is_named() -> None:
     with Sandbox() as sandbox:
 

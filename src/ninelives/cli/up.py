@@ -58,8 +58,14 @@ def keep(
         )
     store = open_store(order.url)
     doctor.prove(store)
-    fleet = Fleet(order, store, SystemClock(), tell=say, hear=_hear)
-    code = fleet.run()
+    if sys.stderr is not None and sys.stderr.isatty():
+        from ninelives.cli.board import Board
+
+        board = Board(store)
+        with board.drawn():
+            code = Fleet(order, store, SystemClock(), tell=board.tell, hear=board.hear).run()
+    else:
+        code = Fleet(order, store, SystemClock(), tell=say, hear=_hear).run()
     # CRASH: whatever is not closed here is closed by the kernel; nothing is flushed that matters.
     sys.stdout.flush()
     store.close()

@@ -26,6 +26,8 @@ from ninelives.testing.mortal import Died, Kill
 
 T = TypeVar("T")
 _ALL = 100_000
+MOST_QUESTIONS = 10_000
+"""How often the person of a test is asked before it is plain that there will be no end of it."""
 
 
 class Stuck(AssertionError):
@@ -46,7 +48,7 @@ class Sandbox:
         """The calls of the store that write, as they were made in the first life."""
         self._kill, self._deaths = kill, deaths
         self._life: Life | None = None
-        self._started = self._signals = 0
+        self._started = self._signals = self._asked = 0
         self._left: set[str] = set()
         self._known = dict(AGENTS), dict(STEPS)
 
@@ -194,6 +196,11 @@ class Sandbox:
         if self.person is None:
             return False
         waiting = [item for item in self.inbox() if item.id not in self._left]
+        self._asked += len(waiting)
+        if self._asked > MOST_QUESTIONS:
+            raise Stuck(
+                f"the person of this test was asked {MOST_QUESTIONS} times; last: {waiting[-1].asked.what}"
+            )
         for item in waiting:
             self.person(item)
             (after,) = self.store.list_inbox(item=item.id, answered=True)
