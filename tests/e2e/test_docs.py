@@ -61,7 +61,7 @@ def test_test_block_passes(content: str, tmp_path: Path) -> None:
         cwd=tmp_path,
         capture_output=True,
         text=True,
-        timeout=120,
+        timeout=240,
         check=False,
     )
     assert ran.returncode == 0, ran.stdout

@@ -11,10 +11,12 @@ from pathlib import Path
 
 import pytest
 
+import ninelives as nl
 import ninelives.core
 import ninelives.engine
 import ninelives.runtime
 import ninelives.testing
+from ninelives.testing import NotCrashproof, chaos
 
 pytest_plugins = "pytester"
 
@@ -223,7 +225,27 @@ def test_nothing_is_loaded():
     ran.assert_outcomes(passed=1)
 
 
+def test_an_agent_is_killed_in_real_processes(tmp_path: Path) -> None:
+    planted = (ROOT / "tests/chaos/planted/repeated.py").read_text(encoding="utf-8")
+    file = tmp_path / "agents.py"
+    file.write_text(planted, encoding="utf-8")
+    with pytest.raises(NotCrashproof, match=r"agents\.py:\d+: a non-idempotent"):
+        chaos(f"{file}:support", "it is broken", tree=tmp_path, seconds=1)
+    file.write_text(planted.replace('open("a")', 'open("w")'), encoding="utf-8")
+    assert chaos(f"{file}:support", "it is broken", tree=tmp_path, seconds=1).kills > 0
+
+    @nl.agent
+    async def local() -> None: ...
+
+    with pytest.raises(nl.UsageError, match="cannot be found by another process"):
+        chaos(local)
+
+
 def test_testing_needs_no_pytest_and_pytest_finds_the_plugin() -> None:
+    code = (
+        "from ninelives.testing import chaos; from ninelives.engine.registry import AGENTS; assert not AGENTS"
+    )
+    subprocess.run([sys.executable, "-c", code], check=True, timeout=60)
     code = "import sys; from ninelives.testing import *; assert not {'pytest', '_pytest'} & set(sys.modules)"
     subprocess.run([sys.executable, "-c", code], check=True, timeout=60)
     project = tomllib.loads((ROOT / "pyproject.toml").read_text(encoding="utf-8"))["project"]

@@ -20,7 +20,6 @@ from msgspec import Struct, field
 import ninelives as nl
 from ninelives.core.model import Run, State
 from ninelives.core.sessions import Cause, Evidence
-from ninelives.demo.agent import support
 from ninelives.demo.children import Child
 from ninelives.demo.moments import Moment, Strike
 from ninelives.demo.tickets import Ticket
@@ -152,6 +151,8 @@ class Director:
         return self.stage
 
     async def _play(self, runtime: nl.Runtime) -> None:
+        from ninelives.demo.agent import support  # it declares an agent: only who plays the demo wants that
+
         await self._start_worker()
         arriving = list(self._tickets)
         while arriving or self._open():

@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING, Any
 if TYPE_CHECKING:
     from ninelives.testing.clock import SkippingClock
     from ninelives.testing.handles import SandboxItem, SandboxRun
+    from ninelives.testing.processes import chaos
     from ninelives.testing.sandbox import Sandbox, Stuck
     from ninelives.testing.script import Script, after
     from ninelives.testing.trials import NotCrashproof, Trials, crashproof
@@ -27,6 +28,7 @@ __all__ = [
     "Stuck",
     "Trials",
     "after",
+    "chaos",
     "crashproof",
 ]
 
@@ -40,6 +42,7 @@ _HOMES = {
     "Stuck": "sandbox",
     "Trials": "trials",
     "after": "script",
+    "chaos": "processes",
     "crashproof": "trials",
 }
 

@@ -1,7 +1,7 @@
 """An event loop whose time is a test's clock: when only timers are left to wait for, it skips to the next.
 
-While a thread, a socket or the committer is at work, the loop waits for that as any other does; a wait that
-takes the machine more than a moment counts on the clock, so that time limits hold against real waiting too.
+While a thread, a socket or the committer is at work, the loop waits for that, and no time passes; only what
+takes longer than a moment counts on the clock, so that time limits hold against real waiting too.
 """
 
 from __future__ import annotations
@@ -14,7 +14,7 @@ from typing import Any, cast
 
 from ninelives.testing.clock import SkippingClock
 
-MOMENT_SECONDS = 0.02
+MOMENT_SECONDS = 0.5
 """What the machine may take for its own work before it counts as time that has passed."""
 _TICK_SECONDS = 1e-6
 """How far a skip goes past its timer: what is rounded away would otherwise be waited for again and again."""
@@ -71,12 +71,12 @@ class _Watch(selectors.DefaultSelector):
         self._test_clock = clock
 
     def select(self, timeout: float | None = None) -> list[tuple[selectors.SelectorKey, int]]:
-        """Wait as usual."""
+        """Wait, at least for a moment before a timer counts as due."""
+        if timeout == 0:
+            return super().select(0)
         began = time.monotonic()
-        found = super().select(timeout)
+        found = super().select(None if timeout is None else max(timeout, MOMENT_SECONDS))
         waited = time.monotonic() - began
-        if timeout and not found:
-            self._test_clock.skip(max(waited, timeout) + _TICK_SECONDS)
-        elif timeout != 0 and waited > MOMENT_SECONDS:
-            self._test_clock.skip(waited)
+        if not found or waited > MOMENT_SECONDS:
+            self._test_clock.skip(max(waited, timeout or 0.0) + _TICK_SECONDS)
         return found
