@@ -34,3 +34,40 @@ def test_a_planted_mistake_is_found_and_named_with_its_line(name: str, tmp_path:
     assert finding["what"]
     assert finding["remedy"]
     assert [path.name for path in tmp_path.iterdir()] == [agent.name], "it worked on copies only"
+
+
+@pytest.mark.parametrize(
+    ("name", "mistake"),
+    [
+        ("sets", Mistake.ARGUMENT),
+        ("rows", Mistake.REPEATED),
+        ("program", Mistake.REPEATED),
+        ("parked", Mistake.CLEANUP),
+    ],
+)
+def test_a_mistake_in_other_clothes_is_found(name: str, mistake: Mistake, tmp_path: Path) -> None:
+    agents = tmp_path / "more.py"
+    shutil.copy(PLANTED / agents.name, agents)
+    (line,) = [n for n, text in enumerate(agents.read_text().splitlines(), 1) if f"# MISTAKE {name}" in text]
+    ran = chaos(tmp_path, f"more.py:{name}", "--at", "every-step", "--seconds", "1", "--json")
+    (finding,) = ran.report["findings"]
+    assert (finding["mistake"], finding["line"]) == (mistake, line), finding
+
+
+def test_children_and_sleeps_are_no_mistakes_and_sleeps_are_skipped(tmp_path: Path) -> None:
+    shutil.copy(PLANTED / "more.py", tmp_path)
+    report = chaos(tmp_path, "more.py:parent", "--at", "every-step", "--seconds", "1", "--json").report
+    assert report["findings"] == []
+    assert report["kills"] >= 3
+    assert [one["value"] for one in report["numbers"][2:]] == ["0.0%", "100.0%", "100.0%"]
+
+
+def test_people_are_played_and_who_waits_for_others_is_refused(tmp_path: Path) -> None:
+    shutil.copy(PLANTED / "more.py", tmp_path)
+    words = ("more.py:people", "--at", "every-step", "--seconds", "1", "--json", "--answer", "7")
+    alone = chaos(tmp_path, *words)
+    assert alone.code == 1
+    assert "the signal 'thanks'" in alone.err
+    report = chaos(tmp_path, *words, "--signal", "thanks=you").report
+    assert report["findings"] == []
+    assert [one["value"] for one in report["numbers"][2:]] == ["0.0%", "100.0%", "100.0%"]

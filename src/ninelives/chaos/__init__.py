@@ -4,6 +4,7 @@ In each process of a trial:
     life      loads the agent and works on its run     calls     its steps, seen from within
     witness   what the code does to the world          trap      faults from within, and the store's
     ledger    all of that, in a file                   order     what a life is told
+    clock     sleeps that are skipped
 
 Around them:
     cradle    forks the lives                          trial     one run, through many lives
@@ -11,5 +12,7 @@ Around them:
     tree      copies of the working directory          effects   what was done, and what of that twice
     source    what the code says around a line         findings  what is to be mended
     judge     the four numbers                         screen    what a person sees
+    proxy     requests on their way                    page      the report as a page, with its plots
+    scratch   a store for each trial
     command   all of it, in order
 """

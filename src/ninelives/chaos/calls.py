@@ -17,11 +17,11 @@ import ninelives
 from ninelives.chaos.ledger import Ledger, What
 from ninelives.chaos.order import Moment
 from ninelives.chaos.trap import Trap
-from ninelives.chaos.witness import Witness
+from ninelives.chaos.witness import Witness, name_of
 from ninelives.core.errors import Divergence, UsageError
 from ninelives.core.keys import step_text
 from ninelives.engine import callers, children, declare, inside, once, steps
-from ninelives.engine.context import FRAME
+from ninelives.engine.context import FRAME, Frame
 from ninelives.engine.registry import Step, place_of
 
 _VALUE_CHARACTERS = 4_000
@@ -56,7 +56,7 @@ class Calls:
         def key() -> str:
             found = asked()
             frame = FRAME.get()
-            self._ledger.write(What.KEY, step=frame.place.id if frame is not None else "")
+            self._ledger.write(What.KEY, step=name_of(frame) if frame is not None else "")
             return found
 
         inside.key = ninelives.key = key
@@ -72,14 +72,14 @@ class Calls:
                 frame = FRAME.get()
                 if frame is None:
                     return await function(*args, **kwargs)
-                self._begins()
+                self._begins(frame)
                 try:
                     with self._witness.inside(frame):
                         value = await function(*args, **kwargs)
                 except BaseException as error:
-                    self._ledger.write(What.END, step=frame.place.id, kind="raised", text=repr(error))
+                    self._ledger.write(What.END, step=name_of(frame), kind="raised", text=repr(error))
                     raise
-                return self._ends(known[0], value)
+                return self._ends(known[0], frame, value)
 
             return body
 
@@ -88,30 +88,24 @@ class Calls:
             frame = FRAME.get()
             if frame is None:
                 return function(*args, **kwargs)
-            self._begins()
+            self._begins(frame)
             try:
                 with self._witness.inside(frame):
                     value = function(*args, **kwargs)
             except BaseException as error:
-                self._ledger.write(What.END, step=frame.place.id, kind="raised", text=repr(error))
+                self._ledger.write(What.END, step=name_of(frame), kind="raised", text=repr(error))
                 raise
-            return self._ends(known[0], value)
+            return self._ends(known[0], frame, value)
 
         return plain
 
-    def _begins(self) -> None:
-        frame = FRAME.get()
-        if frame is not None:
-            key = frame.place.key()
-            self._ledger.write(
-                What.BEGIN, step=frame.place.id, data={"attempt": frame.attempt, "name": frame.place.name},
-                target=key,
-            )  # fmt: skip
-            self._trap.reach(Moment.BEGIN, step_text(frame.place.id))
+    def _begins(self, frame: Frame) -> None:
+        step, data = name_of(frame), {"attempt": frame.attempt, "name": frame.place.name}
+        self._ledger.write(What.BEGIN, step=step, target=frame.place.key(), data=data)
+        self._trap.reach(Moment.BEGIN, step_text(step))
 
-    def _ends(self, step: Step, value: Any) -> Any:
-        frame = FRAME.get()
-        if frame is None or frame.place.name != step.name:
+    def _ends(self, step: Step, frame: Frame, value: Any) -> Any:
+        if frame.place.name != step.name:
             return value  # a step inside a step is a part of it
         told = ""
         try:
@@ -123,13 +117,13 @@ class Calls:
         if lost:
             self._ledger.write(
                 What.MISFIT,
-                step=frame.place.id,
+                step=name_of(frame),
                 kind=type(value).__name__,
                 place=self._place(step),
                 text=lost,
             )
-        self._ledger.write(What.END, step=frame.place.id, kind="returned", text=told)
-        self._trap.reach(Moment.END, step_text(frame.place.id))
+        self._ledger.write(What.END, step=name_of(frame), kind="returned", text=told)
+        self._trap.reach(Moment.END, step_text(name_of(frame)))
         return value
 
     def _declared(self, step: Step) -> None:
@@ -169,7 +163,10 @@ class Calls:
 
     def _diverged(self, step: str, where: str, error: Divergence) -> None:
         place = self._witness.shown(where.partition(" (")[0])
-        self._ledger.write(What.DIVERGED, step=step, place=place, text=error.what.rpartition(": ")[2])
+        text = error.what
+        for said in ("recorded: ", "came of that: "):
+            text = text.partition(said)[2] or text
+        self._ledger.write(What.DIVERGED, step=step, place=place, text=text)
 
 
 class _Changes(logging.Handler):

@@ -21,7 +21,7 @@ from ninelives.core.keys import step_text
 EVERY_STEP, RANDOM = "every-step", "random"
 MOST_KILLS = 200
 """In one trial, at most."""
-_FIRST_SECONDS = 10.0
+_FIRST_SECONDS = 30.0
 """The first trial has so much time, however little was given for all."""
 
 
@@ -61,7 +61,10 @@ def carry_out(ground: Ground, wishes: Wishes, told: Told) -> Campaign:
         trial = Stage(ground, Calm("without faults"), number, {}).play(0.0)
         calm.append(trial)
         if not trial.has_ended:
-            raise ChaosFailed(_came_to_nothing(trial), remedy="Chaos needs an agent that ends by itself")
+            raise ChaosFailed(
+                _came_to_nothing(trial),
+                remedy="Chaos needs an agent that ends by itself; --limit gives it more time",
+            )
         if trial.state == "failed":
             return Campaign(calm, [], [], time.monotonic() - began_at)
     campaign = Campaign(calm, [], [])

@@ -19,12 +19,14 @@ from ninelives.chaos.campaign import EVERY_STEP, RANDOM, Campaign, Wishes, carry
 from ninelives.chaos.cradle import Cradles
 from ninelives.chaos.findings import find
 from ninelives.chaos.judge import Verdict, judge
+from ninelives.chaos.order import People
 from ninelives.chaos.proxy import Proxy
 from ninelives.chaos.scratch import backend, urls
 from ninelives.chaos.source import split
 from ninelives.chaos.tree import Tree
 from ninelives.chaos.trial import Ground, Target
 from ninelives.core.errors import UsageError
+from ninelives.demo.command import ending_in_order
 
 
 class Order(Struct, frozen=True, kw_only=True):
@@ -40,6 +42,7 @@ class Order(Struct, frozen=True, kw_only=True):
     tree: Path
     limit_seconds: float
     store: str
+    people: People = People()
 
 
 def run(order: Order, console: Console) -> tuple[Campaign, Verdict]:
@@ -47,6 +50,7 @@ def run(order: Order, console: Console) -> tuple[Campaign, Verdict]:
     wishes = Wishes(kills=order.kills, seconds=order.seconds, at=_at(order.at, order.tree), seed=order.seed)
     tree, url = Tree(order.tree), urls(order.store)
     with (
+        ending_in_order(),
         tempfile.TemporaryDirectory(prefix="ninelives-chaos-") as scratch,
         Cradles(backend(order.store)) as cradles,
         Proxy() as proxy,
@@ -59,6 +63,7 @@ def run(order: Order, console: Console) -> tuple[Campaign, Verdict]:
             target=Target(_in_tree(order.target, tree.root), order.words, order.named),
             url=url,
             limit_seconds=order.limit_seconds,
+            people=order.people,
             environment=proxy.environment,
             requests=proxy.since,
         )

@@ -98,13 +98,13 @@ def _outside(campaign: Campaign) -> Iterable[Finding]:
         calm = max((times[trial.number] for trial in campaign.calm), default=0)
         worst = max(campaign.trials, key=lambda trial: times[trial.number], default=campaign.calm[0])
         target = _target(seen[0][1])
-        early = sum(_has_left_early(trial, effect) for trial, effect in seen)
+        often = f"{calm} times without faults, {times[worst.number]} times in the run that was {worst.name}"
         if any(source.is_cleanup(one) for one in (place, *seen[0][1].stack)):
             yield _finding(
                 Mistake.CLEANUP,
                 place,
-                f"{kind} {target} in clean-up code, outside a step; {early} of {len(seen)} times while the "
-                "run had not ended: it also runs when only the worker stops, and never when that is killed",
+                f"{kind} {target} in clean-up code, outside a step: {often}; it also runs when the run is "
+                "only parked or its worker stops, and never when that is killed",
                 "Leave it out, or do it in a step after the try; nl.on_failure undoes what was done when a "
                 "run fails or is cancelled",
                 times=len(seen),
@@ -113,16 +113,10 @@ def _outside(campaign: Campaign) -> Iterable[Finding]:
             yield _finding(
                 Mistake.OUTSIDE,
                 place,
-                f"{kind} {target} outside a step: {calm} times without faults, {times[worst.number]} times "
-                f"in the run that was {worst.name}",
+                f"{kind} {target} outside a step: {often}",
                 "Put it into a function decorated with @nl.action, and call that",
                 times=len(seen),
             )
-
-
-def _has_left_early(trial: Trial, effect: Effect) -> bool:
-    """Tell whether an effect happened in a life that did not bring the run to its end."""
-    return not any(line.what is What.STATE and line.life == effect.life for line in trial.lines)
 
 
 def _target(effect: Effect) -> str:
@@ -145,16 +139,14 @@ def _arguments(campaign: Campaign) -> Iterable[Finding]:
             step=step,
             times=len(lines),
         )
-    places = {name: one.place for trial in campaign.calm for name, one in declarations(trial).items()}
-    called = {step: name for trial in campaign.trials for step, name in names(trial).items()}
     for (_, step), lines in _grouped(campaign, What.UNUSED).items():
-        if step not in called:
-            continue
-        place = places.get(called[step], "")
+        place = next(line.place for line in campaign.calm[0].lines if line.what is What.READY)
+        why = source.suspects(place)
+        blamed = f"; {why[0].text} in line {why[0].line} gives another value in each life" if why else ""
         yield _finding(
             Mistake.ARGUMENT,
-            place,
-            f"{step_text(step)} was recorded, and after a crash the code went another way, without it",
+            f"{source.split(place)[0]}:{why[0].line}" if why else place,
+            f"{step_text(step)} was recorded, and after a crash the code went another way{blamed}",
             "Decide only by arguments and recorded results: nl.now(), nl.random(), a step",
             step=step,
             times=len(lines),

@@ -108,7 +108,7 @@ def _times(recoveries: Sequence[Recovery]) -> tuple[Number, ...]:
             f"code loaded to new step; median {percentile(ours, 0.5):.3f} s of {len(ours)}",
         ),
         Number(
-            "with loading your code",
+            "with loading code",
             f"{percentile(whole, 0.99):.3f} s",
             f"< {ASKED_RECOVERY_SECONDS:g} s",
             percentile(whole, 0.99) < ASKED_RECOVERY_SECONDS,

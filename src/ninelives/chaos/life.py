@@ -21,6 +21,7 @@ from msgspec import UNSET, Raw
 
 from ninelives.backends.open import open_store
 from ninelives.chaos.calls import Calls
+from ninelives.chaos.clock import SkippedTime
 from ninelives.chaos.ledger import Ledger, What
 from ninelives.chaos.order import RUN, LifeOrder, Moment, Settlement
 from ninelives.chaos.trap import Trap, TrappedStore, trace_line
@@ -33,7 +34,7 @@ from ninelives.core.replay import read_body
 from ninelives.core.sessions import Cause, Evidence
 from ninelives.engine import bodies
 from ninelives.engine.committer import end_process
-from ninelives.engine.registry import Agent
+from ninelives.engine.registry import Agent, place_of
 from ninelives.ops import load
 from ninelives.runtime import Runtime
 from ninelives.runtime.inbox import give
@@ -67,9 +68,11 @@ def live(order: LifeOrder) -> None:
         ledger.write(What.USAGE, text=str(error))
         os._exit(EXIT_USAGE)
     witness.is_ready = True
-    ledger.write(What.READY)
+    ledger.write(What.READY, place=witness.shown(place_of(agent.function)))
     try:
-        code = asyncio.run(_Life(order, ledger, trap, open_store(order.url)).main(agent, args, kwargs))
+        time = SkippedTime(Path(order.home))
+        time.install()
+        code = asyncio.run(_Life(order, ledger, trap, open_store(order.url), time).main(agent, args, kwargs))
     except NineLivesError as error:
         ledger.write(What.USAGE, text=f"{type(error).__name__}: {error}")
         code = EXIT_STORE
@@ -81,8 +84,9 @@ def live(order: LifeOrder) -> None:
 class _Life:
     """The run, as this process works on it."""
 
-    def __init__(self, order: LifeOrder, ledger: Ledger, trap: Trap, store: Store) -> None:
+    def __init__(self, order: LifeOrder, ledger: Ledger, trap: Trap, store: Store, time: SkippedTime) -> None:
         self._order, self._ledger, self._trap, self._store = order, ledger, trap, store
+        self._time, self._signals = time, order.people.signals
         self._is_told_to_stop = False
 
     async def main(self, agent: Agent, args: tuple[Any, ...], kwargs: dict[str, Any]) -> int:
@@ -91,6 +95,7 @@ class _Life:
         runtime = Runtime(trapped, lease_seconds=self._order.lease_seconds)
         runtime._fatal, runtime._is_dedicated = end_process, True  # noqa: SLF001
         self._trap.ended = lambda: self._look_for_unused(runtime)
+        self._woken = runtime._wake  # noqa: SLF001
         async with runtime:
             self._tell_of_the_dead()
             self._settle()
@@ -149,11 +154,31 @@ class _Life:
         if row is None or row.state is not State.CHECKPOINTED:
             return None
         items = self._store.list_inbox(run=RUN)
-        for item in items:
-            if item.kind is ItemKind.APPROVAL:
-                give(self._store, item, Answer(Says.APPROVED), by=_BY)
-        left = [item for item in items if item.kind is not ItemKind.APPROVAL]
-        return True if left and row.due_ms is None else None
+        left = [item for item in items if not self._answers(item)]
+        if left and row.due_ms is None:
+            return True
+        if not items and not self._time.skip(self._store) and not self._signal():
+            return True
+        self._woken()
+        return None
+
+    def _answers(self, item: Item) -> bool:
+        """Answer an item, if it is known how."""
+        people = self._order.people
+        if item.kind is ItemKind.APPROVAL:
+            give(self._store, item, Answer(Says.APPROVED), by=_BY)
+        elif item.kind is ItemKind.QUESTION and people.answer:
+            give(self._store, item, Answer(Says.VALUE, Raw(people.answer.encode())), by=_BY)
+        else:
+            return False
+        return True
+
+    def _signal(self) -> bool:
+        """Send the signals that there are, each once in all lives; False when there are none any more."""
+        signals, self._signals = self._signals, ()
+        for number, (name, body) in enumerate(signals):
+            self._store.send_signal(RUN, name, body.encode(), id=f"chaos-{number}")
+        return bool(signals)
 
     # What it leaves -----------------------------------------------------------------------------
 
@@ -180,7 +205,7 @@ class _Life:
             elif record.kind is Kind.END:
                 body = read_body(record)
                 end = {"result": _text(bytes(body.v or b"")), "error": _text(bytes(body.e or b""))}
-        data = {"state": row.state, "journal": told, "inbox": self._inbox(row), **end}
+        data = {"state": row.state, "waits": row.waits, "journal": told, "inbox": self._inbox(row), **end}
         self._ledger.write(What.STATE, data=data)
 
     def _inbox(self, row: Run) -> list[dict[str, str]]:

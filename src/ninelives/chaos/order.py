@@ -17,6 +17,11 @@ OUTCOMES = frozenset({"result", "failure", "signal", "withdrawn", "turn", "end"}
 """Records that are progress."""
 
 
+def step_in(run: str, step: str) -> str:
+    """Name a step for the ledger: children of the run have steps of the same names."""
+    return step if run == RUN else f"{run} {step}"
+
+
 class Moment(StrEnum):
     """When a fault happens."""
 
@@ -62,6 +67,13 @@ class Settlement(Struct, frozen=True, kw_only=True):
     """The result, as JSON."""
 
 
+class People(Struct, frozen=True, kw_only=True):
+    """What people say: the answer to every question, as JSON, and signals, by name."""
+
+    answer: str = ""
+    signals: tuple[tuple[str, str], ...] = ()
+
+
 class LifeOrder(Struct, frozen=True, kw_only=True):
     """What a process is to do: load the code, start the run or go on with it, and leave."""
 
@@ -79,6 +91,7 @@ class LifeOrder(Struct, frozen=True, kw_only=True):
     lease_seconds: float = LEASE_SECONDS
     fault: Fault | None = None
     settlements: tuple[Settlement, ...] = ()
+    people: People = People()
     dead: tuple[int, ...] = ()
     """Processes that were seen to be gone, with all that they started: a supervisor would say so."""
     environment: dict[str, str] = {}

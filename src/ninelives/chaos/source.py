@@ -65,12 +65,8 @@ def suspects(place: str) -> list[Suspect]:
     """Return what gives another value each time in the function that a line is in, nearest first."""
     file, line = split(place)
     scope = _function(_parsed(file), line)
-    found = [
-        suspect
-        for node in ast.walk(scope)
-        if (suspect := _suspect(node)) is not None and suspect.line <= line
-    ]
-    return sorted(set(found), key=lambda one: line - one.line)
+    found = {suspect for node in ast.walk(scope) if (suspect := _suspect(node)) is not None}
+    return sorted(found, key=lambda one: (one.line > line, abs(line - one.line)))
 
 
 def return_line(place: str) -> str:

@@ -19,7 +19,7 @@ from types import FrameType
 from typing import Any
 
 from ninelives.chaos.ledger import Ledger, What
-from ninelives.chaos.order import OUTCOMES, Deed, Fault, Moment
+from ninelives.chaos.order import OUTCOMES, Deed, Fault, Moment, step_in
 from ninelives.core.commits import Commit, Outcome
 from ninelives.core.errors import StoreBroken, StoreUnavailable
 from ninelives.core.keys import step_text
@@ -136,8 +136,12 @@ class Trap:
                 for commit, verdict in zip(args[0], answer, strict=True)
                 if verdict.outcome is Outcome.COMMITTED
             ]
-            records = [[record.kind, record.step] for commit in done for record in commit.records]
-            if any(kind == "end" for kind, _ in records):
+            records = [
+                [record.kind, step_in(commit.run, record.step)]
+                for commit in done
+                for record in commit.records
+            ]
+            if ["end", ""] in records:
                 self.ended()
             self._ledger.write(What.STORED, data={"records": records})
             progress = [step_text(step) or kind for kind, step in records if kind in OUTCOMES]
@@ -182,7 +186,8 @@ def _labels(name: str, args: tuple[Any, ...]) -> list[str]:
 
 
 def _labels_of(commit: Commit) -> list[str]:
-    labels = [f"{record.kind} {step_text(record.step)}".strip() for record in commit.records]
+    steps = [(record.kind, step_in(commit.run, record.step)) for record in commit.records]
+    labels = [f"{kind} {step_text(step)}".strip() for kind, step in steps]
     return labels or [type(commit.change).__name__.lower()]
 
 

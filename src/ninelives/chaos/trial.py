@@ -16,7 +16,7 @@ from msgspec import Struct, field
 
 from ninelives.chaos.cradle import Cradle, Cradles
 from ninelives.chaos.ledger import Ledger, Line, Reader, What
-from ninelives.chaos.order import Fault, LifeOrder, Settlement
+from ninelives.chaos.order import Fault, LifeOrder, People, Settlement
 from ninelives.chaos.proxy import Request
 from ninelives.chaos.scratch import Url
 from ninelives.chaos.script import Script
@@ -95,6 +95,7 @@ class Ground(Struct, frozen=True):
     url: Url
     limit_seconds: float
     """How long a run may take without faults."""
+    people: People = People()
     environment: dict[str, str] = {}
     requests: Callable[[float], list[Request]] = lambda _: []
     """What came through the proxy since a moment."""
@@ -166,6 +167,7 @@ class Stage:
             lease_seconds=self._script.lease_seconds,
             fault=fault,
             settlements=self._settlements,
+            people=ground.people,
             dead=tuple(self._dead),
             environment=ground.environment,
         )
@@ -240,7 +242,9 @@ class Stage:
             self._settlements = tuple(self._looked_into(step) for step in doubts)
             trial.settled += len(doubts)
         else:
-            trial.why = "; ".join(f"{item['kind']}: {item['what']}" for item in trial.inbox) or trial.state
+            said = "; ".join(f"{item['kind']}: {item['what']}" for item in trial.inbox)
+            said = said or f"it is {trial.state}, and waits {data['waits']}"
+            trial.why = said.replace(str(self._tree), str(self._ground.tree.root))
 
     def _looked_into(self, step: str) -> Settlement:
         """Say what became of an action in doubt, by what the recorder has seen since it last began."""

@@ -24,6 +24,7 @@ from urllib.parse import quote, urlsplit
 from msgspec import Struct
 
 from ninelives.chaos.ledger import Ledger, What
+from ninelives.chaos.order import step_in
 from ninelives.engine.context import EXECUTION, FRAME, Frame
 
 _OURS = str(Path(__file__).parents[1]) + os.sep
@@ -121,7 +122,7 @@ class Witness:
             seen.what,
             kind=seen.kind,
             target=self.shown(seen.target),
-            step=frame.place.id if frame is not None else "",
+            step=name_of(frame) if frame is not None else "",
             place=_place(stack, frame) or self._waiting(frame),
             is_inside=frame is not None,
             data=data | ({"stack": stack} if frame is None else {"attempt": frame.attempt}),
@@ -158,6 +159,11 @@ class Witness:
         if name.startswith(self._tree):
             return True
         return not name.startswith(("<", _OURS, *self._libraries)) and "site-packages" not in name
+
+
+def name_of(frame: Frame) -> str:
+    """Name the step whose body is executed, as the ledger does."""
+    return step_in(frame.place.execution.run.id, frame.place.id)
 
 
 def _place(stack: list[str], frame: Frame | None) -> str:

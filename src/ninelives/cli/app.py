@@ -237,7 +237,7 @@ def demo(context: typer.Context) -> None:
 
 
 @app.command()
-def chaos(
+def chaos(  # noqa: PLR0917 (each is an option of its own)
     target: Annotated[
         str, typer.Argument(metavar="FILE_OR_MODULE:AGENT", help="Where the agent is, and its name.")
     ],
@@ -261,6 +261,12 @@ def chaos(
     store: Annotated[
         str, typer.Option("--store", help="A server for scratch stores, which are left there.")
     ] = "sqlite:",
+    answer: Annotated[
+        str | None, typer.Option("--answer", metavar="JSON", help="The answer to every question.")
+    ] = None,
+    signal: Annotated[
+        list[str] | None, typer.Option("--signal", metavar="NAME=JSON", help="A signal, once in each run.")
+    ] = None,
     html: Annotated[Path | None, typer.Option("--html", help="Write the report to this page, too.")] = None,
     as_json: AsJson = False,
 ) -> None:
@@ -282,6 +288,8 @@ def chaos(
         tree=tree,
         limit_seconds=limit,
         store=store,
+        answer=answer,
+        signals=signal or [],
         html=html,
         as_json=as_json,
     )

@@ -9,10 +9,12 @@ import typer
 from rich.console import Console
 
 from ninelives.chaos import command, screen
+from ninelives.chaos.order import People
 from ninelives.chaos.page import page
 from ninelives.cli.options import EXIT_FAILED
 from ninelives.cli.text import emit_json, say
 from ninelives.core.errors import UsageError
+from ninelives.runtime.inbox import from_json
 
 _EXIT_INTERRUPTED = 130
 
@@ -29,6 +31,8 @@ def chaos(
     tree: Path,
     limit_seconds: float,
     store: str,
+    answer: str | None,
+    signals: list[str],
     html: Path | None,
     as_json: bool,
 ) -> None:
@@ -53,6 +57,7 @@ def chaos(
         tree=tree,
         limit_seconds=limit_seconds,
         store=store,
+        people=_people(answer, signals),
     )
     console = Console(stderr=as_json)
     try:
@@ -69,3 +74,15 @@ def chaos(
         screen.conclude(console, verdict, campaign)
     if not verdict.is_met:
         raise typer.Exit(EXIT_FAILED)
+
+
+def _people(answer: str | None, signals: list[str]) -> People:
+    """Read what people are to say. Raises UsageError."""
+    told = []
+    for signal in signals:
+        name, equals, word = signal.partition("=")
+        if not equals:
+            raise UsageError(f"--signal {signal!r}", remedy="Write it as NAME=JSON")
+        told.append((name, bytes(from_json(word, f"the signal {name}")).decode()))
+    said = "" if answer is None else bytes(from_json(answer, "the answer")).decode()
+    return People(answer=said, signals=tuple(told))

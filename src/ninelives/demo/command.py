@@ -38,7 +38,7 @@ def run(argv: Sequence[str] | None) -> int:
     console = Console(stderr=given.json)
     since = time.monotonic()
     try:
-        with _ending_in_order(), tempfile.TemporaryDirectory(prefix="ninelives-demo-") as home:
+        with ending_in_order(), tempfile.TemporaryDirectory(prefix="ninelives-demo-") as home:
             verdict = asyncio.run(_stages(Path(home), given, console))
     except (DemoFailed, NineLivesError) as error:
         console.print(f"the demo could not be carried out: {error}", markup=False, soft_wrap=True)
@@ -104,7 +104,7 @@ def _fields(verdict: Verdict, seconds: float) -> dict[str, Any]:
 
 
 @contextmanager
-def _ending_in_order() -> Iterator[None]:
+def ending_in_order() -> Iterator[None]:
     """Take the other signals that end us for a Ctrl-C: end every process, remove every file."""
     before = {
         signum: signal.signal(signum, lambda *_: signal.raise_signal(signal.SIGINT))
