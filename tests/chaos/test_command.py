@@ -44,6 +44,13 @@ def test_killed_at_a_line_the_run_goes_on(home: Path) -> None:
     assert [trial["state"] for trial in report["trials"]] == ["completed"]
 
 
+def test_a_line_that_is_never_executed_is_said_to_be_so(home: Path) -> None:
+    (line,) = [n for n, text in enumerate(EXAMPLE.read_text().splitlines(), 1) if "we will look" in text]
+    ran = chaos(home, "support.py:support", "broken", "A-1", "--at", f"support.py:{line}")
+    assert ran.code == 1
+    assert f"support.py:{line} was never reached" in ran.err
+
+
 @pytest.mark.parametrize(
     ("words", "said"),
     [(("absent.py:support", "x", "A-1"), "absent.py"), (("support.py:support", "x"), "do not fit")],

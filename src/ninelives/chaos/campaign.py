@@ -81,6 +81,11 @@ def carry_out(ground: Ground, wishes: Wishes, told: Told) -> Campaign:
         campaign.trials.append(stage.play(max(left, _FIRST_SECONDS * (not campaign.trials))))
         done += not script.wants_more  # else: the run has ended too soon for all that was planned for it
     campaign.seconds = time.monotonic() - began_at
+    if not any(trial.faults for trial in campaign.trials):
+        raise ChaosFailed(
+            f"nothing befell the run: {wishes.at or 'no moment'} was never reached",
+            remedy="Name a line that is executed in every run: a statement, not a def or a comment",
+        )
     return campaign
 
 
