@@ -15,8 +15,10 @@ RUNS, STEPS = 20_000, 5
 ONE = ("r7", 1, 1, b"h", b"i", 0, None, 1, "result", "s", 1, b"b")
 MANY = {
     "runs": ["r7"], "epochs": [1], "lengths": [1], "heads": [b"h"], "new_lengths": [2], "new_heads": [b"i"],
-    "effects": [0], "ends": [True], "owners": [1], "seqs": [99], "kinds": ["result"], "steps": ["s"],
-    "times": [1], "bodies": [b"b"], "checks": [b"c"], "now": None, "version": 1, "channels": [], "doors": [],
+    "effects": [0], "ends": [True], "kinds": ["result"], "steps": ["s"], "times": [1], "bodies": [b"b"],
+    "checks": [b"c"], "now": None, "version": 1, "owners": [1], "more_seqs": [99], "more_kinds": ["result"],
+    "more_steps": ["s"], "more_times": [1], "more_bodies": [b"b"], "more_checks": [b"c"], "channels": [],
+    "doors": [],
 }  # fmt: skip
 CLAIM = {"queues": ["default"], "agents": ["a"], "quotas": [10], "host": "h", "alone": False, "now": 1}
 PLANS: list[tuple[str, Values]] = [

@@ -20,6 +20,7 @@ from ninelives.backends.postgres.transaction import Transaction, append_all
 from ninelives.core import faults, runs
 from ninelives.core.commits import Commit, Outcome, Verdict
 from ninelives.core.errors import UsageError
+from ninelives.core.model import Record
 
 _VERSION = len(migrations())
 Wakes = Callable[[bool, bool], tuple[list[str], list[int]]]
@@ -84,7 +85,7 @@ def _single(one: Commit, now_ms: int | None) -> tuple[Any, ...]:
 
 
 def _many(batch: Sequence[Commit]) -> dict[str, Any]:
-    records = [(place, record) for place, one in enumerate(batch, 1) for record in one.records]
+    more = [(place, record) for place, one in enumerate(batch, 1) for record in one.records[1:]]
     return {
         "runs": [one.run for one in batch],
         "epochs": [one.epoch for one in batch],
@@ -94,13 +95,20 @@ def _many(batch: Sequence[Commit]) -> dict[str, Any]:
         "new_heads": [one.new_head for one in batch],
         "effects": [runs.effect_length_of(one) for one in batch],
         "ends": [one.change is not None for one in batch],
-        "owners": [place for place, _ in records],
-        "seqs": [record.seq for _, record in records],
-        "kinds": [record.kind for _, record in records],
-        "steps": [record.step for _, record in records],
-        "times": [record.at_ms for _, record in records],
-        "bodies": [record.body for _, record in records],
-        "checks": [record.check for _, record in records],
+        **_columns([one.records[0] for one in batch], ""),
+        "owners": [place for place, _ in more],
+        "more_seqs": [record.seq for _, record in more],
+        **_columns([record for _, record in more], "more_"),
+    }
+
+
+def _columns(records: Sequence[Record], prefix: str) -> dict[str, Any]:
+    return {
+        f"{prefix}kinds": [record.kind for record in records],
+        f"{prefix}steps": [record.step for record in records],
+        f"{prefix}times": [record.at_ms for record in records],
+        f"{prefix}bodies": [record.body for record in records],
+        f"{prefix}checks": [record.check for record in records],
     }
 
 

@@ -38,6 +38,11 @@ RECURSIVE levels AS (
       AND r.priority < l.priority)
   FROM levels AS l WHERE l.priority IS NOT NULL)
 
+-- part: fitting
+($after::bigint IS NULL OR r.number < $after) AND ($agent::text IS NULL OR r.agent = $agent)
+  AND ($session::text IS NULL OR r.session = $session) AND (cardinality($states) = 0 OR r.state = ANY($states))
+  AND ($labels = '{}' OR r.labels::jsonb @> $labels::jsonb)
+
 -- name: read_clock
 SELECT :now;
 
@@ -74,7 +79,9 @@ SELECT current_setting('server_version_num')::integer, current_setting('fsync'),
 
 -- name: tune
 SELECT set_config('lock_timeout', '10s', false), set_config('idle_in_transaction_session_timeout', '30s', false),
-  set_config('jit', 'off', false), set_config('enable_seqscan', 'off', false), set_config('timezone', 'UTC', false);
+  set_config('jit', 'off', false), set_config('timezone', 'UTC', false), set_config('enable_seqscan', 'off', false),
+  set_config('enable_hashjoin', 'off', false), set_config('enable_mergejoin', 'off', false),
+  set_config('plan_cache_mode', 'force_generic_plan', false);
 
 -- name: find_store (text)
 SELECT EXISTS (SELECT 1 FROM pg_tables WHERE schemaname = $1 AND tablename = 'store');
@@ -115,22 +122,19 @@ SELECT :run FROM :schema.runs AS r WHERE r.id = ANY($1::text[]);
 SELECT :run FROM :schema.runs AS r WHERE r.id = ANY($1::text[]) ORDER BY r.id FOR UPDATE;
 
 -- name: list_runs (after bigint, states text[], agent text, session text, labels text, limit bigint)
-SELECT :run FROM :schema.runs AS r
-WHERE ($after::bigint IS NULL OR r.number < $after::bigint)
-  AND (cardinality($states::text[]) = 0 OR r.state = ANY($states::text[]))
-  AND ($agent::text IS NULL OR r.agent = $agent::text)
-  AND ($session::text IS NULL OR r.session = $session::text)
-  AND ($labels::text = '{}' OR r.labels::jsonb @> $labels::jsonb)
+SELECT :run FROM :schema.runs AS r WHERE :fitting ORDER BY r.number DESC LIMIT $limit;
+
+-- name: list_in_states (after bigint, states text[], agent text, session text, labels text, limit bigint)
+SELECT r.* FROM unnest($states) AS wanted (state) CROSS JOIN LATERAL (
+  SELECT :run FROM :schema.runs AS r WHERE r.state = wanted.state COLLATE "C" AND :fitting
+  ORDER BY r.number DESC LIMIT $limit) AS r
 ORDER BY r.number DESC LIMIT $limit;
 
+-- name: list_owned (after bigint, states text[], agent text, session text, labels text, limit bigint)
+SELECT :run FROM :schema.runs AS r WHERE r.session = $session AND :fitting ORDER BY r.number DESC LIMIT $limit;
+
 -- name: list_children (parent text, after bigint, states text[], agent text, session text, labels text, limit bigint)
-SELECT :run FROM :schema.runs AS r
-WHERE r.parent = $parent::text AND ($after::bigint IS NULL OR r.number < $after::bigint)
-  AND (cardinality($states::text[]) = 0 OR r.state = ANY($states::text[]))
-  AND ($agent::text IS NULL OR r.agent = $agent::text)
-  AND ($session::text IS NULL OR r.session = $session::text)
-  AND ($labels::text = '{}' OR r.labels::jsonb @> $labels::jsonb)
-ORDER BY r.number DESC LIMIT $limit;
+SELECT :run FROM :schema.runs AS r WHERE r.parent = $parent AND :fitting ORDER BY r.number DESC LIMIT $limit;
 
 -- name: live_children (text[])
 SELECT r.id, r.parent FROM :schema.runs AS r
@@ -162,17 +166,19 @@ INSERT INTO :schema.records (run, seq, kind, step, at_ms, body, "check")
 SELECT f.number, $length, $kind, $step, $at_ms, $body, $new_head FROM fenced AS f RETURNING 1;
 
 -- Here each row is looked up on its own and then updated where it lies, so that no plan can join a batch with the whole
--- table; and only in the version that was looked at (xmin): what another has changed meanwhile, the slow way judges. The arrays are subqueries so
--- that their lengths do not make every plan a new one. A run ends here only if its end touches no other run.
+-- table; and only in the version that was looked at (xmin): what another has changed meanwhile, the slow way judges.
+-- Most runs append one record, which comes with the run; `owners` and what follows are for those that append more.
+-- A run ends here only if its end touches no other run.
 
 -- name: append_many (runs text[], epochs bigint[], lengths bigint[], heads bytea[], new_lengths bigint[],
---   new_heads bytea[], effects bigint[], ends boolean[], now bigint, version integer, owners bigint[], seqs bigint[],
---   kinds text[], steps text[], times bigint[], bodies bytea[], checks bytea[], channels text[], doors bigint[])
+--   new_heads bytea[], effects bigint[], ends boolean[], kinds text[], steps text[], times bigint[], bodies bytea[],
+--   checks bytea[], now bigint, version integer, owners bigint[], more_seqs bigint[], more_kinds text[],
+--   more_steps text[], more_times bigint[], more_bodies bytea[], more_checks bytea[], channels text[], doors bigint[])
 WITH given AS (
   SELECT g.*, f.lies_at, f.version
-  FROM unnest((SELECT $runs), (SELECT $epochs), (SELECT $lengths), (SELECT $heads), (SELECT $new_lengths),
-    (SELECT $new_heads), (SELECT $effects), (SELECT $ends)) WITH ORDINALITY
-    AS g (id, epoch, length, head, new_length, new_head, effects, is_end, place)
+  FROM unnest($runs, $epochs, $lengths, $heads, $new_lengths, $new_heads, $effects, $ends, $kinds, $steps, $times, $bodies,
+    $checks) WITH ORDINALITY AS g (id, epoch, length, head, new_length, new_head, effects, is_end, kind, step, at_ms,
+    body, "check", place)
   CROSS JOIN LATERAL (
     SELECT r.ctid AS lies_at, r.xmin AS version FROM :schema.runs AS r
     WHERE r.id = g.id AND r.epoch = g.epoch AND r.length = g.length AND r.head = g.head AND (r.state = 'running') IS TRUE
@@ -196,12 +202,14 @@ fenced AS (
     ended_ms = CASE WHEN g.is_end THEN coalesce($now, :now) END,
     is_pruned = r.is_pruned AND NOT g.is_end
   FROM given AS g WHERE r.ctid = g.lies_at AND r.xmin = g.version
-  RETURNING r.number, r.id, g.place, g.is_end),
+  RETURNING r.number, r.id, g.place, g.is_end, g.length AS seq, g.kind, g.step, g.at_ms, g.body, g."check"),
 written AS (
   INSERT INTO :schema.records (run, seq, kind, step, at_ms, body, "check")
+  SELECT f.number, f.seq, f.kind, f.step, f.at_ms, f.body, f."check" FROM fenced AS f
+  UNION ALL
   SELECT f.number, n.seq, n.kind, n.step, n.at_ms, n.body, n."check"
-  FROM unnest((SELECT $owners), (SELECT $seqs), (SELECT $kinds), (SELECT $steps), (SELECT $times), (SELECT $bodies),
-    (SELECT $checks)) AS n (owner, seq, kind, step, at_ms, body, "check")
+  FROM unnest($owners, $more_seqs, $more_kinds, $more_steps, $more_times, $more_bodies, $more_checks)
+    AS n (owner, seq, kind, step, at_ms, body, "check")
   JOIN fenced AS f ON f.place = n.owner),
 closed AS (
   UPDATE :schema.items AS i SET state = 'closed' WHERE i.ctid = ANY(ARRAY(

@@ -88,12 +88,11 @@ class PostgresStore:
         if not all(faults.is_text(name) for name in names if name is not None):
             return []  # nobody could have given a run such a name
         wanted = msgspec.to_builtins(query) | {
-            "states": list(query.states),
+            "states": list(dict.fromkeys(query.states)),
             "labels": msgspec.json.encode(query.labels).decode(),
             "limit": _clamped(query.limit),
         }
-        statement = "list_runs" if query.parent is None else "list_children"
-        return list(runs_in(self._lines.ask(statement, wanted)).values())
+        return list(runs_in(self._lines.ask(_listing(query), wanted)).values())
 
     # Sessions -----------------------------------------------------------------------------------
 
@@ -346,3 +345,12 @@ class PostgresStore:
 
 def _clamped(limit: int) -> int:
     return min(max(0, limit), _MOST)
+
+
+def _listing(query: RunQuery) -> str:
+    """Return the statement that finds what fits by the narrowest index there is for it."""
+    if query.parent is not None:
+        return "list_children"
+    if query.session is not None:
+        return "list_owned"
+    return "list_in_states" if query.states else "list_runs"
