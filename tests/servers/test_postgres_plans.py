@@ -4,76 +4,59 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
-import psycopg
 import pytest
 
 from ninelives.backends.postgres import PostgresStore
+from ninelives.backends.postgres.address import parse
+from ninelives.backends.postgres.connection import Connection, connect
 from ninelives.backends.postgres.queries import Values, statements
-from tests.servers.postgres import shared_url
+from tests.servers import plans
+from tests.servers.postgres import change, shared_url
 
-RUNS, STEPS = 20_000, 5
-ONE = ("r7", 1, 1, b"h", b"i", 0, None, 1, "result", "s", 1, b"b")
-MANY = {
-    "runs": ["r7"], "epochs": [1], "lengths": [1], "heads": [b"h"], "new_lengths": [2], "new_heads": [b"i"],
-    "effects": [0], "ends": [True], "kinds": ["result"], "steps": ["s"], "times": [1], "bodies": [b"b"],
-    "checks": [b"c"], "now": None, "version": 1, "owners": [1], "more_seqs": [99], "more_kinds": ["result"],
-    "more_steps": ["s"], "more_times": [1], "more_bodies": [b"b"], "more_checks": [b"c"], "channels": [],
-    "doors": [],
-}  # fmt: skip
-CLAIM = {"queues": ["default"], "agents": ["a"], "quotas": [10], "host": "h", "alone": False, "now": 1}
-PLANS: list[tuple[str, Values]] = [
-    ("append_one", ONE),
-    ("append_many", MANY),
-    ("lock_runs", (["r7", "r8"],)),
-    ("due_runs", CLAIM),
-    ("first_due", CLAIM),
-    ("read_turns", ([7, 8], [0, 0])),
-    ("runs_with_news", (["r7"], [0])),
-    ("waiting_signals", (["r7"],)),
-    ("items_of_runs", (["r7"],)),
-    ("lock_keys", (["k"],)),
-    ("runs_of_session", ("s",)),
-    ("ended_runs", (1,)),
-    ("forgettable_runs", (1,)),
-]
+SIZES = (2_000, 100_000)
+SCHEMA = "test_plans"
 
 
 @pytest.fixture(scope="module")
-def filled() -> Iterator[tuple[psycopg.Connection[tuple[object, ...]], str]]:
-    """Yield a connection to a store with many runs, most of them parked for later, as a planner sees it."""
-    schema = "test_plans"
+def schema() -> Iterator[str]:
+    """Yield the name of a schema that is dropped afterwards."""
+    yield SCHEMA
+    change(f"DROP SCHEMA {SCHEMA} CASCADE")
+
+
+@pytest.fixture(scope="module")
+def small_and_large(schema: str) -> list[dict[str, int]]:
+    """Return the pages that each statement touches in a small store and in a larger one."""
+    return [pages for _, _, pages in plans.grown(f"{shared_url()}?schema={schema}", SIZES)]
+
+
+@pytest.fixture(scope="module")
+def untuned(schema: str, small_and_large: list[dict[str, int]]) -> Iterator[Connection]:
+    """Yield a connection to the filled store without our own preference for indexes."""
     PostgresStore(f"{shared_url()}?schema={schema}").close()
-    with psycopg.connect(shared_url(), autocommit=True) as connection:
-        connection.execute(
-            f"""INSERT INTO {schema}.runs SELECT n, 'r' || n, 'a', '', 'default', NULL, n %% 3, '{{}}', NULL,
-              CASE n %% 4 WHEN 0 THEN 'completed' WHEN 1 THEN 'running' ELSE 'checkpointed' END, false, false,
-              1,
-              CASE n %% 4 WHEN 1 THEN 's' || n %% 50 END, 'h', 1, n %% 2, '', 0, 0,
-              CASE WHEN n %% 4 > 1 THEN 10 + n END, '', 0, 0, 0, 0, false, NULL, n, n, 0
-              FROM generate_series(1, %s) AS n""".encode(),
-            (RUNS,),
-        )
-        connection.execute(
-            f"""INSERT INTO {schema}.records SELECT n, s, 'result', 's', 1, '', NULL, 'c'
-              FROM generate_series(1, %s) AS n, generate_series(0, %s) AS s""".encode(),
-            (RUNS, STEPS - 1),
-        )
-        connection.execute(f"ANALYZE {schema}.runs, {schema}.records".encode())
-        yield connection, schema
-        connection.execute(f"DROP SCHEMA {schema} CASCADE".encode())
+    connection = connect(parse(f"{shared_url()}?schema={schema}"))
+    connection.execute("RESET ALL")
+    plans.fill(connection, schema, range(SIZES[-1] // plans.RECORDS_EACH + 1, 20_001), each=1)
+    connection.execute(f"ANALYZE {schema}.runs, {schema}.records".encode())
+    yield connection
+    connection.close()
 
 
-@pytest.mark.parametrize(("name", "values"), PLANS, ids=[name for name, _ in PLANS])
-def test_it_is_found_by_an_index(
-    filled: tuple[psycopg.Connection[tuple[object, ...]], str], name: str, values: Values
+@pytest.mark.parametrize("name", [name for name, _ in plans.STATEMENTS])
+def test_a_plan_made_for_an_empty_store_touches_no_more_pages_in_a_large_one(
+    small_and_large: list[dict[str, int]], name: str
 ) -> None:
-    connection, schema = filled
-    # Without our own preference for indexes: the planner itself must choose them.
+    small, large = small_and_large
+    assert large[name] <= small[name] + plans.PAGES_MORE
+
+
+@pytest.mark.parametrize(("name", "values"), plans.STATEMENTS, ids=[name for name, _ in plans.STATEMENTS])
+def test_the_planner_itself_chooses_an_index(
+    untuned: Connection, schema: str, name: str, values: Values
+) -> None:
     statement = statements(schema)[name]
-    found = connection.pgconn.exec_params(
-        b"EXPLAIN " + statement.text, statement.bound(values), statement.types, statement.formats
-    )
-    plan = "\n".join(str(found.get_value(line, 0)) for line in range(found.ntuples))
-    assert "Scan" in plan, found.error_message
-    assert "Seq Scan on runs" not in plan, plan
-    assert "Seq Scan on records" not in plan, plan
+    untuned.execute("DEALLOCATE ALL")
+    plans.prepare(untuned, statement)
+    found = list(plans.nodes_in(plans.plan_of(untuned, statement, values)))
+    walked = {one["Relation Name"] for one in found if one["Node Type"] == "Seq Scan"}
+    assert not walked & {"runs", "records"}, found

@@ -488,7 +488,8 @@ WHERE ended_ms IS NOT NULL AND ended_ms < $1 AND is_pruned ORDER BY ended_ms LIM
 
 -- name: long_runs (bigint)
 SELECT number, base, turn_seq FROM :schema.runs
-WHERE number > $1 AND turn >= 2 AND state NOT IN ('completed', 'failed', 'cancelled') ORDER BY number LIMIT 100 FOR UPDATE;
+WHERE number > $1 AND turn >= 2 AND state NOT IN ('completed', 'failed', 'cancelled') ORDER BY number
+LIMIT 20 FOR UPDATE SKIP LOCKED;  -- they are at work: neither wait for them nor let many wait for us
 
 -- name: previous_turn (bigint, bigint)
 SELECT max(seq) FROM :schema.records WHERE run = $1 AND seq < $2 AND kind = 'turn';
