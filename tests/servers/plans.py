@@ -23,7 +23,7 @@ from ninelives.backends.postgres.queries import Statement, Values, statements
 from tests.servers.postgres import PostgresServer
 
 RECORDS_EACH = 100
-PAGES_MORE = 12
+PAGES_MORE = 20
 """How many pages more a statement may touch in a large store: indexes get a level deeper, here and there."""
 
 ONE = ("r7", 1, 1, b"h", b"i", 0, None, 1, "result", "s", 1, b"b")
