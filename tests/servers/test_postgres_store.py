@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import secrets
+import subprocess
+import sys
 import threading
 import time
 from collections.abc import Callable, Iterator
@@ -14,7 +16,7 @@ import pytest
 from msgspec.structs import replace
 
 from ninelives.backends.open import open_store
-from ninelives.backends.postgres import PostgresStore
+from ninelives.backends.postgres import PostgresStore, sessions
 from ninelives.backends.postgres.transaction import Transaction, save_runs
 from ninelives.core.commits import End, Outcome
 from ninelives.core.errors import BadRecord, StoreUnavailable, StoreUnsafe, UsageError
@@ -267,3 +269,30 @@ def test_who_loses_a_run_while_it_waits_to_append_is_fenced(postgres_url: str, c
     assert [row(store, run.id).length for run in owned] == [run.length for run in owned]
     for one in (store, other):
         one.close()
+
+
+DOOMED = """
+import os, sys
+from ninelives.backends.postgres import PostgresStore
+from ninelives.core.sessions import NewSession
+store = PostgresStore(sys.argv[1])
+store.register_session(NewSession(id="s1", host="here", pid=os.getpid(), lease_ms=10**6))
+print("registered", flush=True)
+sys.stdin.read()
+"""
+
+
+def test_nobody_is_waited_for_who_was_killed_on_this_host(
+    postgres_url: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    store = PostgresStore(postgres_url)
+    store.register_session(new_session("s2", host="here", lease_ms=10**6))
+    monkeypatch.setattr(sessions, "_SECOND_LOOK_SECONDS", "who waits raises")
+    command = [sys.executable, "-c", DOOMED, postgres_url]
+    with subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True) as doomed:
+        assert doomed.stdout is not None
+        assert doomed.stdout.readline() == "registered\n"
+        doomed.kill()
+    (ended,) = until(lambda: store.end_sessions(None, Cause.DIED))
+    assert (ended.id, ended.fate) == ("s1", Fate.UNKNOWN)
+    store.close()

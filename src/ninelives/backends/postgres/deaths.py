@@ -19,7 +19,7 @@ from ninelives.backends.postgres.connection import Connection
 from ninelives.backends.postgres.lines import Lines
 from ninelives.core.errors import NineLivesError
 
-_PAUSE_SECONDS, _ALONE_SECONDS = 0.2, 1.0
+_PAUSE_SECONDS, _ALONE_SECONDS = 0.2, 0.3
 
 
 class Deaths:

@@ -10,6 +10,7 @@ from __future__ import annotations
 import threading
 from collections.abc import Mapping, Sequence
 from contextlib import suppress
+from pathlib import Path
 
 from msgspec.structs import replace
 
@@ -37,6 +38,7 @@ class Sessions:
         self._lines = lines
         self._schema = lines.address.schema
         self._locks: dict[str, SessionLock] = {}
+        self._hosts: set[str] = set()
         self._spare: Connection | None = None
         self._turn = threading.Lock()
 
@@ -67,6 +69,7 @@ class Sessions:
         if lock is not None:
             with self._turn:
                 self._locks[new.id] = lock
+                self._hosts.add(new.host)
         return session
 
     def renew(self, session: str) -> Session:
@@ -158,7 +161,8 @@ class Sessions:
     def _gone(self) -> dict[str, Ending]:
         """Return those that anybody may end now, and why."""
         live = self.live()
-        if any(one.fate is Fate.UNKNOWN and one.left_ms > 0 for one in live):
+        dropped = [one for one in live if one.fate is Fate.UNKNOWN and one.left_ms > 0]
+        if any(not self._is_missed(one) for one in dropped):
             threading.Event().wait(_SECOND_LOOK_SECONDS)  # a holder that lost its connection comes back
             live = self.live()
         kept_by = {one.id for one in live if one.fate is Fate.LIVES}
@@ -169,6 +173,13 @@ class Sessions:
             elif session.fate is Fate.UNKNOWN and session.keeper not in kept_by:
                 found[session.id] = Cause.DIED, DROPPED
         return found
+
+    def _is_missed(self, session: Session) -> bool:
+        """Tell whether a session is of this host, which has no such process any more: nobody will come back.
+
+        It only saves a wait. It proves nothing: a container may have the host's name and other processes.
+        """
+        return session.host in self._hosts and not Path(f"/proc/{session.pid}").exists()
 
     def _lock(self, session: str) -> SessionLock:
         number = lock_number(self._schema, session)
