@@ -43,6 +43,13 @@ class Store(Protocol):
     def url(self) -> str:
         """Name the store for people, without secrets."""
 
+    @property
+    def lossy(self) -> str | None:
+        """Say why what this store acknowledges may be lost, where somebody has accepted that; else None.
+
+        Where it may be, no non-resumable action is started.
+        """
+
     def now_ms(self) -> int:
         """Return the store's wall clock."""
 

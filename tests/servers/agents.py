@@ -51,3 +51,16 @@ async def hang(n: int) -> int:
 async def held(run: str) -> int:
     """Add one, then hang; the next life finds the first step recorded."""
     return await hang(await add(run, 0))
+
+
+@nl.action(resumable=False)
+async def pay(run: str) -> int:
+    """Do what must not be repeated."""
+    note(f"paid {run}")
+    return 1
+
+
+@nl.agent(name="servers.payer")
+async def payer(run: str) -> int:
+    """Pay, then wait for what does not come."""
+    return await pay(run) + await hang(0)

@@ -13,7 +13,7 @@ from collections.abc import Callable
 from pathlib import Path
 
 import ninelives as nl
-from tests.servers.agents import LEDGER, count
+from tests.servers.agents import LEDGER, count, payer
 
 ROOT = Path(__file__).parents[2]
 PATIENCE_SECONDS = 120.0
@@ -87,6 +87,16 @@ def start(url: str, names: list[str], steps: int) -> None:
         async with nl.Runtime(url) as rt:
             for name in names:
                 await rt.start(count, name, steps, id=name)
+
+    asyncio.run(main())
+
+
+def start_one(url: str, name: str) -> None:
+    """Start a run that pays once."""
+
+    async def main() -> None:
+        async with nl.Runtime(url) as rt:
+            await rt.start(payer, name, id=name)
 
     asyncio.run(main())
 

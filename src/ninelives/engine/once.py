@@ -81,6 +81,7 @@ async def perform(
         if execution.is_catching_up:
             await execution.delivery.fresh()
         await execution.barrier()
+        _refuse_lossy(act)
         if step.approval is not None:
             await approvals.obtain(execution, step, act.asked, act.place, args, kwargs, act.place.key())
         return await _carry_out(act)
@@ -88,6 +89,18 @@ async def perform(
         if act.branch is not None and act.branch.foreign_timer is not None and execution.sealed is None:
             raise steps.foreign(act.branch.foreign_timer, act.place) from None
         raise
+
+
+def _refuse_lossy(act: Act) -> None:
+    """Refuse to start what must not be repeated where its intent may be forgotten."""
+    why = None if act.effect.resumable else act.execution.store.lossy
+    if why is not None and not act.execution.replay.starts(act.place.id):
+        raise UsageError(
+            f"a non-resumable action is not started on a store that may lose its intent: {why}",
+            run=act.execution.run.id,
+            step=act.place.id,
+            remedy="Mend the server's settings, or declare the action resumable if repeating it does no harm",
+        )
 
 
 async def _recorded(act: Act, found: Recorded) -> Any:

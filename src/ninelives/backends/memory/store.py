@@ -52,6 +52,11 @@ class MemoryStore:
         """Name the store for people."""
         return "memory:"
 
+    @property
+    def lossy(self) -> str | None:
+        """Return None: what is acknowledged is kept, as far as this store promises."""
+        return None
+
     def now_ms(self) -> int:
         """Return the clock's wall time."""
         with self._open():

@@ -64,6 +64,11 @@ class PostgresStore:
         """Name the store for people, without secrets."""
         return self._address.shown
 
+    @property
+    def lossy(self) -> str | None:
+        """Return None: what is acknowledged is kept, as far as this store promises."""
+        return None
+
     def now_ms(self) -> int:
         """Return the server's wall clock."""
         self._lines.require()

@@ -3,8 +3,8 @@
     redis://user:password@host:6379/0?prefix=ninelives
 
 `redis` and `valkey` are one; `rediss` and `valkeys` speak TLS. Ours: `prefix` (the hash tag of all keys,
-default `ninelives`) and `unsafe` (what is known to be unsafe and accepted, with commas between). The rest
-is redis-py's.
+default `ninelives`), `unsafe` (what is known to be unsafe and accepted, with commas between) and `replicas`
+(how many must have synced what must not be forgotten). The rest is redis-py's.
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ RISKS = ("appendonly", "appendfsync", "eviction", "config")
 """What may be accepted: no log, a log that is synced late, lost keys, settings that cannot be read."""
 
 _PREFIX = re.compile(r"[a-z0-9_.-]{1,48}")
-_OURS = ("prefix", "unsafe")
+_OURS = ("prefix", "unsafe", "replicas")
 _REMEDY = "Use redis://USER:PASSWORD@HOST:PORT/DATABASE?prefix=NAME"
 
 
@@ -34,6 +34,7 @@ class Address(Struct, frozen=True):
     shown: str
     prefix: str
     unsafe: frozenset[str]
+    replicas: int
 
 
 def parse(url: str) -> Address:
@@ -60,12 +61,15 @@ def parse(url: str) -> Address:
         raise UsageError(
             f"unsafe={ours['unsafe']} names what is no risk", remedy=f"It may name {', '.join(RISKS)}"
         )
+    replicas = ours.get("replicas", "0")
+    if not replicas.isdecimal() or len(replicas) > 3:
+        raise UsageError(f"replicas={replicas} is no number", remedy="Say how many must have what is written")
     driver = found._replace(scheme=SCHEMES[found.scheme], query=urlencode(rest)).geturl()
     try:
         options = parse_url(driver)  # type: ignore[no-untyped-call]
     except ValueError as error:
         raise UsageError(f"the store's URL cannot be read: {error}", remedy=_REMEDY) from None
-    return Address(options, _shown(found, port, prefix), prefix, unsafe)
+    return Address(options, _shown(found, port, prefix), prefix, unsafe, int(replicas))
 
 
 def _shown(found: SplitResult, port: int, prefix: str) -> str:

@@ -25,6 +25,20 @@ from ninelives.core.errors import UsageError
 
 def commit(lines: Lines, batch: Sequence[Commit], now_ms: int | None) -> list[Verdict]:
     """Apply a batch; see `Store.commit`. `now_ms` is None where the server's clock counts."""
+    while True:
+        verdicts = _commit(lines, batch, now_ms)
+        done = [one for one, said in zip(batch, verdicts, strict=True) if said.outcome is Outcome.COMMITTED]
+        lines.lineage.committed(done)
+        # Where the server syncs late, what something rests on is waited for, and made again if it was lost.
+        if not lines.confirms or not any(map(_has_effect, done)) or lines.confirmed():
+            return verdicts
+
+
+def _has_effect(one: Commit) -> bool:
+    return not one.is_plain or runs.effect_length_of(one) >= one.new_length
+
+
+def _commit(lines: Lines, batch: Sequence[Commit], now_ms: int | None) -> list[Verdict]:
     if len({one.run for one in batch}) != len(batch):
         raise UsageError("a run occurs twice in one batch", remedy="Merge its commits, or send them apart")
     verdicts: dict[str, Verdict] = {}

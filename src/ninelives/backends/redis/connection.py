@@ -47,6 +47,7 @@ class Line:
         self.name = secrets.token_hex(12).encode()
         self.count = 0
         self.is_lost = False
+        self.history = ""
         try:
             self._connection.connect()
         except RedisError as error:

@@ -13,7 +13,7 @@ from ninelives.backends.redis.transaction import Transaction
 from ninelives.core import chain, faults
 from ninelives.core.errors import Corrupt, NineLivesError, UnknownRun
 from ninelives.core.inbox import Item
-from ninelives.core.model import Journal, News
+from ninelives.core.model import Journal, News, Run
 
 Found = dict[str, Sequence[Any]]
 
@@ -40,7 +40,7 @@ def read_news(tx: Transaction, seen: Mapping[str, int]) -> list[News]:
     """Read what is new of runs; see `Store.read_news`."""
     asked = texts(seen)
     news = []
-    for run, (rest, tail, _, _, _, signals, items) in _ask(
+    for run, (rest, tail, _, _, _, _, signals, items) in _ask(
         tx, asked, [b"news", *(seen[name] for name in asked)]
     ).items():
         with suppress(Corrupt):
@@ -60,17 +60,29 @@ def _ask(tx: Transaction, runs: Sequence[str], values: Sequence[bytes | int]) ->
 
 def _journal(run: str, found: Found) -> Journal:
     """Return a run's journal, verified. Raises UnknownRun, Corrupt."""
-    rest, tail, *more = found.get(run, (b"", b""))
+    rest, tail, lost, *more = found.get(run, (b"", b"", b""))
     row = encoding.run_of(run, rest or None, tail or None)
     if row is None:
         raise faults.unknown_run(run)
     if not more:
         raise Corrupt("the run's row is torn", run=run)
+    require_whole(row, lost or None)
     first, raw, previous, signals, items = more
     records = tuple(encoding.record_of(one, run) for one in raw)
     before = encoding.record_of(previous, run).check if previous else row.base_check
     chain.verify(run, before, int(first), records, length=row.length, head=row.head)
     return Journal(row, int(first), records, waiting_signals(run, signals), _items(items))
+
+
+def require_whole(run: Run, lost: bytes | None) -> None:
+    """Raise Corrupt for a run that may lack what was acknowledged, until its owner has gone on."""
+    if lost == b"%d" % run.length:
+        raise Corrupt(
+            "the server has lost acknowledged writes while this run was under way:"
+            " what it did last may be forgotten",
+            run=run.id,
+            remedy="Look what it has done, beyond what its journal says; then let it go on, or give it up",
+        )
 
 
 def _items(found: Sequence[bytes]) -> tuple[Item, ...]:

@@ -18,7 +18,8 @@ from contextlib import contextmanager
 from typing import Any, TypeVar
 
 from ninelives.backends.redis.address import Address
-from ninelives.backends.redis.connection import Line, LineLost
+from ninelives.backends.redis.connection import Command, Line, LineLost
+from ninelives.backends.redis.lineage import Lineage
 from ninelives.backends.redis.names import Names
 from ninelives.backends.redis.scripts import script
 from ninelives.backends.redis.settings import check
@@ -28,7 +29,7 @@ from ninelives.core.errors import NineLivesError, StoreBroken, StoreUnavailable,
 
 Answer = TypeVar("Answer")
 Work = Callable[[Transaction], Answer]
-_MOST_LINES, _TRIES, _MOST_CONFLICTS = 6, 20, 400
+_MOST_LINES, _TRIES, _MOST_CONFLICTS, _WAIT_MS = 6, 20, 400, 2_000
 _PATIENCE_SECONDS, _DOUBT_SECONDS, _PAUSE_SECONDS, _LONGEST_PAUSE_SECONDS = 5.0, 60.0, 0.05, 0.05
 
 
@@ -38,23 +39,53 @@ class Lines:
     def __init__(self, address: Address, clock: Clock | None) -> None:
         self.address = address
         self.names = Names(address.prefix)
+        self.lineage = Lineage()
+        self.confirms = False
+        self.lossy: str | None = None
+        self.doubt_seconds = _DOUBT_SECONDS
         self._clock = clock
         self._pid = os.getpid()
         self._is_closed = False
         self._failure: StoreBroken | None = None
         self._idle: list[Line] = []
-        self._turn = threading.Lock()
+        self._turn, self._visiting = threading.Lock(), threading.Lock()
         self._places = threading.BoundedSemaphore(_MOST_LINES)
 
     def connect(self) -> Line:
         """Open a line of its own. Raises StoreUnavailable, StoreUnsafe."""
         line = Line(self.address)
         try:
-            check(line, self.address)
+            server = check(line, self.address)
+            self._visit(line, server.history)
+        except LineLost as error:
+            raise StoreUnavailable("Redis: the server hangs up as soon as it is reached") from error
         except BaseException:
             line.close()
             raise
         return line
+
+    def _visit(self, line: Line, history: str) -> None:
+        """See whether the server still has all that was acknowledged here, and see to it if not."""
+        names, lineage = self.names, self.lineage
+        line.history = history
+        with self._visiting:
+            keys = [names.store, names.lineage, names.workers, names.awaited]
+            written, began = line.call(script("takeover"), keys, [history, lineage.history])
+            is_new = lineage.history not in ("", history)
+            if is_new and lineage.is_broken(began):
+                self._mark(line, began)
+            lineage.renew(history, written)
+            if is_new and lineage.sessions:
+                line.call(script("arrive"), [names.awaited, names.work], sorted(lineage.sessions))
+
+    def _mark(self, line: Line, began: int) -> None:
+        for _ in range(_TRIES):
+            tx = Transaction(line, self.names, self._clock)
+            self.lineage.mark(tx, began)
+            # CRASH: not marked by us, who are dead now; what only we knew is lost with us.
+            if not tx.is_changed or tx.apply()[0] == b"done":
+                return
+        raise StoreUnavailable("other writers are in the way again and again")
 
     def require(self) -> None:
         """Check that this process may use the lines.
@@ -72,8 +103,16 @@ class Lines:
             raise self._failure
 
     def begin(self) -> None:
-        """Open the first line. Raises StoreUnavailable at once."""
-        self._idle.append(self.connect())
+        """Open the first line, and see what the server can promise. Raises StoreUnavailable at once."""
+        line = self.connect()
+        self._idle.append(line)
+        risks, replicas = check(line, self.address).risks, self.address.replicas
+        if not risks and not replicas:
+            return
+        (answer,) = line.ask([(b"WAITAOF", 1, replicas, 1)])
+        self.confirms = isinstance(answer, list) and "eviction" not in risks
+        if not self.confirms:
+            self.lossy = f"the server runs with {'; '.join(risks.values()) or f'no log to sync: {answer}'}"
 
     def read(self, work: Work[Answer]) -> Answer:
         """Do something that only reads, or that may be done twice without harm."""
@@ -90,9 +129,12 @@ class Lines:
         for _ in range(_TRIES):
             with self._line() as line:
                 try:
-                    return line.call(script("append"), keys, values)
+                    answer = line.call(script("append"), keys, values)
                 except LineLost:
                     continue
+                if answer[0] != b"version":
+                    self.lineage.acknowledge(line.history, answer[0])
+                return answer
         raise StoreUnavailable("connections to the server break as soon as they are made")
 
     def write(self, work: Work[Answer]) -> Answer:
@@ -108,7 +150,8 @@ class Lines:
                     _pause(conflicts)
                     continue
                 try:
-                    what, _ = tx.apply()
+                    what, written = tx.apply()
+                    self.lineage.acknowledge(line.history, written)
                 except LineLost:
                     # CRASH: the line broke after the script was sent; we look.
                     what = b""
@@ -117,12 +160,39 @@ class Lines:
             _pause(conflicts)
         raise StoreUnavailable("other writers are in the way again and again")
 
+    def confirmed(self) -> bool:
+        """Wait until all that was written so far is synced, here and on as many replicas as asked for.
+
+        False when the line broke meanwhile: the server may have lost it. Raises StoreBroken.
+        """
+        replicas, deadline = self.address.replicas, time.monotonic() + self.doubt_seconds
+        commands: list[Command] = [
+            (b"HINCRBY", self.names.store, b"confirmed", 1),
+            (b"WAITAOF", 1, replicas, _WAIT_MS),
+        ]
+        with self._line() as line:
+            while True:
+                try:
+                    _, answer = line.ask(commands)
+                except LineLost:
+                    return False
+                if isinstance(answer, list) and answer[0] >= 1 and answer[1] >= replicas:
+                    return True
+                if time.monotonic() >= deadline:
+                    break
+        others = f" and {replicas} replica{'s' * (replicas != 1)}" if replicas else ""
+        self._failure = StoreBroken(
+            f"what was written is not known to be synced by the server{others}: {answer}",
+            remedy="End this process and start it again when they can be reached",
+        )
+        raise self._failure
+
     def _has_happened(self, line: Line) -> bool:
         """Tell whether the last write of a line that broke was made; it will not be any more.
 
         Raises StoreBroken when it cannot be told.
         """
-        deadline, values = time.monotonic() + _DOUBT_SECONDS, (line.name, line.count)
+        deadline, values = time.monotonic() + self.doubt_seconds, (line.name, line.count)
         while True:
             try:
                 return bool(self.read(lambda tx: tx.call("fate", [tx.names.writers], values)))

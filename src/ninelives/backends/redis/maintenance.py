@@ -8,14 +8,13 @@ from functools import partial
 from ninelives.backends.redis import encoding, journals, recoverylog
 from ninelives.backends.redis.lines import Lines
 from ninelives.backends.redis.runrows import Entry, entries
-from ninelives.backends.redis.transaction import Transaction
+from ninelives.backends.redis.transaction import PART, Transaction
 from ninelives.core import blobs
 from ninelives.core.errors import Corrupt, StoreError, UnknownRun
 from ninelives.core.keyring import KeyState
 from ninelives.core.model import State
 from ninelives.store import Fault, Progress, Stats
 
-PART = 200
 _HELD = (KeyState.RESERVED, KeyState.IN_DOUBT)
 
 
@@ -67,16 +66,6 @@ def _parts(tx: Transaction, journal: bytes) -> Iterator[list[bytes]]:
         start += PART
 
 
-def scan(tx: Transaction, command: bytes, key: bytes) -> Iterator[list[bytes]]:
-    """Walk through a large hash or set, part by part."""
-    cursor: bytes | int = 0
-    while True:
-        ((cursor, part),) = tx.ask([(command, key, cursor, b"COUNT", PART)])
-        yield part
-        if int(cursor) == 0:
-            return
-
-
 def verify(lines: Lines, progress: Progress | None) -> list[Fault]:
     """Read every chain, every row and every blob; each fault is found, none ends the search."""
     found: list[Fault] = []
@@ -95,7 +84,7 @@ def verify(lines: Lines, progress: Progress | None) -> list[Fault]:
         found += _guarded(None, partial(lines.read, partial(_row_faults, key=key, decode=decode)))
     found += _guarded(None, lambda: lines.read(_log_faults))
     for digest in lines.read(
-        lambda tx: [one for part in scan(tx, b"HSCAN", names.blobs) for one in part[::2]]
+        lambda tx: [one for part in tx.scan(b"HSCAN", names.blobs) for one in part[::2]]
     ):
         found += _guarded(None, partial(lines.read, partial(_blob_faults, digest=digest)))
     return found
@@ -154,7 +143,7 @@ def _is_there(entry: Entry, answer: bytes | int | None) -> bool:
 
 def _key_faults(tx: Transaction) -> list[Fault]:
     found = []
-    for part in scan(tx, b"HSCAN", tx.names.keys):
+    for part in tx.scan(b"HSCAN", tx.names.keys):
         held = []
         for raw in part[1::2]:
             key = encoding.key_of(raw)
@@ -171,7 +160,7 @@ def _key_faults(tx: Transaction) -> list[Fault]:
 
 def _row_faults(tx: Transaction, key: bytes, decode: Callable[[bytes], object]) -> list[Fault]:
     found = []
-    for part in scan(tx, b"HSCAN", key):
+    for part in tx.scan(b"HSCAN", key):
         for name, raw in zip(part[::2], part[1::2], strict=True):
             try:
                 decode(raw)

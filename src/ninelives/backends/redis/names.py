@@ -25,6 +25,8 @@ class Names:
         self.blobs, self.referred = tag + b"blobs", tag + b"referred"
         self.ended, self.pruned = tag + b"ended", tag + b"pruned"
         self.work, self.output = tag + b"ears:work", tag + b"ears:output"
+        self.lineage = tag + b"lineage"  # histories of servers, each with the count of writes it began with
+        self.workers, self.awaited = tag + b"workers", tag + b"awaited"
         self.long = tag + b"long"  # live runs of two turns or more, which `prune` shortens
 
     def run(self, run: str) -> Name:

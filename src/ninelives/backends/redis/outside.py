@@ -4,12 +4,14 @@ from __future__ import annotations
 
 from ninelives.backends.memory import commits as rules
 from ninelives.backends.redis import encoding
+from ninelives.backends.redis.journals import require_whole
+from ninelives.backends.redis.lineage import LOST
 from ninelives.backends.redis.runrows import append_records, get_run, save_run
 from ninelives.backends.redis.tables import Tables
 from ninelives.backends.redis.transaction import Transaction
 from ninelives.core import blobs, faults, messages, runs
 from ninelives.core.errors import Corrupt
-from ninelives.core.inbox import Item, ItemState, Signal
+from ninelives.core.inbox import Item, ItemKind, ItemState, Signal
 from ninelives.core.model import Control, Record, Run, State
 from ninelives.core.salvage import salvaged
 
@@ -61,6 +63,8 @@ def answer(tx: Transaction, item_id: str, digest: bytes, body: bytes, by: str) -
         tables.items[item_id] = item
         tables.runs[item.run] = runs.resolved(tables.runs[item.run], tx.now_ms)
         tables.write_back()
+        if item.kind is ItemKind.DAMAGE:  # somebody has looked
+            tx.do(b"HDEL", tx.names.run(item.run), LOST)
         tx.wakes = True
     return item
 
@@ -70,6 +74,8 @@ def salvage(tx: Transaction, run_id: str, epoch: int) -> Run:
     run = get_run(tx, run_id)
     if run.epoch != epoch or run.state is not State.RUNNING:
         raise faults.not_owned(run.id)
+    (lost,) = tx.fields([(tx.names.run(run_id), LOST)])
+    require_whole(run, lost)
     records, why = _readable(tx, run)
     found = salvaged(run, records, why, tx.now_ms)
     if found is None:

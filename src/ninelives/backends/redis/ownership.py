@@ -12,6 +12,9 @@ from ninelives.core import faults, lives, runs
 from ninelives.core.errors import UsageError
 from ninelives.core.model import Claims, NewRun, Run, State
 
+_HELD_MS = 500
+"""When to ask again while nothing is given, if nobody wakes us before."""
+
 
 def create(tx: Transaction, batch: Sequence[NewRun]) -> list[Run | UsageError]:
     """Create runs, or answer with those that have the ids; see `Store.create_runs`."""
@@ -105,19 +108,23 @@ class Wanted:
 class Found:
     """What a look found: the time, the runs that wait for such a worker, and their rows as they were read."""
 
-    def __init__(self, now_ms: int) -> None:
-        self.now_ms = now_ms
+    def __init__(self, now_ms: int, *, is_held: bool) -> None:
+        self.now_ms, self.is_held = now_ms, is_held
         self.runs: dict[str, Run] = {}
         self.raw: dict[str, tuple[bytes, bytes]] = {}
         self.suspects: list[Run] = []
 
     def due(self, wanted: Wanted, limit: int, *, alone: bool) -> list[Run]:
-        """Return the runs to claim."""
+        """Return the runs to claim; none while workers are awaited (see `lineage`)."""
+        if self.is_held:
+            return []
         due = [run for run in self.runs.values() if runs.is_claimable(run, self.now_ms)]
         return runs.chosen(due, wanted.quotas, limit, alone=alone)
 
     def claims(self, taken: Mapping[str, Run], *, only: str | None) -> Claims:
         """Return what was taken, and when the next of the others fall due."""
+        if self.is_held:
+            return Claims((), self.now_ms + _HELD_MS, None)
         left = [run.due_ms or 0 for run in self.runs.values() if run.id not in taken]
         suspects = [run.due_ms or 0 for run in self.suspects if run.id not in taken] if only is None else []
         return Claims(tuple(taken.values()), min(left, default=None), min(suspects, default=None))
@@ -145,8 +152,9 @@ def _look(tx: Transaction, session: str, wanted: Wanted, limit: int) -> Found:
     names = [name for name, _ in (*main, *others)]
     given = b"" if tx.given_now_ms is None else tx.given_now_ms
     values = (session.encode(errors="replace"), (wanted.host or "").encode(), given, tx.names.tag, *quotas)
-    row, time, *lists = tx.call("look", [tx.names.sessions, *names], values)
-    found = Found(int(time))
+    keys = [tx.names.sessions, tx.names.awaited, *names]
+    row, time, awaited, *lists = tx.call("look", keys, values)
+    found = Found(int(time), is_held=bool(awaited))
     tx.note_time(found.now_ms)
     may_act(tx, session, row or None)
     for place, listed in enumerate(lists):
@@ -170,8 +178,10 @@ def _family(tx: Transaction, session: str, wanted: Wanted, run: str) -> Found:
         known = set(family)
         born = [name.decode() for names in lists for name in names if name != MARK]
         born = [name for name in dict.fromkeys(born) if name not in known]
-    (row,) = tx.ask([(b"HGET", tx.names.sessions, session.encode(errors="replace"))])
-    found = Found(tx.now_ms)
+    row, awaited = tx.ask(
+        [(b"HGET", tx.names.sessions, session.encode(errors="replace")), (b"SCARD", tx.names.awaited)]
+    )
+    found = Found(tx.now_ms, is_held=bool(awaited))
     may_act(tx, session, row)
     rows = tx.ask([(b"HMGET", tx.names.run(name), b"r", b"t") for name in family])
     found.raw = {name: (rest, tail) for name, (rest, tail) in zip(family, rows, strict=True)}

@@ -9,10 +9,9 @@ from msgspec.structs import replace
 
 from ninelives.backends.redis import encoding
 from ninelives.backends.redis.lines import Lines
-from ninelives.backends.redis.maintenance import PART, scan
 from ninelives.backends.redis.runrows import entries, get_run, move_entries, save_run
 from ninelives.backends.redis.tables import MARK, Tables
-from ninelives.backends.redis.transaction import Transaction
+from ninelives.backends.redis.transaction import PART, Transaction
 from ninelives.core import dedup
 from ninelives.core.errors import UnknownRun
 from ninelives.core.keyring import KeyState
@@ -31,13 +30,13 @@ def prune(lines: Lines, ended_before_ms: int, forget_before_ms: int, grace_ms: i
         journals += removed > 0
         records += removed
         keys += buried
-    for part in lines.read(lambda tx: list(scan(tx, b"SSCAN", names.long))):
+    for part in lines.read(lambda tx: list(tx.scan(b"SSCAN", names.long))):
         records += sum(lines.write(partial(_shorten, run_id=run.decode())) for run in part)
     for run in _ended(lines, names.pruned, forget_before_ms):
         forgotten += lines.write(partial(_forget, run_id=run, before_ms=forget_before_ms))
-    for part in lines.read(lambda tx: list(scan(tx, b"HSCAN", names.blobs))):
+    for part in lines.read(lambda tx: list(tx.scan(b"HSCAN", names.blobs))):
         swept += lines.write(partial(_sweep, digests=part[::2], grace_ms=grace_ms))
-    for part in lines.read(lambda tx: list(scan(tx, b"HSCAN", names.writers))):
+    for part in lines.read(lambda tx: list(tx.scan(b"HSCAN", names.writers))):
         lines.write(partial(_sweep_writers, writers=dict(zip(part[::2], part[1::2], strict=True))))
     return Pruned(journals=journals, records=records, blobs=swept, keys=keys, runs=forgotten)
 

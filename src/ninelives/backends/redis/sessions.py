@@ -35,6 +35,8 @@ def register(tx: Transaction, new: NewSession) -> Session:
     row = encoding.new_session_bytes(new, tx.now_ms, tx.boot_ms)
     tx.do(b"HSET", tx.names.sessions, name, row)
     tx.do(b"NEXT", tx.names.live, name)
+    if new.agents:
+        tx.do(b"SADD", tx.names.workers, name)
     return encoding.session_of(row, tx.boot_ms)[0]
 
 
@@ -116,6 +118,8 @@ def _release(
     after = replace(session, ended_ms=tx.now_ms, cause=cause, evidence=evidence)
     _write(tx, after, _raw(tx, session))
     tx.do(b"ZREM", tx.names.live, session.id.encode())
+    for workers in (tx.names.workers, tx.names.awaited):
+        tx.do(b"SREM", workers, session.id.encode())
     left = []
     for run in _owned(tx, session.id):
         released = lives.released(run, cause, tx.now_ms, has_progressed=_has_progressed(tx, run))

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from typing import Any
 
+from msgspec import Struct
 from redis.exceptions import RedisError
 
 from ninelives.backends.redis.address import Address
@@ -15,7 +16,14 @@ _LEAST_VERSION = 7
 _SETTINGS = ("appendonly", "appendfsync", "no-appendfsync-on-rewrite", "maxmemory", "maxmemory-policy")
 
 
-def check(line: Line, address: Address) -> None:
+class Server(Struct, frozen=True):
+    """What a server is: its history, which another one does not share, and the risks that the URL accepts."""
+
+    history: str
+    risks: dict[str, str]
+
+
+def check(line: Line, address: Address) -> Server:
     """Check what a server says of itself.
 
     Raises StoreUnsafe naming what would lose acknowledged writes; StoreUnavailable while it loads, or if it
@@ -37,7 +45,10 @@ def check(line: Line, address: Address) -> None:
         raise StoreUnavailable(
             "the server is a replica: nothing can be written to it", remedy="Name the primary"
         )
-    _refuse(_risks(settings, said), address)
+    risks = _risks(settings, said)
+    _refuse(risks, address)
+    history = said.get("master_replid") or said.get("run_id", "")
+    return Server(history, {risk: what for risk, (what, _) in risks.items()})
 
 
 def _lines(information: bytes) -> dict[str, str]:

@@ -61,6 +61,11 @@ class RedisStore:
         """Name the store for people, without secrets."""
         return self._address.shown
 
+    @property
+    def lossy(self) -> str | None:
+        """Say why what the server acknowledges may be lost, if the URL accepts that."""
+        return self._lines.lossy
+
     def now_ms(self) -> int:
         """Return the server's wall clock."""
         self._lines.require()
@@ -88,7 +93,9 @@ class RedisStore:
         fault = faults.fault_in_session(new)
         if fault is not None:
             raise fault
-        return self._lines.write(lambda tx: leases.register(tx, new))
+        session = self._lines.write(lambda tx: leases.register(tx, new))
+        self._lines.lineage.sessions.add(session.id)
+        return session
 
     def renew_session(self, session: str) -> Session:
         """Renew the lease of a session that still has one."""
@@ -108,7 +115,9 @@ class RedisStore:
         if fault is not None:
             raise fault
         endings = None if sessions is None else {name: (cause, seen.get(name)) for name in sessions}
-        return self._lines.write(lambda tx: leases.end(tx, endings))
+        ended = self._lines.write(lambda tx: leases.end(tx, endings))
+        self._lines.lineage.sessions.difference_update(one.id for one in ended)
+        return ended
 
     def read_session(self, session: str) -> Session | None:
         """Return a session, ended or not."""
@@ -151,7 +160,9 @@ class RedisStore:
         """Give runs that are due to the session; an idle worker only reads."""
         wanted = ownership.Wanted(agents, queues, host, alone=alone and only is None)
         most = _clamped(limit)
-        return self._lines.write(lambda tx: ownership.claim(tx, session, most, wanted, only))
+        claims = self._lines.write(lambda tx: ownership.claim(tx, session, most, wanted, only))
+        self._lines.lineage.claimed(claims.runs)
+        return claims
 
     def load_journal(self, run: str, *, since: int | None = None) -> Journal:
         """Return what is durable of a run, verified."""

@@ -8,7 +8,7 @@ changes too.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from typing import Any
 
 from redis.exceptions import RedisError
@@ -22,6 +22,10 @@ from ninelives.core.errors import SchemaMismatch
 Write = tuple[bytes, bytes, bytes | int | str, bytes | int | str]
 _NAMING = frozenset({b"LESS", b"REFER", b"FORGET"})
 """Verbs whose last value is a key."""
+
+
+PART = 200
+"""How many rows are read at once where there may be very many."""
 
 
 class Conflict(Exception):
@@ -83,6 +87,15 @@ class Transaction:
             seconds, micros = answers.pop()
             self._time = int(seconds) * 1000 + int(micros) // 1000
         return answers
+
+    def scan(self, command: bytes, key: bytes) -> Iterator[list[bytes]]:
+        """Walk through a large hash or set, part by part."""
+        cursor: bytes | int = 0
+        while True:
+            ((cursor, part),) = self.ask([(command, key, cursor, b"COUNT", PART)])
+            yield part
+            if int(cursor) == 0:
+                return
 
     def note_time(self, now_ms: int) -> None:
         """Take the time that a script has told."""

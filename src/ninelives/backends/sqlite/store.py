@@ -76,6 +76,11 @@ class SqliteStore:
         """Name the store for people."""
         return f"sqlite:///{quote(str(self.path))}"
 
+    @property
+    def lossy(self) -> str | None:
+        """Return None: what is acknowledged is kept, as far as this store promises."""
+        return None
+
     def now_ms(self) -> int:
         """Return the wall clock of this host."""
         self._files.require()

@@ -1,19 +1,19 @@
 #!lua flags=no-writes
--- Look for runs that wait for a worker. KEYS: sessions, then the names of lanes.
+-- Look for runs that wait for a worker. KEYS: sessions, awaited, then the names of lanes.
 -- ARGV: session, host, now ('' is the server's), the tag, then for each lanes' name how many runs are wanted.
--- Answers: the session's row, the time, then for each name a list of {id, rest, tail}: of each of its lanes those
+-- Answers: the session's row, the time, how many workers are awaited, then for each name a list of {id, rest, tail}: of each of its lanes those
 -- that are due, as many as wanted, and the one after these.
 --! parts
 
 local time = now(ARGV[3])
-local answer = {redis.call('HGET', KEYS[1], ARGV[1]) or '', time}
-for place = 2, #KEYS do
+local answer = {redis.call('HGET', KEYS[1], ARGV[1]) or '', time, redis.call('SCARD', KEYS[2])}
+for place = 3, #KEYS do
   local found, of_agent = {}, string.sub(KEYS[place], #ARGV[4] + #'lanes:' + 1)
   for _, field in ipairs(redis.call('HKEYS', KEYS[place])) do
     local pin = string.match(field, '^%-?%d+%z(.*)$')
     if pin == '' or pin == ARGV[2] then
       local lane = ARGV[4] .. 'lane:' .. of_agent .. '\0' .. field
-      local names = redis.call('ZRANGE', lane, 0, ARGV[place + 3], 'WITHSCORES')
+      local names = redis.call('ZRANGE', lane, 0, ARGV[place + 2], 'WITHSCORES')
       for one = 1, #names, 2 do
         local id = string.sub(names[one], 21)
         local row = redis.call('HMGET', ARGV[4] .. 'run:' .. id, 'r', 't')

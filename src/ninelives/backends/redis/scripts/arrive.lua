@@ -1,0 +1,10 @@
+#!lua
+-- A process has seen to what it knew of an older history: its sessions are not awaited any more.
+-- KEYS: awaited, workers' ears. ARGV: the sessions.
+--! parts
+
+redis.call('ZCARD', KEYS[2])
+local gone = 0
+for _, session in ipairs(ARGV) do gone = gone + redis.call('SREM', KEYS[1], session) end
+if gone > 0 and redis.call('EXISTS', KEYS[1]) == 0 then wake(KEYS[2]) end
+return gone

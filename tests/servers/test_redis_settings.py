@@ -1,0 +1,192 @@
+"""What a server must be: settings that lose writes are refused, or accepted for what loses nothing."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Iterator
+
+import pytest
+import redis
+
+import ninelives as nl
+from ninelives.backends.open import open_store
+from ninelives.backends.redis import RedisStore
+from ninelives.core.errors import Corrupt, StoreBroken, StoreUnavailable, StoreUnsafe, UsageError
+from tests.contract.makers import append, reserve
+from tests.servers.postgres import quick_directory
+from tests.servers.test_redis_store import row, running
+from tests.servers.valkey import ValkeyServer
+
+
+@pytest.fixture(scope="module")
+def server() -> Iterator[ValkeyServer]:
+    """Yield a server whose settings these tests change."""
+    made = ValkeyServer(quick_directory())
+    yield made
+    made.remove()
+
+
+@pytest.fixture
+def settings(server: ValkeyServer) -> Iterator[redis.Redis]:
+    """Yield a client; what it sets is set back."""
+    with redis.Redis(port=server.port) as client:
+        yield client
+        for name, value in (
+            ("appendonly", "yes"),
+            ("appendfsync", "always"),
+            ("no-appendfsync-on-rewrite", "no"),
+            ("maxmemory", "0"),
+            ("maxmemory-policy", "noeviction"),
+        ):
+            client.config_set(name, value)
+
+
+@nl.action(name="settings.pay", resumable=False)
+async def pay() -> int:
+    """Do what must not be repeated."""
+    return 1
+
+
+@nl.agent(name="settings.payer")
+async def payer() -> int:
+    """Pay once."""
+    return await pay()
+
+
+def run_payer(url: str) -> object:
+    async def main() -> object:
+        async with nl.Runtime(url) as rt:
+            return await rt.run(payer)
+
+    return asyncio.run(main())
+
+
+RISKS = [
+    ("appendonly", {"appendonly": "no"}),
+    ("appendfsync", {"appendfsync": "everysec"}),
+    ("appendfsync", {"no-appendfsync-on-rewrite": "yes"}),
+    ("eviction", {"maxmemory": "100mb", "maxmemory-policy": "allkeys-lru"}),
+]
+
+
+@pytest.mark.parametrize(("risk", "given"), RISKS)
+def test_an_unsafe_setting_is_refused_by_name_unless_the_url_says_so(
+    server: ValkeyServer, settings: redis.Redis, risk: str, given: dict[str, str]
+) -> None:
+    for name, value in given.items():
+        settings.config_set(name, value)
+    with pytest.raises(StoreUnsafe, match=f"{next(reversed(given))}.*unsafe={risk}"):
+        RedisStore(server.url)
+    store = RedisStore(f"{server.url}?prefix=unsafe&unsafe={risk}")
+    running(store, risk + str(len(given)) + next(iter(given)))
+    assert (store.lossy is None) == (risk == "appendfsync")  # such a server can still be asked to sync
+    store.close()
+
+
+def test_settings_that_cannot_be_read_are_refused_unless_the_url_says_so(
+    server: ValkeyServer, settings: redis.Redis
+) -> None:
+    settings.acl_setuser(
+        "agent",
+        enabled=True,
+        passwords=["+secret"],
+        keys=["*"],
+        channels=["*"],
+        categories=["+@all"],
+        commands=["-config"],
+    )
+    url = f"redis://agent:secret@127.0.0.1:{server.port}/0?prefix=managed"
+    with pytest.raises(StoreUnsafe, match=r"CONFIG GET.*unsafe=config"):
+        RedisStore(url)
+    store = RedisStore(f"{url}&unsafe=config")
+    assert "secret" not in store.url
+    assert store.lossy is None  # its log can be synced on demand
+    store.close()
+
+
+def test_what_must_not_be_repeated_is_refused_where_writes_may_be_lost(
+    server: ValkeyServer, settings: redis.Redis
+) -> None:
+    settings.config_set("appendonly", "no")
+    with pytest.raises(nl.RunFailed, match="appendonly no"):
+        run_payer(f"{server.url}?prefix=lossy&unsafe=appendonly")
+
+
+def test_what_must_not_be_repeated_is_synced_where_the_server_does_so_late(
+    server: ValkeyServer, settings: redis.Redis
+) -> None:
+    settings.config_set("appendfsync", "everysec")
+    asked = settings.info("commandstats").get("cmdstat_waitaof", {"calls": 0})["calls"]
+    assert run_payer(f"{server.url}?prefix=late&unsafe=appendfsync") == 1
+    assert settings.info("commandstats")["cmdstat_waitaof"]["calls"] > asked
+
+
+def test_replicas_that_are_asked_for_and_not_there_hold_up_what_must_not_be_repeated(
+    server: ValkeyServer,
+) -> None:
+    store = RedisStore(f"{server.url}?prefix=replicas&replicas=1")
+    run = running(store)
+    store.commit([append(run, b"1")])  # nothing visible rests on it
+    store._lines.doubt_seconds = 0.0
+    with pytest.raises(StoreBroken, match="1 replica"):
+        store.commit([append(row(store), b"2", keys=[reserve("k", resumable=False)])])
+    store.close()
+
+
+def test_a_replica_is_unavailable(server: ValkeyServer) -> None:
+    replica = ValkeyServer(quick_directory(), replicaof=f"127.0.0.1 {server.port}")
+    try:
+        with pytest.raises(StoreUnavailable, match="replica"):
+            RedisStore(replica.url)
+    finally:
+        replica.remove()
+
+
+@pytest.mark.parametrize(
+    "wrong", ["0?prefix=Ro{bert", "0?unsafe=everything", "0?replicas=many", "zero", "0?prefix="]
+)
+def test_a_url_that_makes_no_sense_is_refused(wrong: str) -> None:
+    with pytest.raises(UsageError):
+        open_store(f"redis://nobody@127.0.0.1:1/{wrong}")
+
+
+def test_a_server_without_memory_refuses_and_nothing_is_written(
+    server: ValkeyServer, settings: redis.Redis
+) -> None:
+    store = RedisStore(f"{server.url}?prefix=full")
+    run = running(store)
+    settings.config_set("maxmemory", "1")
+    with pytest.raises(StoreUnavailable, match=r"maxmemory.*Nothing was written"):
+        store.commit([append(run, b"1")])
+    with pytest.raises(StoreUnavailable, match=r"maxmemory.*Nothing was written"):
+        store.send_signal(run.id, "go", b"")
+    settings.config_set("maxmemory", "0")
+    assert row(store) == run
+    store.close()
+
+
+def test_a_server_that_forgets_the_scripts_learns_them_again(
+    server: ValkeyServer, settings: redis.Redis
+) -> None:
+    store = RedisStore(f"{server.url}?prefix=forgets")
+    run = running(store)
+    settings.script_flush()
+    store.commit([append(run, b"1")])
+    assert row(store).length == run.length + 1
+    store.close()
+
+
+def test_a_key_of_another_type_is_found_before_anything_is_written(
+    server: ValkeyServer, settings: redis.Redis
+) -> None:
+    store = RedisStore(f"{server.url}?prefix=foreign")
+    run = running(store)
+    settings.delete("{foreign}:journal:r1")
+    settings.set("{foreign}:journal:r1", "somebody else's")
+    with pytest.raises(Corrupt, match="WRONGTYPE"):
+        store.commit([append(run, b"1")])
+    with pytest.raises(Corrupt, match="WRONGTYPE"):
+        store.commit([append(run, b"1", keys=[reserve("k")])])
+    assert row(store) == run
+    assert store.read_keys(["k"]) == {}
+    store.close()
