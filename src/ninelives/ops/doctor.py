@@ -90,7 +90,10 @@ def examine(url: str) -> Iterator[Finding]:
     try:
         made = ": there was none, it has been created" if is_new else ""
         yield Finding(check="open", level=Level.OK, what=f"{store.url}{made}")
-        if store.url.startswith("postgresql:"):
+        if store.lossy is not None:
+            remedy = "Mend the server's settings; until then no non-resumable action is started"
+            yield Finding(check="durability", level=Level.WARN, what=store.lossy, remedy=remedy)
+        elif store.url != "memory:" and path is None:
             what = "the server syncs what it acknowledges, as far as its settings tell"
             yield Finding(check="durability", level=Level.OK, what=what)
         elif path is None:
