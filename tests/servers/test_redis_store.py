@@ -2,14 +2,19 @@
 
 from __future__ import annotations
 
+import os
 import time
+import warnings
 from collections.abc import Callable, Iterator
+from concurrent.futures import ThreadPoolExecutor
 from typing import TypeVar
 from urllib.parse import urlsplit
 
 import pytest
 
 from ninelives.backends.redis import RedisStore
+from ninelives.backends.redis.outside import send_signal
+from ninelives.backends.redis.transaction import Transaction
 from ninelives.core.commits import End, Outcome
 from ninelives.core.errors import StoreUnavailable
 from ninelives.core.model import Run, State
@@ -134,3 +139,85 @@ def test_a_server_that_cannot_be_reached_is_unavailable(far: RedisStore, proxy: 
     proxy.stop()
     with pytest.raises(StoreUnavailable):
         far.send_signal(run.id, "paid", b"1")
+
+
+def test_signals_that_are_sent_at_once_are_all_there_and_numbered(redis_url: str) -> None:
+    stores = [RedisStore(redis_url) for _ in range(4)]
+    run = running(stores[0])
+
+    def send(store: RedisStore) -> list[int]:
+        return [store.send_signal(run.id, "go", b"").number for _ in range(25)]
+
+    with ThreadPoolExecutor(4) as threads:
+        numbers = [number for sent in threads.map(send, stores) for number in sent]
+    assert sorted(numbers) == list(range(1, 101))
+    journal = stores[0].load_journal(run.id)
+    assert (len(journal.signals), journal.run.news) == (100, 100)
+    assert stores[0].verify() == []
+    for store in stores:
+        store.close()
+
+
+def test_runs_that_many_want_are_each_given_once(redis_url: str) -> None:
+    stores = [RedisStore(redis_url) for _ in range(4)]
+    stores[0].create_runs([new_run(f"r{number}") for number in range(80)])
+    for number, store in enumerate(stores):
+        store.register_session(new_session(f"s{number}", lease_ms=1_000_000))
+
+    def claim(number: int) -> list[str]:
+        taken: list[str] = []
+        while claims := stores[number].claim_runs(f"s{number}", 3, AGENTS).runs:
+            taken += [run.id for run in claims]
+        return taken
+
+    with ThreadPoolExecutor(4) as threads:
+        taken = [run for got in threads.map(claim, range(4)) for run in got]
+    assert sorted(taken) == sorted(f"r{number}" for number in range(80))
+    assert stores[0].verify() == []
+    for store in stores:
+        store.close()
+
+
+def test_a_key_that_many_want_is_one_runs(redis_url: str) -> None:
+    stores = [RedisStore(redis_url) for _ in range(4)]
+    runs = [running(stores[0], f"r{number}") for number in range(20)]
+
+    def take(number: int) -> list[Outcome]:
+        mine = runs[number::4]
+        return [stores[number].commit([append(run, b"1", keys=[reserve("k")])])[0].outcome for run in mine]
+
+    with ThreadPoolExecutor(4) as threads:
+        outcomes = [outcome for got in threads.map(take, range(4)) for outcome in got]
+    assert sorted(outcomes) == sorted([Outcome.COMMITTED, *[Outcome.HELD] * 19])
+    assert stores[0].verify() == []
+    for store in stores:
+        store.close()
+
+
+def test_a_write_that_is_still_on_its_way_does_not_come_after_it_was_looked_for(redis_url: str) -> None:
+    store = RedisStore(redis_url)
+    run = running(store)
+    with store._lines._line() as line:
+        late = Transaction(line, store._lines.names, None)
+        send_signal(late, run.id, "go", b"", "")
+        line.count += 1  # as if it had been sent, and not arrived
+        assert not store._lines._has_happened(line)
+        line.count -= 1
+        assert late.apply()[0] == b"closed"
+    assert store.load_journal(run.id).signals == ()
+    store.close()
+
+
+def test_a_child_that_came_by_fork_does_not_speak_on_its_parents_lines(redis_url: str) -> None:
+    store = RedisStore(redis_url)
+    store.wait_for_work(0)
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore", DeprecationWarning)  # fork with threads, which is what this is about
+        pid = os.fork()
+    if pid == 0:
+        store.close()
+        os._exit(0)
+    assert os.waitpid(pid, 0)[1] == 0
+    assert running(store).state is State.RUNNING
+    assert store.wait_for_work(5)
+    store.close()

@@ -87,12 +87,17 @@ class Lines:
                 return
         raise StoreUnavailable("other writers are in the way again and again")
 
+    @property
+    def is_ours(self) -> bool:
+        """Tell whether this process opened the lines."""
+        return self._pid == os.getpid()
+
     def require(self) -> None:
         """Check that this process may use the lines.
 
         Raises StoreUnsafe in a forked child; StoreBroken after a write whose fate could not be told.
         """
-        if self._pid != os.getpid():
+        if not self.is_ours:
             raise StoreUnsafe(
                 "this store was opened by the parent process",
                 remedy="Open the store anew after fork; connections cannot be shared",

@@ -272,8 +272,8 @@ class RedisStore:
 
     def close(self) -> None:
         """Let go of the connections."""
-        if self._is_closed.is_set():
-            return
+        if self._is_closed.is_set() or not self._lines.is_ours:
+            return  # what came here by fork is the parent's
         self._is_closed.set()
         for part in (self._workers, self._readers, self._lines):
             part.close()
