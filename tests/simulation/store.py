@@ -152,6 +152,11 @@ class Line:
         """Name the store for people."""
         return "simulated:"
 
+    @property
+    def lossy(self) -> str | None:
+        """Return None: what it acknowledges is kept."""
+        return None
+
     def now_ms(self) -> int:
         """Return the store's clock."""
         return self._archive.now_ms()
