@@ -118,7 +118,9 @@ def test_what_must_not_be_repeated_is_synced_where_the_server_does_so_late(
     settings.config_set("appendfsync", "everysec")
     asked = settings.info("commandstats").get("cmdstat_waitaof", {"calls": 0})["calls"]
     assert run_payer(f"{server.url}?prefix=late&unsafe=appendfsync") == 1
-    assert settings.info("commandstats")["cmdstat_waitaof"]["calls"] > asked
+    assert (
+        settings.info("commandstats")["cmdstat_waitaof"]["calls"] > asked + 1
+    )  # one was to see whether it can
 
 
 def test_replicas_that_are_asked_for_and_not_there_hold_up_what_must_not_be_repeated(

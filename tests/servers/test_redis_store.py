@@ -13,10 +13,12 @@ from urllib.parse import urlsplit
 import pytest
 
 from ninelives.backends.redis import RedisStore
+from ninelives.backends.redis.commits import _apply_all
 from ninelives.backends.redis.outside import send_signal
 from ninelives.backends.redis.transaction import Transaction
-from ninelives.core.commits import End, Outcome
+from ninelives.core.commits import End, Outcome, Park
 from ninelives.core.errors import StoreUnavailable
+from ninelives.core.keyring import SettleKey, WaitKey
 from ninelives.core.model import Run, State
 from tests.contract.makers import AGENTS, append, new_run, new_session, reserve
 from tests.servers.proxy import Proxy
@@ -192,6 +194,33 @@ def test_a_key_that_many_want_is_one_runs(redis_url: str) -> None:
     assert stores[0].verify() == []
     for store in stores:
         store.close()
+
+
+def test_who_begins_to_wait_for_a_key_while_it_is_settled_is_not_overlooked(redis_url: str) -> None:
+    store = RedisStore(redis_url)
+    owner, waiter = running(store, "owner"), running(store, "waiter")
+    store.commit([append(owner, b"1", keys=[reserve("k")])])
+    with store._lines._line() as line:
+        settles = Transaction(line, store._lines.names, None)
+        _apply_all(settles, [append(row(store, "owner"), b"2", keys=[SettleKey("k", b"v")])])
+        store.commit([append(waiter, keys=[WaitKey("k")], change=Park(None, "for k", 0))])
+        assert settles.apply()[0] == b"conflict"
+    store.commit([append(row(store, "owner"), b"2", keys=[SettleKey("k", b"v")])])
+    assert row(store, "waiter").due_ms is not None
+    store.close()
+
+
+def test_a_child_that_is_born_while_its_parent_fails_is_not_overlooked(redis_url: str) -> None:
+    store = RedisStore(redis_url)
+    parent = running(store, "parent")
+    with store._lines._line() as line:
+        fails = Transaction(line, store._lines.names, None)
+        _apply_all(fails, [append(parent, b"1", change=End(State.FAILED))])
+        store.create_runs([new_run("child", parent="parent")])
+        assert fails.apply()[0] == b"conflict"
+    store.commit([append(parent, b"1", change=End(State.FAILED))])
+    assert row(store, "child").state is State.CANCELLED
+    store.close()
 
 
 def test_a_write_that_is_still_on_its_way_does_not_come_after_it_was_looked_for(redis_url: str) -> None:
