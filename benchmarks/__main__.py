@@ -45,7 +45,8 @@ def main(arguments: Sequence[str] | None = None) -> int:
     try:
         _measure(asked, report, console)
     except KeyboardInterrupt:
-        console.print("stopped; nothing is left running")
+        figures.write(report, asked.out)
+        console.print(f"stopped; nothing is left running, and what was measured is in {asked.out}")
         return 130
     figures.write(report, asked.out)
     for table in tables.tables(report):
@@ -54,8 +55,9 @@ def main(arguments: Sequence[str] | None = None) -> int:
     if verdicts:
         console.print(tables.target_table(verdicts))
     console.print(f"written to {asked.out}")
-    missed = [verdict for verdict in verdicts if verdict.is_gate and not verdict.is_met]
-    return 1 if missed and not asked.quick else 0
+    failed = any(absence.system == OURS.name for absence in report.absences)
+    missed = any(verdict.is_gate and not verdict.is_met for verdict in verdicts)
+    return 1 if failed or (missed and not asked.quick) else 0
 
 
 def _parser() -> argparse.ArgumentParser:

@@ -88,8 +88,7 @@ def _section(workload: Workload, reports: Sequence[Report]) -> Iterator[str]:
         if index:
             yield "\nBeside its peers, in one session:\n"
         yield from _table(workload, figures)
-        stem = f"{workload.code.lower()}-{'peers' if index else 'ours'}"
-        for name, title in _plot_names(workload, reports[index], stem):
+        for name, title, _ in _plots(workload, reports[index], _stem(workload, index)):
             yield f"\n![{title}](benchmarks/{name})"
 
 
@@ -117,40 +116,39 @@ def _cell(figure: Figure | None) -> str:
     return f"{number(figure.median)}{around}{ratio}"
 
 
-def _plot_names(workload: Workload, report: Report, stem: str) -> Iterator[tuple[str, str]]:
-    if "peers" in stem:
-        for index, name in enumerate(workload.metrics):
-            if len(_rows(report, workload, name)) > 1:
-                yield f"{stem}-{index}.svg", f"{workload.title}: {name}"
-    elif any(curve.workload == workload.code for curve in report.curves):
-        yield f"{stem}.svg", workload.title
+def _plots(workload: Workload, report: Report, stem: str) -> Iterator[tuple[str, str, str]]:
+    """Return the plots of a workload: file name, title, drawing. Bars where there are peers; curves."""
+    is_compared = any(not SYSTEMS[system].is_ours for system in report.versions)
+    for index, (name, metric) in enumerate(workload.metrics.items() if is_compared else ()):
+        rows = _rows(report, workload, name)
+        if len(rows) > 1:
+            title = f"{workload.code}: {name}"
+            yield f"{stem}-{index}.svg", title, plots.bars(title, metric.unit, rows)
+    curves = [curve for curve in report.curves if curve.workload == workload.code]
+    if curves:
+        title = f"{workload.code}: {workload.title}"
+        yield f"{stem}-curve.svg", title, plots.lines(title, *workload.curve, _lines(curves))
+
+
+def _stem(workload: Workload, index: int) -> str:
+    return f"{workload.code.lower()}-{index + 1}"
 
 
 def drawings(reports: Sequence[Report]) -> Iterator[tuple[str, str]]:
-    """Return the plots by file name: curves of ours, bars beside the peers."""
+    """Return the plots by file name."""
     for index, report in enumerate(reports):
         for workload in WORKLOADS.values():
-            stem = f"{workload.code.lower()}-{'peers' if index else 'ours'}"
-            for name, _ in _plot_names(workload, report, stem):
-                if index:
-                    metric = list(workload.metrics)[int(name.removesuffix(".svg").rpartition("-")[2])]
-                    title = f"{workload.code}: {metric}"
-                    rows = _rows(report, workload, metric)
-                    yield name, plots.bars(title, workload.metrics[metric].unit, rows)
-                else:
-                    curves = [curve for curve in report.curves if curve.workload == workload.code]
-                    yield (
-                        name,
-                        plots.lines(f"{workload.code}: {workload.title}", *workload.curve, _lines(curves)),
-                    )
+            for name, _, drawing in _plots(workload, report, _stem(workload, index)):
+                yield name, drawing
 
 
 def _lines(curves: Sequence[Curve]) -> list[plots.Line]:
-    titles = {curve.title for curve in curves}
+    """Label each curve by what tells it from the others."""
+    has_titles = len({curve.title for curve in curves}) > 1
+    has_systems = len({curve.system for curve in curves}) > 1
     return [
         plots.Line(
-            curve.store if len(titles) == 1 else f"{curve.store}: {curve.title.partition(',')[0]}",
-            curve.points,
+            ", ".join([curve.system] * has_systems + [curve.store] + [curve.title] * has_titles), curve.points
         )
         for curve in curves
     ]

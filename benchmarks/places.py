@@ -41,7 +41,7 @@ class SqlitePlace:
     """A folder."""
 
     name = "sqlite"
-    title = "SQLite, WAL, synchronous=FULL"
+    title = "SQLite (ours and the limit: WAL, synchronous=FULL; peers as they set it, synced)"
 
     def __init__(self, folder: Path) -> None:
         self._folder = folder

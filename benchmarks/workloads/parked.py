@@ -25,6 +25,7 @@ from ninelives.engine import arguments
 from ninelives.engine.registry import get_agent
 
 _BATCH = 2_000
+_PATIENCE_SECONDS = 180.0
 
 
 def parked(cell: Cell) -> Round:
@@ -33,7 +34,8 @@ def parked(cell: Cell) -> Round:
     began = time.time()
     words = cell.words("work")
     with processes.started(words, log=cell.folder / "log", environment=cell.environment()) as worker:
-        return Round(asyncio.run(_look(cell, worker.pid, began)))
+        looked = asyncio.wait_for(_look(cell, worker.pid, began), _PATIENCE_SECONDS)
+        return Round(asyncio.run(looked))
 
 
 def park(url: str, runs: int, cell: Cell) -> None:

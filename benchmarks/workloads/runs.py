@@ -12,6 +12,8 @@ from benchmarks import processes
 from benchmarks.cells import Cell, Metric, Round, Workload
 from benchmarks.programs import ours
 
+_PATIENCE_SECONDS = 180.0
+
 
 def short(cell: Cell) -> Round:
     """One-step runs, one after the other and all at once."""
@@ -68,7 +70,7 @@ def _rate(cell: Cell, url: str, workers: int) -> float:
             worker.stdin.write(b"\n")
             worker.stdin.flush()
         for worker in working:
-            worker.wait()
+            worker.wait(_PATIENCE_SECONDS)
         took = time.perf_counter() - began
     if (done := asyncio.run(ended())) != runs:
         raise processes.Failed(f"{done} of {runs} runs are complete")

@@ -40,8 +40,9 @@ def report() -> Report:
 
 def beside_peers() -> Report:
     made = report()
-    made.figures.append(figure("W2", "steps", "A & B", "sqlite", 200, 300, raw=1000))
-    made.absences.append(Absence("W4", "A & B", "sqlite", "nobody restarts it"))
+    made.versions["DBOS"] = "dbos==3.3.0"
+    made.figures.append(figure("W2", "steps", "DBOS", "sqlite", 200, 300, raw=1000))
+    made.absences.append(Absence("W4", "DBOS", "sqlite", "nobody restarts it"))
     return made
 
 
@@ -89,9 +90,9 @@ def test_the_page_shows_verdicts_figures_absences_and_plots_that_exist(tmp_path:
     text = (tmp_path / "benchmarks.md").read_text(encoding="utf-8")
     assert "| W1 | PostgreSQL against raw commits | ≥ 0.7 x | 0.10 x | **missed** |" in text
     assert "| Nine Lives | sqlite | 800 (700 … 900), **0.80 x raw** |" in text
-    assert "| W4 | A & B | sqlite | nobody restarts it |" in text
+    assert "| W4 | DBOS | sqlite | nobody restarts it |" in text
     shown = re.findall(r"!\[[^]]*\]\((.*?)\)", text)
-    assert len(shown) == 3
+    assert len(shown) == 4
     assert {tmp_path / name for name in shown} == set((tmp_path / "benchmarks").iterdir())
     for name in shown:
         assert ET.parse(tmp_path / name).getroot().tag.endswith("svg")
@@ -167,13 +168,16 @@ def test_what_a_peer_cannot_do_is_written_down_with_its_reason(tmp_path: Path) -
     assert not (tmp_path / "arena").exists()
 
 
-def test_what_we_cannot_do_ends_the_session(tmp_path: Path) -> None:
+def test_what_we_cannot_do_is_written_down_too_and_nothing_is_left(tmp_path: Path) -> None:
     def fail(cell: Cell) -> Round:
-        raise processes.Failed("no")
+        raise TimeoutError("never")
 
-    place = arena.Arena(tmp_path, figures.begin("test"), Watch(Console(quiet=True), 1))
-    with pytest.raises(processes.Failed):
-        place.measure(Workload("W1", "x", "x", fail, {}, {}, {}), [systems.OURS], ["sqlite"], 1, {})
+    made = figures.begin("test")
+    place = arena.Arena(tmp_path, made, Watch(Console(quiet=True), 1))
+    place.measure(Workload("W1", "x", "x", fail, {}, {}, {}), [systems.OURS], ["sqlite"], 3, {})
+    assert [one.reason for one in made.absences] == ["failed: TimeoutError: never"]
+    place.close()
+    assert not tmp_path.exists()
 
 
 def test_a_program_is_ended_with_all_that_it_started(tmp_path: Path) -> None:
