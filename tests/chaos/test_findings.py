@@ -9,6 +9,7 @@ from ninelives.chaos.campaign import Campaign
 from ninelives.chaos.findings import Mistake, find
 from ninelives.chaos.judge import judge
 from ninelives.chaos.ledger import Line, What
+from ninelives.chaos.tree import Content
 from ninelives.chaos.trial import Trial
 
 STEP = "#book#0"
@@ -32,8 +33,9 @@ def trial(*lines: Line, **fields: Any) -> Trial:
     return made
 
 
-def begin(at: float, life: int) -> Line:
-    return line(at, life, What.BEGIN, step=STEP, target="key-1", data={"name": "book", "attempt": 1})
+def begin(at: float, life: int, turn: int = 0) -> Line:
+    data = {"name": "book", "attempt": 1, "turn": turn}
+    return line(at, life, What.BEGIN, step=STEP, target="key-1", data=data)
 
 
 def stored(at: float, life: int, *records: list[str]) -> Line:
@@ -60,9 +62,7 @@ def test_a_recorded_step_that_is_executed_again_is_a_duplicate() -> None:
     again = trial(begin(0.2, 1), stored(0.3, 1, ["result", STEP]), begin(0.5, 2))
     assert number(Campaign([calm, calm], [calm], []), "duplicate rate") == "0.0%"
     assert number(Campaign([calm, calm], [again], []), "duplicate rate") == "100.0%"
-    turned = trial(
-        begin(0.2, 1), stored(0.3, 1, ["result", STEP]), stored(0.4, 1, ["turn", ""]), begin(0.5, 1)
-    )
+    turned = trial(begin(0.2, 1), stored(0.3, 1, ["result", STEP]), begin(0.5, 1, turn=1))
     assert number(Campaign([calm, calm], [turned], []), "duplicate rate") == "0.0%"
 
 
@@ -110,3 +110,26 @@ def test_recovery_is_counted_from_the_kill_to_what_is_new() -> None:
     )
     (recovery,) = judge(Campaign([trial(), trial()], [killed], []), []).recoveries
     assert (round(recovery.seconds, 3), round(recovery.load_seconds, 3)) == (0.5, 0.2)
+
+
+def test_an_action_that_is_done_twice_though_it_must_not_be_has_a_wrong_verify() -> None:
+    def wrote(at: float, life: int) -> Line:
+        return line(
+            at,
+            life,
+            What.EFFECT,
+            kind="write",
+            target="/x/paid.txt",
+            step=STEP,
+            place="a.py:7",
+            is_inside=True,
+        )
+
+    calm = trial(begin(0.2, 1), wrote(0.3, 1), changes={"paid.txt": Content("one", 1)})
+    twice = trial(
+        begin(0.2, 1), wrote(0.3, 1), begin(0.5, 2), wrote(0.6, 2), changes={"paid.txt": Content("two", 2)}
+    )
+    for one in (calm, twice):
+        one.lines[0].data["is_resumable"] = False
+    (finding,) = find(Campaign([calm, calm], [twice], []))
+    assert (finding.mistake, finding.line) == (Mistake.VERIFY, 7)

@@ -43,11 +43,11 @@ def trial(name: str) -> Trial:
     made = Trial(name, 0, 1.0)
     made.lives = [Life(1, 1.0, 1.4, -9, HOSTILE), Life(2, 1.5, 2.0, 0, "came to its end")]
     made.lines = [
-        Line(at=1.1, life=1, what=What.BEGIN, step=f"#{HOSTILE}#0", data={"name": HOSTILE}),
+        Line(at=1.1, life=1, what=What.BEGIN, step=f"#{HOSTILE}#0", data={"name": HOSTILE, "turn": 0}),
         Line(at=1.2, life=1, what=What.EFFECT, kind="write", target=HOSTILE, place="agent.py:3"),
         Line(at=1.3, life=1, what=What.FAULT, kind="KILL", target="END", step=HOSTILE),
         Line(at=1.6, life=2, what=What.READY),
-        Line(at=1.7, life=2, what=What.BEGIN, step=f"#{HOSTILE}#0", data={"name": HOSTILE}),
+        Line(at=1.7, life=2, what=What.BEGIN, step=f"#{HOSTILE}#0", data={"name": HOSTILE, "turn": 0}),
         Line(at=1.8, life=2, what=What.STORED, data={"records": [["end", ""]]}),
     ]
     made.state, made.result, made.seconds, made.why = "completed", '"x"', 1.0, HOSTILE

@@ -100,8 +100,10 @@ class Calls:
         return plain
 
     def _begins(self, frame: Frame) -> None:
-        step, data = name_of(frame), {"attempt": frame.attempt, "name": frame.place.name}
-        self._ledger.write(What.BEGIN, step=step, target=frame.place.key(), data=data)
+        place = frame.place
+        step = name_of(frame)
+        data = {"attempt": frame.attempt, "name": place.name, "turn": place.execution.turn}
+        self._ledger.write(What.BEGIN, step=step, target=place.key(), data=data)
         self._trap.reach(Moment.BEGIN, step_text(step))
 
     def _ends(self, step: Step, frame: Frame, value: Any) -> Any:

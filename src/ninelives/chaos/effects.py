@@ -180,15 +180,15 @@ def counted(same: list[Effect]) -> int:
 
 def executed_again(trial: Trial) -> list[str]:
     """Return the steps whose body was begun after their result was recorded: there must be none."""
-    recorded: set[str] = set()
+    turns: dict[str, int] = {}
+    recorded: set[tuple[str, int]] = set()
     again = []
     for line in trial.lines:
         if line.what is What.STORED:
-            for kind, step in line.data["records"]:
-                if kind == "turn":
-                    recorded.clear()
-                elif kind == "result":
-                    recorded.add(step)
-        elif line.what is What.BEGIN and line.step in recorded:
-            again.append(line.step)
+            steps = [step for kind, step in line.data["records"] if kind == "result"]
+            recorded.update((step, turns[step]) for step in steps if step in turns)
+        elif line.what is What.BEGIN:
+            turns[line.step] = line.data["turn"]
+            if (line.step, turns[line.step]) in recorded:
+                again.append(line.step)
     return again

@@ -35,6 +35,7 @@ class Mistake(StrEnum):
     OUTSIDE = "a side effect outside a step"
     ARGUMENT = "a non-deterministic argument"
     REPEATED = 'a non-idempotent "resumable" action'
+    VERIFY = "a verify= that was wrong"
     VALUE = "a value that does not survive the codec"
     CLEANUP = "clean-up code that acts"
 
@@ -258,18 +259,15 @@ def _writers(trial: Trial, path: str) -> list[Effect]:
 
 
 def _twice(effect: Effect, what: str, step: str, declared: Declared | None, trial: Trial) -> Finding:
-    is_resumable = declared is None or declared.is_resumable
     how = f"{what}; in the run that was {trial.name}"
-    if is_resumable:
-        remedy = (
-            "Pass nl.key() along, as Idempotency-Key or however the receiver knows it; or make the body say "
-            "the same when it says it again (write the whole file, upsert); or declare it resumable=False, "
-            "with verify="
-        )
-    else:
-        remedy = (
-            f"The verify= of {step} said that it had not happened; it must find what was done, by its key"
-        )
+    if declared is not None and not declared.is_resumable:
+        remedy = f"It said of {step} that it had not happened; let it find what was done, by its key"
+        return _finding(Mistake.VERIFY, effect.place, how, remedy, step=effect.step)
+    remedy = (
+        "Pass nl.key() along, as Idempotency-Key or however the receiver knows it; or make the body say "
+        "the same when it says it again (write the whole file, upsert); or declare it resumable=False, "
+        "with verify="
+    )
     return _finding(Mistake.REPEATED, effect.place, how, remedy, step=effect.step)
 
 

@@ -15,9 +15,11 @@ from ninelives.chaos.ledger import What
 from ninelives.chaos.plots import plain
 from ninelives.chaos.screen import last_line, place
 from ninelives.chaos.trial import Trial, describe
+from ninelives.core.model import Kind
 from ninelives.demo.judge import RECOVERY_SECONDS, Number
 
 _MOST_BARS, _MOST_TRIALS = 40, 60
+_KINDS = frozenset(Kind)
 _STYLE = Path(__file__).with_name("page.css").read_text(encoding="utf-8")
 
 
@@ -78,10 +80,7 @@ def _finding(finding: Finding) -> str:
 def _plots(campaign: Campaign, verdict: Verdict) -> list[str]:
     ours = [one.seconds - one.load_seconds for one in verdict.recoveries]
     kills = Counter(
-        fault.step or "at random"
-        for trial in campaign.trials
-        for fault in trial.faults
-        if fault.kind == "KILL"
+        _step(fault.step) for trial in campaign.trials for fault in trial.faults if fault.kind == "KILL"
     )
     rows = kills.most_common(_MOST_BARS)
     parts = []
@@ -92,6 +91,14 @@ def _plots(campaign: Campaign, verdict: Verdict) -> list[str]:
     if rows:
         parts += ["<h2>Kills by step</h2>", f"<figure>{plots.bars(rows, of='kills')}</figure>"]
     return parts
+
+
+def _step(label: str) -> str:
+    """Name the step that a kill was at: its body and its records are one."""
+    kind, _, rest = label.partition(" ")
+    if kind in _KINDS and rest:
+        return rest
+    return label or "at random"
 
 
 def _timelines(campaign: Campaign) -> list[str]:

@@ -7,7 +7,9 @@ import time
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
+from typing import Any
 
+import msgspec
 from rich.console import Console
 from rich.progress import BarColumn, Progress, TextColumn, TimeElapsedColumn
 from rich.text import Text
@@ -15,6 +17,7 @@ from rich.text import Text
 from ninelives.chaos.campaign import Campaign, Told
 from ninelives.chaos.findings import Finding
 from ninelives.chaos.judge import Verdict
+from ninelives.chaos.trial import Trial
 from ninelives.demo.screen import show_numbers
 from ninelives.ops.escape import shown
 
@@ -44,7 +47,7 @@ def conclude(console: Console, verdict: Verdict, campaign: Campaign) -> None:
     if verdict.numbers:
         show_numbers(console, verdict.numbers)
     else:
-        _say(console, f"already without faults the run failed: {shown(campaign.calm[-1].error)}", "red")
+        _say(console, f"already without faults the run failed: {_told(campaign.calm[-1])}", "red")
     for number, finding in enumerate(verdict.findings, 1):
         _show(console, number, finding)
     for trial in campaign.trials:
@@ -52,12 +55,24 @@ def conclude(console: Console, verdict: Verdict, campaign: Campaign) -> None:
             _say(console, f"the run that was {trial.name} did not end: {trial.why}", "red")
     for name in dict.fromkeys(verdict.left_out):
         _say(console, f"left out, for the time was over: {name}", "yellow")
+    _tell_counts(console, verdict)
+    _say(console, last_line(verdict, campaign.seconds), "bold green" if verdict.is_met else "bold red")
+
+
+def _tell_counts(console: Console, verdict: Verdict) -> None:
+    if not verdict.runs:
+        return
     _say(
         console,
         f"{verdict.runs} runs, {verdict.faults} faults, {verdict.kills} of them kill -9; "
         f"{verdict.replayed} times a recorded step was replayed instead of executed.",
     )
-    _say(console, last_line(verdict, campaign.seconds), "bold green" if verdict.is_met else "bold red")
+
+
+def _told(trial: Trial) -> str:
+    """Say what error a run ended with."""
+    error: dict[str, Any] = msgspec.json.decode(trial.error)
+    return shown(f"{error.get('name')}: {error.get('message')}")
 
 
 def last_line(verdict: Verdict, seconds: float) -> str:
