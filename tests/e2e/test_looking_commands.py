@@ -101,7 +101,7 @@ def test_ps_says_which_runs_no_living_worker_has_the_code_of(tmp_path: Path) -> 
     store.create_runs(
         [NewRun(id=name, agent=name, fingerprint=b"", body=b"{}") for name in ("known", "lost")]
     )
-    store.register_session(NewSession(id="alive", host="here", pid=1, agents=("known",)))
+    store.register_session(NewSession(id="alive", host="here", pid=1, agents=("known",), lease_ms=600_000))
     shown = ninelives(tmp_path, "ps").stdout.splitlines()
     found = {run["id"]: run["is_loaded"] for run in json.loads(ninelives(tmp_path, "ps", "--json").stdout)}
     store.close()
@@ -115,9 +115,11 @@ def test_ps_says_which_runs_no_living_worker_has_the_code_of(tmp_path: Path) -> 
 def test_ps_tells_workers_that_are_being_started_from_code_that_nobody_has(tmp_path: Path) -> None:
     store = SqliteStore(tmp_path / "runs.db")
     store.create_runs([NewRun(id="run", agent="known", fingerprint=b"", body=b"{}")])
-    store.register_session(NewSession(id="supervisor", host="here", pid=1))
+    store.register_session(NewSession(id="supervisor", host="here", pid=1, lease_ms=600_000))
     starting = ninelives(tmp_path, "ps").stdout
-    store.register_session(NewSession(id="w", host="here", pid=2, agents=("other",), keeper="supervisor"))
+    store.register_session(
+        NewSession(id="w", host="here", pid=2, agents=("other",), keeper="supervisor", lease_ms=600_000)
+    )
     missing = ninelives(tmp_path, "ps").stdout
     store.close()
     assert "its workers are being started" in starting
