@@ -23,7 +23,7 @@ from ninelives.core.errors import StoreUnavailable
 from ninelives.core.inbox import ItemKind
 from ninelives.core.model import NewRun, Run, State
 from ninelives.core.recoverylog import Recovery
-from ninelives.core.sessions import Cause
+from ninelives.core.sessions import Cause, NewSession
 from ninelives.runtime import listener
 
 PATIENCE_SECONDS = 60.0
@@ -152,6 +152,26 @@ def test_a_killed_worker_is_replaced_at_once_and_the_recovery_is_told(
     asked = [line for line in ledger.read_text().splitlines() if line.startswith("asked")]
     second.kill()
     assert len(asked) - len(set(asked)) <= 1  # what was under way may be asked again, what was recorded not
+
+
+def test_a_worker_that_is_never_idle_takes_the_runs_of_a_lost_one(store: SqliteStore) -> None:
+    @nl.agent(name="short")
+    async def short() -> None:
+        """End at once."""
+
+    create(store, "lost", agent="short")
+    store.register_session(NewSession(id="gone", host="elsewhere", pid=1, lease_ms=500))
+    assert store.claim_runs("gone", 1, {"short": 1}).runs
+
+    async def main() -> None:
+        async with nl.Runtime(store.url) as rt, asyncio.timeout(PATIENCE_SECONDS):
+            working = asyncio.create_task(rt.work())
+            while row(store, "lost").state is not State.COMPLETED:
+                await (await rt.start(short)).result()  # there is always something to wake up for
+            working.cancel()
+            await asyncio.wait([working])
+
+    asyncio.run(main())
 
 
 def test_a_stopped_worker_that_wakes_past_its_lease_begins_nothing_and_ends(

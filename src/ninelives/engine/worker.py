@@ -31,7 +31,7 @@ from ninelives.engine.registry import AGENTS, code_version
 from ninelives.store import Store
 
 POLL_SECONDS = 1.0
-"""How often a worker looks for the dead and for work that nobody woke it for."""
+"""How often a worker looks for the dead and for work that nobody woke it for, however busy it is."""
 SUSPECTS_WAIT_MS = 5_000
 """How long suspects wait while there is other work; then the worker takes no more of that."""
 
@@ -65,6 +65,7 @@ class Worker:
         self._suspects_since_ms: int | None = None
         self._failure: BaseException | None = None
         self._has_found_nothing = False
+        self._looked_ms = 0
 
     def wake(self) -> None:
         """Look for work now."""
@@ -92,6 +93,7 @@ class Worker:
                         raise self._failure
                     if next_due_ms != _NOW and not until():
                         await self._rest(next_due_ms)
+                    await self._look()
                 if self._failure is not None:
                     raise self._failure
             finally:
@@ -105,8 +107,9 @@ class Worker:
     # The session --------------------------------------------------------------------------------
 
     def _begin(self, agents: Sequence[str]) -> Lease:
-        self._store.end_sessions(None, Cause.DIED)
-        sent_ms = self._clock.boot_ms()
+        with suppress(StoreUnavailable):
+            self._store.end_sessions(None, Cause.DIED)
+        sent_ms = self._looked_ms = self._clock.boot_ms()
         self._store.register_session(
             NewSession(
                 id=self._session,
@@ -247,16 +250,21 @@ class Worker:
         self._woken.set()
 
     async def _rest(self, next_due_ms: int | None) -> None:
-        seconds = POLL_SECONDS
+        left_ms = self._looked_ms + POLL_SECONDS * 1000 - self._clock.boot_ms()
         if next_due_ms is not None:
-            seconds = min(seconds, max(0.0, (next_due_ms - self._store.now_ms()) / 1000))
-        try:
-            async with asyncio.timeout(seconds):
+            left_ms = min(left_ms, next_due_ms - self._store.now_ms())
+        with suppress(TimeoutError):
+            async with asyncio.timeout(max(0.0, left_ms / 1000)):
                 await self._woken.wait()
-        except TimeoutError:
-            self._executor.newsroom.hear()
-            with suppress(StoreUnavailable):
-                await asyncio.to_thread(self._store.end_sessions, None, Cause.DIED)
+
+    async def _look(self) -> None:
+        """Look for the dead, and for news that nobody told us of, if it is time."""
+        if self._clock.boot_ms() < self._looked_ms + POLL_SECONDS * 1000:
+            return
+        self._executor.newsroom.hear()
+        with suppress(StoreUnavailable):
+            await asyncio.to_thread(self._store.end_sessions, None, Cause.DIED)
+        self._looked_ms = self._clock.boot_ms()
 
 
 _NOW = -1

@@ -81,6 +81,8 @@ class SessionLock:
     def _locked(self, statement: str) -> Connection:
         connection = self._connect()
         try:
+            # A network that comes back before the lease ends takes nothing from us.
+            connection.execute(self._sql["bear_silence"].text)
             row = connection.execute(self._sql[statement].text, (self._number,)).fetchone()
         except psycopg.Error as error:
             connection.close()

@@ -78,7 +78,10 @@ SELECT current_setting('server_version_num')::integer, current_setting('fsync'),
   current_setting('synchronous_commit'), current_setting('server_encoding'), pg_is_in_recovery();
 
 -- name: tune
+-- A client that vanished in the middle of a transaction holds its locks until the server misses it.
 SELECT set_config('lock_timeout', '10s', false), set_config('idle_in_transaction_session_timeout', '30s', false),
+  set_config('tcp_keepalives_idle', '2', false), set_config('tcp_keepalives_interval', '1', false),
+  set_config('tcp_keepalives_count', '3', false), set_config('tcp_user_timeout', '5000', false),
   set_config('jit', 'off', false), set_config('timezone', 'UTC', false), set_config('enable_seqscan', 'off', false),
   set_config('enable_hashjoin', 'off', false), set_config('enable_mergejoin', 'off', false),
   set_config('plan_cache_mode', 'force_generic_plan', false);
@@ -376,6 +379,10 @@ FROM :schema.sessions AS s WHERE s.id = ANY($1::text[]) ORDER BY s.place;
 SELECT :session, s.locked_ms > extract(epoch FROM pg_postmaster_start_time()) * 1000
 FROM :schema.sessions AS s WHERE s.id = ANY($1::text[]) ORDER BY s.place FOR UPDATE;
 
+-- name: lock_gone_sessions (text[])
+SELECT :session, s.locked_ms > extract(epoch FROM pg_postmaster_start_time()) * 1000
+FROM :schema.sessions AS s WHERE s.id = ANY($1::text[]) ORDER BY s.place FOR UPDATE SKIP LOCKED;
+
 -- name: share_session (text)
 SELECT :session, s.locked_ms > extract(epoch FROM pg_postmaster_start_time()) * 1000
 FROM :schema.sessions AS s WHERE s.id = $1 FOR SHARE;
@@ -400,6 +407,9 @@ SELECT pg_advisory_unlock_all();
 SELECT (l.classid::bigint << 32) | l.objid::bigint FROM pg_locks AS l
 WHERE l.locktype = 'advisory' AND l.objsubid = 1 AND l.granted
   AND l.database = (SELECT oid FROM pg_database WHERE datname = current_database());
+
+-- name: bear_silence
+SELECT set_config('tcp_keepalives_idle', '0', false), set_config('tcp_user_timeout', '0', false);
 
 -- name: try_lock (bigint)
 SELECT pg_try_advisory_lock($1);
