@@ -21,7 +21,7 @@ from rich.table import Table
 from tests.crash import programme
 from tests.crash.hunts import hunt_all
 from tests.crash.programme import Section, at_random, perform, tasks
-from tests.crash.stores import DURABLE, scratch
+from tests.crash.stores import BLIND, DURABLE, scratch
 from tests.proof import report
 from tests.proof.report import Report, Result
 
@@ -68,11 +68,12 @@ def filed(kills: int) -> tuple[Section, ...]:
 
 def served(store: str, kills: int) -> tuple[Section, ...]:
     """Return the sections for a store on a server."""
+    scenes = [scene for scene in DUELS if store not in BLIND or scene[0] != "forks:orphan"]
     return (
         Section("kill at every store call", programme.every_call(store)),
         Section("random kills, one thread", at_random(kills // 2, "inline", store=store)),
         Section("random kills, many runs at once", at_random(kills // 2, "posted", store=store)),
-        Section("forks and duels", tasks(*DUELS, store=store)),
+        Section("forks and duels", tasks(*scenes, store=store)),
         Section("wake-ups", programme.wakes(2000, store), alone=True),
     )
 

@@ -18,7 +18,7 @@ from msgspec import Struct
 from tests.crash.forkserver import Death, ForkServer
 from tests.crash.killing import read_mark
 from tests.crash.ledger import Fact, count
-from tests.crash.stores import bury, scratch
+from tests.crash.stores import BLIND, bury, scratch
 
 LIVE, CHECK = "tests.crash.workload:live", "tests.crash.judge:check"
 Told = Callable[[int, int], None]
@@ -84,6 +84,8 @@ class Campaign:
                 self._note(death, home, f"{side} call {call}")
                 if not death.was_killed:
                     self._blame(f"{side} call {call}: the kill point was not reached (code {death.code})")
+                if self._store in BLIND:
+                    bury(home)
                 self._recover(home, expected, f"{side} call {call} ({calls[call - 1]})")
             told(done, len(points))
         self.tally.points = len(points)
@@ -111,7 +113,7 @@ class Campaign:
                     self._note(death, home, f"{label}, kill {nesting}")
                     if not death.was_killed:
                         break
-                    if rng.random() < 0.7:  # else the next life has to find out by itself
+                    if self._store in BLIND or rng.random() < 0.7:  # else the next life has to find out
                         bury(home)
                 self._recover(home, expected, label)
             told(min(self.tally.kills, kills), kills)

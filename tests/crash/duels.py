@@ -33,7 +33,8 @@ class Duellist:
         self.ledger = Ledger(Path(home) / "ledger")
         self.name = name
         self.committer = Committer(self.store, SystemClock())
-        self.store.register_session(NewSession(id=name, host="here", pid=os.getpid()))
+        lease_ms = 3_600_000  # nobody renews it
+        self.store.register_session(NewSession(id=name, host="here", pid=os.getpid(), lease_ms=lease_ms))
 
     def create(self, run: str) -> None:
         """Create a run."""

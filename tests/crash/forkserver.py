@@ -32,6 +32,7 @@ ack_fd = -1
 _LAST_WORDS_SECONDS = 2.0
 _PRELOAD = (
     "ninelives.backends.postgres",
+    "ninelives.backends.redis",
     "ninelives.backends.sqlite",
     "ninelives.engine.committer",
     "tests.crash.judge",

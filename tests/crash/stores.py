@@ -1,10 +1,11 @@
-"""The stores that the harness can break. A new store needs a line in `GROUNDS`.
+"""The stores that the harness can break. A new store needs a line in `GROUNDS` and one in `CLASSES`.
 
 All that a process has to know is its directory: a store that is not a file in it has its address in it.
 """
 
 from __future__ import annotations
 
+import importlib
 import secrets
 import shutil
 import tempfile
@@ -37,10 +38,30 @@ def _postgresql() -> Iterator[str]:
         postgres.change(f"DROP SCHEMA IF EXISTS {schema} CASCADE")
 
 
-GROUNDS: dict[str, Callable[[], AbstractContextManager[str]]] = {"postgresql": _postgresql}
+@contextmanager
+def _redis() -> Iterator[str]:
+    from tests.servers import valkey
+
+    prefix = f"crash-{secrets.token_hex(6)}"
+    try:
+        yield f"{valkey.shared_url()}?prefix={prefix}"
+    finally:
+        valkey.wipe(prefix)
+
+
+GROUNDS: dict[str, Callable[[], AbstractContextManager[str]]] = {"postgresql": _postgresql, "redis": _redis}
 """How to get a fresh address on a server, which goes again."""
+CLASSES = {
+    "sqlite": "ninelives.backends.sqlite:SqliteStore",
+    "postgresql": "ninelives.backends.postgres:PostgresStore",
+    "redis": "ninelives.backends.redis:RedisStore",
+}
+"""What opens the addresses of a scheme."""
 DURABLE = ("sqlite", *GROUNDS)
 SERVED = tuple(GROUNDS)
+BLIND = ("redis",)
+"""Where a death is seen by its supervisor, or when its lease has run out."""
+SEEING = tuple(kind for kind in DURABLE if kind not in BLIND)
 
 
 def address(home: Path) -> str:
@@ -60,10 +81,10 @@ def open_at(home: Path) -> AnyStore:
 
 
 def kind_at(home: Path) -> type[object]:
-    """Return the class of the store of a directory."""
-    store = open_at(home)
-    store.close()
-    return type(store)
+    """Return the class of the store of a directory, whether it can be reached or not."""
+    module, _, name = CLASSES[address(home).partition(":")[0]].partition(":")
+    found: type[object] = getattr(importlib.import_module(module), name)
+    return found
 
 
 def open_brisk(home: Path) -> AnyStore:
@@ -74,6 +95,12 @@ def open_brisk(home: Path) -> AnyStore:
     return store
 
 
+def place(home: Path, url: str) -> Path:
+    """Let the store of a directory be at an address; returns the directory."""
+    (home / _ADDRESS).write_text(url)
+    return home
+
+
 @contextmanager
 def at(kind: str, home: Path) -> Iterator[Path]:
     """Let the store of a directory be of a kind."""
@@ -81,8 +108,7 @@ def at(kind: str, home: Path) -> Iterator[Path]:
         yield home
         return
     with GROUNDS[kind]() as url:
-        (home / _ADDRESS).write_text(url)
-        yield home
+        yield place(home, url)
 
 
 @contextmanager

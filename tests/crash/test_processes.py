@@ -9,6 +9,7 @@ import msgspec
 import pytest
 
 from tests.crash.forkserver import ForkServer
+from tests.crash.stores import SEEING, scratch
 from tests.crash.writers import Shares, Wakes
 
 FAIR_ENOUGH = 0.6
@@ -47,12 +48,12 @@ def test_a_forked_child_is_refused_and_harms_nothing(server: ForkServer, ground:
     assert server.run("tests.crash.forks:misuse", home=str(ground)).result() == []
 
 
-def test_a_child_that_outlives_its_parent_does_not_keep_the_session(server: ForkServer, ground: Path) -> None:
-    assert server.run("tests.crash.forks:orphan", home=str(ground)).result() == []
-
-
-def test_a_child_that_keeps_the_session_is_noticed(server: ForkServer, ground: Path) -> None:
-    assert server.run("tests.crash.forks:orphan", home=str(ground), mutant="locks_inherited").result() != []
+@pytest.mark.parametrize("kind", SEEING)
+def test_a_child_that_outlives_its_parent_does_not_keep_the_session(server: ForkServer, kind: str) -> None:
+    with scratch(kind) as home:
+        assert server.run("tests.crash.forks:orphan", home=str(home)).result() == []
+    with scratch(kind) as home:
+        assert server.run("tests.crash.forks:orphan", home=str(home), mutant="locks_inherited").result() != []
 
 
 DUELS = [

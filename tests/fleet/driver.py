@@ -34,7 +34,7 @@ class Drive:
         self, home: Path, *, seed: int, lease_seconds: float, processes: int = 3, in_flight: int = 20
     ) -> None:
         self.home, self.random = home, Random(seed)
-        self._processes, self._lease_seconds, self._in_flight = processes, lease_seconds, in_flight
+        self.processes, self._lease_seconds, self._in_flight = processes, lease_seconds, in_flight
         (home / "arms").mkdir()
         self.url = address(home)
         self.ledger = Ledger(home / "ledger")
@@ -62,10 +62,10 @@ class Drive:
 
     # Processes ----------------------------------------------------------------------------------
 
-    def start_supervisor(self) -> subprocess.Popen[bytes]:
-        """Start a supervisor and its workers."""
+    def start_supervisor(self, url: str | None = None) -> subprocess.Popen[bytes]:
+        """Start a supervisor and its workers, who may know the store by another address."""
         command = [sys.executable, "-m", "ninelives", "worker", str(ROOT / "tests/fleet/agents.py")]
-        command += ["--store", self.url, "--processes", str(self._processes), "--concurrency", "10"]
+        command += ["--store", url or self.url, "--processes", str(self.processes), "--concurrency", "10"]
         command += ["--lease", str(self._lease_seconds), "--hang", "60", "--backoff", "0"]
         with (self.home / "log").open("ab") as log:
             supervisor = subprocess.Popen(

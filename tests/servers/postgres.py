@@ -32,7 +32,7 @@ _ROOM_BYTES = 1 << 30
 class PostgresServer:
     """One server, which may be killed and started again on the same data."""
 
-    def __init__(self, directory: Path | None = None) -> None:
+    def __init__(self, directory: Path | None = None, *, listen: str = "127.0.0.1") -> None:
         self.root = Path(tempfile.mkdtemp(prefix="ninelives-pg-", dir=directory))
         self._user = _NOBODY if os.geteuid() == 0 else None
         self._programs = _programs(self.root, is_private=self._user is None)
@@ -43,7 +43,9 @@ class PostgresServer:
         self._process: subprocess.Popen[bytes] | None = None
         flags = ["--no-sync", "--auth=trust", "--username=postgres", "--encoding=UTF8", "--locale=C"]
         self._spawn("initdb", "-D", str(self._data), *flags).wait(_START_SECONDS)
-        self.port = free_port()
+        with (self._data / "pg_hba.conf").open("a") as allowed:
+            allowed.write("host all all 10.77.0.0/16 trust\n")  # the hosts of `tests.servers.hosts`
+        self.port, self._listen = free_port(), listen
         self.start()
 
     @property
@@ -54,7 +56,7 @@ class PostgresServer:
     def start(self) -> None:
         """Start it and wait until it answers."""
         settings = {
-            "listen_addresses": "127.0.0.1",
+            "listen_addresses": self._listen,
             "port": str(self.port),
             "unix_socket_directories": str(self.root),
             "shared_buffers": "32MB",

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import ctypes
 import socket
 import threading
 from contextlib import suppress
@@ -11,11 +12,12 @@ from typing import Self
 class Proxy:
     """Passes bytes on, until it is told to cut connections off in the middle of an answer."""
 
-    def __init__(self, port: int) -> None:
+    def __init__(self, port: int, host: str = "127.0.0.1") -> None:
         self._target = ("127.0.0.1", port)
-        self._listener = socket.create_server(("127.0.0.1", 0))
+        self._listener = socket.create_server((host, 0))
         self.port: int = self._listener.getsockname()[1]
         self._cut_at: int | None = None
+        self._resets = False
         self.cuts = 0
         self.round_trips = 0
         self._sockets: list[socket.socket] = []
@@ -30,6 +32,10 @@ class Proxy:
     def lose_answer(self, nth: int) -> None:
         """Pass the n-th request from now on to the server, and hang up when it has answered."""
         self._cut_at = self.round_trips + nth
+
+    def reset_in_answer(self) -> None:
+        """Give half of the next answer, and then a reset."""
+        self._resets = True
 
     def stop(self) -> None:
         """Close everything."""
@@ -82,9 +88,21 @@ class Proxy:
                     self.cuts += 1
                     _hang_up(client)
                     return
+                if self._resets:
+                    self._resets = False
+                    self.cuts += 1
+                    client.sendall(data[: len(data) // 2])
+                    _reset(client)
+                    return
                 answered.set()
                 client.sendall(data)
         _hang_up(client)
+
+
+def _reset(one: socket.socket) -> None:
+    """Break a connection in which another thread may be reading: to connect to nothing does."""
+    ctypes.CDLL(None).connect(one.fileno(), bytes(16), 16)
+    _hang_up(one)
 
 
 def _hang_up(one: socket.socket) -> None:

@@ -30,12 +30,12 @@ SAFE = {"appendonly": "yes", "appendfsync": "always", "maxmemory-policy": "noevi
 class ValkeyServer:
     """One server, which may be killed and started again on the same data."""
 
-    def __init__(self, directory: Path | None = None, **settings: str) -> None:
+    def __init__(self, directory: Path | None = None, *, listen: str = "127.0.0.1", **settings: str) -> None:
         self.root = Path(tempfile.mkdtemp(prefix="ninelives-valkey-", dir=directory))
         self._program = _program()
         self._settings = SAFE | {name.replace("_", "-"): value for name, value in settings.items()}
         self._process: subprocess.Popen[bytes] | None = None
-        self.port = free_port()
+        self.port, self._listen = free_port(), listen
         self.start()
 
     @property
@@ -51,7 +51,13 @@ class ValkeyServer:
     def start(self) -> None:
         """Start it and wait until it answers."""
         self.data.mkdir(exist_ok=True)
-        own = {"port": str(self.port), "bind": "127.0.0.1", "dir": str(self.data), "save": ""}
+        own = {
+            "port": str(self.port),
+            "bind": self._listen,
+            "protected-mode": "no",
+            "dir": str(self.data),
+            "save": "",
+        }
         flags = [part for name, value in (self._settings | own).items() for part in (f"--{name}", value)]
         log = self.root / "log"
         with log.open("ab") as out:

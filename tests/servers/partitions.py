@@ -1,0 +1,194 @@
+"""Two worker hosts and a store host; the network between them is cut, one way or both, or breaks off.
+
+While a host is cut off, the other one takes its runs when its lease has run out; the cut-off one begins no
+body after that, and when it returns, what it still wants to write is refused. The fleet's ledger, which needs
+no network, and its judge say so. `python -m tests.servers.partitions` is the long form.
+"""
+
+from __future__ import annotations
+
+import argparse
+import os
+import sys
+import tempfile
+import time
+from collections.abc import Sequence
+from contextlib import ExitStack
+from pathlib import Path
+from random import SystemRandom
+from urllib.parse import urlsplit
+
+import msgspec
+from msgspec import Struct
+
+from ninelives.core.model import Run, RunQuery, State
+from tests.crash.stores import place
+from tests.fleet.driver import Drive
+from tests.fleet.judge import judge
+from tests.fleet.ledger import Fact
+from tests.servers.hosts import Host, Way, leave_network
+from tests.servers.outages import SERVERS
+from tests.servers.proxy import Proxy
+
+WAYS: tuple[Way, ...] = ("both", "in", "out")
+_RESETS, _RUNS = 10, 12
+_SAID_SECONDS = 1.0  # what was admitted just before the end of a lease says so a moment later
+_TAKEN_AND_GIVEN = 2
+"""How much the epoch of a run has grown by then."""
+NO_NAMESPACES = 77
+"""The exit code where this machine has none."""
+
+
+class Report(Struct, frozen=True, kw_only=True):
+    """What was done: `takeovers` has the seconds from each cut to the first run in new hands."""
+
+    lease_seconds: float
+    takeovers: dict[str, float]
+    returns: dict[str, float]
+    resets: int
+    runs: int
+    violations: list[str]
+
+
+class Side:
+    """A worker host: its network, and its supervisor, which knows the store at a port."""
+
+    def __init__(self, host: Host, drive: Drive, port: int) -> None:
+        self.host = host
+        store = urlsplit(drive.url)
+        user = f"{store.username}@" if store.username else ""
+        url = store._replace(netloc=f"{user}{host.near}:{port}").geturl()
+        self._supervisor = self.host.run(lambda: drive.start_supervisor(url))
+
+    def workers(self) -> set[int]:
+        """Return its workers."""
+        pid = self._supervisor.pid
+        return set(map(int, Path(f"/proc/{pid}/task/{pid}/children").read_text().split()))
+
+
+class Scene:
+    """Both hosts, and what happens to them."""
+
+    def __init__(self, drive: Drive, left: Side, right: Side, lease_seconds: float) -> None:
+        self._drive, self._lease_seconds = drive, lease_seconds
+        self._left, self._right = left, right
+        self.takeovers: dict[str, float] = {}
+        self.returns: dict[str, float] = {}
+        self.violations: list[str] = []
+
+    def cut(self, way: Way) -> None:
+        """Cut one host off until the other has its runs, and for another lease; then let it return."""
+        drive = self._drive
+        self.work(self._left, self._right)
+        cut_off = self._left.workers()
+        self._left.host.cut(way)
+        cut_at = time.monotonic()
+        theirs = {one.id for one in drive.store.list_sessions() if one.pid in cut_off}
+        held = {row.id: row.epoch for row in self._running() if row.session in theirs}
+        drive.wait_until(lambda: self._are_taken(held), "the runs of the cut-off host to be taken")
+        self.takeovers[way] = round(time.monotonic() - cut_at, 2)
+        self._wait(cut_at + self._lease_seconds + _SAID_SECONDS)
+        for pid in cut_off:
+            drive.ledger.write(Fact.WAKES, step=f"cut off: {way}", pid=pid)
+        drive.news()
+        mark = len(drive.entries)
+        self._wait(time.monotonic() + self._lease_seconds)
+        self._left.host.mend(way)
+        mended_at = time.monotonic()
+        self.work(self._left)
+        self.returns[way] = round(time.monotonic() - mended_at, 2)
+        late = [one for one in drive.entries[mark:] if one.fact is Fact.BEGIN and one.pid in cut_off]
+        self.violations += [
+            f"{way}: {one.run}'s step {one.step} began in {one.pid}, cut off, after its lease" for one in late
+        ]
+
+    def reset(self, proxy: Proxy, times: int) -> None:
+        """Break connections in the middle of an answer, under load."""
+        for number in range(1, times + 1):
+            proxy.reset_in_answer()
+            self._drive.wait_until(lambda cuts=number: self._feed() and proxy.cuts >= cuts, "an answer")  # type: ignore[misc]
+        self.work(self._left, self._right)
+
+    def work(self, *sides: Side) -> None:
+        """Wait until workers of these hosts have written something, from now on."""
+        wrote: set[int] = set()
+
+        def have_all() -> bool:
+            self._feed()
+            wrote.update(one.pid for one in self._drive.news() if one.fact is Fact.COMMITTED)
+            return all(wrote & side.workers() for side in sides)
+
+        self._drive.wait_until(have_all, "work on the hosts")
+
+    def _feed(self) -> bool:
+        self._drive.feed()
+        return True
+
+    def _wait(self, until: float) -> None:
+        self._drive.wait_until(lambda: self._feed() and time.monotonic() > until, "time to pass")
+
+    def _running(self) -> list[Run]:
+        return self._drive.store.list_runs(RunQuery(states=(State.RUNNING,), limit=1000))
+
+    def _are_taken(self, held: dict[str, int]) -> bool:
+        """Tell whether the runs were taken from who held them, and given to others."""
+        self._feed()
+        rows = [row for run in held if (row := self._drive.store.read_run(run)) is not None]
+        return all(row.state.is_final or row.epoch >= held[row.id] + _TAKEN_AND_GIVEN for row in rows)
+
+
+def perform(store: str, seed: int, lease_seconds: float, ways: Sequence[Way]) -> Report:
+    """Play all, in this process, which has a network of its own."""
+    server = SERVERS[store](listen="0.0.0.0")
+    with ExitStack() as stack:
+        stack.callback(server.remove)
+        home = place(Path(stack.enter_context(tempfile.TemporaryDirectory(prefix="hosts-"))), server.url)
+        drive = stack.enter_context(
+            Drive(home, seed=seed, processes=1, lease_seconds=lease_seconds, in_flight=_RUNS)
+        )
+        port = urlsplit(server.url).port
+        assert port is not None
+        hosts = [stack.enter_context(Host(number)) for number in (1, 2)]
+        proxy = stack.enter_context(Proxy(port, hosts[1].near))
+        scene = Scene(drive, Side(hosts[0], drive, port), Side(hosts[1], drive, proxy.port), lease_seconds)
+        for way in ways:
+            scene.cut(way)
+        scene.reset(proxy, _RESETS)
+        drive.finish()
+        drive.news()
+        violations = scene.violations + judge(drive.entries, drive.expected, drive.results())
+        return Report(
+            lease_seconds=lease_seconds,
+            takeovers=scene.takeovers,
+            returns=scene.returns,
+            resets=proxy.cuts,
+            runs=len(drive.expected),
+            violations=violations + ([drive.log()] if violations else []),
+        )
+
+
+def main() -> int:
+    """Play it in a network of our own; the report goes to stdout."""
+    parser = argparse.ArgumentParser(prog="python -m tests.servers.partitions", description=__doc__)
+    parser.add_argument("--store", choices=SERVERS, default="postgresql")
+    parser.add_argument("--seed", type=int, default=SystemRandom().randrange(2**32))
+    parser.add_argument("--lease", type=float, default=5.0)
+    parser.add_argument("--ways", nargs="+", choices=WAYS, default=WAYS)
+    parser.add_argument("--rounds", type=int, default=1)
+    given = parser.parse_args()
+    try:
+        leave_network()
+        Host(0).__exit__()
+    except OSError as error:
+        print(f"hosts need network namespaces and virtual links (root, CAP_NET_ADMIN): {error}")
+        return NO_NAMESPACES
+    violated = False
+    for number in range(given.rounds):
+        report = perform(given.store, given.seed + number, given.lease, given.ways)
+        os.write(1, msgspec.json.encode(report) + b"\n")
+        violated |= bool(report.violations)
+    return int(violated)
+
+
+if __name__ == "__main__":
+    sys.exit(main())
