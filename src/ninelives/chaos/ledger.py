@@ -38,7 +38,6 @@ class What(StrEnum):
     FAULT = "fault"  # a fault was made
     STATE = "state"  # where the run is when the process leaves it
     USAGE = "usage"  # the process could not begin
-    GONE = "gone"  # a process has ended; written by who collected it
 
 
 class Line(Struct, kw_only=True, omit_defaults=True):

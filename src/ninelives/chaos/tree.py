@@ -34,18 +34,16 @@ _LEFT_OUT = frozenset(
 )
 _ENDINGS = (".pyc", "-wal", "-shm", "-journal")
 _DATABASE = b"SQLite format 3\x00"
-_PREVIEW_BYTES = 2_000
 
 Manifest = dict[str, tuple[int, int]]
 """Size and time of each file, by its path in the tree."""
 
 
 class Content(Struct, frozen=True):
-    """What is in a file; `lines` and `preview` are for people."""
+    """What is in a file; `lines` are for people."""
 
     digest: str
     lines: int = 0
-    preview: str = ""
 
 
 GONE = Content("")
@@ -111,8 +109,7 @@ def _content(path: Path) -> Content:
     data = path.read_bytes()
     if data.startswith(_DATABASE):
         data = _rows(path)
-    preview = data[:_PREVIEW_BYTES].decode(errors="replace")
-    return Content(blake2b(data, digest_size=8).hexdigest(), data.count(b"\n"), preview)
+    return Content(blake2b(data, digest_size=8).hexdigest(), data.count(b"\n"))
 
 
 def _rows(path: Path) -> bytes:
