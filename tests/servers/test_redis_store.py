@@ -15,11 +15,13 @@ import pytest
 from ninelives.backends.redis import RedisStore
 from ninelives.backends.redis.commits import _apply_all
 from ninelives.backends.redis.outside import send_signal
+from ninelives.backends.redis.sessions import end
 from ninelives.backends.redis.transaction import Transaction
 from ninelives.core.commits import End, Outcome, Park
 from ninelives.core.errors import StoreUnavailable
 from ninelives.core.keyring import SettleKey, WaitKey
 from ninelives.core.model import Run, State
+from ninelives.core.sessions import Cause
 from tests.contract.makers import AGENTS, append, new_run, new_session, reserve
 from tests.servers.proxy import Proxy
 from tests.servers.valkey import shared_url
@@ -220,6 +222,20 @@ def test_a_child_that_is_born_while_its_parent_fails_is_not_overlooked(redis_url
         assert fails.apply()[0] == b"conflict"
     store.commit([append(parent, b"1", change=End(State.FAILED))])
     assert row(store, "child").state is State.CANCELLED
+    store.close()
+
+
+def test_a_run_that_is_claimed_while_its_session_is_ended_is_not_left_behind(redis_url: str) -> None:
+    store = RedisStore(redis_url)
+    running(store, "r1")
+    store.create_runs([new_run("r2")])
+    with store._lines._line() as line:
+        ends = Transaction(line, store._lines.names, None)
+        end(ends, {"s1": (Cause.DIED, None)})
+        assert store.claim_runs("s1", 1, AGENTS).runs
+        assert ends.apply()[0] == b"conflict"
+    store.end_sessions(["s1"], Cause.DIED)
+    assert [row(store, name).session for name in ("r1", "r2")] == [None, None]
     store.close()
 
 

@@ -26,6 +26,7 @@ class Names:
         self.ended, self.pruned = tag + b"ended", tag + b"pruned"
         self.work, self.output = tag + b"ears:work", tag + b"ears:output"
         self.lineage = tag + b"lineage"  # histories of servers, each with the count of writes it began with
+        self.claims = tag + b"claims"  # session -> the mark of its last claim
         self.workers, self.awaited = tag + b"workers", tag + b"awaited"
         self.long = tag + b"long"  # live runs of two turns or more, which `prune` shortens
 

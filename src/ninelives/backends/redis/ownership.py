@@ -142,6 +142,8 @@ def claim(tx: Transaction, session: str, limit: int, wanted: Wanted, only: str |
             tx.expect(name, part, value)
         taken[run.id] = runs.claimed(run, session, found.now_ms)
         save_run(tx, run, taken[run.id])
+    if taken:  # who ends the session now must look again
+        tx.do(b"HSET", tx.names.claims, session.encode(), tx.mark)
     return found.claims(taken, only=only)
 
 

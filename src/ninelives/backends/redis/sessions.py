@@ -118,6 +118,7 @@ def _release(
     after = replace(session, ended_ms=tx.now_ms, cause=cause, evidence=evidence)
     _write(tx, after, _raw(tx, session))
     tx.do(b"ZREM", tx.names.live, session.id.encode())
+    tx.do(b"HDEL", tx.names.claims, session.id.encode())
     for workers in (tx.names.workers, tx.names.awaited):
         tx.do(b"SREM", workers, session.id.encode())
     left = []
@@ -132,7 +133,8 @@ def _release(
 
 
 def _owned(tx: Transaction, session: str) -> list[Run]:
-    # The session's row guards them: claims compare it, and their owner's own commits change theirs.
+    # The mark of the last claim guards them, and is read first: one that comes meanwhile sets it anew.
+    tx.fields([(tx.names.claims, session.encode())])
     (names,) = tx.ask([(b"SMEMBERS", tx.names.owned(session))])
     found: list[Run] = []
     for name in names:
