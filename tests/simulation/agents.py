@@ -7,6 +7,7 @@ decision that was lost after the world had seen what came of it, shows.
 from __future__ import annotations
 
 import asyncio
+import sqlite3
 from datetime import UTC, datetime
 from typing import Any
 
@@ -114,6 +115,16 @@ async def breaks(number: int) -> int:
 async def undo(number: int) -> int:
     """Take back what was done."""
     return await _touch(number)
+
+
+@nl.action(name="sim.book", transaction=lambda: world().connect())
+async def book(conn: sqlite3.Connection, number: int) -> int:
+    """Enter something into the world's own database, together with the record that it was done."""
+    here, drawn = world(), world().draw()
+    here.note(Fact.BEGIN, drawn)
+    conn.execute("INSERT INTO entries VALUES (?, ?)", (nl.info().run, drawn))
+    here.note(Fact.DONE, drawn)
+    return drawn
 
 
 # Steps that may not be ------------------------------------------------------------------------------
@@ -281,6 +292,12 @@ async def signer(number: int) -> list[int]:
     chosen = await nl.ask("Which?", [1, 2, 3])
     text = await nl.ask("What?", timeout=2.0, default="nothing")
     return [chosen, len(text), await _paid(sign, number)]
+
+
+@nl.agent(name="sim.booker", lives=LIVES)
+async def booker(number: int) -> list[int]:
+    """Book twice."""
+    return [await book(number), await book(number + 1)]
 
 
 @nl.agent(name="sim.sleeper", lives=LIVES)

@@ -36,6 +36,7 @@ _AGENTS: tuple[Any, ...] = (
     agents.signer,
     agents.quitter,
     agents.piped,
+    agents.booker,
     agents.sleeper,
     agents.cancelled,
     agents.listener,

@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+import traceback
 from collections.abc import Callable
 from contextlib import suppress
 from functools import partial
+from pathlib import Path
 from random import Random
 
-from ninelives.core.errors import NineLivesError
+from ninelives.core.errors import InvariantViolation, NineLivesError
 from ninelives.core.sessions import Cause, Evidence
 from ninelives.runtime import Runtime
 from tests.simulation.loop import VirtualLoop
@@ -17,6 +19,12 @@ from tests.simulation.store import Archive, Line
 
 LEASE_SECONDS = 3.0
 WORKERS = 4
+
+
+def _where(error: BaseException) -> str:
+    """Return the place in the code that an error comes from."""
+    last = traceback.extract_tb(error.__traceback__)[-1]
+    return f"{Path(last.filename).name}:{last.lineno}"
 
 
 class Fleet:
@@ -69,6 +77,8 @@ class Fleet:
                 loop.run(task)
             except NineLivesError as error:
                 self._tell(process, f"ends: {type(error).__name__}")
+            except (Exception, InvariantViolation) as error:
+                machine.complaints.append(f"crash: {process.name} ends with {error!r} at {_where(error)}")
             process.die()
 
         process.ended.append(lambda: self._mourn(process, name, life))

@@ -18,12 +18,13 @@ from tests.simulation import outcomes
 from tests.simulation.ledger import Event, Fact
 from tests.simulation.outcomes import Started
 from tests.simulation.store import Archive
+from tests.simulation.world import World
 
 _OUTCOMES = frozenset({Kind.RESULT, Kind.FAILURE, Kind.WITHDRAWN})
 _Place = tuple[str, int, str]
 
 
-def judge(archive: Archive, events: Sequence[Event], started: Sequence[Started]) -> list[str]:
+def judge(archive: Archive, world: World, events: Sequence[Event], started: Sequence[Started]) -> list[str]:
     """Return all that is wrong."""
     return [
         *_lost(archive, events),
@@ -37,7 +38,7 @@ def judge(archive: Archive, events: Sequence[Event], started: Sequence[Started])
         *_unannounced(events),
         *_settled(archive, events),
         *(f"I5: {fault.run}: {fault.what}" for fault in archive.verify()),
-        *outcomes.wrong(archive, events, started),
+        *outcomes.wrong(archive, world, events, started),
     ]
 
 
@@ -68,7 +69,7 @@ def _repeated(events: Sequence[Event]) -> Iterator[str]:
 
 
 def _unowned(events: Sequence[Event]) -> Iterator[str]:
-    """No body begins in a process that the run does not belong to."""
+    """No body begins in a process that the run does not belong to, and nothing is recorded by one."""
     owners: dict[str, str] = {}
     for event in events:
         if event.fact is Fact.CLAIMED:
@@ -78,6 +79,9 @@ def _unowned(events: Sequence[Event]) -> Iterator[str]:
         elif event.fact is Fact.BEGIN and owners.get(event.run) != event.process:
             owner = owners.get(event.run)
             yield f"ownership: {event.step} of {event.run} began in {event.process}; it belongs to {owner}"
+        elif event.fact is Fact.RECORDED and owners.get(event.run) != event.process:
+            owner = owners.get(event.run)
+            yield f"ownership: {event.process} recorded {event.name} of {event.run}; it belongs to {owner}"
 
 
 def _stale(events: Sequence[Event]) -> Iterator[str]:

@@ -20,7 +20,7 @@ from ninelives.core.keyring import KeyState
 from ninelives.core.model import Kind
 from ninelives.core.replay import Replay
 from ninelives.core.sessions import Cause, Evidence, Session
-from ninelives.engine import compensations, doubts
+from ninelives.engine import compensations, doubts, transactions
 from ninelives.engine.act import Act
 from ninelives.engine.committer import Committer
 from ninelives.engine.context import Place
@@ -245,6 +245,18 @@ def orphan_set_free() -> Iterator[None]:
         return replace(known, state=KeyState.FREE, changed_ms=now_ms)
 
     with patch.object(dedup, "orphaned", orphaned):
+        yield
+
+
+@_mutant
+def transaction_not_deduplicated() -> Iterator[None]:
+    """A transactional body is executed whether or not its row says that it was."""
+    original = transactions._claim
+
+    def claim(conn: Any, mark: str) -> None:
+        original(conn, mark)
+
+    with patch.object(transactions, "_claim", claim):
         yield
 
 

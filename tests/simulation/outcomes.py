@@ -17,6 +17,7 @@ from ninelives.core.replay import read_body
 from tests.simulation.agents import DECLINED, DOUBTFUL
 from tests.simulation.ledger import Event, Fact
 from tests.simulation.store import Archive
+from tests.simulation.world import World
 
 
 class Started(Struct, frozen=True):
@@ -95,6 +96,7 @@ CHECKS: dict[str, Check] = {
     "sim.regular": _got,
     "sim.quitter": lambda seen, _, __, result: seen.by_identity["only:int=0"] == [result],
     "sim.signer": _signed,
+    "sim.booker": lambda _, __, ___, result: len(result) == 2,
     "sim.sleeper": lambda _, __, number, result: result == number,
     "sim.listener": _heard,
     "sim.parent": lambda _, __, number, result: result == [number * 100, number * 100 + 1, number],
@@ -111,7 +113,9 @@ ALSO = {("sim.shopper", State.CANCELLED), ("sim.quitter", State.FAILED)}
 ENDS = {"sim.failing": State.FAILED, "sim.cancelled": State.CANCELLED}
 
 
-def wrong(archive: Archive, events: Sequence[Event], started: Sequence[Started]) -> Iterator[str]:
+def wrong(
+    archive: Archive, world: World, events: Sequence[Event], started: Sequence[Started]
+) -> Iterator[str]:
     """Say which runs ended otherwise than they should have."""
     seen = Seen(events)
     shared: dict[int, int] = {}
@@ -134,6 +138,8 @@ def wrong(archive: Archive, events: Sequence[Event], started: Sequence[Started])
                 known = shared.setdefault(one.number % 2, result[0])
                 if known != result[0]:
                     yield f"I7: {one.id} was given {result[0]}; others have {known}"
+            if one.agent == "sim.booker" and result != world.entries(one.id):
+                yield f"I7: {one.id} gave {result}; in the books is {world.entries(one.id)}"
             if one.agent == "sim.emitter":
                 yield from _emitted(archive, one, result)
 

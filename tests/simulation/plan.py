@@ -32,6 +32,7 @@ SITES = (
     "read_news",
     "append_log",
     "read_session",
+    "claimed",
     "takeover",
     "begin",
     "effect",
@@ -40,7 +41,7 @@ SITES = (
 )
 """Where a fault strikes: an operation of the store or of the world; empty: any of them.
 
-A takeover is a claim that gives a run which its worker had left.
+"claimed" is when a claim has given runs, and "takeover" when their worker had left some of them.
 """
 
 _WEIGHTS = {
@@ -90,7 +91,8 @@ def _single(rng: Random, operations: int) -> Fault:
 
 def _duel(rng: Random, operations: int) -> list[Fault]:
     """One stands still until another owns its runs, who does so too before it has begun."""
-    at, site = rng.randrange(operations), rng.choice(("commit", "commit", "begin", "effect", "done"))
+    at, sites = rng.randrange(operations), ("commit", "commit", "claimed", "begin", "effect", "done")
+    site = rng.choice(sites)
     strike = rng.choice((Strike.PAUSE, Strike.PAUSE, Strike.PARTITION))
     first = Fault(strike, at, site, round(rng.uniform(_ZOMBIE_SECONDS, _LONGEST_SECONDS), 3))
     second = rng.choice((Strike.PAUSE, Strike.PAUSE, Strike.KILL_AFTER))

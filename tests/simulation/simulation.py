@@ -76,7 +76,7 @@ class Simulation:
         except Stuck as stuck:
             violations += [f"I6: {stuck}: {what}" for what in self._clients.unfinished()]
         violations += machine.complaints
-        violations += judge(self._archive, self._ledger.events, self._clients.runs)
+        violations += judge(self._archive, self.world, self._ledger.events, self._clients.runs)
         return Report(
             self._seed,
             self._plan,
@@ -96,6 +96,7 @@ class Simulation:
         """Unwind everything."""
         self.machine.tear_down()
         self._fleet.close()
+        self.world.close()
 
 
 def simulate(seed: int, plan: Plan | None = None) -> Report:

@@ -220,16 +220,17 @@ class Line:
                 raise StoreUnavailable("the reply was lost", remedy="Wait")
             raise StoreBroken("the reply was lost: it may have been done")
         machine.block(machine.rng.expovariate(3000) + (seconds if strike is Strike.LATE else 0.0))
-        if name == "claim_runs" and any(run.left_by is not None for run in answer.runs):
-            self._taken_over()
+        if name == "claim_runs" and answer.runs:
+            has_left = any(run.left_by is not None for run in answer.runs)
+            self._strike("takeover" if has_left else "claimed")
         return answer
 
-    def _taken_over(self) -> None:
-        """Be struck, perhaps, with a run in hand that another has left."""
-        fault = self._nemesis.next("takeover")
+    def _strike(self, site: str) -> None:
+        """Be struck, perhaps, with runs in hand of which nothing is known yet."""
+        fault = self._nemesis.next(site)
         if fault is None:
             return
-        self._tell(self._process, f"takeover {fault.strike}")
+        self._tell(self._process, f"{site} {fault.strike}")
         befall(self._process, fault)
         if fault.strike is Strike.KILL_AFTER:
             self._process.die()

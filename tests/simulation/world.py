@@ -6,6 +6,7 @@ A process that was killed cannot touch it any more; a request that was on its wa
 from __future__ import annotations
 
 import asyncio
+import sqlite3
 from random import Random
 from typing import TYPE_CHECKING
 
@@ -37,6 +38,9 @@ class World:
         self.effects: dict[str, int] = {}
         self.is_mended = False
         self._nature = Process(machine, "nature")
+        self._books = f"file:books-{seed}-{id(self)}?mode=memory&cache=shared"
+        self._kept = self._open_books()
+        self._kept.execute("CREATE TABLE entries (run TEXT, value INTEGER)")
 
     def draw(self) -> int:
         """Return what nobody could have foreseen."""
@@ -88,6 +92,24 @@ class World:
             )
         )
         return value
+
+    def connect(self) -> sqlite3.Connection:
+        """Open the database of the world for the current process; with its death, what is open is undone."""
+        conn = self._open_books()
+        self.machine.current.process.ended.append(conn.close)
+        return conn
+
+    def _open_books(self) -> sqlite3.Connection:
+        return sqlite3.connect(self._books, uri=True, isolation_level=None)
+
+    def entries(self, run: str) -> list[int]:
+        """Return what is in the world's database of a run."""
+        found = self._kept.execute("SELECT value FROM entries WHERE run = ?", (run,)).fetchall()
+        return [value for (value,) in found]
+
+    def close(self) -> None:
+        """Let go of the database."""
+        self._kept.close()
 
     def _happens(self, event: Event) -> None:
         if event.fact is Fact.EFFECT:

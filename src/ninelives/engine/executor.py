@@ -114,6 +114,8 @@ class Executor:
             if salvaged is None:
                 return
             journal = salvaged
+        if journal.run.epoch != run.epoch:
+            return  # we stood still since the claim; what was read is another's, who may have ended it
         if journal.records[-1].kind is Kind.END:
             await self._supersede(journal)
             journal = bodies.load(self._store, run.id)
