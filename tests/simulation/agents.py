@@ -296,8 +296,8 @@ async def signer(number: int) -> list[int]:
 
 @nl.agent(name="sim.booker", lives=LIVES)
 async def booker(number: int) -> list[int]:
-    """Book twice."""
-    return [await book(number), await book(number + 1)]
+    """Book again and again."""
+    return [await book(number + one) for one in range(6)]
 
 
 @nl.agent(name="sim.sleeper", lives=LIVES)

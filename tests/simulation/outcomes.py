@@ -96,7 +96,7 @@ CHECKS: dict[str, Check] = {
     "sim.regular": _got,
     "sim.quitter": lambda seen, _, __, result: seen.by_identity["only:int=0"] == [result],
     "sim.signer": _signed,
-    "sim.booker": lambda _, __, ___, result: len(result) == 2,
+    "sim.booker": lambda _, __, ___, result: len(result) == 6,
     "sim.sleeper": lambda _, __, number, result: result == number,
     "sim.listener": _heard,
     "sim.parent": lambda _, __, number, result: result == [number * 100, number * 100 + 1, number],
