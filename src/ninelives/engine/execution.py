@@ -130,18 +130,18 @@ class Execution:
         self._commits = commits
         self._when_sealed: asyncio.Future[None] | None = None
         self._when_over: asyncio.Future[None] | None = None
-        self._tasks: set[asyncio.Task[Any]] = set()
+        self._tasks: dict[asyncio.Task[Any], None] = {}  # in order: the same history is left the same way
         self.delivery = Delivery(loop, self, self._is_alone, self.replay)
 
     # Tasks --------------------------------------------------------------------------------------
 
     def adopt(self, task: asyncio.Task[Any]) -> None:
         """Count a task as a branch of this run until it is done."""
-        self._tasks.add(task)
+        self._tasks[task] = None
         task.add_done_callback(self._leave)
 
     def _leave(self, task: asyncio.Task[Any]) -> None:
-        self._tasks.discard(task)
+        self._tasks.pop(task, None)
         if task is self.main:
             _ring(self._when_over)
         if isinstance(task, BranchTask) and task.code is not None:

@@ -51,7 +51,7 @@ class Lease:
         self._begin_ms = lease_ms - min(lease_ms * _MARGIN_SHARE, _MARGIN_MOST_MS)
         self.until_ms: float = sent_ms + self._begin_ms
         self._loop = asyncio.get_running_loop()
-        self._waiting: set[asyncio.Future[None]] = set()
+        self._waiting: dict[asyncio.Future[None], None] = {}  # who waits longest begins first
         self._stopped = threading.Event()
         self._thread = threading.Thread(target=self._renew_always, name="ninelives-lease", daemon=True)
         self._thread.start()
@@ -60,11 +60,11 @@ class Lease:
         """Wait until something may begin again. Never returns once the lease is lost."""
         while self._clock.boot_ms() >= self.until_ms:
             news: asyncio.Future[None] = self._loop.create_future()
-            self._waiting.add(news)
+            self._waiting[news] = None
             try:
                 await news
             finally:
-                self._waiting.discard(news)
+                self._waiting.pop(news, None)
 
     def stop(self) -> None:
         """Renew no more; nothing begins from now on, and nobody is told of anything."""
