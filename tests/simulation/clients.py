@@ -29,6 +29,7 @@ _AGENTS: tuple[Any, ...] = (
     agents.piped,
     agents.quitter,
     agents.payer,
+    agents.payer,
     agents.shopper,
     agents.shopper,
     agents.regular,
