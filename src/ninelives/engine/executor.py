@@ -101,21 +101,9 @@ class Executor:
         agent = AGENTS.get(run.agent)
         if agent is None:
             raise UnknownAgent(f"agent {run.agent!r} is not loaded here", run=run.id)
-        try:
-            loaded = self._take_loaded(run)
-            if loaded is not None:
-                journal = loaded
-            elif run.length <= INLINE_RECORDS:
-                journal = bodies.load(self._store, run.id)
-            else:
-                journal = await asyncio.to_thread(bodies.load, self._store, run.id)
-        except Corrupt:
-            salvaged = await self._salvaged(agent, run)
-            if salvaged is None:
-                return
-            journal = salvaged
-        if journal.run.epoch != run.epoch:
-            return  # we stood still since the claim; what was read is another's, who may have ended it
+        journal = await self._read(agent, run)
+        if journal is None or journal.run.epoch != run.epoch:
+            return  # else we stood still since the claim: it is another's now, who may have ended it
         if journal.records[-1].kind is Kind.END:
             await self._supersede(journal)
             journal = bodies.load(self._store, run.id)
@@ -135,6 +123,18 @@ class Executor:
         finally:
             if self._held.get(run.id) is held:  # else it was parked, and is claimed here again already
                 del self._held[run.id]
+
+    async def _read(self, agent: Agent, run: Run) -> Journal | None:
+        """Read the journal of a claimed run; None when it is damaged and a person must look."""
+        try:
+            loaded = self._take_loaded(run)
+            if loaded is not None:
+                return loaded
+            if run.length <= INLINE_RECORDS:
+                return bodies.load(self._store, run.id)
+            return await asyncio.to_thread(bodies.load, self._store, run.id)
+        except Corrupt:
+            return await self._salvaged(agent, run)
 
     async def _salvaged(self, agent: Agent, run: Run) -> Journal | None:
         """Go on from what is good of a damaged journal; None when a person must look."""
