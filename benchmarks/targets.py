@@ -114,8 +114,8 @@ _TARGETS = (
     _Target("W5", "size on SQLite", _value("W5", "size"), 0.7, "MB", is_upper=True),
     _Target(
         "W5",
-        "last quarter of the turns against the first",
-        _value("W5", "last quarter / first quarter"),
+        "last quarter of the exchanges against the first",
+        _value("W5", "last quarter / first"),
         1.25,
         "x",
         is_upper=True,

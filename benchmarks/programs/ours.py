@@ -82,12 +82,15 @@ async def answer(messages: list[dict[str, str]]) -> dict[str, str]:
 
 
 @nl.agent(name="bench.chat")
-async def chat(messages: list[dict[str, str]], goal: int) -> Any:
-    """Talk until there are so many messages: one turn for each question and its answer."""
-    _times.append(time.perf_counter())
-    messages = [*messages, {"role": "user", "content": await question()}]
-    messages.append(await answer(messages))
-    return nl.next_turn(messages, goal) if len(messages) < goal else len(messages)
+async def chat(messages: list[dict[str, str]], goal: int, is_handed_on: bool) -> Any:
+    """Talk until there are so many messages; with `is_handed_on` each exchange is a turn of its own."""
+    while len(messages) < goal:
+        _times.append(time.perf_counter())
+        messages = [*messages, {"role": "user", "content": await question()}]
+        messages.append(await answer(messages))
+        if is_handed_on and len(messages) < goal:
+            return nl.next_turn(messages, goal, is_handed_on)
+    return len(messages)
 
 
 @nl.action(name="bench.question")
@@ -251,7 +254,8 @@ def play_chat(url: str, numbers: Numbers) -> Mapping[str, object]:
 
     async def main() -> None:
         async with runtime_of(url) as rt:
-            assert await rt.run(chat, [], numbers["messages"]) == numbers["messages"]
+            is_handed_on = bool(numbers.get("turns"))
+            assert await rt.run(chat, [], numbers["messages"], is_handed_on) == numbers["messages"]
 
     asyncio.run(main())
     _times.append(time.perf_counter())

@@ -24,6 +24,7 @@ ROOT = Path(__file__).parents[2]
 Numbers = Mapping[str, int]
 Play = Callable[[str, Numbers], Mapping[str, object]]
 _PR_SET_PDEATHSIG = 1
+_ROLE_BYTES = len('{"role":"assistant","content":""}')
 _LIBC = ctypes.CDLL(None)
 _POOL = [base64.b85encode(os.urandom(PAYLOAD_BYTES)).decode()[:PAYLOAD_BYTES] for _ in range(64)]
 
@@ -34,8 +35,8 @@ def text(number: int) -> str:
 
 
 def fresh_text() -> str:
-    """Give 1 KiB of random text that nobody has seen."""
-    return base64.b85encode(os.urandom(PAYLOAD_BYTES)).decode()[:PAYLOAD_BYTES]
+    """Give random text that nobody has seen: with its role and as JSON, a message of 1 KiB."""
+    return base64.b85encode(os.urandom(PAYLOAD_BYTES)).decode()[: PAYLOAD_BYTES - _ROLE_BYTES]
 
 
 class Doom:

@@ -47,10 +47,11 @@ _MARKED = msgspec.json.Decoder(_Marked).decode
 def split(data: bytes) -> tuple[bytes, dict[bytes, bytes]]:
     """Return the encoded value with its long lists in parts, and the blobs they are in, by name.
 
-    A value that holds what could be taken for our marks is kept whole.
+    A value that holds what could be taken for our marks is kept whole: an object that begins with the key
+    "$parts". Text cannot, whatever it says: its quotes are escaped.
     """
     made: dict[bytes, bytes] = {}
-    return (data if b'"$' in data else _split(data, made, _DEPTH)), made
+    return (data if _MARK in data else _split(data, made, _DEPTH)), made
 
 
 def _split(data: bytes, made: dict[bytes, bytes], depth: int) -> bytes:
