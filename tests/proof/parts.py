@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from msgspec import Struct
 
-from tests.crash.stores import DURABLE
+from tests.crash.stores import DURABLE, SERVED
 
 INVARIANTS = {
     "I1": "no acknowledged run is lost",
@@ -74,6 +74,15 @@ def parts(scale: float = 1.0) -> list[Part]:
             ("I2", "I3", "I4", "I6"),
         )
         for store in DURABLE
+    ]
+    found += [
+        Part(
+            f"the server killed, {store}",
+            ("tests.servers", "--store", store, "--kills", times(50)),
+            "SIGKILL of the store's own server under load of four workers",
+            ("I1", "I2", "I3", "I6", "I7"),
+        )
+        for store in SERVED
     ]
     found.append(
         Part(

@@ -17,6 +17,7 @@ from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, T
 
 from tests.crash.stores import place
 from tests.fleet.driver import Drive
+from tests.proof.report import Report, judged, write
 from tests.servers.outages import SERVERS, outages
 
 _COLUMNS = (TextColumn("{task.description:8}"), BarColumn(), MofNCompleteColumn(), TimeElapsedColumn())
@@ -28,6 +29,7 @@ def main() -> int:
     parser.add_argument("--store", choices=SERVERS, default="postgresql")
     parser.add_argument("--kills", type=int, default=50, help="how often the server is killed")
     parser.add_argument("--seed", type=int, default=SystemRandom().randrange(2**32))
+    parser.add_argument("--report", type=Path)
     given = parser.parse_args()
     console = Console(highlight=False)
     console.print(f"seed {given.seed} on {given.store}")
@@ -44,11 +46,15 @@ def main() -> int:
     finally:
         server.remove()
     seconds = time.monotonic() - began
-    console.print(
+    numbers = (
         f"server killed {report.kills} times in {seconds:.0f} s under {report.workers} workers:"
         f" {report.runs} runs, {report.acknowledged} commits acknowledged, {report.begun} bodies begun,"
         f" {report.again} of them again, {len(report.violations)} violations"
     )
+    console.print(numbers)
+    section = judged("the server killed under load", numbers, report.violations, kills=report.kills)
+    again = f"python -m tests.servers --store {given.store} --kills {given.kills} --seed {given.seed}"
+    write(given.report, Report(again=again, store=given.store, seconds=round(seconds), sections=[section]))
     for violation in report.violations[:50]:
         console.print(violation, markup=False)
     return int(bool(report.violations))
