@@ -84,6 +84,15 @@ def parts(scale: float = 1.0) -> list[Part]:
         )
         for store in SERVED
     ]
+    found += [
+        Part(
+            f"hosts cut off, {store}",
+            ("tests.servers.partitions", "--store", store),
+            "hosts in network namespaces, cut off both ways and one way; resets in the middle of answers",
+            ("I1", "I2", "I3", "I6", "I7"),
+        )
+        for store in SERVED
+    ]
     found.append(
         Part(
             "random programs",

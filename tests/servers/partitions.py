@@ -26,6 +26,7 @@ from tests.crash.stores import place
 from tests.fleet.driver import Drive
 from tests.fleet.judge import judge
 from tests.fleet.ledger import Fact
+from tests.proof import report as proof
 from tests.servers.hosts import Host, Way, leave_network
 from tests.servers.outages import SERVERS
 from tests.servers.proxy import Proxy
@@ -175,19 +176,30 @@ def main() -> int:
     parser.add_argument("--lease", type=float, default=5.0)
     parser.add_argument("--ways", nargs="+", choices=WAYS, default=WAYS)
     parser.add_argument("--rounds", type=int, default=1)
+    parser.add_argument("--report", type=Path)
     given = parser.parse_args()
+    again = f"python -m tests.servers.partitions --store {given.store} --seed {given.seed}"
+    told = proof.Report(again=again, store=given.store, seconds=0.0, sections=[])
+    name = "a host cut off both ways, one way, resets"
     try:
         leave_network()
         Host(0).__exit__()
     except OSError as error:
-        print(f"hosts need network namespaces and virtual links (root, CAP_NET_ADMIN): {error}")
-        return NO_NAMESPACES
-    violated = False
+        reason = f"hosts need network namespaces and virtual links (root, CAP_NET_ADMIN): {error}"
+        print(reason)
+        told.sections.append(proof.Result(name, "not run", reason))
+        proof.write(given.report, told)
+        return 0 if given.report else NO_NAMESPACES
     for number in range(given.rounds):
         report = perform(given.store, given.seed + number, given.lease, given.ways)
         os.write(1, msgspec.json.encode(report) + b"\n")
-        violated |= bool(report.violations)
-    return int(violated)
+        numbers = (
+            f"lease {report.lease_seconds:g} s, taken over after {report.takeovers}, {report.resets} resets,"
+            f" {report.runs} runs, {len(report.violations)} violations"
+        )
+        told.sections.append(proof.judged(name, numbers, report.violations))
+    proof.write(given.report, told)
+    return int(told.is_violated)
 
 
 if __name__ == "__main__":

@@ -7,13 +7,15 @@ import time
 import warnings
 from collections.abc import Callable, Iterator
 from concurrent.futures import ThreadPoolExecutor
-from typing import TypeVar
+from typing import TypeVar, cast
 from urllib.parse import urlsplit
 
 import pytest
 
-from ninelives.backends.redis import RedisStore
+from ninelives.backends.redis import RedisStore, settings
+from ninelives.backends.redis.address import parse
 from ninelives.backends.redis.commits import _apply_all
+from ninelives.backends.redis.connection import Line
 from ninelives.backends.redis.outside import send_signal
 from ninelives.backends.redis.sessions import end
 from ninelives.backends.redis.transaction import Transaction
@@ -266,3 +268,13 @@ def test_a_child_that_came_by_fork_does_not_speak_on_its_parents_lines(redis_url
     assert running(store).state is State.RUNNING
     assert store.wait_for_work(5)
     store.close()
+
+
+def test_a_server_that_still_loads_its_log_is_not_ready_and_not_unsafe() -> None:
+    class Loading:
+        def ask(self, _: object) -> list[object]:
+            said = b"valkey_version:8.1.0\r\nrole:master\r\nloading:1\r\naof_enabled:0\r\n"
+            return [said, [b"appendonly", b"yes", b"appendfsync", b"always"]]
+
+    with pytest.raises(StoreUnavailable, match="loads"):
+        settings.check(cast("Line", Loading()), parse("redis://localhost/0?prefix=p"))

@@ -45,6 +45,8 @@ def check(line: Line, address: Address) -> Server:
         raise StoreUnavailable(
             "the server is a replica: nothing can be written to it", remedy="Name the primary"
         )
+    if said.get("loading", "0") != "0":  # until it has, it says that it keeps no log
+        raise StoreUnavailable("Redis: the server still loads its log", remedy="Wait until it has")
     risks = _risks(settings, said)
     _refuse(risks, address)
     history = said.get("master_replid") or said.get("run_id", "")
