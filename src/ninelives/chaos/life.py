@@ -10,7 +10,6 @@ import asyncio
 import os
 import random
 import signal
-import socket
 import sys
 from contextlib import suppress
 from hashlib import blake2b
@@ -35,6 +34,7 @@ from ninelives.core.sessions import Cause, Evidence
 from ninelives.engine import bodies
 from ninelives.engine.committer import end_process
 from ninelives.engine.registry import Agent, place_of
+from ninelives.engine.whereabouts import host
 from ninelives.ops import load
 from ninelives.runtime import Runtime
 from ninelives.runtime.inbox import give
@@ -126,7 +126,7 @@ class _Life:
         """Say who is gone, as a supervisor does. On SQLite a dropped lock has proved it already."""
         if self._order.url.startswith("sqlite:"):
             return
-        here = socket.gethostname()
+        here = host()
         for session in self._store.list_sessions():
             if session.pid in self._order.dead and session.host == here:
                 evidence = {session.id: Evidence(is_gone=True, signal=signal.SIGKILL)}

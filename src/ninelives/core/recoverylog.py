@@ -145,7 +145,7 @@ def ended(session: Session, cause: Cause, evidence: Evidence | None, left_runs: 
     """Return the entry for a session that ended while it had runs."""
     body = SessionEnd(
         cause=cause,
-        host=session.host,
+        host=session.machine,
         pid=session.pid,
         code=session.code,
         renewed_ms=session.renewed_ms,

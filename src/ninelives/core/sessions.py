@@ -70,3 +70,8 @@ class Session(Struct, frozen=True, kw_only=True):
     cause: Cause | None = None
     evidence: Evidence | None = None
     fate: Fate = Fate.LIVES
+
+    @property
+    def machine(self) -> str:
+        """Return the machine's name, for people: the host without what tells it from a namesake."""
+        return self.host.partition("~")[0]

@@ -10,7 +10,6 @@ import asyncio
 import http.client
 import json
 import signal
-import socket
 from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Any
@@ -24,6 +23,7 @@ from ninelives.demo.children import Child
 from ninelives.demo.moments import Moment, Strike
 from ninelives.demo.tickets import Ticket
 from ninelives.engine.view import Entry
+from ninelives.engine.whereabouts import host
 from ninelives.store import Store
 
 OPEN_TICKETS = 3
@@ -361,7 +361,7 @@ _ENDED = ("completed", "failed", "cancelled", "escalated")
 
 def _report(store: Store, pid: int) -> None:
     """Say, as a supervisor does, that a worker's process is gone: a server cannot see it."""
-    here = socket.gethostname()
+    here = host()
     gone = [one.id for one in store.list_sessions() if (one.host, one.pid) == (here, pid)]
     seen = Evidence(is_gone=True, signal=signal.SIGKILL)
     store.end_sessions(gone, Cause.DIED, evidence=dict.fromkeys(gone, seen))

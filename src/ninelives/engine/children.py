@@ -10,7 +10,6 @@ becomes of the child.
 from __future__ import annotations
 
 import asyncio
-import socket
 from collections.abc import Mapping
 from contextlib import suppress
 from contextvars import Context
@@ -40,6 +39,7 @@ from ninelives.engine.context import FRAME, Place, require
 from ninelives.engine.execution import Execution
 from ninelives.engine.registry import AGENTS, Agent, get_agent, place_of
 from ninelives.engine.waiting import Builtin, wait
+from ninelives.engine.whereabouts import machine
 from ninelives.store import Store
 
 T = TypeVar("T")
@@ -120,7 +120,7 @@ async def spawn(
             fingerprint=asked.digest,
             body=body,
             queue=declared.queue,
-            pin=(execution.run.pin or socket.gethostname()) if declared.is_pinned else None,
+            pin=(execution.run.pin or machine()) if declared.is_pinned else None,
             priority=execution.run.priority,
             parent=execution.run.id,
         )

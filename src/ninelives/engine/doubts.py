@@ -185,7 +185,7 @@ def _fate(session: Session | None) -> Fate:
 def _death(session: Session | None, start: StartBody) -> str:
     if session is None:
         return f"its worker {start.w!r} is not known any more"
-    where = f"worker {session.id!r} (pid {session.pid} on {session.host})"
+    where = f"worker {session.id!r} (pid {session.pid} on {session.machine})"
     if session.ended_ms is None:
         return f"{where} left it without an outcome"
     note = f": {session.evidence.note}" if session.evidence is not None and session.evidence.note else ""

@@ -59,7 +59,7 @@ def looks(session: Session | None) -> str:
     """Say in words what the end of a session looked like."""
     if session is None:
         return "nothing is known of the worker"
-    where = f"pid {session.pid} on {session.host}"
+    where = f"pid {session.pid} on {session.machine}"
     seen = session.evidence or Evidence()
     parts = [manner(session.cause, seen)]
     if seen.note:

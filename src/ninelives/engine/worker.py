@@ -13,7 +13,6 @@ from __future__ import annotations
 import asyncio
 import os
 import secrets
-import socket
 import zlib
 from collections import Counter
 from collections.abc import Callable, Mapping, Sequence
@@ -28,6 +27,7 @@ from ninelives.engine.executor import Executor
 from ninelives.engine.lease import Lease
 from ninelives.engine.recovery import Chronicle, Takeover
 from ninelives.engine.registry import AGENTS, code_version
+from ninelives.engine.whereabouts import host, machine
 from ninelives.store import Store
 
 POLL_SECONDS = 1.0
@@ -52,8 +52,8 @@ class Worker:
     ) -> None:
         self._store, self._executor, self._clock = store, executor, clock
         self._lease_ms, self._keeper, self._limits = int(lease_seconds * 1000), keeper, dict(limits or {})
-        self._host = socket.gethostname()
-        self._session = session or f"{self._host}-{os.getpid()}-{secrets.token_hex(4)}"
+        self._machine = machine()
+        self._session = session or f"{self._machine}-{os.getpid()}-{secrets.token_hex(4)}"
         self._woken = asyncio.Event()
         self._tasks: dict[asyncio.Task[None], Run] = {}
         self._running: Counter[str] = Counter()
@@ -113,7 +113,7 @@ class Worker:
         self._store.register_session(
             NewSession(
                 id=self._session,
-                host=self._host,
+                host=host(),
                 pid=os.getpid(),
                 code=code_version(agents),
                 lease_ms=self._lease_ms,
@@ -184,7 +184,7 @@ class Worker:
         room = {name: min(free, self._room(name, free)) for name in sorted(agents, key=self._turn)}
         queues = sorted({AGENTS[name].queue for name in agents})
         return self._store.claim_runs(
-            self._session, free, room, queues=queues, host=self._host, only=only, alone=alone
+            self._session, free, room, queues=queues, host=self._machine, only=only, alone=alone
         )
 
     def _room(self, agent: str, free: int) -> int:

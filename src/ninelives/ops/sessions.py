@@ -37,7 +37,7 @@ def seen(store: Store) -> dict[str, Seen]:
     return {
         session.id: Seen(
             id=session.id,
-            host=session.host,
+            host=session.machine,
             pid=session.pid,
             state=_life(session),
             lease_left_ms=session.left_ms,

@@ -5,7 +5,6 @@ from __future__ import annotations
 import asyncio
 import os
 import secrets
-import socket
 from collections.abc import Awaitable, Callable, Mapping, Sequence
 from types import TracebackType
 from typing import TYPE_CHECKING, Any, Self, TypeVar
@@ -26,6 +25,7 @@ from ninelives.engine.committer import Committer
 from ninelives.engine.executor import Executor
 from ninelives.engine.loop import LoopCommits
 from ninelives.engine.registry import AGENTS, Agent, get_agent
+from ninelives.engine.whereabouts import machine
 from ninelives.engine.worker import Worker
 from ninelives.runtime.handle import Run
 from ninelives.runtime.inbox import InboxItem
@@ -124,7 +124,7 @@ class Runtime:
             body=body,
             blobs=blobs,
             queue=declared.queue,
-            pin=socket.gethostname() if declared.is_pinned else None,
+            pin=machine() if declared.is_pinned else None,
             priority=priority,
             labels=dict(labels or {}),
             due_ms=self.store.now_ms() + int(delay * 1000) if delay else 0,

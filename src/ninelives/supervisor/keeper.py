@@ -9,7 +9,6 @@ from __future__ import annotations
 
 import os
 import secrets
-import socket
 from collections.abc import Callable
 from contextlib import suppress
 from functools import partial
@@ -20,6 +19,7 @@ from msgspec.structs import replace
 from ninelives.core.clock import Clock
 from ninelives.core.errors import LeaseLost, NineLivesError, StoreUnavailable
 from ninelives.core.sessions import Cause, Evidence, Fate, NewSession
+from ninelives.engine.whereabouts import host, machine
 from ninelives.store import Store
 from ninelives.supervisor import strays
 from ninelives.supervisor.child import Child
@@ -42,7 +42,7 @@ class Keeper:
     ) -> None:
         self._store, self._clock, self._tell = store, clock, tell
         self._lease_ms = int(lease_seconds * 1000)
-        self._host = socket.gethostname()
+        self._host = host()
         self._renewed_ms = self._looked_ms = 0
         self._selector = selector
         self._neighbours: dict[str, int] = {}
@@ -83,7 +83,7 @@ class Keeper:
 
     def name_session(self) -> str:
         """Make a name for a session, ours or that of a worker to be started."""
-        return f"{self._host}-{os.getpid()}-{secrets.token_hex(4)}"
+        return f"{machine()}-{os.getpid()}-{secrets.token_hex(4)}"
 
     @property
     def due_ms(self) -> int:

@@ -1,0 +1,74 @@
+"""Machines and containers of one name: a process number of the one proves nothing on the other."""
+
+from __future__ import annotations
+
+import os
+import subprocess
+import sys
+from collections.abc import Iterator
+from selectors import DefaultSelector
+from types import SimpleNamespace
+from typing import Any, cast
+
+import pytest
+
+from ninelives.backends.clock import SystemClock
+from ninelives.backends.memory import MemoryStore
+from ninelives.core.sessions import Evidence, NewSession
+from ninelives.engine.whereabouts import host, machine
+from ninelives.supervisor.child import Child
+from ninelives.supervisor.keeper import Keeper
+
+NAMESAKE = f"{machine()}~00000000"
+
+
+@pytest.fixture
+def store() -> MemoryStore:
+    """A store with a worker here, and one of the same number on a machine of the same name; no supervisor."""
+    store = MemoryStore(SystemClock())
+    for name, where in (("here", host()), ("there", NAMESAKE)):
+        store.register_session(NewSession(id=name, host=where, pid=os.getpid(), keeper="nobody"))
+    return store
+
+
+@pytest.fixture
+def keeper(store: MemoryStore) -> Iterator[Keeper]:
+    """A supervisor's part that tells of deaths."""
+    with DefaultSelector() as selector:
+        yield Keeper(store, SystemClock(), 5.0, lambda _: None, selector)
+
+
+def test_who_is_kept_elsewhere_is_not_declared_gone_with_those_here(
+    store: MemoryStore, keeper: Keeper
+) -> None:
+    keeper.begin()
+    left = {session.id for session in store.list_sessions()}
+    assert "there" in left
+    assert "here" not in left
+
+
+def test_the_death_of_a_worker_ends_no_namesake(store: MemoryStore, keeper: Keeper) -> None:
+    dead: Any = SimpleNamespace(
+        pid=os.getpid(), session="new", is_told=False, evidence=lambda: Evidence(signal=9)
+    )
+    keeper.declare(cast("Child", dead))
+    assert {session.id for session in store.list_sessions()} == {"there"}
+
+
+def test_another_namespace_of_processes_is_another_host() -> None:
+    if os.geteuid() != 0:
+        pytest.skip("needs root: unshare makes a namespace of processes")
+    say = "from ninelives.engine.whereabouts import host; print(host())"
+    apart = subprocess.run(
+        ["unshare", "--pid", "--fork", "--mount-proc", sys.executable, "-c", say],
+        capture_output=True,
+        text=True,
+        check=True,
+        timeout=60,
+    )
+    assert apart.stdout.strip() != host()
+    assert apart.stdout.partition("~")[0] == machine()
+
+
+def test_people_see_the_machine_by_its_name(store: MemoryStore) -> None:
+    assert {session.machine for session in store.list_sessions()} == {machine()}
