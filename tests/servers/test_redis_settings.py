@@ -145,7 +145,7 @@ def test_a_replica_is_unavailable(server: ValkeyServer) -> None:
 
 
 @pytest.mark.parametrize(
-    "wrong", ["0?prefix=Ro{bert", "0?unsafe=everything", "0?replicas=many", "zero", "0?prefix="]
+    "wrong", ["0?prefix=Ro{bert", "0?unsafe=everything", "0?replicas=many", "zero", "0?prefix=", "0?prefxi=x"]
 )
 def test_a_url_that_makes_no_sense_is_refused(wrong: str) -> None:
     with pytest.raises(UsageError):

@@ -14,6 +14,8 @@ import re
 from urllib.parse import SplitResult, parse_qsl, urlencode, urlsplit
 
 from msgspec import Struct
+from psycopg import ProgrammingError
+from psycopg.conninfo import conninfo_to_dict
 
 from ninelives.core.errors import UsageError
 
@@ -56,6 +58,10 @@ def parse(url: str) -> Address:
     libpq = found._replace(query=urlencode(rest)).geturl()
     if not found.netloc:  # urlsplit forgets the empty host that libpq wants to see: postgresql:///name
         libpq = libpq.replace(f"{found.scheme}:", f"{found.scheme}://", 1) if "//" not in libpq else libpq
+    try:
+        conninfo_to_dict(libpq)
+    except ProgrammingError as error:
+        raise UsageError(f"the store's URL cannot be read: {str(error).strip()}", remedy=_REMEDY) from None
     direct = ours.get("direct_url")
     if direct is not None and direct.partition(":")[0] not in SCHEMES:
         raise UsageError(

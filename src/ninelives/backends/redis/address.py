@@ -10,11 +10,13 @@ default `ninelives`), `unsafe` (what is known to be unsafe and accepted, with co
 from __future__ import annotations
 
 import re
+from functools import cache
+from inspect import signature
 from typing import Any
 from urllib.parse import SplitResult, parse_qsl, urlencode, urlsplit
 
 from msgspec import Struct
-from redis.connection import parse_url
+from redis.connection import AbstractConnection, Connection, SSLConnection, parse_url
 
 from ninelives.core.errors import UsageError
 
@@ -64,12 +66,24 @@ def parse(url: str) -> Address:
     replicas = ours.get("replicas", "0")
     if not replicas.isdecimal() or len(replicas) > 3:
         raise UsageError(f"replicas={replicas} is no number", remedy="Say how many must have what is written")
+    unknown = [name for name, _ in rest if name not in _known_options()]
+    if unknown:
+        raise UsageError(
+            f"the store's URL says {unknown[0]}=, which nobody knows",
+            remedy=f"Ours are {', '.join(_OURS)}; the rest must be options of redis-py's connections",
+        )
     driver = found._replace(scheme=SCHEMES[found.scheme], query=urlencode(rest)).geturl()
     try:
         options = parse_url(driver)  # type: ignore[no-untyped-call]
     except ValueError as error:
         raise UsageError(f"the store's URL cannot be read: {error}", remedy=_REMEDY) from None
     return Address(options, _shown(found, port, prefix), prefix, unsafe, int(replicas))
+
+
+@cache
+def _known_options() -> frozenset[str]:
+    kinds = (AbstractConnection, Connection, SSLConnection)
+    return frozenset(name for kind in kinds for name in signature(kind).parameters)
 
 
 def _shown(found: SplitResult, port: int, prefix: str) -> str:
