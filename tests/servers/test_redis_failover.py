@@ -130,10 +130,12 @@ def test_nothing_is_claimed_before_every_worker_has_come_back_or_is_gone(server:
         store.register_session(new_session(name, agents=("helper",), lease_ms=lease_ms))
     server.kill()
     server.start()
-    assert first.claim_runs("s1", 1, AGENTS_WANTED).runs == ()
+    held = first.claim_runs("s1", 1, AGENTS_WANTED)
+    assert (held.runs, held.is_held) == ((), True)  # due, so nobody may think that there is nothing to do
     assert first.claim_runs("s1", 1, AGENTS_WANTED, only="r1").runs == ()
     assert second.read_run("r1") is not None
-    assert [run.id for run in first.claim_runs("s1", 1, AGENTS_WANTED).runs] == ["r1"]
+    given = first.claim_runs("s1", 1, AGENTS_WANTED)
+    assert ([run.id for run in given.runs], given.is_held) == (["r1"], False)
     server.kill()
     server.start()
     assert first.claim_runs("s1", 1, AGENTS_WANTED).runs == ()

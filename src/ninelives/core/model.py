@@ -160,12 +160,14 @@ class RunQuery(Struct, frozen=True, kw_only=True):
 class Claims(Struct, frozen=True):
     """What `claim_runs` took, and when the next run of these agents falls due (None: no timer).
 
-    `next_suspect_ms` is the same for runs that are only given alone.
+    `next_suspect_ms` is the same for runs that are only given alone. With `is_held`, runs are due that the
+    store gives to nobody for a while: `next_due_ms` is then when to ask again.
     """
 
     runs: tuple[Run, ...]
     next_due_ms: int | None
     next_suspect_ms: int | None = None
+    is_held: bool = False
 
 
 class Journal(Struct, frozen=True):

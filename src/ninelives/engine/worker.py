@@ -158,7 +158,7 @@ class Worker:
         is_their_turn = self._suspects_have_waited()
         with suppress(StoreUnavailable):
             claims = self._ask(0 if is_their_turn else free, agents, only, alone=False)
-            self._has_found_nothing = not self._is_due(claims)
+            self._has_found_nothing = not self._is_due(claims) and not claims.is_held
             self._note_suspects(claims.next_suspect_ms)
             if not claims.runs and self._suspects_since_ms is not None and self._all_have_moved():
                 claims = self._ask(1, agents, only, alone=True)

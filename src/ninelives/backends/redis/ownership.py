@@ -124,7 +124,9 @@ class Found:
     def claims(self, taken: Mapping[str, Run], *, only: str | None) -> Claims:
         """Return what was taken, and when the next of the others fall due."""
         if self.is_held:
-            return Claims((), self.now_ms + _HELD_MS, None)
+            waiting = (*self.runs.values(), *self.suspects)
+            is_due = any(runs.is_claimable(run, self.now_ms) for run in waiting)
+            return Claims((), self.now_ms + _HELD_MS, None, is_held=is_due)
         left = [run.due_ms or 0 for run in self.runs.values() if run.id not in taken]
         suspects = [run.due_ms or 0 for run in self.suspects if run.id not in taken] if only is None else []
         return Claims(tuple(taken.values()), min(left, default=None), min(suspects, default=None))
