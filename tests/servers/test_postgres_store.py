@@ -14,9 +14,11 @@ from urllib.parse import urlsplit
 
 import pytest
 from msgspec.structs import replace
+from psycopg.conninfo import conninfo_to_dict
 
 from ninelives.backends.open import open_store
 from ninelives.backends.postgres import PostgresStore, sessions
+from ninelives.backends.postgres.address import parse
 from ninelives.backends.postgres.transaction import Transaction, save_runs
 from ninelives.core.commits import End, Outcome
 from ninelives.core.errors import BadRecord, StoreUnavailable, StoreUnsafe, UsageError
@@ -185,6 +187,11 @@ def test_unsafe_settings_are_refused_unless_the_url_says_so(postgres_url: str, s
 def test_a_url_that_makes_no_sense_is_refused(wrong: str) -> None:
     with pytest.raises(UsageError):
         open_store(f"postgresql://nobody@127.0.0.1:1/none?{wrong}")
+
+
+def test_what_is_libpqs_own_reaches_it_unchanged() -> None:
+    found = parse("postgresql://u@h/db?options=-c%20statement_timeout%3D5s&schema=x")
+    assert conninfo_to_dict(found.libpq)["options"] == "-c statement_timeout=5s"
 
 
 def test_the_url_is_shown_without_its_secrets(postgres_url: str) -> None:

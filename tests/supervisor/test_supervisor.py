@@ -26,6 +26,8 @@ def test_a_killed_worker_is_restarted_and_its_run_goes_on(home: Home) -> None:
         (first,) = up.ready()
         home.start("r", agent="held")
         wait_until(lambda: home.noted("r", "second"), "the run never came to its second step")
+        said = Path(f"/proc/{first}/cmdline").read_bytes()
+        assert b"sqlite" not in said, "the store's URL, which may hold a password, is for all to read"
         os.kill(first, signal.SIGKILL)
         _, second = up.ready(2)
         wait_until(lambda: len(home.noted("r", "second")) == 2, "the run was not taken over")

@@ -110,16 +110,18 @@ class Child:
 
 
 def _spawn(order: Order, link: int, output: int, marks: dict[str, str]) -> int:
-    command = [sys.executable, "-m", _MODULE, msgspec.json.encode(order).decode()]
-    nowhere = os.open(os.devnull, os.O_RDONLY)
+    # Not by the command line, which everybody on the machine can read: the URL may hold a password.
+    told = os.memfd_create("order")
+    os.write(told, msgspec.json.encode(order))
+    os.lseek(told, 0, os.SEEK_SET)
     # Numbers above those that they become, so that no step of the shuffle overwrites the next one's source.
     try:
         return os.posix_spawn(
             sys.executable,
-            command,
+            [sys.executable, "-m", _MODULE],
             {**os.environ, **marks, "PYTHONUNBUFFERED": "1"},
             file_actions=[
-                (os.POSIX_SPAWN_DUP2, nowhere, 0),
+                (os.POSIX_SPAWN_DUP2, told, 0),
                 (os.POSIX_SPAWN_DUP2, output, 1),
                 (os.POSIX_SPAWN_DUP2, output, 2),
                 (os.POSIX_SPAWN_DUP2, link, LINK_FD),
@@ -129,4 +131,4 @@ def _spawn(order: Order, link: int, output: int, marks: dict[str, str]) -> int:
             setsigmask=[],
         )
     finally:
-        os.close(nowhere)
+        os.close(told)

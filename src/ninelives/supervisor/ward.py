@@ -40,8 +40,8 @@ _SWEEPS = 50
 
 
 def main() -> None:
-    """Be a worker, as the order in the first argument says. Never returns."""
-    order = msgspec.json.decode(sys.argv[1], type=Order)
+    """Be a worker, as the order on standard input says, which is empty from then on. Never returns."""
+    order = _order()
     link = _link()
     sys.argv = [order.target]
     faulthandler.register(STACK_SIGNAL, all_threads=True)
@@ -66,6 +66,15 @@ def main() -> None:
     except BaseException as error:  # noqa: BLE001 (whatever it is, this process ends with it)
         _end(error, EXIT_CODE)
     _end(None, EXIT_CODE)
+
+
+def _order() -> Order:
+    with open(0, "rb", closefd=False) as told:
+        order = msgspec.json.decode(told.read(), type=Order)
+    nowhere = os.open(os.devnull, os.O_RDONLY)
+    os.dup2(nowhere, 0)
+    os.close(nowhere)
+    return order
 
 
 def _link() -> socket.socket:

@@ -11,7 +11,7 @@ implies `pooled=true`). All the rest is libpq's.
 from __future__ import annotations
 
 import re
-from urllib.parse import SplitResult, parse_qsl, urlencode, urlsplit
+from urllib.parse import SplitResult, parse_qsl, quote, urlencode, urlsplit
 
 from msgspec import Struct
 from psycopg import ProgrammingError
@@ -55,7 +55,7 @@ def parse(url: str) -> Address:
         )
     if ours.get("pooled", "false") not in ("true", "false"):
         raise UsageError(f"pooled={ours['pooled']!r} says nothing", remedy="Say pooled=true or pooled=false")
-    libpq = found._replace(query=urlencode(rest)).geturl()
+    libpq = found._replace(query=urlencode(rest, quote_via=quote)).geturl()
     if not found.netloc:  # urlsplit forgets the empty host that libpq wants to see: postgresql:///name
         libpq = libpq.replace(f"{found.scheme}:", f"{found.scheme}://", 1) if "//" not in libpq else libpq
     try:

@@ -13,7 +13,7 @@ import re
 from functools import cache
 from inspect import signature
 from typing import Any
-from urllib.parse import SplitResult, parse_qsl, urlencode, urlsplit
+from urllib.parse import SplitResult, parse_qsl, quote, urlencode, urlsplit
 
 from msgspec import Struct
 from redis.connection import AbstractConnection, Connection, SSLConnection, parse_url
@@ -72,7 +72,7 @@ def parse(url: str) -> Address:
             f"the store's URL says {unknown[0]}=, which nobody knows",
             remedy=f"Ours are {', '.join(_OURS)}; the rest must be options of redis-py's connections",
         )
-    driver = found._replace(scheme=SCHEMES[found.scheme], query=urlencode(rest)).geturl()
+    driver = found._replace(scheme=SCHEMES[found.scheme], query=urlencode(rest, quote_via=quote)).geturl()
     try:
         options = parse_url(driver)  # type: ignore[no-untyped-call]
     except ValueError as error:
