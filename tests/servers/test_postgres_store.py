@@ -182,7 +182,8 @@ def test_unsafe_settings_are_refused_unless_the_url_says_so(postgres_url: str, s
 
 
 @pytest.mark.parametrize(
-    "wrong", ["schema=Robert'); DROP", "schema=pg_x", "unsafe=everything", "pooled=perhaps", "shcema=x"]
+    "wrong",
+    ["schema=Robert'); DROP", "schema=pg_x", "unsafe=everything", "pooled=perhaps", "shcema=x", "x#y=z"],
 )
 def test_a_url_that_makes_no_sense_is_refused(wrong: str) -> None:
     with pytest.raises(UsageError):

@@ -11,7 +11,9 @@ import redis
 import ninelives as nl
 from ninelives.backends.open import open_store
 from ninelives.backends.redis import RedisStore
+from ninelives.core.commits import End
 from ninelives.core.errors import Corrupt, StoreBroken, StoreUnavailable, StoreUnsafe, UsageError
+from ninelives.core.model import State
 from tests.contract.makers import append, reserve
 from tests.servers.postgres import quick_directory
 from tests.servers.test_redis_store import row, running
@@ -145,7 +147,8 @@ def test_a_replica_is_unavailable(server: ValkeyServer) -> None:
 
 
 @pytest.mark.parametrize(
-    "wrong", ["0?prefix=Ro{bert", "0?unsafe=everything", "0?replicas=many", "zero", "0?prefix=", "0?prefxi=x"]
+    "wrong",
+    ["0?prefix=Ro{bert", "0?unsafe=everything", "0?replicas=many", "zero", "0?prefix=", "0?prefxi=x", "0#x"],
 )
 def test_a_url_that_makes_no_sense_is_refused(wrong: str) -> None:
     with pytest.raises(UsageError):
@@ -164,6 +167,22 @@ def test_a_server_without_memory_refuses_and_nothing_is_written(
         store.send_signal(run.id, "go", b"")
     settings.config_set("maxmemory", "0")
     assert row(store) == run
+    store.close()
+
+
+def test_a_server_without_memory_can_be_looked_at_and_pruned(
+    server: ValkeyServer, settings: redis.Redis
+) -> None:
+    url = f"{server.url}?prefix=full2"
+    store = RedisStore(url)
+    run = running(store)
+    store.commit([append(run, b"1", change=End(State.COMPLETED))])
+    store.close()
+    settings.config_set("maxmemory", "1")
+    store = RedisStore(url)
+    assert row(store).state is State.COMPLETED
+    assert store.prune(ended_before_ms=2**60).journals == 1
+    settings.config_set("maxmemory", "0")
     store.close()
 
 

@@ -38,6 +38,8 @@ class Address(Struct, frozen=True):
 
 def parse(url: str) -> Address:
     """Take a URL apart. Raises UsageError naming what is wrong with it."""
+    if "#" in url:
+        raise UsageError("the store's URL has a # in it", remedy="In a password, write it as %23")
     try:
         found = urlsplit(url)
         given = parse_qsl(found.query, keep_blank_values=True, strict_parsing=bool(found.query))

@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from functools import partial
+from typing import TypeVar
 
 from msgspec.structs import replace
 
@@ -18,6 +19,7 @@ from ninelives.core.keyring import KeyState
 from ninelives.core.model import Kind
 from ninelives.store import Pruned
 
+T = TypeVar("T")
 _DAY_MS = 86_400_000
 
 
@@ -26,19 +28,29 @@ def prune(lines: Lines, ended_before_ms: int, forget_before_ms: int, grace_ms: i
     journals = records = keys = forgotten = swept = 0
     names, before_ms = lines.names, max(ended_before_ms, forget_before_ms)
     for run in _ended(lines, names.ended, before_ms):
-        removed, buried = lines.write(partial(_clear, run_id=run, before_ms=before_ms))
+        removed, buried = _write(lines, partial(_clear, run_id=run, before_ms=before_ms))
         journals += removed > 0
         records += removed
         keys += buried
     for part in lines.read(lambda tx: list(tx.scan(b"SSCAN", names.long))):
-        records += sum(lines.write(partial(_shorten, run_id=run.decode())) for run in part)
+        records += sum(_write(lines, partial(_shorten, run_id=run.decode())) for run in part)
     for run in _ended(lines, names.pruned, forget_before_ms):
-        forgotten += lines.write(partial(_forget, run_id=run, before_ms=forget_before_ms))
+        forgotten += _write(lines, partial(_forget, run_id=run, before_ms=forget_before_ms))
     for part in lines.read(lambda tx: list(tx.scan(b"HSCAN", names.blobs))):
-        swept += lines.write(partial(_sweep, digests=part[::2], grace_ms=grace_ms))
+        swept += _write(lines, partial(_sweep, digests=part[::2], grace_ms=grace_ms))
     for part in lines.read(lambda tx: list(tx.scan(b"HSCAN", names.writers))):
-        lines.write(partial(_sweep_writers, writers=dict(zip(part[::2], part[1::2], strict=True))))
+        _write(lines, partial(_sweep_writers, writers=dict(zip(part[::2], part[1::2], strict=True))))
     return Pruned(journals=journals, records=records, blobs=swept, keys=keys, runs=forgotten)
+
+
+def _write(lines: Lines, work: Callable[[Transaction], T]) -> T:
+    """Write what frees memory: also on a server that has none left."""
+
+    def freeing(tx: Transaction) -> T:
+        tx.frees = True
+        return work(tx)
+
+    return lines.write(freeing)
 
 
 def _ended(lines: Lines, index: bytes, before_ms: int) -> Iterator[str]:

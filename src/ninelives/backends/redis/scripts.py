@@ -20,9 +20,11 @@ class Script(Struct, frozen=True):
 
 
 @cache
-def script(name: str) -> Script:
-    """Return a script by the name of its file."""
+def script(name: str, *, frees: bool = False) -> Script:
+    """Return a script by the name of its file; one that `frees` memory runs where there is none left."""
     folder = files("ninelives.backends.redis") / "scripts"
     parts = (folder / "parts.lua").read_bytes()
     text = (folder / f"{name}.lua").read_bytes().replace(b"--! parts", parts)
+    if frees:
+        text = text.replace(b"#!lua\n", b"#!lua flags=allow-oom\n", 1)
     return Script(text, sha1(text, usedforsecurity=False).hexdigest().encode())

@@ -302,13 +302,15 @@ class RedisStore:
 def _prepare(tx: Transaction) -> None:
     """Make what a new store begins with. Raises SchemaMismatch."""
     store, name = tx.names.store, secrets.token_hex(16).encode()
-    *_, version = tx.ask(
-        [
-            (b"HSETNX", store, b"version", VERSION),
-            (b"HSETNX", store, b"id", name),
-            (b"HGET", store, b"version"),
-        ]
-    )
+    (version,) = tx.ask([(b"HGET", store, b"version")])
+    if version is None:  # only then: a server without memory can be looked at
+        *_, version = tx.ask(
+            [
+                (b"HSETNX", store, b"id", name),
+                (b"HSETNX", store, b"version", VERSION),
+                (b"HGET", store, b"version"),
+            ]
+        )
     if version != VERSION:
         raise mismatch()
 

@@ -35,7 +35,18 @@ class Conflict(Exception):
 class Transaction:
     """What was read, what is to be written, and who is to be woken with it."""
 
-    __slots__ = ("_checks", "_clock", "_line", "_present", "_time", "_writes", "emits", "names", "wakes")
+    __slots__ = (
+        "_checks",
+        "_clock",
+        "_line",
+        "_present",
+        "_time",
+        "_writes",
+        "emits",
+        "frees",
+        "names",
+        "wakes",
+    )
 
     def __init__(self, line: Line, names: Names, clock: Clock | None) -> None:
         self._line, self.names, self._clock = line, names, clock
@@ -43,7 +54,7 @@ class Transaction:
         self._present: set[tuple[bytes, bytes]] = set()
         self._writes: list[Write] = []
         self._time: int | None = None
-        self.wakes = self.emits = False
+        self.wakes = self.emits = self.frees = False
 
     @property
     def now_ms(self) -> int:
@@ -154,7 +165,7 @@ class Transaction:
         line.count += 1
         woken = (int(self.wakes), int(self.wakes or self.emits))
         head = (VERSION, line.name, line.count, *woken, len(checks) // 4)
-        what, written = line.call(script("apply"), list(keys), [*head, *checks, *writes])
+        what, written = line.call(script("apply", frees=self.frees), list(keys), [*head, *checks, *writes])
         if what == b"version":
             raise mismatch()
         return what, written

@@ -1,4 +1,4 @@
-#!lua
+#!lua flags=allow-oom
 -- A process has seen to what it knew of an older history: its sessions are not awaited any more.
 -- KEYS: awaited, workers' ears. ARGV: the sessions.
 --! parts

@@ -1,4 +1,4 @@
-#!lua
+#!lua flags=allow-oom
 -- Tell whether the last write of a line that broke was made, and see to it that it will not be any more.
 -- KEYS: writers. ARGV: line, its count.
 local known = redis.call('HGET', KEYS[1], ARGV[1])

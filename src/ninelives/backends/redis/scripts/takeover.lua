@@ -1,4 +1,4 @@
-#!lua
+#!lua flags=allow-oom
 -- Note which history the server is of, and tell what a process that knew an older one has to know.
 -- KEYS: store, lineage, workers (the sessions that may claim), awaited.
 -- ARGV: the server's history, the last one that the process knew ('' is none).
