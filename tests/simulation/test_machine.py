@@ -37,8 +37,8 @@ def test_a_seed_without_faults_has_no_deaths() -> None:
 
 def test_a_red_seed_is_cut_down_to_the_faults_that_matter() -> None:
     with planted("output_not_retracted"):
-        report = simulate(0)
+        report = next(red for red in map(simulate, range(100)) if red.violations)
         few = shrink(report)
-        again = simulate(0, few)
+        again = simulate(report.seed, few)
     assert 0 < len(few) < len(report.plan)
     assert kind_of(again) & kind_of(report)
