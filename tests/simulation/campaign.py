@@ -4,13 +4,16 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Callable, Iterable
+from itertools import islice
 
 from msgspec import Struct, field
 
+from tests.simulation.coverage import missing
 from tests.simulation.remains import quiet
 from tests.simulation.simulation import Report, simulate
 
 LEAST_RUNS, LEAST_OPERATIONS = 20, 200
+_OTHERS, _SOME = 1_000_000, 10
 
 
 class Tally(Struct):
@@ -62,4 +65,13 @@ def run_all(seeds: Iterable[int], told: Callable[[Tally], None] = lambda _: None
         for seed in seeds:
             tally.add(simulate(seed))
             told(tally)
+    return tally
+
+
+def run_covering(seeds: range) -> Tally:
+    """Run seeds, and as many others at most until all is come by: what is rare may be missed by chance."""
+    tally = run_all(seeds)
+    others = iter(range(_OTHERS + seeds.start, _OTHERS + seeds.stop))
+    while missing(tally.covered) and (some := list(islice(others, _SOME))):
+        tally.join(run_all(some))
     return tally
