@@ -72,3 +72,23 @@ def test_another_namespace_of_processes_is_another_host() -> None:
 
 def test_people_see_the_machine_by_its_name(store: MemoryStore) -> None:
     assert {session.machine for session in store.list_sessions()} == {machine()}
+
+
+def test_nobody_is_declared_gone_while_a_process_with_its_supervisors_mark_lives(
+    store: MemoryStore, keeper: Keeper
+) -> None:
+    """It may serve the same store under another name: then it was not swept."""
+    supervisor = subprocess.Popen([sys.executable, "-c", ""])
+    supervisor.wait(60)
+    kept = f"{machine()}-{supervisor.pid}-abcd"
+    store.register_session(NewSession(id="stray", host=host(), pid=1, keeper=kept))
+    mark = {"NINELIVES_KEEPER": f"{supervisor.pid}-1-boot-another"}
+    stray = subprocess.Popen(["sleep", "600"], env={**os.environ, **mark})
+    try:
+        keeper.begin()
+        assert "stray" in {session.id for session in store.list_sessions()}
+    finally:
+        stray.kill()
+        stray.wait(60)
+    keeper.begin()
+    assert "stray" not in {session.id for session in store.list_sessions()}

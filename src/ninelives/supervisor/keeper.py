@@ -68,6 +68,7 @@ class Keeper:
             session.id
             for session in known
             if session.keeper and session.keeper not in living and session.host == self._host
+            if not strays.is_left_of(_number_in(session.keeper))
         ]
         evidence = Evidence(is_gone=True, note="its supervisor died, and all of its processes are gone")
         if left and is_swept:
@@ -171,3 +172,9 @@ class Keeper:
             self._store.end_sessions([self.id], Cause.STOPPED)
         except NineLivesError as error:
             self._tell(f"the supervisor's session could not be ended: {error}")
+
+
+def _number_in(keeper: str) -> int:
+    """Return the process number in the name of a supervisor's session (`name_session`); 0: there is none."""
+    *_, number = ("0", *keeper.rsplit("-", 2)[1:2])
+    return int(number) if number.isdecimal() else 0

@@ -113,6 +113,15 @@ def sweep_descendants(ward: str) -> list[int]:
     return _kill(lambda one: one.marks.get(WARD) == ward or one.parent == us, {us})
 
 
+def is_left_of(supervisor: int) -> bool:
+    """Tell whether anything carries the mark of a supervisor that had this number, whatever store it served.
+
+    A store may be called by several names, so what was swept under one of them proves nothing by itself.
+    """
+    number = str(supervisor)
+    return any(one.marks.get(KEEPER, "").partition("-")[0] == number for one in processes())
+
+
 def sweep_orphaned_fleets(store: str) -> list[int]:
     """Kill the workers, and all of theirs, whose supervisor on this machine served this store and is gone."""
     ours = name_keeper(os.getpid(), store)
