@@ -19,7 +19,7 @@ from ninelives.core.keyring import AdoptKey, Key, KeyOp, KeyState, ReserveKey, W
 from ninelives.core.model import Kind, News, Record
 from ninelives.core.replay import Replay, write_body
 from ninelives.core.settlement import Standing, StartBody, read_start, standing
-from ninelives.engine import doubts, steps
+from ninelives.engine import appeal, doubts, steps
 from ninelives.engine.act import Act, Ended, KeyedPlace
 from ninelives.engine.context import Frame
 from ninelives.engine.execution import Execution
@@ -172,7 +172,7 @@ async def _take_over(act: Act, known: Key) -> None:
         )
     start = start or StartBody(n=act.standing.next, l=act.effect.limit_ms, b=act.step.is_async)
     adopts = (AdoptKey(known.key),) if ended else ()
-    verdict = await act.record(Kind.DOUBT, adopts, **doubts.known(start, doubt))
+    verdict = await act.record(Kind.DOUBT, adopts, **appeal.known(start, doubt))
     if verdict.outcome is Outcome.COMMITTED and isinstance(act.place, KeyedPlace):
         act.place.generation = known.generation
 
