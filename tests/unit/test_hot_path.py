@@ -17,7 +17,7 @@ from ninelives.backends.memory import MemoryStore
 from ninelives.core.commits import Commit, Verdict
 from ninelives.core.fingerprint import fingerprint
 from ninelives.core.model import Journal, Run
-from ninelives.core.replay import StepBody, preview, write_body
+from ninelives.core.replay import StepBody, write_body
 from ninelives.store import Store
 from tests.replay.lifetimes import QuickStore, run_async
 
@@ -186,7 +186,5 @@ def test_a_body_is_written_as_the_encoder_writes_it(value: Any) -> None:
     def step(given: Any, more: Any = None) -> None: ...
 
     asked = fingerprint(inspect.signature(step), (value,), {})
-    body = StepBody(
-        f=asked.digest.hex(), a=preview(asked.arguments), v=msgspec.Raw(msgspec.json.encode(value))
-    )
+    body = StepBody(f=asked.digest.hex(), a=asked.preview(), v=msgspec.Raw(msgspec.json.encode(value)))
     assert write_body(asked, value=msgspec.json.encode(value)) == msgspec.json.encode(body)

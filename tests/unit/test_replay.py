@@ -9,13 +9,13 @@ from ninelives.core.errors import Corrupt, Divergence
 from ninelives.core.fingerprint import Fingerprint
 from ninelives.core.model import Kind, Record
 from ninelives.core.origins import Origin, write_origin
+from ninelives.core.previews import preview
 from ninelives.core.replay import (
     Recorded,
     Replay,
     StepBody,
     changed_start,
     check_arguments,
-    preview,
     read_body,
     read_superseded,
     write_body,

@@ -14,16 +14,18 @@ from __future__ import annotations
 import dataclasses
 import enum
 import inspect
-from collections.abc import Callable, Collection, Iterator, Mapping
+from collections.abc import Collection, Iterator, Mapping
 from functools import partial
 from hashlib import blake2b
-from typing import Any, Final
+from typing import Any, Final, Protocol
 
 import msgspec
 
-from ninelives.core import codec
+from ninelives.core import codec, growth
 from ninelives.core.containers import Untyped, dump_pairs, refuse
 from ninelives.core.errors import Corrupt, NotSerializable, UsageError
+from ninelives.core.growth import Memory
+from ninelives.core.previews import preview
 from ninelives.core.shapes import MAX_DEPTH, SCALARS, TAG, TEXT, Misfit, dump_items, step_to, tag
 
 _ENCODE: Final = msgspec.json.Encoder(order="deterministic").encode
@@ -36,14 +38,30 @@ _REMEDY: Final = "Pass plain data, or name the parameter in ignore="
 
 
 class Fingerprint(msgspec.Struct, frozen=True):
-    """A digest of 16 bytes, and the canonical arguments it was taken of."""
+    """A digest of 16 bytes, and the canonical arguments it was taken of.
+
+    Taken with a memory, of a list that has grown, it has only what is `shown` of them.
+    """
 
     digest: bytes
     arguments: bytes
+    shown: dict[str, str] | None = None
+
+    def preview(self) -> dict[str, str]:
+        """Return a few characters of each argument."""
+        return preview(self.arguments) if self.shown is None else self.shown
 
 
-Taker = Callable[[tuple[Any, ...], Mapping[str, Any]], Fingerprint]
-"""Takes the fingerprint of a call. Raises NotSerializable with the path to a bad argument, UsageError."""
+class Taker(Protocol):
+    """Takes the fingerprints of one function's calls."""
+
+    def __call__(
+        self, args: tuple[Any, ...], kwargs: Mapping[str, Any], memory: Memory | None = None, /
+    ) -> Fingerprint:
+        """Take one; with a memory, long lists cost only what is new in them since the last time.
+
+        Raises NotSerializable with the path to a bad argument, UsageError.
+        """
 
 
 def taker(signature: inspect.Signature, *, ignore: Collection[str] = ()) -> Taker:
@@ -106,18 +124,36 @@ def _take_plain(
     counted: list[tuple[int, str, object]],
     args: tuple[Any, ...],
     kwargs: Mapping[str, Any],
+    memory: Memory | None = None,
 ) -> Fingerprint:
     """Take the fingerprint of a call of a function whose arguments may all be given by position."""
     if kwargs or len(args) != count:
-        return _take_bound(signature, ignore, args, kwargs)
-    data = _canonical({name: args[at] for at, name, default in counted if not _is_default(args[at], default)})
-    return Fingerprint(blake2b(data, digest_size=16).digest(), data)
+        return _take_bound(signature, ignore, args, kwargs, memory)
+    return _take(
+        {name: args[at] for at, name, default in counted if not _is_default(args[at], default)}, memory
+    )
 
 
 def _take_bound(
-    signature: inspect.Signature, ignore: Collection[str], args: tuple[Any, ...], kwargs: Mapping[str, Any]
+    signature: inspect.Signature,
+    ignore: Collection[str],
+    args: tuple[Any, ...],
+    kwargs: Mapping[str, Any],
+    memory: Memory | None = None,
 ) -> Fingerprint:
-    data = _canonical(_bind(signature, args, kwargs, ignore))
+    return _take(_bind(signature, args, kwargs, ignore), memory)
+
+
+def _take(arguments: dict[str, Any], memory: Memory | None) -> Fingerprint:
+    data = _canonical_of_plain(arguments)
+    if data is None and memory is not None:
+        for name, value in arguments.items():
+            if type(value) is list and len(value) >= growth.FEWEST_ITEMS:
+                taken = growth.take(arguments, name, memory, _canonical)
+                if taken is not None:
+                    return Fingerprint(taken[0], b"", taken[1])
+    if data is None:
+        data = _canonical_of_any(arguments)
     return Fingerprint(blake2b(data, digest_size=16).digest(), data)
 
 
@@ -161,14 +197,20 @@ def _is_default(value: object, default: object) -> bool:
 
 
 def _canonical(arguments: dict[str, Any]) -> bytes:
+    data = _canonical_of_plain(arguments)
+    return _canonical_of_any(arguments) if data is None else data
+
+
+def _canonical_of_plain(arguments: dict[str, Any]) -> bytes | None:
+    """Encode small numbers and plain text, in which nothing could be doubted; None for all others."""
     for value in arguments.values():
         kind = type(value)
         if kind is int and -_LARGE < value < _LARGE:
             continue
         if kind is not str or not (value.isascii() and value.isprintable()):
-            return _canonical_of_any(arguments)
-    data = _ENCODE(arguments)  # small numbers and plain text: nothing in it could be doubted
-    return data if len(data) <= codec.MAX_BYTES else _canonical_of_any(arguments)
+            return None
+    data = _ENCODE(arguments)
+    return data if len(data) <= codec.MAX_BYTES else None
 
 
 def _canonical_of_any(arguments: dict[str, Any]) -> bytes:

@@ -18,7 +18,6 @@ from ninelives.core.model import Kind, Record
 from ninelives.core.origins import Passage, read_origin
 from ninelives.core.output import read_output
 
-_PREVIEW_CHARACTERS = 60
 _OUTCOMES = frozenset({Kind.RESULT, Kind.FAILURE, Kind.WITHDRAWN, Kind.SIGNAL})
 _KEPT = frozenset({Kind.HELD, Kind.RELEASED, Kind.UNDO})
 
@@ -34,7 +33,6 @@ class StepBody(Struct, frozen=True, omit_defaults=True):
 
 _ENCODE = msgspec.json.Encoder().encode
 _DECODE = msgspec.json.Decoder(StepBody).decode
-_ARGUMENTS = msgspec.json.Decoder(dict[str, Raw]).decode
 
 
 class Superseded(Struct, frozen=True):
@@ -205,28 +203,17 @@ def write_body(
 ) -> bytes:
     """Return the body of a step's record."""
     if fingerprint is not None and value is not None:  # the hot path: as the encoder would, without a copy
-        shown = _ENCODE(preview(fingerprint.arguments))
+        shown = _ENCODE(fingerprint.preview())
         given = b',"a":%b' % shown if len(shown) > 2 else b""
         return b'{"f":"%b"%b,"v":%b}' % (fingerprint.digest.hex().encode(), given, value)
     return _ENCODE(
         StepBody(
             f=fingerprint.digest.hex() if fingerprint else "",
-            a=preview(fingerprint.arguments) if fingerprint else {},
+            a=fingerprint.preview() if fingerprint else {},
             v=Raw(value) if value is not None else UNSET,
             e=Raw(error) if error is not None else UNSET,
         )
     )
-
-
-def preview(arguments: bytes) -> dict[str, str]:
-    """Return a few characters of each argument, for people who must understand a divergence."""
-    shown = {}
-    for name, raw in _ARGUMENTS(arguments).items():
-        text = bytes(raw).decode()
-        shown[name] = (
-            text if len(text) <= _PREVIEW_CHARACTERS else f"{text[:_PREVIEW_CHARACTERS]}… ({len(text)})"
-        )
-    return shown
 
 
 def check_arguments(recorded: Recorded, asked: Fingerprint, *, run: str, where: Callable[[], str]) -> None:
@@ -236,7 +223,7 @@ def check_arguments(recorded: Recorded, asked: Fingerprint, *, run: str, where: 
     """
     if recorded.body.f == asked.digest.hex():
         return
-    differences = "; ".join(_differences(recorded.body.a, preview(asked.arguments)))
+    differences = "; ".join(_differences(recorded.body.a, asked.preview()))
     raise Divergence(
         f"the code at {where()} asks for this step with other arguments than were recorded: {differences}",
         run=run,
@@ -248,7 +235,7 @@ def check_arguments(recorded: Recorded, asked: Fingerprint, *, run: str, where: 
 
 def changed_start(start: StepBody, asked: Fingerprint, *, run: str, step: str, where: str) -> Divergence:
     """Return the error for a step that was started with other arguments than it is asked for with."""
-    differences = "; ".join(_differences(start.a, preview(asked.arguments)))
+    differences = "; ".join(_differences(start.a, asked.preview()))
     return Divergence(
         f"the code at {where} asks for this step with other arguments than it was started with, "
         f"and it is not known what came of that: {differences}",

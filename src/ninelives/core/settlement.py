@@ -26,7 +26,7 @@ from msgspec import Struct
 from ninelives.core.errors import Corrupt
 from ninelives.core.fingerprint import Fingerprint
 from ninelives.core.model import Kind, Record
-from ninelives.core.replay import StepBody, preview
+from ninelives.core.replay import StepBody
 from ninelives.core.sessions import Fate
 
 T = TypeVar("T")
@@ -162,4 +162,4 @@ def read_body_of_start(body: bytes) -> StartBody:
 
 def write_start(asked: Fingerprint, **known: Any) -> bytes:
     """Return the body of a record of a start."""
-    return _ENCODE(StartBody(f=asked.digest.hex(), a=preview(asked.arguments), **known))
+    return _ENCODE(StartBody(f=asked.digest.hex(), a=asked.preview(), **known))

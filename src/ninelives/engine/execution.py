@@ -28,6 +28,7 @@ from ninelives.core.errors import (
     TimedOut,
     UsageError,
 )
+from ninelives.core.growth import Memory
 from ninelives.core.model import Journal, Kind, News, Run
 from ninelives.core.replay import Recorded, Replay
 from ninelives.core.resources import Target
@@ -122,6 +123,7 @@ class Execution:
         self.executed = 0
         self.timers = 0
         self.blobs: set[bytes] = set()
+        self.lists: Memory = {}
         self.output: Outlet | None = Outlet(self) if self.replay.emitted else None
         self.tail = Tail(journal.run, self._judge)
         self.root = Branch("")

@@ -66,7 +66,7 @@ async def perform(
     execution: Execution, step: Step, args: tuple[Any, ...], kwargs: dict[str, Any], body: Body
 ) -> Any:
     """Give the outcome of a step at its place in the run, executing its body only if there is none."""
-    asked = step.fingerprint(args, kwargs)
+    asked = step.fingerprint(args, kwargs, execution.lists)
     place = Place(execution, BRANCH.get(), step.name)
     task = asyncio.current_task(execution.loop)
     branch = task if isinstance(task, BranchTask) else None
