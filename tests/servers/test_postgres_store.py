@@ -9,6 +9,7 @@ import threading
 import time
 from collections.abc import Callable, Iterator
 from concurrent.futures import ThreadPoolExecutor
+from contextlib import contextmanager
 from typing import TypeVar
 from urllib.parse import urlsplit
 
@@ -290,17 +291,45 @@ sys.stdin.read()
 """
 
 
+@contextmanager
+def doomed(url: str) -> Iterator[subprocess.Popen[str]]:
+    """Have another process begin the session s1; it is killed at the end, if not before."""
+    command = [sys.executable, "-c", DOOMED, url]
+    with subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True) as process:
+        try:
+            assert process.stdout is not None
+            assert process.stdout.readline() == "registered\n"
+            yield process
+        finally:
+            process.kill()
+
+
 def test_nobody_is_waited_for_who_was_killed_on_this_host(
     postgres_url: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     store = PostgresStore(postgres_url)
     store.register_session(new_session("s2", host="here", lease_ms=10**6))
     monkeypatch.setattr(sessions, "_SECOND_LOOK_SECONDS", "who waits raises")
-    command = [sys.executable, "-c", DOOMED, postgres_url]
-    with subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True) as doomed:
-        assert doomed.stdout is not None
-        assert doomed.stdout.readline() == "registered\n"
-        doomed.kill()
+    with doomed(postgres_url):
+        pass
     (ended,) = until(lambda: store.end_sessions(None, Cause.DIED))
     assert (ended.id, ended.fate) == ("s1", Fate.UNKNOWN)
+    store.close()
+
+
+@pytest.mark.parametrize("is_early", [True, False], ids=["before we are there", "while we watch"])
+def test_a_death_is_seen_by_who_waits_for_work_without_a_look_of_its_own(
+    postgres_url: str, *, is_early: bool
+) -> None:
+    store = PostgresStore(postgres_url)
+    with doomed(postgres_url) as process:
+        if is_early:
+            process.kill()
+            process.wait()
+        store.wait_for_work(0.0)  # a worker listens before it has a session, and then not for a second
+        store.register_session(new_session("s2", host="here", lease_ms=10**6))
+        if not is_early:
+            until(lambda: change("SELECT 1 FROM pg_locks WHERE locktype = 'advisory' AND NOT granted"))
+            process.kill()
+        until(lambda: (found := store.read_session("s1")) is not None and found.cause is Cause.DIED)
     store.close()

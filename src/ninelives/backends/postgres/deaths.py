@@ -1,9 +1,9 @@
 """Deaths, as they happen: each worker waits for the lock of another one, and gets it when that one is gone.
 
-The sessions form a ring in the order of their names, and each watches the next: nobody polls, and the server
-has one waiting connection for each worker. Who gets its neighbour's lock lets it go again and ends all
-sessions that are gone, so neighbours that die together are found together. The ring is looked at anew every
-few seconds; a death that nobody saw is found by the poll beneath, like any other.
+The sessions form a ring in the order of their names, and each watches the next: the server has one waiting
+connection for each worker. Who gets its neighbour's lock lets it go again and ends all sessions that are
+gone, so neighbours that die together are found together. The ring is looked at anew every second, by a lone
+worker more often: who has joined is watched from then on, and who died before that is seen in the same look.
 """
 
 from __future__ import annotations
@@ -11,6 +11,7 @@ from __future__ import annotations
 import threading
 from collections.abc import Callable
 from contextlib import suppress
+from typing import NamedTuple
 
 import psycopg
 from psycopg import errors as driver
@@ -20,15 +21,23 @@ from ninelives.backends.postgres.lines import Lines
 from ninelives.core.errors import NineLivesError
 
 _PAUSE_SECONDS, _ALONE_SECONDS = 0.2, 0.3
+_FIRST_SECONDS = 0.2  # a script that is done before that needs no connection for it
+
+
+class Ring(NamedTuple):
+    """The sessions as one of them sees them."""
+
+    neighbour: int | None
+    """The lock of the next one, if there is another."""
+    is_broken: bool
+    """One has dropped its lock and has not been ended."""
 
 
 class Deaths:
     """Watches the neighbour of this process's session, in its own thread, once somebody waits for work."""
 
-    def __init__(
-        self, lines: Lines, neighbour: Callable[[], int | None], end_gone: Callable[[], object]
-    ) -> None:
-        self._lines, self._neighbour, self._end_gone = lines, neighbour, end_gone
+    def __init__(self, lines: Lines, look: Callable[[], Ring], end_gone: Callable[[], object]) -> None:
+        self._lines, self._look, self._end_gone = lines, look, end_gone
         self._is_over = threading.Event()
         self._turn = threading.Lock()
         self._connection: Connection | None = None
@@ -53,16 +62,20 @@ class Deaths:
             thread.join(10.0)
 
     def _run(self) -> None:
+        self._is_over.wait(_FIRST_SECONDS)
         while not self._is_over.is_set():
             try:
-                self._look()
+                self._watch()
             except (NineLivesError, psycopg.Error):
                 self._drop()
                 self._is_over.wait(_PAUSE_SECONDS)
         self._drop()
 
-    def _look(self) -> None:
-        number = self._neighbour()
+    def _watch(self) -> None:
+        ring = self._look()
+        if ring.is_broken:
+            self._end_gone()
+        number = ring.neighbour
         if number is None:
             self._is_over.wait(_ALONE_SECONDS)
             return

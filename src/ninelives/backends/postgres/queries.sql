@@ -418,7 +418,7 @@ SELECT pg_try_advisory_lock($1);
 SELECT pg_advisory_lock($1);
 
 -- name: be_patient
-SELECT set_config('lock_timeout', '3s', false);
+SELECT set_config('lock_timeout', '1s', false);
 
 -- name: await_lock (bigint)
 SELECT pg_advisory_lock_shared($1);

@@ -16,6 +16,7 @@ from msgspec.structs import replace
 
 from ninelives.backends import rows
 from ninelives.backends.postgres.connection import Connection, is_lost
+from ninelives.backends.postgres.deaths import Ring
 from ninelives.backends.postgres.lines import Before, Lines
 from ninelives.backends.postgres.liveness import SessionLock, lock_number
 from ninelives.backends.postgres.recoverylog import append as append_log
@@ -97,19 +98,26 @@ class Sessions:
         """Tell whether this store object has a session with a lock."""
         return bool(self._locks)
 
-    def neighbour(self) -> int | None:
-        """Return the lock of the session that comes after ours in the order of names, if there is another."""
+    def ring(self) -> Ring:
+        """Return who comes after ours in the order of names, and whether any of them is gone."""
         own = min(self._locks, default=None)
+        if own is None:
+            return Ring(None, is_broken=False)
 
-        def work(tx: Transaction) -> list[str]:
-            live = [row[0] for row in tx.all("live_sessions")]
+        def work(tx: Transaction) -> tuple[list[rows.Row], set[int]]:
+            live = tx.ask("live_sessions")
             held = {number for (number,) in tx.all("held_locks")}
-            return [name for name in live if lock_number(self._schema, name) in held]
+            return live.fetchall(), held
 
-        others = [name for name in self._lines.read(work) if name not in self._locks]
-        if own is None or not others:
-            return None
-        return lock_number(self._schema, min([name for name in others if name > own] or others))
+        live, held = self._lines.read(work)
+        others = [(row[0], row[14]) for row in live if row[0] not in self._locks]
+        is_held = {name: lock_number(self._schema, name) in held for name, _ in others}
+        there = [name for name, _ in others if is_held[name]]
+        following = min([name for name in there if name > own] or there, default=None)
+        return Ring(
+            None if following is None else lock_number(self._schema, following),
+            is_broken=any(was_held and not is_held[name] for name, was_held in others),
+        )
 
     def end(self, given: Mapping[str, Ending] | None, finish: Before) -> list[Session]:
         """End sessions, or those that anybody may end; see `Store.end_sessions`."""

@@ -50,9 +50,8 @@ class PostgresStore:
         self._lines = Lines(self._address, clock)
         self._migrated = self._lines.prepare(schema.migrate)
         self._sessions = Sessions(self._lines)
-        self._deaths = Deaths(
-            self._lines, self._sessions.neighbour, lambda: self.end_sessions(None, Cause.DIED)
-        )
+        self._deaths = Deaths(self._lines, self._sessions.ring, lambda: self.end_sessions(None, Cause.DIED))
+        self._waits_for_work = False
         self._work, self._output = (Channel(self._address.schema, name) for name in ("work", "output"))
         self._is_closed = threading.Event()
         door = self._lines.sql["open_door"].text
@@ -107,7 +106,9 @@ class PostgresStore:
         fault = faults.fault_in_session(new)
         if fault is not None:
             raise fault
-        return self._sessions.register(new, self._wake)
+        session = self._sessions.register(new, self._wake)
+        self._watch()
+        return session
 
     def renew_session(self, session: str) -> Session:
         """Renew the lease of a session that still has one."""
@@ -293,8 +294,8 @@ class PostgresStore:
 
     def wait_for_work(self, timeout_seconds: float) -> bool:
         """Block until something may have happened or the time is over."""
-        if self._sessions.has_own:
-            self._deaths.watch()
+        self._waits_for_work = True
+        self._watch()
         return self._wait(self._workers, timeout_seconds)
 
     def wait_for_output(self, timeout_seconds: float) -> bool:
@@ -315,6 +316,11 @@ class PostgresStore:
         self._is_closed.set()
         for part in (self._deaths, self._workers, self._readers, self._sessions, self._lines):
             part.close()
+
+    def _watch(self) -> None:
+        """Watch for deaths, once there is a session here and somebody waits: in whichever order they came."""
+        if self._waits_for_work and self._sessions.has_own:
+            self._deaths.watch()
 
     def _channels(self, work: bool, output: bool) -> tuple[list[str], list[int]]:
         channels = [self._work] * work + [self._output] * (work or output)
