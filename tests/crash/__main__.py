@@ -19,7 +19,6 @@ from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, T
 from rich.table import Table
 
 from tests.crash import programme
-from tests.crash.hunts import hunt_all
 from tests.crash.programme import Section, at_random, perform, tasks
 from tests.crash.stores import BLIND, DURABLE, scratch
 from tests.proof import report
@@ -37,13 +36,12 @@ DUELS: tuple[tuple[str, dict[str, Any]], ...] = (
 
 def filed(kills: int) -> tuple[Section, ...]:
     """Return the sections for the store that is a file; some are about what only a file can suffer."""
-    most, few = kills * 3 // 10, kills // 5
+    few = kills // 5
     return (
         Section("kill at every store call", programme.every_call()),
-        Section("random kills, one thread", at_random(most, "inline")),
-        Section("random kills, many runs at once", at_random(most, "posted")),
         Section("random kills on disk, one thread", at_random(few, "inline", in_memory=False)),
         Section("random kills on disk, many runs", at_random(few, "posted", in_memory=False)),
+        *in_memory("sqlite", kills - 2 * few),
         Section("power cuts", programme.power),
         Section("bit flips and truncation", programme.damage),
         Section("killed while being made", programme.born),
@@ -62,7 +60,18 @@ def filed(kills: int) -> tuple[Section, ...]:
         Section("forks and duels", tasks(*DUELS)),
         Section("four writers", programme.shares, alone=True),
         Section("wake-ups", programme.wakes(6000), alone=True),
-        Section("planted bugs", hunt_all, alone=True),
+    )
+
+
+def in_memory(store: str, kills: int) -> tuple[Section, ...]:
+    """Return the sections of random kills where no disk makes anybody wait."""
+    few, runs = kills // 5, 5
+    most = (kills - 2 * few) // 2
+    return (
+        Section("random kills, one thread", at_random(most, "inline", store=store)),
+        Section("random kills, many runs at once", at_random(most, "posted", store=store)),
+        Section(f"random kills, one thread, {runs} runs", at_random(few, "inline", runs=runs, store=store)),
+        Section(f"random kills, {runs} runs at once", at_random(few, "posted", runs=runs, store=store)),
     )
 
 
@@ -71,8 +80,7 @@ def served(store: str, kills: int) -> tuple[Section, ...]:
     scenes = [scene for scene in DUELS if store not in BLIND or scene[0] != "forks:orphan"]
     return (
         Section("kill at every store call", programme.every_call(store)),
-        Section("random kills, one thread", at_random(kills // 2, "inline", store=store)),
-        Section("random kills, many runs at once", at_random(kills // 2, "posted", store=store)),
+        *in_memory(store, kills),
         Section("forks and duels", tasks(*scenes, store=store)),
         Section("wake-ups", programme.wakes(2000, store), alone=True),
     )

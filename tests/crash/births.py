@@ -6,6 +6,7 @@ that was half made is made again, one that was half migrated is migrated again.
 
 from __future__ import annotations
 
+import shutil
 from collections.abc import Callable
 from pathlib import Path
 from random import Random
@@ -57,12 +58,12 @@ def kill_creation(
     """Kill the making of a store at its system calls; returns how many kills, and what went wrong."""
     kills, violations = 0, []
     with scratch() as home:
-        counts = syscalls.count_calls(OPEN, home=str(home), mutant=mutant)
+        counts = syscalls.count_calls(server, OPEN, home=str(home), mutant=mutant)
     points = _points(counts, every, only)
     for done, (call, when) in enumerate(points, 1):
         told(done, len(points))
         with scratch() as home:
-            kills += syscalls.kill_at(OPEN, call, when, home=str(home), mutant=mutant)
+            kills += syscalls.kill_at(server, OPEN, call, when, home=str(home), mutant=mutant)
             death = server.run(LIVE, home=str(home), seed=1, runs=1)
             if death.code != 0:
                 violations.append(f"made again after a kill at {call} {when}: {death.stderr.strip()[-300:]}")
@@ -78,20 +79,24 @@ def kill_migration(
     told: Told = lambda _done, _all: None,
 ) -> tuple[int, list[str]]:
     """Kill the migration of a store at its system calls; returns how many kills, and what went wrong."""
+    with scratch() as old:
+        server.run(LIVE, home=str(old), seed=1, runs=1).result()
+        return _kill_migration_of(old, server, every, mutant, only, told)
+
+
+def _kill_migration_of(
+    old: Path, server: ForkServer, every: int, mutant: str, only: str, told: Told
+) -> tuple[int, list[str]]:
     kills, violations = 0, []
-
-    def prepare(home: Path) -> None:
-        server.run(LIVE, home=str(home), seed=1, runs=1).result()
-
     with scratch() as home:
-        prepare(home)
-        counts = syscalls.count_calls(UPGRADE, home=str(home), mutant=mutant)
+        shutil.copytree(old, home, dirs_exist_ok=True)
+        counts = syscalls.count_calls(server, UPGRADE, home=str(home), mutant=mutant)
     points = _points(counts, every, only)
     for done, (call, when) in enumerate(points, 1):
         told(done, len(points))
         with scratch() as home:
-            prepare(home)
-            kills += syscalls.kill_at(UPGRADE, call, when, home=str(home), mutant=mutant)
+            shutil.copytree(old, home, dirs_exist_ok=True)
+            kills += syscalls.kill_at(server, UPGRADE, call, when, home=str(home), mutant=mutant)
             again = server.run(UPGRADE, home=str(home))
             if again.code != 0:
                 violations.append(

@@ -68,7 +68,7 @@ class Writer:
 
 
 def steady(home: str, ledger: str, *, appends: int = 8, mutant: str = "", name: str = "steady") -> None:
-    """Append so many records and end; for `lone`."""
+    """Append so many records and end; for `syscalls`."""
     mutants.plant(mutant)
     try:
         writer = Writer(Path(home), Path(ledger), name)

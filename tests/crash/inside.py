@@ -27,7 +27,7 @@ def kill_commits(
     """Kill a writer at its system calls; returns how many kills, and what went wrong."""
     kills, violations = 0, []
     with scratch() as home:
-        counts = syscalls.count_calls(STEADY, **_work(server, str(home), mutant))
+        counts = syscalls.count_calls(server, STEADY, **_work(server, str(home), mutant))
     points = [
         (call, when)
         for call in ("pwrite64", "fdatasync", "write")
@@ -37,7 +37,7 @@ def kill_commits(
     for done, (call, when) in enumerate(points, 1):
         told(done, len(points))
         with scratch() as home:
-            kills += syscalls.kill_at(STEADY, call, when, **_work(server, str(home), mutant))
+            kills += syscalls.kill_at(server, STEADY, call, when, **_work(server, str(home), mutant))
             found: list[str] = server.run(CHECK, home=str(home)).result()
             violations += [f"killed at {call} {when}: {violation}" for violation in found]
     return kills, violations

@@ -39,6 +39,11 @@ def names() -> list[str]:
     return list(_DEFINED)
 
 
+def meaning(name: str) -> str:
+    """Say what a bug does."""
+    return (_DEFINED[name].__doc__ or "").strip()
+
+
 def _mutant(apply: Callable[[], None]) -> Callable[[], None]:
     _DEFINED[apply.__name__] = apply
     return apply

@@ -68,12 +68,13 @@ def every_call(store: str = "sqlite") -> Callable[[ForkServer, int, Told], Resul
 
 
 def at_random(
-    kills: int, mode: str, *, in_memory: bool = True, store: str = "sqlite"
+    kills: int, mode: str, *, runs: int = 2, in_memory: bool = True, store: str = "sqlite"
 ) -> Callable[[ForkServer, int, Told], Result]:
     """Return a section of random kills."""
 
     def run(server: ForkServer, seed: int, told: Told) -> Result:
-        tally = Campaign(server, seed, mode=mode, in_memory=in_memory, store=store).at_random(kills, told)
+        campaign = Campaign(server, seed, runs=runs, mode=mode, in_memory=in_memory, store=store)
+        tally = campaign.at_random(kills, told)
         return _of_tally(tally, f"kills, {tally.cycles} recoveries")
 
     return run

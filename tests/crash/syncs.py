@@ -22,13 +22,13 @@ def fail_each(server: ForkServer, *, every: int = 1, mutant: str = "") -> tuple[
     with scratch() as home:
         where: dict[str, Any] = {"home": str(home), "ledger": str(home / "ledger")}
         server.run(STEADY, name="before", **where)
-        syncs = syscalls.count_calls(STEADY, name="counted", **where)["fdatasync"]
+        syncs = syscalls.count_calls(server, STEADY, name="counted", **where)["fdatasync"]
     failed = 0
     for when in range(1, syncs + 1, every):
         with scratch() as home:
             where = {"home": str(home), "ledger": str(home / "ledger")}
             server.run(STEADY, name="before", **where)
-            code, file, after = syscalls.fail_at(STEADY, "fdatasync", when, mutant=mutant, **where)
+            code, file, after = syscalls.fail_at(server, STEADY, "fdatasync", when, mutant=mutant, **where)
             if file == str(home):
                 continue  # SQLite syncs the directory once more, for names that have long been durable
             failed += 1

@@ -10,7 +10,7 @@ from tests.crash.stores import DURABLE, scratch
 from tests.effects.lives import EffectsServer
 from tests.effects.races import race
 from tests.effects.service import Service
-from tests.proof.report import Report, Result, judged, write
+from tests.proof.report import Report, Result, judged, tell, write
 
 CALLS = 40
 
@@ -33,8 +33,8 @@ def main() -> None:
                 for call in range(1, CALLS):
                     race(server, rival, service, home, kind, call, side)
                 told = f"killed {side} each of {CALLS - 1} calls: one effect, both got its result"
-                print(f"{store}, {kind}: {told}", flush=True)
-                sections.append(judged(f"two runs race for one key, {kind}", told, [], kills=CALLS - 1))
+                name = f"two runs race for one key, {kind}"
+                sections.append(tell(judged(name, told, [], kills=CALLS - 1)))
     again = f"python -m tests.effects --store {store}"
     spent = round(time.monotonic() - began)
     write(asked.report, Report(again=again, store=store, seconds=spent, sections=sections))

@@ -44,7 +44,7 @@ def main() -> int:
     ):
         if count > 0:
             report = perform(console, name, count, lease_seconds, nemesis, given.processes, seed, given.store)
-            sections.append(_section(name, report))
+            sections.append(proof.tell(_section(name, report)))
     again = f"python -m tests.fleet --store {given.store} --kills {given.kills} --zombies {given.zombies}"
     spent = round(time.monotonic() - began)
     told = proof.Report(again=f"{again} --seed {seed}", store=given.store, seconds=spent, sections=sections)

@@ -10,7 +10,7 @@ from pathlib import Path
 from tests.crash.stores import DURABLE
 from tests.people.campaign import PeopleServer, kill_everywhere
 from tests.people.stories import STORIES
-from tests.proof.report import Report, Result, judged, write
+from tests.proof.report import Report, Result, judged, tell, write
 
 
 def main() -> int:
@@ -28,9 +28,8 @@ def main() -> int:
                 if verdict.wrong:
                     wrong.append(str(verdict))
                     print(f"WRONG {verdict}", flush=True)
-            print(f"{story}: {kills} kills on {store}", flush=True)
             numbers = f"{kills} kills before and after every call, {len(wrong)} wrong"
-            sections.append(judged(f"asked and answered: {story}", numbers, wrong, kills=kills))
+            sections.append(tell(judged(f"asked and answered: {story}", numbers, wrong, kills=kills)))
     again = f"python -m tests.people --store {store}"
     told = Report(again=again, store=store, seconds=round(time.monotonic() - began), sections=sections)
     write(asked.report, told)

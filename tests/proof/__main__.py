@@ -11,22 +11,26 @@ import platform
 import re
 import subprocess
 import sys
+import threading
 import time
+from collections.abc import Callable
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
 import msgspec
 from rich.console import Console
-from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeElapsedColumn
 
+from tests.proof.board import Board
 from tests.proof.page import Proof, page
-from tests.proof.parts import Part, parts
+from tests.proof.parts import CORES, Part, parts
 from tests.proof.report import Report, Result, read
 
-_SPARE_SECONDS = 5400
+_MOST_SECONDS = 2400
+Heard = Callable[[str], None]
 
 
 def main() -> int:
-    """Run the parts one after the other; each uses the cores that there are."""
+    """Run the parts: those that keep the machine busy one after the other, the others side by side."""
     parser = argparse.ArgumentParser(prog="python -m tests.proof", description=__doc__)
     parser.add_argument("--only", default="", help="run the parts whose name contains this")
     parser.add_argument("--scale", type=float, default=1.0, help="shorten (0.01) or lengthen everything")
@@ -35,20 +39,9 @@ def main() -> int:
     asked = parser.parse_args()
     console = Console(width=None if sys.stdout.isatty() else 160)
     wanted = [part for part in parts(asked.scale) if asked.only in part.name]
-    began, found = time.monotonic(), list[tuple[Part, Report]]()
-    columns = (TextColumn("{task.description:50}"), BarColumn(), MofNCompleteColumn(), TimeElapsedColumn())
-    with Progress(*columns, console=console, disable=not console.is_terminal) as progress:
-        bar = progress.add_task("the fault programme", total=len(wanted))
-        for part in wanted:
-            progress.update(bar, description=part.name)
-            report = perform(part, asked.folder)
-            found.append((part, report))
-            for section in report.sections:
-                line = f"{section.status:8} {part.name}: {section.name}: {section.numbers}"
-                console.print(line, highlight=False, markup=False, soft_wrap=True)
-                for violation in section.violations[:5]:
-                    console.print(f"  {violation}", highlight=False, markup=False, style="red")
-            progress.advance(bar)
+    began = time.monotonic()
+    with Board(console, len(wanted)) as board:
+        found = _perform_all(wanted, asked.folder, board)
     proof = Proof(
         at=time.strftime("%Y-%m-%d", time.gmtime()),
         machine=f"{platform.system()} {platform.machine()}, Python {platform.python_version()}",
@@ -64,25 +57,50 @@ def main() -> int:
     return int(any(report.is_violated for _, report in found))
 
 
-def perform(part: Part, folder: Path) -> Report:
+def _perform_all(wanted: list[Part], folder: Path, board: Board) -> list[tuple[Part, Report]]:
+    reports: dict[str, Report] = {}
+
+    def one(part: Part) -> None:
+        with board.part(part.name) as heard:
+            reports[part.name] = perform(part, folder, heard)
+        board.ended(part.name, reports[part.name])
+
+    for part in wanted:
+        if part.cores == CORES:
+            one(part)
+    with ThreadPoolExecutor(CORES) as pool:
+        list(pool.map(one, (part for part in wanted if part.cores < CORES)))
+    return [(part, reports[part.name]) for part in wanted]
+
+
+def perform(part: Part, folder: Path, heard: Heard = lambda _: None) -> Report:
     """Run one part; one that leaves no report is violated, whatever it ended with."""
     path = folder / f"{re.sub('[^a-z]+', '-', part.name)}.json"
     path.parent.mkdir(parents=True, exist_ok=True)
     path.unlink(missing_ok=True)
     log = path.with_suffix(".log")
     began = time.monotonic()
-    with log.open("wb") as out:
-        command = [sys.executable, "-m", *part.command, "--report", str(path)]
-        ended = subprocess.run(
-            command, stdout=out, stderr=subprocess.STDOUT, timeout=_SPARE_SECONDS, check=False
-        )
+    command = [sys.executable, "-u", "-m", *part.command, "--report", str(path)]
+    with (
+        log.open("wb") as out,
+        subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.STDOUT) as process,
+    ):
+        patience = threading.Timer(_MOST_SECONDS, process.kill)
+        patience.start()
+        assert process.stdout is not None
+        for line in process.stdout:
+            out.write(line)
+            out.flush()
+            heard(line.decode(errors="replace").rstrip())
+        code = process.wait()
+        patience.cancel()
     if path.exists():
         return read(path)
     said = log.read_text(errors="replace")[-1500:]
-    lost = Result(
-        part.name, "violated", f"it ended with {ended.returncode}, without a report", violations=[said]
-    )
     spent = round(time.monotonic() - began)
+    lost = Result(
+        part.name, "violated", f"it ended with {code} after {spent} s, without a report", violations=[said]
+    )
     return Report(again=f"python -m {' '.join(part.command)}", seconds=spent, sections=[lost])
 
 

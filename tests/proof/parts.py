@@ -17,6 +17,10 @@ INVARIANTS = {
 }
 
 
+CORES = 2
+"""What the programme is made for; a part that keeps fewer busy has another beside it."""
+
+
 class Part(Struct, frozen=True):
     """One campaign: a command, which gets `--report` in addition, and what is done by it."""
 
@@ -24,6 +28,7 @@ class Part(Struct, frozen=True):
     command: tuple[str, ...]
     faults: str
     invariants: tuple[str, ...]
+    cores: int = CORES
 
 
 def parts(scale: float = 1.0) -> list[Part]:
@@ -39,7 +44,7 @@ def parts(scale: float = 1.0) -> list[Part]:
             "SIGKILL before and after every call of the store; SIGKILL at random, also during recovery"
             + (
                 "; at every system call of commits, creation and migration; power cuts; failed syncs; full "
-                "disks; bit flips and truncation; forks and threads; planted bugs"
+                "disks; bit flips and truncation; forks and threads"
                 if store == "sqlite"
                 else "; zombies and twins; forks"
             ),

@@ -1,7 +1,4 @@
-"""`python -m tests.proof.planted`: each planted bug beside the test that turns red with it.
-
-The bugs of the crash campaigns are hunted in `tests.crash` itself; these are all the others.
-"""
+"""`python -m tests.proof.planted`: each planted bug beside what turns red with it, a test or a campaign."""
 
 from __future__ import annotations
 
@@ -13,7 +10,10 @@ import time
 from pathlib import Path
 from xml.etree import ElementTree as ET
 
-from tests.proof.report import Report, Result, judged, write
+from tests.crash.hunts import hunt_all
+from tests.proof.report import Report, Result, judged, tell, write
+from tests.replay.mutants import MUTANTS as REPLAYED
+from tests.simulation.mutants import MUTANTS as SIMULATED
 
 HUNTS = (
     "tests/replay/test_mutants.py",
@@ -21,6 +21,7 @@ HUNTS = (
     "tests/unit/test_settlement.py::test_a_planted_bug_is_found",
     "tests/fleet/test_judge.py",
 )
+_KNOWN = {"tests.replay.test_mutants": REPLAYED, "tests.simulation.test_mutants": SIMULATED}
 
 
 def main() -> int:
@@ -31,16 +32,15 @@ def main() -> int:
     began = time.monotonic()
     with tempfile.TemporaryDirectory(prefix="planted-") as home:
         path = Path(home, "results.xml")
-        command = [sys.executable, "-m", "pytest", "-q", "-n", "2", f"--junitxml={path}", *HUNTS]
-        ended = subprocess.run(command, check=False, stdout=sys.stderr)
-        sections = sections_of(path) if path.exists() else []
-    if not sections:
-        lost = f"pytest ended with {ended.returncode}, and found nothing to hunt"
-        sections = [judged("planted bugs", lost, [lost])]
-    for section in sections:
-        print(f"{section.status:8} {section.name}: {section.numbers}")
+        flags = ["-q", "-p", "no:cacheprovider", f"--junitxml={path}"]
+        with subprocess.Popen([sys.executable, "-m", "pytest", *flags, *HUNTS], stdout=sys.stderr) as tests:
+            sections = [tell(section) for section in hunt_all()]
+        found = [tell(section) for section in sections_of(path)] if path.exists() else []
+    if not found:
+        lost = f"pytest ended with {tests.returncode}, and found nothing to hunt"
+        found = [tell(judged("planted bugs", lost, [lost]))]
     spent = round(time.monotonic() - began)
-    told = Report(again="python -m tests.proof.planted", seconds=spent, sections=sections)
+    told = Report(again="python -m tests.proof.planted", seconds=spent, sections=sections + found)
     write(asked.report, told)
     return int(told.is_violated)
 
@@ -52,12 +52,15 @@ def sections_of(path: Path) -> list[Result]:
 
 
 def _section(case: ET.Element) -> Result:
-    test = f"{case.get('classname', '').replace('.', '/')}.py::{case.get('name', '').partition('[')[0]}"
-    bug = case.get("name", "").partition("[")[2].rstrip("]").replace("_", " ") or case.get("name", "")
+    module, name = case.get("classname", ""), case.get("name", "")
+    test = f"{module.replace('.', '/')}.py::{name.partition('[')[0]}"
+    bug = name.partition("[")[2].rstrip("]")
     survived = [str(one.get("message")) for tag in ("failure", "error") for one in case.iter(tag)]
     if case.find("skipped") is not None:
-        return Result(bug, "not run", test)
-    return judged(bug, f"{'survived' if survived else 'caught by'} {test}", survived)
+        return Result(bug or name, "not run", test)
+    meaning = (_KNOWN[module][bug].__doc__ or "").strip() + " " if bug in _KNOWN.get(module, ()) else ""
+    said = bug.replace("_", " ") or name
+    return judged(said, f"{meaning}{'Not caught' if survived else 'Caught'} by {test}", survived)
 
 
 if __name__ == "__main__":

@@ -45,6 +45,13 @@ def judged(name: str, numbers: str, violations: list[str], **more: object) -> Re
     )
 
 
+def tell(section: Result) -> Result:
+    """Say at once what a section came to, in the one form that the whole programme listens for."""
+    spent = f" ({section.seconds:.0f} s)" if section.seconds else ""
+    print(f"{section.status:8} {section.name}: {section.numbers}{spent}", flush=True)
+    return section
+
+
 def write(path: Path | None, report: Report) -> None:
     """Keep a report where it was asked for, if it was."""
     if path is not None:

@@ -67,6 +67,6 @@ def test_a_surviving_bug_is_a_violation(tmp_path: Path) -> None:
         "</testcase></testsuite></testsuites>"
     )
     caught, survived = sections_of(path)
-    assert caught == judged("ack first", "caught by tests/x/test_y.py::test_z", [])
+    assert caught == judged("ack first", "Caught by tests/x/test_y.py::test_z", [])
     assert survived.status == "violated"
     assert survived.name == "no epoch"

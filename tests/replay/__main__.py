@@ -14,7 +14,7 @@ from random import Random, SystemRandom
 from rich.console import Console
 from rich.progress import BarColumn, Progress, TextColumn, TimeElapsedColumn
 
-from tests.proof.report import Report, judged, write
+from tests.proof.report import Report, judged, tell, write
 from tests.replay.campaign import Case, cases_of, perform
 from tests.replay.lives import Kill
 
@@ -62,8 +62,7 @@ def _campaign(seed: int, seconds: float, path: Path | None) -> int:
                 bar, completed=spent, description=f"{programs} programs, {deaths} deaths, {len(red)} red"
             )
     numbers = f"{programs} programs, {cases} cases, {deaths} deaths, {len(red)} red"
-    console.print(f"{numbers}, {seconds:.0f} s", highlight=False)
-    section = judged("random programs, killed at every call and round", numbers, red, kills=deaths)
+    section = tell(judged("random programs, killed at every call and round", numbers, red, kills=deaths))
     again = f"python -m tests.replay --seed {seed} --seconds {seconds:g}"
     write(path, Report(again=again, store="memory", seconds=round(spent), sections=[section]))
     return bool(red)

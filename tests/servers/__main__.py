@@ -17,7 +17,7 @@ from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, T
 
 from tests.crash.stores import place
 from tests.fleet.driver import Drive
-from tests.proof.report import Report, judged, write
+from tests.proof.report import Report, judged, tell, write
 from tests.servers.outages import SERVERS, outages
 
 _COLUMNS = (TextColumn("{task.description:8}"), BarColumn(), MofNCompleteColumn(), TimeElapsedColumn())
@@ -51,8 +51,7 @@ def main() -> int:
         f" {report.runs} runs, {report.acknowledged} commits acknowledged, {report.begun} bodies begun,"
         f" {report.again} of them again, {len(report.violations)} violations"
     )
-    console.print(numbers)
-    section = judged("the server killed under load", numbers, report.violations, kills=report.kills)
+    section = tell(judged("the server killed under load", numbers, report.violations, kills=report.kills))
     again = f"python -m tests.servers --store {given.store} --kills {given.kills} --seed {given.seed}"
     write(given.report, Report(again=again, store=given.store, seconds=round(seconds), sections=[section]))
     for violation in report.violations[:50]:

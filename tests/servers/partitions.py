@@ -197,7 +197,7 @@ def main() -> int:
             f"lease {report.lease_seconds:g} s, taken over after {report.takeovers}, {report.resets} resets,"
             f" {report.runs} runs, {len(report.violations)} violations"
         )
-        told.sections.append(proof.judged(name, numbers, report.violations))
+        told.sections.append(proof.tell(proof.judged(name, numbers, report.violations)))
     proof.write(given.report, told)
     return int(told.is_violated)
 

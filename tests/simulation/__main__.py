@@ -17,7 +17,7 @@ from rich.console import Console
 from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeElapsedColumn
 from rich.table import Table
 
-from tests.proof.report import Report, Result, judged, write
+from tests.proof.report import Report, Result, judged, tell, write
 from tests.simulation.campaign import Tally, run_all
 from tests.simulation.coverage import EXPECTED, missing
 from tests.simulation.shrinking import shrink
@@ -81,7 +81,8 @@ def _many(console: Console, first: int, seeds: int, processes: int, path: Path) 
     seconds = time.monotonic() - began
     _show(console, whole, seconds)
     again = f"python -m tests.simulation --first {first} --seeds {seeds}"
-    told = Report(again=again, store="simulated", seconds=round(seconds), sections=_sections(whole))
+    sections = [tell(section) for section in _sections(whole)]
+    told = Report(again=again, store="simulated", seconds=round(seconds), sections=sections)
     write(path, told)
     return int(told.is_violated)
 
