@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import array
 import copy
 import enum
 import inspect
@@ -74,6 +75,16 @@ def test_message_changed_in_place_is_seen(index: int, change: Any) -> None:
     assert check(memory, messages) != before
     messages.append("more")
     check(memory, messages)
+
+
+@pytest.mark.parametrize("likeness", [bytearray, memoryview, lambda data: array.array("b", data)])
+def test_what_only_looks_like_bytes_is_refused_though_bytes_were_seen(likeness: Any) -> None:
+    memory: Memory = {}
+    messages: list[Any] = [b"x" * 1000 for _ in range(10)]
+    check(memory, messages)
+    messages[3] = likeness(messages[3])
+    with pytest.raises(NotSerializable):
+        TAKE((messages,), {}, memory)
 
 
 def test_message_that_is_merely_equal_is_another() -> None:

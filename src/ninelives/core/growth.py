@@ -6,7 +6,8 @@ after the items that are known is kept, and goes on from there with those that a
 
 Invariant: items count as known only while they are the same, in content and in exact types. All of them are
 dumped and compared each time, which takes a twentieth of encoding, checking and hashing them; so a message
-that was changed in place, or replaced by one that is merely equal, is seen.
+that was changed in place, or replaced by one that is merely equal, is seen. Bytes are dumped like anything
+that only looks like them (a bytearray, an array), so a list with bytes in it is not remembered.
 """
 
 from __future__ import annotations
@@ -29,6 +30,7 @@ MOST_BYTES: Final = 4 * 1024 * 1024
 _MOST_LISTS: Final = 8
 _HEADER: Final = 5  # a dumped list begins with its kind and its length; then its items, each telling its end
 _NOTHING: Final = len(b"{}")
+_BYTES: Final = b'{"$":"bytes",'
 _ENCODE: Final = msgspec.json.Encoder().encode
 
 Canonical = Callable[[dict[str, Any]], bytes]
@@ -97,7 +99,7 @@ def take(
 def _grown(
     arguments: Mapping[str, Any], name: str, dump: bytes, before: bytes, memory: Memory, canonical: Canonical
 ) -> Grown | None:
-    """Return the list as it is now, from what is known of it; None where another thread is changing it."""
+    """Return the list as it is now, from what is known of it; None where that cannot be told."""
     key = (before, dump[_HEADER:FEWEST_BYTES])
     grown = memory.pop(key, None)
     at = grown.end_in(dump) if grown is not None else None
@@ -107,7 +109,7 @@ def _grown(
     if new:
         encoded = canonical({name: new})[len(_ENCODE(name)) + len("{:[") : -len("]}")]
         dumped = marshal.dumps(new, 2)[_HEADER:]
-        if not dump.startswith(dumped, at):
+        if not dump.startswith(dumped, at) or _BYTES in encoded:
             return None
         grown.add(encoded, dumped, len(new))
     memory[key] = grown
