@@ -58,6 +58,7 @@ class Worker:
         self._tasks: dict[asyncio.Task[None], Run] = {}
         self._running: Counter[str] = Counter()
         self._given: dict[str, int] = {}
+        self._lots: dict[str, int] = {}
         self._claims = 0
         self._takeovers: dict[str, Takeover] = {}
         self._chronicle = Chronicle(store, self._session)
@@ -193,7 +194,10 @@ class Worker:
 
     def _turn(self, agent: str) -> tuple[int, int]:
         """Order agents by when they were last given here; at first each worker has an order of its own."""
-        return self._given.get(agent, 0), zlib.crc32(f"{self._session}/{agent}".encode())
+        lot = self._lots.get(agent)
+        if lot is None:
+            lot = self._lots[agent] = zlib.crc32(f"{self._session}/{agent}".encode())
+        return self._given.get(agent, 0), lot
 
     def _all_have_moved(self) -> bool:
         return all(self._has_moved(run) for run in self._tasks.values())

@@ -4,6 +4,8 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 
+import msgspec
+
 from ninelives.backends import rows
 from ninelives.backends.sqlite.recoverylog import append as append_log
 from ninelives.backends.sqlite.transaction import (
@@ -23,6 +25,8 @@ from ninelives.core.model import Claims, NewRun, Run
 from ninelives.core.sessions import Cause, Evidence, Session
 
 _ABOVE_ALL = 2**62
+Waiting = frozenset[tuple[str, str, bool]]
+"""Of which queue and agent runs wait to be claimed, and whether they are those that are only given alone."""
 
 
 def create(tx: Transaction, batch: Sequence[NewRun]) -> list[Run | UsageError]:
@@ -81,17 +85,33 @@ def claim(
     """Give runs that are due to a session; see `Store.claim_runs`. `damaged` are left alone, as JSON."""
     limit = min(limit, 1) if alone else limit
     wanted = [agent for agent, quota in agents.items() if quota > 0]
+    waiting = waiting_agents(
+        tx, wanted, queues
+    )  # after the claims it is as good: what is claimed waits no more
     due = [
         run
         for agent in wanted
-        for run in _due(tx, agent, min(agents[agent], limit), queues, host, damaged, alone)
+        for queue in queues
+        if (queue, agent, alone) in waiting
+        for run in _due(tx, agent, min(agents[agent], limit), queue, host, damaged, alone)
     ]
     given = runs.chosen(due, agents, limit, alone=alone)
     claimed = tuple(runs.claimed(run, session.id, tx.now_ms) for run in given)
     tx.many("update_run", [rows.changes_of(run) for run in claimed])
-    suspects = next_due(tx, wanted, queues, host, alone=True)
-    others = suspects if alone else next_due(tx, wanted, queues, host)
+    suspects = next_due(tx, waiting, host, alone=True)
+    others = suspects if alone else next_due(tx, waiting, host, alone=False)
     return Claims(claimed, others, suspects)
+
+
+def waiting_agents(tx: Transaction, agents: Sequence[str], queues: Sequence[str]) -> Waiting:
+    """Return of whom runs wait: a worker knows many agents, and most have none. One call for all of them."""
+    try:
+        values = tuple(msgspec.json.encode(list(names)).decode() for names in (agents, queues))
+    except UnicodeEncodeError:  # a name that is no text names nothing, and the others are as good as ever
+        return frozenset(
+            (queue, agent, alone) for queue in queues for agent in agents for alone in (False, True)
+        )
+    return frozenset((queue, agent, bool(alone)) for queue, agent, alone in tx.all("waiting_agents", values))
 
 
 def family_due(
@@ -131,26 +151,19 @@ def _family_waiting(
 
 
 def _due(
-    tx: Transaction,
-    agent: str,
-    quota: int,
-    queues: Sequence[str],
-    host: str | None,
-    damaged: str,
-    alone: bool,
+    tx: Transaction, agent: str, quota: int, queue: str, host: str | None, damaged: str, alone: bool
 ) -> list[Run]:
     """Return all of an agent's runs that may be among those to give; of suspects, one of each priority."""
     found: list[Run] = []
-    for queue in queues:
-        left = quota
-        for priority in _priorities(tx, queue, agent, alone):
-            if left <= 0:
-                break
-            values = (queue, agent, priority, tx.now_ms, host, left, damaged, alone)
-            with decoding("a run's row"):
-                batch = [rows.run_of(row) for row in tx.all("due_runs", values)]
-            found += batch
-            left -= 0 if alone else len(batch)
+    left = quota
+    for priority in _priorities(tx, queue, agent, alone):
+        if left <= 0:
+            break
+        values = (queue, agent, priority, tx.now_ms, host, left, damaged, alone)
+        with decoding("a run's row"):
+            batch = [rows.run_of(row) for row in tx.all("due_runs", values)]
+        found += batch
+        left -= 0 if alone else len(batch)
     return found
 
 
@@ -165,14 +178,12 @@ def _priorities(tx: Transaction, queue: str, agent: str, alone: bool) -> list[in
         found.append(below)
 
 
-def next_due(
-    tx: Transaction, agents: Sequence[str], queues: Sequence[str], host: str | None, *, alone: bool = False
-) -> int | None:
-    """Return when the next unclaimed run of these agents falls due; with `alone`, the next suspect."""
+def next_due(tx: Transaction, waiting: Waiting, host: str | None, *, alone: bool) -> int | None:
+    """Return when the next unclaimed run of those who wait falls due; with `alone`, the next suspect."""
     dues = [
         tx.all("first_due", (queue, agent, priority, host, alone))[0][0]
-        for agent in agents
-        for queue in queues
+        for queue, agent, is_suspect in waiting
+        if is_suspect is alone
         for priority in _priorities(tx, queue, agent, alone)
     ]
     return min((due for due in dues if due is not None), default=None)

@@ -140,6 +140,14 @@ UPDATE blob_runs SET run = ?2 WHERE run = ?1;
 -- name: read_check
 SELECT "check" FROM records WHERE run = ? AND seq = ?;
 
+-- name: waiting_agents
+SELECT queues.value, agents.value, suspects.column1
+FROM json_each(?1) AS agents CROSS JOIN json_each(?2) AS queues CROSS JOIN (VALUES (0), (1)) AS suspects
+WHERE EXISTS (
+  SELECT 1 FROM runs INDEXED BY runs_due
+  WHERE due_ms IS NOT NULL AND paused = 0 AND state IN ('pending', 'checkpointed')
+    AND queue = queues.value AND agent = agents.value AND (deaths > 1) = suspects.column1);
+
 -- name: next_priority
 SELECT max(priority) FROM runs
 WHERE due_ms IS NOT NULL AND paused = 0 AND state IN ('pending', 'checkpointed')

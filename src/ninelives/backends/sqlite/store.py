@@ -251,8 +251,10 @@ class SqliteStore:
             self._session(tx, session)
             if only is not None:
                 return Claims((), ownership.family_due(tx, only, wanted, queues, host))
-            suspects = ownership.next_due(tx, wanted, queues, host, alone=True)
-            return Claims((), suspects if alone else ownership.next_due(tx, wanted, queues, host), suspects)
+            waiting = ownership.waiting_agents(tx, wanted, queues)
+            suspects = ownership.next_due(tx, waiting, host, alone=True)
+            others = suspects if alone else ownership.next_due(tx, waiting, host, alone=False)
+            return Claims((), others, suspects)
 
         # Look before we queue with the writers: an idle worker must cost the others nothing.
         seen = self._files.read(look)
