@@ -4,10 +4,13 @@ from __future__ import annotations
 
 import asyncio
 
+import pytest
+
 import ninelives as nl
 from ninelives.core.entries import Happening
 from ninelives.core.model import RunQuery, State
 from ninelives.core.sessions import Cause, NewSession
+from ninelives.engine import worker
 from ninelives.ops.position import summaries
 from ninelives.ops.recoveries import recoveries
 from ninelives.store import Store
@@ -170,6 +173,23 @@ def test_a_suspect_is_told_to_wait_for_its_turn_to_run_alone() -> None:
             assert told["innocent"] == ""
             assert told["suspect"].startswith("for its turn to run alone: 2 workers died")
             assert (await run.checkpoint()).waits == told["suspect"]
+
+    run_async(main)
+
+
+def test_a_lease_that_ends_is_seen_then_and_not_at_the_next_look(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(worker, "POLL_SECONDS", 3_600.0)
+
+    async def main() -> None:
+        begin(0)
+        store = QuickStore()
+        async with nl.Runtime(store) as rt:
+            run = await rt.start(aaa, id="left")
+            store.register_session(NewSession(id="cut off", host="elsewhere", pid=1, lease_ms=300))
+            assert store.claim_runs("cut off", 1, {"worker.aaa": 1}).runs
+            working = asyncio.create_task(rt.work())
+            await run.result()
+            working.cancel()
 
     run_async(main)
 

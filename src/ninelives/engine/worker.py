@@ -32,6 +32,8 @@ from ninelives.store import Store
 
 POLL_SECONDS = 1.0
 """How often a worker looks for the dead and for work that nobody woke it for, however busy it is."""
+_LEAST_LOOK_SECONDS = 0.1
+"""It looks sooner when another's lease ends before that, but no more often than this."""
 SUSPECTS_WAIT_MS = 5_000
 """How long suspects wait while there is other work; then the worker takes no more of that."""
 
@@ -66,7 +68,7 @@ class Worker:
         self._suspects_since_ms: int | None = None
         self._failure: BaseException | None = None
         self._has_found_nothing = False
-        self._looked_ms = 0
+        self._look_at_ms = 0.0
 
     def wake(self) -> None:
         """Look for work now."""
@@ -108,9 +110,11 @@ class Worker:
     # The session --------------------------------------------------------------------------------
 
     def _begin(self, agents: Sequence[str]) -> Lease:
+        seconds = POLL_SECONDS
         with suppress(StoreUnavailable):
-            self._store.end_sessions(None, Cause.DIED)
-        sent_ms = self._looked_ms = self._clock.boot_ms()
+            seconds = self._end_the_dead()
+        sent_ms = self._clock.boot_ms()
+        self._look_at_ms = sent_ms + seconds * 1000
         self._store.register_session(
             NewSession(
                 id=self._session,
@@ -254,7 +258,7 @@ class Worker:
         self._woken.set()
 
     async def _rest(self, next_due_ms: int | None) -> None:
-        left_ms = self._looked_ms + POLL_SECONDS * 1000 - self._clock.boot_ms()
+        left_ms = self._look_at_ms - self._clock.boot_ms()
         if next_due_ms is not None:
             left_ms = min(left_ms, next_due_ms - self._store.now_ms())
         with suppress(TimeoutError):
@@ -263,12 +267,20 @@ class Worker:
 
     async def _look(self) -> None:
         """Look for the dead, and for news that nobody told us of, if it is time."""
-        if self._clock.boot_ms() < self._looked_ms + POLL_SECONDS * 1000:
+        if self._clock.boot_ms() < self._look_at_ms:
             return
         self._executor.newsroom.hear()
+        seconds = POLL_SECONDS
         with suppress(StoreUnavailable):
-            await asyncio.to_thread(self._store.end_sessions, None, Cause.DIED)
-        self._looked_ms = self._clock.boot_ms()
+            seconds = await asyncio.to_thread(self._end_the_dead)
+        self._look_at_ms = self._clock.boot_ms() + seconds * 1000
+
+    def _end_the_dead(self) -> float:
+        """End the sessions that are gone; returns when to look again: when the next lease ends, if soon."""
+        self._store.end_sessions(None, Cause.DIED)
+        others = (one.left_ms for one in self._store.list_sessions() if one.id != self._session)
+        next_end_seconds = min(others, default=self._lease_ms) / 1000
+        return min(POLL_SECONDS, max(_LEAST_LOOK_SECONDS, next_end_seconds))
 
 
 _NOW = -1
