@@ -3,13 +3,16 @@
 from __future__ import annotations
 
 import asyncio
+import gc
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
 import pytest
 
 import ninelives as nl
-from ninelives.core.model import State
+from ninelives.core.model import NewRun, State
+from ninelives.core.model import Run as Row
 from ninelives.core.sessions import Cause, NewSession
 from ninelives.store import Store
 from tests.replay.lifetimes import QuickStore, Stage, first_life, once, run_async
@@ -54,6 +57,26 @@ def test_a_known_id_is_found_however_the_arguments_are_written() -> None:
             await rt.start(doubler, 1, id="one")
             await rt.start(doubler, id="one", kwargs={"number": 1})
             await rt.start(doubler, 1, "", id="one")
+
+    run_async(main)
+
+
+def test_a_start_that_fails_is_told_once() -> None:
+    class Full(QuickStore):
+        def create_runs(self, new: Sequence[NewRun]) -> list[Row | nl.UsageError]:
+            raise nl.StoreUnavailable("no room")
+
+    async def main() -> None:
+        unheard: list[object] = []
+        asyncio.get_running_loop().set_exception_handler(lambda _, context: unheard.append(context))
+        async with nl.Runtime(Full()) as rt:
+            started = [rt.start(doubler, number) for number in range(3)]
+            failed = await asyncio.gather(*started, return_exceptions=True)
+        assert [type(error) for error in failed] == [nl.StoreUnavailable] * 3
+        del failed
+        gc.collect()
+        await asyncio.sleep(0)
+        assert unheard == []
 
     run_async(main)
 

@@ -281,7 +281,7 @@ class Runtime:
                 answers = await self.call(lambda store: store.create_runs([one for one, _ in batch]))
             except BaseException as error:
                 for _, waiting in batch:
-                    if not waiting.done():
+                    if waiting is not created and not waiting.done():
                         waiting.set_exception(error)
                 raise
             for (_, waiting), answer in zip(batch, answers, strict=True):
