@@ -11,6 +11,7 @@ import typer
 
 from ninelives.backends.open import DEFAULT_URL, open_store
 from ninelives.cli.options import AsJson, Url, existing
+from ninelives.cli.text import emit, emit_table
 from ninelives.core.errors import UsageError
 from ninelives.ops.escape import shown
 
@@ -23,9 +24,6 @@ app = typer.Typer(help="Measure, verify, prune and repair a store.", no_args_is_
 @app.command()
 def stats(store: Url = DEFAULT_URL, as_json: AsJson = False) -> None:
     """Show what is in the store and how large it is."""
-    from rich.console import Console
-    from rich.table import Table
-
     opened = open_store(existing(store))
     try:
         found = opened.stats()
@@ -34,19 +32,19 @@ def stats(store: Url = DEFAULT_URL, as_json: AsJson = False) -> None:
     if as_json:
         typer.echo(msgspec.json.encode(found).decode())
         return
-    table = Table(title=opened.url, show_header=False)
-    for state, count in found.runs.items():
-        if count:
-            table.add_row(f"runs, {state}", f"{count:,}")
     per_record = f" ({found.record_bytes / found.records:,.0f} each)" if found.records else ""
-    table.add_row("records", f"{found.records:,}")
-    table.add_row("bytes in records", f"{found.record_bytes:,}{per_record}")
-    table.add_row("blobs", f"{found.blobs:,} ({found.blob_bytes:,} bytes)")
-    table.add_row("business keys", f"{found.keys:,}")
-    table.add_row("open inbox items", f"{found.open_items:,}")
-    table.add_row("live sessions", f"{found.sessions:,}")
-    table.add_row("bytes on disk", f"{found.disk_bytes:,}")
-    Console().print(table)
+    rows = [(f"runs, {state}", f"{count:,}") for state, count in found.runs.items() if count]
+    rows += [
+        ("records", f"{found.records:,}"),
+        ("bytes in records", f"{found.record_bytes:,}{per_record}"),
+        ("blobs", f"{found.blobs:,} ({found.blob_bytes:,} bytes)"),
+        ("business keys", f"{found.keys:,}"),
+        ("open inbox items", f"{found.open_items:,}"),
+        ("live sessions", f"{found.sessions:,}"),
+        ("bytes on disk", f"{found.disk_bytes:,}"),
+    ]
+    emit(shown(opened.url))
+    emit_table(("what", "how much"), rows)
 
 
 @app.command()

@@ -4,20 +4,29 @@ from __future__ import annotations
 
 import os
 import sys
+import time
+from contextlib import ExitStack
+from typing import TYPE_CHECKING
 
 import typer
 
 from ninelives.backends.clock import SystemClock
 from ninelives.backends.open import open_store
 from ninelives.cli.text import say
-from ninelives.core.errors import UsageError
+from ninelives.core.errors import StoreAway, UsageError
 from ninelives.ops import doctor
 from ninelives.ops.escape import shown
 from ninelives.supervisor.fleet import Fleet
 from ninelives.supervisor.order import Order
 
+if TYPE_CHECKING:
+    from ninelives.backends.open import AnyStore
+
 SHORTEST_LEASE_SECONDS = 0.2
 """A renewal may have to wait for a disk and for other processes; below this, workers lose their leases."""
+PATIENCE_SECONDS = 60.0
+"""How long a store's server is waited for at the start; after that, whoever started us may try again."""
+_PAUSE_SECONDS = 0.5
 
 
 def keep(
@@ -56,8 +65,7 @@ def keep(
             f"--lease {order.lease_seconds:g} runs out before it can be renewed",
             remedy=f"Give at least {SHORTEST_LEASE_SECONDS:g} seconds",
         )
-    store = open_store(order.url)
-    doctor.prove(store)
+    store = _opened(order.url)
     if sys.stderr is not None and sys.stderr.isatty():
         from ninelives.cli.board import Board
 
@@ -70,6 +78,30 @@ def keep(
     sys.stdout.flush()
     store.close()
     raise typer.Exit(code)
+
+
+def _opened(url: str) -> AnyStore:
+    """Open the store, and prove that it can be written to; one that is not there yet is waited for.
+
+    Machines are started in any order, and a server that was killed takes a while to recover.
+    """
+    deadline = time.monotonic() + PATIENCE_SECONDS
+    told = ""
+    while True:
+        try:
+            with ExitStack() as closing:
+                store = open_store(url)
+                closing.callback(store.close)
+                doctor.prove(store)
+                closing.pop_all()
+                return store
+        except StoreAway as error:
+            if time.monotonic() > deadline:
+                raise
+            if error.what != told:
+                say(f"{error.what}; waiting for it, {PATIENCE_SECONDS:g} s at most")
+            told = error.what
+            time.sleep(_PAUSE_SECONDS)
 
 
 def _limits(given: list[str]) -> dict[str, int]:

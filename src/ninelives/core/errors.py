@@ -14,6 +14,7 @@
     │   └── NoRun             a step was called outside a run
     ├── StoreError
     │   ├── StoreUnavailable  nothing was written; the same call may work later
+    │   │   └── StoreAway     no server answers there, or it is not ready yet
     │   ├── StoreUnsafe       the store cannot keep our promises here; refused
     │   ├── StoreBroken       a write may or may not be durable; this process must end
     │   ├── BadRecord         the store refused one batch for its content
@@ -115,6 +116,10 @@ class StoreError(NineLivesError):
 
 class StoreUnavailable(StoreError):
     """Nothing was written; the same call may work later."""
+
+
+class StoreAway(StoreUnavailable):
+    """No server answers there, or it is not ready yet: worth waiting for."""
 
 
 class StoreUnsafe(StoreError):

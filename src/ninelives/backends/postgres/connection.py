@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import logging
+import re
 from typing import Any
 
 import psycopg
@@ -14,6 +15,7 @@ from ninelives.core.errors import (
     BadRecord,
     Corrupt,
     SchemaMismatch,
+    StoreAway,
     StoreError,
     StoreUnavailable,
     StoreUnsafe,
@@ -31,6 +33,20 @@ _OPTIONS = {
     "tcp_user_timeout": "15000",
 }
 logging.getLogger("psycopg").addHandler(logging.NullHandler())  # what matters of it, our errors say
+_REFUSALS = (
+    (re.compile(r'database ".*" does not exist'), "Create the database, or name another in the URL"),
+    (re.compile(r'role ".*" does not exist'), "Create the role, or name another user in the URL"),
+    (
+        re.compile(r"(password|authentication) failed|no password supplied"),
+        "Give the right user and password, in the URL or as libpq finds them (PGPASSWORD, ~/.pgpass)",
+    ),
+    (
+        re.compile(r"pg_hba\.conf (entry|rejects)"),
+        "Let its pg_hba.conf admit this user from this host",
+    ),
+    (re.compile(r"permission denied for database"), "Grant the user CONNECT on the database"),
+)
+"""Why a server that answers does not let us in, and what to do; waiting does not help."""
 PASSING = (driver.DeadlockDetected, driver.SerializationFailure, driver.UniqueViolation)
 """The transaction was rolled back because of another one; made again, it sees that one's rows."""
 
@@ -50,7 +66,7 @@ def connect(address: Address, *, is_direct: bool = False) -> Connection:
             cursor_factory=psycopg.RawCursor,
         )
     except psycopg.Error as error:
-        raise translate(error) from error
+        raise _refused(error) from error
     try:
         check(connection, address, is_own=is_direct or not address.is_pooled)
     except BaseException:
@@ -93,6 +109,16 @@ def check(connection: Connection, address: Address, *, is_own: bool) -> None:
 def is_lost(connection: Connection) -> bool:
     """Tell whether a connection cannot be used any more."""
     return connection.closed or connection.broken
+
+
+def _refused(error: psycopg.Error) -> StoreUnavailable:
+    """Return our error for a connection that was not made; libpq tells why in words only."""
+    said = " ".join(str(error).split()).rstrip("?") or type(error).__name__  # libpq asks, over two lines
+    told = f"PostgreSQL: {said}"
+    for words, remedy in _REFUSALS:
+        if words.search(said):
+            return StoreUnavailable(told, remedy=f"Nothing was written. {remedy}")
+    return StoreAway(told, remedy="Nothing was written. Check that the server runs and can be reached")
 
 
 def translate(error: psycopg.Error) -> StoreError:

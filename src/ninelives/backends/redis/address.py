@@ -79,7 +79,8 @@ def parse(url: str) -> Address:
         options = parse_url(driver)  # type: ignore[no-untyped-call]
     except ValueError as error:
         raise UsageError(f"the store's URL cannot be read: {error}", remedy=_REMEDY) from None
-    return Address(options, _shown(found, port, prefix), prefix, unsafe, int(replicas))
+    shown = _shown(found, port, options.get("db", 0), prefix)
+    return Address(options, shown, prefix, unsafe, int(replicas))
 
 
 @cache
@@ -88,7 +89,7 @@ def _known_options() -> frozenset[str]:
     return frozenset(name for kind in kinds for name in signature(kind).parameters)
 
 
-def _shown(found: SplitResult, port: int, prefix: str) -> str:
+def _shown(found: SplitResult, port: int, database: int, prefix: str) -> str:
     user = f"{found.username}@" if found.username else ""
     host = f"[{found.hostname}]" if ":" in (found.hostname or "") else found.hostname
-    return f"{found.scheme}://{user}{host}:{port}/{found.path.strip('/') or '0'}?prefix={prefix}"
+    return f"{found.scheme}://{user}{host}:{port}/{database}?prefix={prefix}"

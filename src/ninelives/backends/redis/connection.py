@@ -6,10 +6,12 @@ import secrets
 from collections.abc import Sequence
 from typing import Any
 
+from redis import exceptions as driver
 from redis.backoff import NoBackoff
 from redis.connection import Connection
 from redis.exceptions import (
     AuthenticationError,
+    AuthenticationWrongNumberOfArgsError,
     BusyLoadingError,
     NoPermissionError,
     NoScriptError,
@@ -22,7 +24,7 @@ from redis.retry import Retry
 
 from ninelives.backends.redis.address import Address
 from ninelives.backends.redis.scripts import Script
-from ninelives.core.errors import Corrupt, StoreError, StoreUnavailable
+from ninelives.core.errors import Corrupt, StoreAway, StoreError, StoreUnavailable
 
 Command = Sequence[bytes | str | int | float]
 _TIMEOUT_SECONDS = 15.0
@@ -55,7 +57,7 @@ class Line:
             raise translate(error) from error
         except OSError as error:
             self.close()
-            raise StoreUnavailable(f"Redis: {error}", remedy=_UNREACHABLE) from error
+            raise StoreAway(f"Redis: {error}", remedy=_UNREACHABLE) from error
 
     def ask(self, commands: Sequence[Command]) -> list[Any]:
         """Send commands, and return all answers; one that was refused is an exception among them.
@@ -116,14 +118,20 @@ _UNREACHABLE = "Nothing was written. Check that the server runs and can be reach
 
 def translate(error: Exception) -> StoreError:
     """Return our error for one of the driver's: of what was refused, or never begun."""
-    said = str(error).strip() or type(error).__name__
+    said = str(error).strip().rstrip(".") or type(error).__name__
     told = f"Redis: {said}"
     if isinstance(error, OutOfMemoryError) or said.startswith("OOM"):
         return StoreUnavailable(told, remedy="Nothing was written. Give the server more memory, or prune")
-    if isinstance(error, NoPermissionError | AuthenticationError):
+    if isinstance(error, AuthenticationError | AuthenticationWrongNumberOfArgsError):
+        return StoreUnavailable(told, remedy="Nothing was written. Give the right user and password")
+    if isinstance(error, NoPermissionError):
         return StoreUnavailable(told, remedy="Nothing was written. Give the user the right to do so")
+    if said == "DB index is out of range":
+        return StoreUnavailable(told, remedy="Nothing was written. Name a database that the server has")
     if said.startswith("MISCONF"):
         return StoreUnavailable(told, remedy="Nothing was written. Make room on the server's disk")
     if "WRONGTYPE" in said:
         return Corrupt(told, remedy="Another program has written to our keys; give it another prefix")
+    if isinstance(error, driver.ConnectionError | driver.TimeoutError):
+        return StoreAway(told, remedy=_UNREACHABLE)
     return StoreUnavailable(told, remedy=_UNREACHABLE)

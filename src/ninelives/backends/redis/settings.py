@@ -10,7 +10,7 @@ from redis.exceptions import RedisError
 
 from ninelives.backends.redis.address import Address
 from ninelives.backends.redis.connection import Line, LineLost
-from ninelives.core.errors import StoreUnavailable, StoreUnsafe
+from ninelives.core.errors import StoreAway, StoreUnavailable, StoreUnsafe
 
 _LEAST_VERSION = 7
 _SETTINGS = ("appendonly", "appendfsync", "no-appendfsync-on-rewrite", "maxmemory", "maxmemory-policy")
@@ -32,7 +32,7 @@ def check(line: Line, address: Address) -> Server:
     try:
         information, settings = line.ask([("INFO",), ("CONFIG", "GET", *_SETTINGS)])
     except LineLost as error:
-        raise StoreUnavailable("Redis: the server hangs up, or is not ready yet") from error
+        raise StoreAway("Redis: the server hangs up, or is not ready yet") from error
     if isinstance(information, RedisError):
         raise StoreUnsafe(
             f"Redis does not tell what it is: {information}", remedy="Let the user run INFO on the server"
@@ -46,7 +46,7 @@ def check(line: Line, address: Address) -> Server:
             "the server is a replica: nothing can be written to it", remedy="Name the primary"
         )
     if said.get("loading", "0") != "0":  # until it has, it says that it keeps no log
-        raise StoreUnavailable("Redis: the server still loads its log", remedy="Wait until it has")
+        raise StoreAway("Redis: the server still loads its log", remedy="Wait until it has")
     risks = _risks(settings, said)
     _refuse(risks, address)
     history = said.get("master_replid") or said.get("run_id", "")

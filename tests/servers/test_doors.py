@@ -1,0 +1,142 @@
+"""Servers that are not there yet, or do not let us in: who waits for them, who does not, what is said."""
+
+from __future__ import annotations
+
+import subprocess
+import sys
+from collections.abc import Callable, Iterator
+from pathlib import Path
+
+import psycopg
+import pytest
+from redis import Redis
+
+from ninelives.backends.open import open_store
+from ninelives.core.errors import StoreAway, StoreUnavailable
+from tests.servers.postgres import PostgresServer, free_port, quick_directory
+from tests.servers.valkey import ValkeyServer
+
+PATIENCE_SECONDS = 120
+AGENTS = """
+import ninelives as nl
+
+@nl.agent
+async def hello() -> str:
+    return "hello"
+"""
+Server = PostgresServer | ValkeyServer
+
+
+@pytest.fixture(params=[PostgresServer, ValkeyServer])
+def server(request: pytest.FixtureRequest) -> Iterator[Server]:
+    """Yield a server of its own."""
+    make: Callable[[Path | None], Server] = request.param
+    made = make(quick_directory())
+    yield made
+    made.remove()
+
+
+def test_up_waits_for_a_server_that_is_not_there_yet_and_other_commands_do_not(
+    server: Server, tmp_path: Path
+) -> None:
+    (tmp_path / "agents.py").write_text(AGENTS, encoding="utf-8")
+    command = [sys.executable, "-m", "ninelives"]
+    server.kill()
+    told = subprocess.run(
+        [*command, "ps", "--store", server.url],
+        capture_output=True,
+        text=True,
+        timeout=PATIENCE_SECONDS,
+        check=False,
+    )
+    assert told.returncode == 4
+    assert "Check that the server runs" in told.stderr
+    with subprocess.Popen(
+        [*command, "up", "agents.py", "--processes", "1", "--store", server.url],
+        cwd=tmp_path,
+        stdout=subprocess.PIPE,
+        stderr=subprocess.STDOUT,
+        text=True,
+    ) as process:
+        assert process.stdout is not None
+        lines = [process.stdout.readline()]
+        assert "waiting for it" in lines[0]
+        server.start()
+        for line in process.stdout:
+            if "is ready" in line:
+                process.terminate()
+    assert process.returncode == 0
+
+
+@pytest.fixture(scope="module")
+def guarded() -> Iterator[str]:
+    """Yield a PostgreSQL server that asks `guest` for a password: its host and port."""
+    made = PostgresServer(quick_directory())
+    allowed = made.root / "data" / "pg_hba.conf"
+    rules = "host all guest 127.0.0.1/32 scram-sha-256\nhost all stranger 127.0.0.1/32 reject\n"
+    allowed.write_text(rules + allowed.read_text())
+    made.kill()
+    made.start()
+    with psycopg.connect(made.url, autocommit=True) as connection:
+        connection.execute("CREATE ROLE guest LOGIN PASSWORD 'right'")
+    yield f"127.0.0.1:{made.port}"
+    made.remove()
+
+
+@pytest.mark.parametrize(
+    ("who", "database", "remedy"),
+    [
+        ("postgres", "nowhere", "Create the database"),
+        ("nobody", "postgres", "Create the role"),
+        ("guest:wrong", "postgres", "Give the right user and password"),
+        ("stranger", "postgres", "pg_hba.conf"),
+        ("guest:right", "postgres", "Give the user the right"),  # to make a schema
+    ],
+)
+def test_who_is_not_let_in_by_postgresql_is_told_what_to_do(
+    guarded: str, who: str, database: str, remedy: str
+) -> None:
+    with pytest.raises(StoreUnavailable, match="Nothing was written") as refused:
+        open_store(f"postgresql://{who}@{guarded}/{database}")
+    assert not isinstance(refused.value, StoreAway)
+    assert remedy in str(refused.value)
+
+
+@pytest.mark.parametrize(
+    ("who", "database", "remedy"),
+    [
+        ("", "0", "Give the right user and password"),
+        (":wrong@", "0", "Give the right user and password"),
+        ("stranger:right@", "0", "Give the right user and password"),
+        (":right@", "99", "Name a database that the server has"),
+    ],
+)
+def test_who_is_not_let_in_by_redis_is_told_what_to_do(
+    locked: ValkeyServer, who: str, database: str, remedy: str
+) -> None:
+    with pytest.raises(StoreUnavailable, match="Nothing was written") as refused:
+        open_store(f"redis://{who}127.0.0.1:{locked.port}/{database}")
+    assert not isinstance(refused.value, StoreAway)
+    assert remedy in str(refused.value)
+
+
+def test_a_redis_database_is_shown_however_the_url_names_it(locked: ValkeyServer) -> None:
+    store = open_store(f"redis://:right@127.0.0.1:{locked.port}?db=3&prefix=shown")
+    store.close()
+    assert store.url == f"redis://127.0.0.1:{locked.port}/3?prefix=shown"
+
+
+@pytest.fixture(scope="module")
+def locked() -> Iterator[ValkeyServer]:
+    """Yield a Valkey server that asks for a password."""
+    made = ValkeyServer(quick_directory())
+    with Redis(port=made.port) as client:
+        client.config_set("requirepass", "right")
+    yield made
+    made.remove()
+
+
+@pytest.mark.parametrize("scheme", ["postgresql", "redis"])
+def test_a_server_that_is_not_there_may_be_waited_for(scheme: str) -> None:
+    with pytest.raises(StoreAway):
+        open_store(f"{scheme}://127.0.0.1:{free_port()}/0")
