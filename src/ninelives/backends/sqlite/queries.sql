@@ -13,7 +13,7 @@ UPDATE store SET runs = runs + ?1 WHERE one = 1 RETURNING runs - ?1 + 1;
 UPDATE store SET version = ? WHERE one = 1;
 
 -- name: insert_store
-INSERT INTO store (one, id, version, commits, runs) VALUES (1, ?, ?, 0, 0);
+INSERT INTO store (one, id, version, commits, runs, log_length, log_head) VALUES (1, ?, ?, 0, 0, 0, x'');
 
 -- name: insert_run
 INSERT INTO runs (id, number, agent, fingerprint, queue, pin, priority, labels, parent, state, paused, cancelling,
@@ -261,11 +261,10 @@ SELECT 1 FROM records
 WHERE run = ? AND seq >= ? AND kind NOT IN ('created', 'forked', 'intent', 'log', 'output', 'progress') LIMIT 1;
 
 -- name: read_log_head
-SELECT length, head FROM log_head WHERE one = 1;
+SELECT log_length, log_head FROM store WHERE one = 1;
 
 -- name: write_log_head
-INSERT INTO log_head (one, length, head) VALUES (1, ?1, ?2)
-ON CONFLICT (one) DO UPDATE SET length = ?1, head = ?2;
+UPDATE store SET log_length = ?1, log_head = ?2 WHERE one = 1;
 
 -- name: insert_entry
 INSERT INTO log (seq, kind, run, session, at_ms, body, "check") VALUES (?, ?, ?, ?, ?, ?, ?);
@@ -368,11 +367,13 @@ SELECT key, run, state FROM keys WHERE state IN ('reserved', 'in doubt')
 
 -- name: ended_runs
 SELECT number, id, length, head FROM runs INDEXED BY runs_ended
-WHERE (state = 'completed' OR state = 'failed' OR state = 'cancelled') AND changed_ms < ? AND base < length ORDER BY changed_ms LIMIT 100;
+WHERE (state = 'completed' OR state = 'failed' OR state = 'cancelled') AND (base = length) = 0 AND changed_ms < ?
+ORDER BY changed_ms LIMIT 100;
 
 -- name: forgettable_runs
-SELECT number, id FROM runs INDEXED BY runs_pruned
-WHERE (state = 'completed' OR state = 'failed' OR state = 'cancelled') AND changed_ms < ? AND base = length ORDER BY changed_ms LIMIT 100;
+SELECT number, id FROM runs INDEXED BY runs_ended
+WHERE (state = 'completed' OR state = 'failed' OR state = 'cancelled') AND (base = length) = 1 AND changed_ms < ?
+ORDER BY changed_ms LIMIT 100;
 
 -- name: long_runs
 SELECT number, base, turn_seq FROM runs

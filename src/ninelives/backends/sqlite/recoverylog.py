@@ -1,4 +1,4 @@
-"""The recovery log's table: entries chained in order, its length and head in a row of their own."""
+"""The recovery log's table: entries chained in order, its length and head in the store's own row."""
 
 from __future__ import annotations
 
@@ -44,7 +44,7 @@ def verify(tx: Transaction) -> None:
 
 def _end(tx: Transaction) -> tuple[int, bytes]:
     row = tx.one("read_log_head")
-    return (row[0], row[1]) if row is not None else (0, recoverylog.START)
+    return (row[0], row[1]) if row is not None and row[0] else (0, recoverylog.START)
 
 
 def _before(tx: Transaction, seq: int) -> bytes:

@@ -1,11 +1,14 @@
 -- One row that every transaction updates: who we are, how many commits there were (see anchor.py), the
--- next run's number. A process of another schema version finds no row to update and stops.
+-- next run's number; and the length and last check of the recovery log, so that a cut tail of it is seen.
+-- A process of another schema version finds no row to update and stops.
 CREATE TABLE store (
-  one     INTEGER PRIMARY KEY CHECK (one = 1),
-  id      BLOB    NOT NULL,
-  version INTEGER NOT NULL,
-  commits INTEGER NOT NULL,
-  runs    INTEGER NOT NULL
+  one        INTEGER PRIMARY KEY CHECK (one = 1),
+  id         BLOB    NOT NULL,
+  version    INTEGER NOT NULL,
+  commits    INTEGER NOT NULL,
+  runs       INTEGER NOT NULL,
+  log_length INTEGER NOT NULL,
+  log_head   BLOB    NOT NULL
 ) STRICT;
 
 CREATE TABLE runs (
@@ -48,11 +51,10 @@ CREATE INDEX runs_due     ON runs (queue, agent, (deaths > 1), priority, due_ms,
 CREATE INDEX runs_session ON runs (session) WHERE session IS NOT NULL;
 CREATE INDEX runs_parent  ON runs (parent) WHERE parent IS NOT NULL;
 CREATE INDEX runs_state   ON runs (state, number);
--- Every append asks whether its run belongs in these two; an IN of three would build a table to answer.
-CREATE INDEX runs_ended   ON runs (changed_ms)
-  WHERE (state = 'completed' OR state = 'failed' OR state = 'cancelled') AND base < length;
-CREATE INDEX runs_pruned  ON runs (changed_ms)
-  WHERE (state = 'completed' OR state = 'failed' OR state = 'cancelled') AND base = length;
+-- Those that have ended: with their journals, then those whose journals are pruned. Every append asks whether
+-- its run belongs here; an IN of three would build a table to answer.
+CREATE INDEX runs_ended   ON runs ((base = length), changed_ms)
+  WHERE (state = 'completed' OR state = 'failed' OR state = 'cancelled');
 
 -- A heap in order of arrival with a slim index: a commit of many runs fills whole pages one after the
 -- other, instead of touching one page per run.
@@ -70,16 +72,15 @@ CREATE TABLE records (
 CREATE UNIQUE INDEX records_run ON records (run, seq);
 
 CREATE TABLE signals (
-  place  INTEGER PRIMARY KEY,
   run    INTEGER NOT NULL,
   number INTEGER NOT NULL,
   name   TEXT    NOT NULL,
   id     TEXT    NOT NULL,
   body   BLOB    NOT NULL,
   at_ms  INTEGER NOT NULL,
-  taken  INTEGER
-) STRICT;
-CREATE UNIQUE INDEX signals_run ON signals (run, number);
+  taken  INTEGER,
+  PRIMARY KEY (run, number)
+) STRICT, WITHOUT ROWID;
 CREATE UNIQUE INDEX signals_id  ON signals (run, id) WHERE id <> '';
 
 CREATE TABLE items (
@@ -112,7 +113,7 @@ CREATE TABLE keys (
   body        BLOB    NOT NULL,
   blobs       BLOB,
   changed_ms  INTEGER NOT NULL
-) STRICT;
+) STRICT, WITHOUT ROWID;
 CREATE INDEX keys_run ON keys (run);
 
 CREATE TABLE waiters (
@@ -144,7 +145,7 @@ CREATE INDEX sessions_live ON sessions (place) WHERE ended_ms IS NULL;
 -- Of whose processes nothing is known: they may live on.
 CREATE INDEX sessions_expired ON sessions (place) WHERE cause = 'expired' AND evidence IS NULL;
 
--- The recovery log; its last check and its length are in log_head, so that a cut tail is seen.
+-- The recovery log.
 CREATE TABLE log (
   seq     INTEGER PRIMARY KEY,
   kind    TEXT    NOT NULL,
@@ -155,11 +156,6 @@ CREATE TABLE log (
   "check" BLOB    NOT NULL
 ) STRICT;
 CREATE INDEX log_run ON log (run, seq) WHERE run <> '';
-CREATE TABLE log_head (
-  one    INTEGER PRIMARY KEY CHECK (one = 1),
-  length INTEGER NOT NULL,
-  head   BLOB    NOT NULL
-) STRICT;
 
 CREATE TABLE blobs (
   place  INTEGER PRIMARY KEY,
