@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import random
 import shutil
 import socket
 import time
@@ -10,12 +11,12 @@ from collections.abc import Mapping
 from contextlib import ExitStack, closing
 from pathlib import Path
 
-from tests.servers.postgres import free_port
-
 from benchmarks import processes, raw
 from benchmarks.systems import PEERS
 
 _START_SECONDS = 60.0
+_PORTS = range(20_000, 32_000)
+"""Below those that the kernel hands out: no connection takes one between our look and its use."""
 
 
 class ServerPlace:
@@ -23,6 +24,8 @@ class ServerPlace:
 
     name = ""
     title = ""
+    ports = 1
+    """How many it needs, in a row."""
 
     def __init__(self, folder: Path) -> None:
         self._folder = folder
@@ -34,7 +37,7 @@ class ServerPlace:
 
     def fresh(self) -> str:
         """Start a server and wait until it answers. Raises Failed."""
-        home, port, stack = self._folder / os.urandom(4).hex(), free_port(), ExitStack()
+        home, port, stack = self._folder / os.urandom(4).hex(), free_ports(self.ports), ExitStack()
         home.mkdir()
         words, more = self.command(home, port)
         environment = {**os.environ, **more}
@@ -77,14 +80,28 @@ class ServerPlace:
             self.drop(url)
 
 
+def free_ports(count: int) -> int:
+    """Return the first of so many ports in a row that nobody has."""
+    while True:
+        first = random.choice(_PORTS)
+        with ExitStack() as held:
+            try:
+                for port in range(first, first + count):
+                    held.enter_context(closing(socket.socket())).bind(("", port))
+            except OSError:
+                continue
+            return first
+
+
 class RestatePlace(ServerPlace):
     """Restate's server, with its default of synced logs; the port after its ingress is for administration."""
 
     name = "restate"
     title = "Restate's own server (RocksDB, WAL fsync on, one partition leader here)"
+    ports = 4  # three of its own, and that of the service which it calls
 
     def command(self, home: Path, port: int) -> tuple[list[str], Mapping[str, str]]:
-        """Start it with three ports in a row."""
+        """Start it with the first three of its ports."""
         server = PEERS / "restate" / "node_modules" / "@restatedev" / "restate-server-linux-x64" / "bin"
         return [
             str(server / "restate-server"), "--no-logo", "--listen-mode", "tcp", "--base-dir", str(home),

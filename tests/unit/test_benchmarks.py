@@ -3,13 +3,15 @@
 from __future__ import annotations
 
 import re
+import socket
 import subprocess
 import sys
+from contextlib import closing
 from pathlib import Path
 from xml.etree import ElementTree as ET
 
 import pytest
-from benchmarks import arena, figures, page, plots, processes, systems
+from benchmarks import arena, figures, page, plots, processes, servers, systems
 from benchmarks.cells import Cell, Metric, Round, Workload
 from benchmarks.figures import Absence, Curve, Figure, Report, percentile
 from benchmarks.places import SqlitePlace
@@ -199,3 +201,12 @@ def test_a_program_that_fails_says_why(tmp_path: Path) -> None:
             [sys.executable, "-c", "import sys; print('it is broken', file=sys.stderr); sys.exit(3)"],
             log=tmp_path / "log",
         )
+
+
+def test_ports_in_a_row_are_free_all_of_them(monkeypatch: pytest.MonkeyPatch) -> None:
+    first = servers.free_ports(7)
+    with closing(socket.socket()) as taken:
+        taken.bind(("", first + 2))
+        offered = iter([first, first + 1, first + 3])
+        monkeypatch.setattr("benchmarks.servers.random.choice", lambda _: next(offered))
+        assert servers.free_ports(4) == first + 3
