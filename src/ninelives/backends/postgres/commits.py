@@ -31,6 +31,8 @@ def commit(
     lines: Lines, batch: Sequence[Commit], now_ms: int | None, wakes: Wakes, finish: Before
 ) -> list[Verdict]:
     """Apply a batch; see `Store.commit`. `now_ms`: None where the server shall write its own time."""
+    if len(batch) == 1 and _append_one(lines, batch[0], now_ms):
+        return [Verdict(batch[0].run, Outcome.COMMITTED)]
     if len({one.run for one in batch}) != len(batch):
         raise UsageError("a run occurs twice in one batch", remedy="Merge its commits, or send them apart")
     verdicts: dict[str, Verdict] = {}
@@ -66,12 +68,18 @@ def _is_quick(one: Commit) -> bool:
     return True
 
 
+def _append_one(lines: Lines, one: Commit, now_ms: int | None) -> bool:
+    """Append the only record of a commit that brings nothing else, if it is sound and the run its owner's."""
+    if len(one.records) != 1 or not one.is_plain or one.records[0].blobs or runs.emits(one):
+        return False
+    if faults.fault_in(one) is not None or not faults.is_text(one.run):
+        return False
+    return bool(lines.ask("append_one", _single(one, now_ms)))
+
+
 def _append(lines: Lines, batch: Sequence[Commit], now_ms: int | None, wakes: Wakes) -> set[str]:
     """Append to the runs that are their owners' and as their owners know them; returns which."""
     ends, emits = any(one.change for one in batch), any(runs.emits(one) for one in batch)
-    if len(batch) == 1 and len(batch[0].records) == 1 and not (ends or emits):
-        one = batch[0]
-        return {one.run} if lines.ask("append_one", _single(one, now_ms)) else set()
     channels, doors = wakes(ends, emits)
     values = _many(batch) | {"now": now_ms, "version": _VERSION, "channels": channels, "doors": doors}
     ((places, _),) = lines.ask("append_many", values)

@@ -12,6 +12,7 @@ from __future__ import annotations
 import secrets
 from collections import deque
 from contextlib import suppress
+from typing import Any
 
 import psycopg
 from psycopg import generators
@@ -22,6 +23,8 @@ from psycopg.pq.abc import PGresult
 from ninelives.backends import rows
 from ninelives.backends.postgres.connection import Connection, is_lost
 from ninelives.backends.postgres.queries import Statement, Values
+
+_IDLE, _OFF, _ROWS = int(TransactionStatus.IDLE), int(PipelineStatus.OFF), int(ExecStatus.TUPLES_OK)
 
 
 class Answer:
@@ -58,23 +61,18 @@ class Line:
     @property
     def is_idle(self) -> bool:
         """Tell whether nothing is under way."""
-        return (
-            self._libpq.transaction_status == TransactionStatus.IDLE
-            and self._libpq.pipeline_status == PipelineStatus.OFF
-        )
+        return self._libpq.transaction_status == _IDLE and self._libpq.pipeline_status == _OFF
 
     def ask(self, statement: Statement, values: Values) -> list[rows.Row]:
         """Have one statement done that is a transaction by itself, and return its rows."""
-        libpq = self._libpq
+        libpq, name = self._libpq, statement.name
+        bound: list[Any] = statement.bound(values)  # None is NULL: the driver's types do not say so
+        if name in self._prepared:  # libpq waits for the answer by itself, for half of what the driver takes
+            return self.rows_in(libpq.exec_prepared(name, bound, statement.formats, 1))
         if self._is_pooled:
-            libpq.send_query_params(
-                statement.text, statement.bound(values), statement.types, statement.formats, 1
-            )
-        elif statement.name in self._prepared:
-            libpq.send_query_prepared(statement.name, statement.bound(values), statement.formats, 1)
-        else:
-            return self._ask_first(statement, values)
-        return self.rows_in(self.connection.wait(generators.execute(libpq))[-1])
+            answer = libpq.exec_params(statement.text, bound, statement.types, statement.formats, 1)
+            return self.rows_in(answer)
+        return self._ask_first(statement, values)
 
     def _ask_first(self, statement: Statement, values: Values) -> list[rows.Row]:
         self.open()
@@ -160,7 +158,7 @@ class Line:
 
     def rows_in(self, result: PGresult) -> list[rows.Row]:
         """Return the rows of an answer. Raises what it says went wrong."""
-        if result.status == ExecStatus.TUPLES_OK:
+        if result.status == _ROWS:
             self._transformer.set_pgresult(result)
             return self._transformer.load_rows(0, result.ntuples, tuple)
         self._checked(result)

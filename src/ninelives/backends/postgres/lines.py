@@ -41,6 +41,7 @@ Work = Callable[[Transaction], Answer]
 Before = Callable[[Transaction], None]
 _MOST_LINES, _TRIES = 6, 20
 _PATIENCE_SECONDS, _DOUBT_SECONDS, _PAUSE_SECONDS = 5.0, 60.0, 0.05
+_UNKEEPABLE = (UnicodeEncodeError, struct.error)
 
 
 class Lines:
@@ -54,8 +55,8 @@ class Lines:
         self._is_closed = False
         self._failure: StoreBroken | None = None
         self._idle: list[Line] = []
-        self._turn = threading.Lock()
-        self._places = threading.BoundedSemaphore(_MOST_LINES)
+        self._taken = self._waiting = 0
+        self._turn = threading.Condition(threading.Lock())
         self._connections: weakref.WeakSet[Connection] = weakref.WeakSet()
         _OPEN.add(self)
 
@@ -125,14 +126,19 @@ class Lines:
         """Run one statement that is a transaction by itself, and that may be made twice without harm."""
         statement = self.sql[name]
         for _ in range(_TRIES):
-            with self._line() as line:
-                try:
-                    return line.ask(statement, values)
-                except PASSING:
-                    continue
-                except psycopg.Error as error:
-                    if not is_lost(line.connection):
-                        raise translate(error) from error
+            self.require()
+            line = self._take()  # the hot path: `_line` without its generator
+            try:
+                return line.ask(statement, values)
+            except PASSING:
+                continue
+            except _UNKEEPABLE as error:
+                raise _refusal(error) from error
+            except psycopg.Error as error:
+                if not is_lost(line.connection):
+                    raise translate(error) from error
+            finally:
+                self._give_back(line)
         raise StoreUnavailable("other transactions are in the way again and again")
 
     def write(self, work: Work[Answer], finish: Before | None = None) -> Answer:
@@ -200,19 +206,31 @@ class Lines:
     @contextmanager
     def _line(self) -> Iterator[Line]:
         self.require()
-        with self._places:
-            line = self._take()
-            try:
-                yield line
-            except (UnicodeEncodeError, struct.error) as error:
-                raise BadRecord(f"PostgreSQL cannot keep a value: {error}") from error
-            finally:
-                self._give_back(line)
+        line = self._take()
+        try:
+            yield line
+        except _UNKEEPABLE as error:
+            raise _refusal(error) from error
+        finally:
+            self._give_back(line)
 
     def _take(self) -> Line:
         with self._turn:
+            while self._taken >= _MOST_LINES:
+                self._waiting += 1
+                self._turn.wait()
+                self._waiting -= 1
+            self._taken += 1
             if self._idle:
                 return self._idle.pop()
+        try:
+            return self._opened()
+        except BaseException:
+            with self._turn:
+                self._leave()
+            raise
+
+    def _opened(self) -> Line:
         deadline = time.monotonic() + _PATIENCE_SECONDS
         while True:
             try:
@@ -224,15 +242,21 @@ class Lines:
 
     def _give_back(self, line: Line) -> None:
         with self._turn:
+            self._leave()
+            if line.is_idle and not self._is_closed:
+                self._idle.append(line)
+                return
             if is_lost(line.connection):
                 # The others will not be better: a server that restarts drops them all.
-                for other in (line, *self._idle):
+                for other in self._idle:
                     other.connection.close()
                 self._idle.clear()
-            elif self._is_closed or not line.is_idle:
-                line.connection.close()
-            else:
-                self._idle.append(line)
+            line.connection.close()
+
+    def _leave(self) -> None:
+        self._taken -= 1
+        if self._waiting:
+            self._turn.notify()
 
     def _clear(self, line: Line) -> None:
         line.abandon(self.sql["undo"])
@@ -261,6 +285,10 @@ class Lines:
                 with suppress(OSError, psycopg.Error):
                     os.close(connection.fileno())
             ctypes.pythonapi.Py_IncRef(ctypes.py_object(connection))
+
+
+def _refusal(error: Exception) -> BadRecord:
+    return BadRecord(f"PostgreSQL cannot keep a value: {error}")
 
 
 _OPEN: weakref.WeakSet[Lines] = weakref.WeakSet()

@@ -2,7 +2,7 @@
 -- named. Nothing else is ever pasted in but `:schema`, which is the URL's, and the parts below.
 
 -- part: now
-(extract(epoch FROM clock_timestamp()) * 1000)::bigint
+(date_part('epoch', clock_timestamp()) * 1000)::bigint
 
 -- part: run
 r.id, r.number, r.agent, r.fingerprint, r.queue, r.pin, r.priority, r.labels, r.parent, r.state, r.paused, r.cancelling,
