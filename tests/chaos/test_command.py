@@ -53,14 +53,20 @@ def test_a_line_that_is_never_executed_is_said_to_be_so(home: Path) -> None:
 
 @pytest.mark.parametrize(
     ("words", "said"),
-    [(("absent.py:support", "x", "A-1"), "absent.py"), (("support.py:support", "x"), "do not fit")],
+    [
+        (("absent.py:support", "x", "A-1"), "absent.py"),
+        (("support.py:support", "x"), "do not fit"),
+        (("broken.py:support",), "/broken.py:1"),
+    ],
 )
 def test_an_agent_that_cannot_be_started_is_a_wrong_call(
     home: Path, words: tuple[str, ...], said: str
 ) -> None:
+    (home / "broken.py").write_text("def support(:\n")
     ran = chaos(home, *words)
     assert ran.code == 2
     assert said in ran.err
+    assert "trial-0" not in ran.err, "it names files as the user knows them"
 
 
 @pytest.mark.parametrize(
@@ -73,6 +79,7 @@ def test_an_agent_that_cannot_be_started_is_a_wrong_call(
         ({"limit_seconds": -1.0}, "--limit -1"),
         ({"tree": Path("elsewhere")}, "elsewhere"),
         ({"html": Path("elsewhere/report.html")}, "elsewhere"),
+        ({"html": Path()}, "cannot be written"),
         ({"store": "memory:"}, "memory:"),
         ({"signals": ["go"]}, "NAME=JSON"),
         ({"answer": '{"a"'}, "the answer"),

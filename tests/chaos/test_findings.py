@@ -2,15 +2,22 @@
 
 from __future__ import annotations
 
+import time
 from pathlib import Path
-from typing import Any
+from types import SimpleNamespace
+from typing import Any, cast
 
+import pytest
+
+from ninelives.chaos import campaign as campaigns
 from ninelives.chaos.campaign import Campaign
 from ninelives.chaos.findings import Mistake, find
 from ninelives.chaos.judge import judge
 from ninelives.chaos.ledger import Line, What
+from ninelives.chaos.order import Moment
+from ninelives.chaos.script import Nested
 from ninelives.chaos.tree import Content
-from ninelives.chaos.trial import Trial
+from ninelives.chaos.trial import Ground, Trial
 
 STEP = "#book#0"
 
@@ -133,3 +140,90 @@ def test_an_action_that_is_done_twice_though_it_must_not_be_has_a_wrong_verify()
         one.lines[0].data["is_resumable"] = False
     (finding,) = find(Campaign([calm, calm], [twice], []))
     assert (finding.mistake, finding.line) == (Mistake.VERIFY, 7)
+
+
+def posted(at: float, life: int, body: str) -> Line:
+    asked = {"kind": "request", "target": "POST http://pay/", "step": STEP, "place": "a.py:7"}
+    return line(at, life, What.EFFECT, is_inside=True, data={"digest": body, "keyed": False}, **asked)
+
+
+def test_a_request_that_is_new_in_each_attempt_is_still_the_same_request() -> None:
+    calm = trial(begin(0.2, 1), posted(0.3, 1, "a"))
+    twice = trial(begin(0.2, 1), posted(0.3, 1, "b"), begin(0.5, 2), posted(0.6, 2, "c"))
+    campaign = Campaign([calm, calm], [twice], [])
+    (finding,) = find(campaign)
+    assert (finding.mistake, finding.line) == (Mistake.REPEATED, 7)
+    assert "a key that is made anew is none" in finding.what
+    assert number(campaign, "duplicate rate") == "50.0%"
+
+
+def test_a_request_with_something_made_from_the_key_counts_once() -> None:
+    key = line(0.25, 1, What.KEY, step=STEP)
+    calm = trial(begin(0.2, 1), key, posted(0.3, 1, "a"))
+    twice = trial(begin(0.2, 1), key, posted(0.3, 1, "a"), begin(0.5, 2), posted(0.6, 2, "a"))
+    assert find(Campaign([calm, calm], [twice], [])) == []
+    anew = trial(begin(0.2, 1), key, posted(0.3, 1, "a"), begin(0.5, 2), posted(0.6, 2, "b"))
+    assert len(find(Campaign([calm, calm], [anew], []))) == 1
+
+
+def test_a_model_that_says_more_in_one_life_has_repeated_nothing() -> None:
+    calm = trial(begin(0.2, 1), posted(0.3, 1, "a"))
+    more = trial(begin(0.2, 1), posted(0.3, 1, "a"), posted(0.4, 1, "b"))
+    assert find(Campaign([calm, calm], [more], [])) == []
+
+
+def test_an_effect_outside_a_step_counts_once() -> None:
+    def outside(at: float, life: int) -> Line:
+        made = posted(at, life, "a")
+        made.step, made.is_inside = "", False
+        return made
+
+    calm, twice = trial(outside(0.2, 1)), trial(outside(0.2, 1), outside(0.6, 2))
+    assert number(Campaign([calm, calm], [twice], []), "duplicate rate") == "50.0%"
+
+
+def test_files_with_new_names_in_each_run_are_only_counted() -> None:
+    def left(*names: str) -> Trial:
+        return trial(changes={name: Content("x", 1) for name in ("same", *names)})
+
+    calm = [left("at-1"), left("at-2")]
+    assert number(Campaign(calm, [left("at-3")], []), "consistency") == "100.0%"
+    assert number(Campaign(calm, [left("at-3", "at-4")], []), "consistency") == "66.7%"
+    assert number(Campaign([left(), left()], [left("at-3")], []), "consistency") == "66.7%"
+
+
+def test_a_run_is_not_killed_for_ever_while_it_recovers_and_gets_nowhere() -> None:
+    script = Nested(100)
+    lines: list[Line] = []
+    for at in range(9):
+        fault = script.fault(lines)
+        assert fault is not None
+        lines.append(line(at, at, What.FAULT, kind="KILL", target=fault.moment.name, step="x"))
+    assert [one.target for one in lines].index("PROGRESS") == 8
+    begun = [*lines, stored(9.0, 9, ["result", STEP])]
+    again = script.fault(begun)
+    assert again is not None
+    assert again.moment is Moment.END
+
+
+def test_before_a_difference_is_held_against_a_run_there_are_more_runs_without_faults(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    heads, tails = (trial(journal=[[0, "result", STEP, "f", side]]) for side in ("heads", "tails"))
+    for one in (heads, tails):
+        one.result = one.journal[0][-1]
+    coming = [heads, heads, tails, heads, heads]
+    monkeypatch.setattr(campaigns, "Stage", lambda *_: SimpleNamespace(play=lambda _: coming.pop(0)))
+    ground = cast("Ground", None)
+    campaign = Campaign([heads, heads], [heads, tails], [])
+    campaigns._look_again(ground, campaign, until=time.monotonic() + 60)
+    assert len(campaign.calm) == 5, "no more than it takes"
+    assert number(campaign, "consistency") == "100.0%"
+    other = Campaign([heads, heads], [tails], [])
+    coming[:] = [heads] * 9
+    campaigns._look_again(ground, other, until=time.monotonic() + 60)
+    assert len(other.calm) == 6
+    assert number(other, "consistency") == "33.3%"
+    late = Campaign([heads, heads], [tails], [])
+    campaigns._look_again(ground, late, until=time.monotonic() - 1)
+    assert len(late.calm) == 2

@@ -71,3 +71,11 @@ def test_people_are_played_and_who_waits_for_others_is_refused(tmp_path: Path) -
     report = chaos(tmp_path, *words, "--signal", "thanks=you").report
     assert report["findings"] == []
     assert [one["value"] for one in report["numbers"][2:]] == ["0.0%", "100.0%", "100.0%"]
+
+
+def test_a_log_a_model_that_is_not_always_of_one_mind_and_few_lives_are_no_mistakes(tmp_path: Path) -> None:
+    shutil.copy(PLANTED / "more.py", tmp_path)
+    report = chaos(tmp_path, "more.py:moody", "--at", "every-step", "--seconds", "6", "--json").report
+    assert report["findings"] == []
+    assert [trial["why"] for trial in report["trials"] if trial["why"]] == []
+    assert [one["value"] for one in report["numbers"] if one["name"] == "duplicate rate"] == ["0.0%"]

@@ -22,6 +22,17 @@ async def agent():
             clean()
     after()
 
+def stamp():
+    return datetime.now()
+
+async def late():
+    began = time.time()
+    await other(stamp())
+
+class Lock:
+    def __exit__(self, *_):
+        release()
+
 @nl.action
 def one(flag):
     def inner():
@@ -55,6 +66,7 @@ def at(file: Path, text: str) -> str:
 def test_cleanup_is_finally_and_what_catches_the_end_of_the_process(file: Path) -> None:
     assert source.is_cleanup(at(file, "clean()"))
     assert source.is_cleanup(at(file, "swallow()"))
+    assert source.is_cleanup(at(file, "release()"))
     for text in ("recover()", "await step", "after()"):
         assert not source.is_cleanup(at(file, text)), text
 
@@ -77,3 +89,8 @@ def test_a_file_that_cannot_be_read_says_nothing(tmp_path: Path) -> None:
         assert not source.is_cleanup(place)
         assert source.suspects(place) == []
         assert source.return_line(place) == place
+
+
+def test_what_a_function_calls_is_suspected_after_what_it_says_itself(file: Path) -> None:
+    told = [suspect.text for suspect in source.suspects(at(file, "other(stamp())"))]
+    assert told == ["time.time()", "datetime.now()"]

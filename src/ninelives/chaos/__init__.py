@@ -11,7 +11,8 @@ Around them:
     script    what befalls a run, life by life         campaign  the calm runs, then all trials
     tree      copies of the working directory          effects   what was done, and what of that twice
     source    what the code says around a line         findings  what is to be mended
-    judge     the four numbers                         screen    what a person sees
+    likeness  is a run as those without faults         screen    what a person sees
+    judge     the four numbers
     proxy     requests on their way                    page      the report as a page, with its plots
     scratch   a store for each trial
     command   all of it, in order

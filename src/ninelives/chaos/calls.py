@@ -13,6 +13,8 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
+from msgspec import structs
+
 import ninelives
 from ninelives.chaos.ledger import Ledger, What
 from ninelives.chaos.order import Moment
@@ -22,9 +24,11 @@ from ninelives.core.errors import Divergence, UsageError
 from ninelives.core.keys import step_text
 from ninelives.engine import callers, children, declare, inside, once, steps
 from ninelives.engine.context import FRAME, Frame
-from ninelives.engine.registry import Step, place_of
+from ninelives.engine.registry import Agent, Step, place_of
 
 _VALUE_CHARACTERS = 4_000
+_LIVES = 1_000
+"""Of every agent: being killed by us is no sign that a run kills its workers."""
 _NOTHING = object()
 
 
@@ -46,6 +50,7 @@ class Calls:
             return step
 
         vars(declare)["make_step"] = make_watched
+        vars(declare)["make_agent"] = _hardy(vars(declare)["make_agent"])
         vars(callers)["_OURS"] = (*vars(callers)["_OURS"], str(Path(__file__).parent))
         for module in (steps, once, children):
             vars(module)["check_arguments"] = self._checked(vars(module)["check_arguments"])
@@ -169,6 +174,14 @@ class Calls:
         for said in ("recorded: ", "came of that: "):
             text = text.partition(said)[2] or text
         self._ledger.write(What.DIVERGED, step=step, place=place, text=text)
+
+
+def _hardy(make: Callable[..., Agent]) -> Callable[..., Agent]:
+    @functools.wraps(make)
+    def make_hardy(*args: Any, **kwargs: Any) -> Agent:
+        return structs.replace(make(*args, **kwargs), lives=_LIVES)
+
+    return make_hardy
 
 
 class _Changes(logging.Handler):

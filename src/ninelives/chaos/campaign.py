@@ -1,7 +1,8 @@
 """The campaign: two runs without faults, then every trial that there is time for.
 
-The two calm runs are compared with each other first: what differs between them (a model's words, a time of
-day) is not held against the runs with faults.
+The calm runs are compared with each other first: what differs between them (a model's words, a time of
+day) is not held against the runs with faults. Where one of those differs all the same, more calm runs
+follow.
 """
 
 from __future__ import annotations
@@ -13,14 +14,18 @@ from random import Random
 from msgspec import Struct
 
 from ninelives.chaos.ledger import What
+from ninelives.chaos.likeness import is_alike
 from ninelives.chaos.order import Deed, Fault, Moment
 from ninelives.chaos.script import CUT_SECONDS, HANG_LEASE_SECONDS, Calm, Dice, Nested, Once, Script, Walk
 from ninelives.chaos.trial import ChaosFailed, Ground, Stage, Trial
+from ninelives.core.inbox import ItemKind
 from ninelives.core.keys import step_text
 
 EVERY_STEP, RANDOM = "every-step", "random"
 MOST_KILLS = 200
 """In one trial, at most."""
+_MOST_CALM = 6
+"""So many runs without faults, where runs with faults differ from them."""
 _FIRST_SECONDS = 30.0
 """The first trial has so much time, however little was given for all."""
 
@@ -61,10 +66,7 @@ def carry_out(ground: Ground, wishes: Wishes, told: Told) -> Campaign:
         trial = Stage(ground, Calm("without faults"), number, {}).play(0.0)
         calm.append(trial)
         if not trial.has_ended:
-            raise ChaosFailed(
-                _came_to_nothing(trial),
-                remedy="Chaos needs an agent that ends by itself; --limit gives it more time",
-            )
+            raise ChaosFailed(_came_to_nothing(trial), remedy=_what_would_help(trial))
         if trial.state == "failed":
             return Campaign(calm, [], [], time.monotonic() - began_at)
     campaign = Campaign(calm, [], [])
@@ -80,6 +82,7 @@ def carry_out(ground: Ground, wishes: Wishes, told: Told) -> Campaign:
         stage = Stage(ground, script, len(campaign.trials) + 2, values)
         campaign.trials.append(stage.play(max(left, _FIRST_SECONDS * (not campaign.trials))))
         done += not script.wants_more  # else: the run has ended too soon for all that was planned for it
+    _look_again(ground, campaign, until=began_at + wishes.seconds + max(5.0, wishes.seconds / 4))
     campaign.seconds = time.monotonic() - began_at
     if not any(trial.faults for trial in campaign.trials):
         raise ChaosFailed(
@@ -87,6 +90,22 @@ def carry_out(ground: Ground, wishes: Wishes, told: Told) -> Campaign:
             remedy="Name a line that is executed in every run: a statement, not a def or a comment",
         )
     return campaign
+
+
+def _look_again(ground: Ground, campaign: Campaign, *, until: float) -> None:
+    """Run it without faults some more times before it is held against a run that it is not as those were.
+
+    Two runs may be alike by chance, where a model has only few words to choose from.
+    """
+    calm = campaign.calm
+    while len(calm) < _MOST_CALM and not all(is_alike(calm, trial) for trial in campaign.trials):
+        if time.monotonic() + calm[1].seconds > until:
+            return
+        number = len(campaign.trials) + len(calm)
+        again = Stage(ground, Calm("without faults"), number, {}).play(0.0)
+        if again.state != calm[0].state:
+            return
+        calm.append(again)
 
 
 def plan(calm: Trial, wishes: Wishes) -> Iterator[Script]:
@@ -135,6 +154,16 @@ def _is_resumable(calm: Trial, step: str) -> bool:
     )
     declared = (line for line in calm.lines if line.what is What.DECLARED and line.step == name)
     return all(line.data["is_resumable"] for line in declared)
+
+
+def _what_would_help(trial: Trial) -> str:
+    if "for the signal" in trial.why:
+        return "Say what comes, with --signal NAME=JSON"
+    if any(item["kind"] == ItemKind.QUESTION for item in trial.inbox):
+        return "Say what people answer, with --answer JSON"
+    if "in time" in trial.why:
+        return "Chaos needs an agent that ends by itself; --limit gives it more time"
+    return "Chaos needs an agent that ends by itself: mend this first"
 
 
 def _came_to_nothing(trial: Trial) -> str:

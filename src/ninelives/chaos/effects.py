@@ -8,6 +8,8 @@ What only a decision or a `reads_only` action sends is a question, not an effect
 from __future__ import annotations
 
 from collections import Counter, defaultdict
+from collections.abc import Iterator, Sequence
+from hashlib import blake2b
 from typing import Any
 from urllib.parse import quote
 
@@ -39,11 +41,6 @@ class Effect(Struct):
     def method(self) -> str:
         """Return the method of a request."""
         return self.target.partition(" ")[0] if self.kind == "request" else ""
-
-    @property
-    def identity(self) -> tuple[str, ...]:
-        """Say what makes it the same as another."""
-        return (self.kind, self.target, *(self.digests[1:] or self.digests[:1]))
 
 
 class Declared(Struct, frozen=True):
@@ -88,6 +85,7 @@ def _through_proxy(trial: Trial) -> list[Effect]:
             continue
         is_opaque = request.method == "CONNECT"
         key = keys.get(line.step, "")
+        whole = blake2b(request.sent, digest_size=8).hexdigest()
         found.append(
             Effect(
                 kind="connect" if is_opaque else "request",
@@ -98,7 +96,7 @@ def _through_proxy(trial: Trial) -> list[Effect]:
                 at=request.at,
                 is_inside=line.is_inside,
                 stack=line.data.get("stack", []),
-                digests=[request.digest],
+                digests=[request.digest, whole],
                 is_keyed=bool(key) and _has_key(request.sent, key),
             )
         )
@@ -147,21 +145,47 @@ def executions(trial: Trial) -> Counter[str]:
     return Counter(line.step for line in trial.lines if line.what is What.BEGIN)
 
 
-def unsafe_requests(trial: Trial) -> dict[tuple[str, ...], list[Effect]]:
-    """Return the requests that change something, by what makes them the same."""
+def unsafe_requests(trial: Trial) -> dict[tuple[str, str], list[Effect]]:
+    """Return the requests of steps that change something, by step and method.
+
+    By nothing else: a body or an address that is new in each attempt does not make it another request.
+    """
     declared, named = declarations(trial), names(trial)
-    found: defaultdict[tuple[str, ...], list[Effect]] = defaultdict(list)
+    found: defaultdict[tuple[str, str], list[Effect]] = defaultdict(list)
     for effect in effects(trial):
         step = declared.get(named.get(effect.step, ""))
-        if effect.kind == "request" and effect.method not in _SAFE and not (step and step.is_question):
-            found[effect.step, *effect.identity].append(effect)
+        is_request = effect.kind == "request" and effect.is_inside and effect.method not in _SAFE
+        if is_request and not (step and step.is_question):
+            found[effect.step, effect.method].append(effect)
+    asked = _asked_for_key(trial)
+    for (name, _), same in found.items():
+        alike = Counter(tuple(effect.digests) for effect in same)
+        for effect in same:  # to the letter the same, and it knows its key: what it sends was made from that
+            effect.is_keyed |= name in asked and alike[tuple(effect.digests)] > 1
     return dict(found)
+
+
+def surplus(calm: Sequence[Trial], trial: Trial) -> Iterator[tuple[list[Effect], int]]:
+    """Yield the requests that were made more often than is due, and how much more often.
+
+    Due is what was sent without faults; or by one life alone, for a model may have said something else.
+    """
+    usual = [unsafe_requests(run) for run in calm]
+    for group, same in unsafe_requests(trial).items():
+        lives = [[one for one in same if one.life == life] for life in {one.life for one in same}]
+        due = max(counted(one) for one in (*lives, *(run[group] for run in usual if group in run)))
+        if counted(same) > due:
+            yield same, counted(same) - due
+
+
+def _asked_for_key(trial: Trial) -> set[str]:
+    return {line.step for line in trial.lines if line.what is What.KEY}
 
 
 def opaque_connections(trial: Trial) -> dict[tuple[str, str], list[Effect]]:
     """Return the connections whose content nobody sees, of actions that act and never asked for their key."""
     declared, named = declarations(trial), names(trial)
-    asked = {line.step for line in trial.lines if line.what is What.KEY}
+    asked = _asked_for_key(trial)
     found: defaultdict[tuple[str, str], list[Effect]] = defaultdict(list)
     for effect in effects(trial):
         step = declared.get(named.get(effect.step, ""))
@@ -171,11 +195,11 @@ def opaque_connections(trial: Trial) -> dict[tuple[str, str], list[Effect]]:
 
 
 def counted(same: list[Effect]) -> int:
-    """Count equal requests as their receiver would: those with a key once."""
+    """Count requests as their receiver would: those with a key once at each address."""
     if same[0].method in _REPEATABLE:
-        return 1
-    keyed = sum(effect.is_keyed for effect in same)
-    return len(same) - keyed + bool(keyed)
+        return len({effect.target for effect in same})
+    keyed = {effect.target for effect in same if effect.is_keyed}
+    return sum(not effect.is_keyed for effect in same) + len(keyed)
 
 
 def executed_again(trial: Trial) -> list[str]:

@@ -16,15 +16,16 @@ from ninelives.chaos.campaign import Campaign
 from ninelives.chaos.effects import (
     Declared,
     Effect,
-    counted,
     declarations,
     effects,
     executions,
     names,
     opaque_connections,
-    unsafe_requests,
+    surplus,
 )
 from ninelives.chaos.ledger import Line, What
+from ninelives.chaos.likeness import differing_files
+from ninelives.chaos.tree import Content
 from ninelives.chaos.trial import Trial
 from ninelives.core.keys import step_text
 
@@ -99,7 +100,9 @@ def _outside(campaign: Campaign) -> Iterable[Finding]:
         calm = max((times[trial.number] for trial in campaign.calm), default=0)
         worst = max(campaign.trials, key=lambda trial: times[trial.number], default=campaign.calm[0])
         target = _target(seen[0][1])
-        often = f"{calm} times without faults, {times[worst.number]} times in the run that was {worst.name}"
+        often = (
+            f"{_times(calm)} without faults, {_times(times[worst.number])} in the run that was {worst.name}"
+        )
         if any(source.is_cleanup(one) for one in (place, *seen[0][1].stack)):
             yield _finding(
                 Mistake.CLEANUP,
@@ -122,6 +125,10 @@ def _outside(campaign: Campaign) -> Iterable[Finding]:
 
 def _target(effect: Effect) -> str:
     return effect.target if len(effect.target) <= 100 else f"{effect.target[:100]}…"
+
+
+def _times(count: int) -> str:
+    return {0: "never", 1: "once"}.get(count, f"{count} times")
 
 
 # Arguments that change ------------------------------------------------------------------------------
@@ -183,17 +190,18 @@ def _repeated(campaign: Campaign) -> Iterable[Finding]:
 
 
 def _requests(campaign: Campaign, trial: Trial) -> Iterable[Finding]:
-    calm = unsafe_requests(campaign.calm[0])
     declared, named = declarations(trial), names(trial)
-    for identity, same in unsafe_requests(trial).items():
-        due = counted(calm[identity]) if identity in calm else 1
-        if same[0].is_inside and counted(same) > due:
-            step = named.get(same[0].step, "")
-            what = (
-                f"{same[0].target} was sent {len(same)} times, without the action's key: its receiver cannot "
-                "tell that it is the same"
-            )
-            yield _twice(same[0], what, step, declared.get(step), trial)
+    for same, _ in surplus(campaign.calm, trial):
+        first = next((one for one in same if not one.is_keyed), same[0])
+        here = [one for one in same if one.place == first.place and not one.is_keyed]
+        step = named.get(first.step, "")
+        is_new = len({tuple(one.digests[1:] or one.digests) for one in here}) > 1
+        anew = ", each time with something else in it (a key that is made anew is none)" if is_new else ""
+        what = (
+            f"{first.target} was sent {_times(len(here))}, without the action's key{anew}: its receiver "
+            "cannot tell that it is the same"
+        )
+        yield _twice(first, what, step, declared.get(step), trial)
 
 
 def _opaque(campaign: Campaign, trial: Trial) -> Iterable[Finding]:
@@ -203,7 +211,7 @@ def _opaque(campaign: Campaign, trial: Trial) -> Iterable[Finding]:
             yield _finding(
                 Mistake.REPEATED,
                 seen[0].place,
-                f"{step_text(step)} connected to {target} {len(seen)} times, and never asked for its key; "
+                f"{step_text(step)} connected to {target} {_times(len(seen))}, and never asked for its key; "
                 f"what it said there is not seen from outside; in the run that was {trial.name}",
                 "If it only reads, declare it reads_only=True; if it acts, pass nl.key() along",
                 step=step,
@@ -216,15 +224,14 @@ def _files(campaign: Campaign, trial: Trial) -> Iterable[Finding]:
     calm = campaign.calm[0]
     declared, named, begun = declarations(trial), names(trial), executions(trial)
     usual = executions(calm)
-    for path in differing(campaign, trial):
+    for path in differing_files(campaign.calm, trial):
         writers = [
             one for one in _writers(trial, path) if one.is_inside and begun[one.step] > usual[one.step]
         ]
         if not writers:
             continue
         writer = writers[0]
-        was, now = calm.changes.get(path), trial.changes.get(path)
-        lines = f"{was.lines} lines without faults, {now.lines} now" if was and now else "another file"
+        lines = _compared(calm.changes.get(path), trial.changes.get(path))
         yield _twice(
             writer,
             f"{path} was written by {begun[writer.step]} executions and is not what it would be ({lines})",
@@ -234,16 +241,12 @@ def _files(campaign: Campaign, trial: Trial) -> Iterable[Finding]:
         )
 
 
-def differing(campaign: Campaign, trial: Trial) -> list[str]:
-    """Return the files that are not as without faults, of those that were the same in both calm runs."""
-    calm, other = campaign.calm[0], campaign.calm[-1]
-    paths = calm.changes.keys() | trial.changes.keys()
-    return sorted(
-        path
-        for path in paths
-        if calm.changes.get(path) == other.changes.get(path)
-        and calm.changes.get(path) != trial.changes.get(path)
-    )
+def _compared(was: Content | None, now: Content | None) -> str:
+    if was is None or now is None:
+        return "without faults there is none" if was is None else "now there is none"
+    if was.lines == now.lines:
+        return "something else is in it"
+    return f"{was.lines} lines without faults, {now.lines} now"
 
 
 def _writers(trial: Trial, path: str) -> list[Effect]:

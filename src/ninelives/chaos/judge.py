@@ -7,9 +7,10 @@ from collections.abc import Sequence
 from msgspec import Struct
 
 from ninelives.chaos.campaign import Campaign
-from ninelives.chaos.effects import counted, effects, executed_again, unsafe_requests
-from ninelives.chaos.findings import Finding, differing
+from ninelives.chaos.effects import counted, effects, executed_again, surplus, unsafe_requests
+from ninelives.chaos.findings import Finding
 from ninelives.chaos.ledger import What
+from ninelives.chaos.likeness import differing_files, has_same_journal, has_same_result, results_agree
 from ninelives.chaos.order import OUTCOMES
 from ninelives.chaos.trial import Trial
 from ninelives.demo.judge import ASKED_RECOVERY_SECONDS, RECOVERY_SECONDS, Number, percentile
@@ -139,14 +140,10 @@ def _duplicates(campaign: Campaign) -> Number:
 
 def _extra(campaign: Campaign, trial: Trial) -> tuple[int, int]:
     """Count what was done more often than without faults, and all that was done."""
-    calm = unsafe_requests(campaign.calm[0])
-    extra = total = 0
-    for identity, same in unsafe_requests(trial).items():
-        due = counted(calm[identity]) if identity in calm else 1
-        total += counted(same)
-        extra += max(0, counted(same) - due)
+    extra = sum(more for _, more in surplus(campaign.calm, trial))
+    total = sum(counted(same) for same in unsafe_requests(trial).values())
     outside = [sum(not one.is_inside for one in effects(run)) for run in (campaign.calm[0], trial)]
-    changed = differing(campaign, trial)
+    changed = differing_files(campaign.calm, trial)
     return extra + max(0, outside[1] - outside[0]) + len(changed), total + outside[1] + len(trial.changes)
 
 
@@ -157,12 +154,12 @@ def _consistency(campaign: Campaign) -> Number:
     kept: list[bool] = []
     results = journals = trees = 0
     for trial in campaign.trials:
-        same = _has_same_result(campaign, trial), _has_same_journal(campaign, trial)
-        tree = not differing(campaign, trial)
+        same = has_same_result(campaign.calm, trial), has_same_journal(campaign.calm, trial)
+        tree = not differing_files(campaign.calm, trial)
         kept += [*same, tree]
         results, journals, trees = results + same[0], journals + same[1], trees + tree
     runs = len(campaign.trials)
-    vague = "" if _results_agree(campaign) else " (not compared: it differs without faults, too)"
+    vague = "" if results_agree(campaign.calm) else " (not compared: it differs without faults, too)"
     return Number(
         "consistency",
         f"{sum(kept) / len(kept):.1%}",
@@ -171,31 +168,6 @@ def _consistency(campaign: Campaign) -> Number:
         f"of {runs} runs {results} had the same result{vague}, {journals} the same steps, {trees} left the "
         "same files",
     )
-
-
-def _results_agree(campaign: Campaign) -> bool:
-    first, second = campaign.calm[0], campaign.calm[-1]
-    return (first.result, first.error) == (second.result, second.error)
-
-
-def _has_same_result(campaign: Campaign, trial: Trial) -> bool:
-    calm = campaign.calm[0]
-    if trial.state != calm.state:
-        return False
-    return not _results_agree(campaign) or (trial.result, trial.error) == (calm.result, calm.error)
-
-
-def _has_same_journal(campaign: Campaign, trial: Trial) -> bool:
-    """Compare the outcomes of all steps; where they differ without faults, only that they are there."""
-    first, second, tried = (_steps(run) for run in (campaign.calm[0], campaign.calm[-1], trial))
-    if first.keys() != second.keys():
-        return trial.has_ended
-    fixed = {step for step, outcome in first.items() if second[step] == outcome}
-    return tried.keys() == first.keys() and all(tried[step] == first[step] for step in fixed)
-
-
-def _steps(trial: Trial) -> dict[tuple[int, str], tuple[str, str, str]]:
-    return {(turn, step): (kind, asked, value) for turn, kind, step, asked, value in trial.journal}
 
 
 def _recovered(campaign: Campaign) -> Number:

@@ -85,7 +85,9 @@ def last_line(verdict: Verdict, seconds: float) -> str:
         return f"{text[0].upper()}{text[1:]}. ({seconds:.1f} s)"
     doubts = len(verdict.findings)
     rest = f"{doubts} to look at" if doubts else "nothing to mend"
-    return f"All targets met, {rest}, in {seconds:.1f} s."
+    left = len(set(verdict.left_out))
+    more = f" {left} kinds of fault were left out: more --seconds would try them." if left else ""
+    return f"All targets met, {rest}, in {seconds:.1f} s.{more}"
 
 
 def place(finding: Finding) -> str:

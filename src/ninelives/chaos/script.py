@@ -104,12 +104,16 @@ class Nested(Calm):
         self._most = most
 
     def fault(self, lines: list[Line]) -> Fault | None:
-        """Return the next of the cycle."""
-        made = [line for line in lines if line.what is What.FAULT]
-        if len(made) >= self._most:
+        """Return the next of the cycle; let there be progress where a whole one has brought none."""
+        faults = [line for line in lines if line.what is What.FAULT]
+        if len(faults) >= self._most:
             return None
+        made = [line for line in faults if line.target != Moment.PROGRESS.name]
+        is_first = len(made) % len(self._CYCLE) == 0
+        if is_first and deaths_without_progress(lines) > STUBBORN:
+            return Fault(deed=Deed.KILL, moment=Moment.PROGRESS)
         moment, only = self._CYCLE[len(made) % len(self._CYCLE)]
-        if only or len(made) % len(self._CYCLE):
+        if only or not is_first:
             return Fault(deed=Deed.KILL, moment=moment, only=only)
         passed = {line.step for line in made if line.target == moment.name}
         return Fault(deed=Deed.KILL, moment=moment, passed=tuple(sorted(passed)))

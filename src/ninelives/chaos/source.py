@@ -15,6 +15,7 @@ from msgspec import Struct
 _EVERYTHING = frozenset(
     {"BaseException", "CancelledError", "GeneratorExit", "KeyboardInterrupt", "SystemExit"}
 )
+_EXITS = frozenset({"__exit__", "__aexit__", "__del__"})
 _REMEDIES = {
     "time": "nl.now()",
     "datetime": "nl.now()",
@@ -47,26 +48,54 @@ class Suspect(Struct, frozen=True):
 
 
 def is_cleanup(place: str) -> bool:
-    """Tell whether a line is in a `finally`, or in an `except` that catches the end of the process."""
+    """Tell whether a line is in a `finally`, an `__exit__`, or an `except` that catches a process's end."""
     file, line = split(place)
-    for node in ast.walk(_parsed(file)):
-        if not isinstance(node, ast.Try):
-            continue
-        acting = list(node.finalbody)
-        for handler in node.handlers:
-            if handler.type is None or _names(handler.type) & _EVERYTHING:
-                acting += handler.body
-        if any(one.lineno <= line <= (one.end_lineno or one.lineno) for one in acting):
-            return True
-    return False
+    return any(
+        one.lineno <= line <= (one.end_lineno or one.lineno)
+        for node in ast.walk(_parsed(file))
+        for one in _cleaning(node)
+    )
+
+
+def _cleaning(node: ast.AST) -> list[ast.stmt]:
+    """Return what of a statement is executed also when the process is told to end."""
+    if isinstance(node, ast.FunctionDef | ast.AsyncFunctionDef):
+        return node.body if node.name in _EXITS else []
+    if not isinstance(node, ast.Try):
+        return []
+    acting = list(node.finalbody)
+    for handler in node.handlers:
+        if handler.type is None or _names(handler.type) & _EVERYTHING:
+            acting += handler.body
+    return acting
 
 
 def suspects(place: str) -> list[Suspect]:
-    """Return what gives another value each time in the function that a line is in, nearest first."""
+    """Return what gives another value each time in the function that a line is in, nearest first.
+
+    After that, what does so in the functions of the same file that it calls.
+    """
     file, line = split(place)
-    scope = _function(_parsed(file), line)
+    tree = _parsed(file)
+    scope = _function(tree, line)
+    called = {ast.unparse(node.func) for node in ast.walk(scope) if isinstance(node, ast.Call)}
+    functions = (node for node in tree.body if isinstance(node, ast.FunctionDef | ast.AsyncFunctionDef))
+    inner = [one for node in functions if node.name in called and not _is_step(node) for one in _in(node)]
+    near = sorted(_in(scope), key=lambda one: (one.line > line, abs(line - one.line)))
+    return near + [one for one in inner if one not in near]
+
+
+def _in(scope: ast.AST) -> list[Suspect]:
     found = {suspect for node in ast.walk(scope) if (suspect := _suspect(node)) is not None}
-    return sorted(found, key=lambda one: (one.line > line, abs(line - one.line)))
+    return sorted(found, key=lambda one: one.line)
+
+
+def _is_step(function: ast.FunctionDef | ast.AsyncFunctionDef) -> bool:
+    """Tell whether a function's value is recorded."""
+    return any(
+        ast.unparse(one).partition("(")[0].rpartition(".")[2] in ("action", "decision")
+        for one in function.decorator_list
+    )
 
 
 def return_line(place: str) -> str:

@@ -126,12 +126,19 @@ class Stage:
             life = self._live(fault, kill_after, deadline)
             self._judge(life, deadline)
         trial.seconds = time.monotonic() - trial.began_at
-        trial.changes = self._ground.tree.changes(self._tree)
+        trial.changes = self._changes()
         trial.requests = self._ground.requests(trial.began_at)
         output = self._home / "output"
         trial.output = output.read_text(errors="replace")[-4000:] if output.exists() else ""
         self._ledger.close()
         return trial
+
+    def _changes(self) -> dict[str, Content]:
+        """Return what the run has left in its tree; logs, and what they were renamed to, say how it went."""
+        root = self._ground.tree.root
+        logs = tuple(one.target for one in self.trial.lines if one.what is What.TOUCH and one.kind == "log")
+        found = self._ground.tree.changes(self._tree)
+        return {path: content for path, content in found.items() if not str(root / path).startswith(logs)}
 
     # Lives --------------------------------------------------------------------------------------
 
@@ -214,7 +221,7 @@ class Stage:
         self._settlements = ()
         for line in trial.lines:
             if line.what is What.USAGE and line.life == 1:
-                raise UsageError(line.text)
+                raise UsageError(self._shown(line.text))
         states = [line for line in trial.lines if line.what is What.STATE]
         made = [
             line for line in trial.faults if line.life == life.number or line.data.get("life") == life.number
@@ -244,7 +251,11 @@ class Stage:
         else:
             said = "; ".join(f"{item['kind']}: {item['what']}" for item in trial.inbox)
             said = said or f"it is {trial.state}, and waits {data['waits']}"
-            trial.why = said.replace(str(self._tree), str(self._ground.tree.root))
+            trial.why = self._shown(said)
+
+    def _shown(self, text: str) -> str:
+        """Name files as the user knows them, not in our copy of the tree."""
+        return text.replace(str(self._tree), str(self._ground.tree.root))
 
     def _looked_into(self, step: str) -> Settlement:
         """Say what became of an action in doubt, by what the recorder has seen since it last began."""

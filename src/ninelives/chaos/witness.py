@@ -32,6 +32,7 @@ _CHAOS = str(Path(__file__).parent) + os.sep
 _WRITES = os.O_WRONLY | os.O_RDWR | os.O_CREAT | os.O_TRUNC | os.O_APPEND
 _REQUESTS = ("/http/client.py", "/urllib3/")
 """Code whose connections are told of as requests."""
+_LOGGERS = ("/logging/__init__.py", "/logging/handlers.py", "/loguru/")
 _DEVICES = ("/dev/", "/proc/", "/sys/")
 
 
@@ -81,11 +82,18 @@ class Witness:
 
     def _hear(self, event: str, args: tuple[Any, ...]) -> None:
         describe = _EVENTS.get(event)
-        if describe is None or not self.is_ready or getattr(self._busy, "now", False):
+        if describe is None or getattr(self._busy, "now", False):
+            return
+        if not self.is_ready and event != "open":
             return
         self._busy.now = True
         try:
             seen = describe(args)
+            if seen is not None and seen.kind == "write" and self._is_log(sys._getframe(1)):  # noqa: SLF001
+                self._ledger.write(What.TOUCH, kind="log", target=self.shown(seen.target))
+                seen = None
+            if not self.is_ready:
+                return
             if seen is not None and seen.kind == "connect" and seen.target == self._proxy:
                 seen = _through_proxy(args[0])
             if seen is not None and not self._is_trifle(seen):
@@ -102,6 +110,14 @@ class Witness:
         if path.startswith(_DEVICES) or "__pycache__" in path:
             return True
         return path.startswith(self._temporary) and not path.startswith((self._tree, self._original))
+
+    def _is_log(self, frame: FrameType | None) -> bool:
+        """Tell whether a file is opened by who keeps logs: what is in them is for people, and no effect."""
+        while frame is not None and not self.is_users(frame.f_code.co_filename):
+            if any(part in frame.f_code.co_filename for part in _LOGGERS):
+                return True
+            frame = frame.f_back
+        return False
 
     def _tell(self, seen: Seen, innermost: FrameType) -> None:
         stack = self._stack(innermost)

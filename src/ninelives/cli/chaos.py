@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 from pathlib import Path
 
 import msgspec
@@ -46,6 +47,8 @@ def chaos(
         )
     if html is not None and not html.absolute().parent.is_dir():
         raise UsageError(f"--html {html}: there is no such directory", remedy="Make it first")
+    if html is not None and not _can_be_written(html):
+        raise UsageError(f"--html {html} cannot be written", remedy="Name a file, where you may write")
     order = command.Order(
         target=target,
         words=tuple(words),
@@ -74,6 +77,12 @@ def chaos(
         screen.conclude(console, verdict, campaign)
     if not verdict.is_met:
         raise typer.Exit(EXIT_FAILED)
+
+
+def _can_be_written(file: Path) -> bool:
+    if file.exists():
+        return file.is_file() and os.access(file, os.W_OK)
+    return os.access(file.absolute().parent, os.W_OK)
 
 
 def _people(answer: str | None, signals: list[str]) -> People:

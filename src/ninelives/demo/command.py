@@ -106,15 +106,18 @@ def _fields(verdict: Verdict, seconds: float) -> dict[str, Any]:
 @contextmanager
 def ending_in_order() -> Iterator[None]:
     """Take the other signals that end us for a Ctrl-C: end every process, remove every file."""
-    before = {
-        signum: signal.signal(signum, lambda *_: signal.raise_signal(signal.SIGINT))
-        for signum in (signal.SIGTERM, signal.SIGHUP)
-    }
+    before = {signum: signal.signal(signum, _interrupt) for signum in (signal.SIGTERM, signal.SIGHUP)}
     try:
         yield
     finally:
         for signum, handler in before.items():
             signal.signal(signum, handler)
+
+
+def _interrupt(*_: object) -> None:
+    if signal.getsignal(signal.SIGINT) is signal.SIG_IGN:  # as a shell's background jobs have it
+        raise KeyboardInterrupt
+    signal.raise_signal(signal.SIGINT)
 
 
 def _options(argv: Sequence[str] | None) -> argparse.Namespace:

@@ -1,5 +1,7 @@
 """More agents: mistakes of the same classes in other clothes, and good ones with children and sleeps."""
 
+import logging
+import random
 import sqlite3
 import subprocess
 from contextlib import closing
@@ -77,3 +79,20 @@ async def people() -> str:
     said = await nl.ask("how much?", type=int)
     paid = await pay(said)
     return f"{paid} {await nl.receive('thanks', type=str)}"
+
+
+LOG = logging.getLogger("shop")
+LOG.addHandler(logging.FileHandler("shop.log"))
+LOG.setLevel("INFO")
+
+
+@nl.decision
+async def toss(number: int) -> str:
+    LOG.info("asked %d", number)
+    return random.choice(["heads", "tails"])  # as a model: not the same each time
+
+
+@nl.agent(lives=1)
+async def moody() -> list[str]:
+    LOG.info("begun")
+    return await nl.gather(toss(1), toss(2))
