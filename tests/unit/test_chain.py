@@ -148,3 +148,47 @@ def test_fields_cannot_run_into_each_other() -> None:
     two: chain.Draft = (Kind.LOG, "a", 1, b"bc", ())
     three: chain.Draft = (Kind.LOG, "a", 1, b"c", (b"b",))
     assert len({chain.link(b"", 0, draft) for draft in (one, two, three)}) == 3
+
+
+def test_the_checks_are_those_of_journals_that_exist() -> None:
+    content: list[Content] = [
+        (Kind.CREATED, "", 10, b"{}", ()),
+        (Kind.RESULT, "#ä#0", 11, b"[1]", (b"x" * 16, b"y" * 16)),
+    ]
+    assert chain.start("r1").hex() == "c685d42913983f3501e8b5434fb6a151"
+    assert [(record.seq, *draft_of(record), record.check.hex()) for record in sealed(content)] == [
+        (0, *content[0], "5d2a8b592cdc8060921adc1e2704c9b0"),
+        (1, *content[1], "bdf2adc2839e8a7acc91794df902b519"),
+    ]
+
+
+def draft_of(record: Record) -> Content:
+    return record.kind, record.step, record.at_ms, record.body, record.blobs
+
+
+def test_damage_is_told_with_its_place_and_what_to_do() -> None:
+    one, two, three = sealed([(Kind.RESULT, "step", 1, body, ()) for body in (b"a", b"b", b"c")])
+
+    def told(records: list[Record], length: int = 3, head: bytes = three.check) -> tuple[str, int | None]:
+        with pytest.raises(Corrupt) as caught:
+            verify(records, length, head)
+        error = caught.value
+        assert error.run == "r1"
+        assert error.remedy == (
+            "Nothing of it was used; other runs go on. Restore the store from a backup, or end this run"
+        )
+        return error.what.removeprefix("the journal is damaged: "), error.seq
+
+    assert told([one, three]) == ("record 1 is missing (found 2)", 1)
+    assert told([one, replace(two, body=b"x"), three]) == ("record 1 fails its checksum", 1)
+    assert told([one, two]) == ("2 records where 3 were acknowledged", 2)
+    assert told([one, two, three], 2, two.check) == ("3 records where 2 were acknowledged", 3)
+    moved = "the last record is not the one the run's row names"
+    assert told([one, two, three], 3, two.check) == (moved, 3)
+
+
+def test_the_rest_of_a_journal_is_told_by_its_own_numbers() -> None:
+    one, two, three = sealed([(Kind.RESULT, "step", 1, body, ()) for body in (b"a", b"b", b"c")])
+    with pytest.raises(Corrupt, match="2 records where 3 were acknowledged") as caught:
+        chain.verify("r1", one.check, 1, [two], length=3, head=three.check)
+    assert caught.value.seq == 2

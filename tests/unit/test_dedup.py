@@ -173,6 +173,12 @@ def test_only_a_key_that_another_run_holds_is_worth_waiting_for(state: KeyState,
     assert dedup.is_held(row(state, run), "mine") is (state in HELD and run == "other")
 
 
+@pytest.mark.parametrize("run", ["mine", "other"])
+@pytest.mark.parametrize("state", KeyState)
+def test_only_a_key_that_is_held_is_of_its_owner(state: KeyState, run: str) -> None:
+    assert dedup.is_of_owner(row(state, run), "mine") is (state in HELD and run == "mine")
+
+
 def test_a_key_never_used_is_not_held() -> None:
     assert dedup.is_held(None, "mine") is False
 

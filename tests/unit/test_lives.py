@@ -28,14 +28,16 @@ def killed(run: Run, cause: Cause = Cause.DIED, *, has_progressed: bool = False)
 
 @pytest.mark.parametrize(("state", "cause"), list(product(State, Cause)))
 def test_releasing_in_every_state(state: State, cause: Cause) -> None:
-    run = replace(RUNNING, state=state, deaths=2, death_length=1, solo_deaths=1)
+    run = replace(RUNNING, state=state, deaths=2, death_length=1, solo_deaths=1, waits="w")
     if state is not State.RUNNING:
-        with pytest.raises(IllegalTransition):
+        with pytest.raises(IllegalTransition) as caught:
             lives.released(run, cause, NOW, has_progressed=False)
+        assert caught.value.run == run.id
         return
     after = lives.released(run, cause, NOW, has_progressed=False)
     assert (after.state, after.session, after.left_by, after.due_ms) == ("checkpointed", None, "s1", NOW)
     assert (after.epoch, after.is_alone, after.changed_ms) == (run.epoch + 1, False, NOW)
+    assert after.waits == ""
     counted = (2, 1) if cause is Cause.STOPPED else (3, 5)
     assert (after.deaths, after.death_length, after.solo_deaths) == (*counted, 1)
 
@@ -74,6 +76,19 @@ def test_a_run_that_its_worker_left_alive_has_all_its_lives(change: Park | Escal
     after = runs.committed(run, append(run, change=change), NOW)
     assert isinstance(after, Run)
     assert (after.deaths, after.solo_deaths, after.is_alone, after.left_by) == (0, 0, False, None)
+
+
+def test_surviving_changes_nothing_but_what_deaths_have_cost() -> None:
+    scarred = replace(RUNNING, deaths=3, solo_deaths=2, is_alone=True, left_by="s0")
+    assert lives.survived(scarred) == RUNNING
+
+
+def test_only_a_suspect_that_is_due_waits_to_run_alone() -> None:
+    due = replace(ROW, deaths=2, due_ms=1)
+    told = "for its turn to run alone: 2 workers died while they had it, without any progress"
+    assert lives.waits_alone(due) == told
+    for other in ({"deaths": 1}, {"due_ms": None}, {"state": State.FAILED}, {"paused": True}):
+        assert lives.waits_alone(replace(due, **other)) == ""
 
 
 def test_records_that_every_life_may_write_again_are_no_progress() -> None:

@@ -20,10 +20,12 @@ from ninelives.core.errors import (
     NineLivesError,
     RunFinished,
     StaleAnswer,
+    UsageError,
 )
 from ninelives.core.inbox import Item, ItemKind, ItemState, NewItem, Signal
 from ninelives.core.keyring import DoubtKey, KeyOp, SettleKey
 from ninelives.core.model import INLINE_BYTES, Control, Kind, NewRun, Record, Run, State
+from ninelives.core.sessions import Evidence, Fate, Session
 from ninelives.core.transitions import TABLE, Event
 
 NOW = 1_000
@@ -60,14 +62,93 @@ def test_a_created_run_starts_its_chain() -> None:
     assert (ROW.state, ROW.epoch, ROW.session, ROW.news) == (State.PENDING, 0, None, 0)
 
 
+def test_a_new_run_has_what_it_was_asked_with_and_nothing_has_happened_to_it() -> None:
+    prefix = (Record(7, Kind.RESULT, "#a#0", 8, b"1", (b"p",)), Record(8, Kind.FORKED, "", 9, b"o"))
+    new = NewRun(
+        id="r9",
+        agent="writer",
+        fingerprint=b"g",
+        body=b"[1]",
+        blobs=(b"b",),
+        queue="slow",
+        pin="here",
+        priority=5,
+        labels={"team": "a"},
+        parent="r1",
+        due_ms=77,
+        prefix=prefix,
+    )
+    run, records = runs.created(new, 4, 20)
+    assert [(one.seq, one.kind, one.step, one.at_ms, one.body, one.blobs) for one in records] == [
+        (0, Kind.CREATED, "", 20, b"[1]", (b"b",)),
+        (1, Kind.RESULT, "#a#0", 8, b"1", (b"p",)),
+        (2, Kind.FORKED, "", 9, b"o", ()),
+    ]
+    chain.verify("r9", chain.start("r9"), 0, records, length=3, head=run.head)
+    assert run == Run(
+        id="r9",
+        number=4,
+        agent="writer",
+        fingerprint=b"g",
+        queue="slow",
+        pin="here",
+        priority=5,
+        labels={"team": "a"},
+        parent="r1",
+        state=State.PENDING,
+        paused=False,
+        cancelling=False,
+        epoch=0,
+        session=None,
+        head=records[-1].check,
+        length=3,
+        base=0,
+        base_check=chain.start("r9"),
+        turn=0,
+        turn_seq=0,
+        due_ms=77,
+        waits="",
+        news=0,
+        deaths=0,
+        death_length=0,
+        solo_deaths=0,
+        is_alone=False,
+        left_by=None,
+        created_ms=20,
+        changed_ms=20,
+    )
+    assert runs.blobs_of(new) == [b"b", b"p"]
+
+
+@pytest.mark.parametrize("state", State)
+def test_only_a_run_that_has_not_ended_may_have_children(state: State) -> None:
+    refused = runs.refuses_children(in_state(state), "child")
+    if state not in FINAL:
+        assert refused is None
+        return
+    assert refused is not None
+    assert refused.what == f"the run 'r1' is {state} and cannot have a child any more"
+    assert (refused.run, refused.remedy) == ("child", "Start it as a run of its own")
+
+
+def test_a_run_without_a_parent_is_nobody_s_child() -> None:
+    assert runs.refuses_children(None, "child") is None
+
+
+@pytest.mark.parametrize("state", State)
+def test_failing_and_being_cancelled_takes_the_children_along(state: State) -> None:
+    assert runs.takes_along(in_state(state)) is (state in (State.FAILED, State.CANCELLED))
+
+
 def test_the_same_id_is_the_same_run_or_a_conflict() -> None:
     assert runs.same_or_conflict(ROW, replace(NEW, body=b"else", queue="else")) is ROW
     agent = runs.same_or_conflict(ROW, replace(NEW, agent="else"))
     arguments = runs.same_or_conflict(ROW, replace(NEW, fingerprint=b"else"))
     assert isinstance(agent, IdConflict)
     assert isinstance(arguments, IdConflict)
-    assert "agent 'helper'" in str(agent)
-    assert "other arguments" in str(arguments)
+    remedy = "Use another id, or start it with the arguments it was created with"
+    assert (agent.what, agent.run, agent.remedy) == ("the id exists with agent 'helper'", "r1", remedy)
+    assert (arguments.what, arguments.run) == ("the id exists with other arguments", "r1")
 
 
 # Claiming and releasing --------------------------------------------------------------------------
@@ -85,13 +166,60 @@ def test_claimable_is_waiting_and_due_and_not_paused(state: State, paused: bool,
 def test_claiming_in_every_state(state: State) -> None:
     run = in_state(state, waits="waits")
     if (state, Event.CLAIM) not in TABLE:
-        with pytest.raises(IllegalTransition):
+        with pytest.raises(IllegalTransition) as caught:
             runs.claimed(run, "s2", NOW)
+        assert caught.value.run == "r1"
         return
     after = runs.claimed(run, "s2", NOW)
     assert after == replace(
         run, state=State.RUNNING, session="s2", epoch=4, due_ms=None, waits="", changed_ms=NOW
     )
+
+
+@pytest.mark.parametrize(("deaths", "is_alone"), [(1, False), (2, True)])
+def test_a_suspect_is_claimed_alone(deaths: int, is_alone: bool) -> None:
+    assert runs.claimed(in_state(State.CHECKPOINTED, deaths=deaths), "s2", NOW).is_alone is is_alone
+
+
+# Fates -------------------------------------------------------------------------------------------
+
+SESSION = Session(
+    id="s1", host="h", pid=1, code="", lease_ms=9, started_ms=1, renewed_ms=1, left_ms=1, keeper="k"
+)
+SEEN, UNSEEN = Evidence(is_gone=True, signal=9), Evidence(note="silent")
+
+
+@pytest.mark.parametrize(
+    ("session", "is_dropped", "is_held", "fate"),
+    [
+        ({}, False, False, Fate.LIVES),
+        ({}, False, True, Fate.LIVES),
+        ({"evidence": UNSEEN}, False, False, Fate.LIVES),
+        ({"left_ms": 0}, False, False, Fate.UNKNOWN),
+        ({"ended_ms": 5}, False, False, Fate.UNKNOWN),
+        ({"ended_ms": 5}, False, True, Fate.LIVES),
+        ({"ended_ms": 5, "evidence": UNSEEN}, False, True, Fate.LIVES),
+        ({}, True, False, Fate.UNKNOWN),
+        ({"keeper": ""}, True, False, Fate.GONE),
+        ({"keeper": ""}, False, False, Fate.LIVES),
+        ({"ended_ms": 5, "evidence": SEEN}, False, True, Fate.GONE),
+    ],
+)
+def test_a_process_is_gone_only_when_that_was_seen(
+    session: dict[str, object], is_dropped: bool, is_held: bool, fate: Fate
+) -> None:
+    known = replace(SESSION, **session)
+    assert runs.fate_of(known, is_dropped=is_dropped, is_held=is_held) is fate
+    assert is_held or runs.fate_of(known, is_dropped=is_dropped) is fate
+
+
+def test_evidence_is_added_once_and_only_if_it_proves_the_end() -> None:
+    assert runs.proved(SESSION, None) is SESSION
+    assert runs.proved(SESSION, UNSEEN) is SESSION
+    for known in (SESSION, replace(SESSION, evidence=UNSEEN)):
+        assert runs.proved(known, SEEN) == replace(SESSION, evidence=SEEN)
+    proved = replace(SESSION, evidence=SEEN)
+    assert runs.proved(proved, Evidence(is_gone=True, note="later")) is proved
 
 
 # News --------------------------------------------------------------------------------------------
@@ -161,8 +289,10 @@ def test_cancelling_in_every_state() -> None:
         for state in State
         if state not in (State.COMPLETED, State.FAILED)
     }
-    pending = after[State.PENDING]
-    assert (pending.state, pending.cancelling, pending.due_ms) == (State.CANCELLED, True, None)
+    pending = in_state(State.PENDING, paused=True)
+    assert after[State.PENDING] == replace(
+        pending, state=State.CANCELLED, cancelling=True, due_ms=None, changed_ms=NOW
+    )
     for state in (State.RUNNING, State.CHECKPOINTED, State.ESCALATED):
         run = after[state]
         assert (run.cancelling, run.paused, run.news) == (True, False, 1)
@@ -172,10 +302,19 @@ def test_cancelling_in_every_state() -> None:
 
 
 def test_retrying_a_failed_run_starts_afresh_with_the_same_journal() -> None:
-    run = in_state(State.FAILED, deaths=9, cancelling=True, length=2)
-    after = runs.controlled(run, Control.RETRY, NOW)
-    assert (after.state, after.deaths, after.cancelling, after.due_ms) == (State.CHECKPOINTED, 0, False, NOW)
-    assert (after.length, after.head, after.epoch) == (run.length, run.head, run.epoch)
+    run = in_state(State.FAILED, deaths=9, solo_deaths=7, waits="w", cancelling=True, length=2)
+    lively = replace(run, deaths=0, solo_deaths=0, waits="", cancelling=False)
+    assert runs.controlled(run, Control.RETRY, NOW) == replace(
+        lively, state=State.CHECKPOINTED, due_ms=NOW, news=1, changed_ms=NOW
+    )
+
+
+def test_what_is_no_control_is_refused() -> None:
+    with pytest.raises(UsageError) as caught:
+        runs.controlled(RUNNING, "stop", NOW)  # type: ignore[arg-type]
+    told = caught.value
+    assert (told.what, told.run) == ("'stop' is no control", "r1")
+    assert told.remedy == "It is one of cancel, pause, resume, retry"
 
 
 def test_a_failed_run_without_its_journal_cannot_be_retried() -> None:
@@ -239,6 +378,48 @@ def test_a_turn_moves_the_start_of_the_journal() -> None:
     after = runs.committed(RUNNING, commit(RUNNING, b"x", b"y", kind=Kind.TURN), NOW)
     assert isinstance(after, Run)
     assert (after.turn, after.turn_seq) == (2, 2)
+
+
+EFFECTS: list[dict[str, object]] = [
+    {"keys": (DoubtKey("k"),)},
+    {"opens": (NewItem(id="i", kind=ItemKind.DOUBT, step="", digest=b"", body=b""),)},
+    {"closes": ("i",)},
+    {"takes": (1,)},
+]
+
+
+@pytest.mark.parametrize("parts", EFFECTS, ids=lambda parts: next(iter(parts)))
+def test_what_takes_or_gives_something_must_not_be_lost(parts: dict[str, object]) -> None:
+    made = replace(commit(RUNNING, b"x", b"y"), **parts)
+    assert runs.effect_length_of(made) == 3
+    after = runs.committed(replace(RUNNING, effect_length=1), made, NOW)
+    assert isinstance(after, Run)
+    assert after.effect_length == 3
+
+
+def test_output_must_not_be_lost_and_what_nobody_saw_may_be() -> None:
+    quiet = replace(commit(RUNNING, b"x", b"y"), effect_length=2)
+    assert not runs.emits(quiet)
+    assert runs.effect_length_of(quiet) == 2
+    shown = replace(quiet.records[1], kind=Kind.OUTPUT)
+    emitting = replace(quiet, records=(quiet.records[0], shown))
+    assert runs.emits(emitting)
+    assert runs.effect_length_of(emitting) == 3
+    for known, kept in ((0, 2), (9, 9)):
+        after = runs.committed(replace(RUNNING, effect_length=known), quiet, NOW)
+        assert isinstance(after, Run)
+        assert after.effect_length == kept
+
+
+@pytest.mark.parametrize("change", [change for change in CHANGES if change is not None])
+@pytest.mark.parametrize("scars", [{"deaths": 1}, {"left_by": "s0"}])
+def test_leaving_a_run_alive_forgives_its_deaths(scars: dict[str, object], change: Change) -> None:
+    run = replace(RUNNING, is_alone=True, **scars)
+    after = runs.committed(run, commit(run, change=change), NOW)
+    plain = runs.committed(RUNNING, commit(RUNNING, change=change), NOW)
+    assert isinstance(plain, Run)
+    assert after == plain
+    assert runs.committed(run, commit(run), NOW) == replace(run, changed_ms=NOW)
 
 
 @pytest.mark.parametrize(("seen", "due"), [(0, 7), (1, NOW), (-1, NOW)])
@@ -338,6 +519,7 @@ def test_blobs_of_records_and_keys_are_referred_to() -> None:
         keys=(SettleKey("k", b"", (b"c",)),),
     )
     assert runs.blobs_in(made) == [b"a", b"b", b"c"]
+    assert runs.blobs_in(replace(made, keys=(DoubtKey("k"),))) == [b"a", b"b"]
 
 
 # Items, signals, turns ---------------------------------------------------------------------------
@@ -402,6 +584,53 @@ def test_a_signal_id_means_one_signal() -> None:
     for name, body in (("stop", b"1"), ("go", b"2")):
         with pytest.raises(IdConflict):
             messages.same_signal(known, name, body)
+
+
+def due_run(
+    name: str, agent: str = "a", *, priority: int = 0, due_ms: int | None = 1, number: int = 1
+) -> Run:
+    return replace(ROW, id=name, agent=agent, priority=priority, due_ms=due_ms, number=number)
+
+
+def test_the_urgent_come_first_then_agents_in_turn_then_the_longest_due_then_the_oldest() -> None:
+    due = [
+        due_run("late", due_ms=9),
+        due_run("young", due_ms=5, number=3),
+        due_run("old", due_ms=5, number=2),
+        due_run("b first", "b", due_ms=50, number=9),
+        due_run("b second", "b", due_ms=60, number=8),
+        due_run("urgent", "b", priority=1, due_ms=99),
+        due_run("never timed", due_ms=None, number=7),
+        due_run("not ours", "c", priority=9),
+    ]
+
+    def names(agents: dict[str, int], limit: int) -> list[str]:
+        return [run.id for run in runs.chosen(due, agents, limit)]
+
+    both = ["urgent", "never timed", "b first", "old", "b second", "young", "late"]
+    assert names({"a": 9, "b": 9}, 9) == both
+    assert names({"a": 9, "b": 9}, 3) == both[:3]
+    assert names({"b": 9, "a": 9}, 9)[:3] == ["urgent", "b first", "never timed"]
+    assert names({"a": 2, "b": 1}, 9) == ["urgent", "never timed", "old"]
+    assert names({"a": 1, "c": 0}, 9) == ["never timed"]
+    assert names({"a": 9}, 0) == names({"a": 9}, -1) == []
+
+
+def test_alone_is_given_one_suspect_of_ours_that_has_waited_longest() -> None:
+    due = [
+        due_run("late", priority=5, due_ms=9),
+        due_run("young", due_ms=5, number=3),
+        due_run("old", due_ms=5, number=2),
+        due_run("not ours", "b", due_ms=1),
+        due_run("refused", "c", due_ms=1),
+    ]
+
+    def names(due: list[Run], limit: int) -> list[str]:
+        return [run.id for run in runs.chosen(due, {"a": 1, "c": 0}, limit, alone=True)]
+
+    assert names(due, 1) == names(due, 5) == ["old"]
+    assert names(due, 0) == names(due, -1) == []
+    assert names([*due, due_run("never timed", due_ms=None, number=9)], 1) == ["never timed"]
 
 
 @given(st.lists(st.integers(0, 5), max_size=5), st.integers(0, 20))

@@ -9,11 +9,13 @@ from msgspec.structs import replace
 
 from ninelives.core import settlement
 from ninelives.core.errors import Corrupt
+from ninelives.core.fingerprint import Fingerprint
 from ninelives.core.model import Kind, Record
 from ninelives.core.sessions import Fate
 from ninelives.core.settlement import Happened, NotHappened, Ruling, Standing, StartBody, Unknown
 from tests.unit.settlement_model import Broken, Rules, explore
 
+ASKED = Fingerprint(b"\x01" * 16, b'{"cents": 7}')
 START = StartBody(n=0, w="s", l=60_000, b=True)
 
 
@@ -119,6 +121,40 @@ def test_what_stays_unknown_goes_to_a_person() -> None:
     assert settlement.rule(Unknown("?"), 1_000, 1_500, 0) is Ruling.WAIT
 
 
+def _of_start(kind: Kind, number: int, **known: Any) -> Record:
+    return Record(number, kind, "#refund#0", 0, settlement.write_start(ASKED, n=number, **known))
+
+
+def _body(number: int, **known: Any) -> StartBody:
+    return StartBody(f="01" * 16, a={"cents": "7"}, n=number, **known)
+
+
+def test_where_an_action_stands_is_read_from_its_records_in_order() -> None:
+    intent, doubt = _of_start(Kind.INTENT, 0, w="s"), _of_start(Kind.DOUBT, 0, why="killed", t=5)
+    voided = _of_start(Kind.VOIDED, 0, t=9)
+    started, doubted = _body(0, w="s"), _body(0, why="killed", t=5)
+    assert settlement.standing([]) == Standing(None, None, 0, 0)
+    assert settlement.standing([intent]) == Standing(started, None, 1)
+    assert settlement.standing([intent, doubt]) == Standing(started, doubted, 1)
+    assert settlement.standing([intent, doubt, voided]) == Standing(None, None, 1, 9)
+    again = _of_start(Kind.INTENT, 1)
+    assert settlement.standing([intent, doubt, voided, again]) == Standing(_body(1), None, 2)
+    assert settlement.standing([intent, _of_start(Kind.RESULT, 5)]) == Standing(started, None, 1)
+
+
+def test_numbers_never_go_back_whatever_a_record_says() -> None:
+    later = settlement.standing([_of_start(Kind.INTENT, 4)])
+    for kind in (Kind.DOUBT, Kind.VOIDED):
+        assert settlement.advance(later, kind, _body(1)).next == 5
+        assert settlement.advance(later, kind, _body(7)).next == 8
+
+
+def test_a_doubt_taken_over_with_its_key_is_the_start_too() -> None:
+    taken = _body(3, k="refund:7")
+    assert settlement.standing([_of_start(Kind.DOUBT, 3, k="refund:7")]) == Standing(taken, taken, 4)
+
+
 def test_a_record_that_is_none_of_a_start_is_corrupt() -> None:
-    with pytest.raises(Corrupt, match="record 7"):
+    with pytest.raises(Corrupt, match="record 7 is no record of a start: Expected") as caught:
         settlement.standing([Record(7, Kind.INTENT, "#refund#0", 0, b'{"n":"x"}')])
+    assert caught.value.step == "#refund#0"
