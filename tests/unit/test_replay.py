@@ -9,6 +9,7 @@ from ninelives.core.errors import Corrupt, Divergence
 from ninelives.core.fingerprint import Fingerprint
 from ninelives.core.model import Kind, Record
 from ninelives.core.origins import Origin, write_origin
+from ninelives.core.output import write_output
 from ninelives.core.previews import preview
 from ninelives.core.replay import (
     Recorded,
@@ -41,6 +42,7 @@ def test_an_outcome_is_taken_once_and_counted() -> None:
     found = replay.take("a")
     assert found is not None
     assert (found.seq, found.kind, found.step, found.at_ms) == (1, Kind.RESULT, "a", 501)
+    assert bytes(found.body.v or b"") == b"1"
     assert replay.take("a") is None
     assert (replay.left, replay.found) == (2, 3)
     assert replay.take("new", ["b"]) is not None
@@ -72,6 +74,42 @@ def test_the_earliest_is_the_first_that_nobody_took() -> None:
     assert earliest() is None
 
 
+def test_none_is_skipped_however_many_were_taken_or_given_up() -> None:
+    replay = Replay(journal(*((Kind.RESULT, step) for step in "abcdef")))
+    for step in "bd":
+        replay.take(step)
+    order = []
+    while (found := replay.earliest()) is not None:
+        order.append(found.step)
+        if found.step == "c":
+            replay.take("c")
+        else:
+            replay.pass_by()
+    assert order == ["a", "c", "e", "f"]
+    assert replay.left == 3
+
+
+def test_the_earliest_is_by_the_journal_s_order_not_by_the_first_try() -> None:
+    superseding = (Kind.SUPERSEDED, "", write_superseded(["a"]))
+    replay = Replay(journal((Kind.FAILURE, "a"), superseding, (Kind.RESULT, "b"), (Kind.RESULT, "a")))
+    found = replay.earliest()
+    assert found is not None
+    assert (found.step, found.seq) == ("b", 3)
+
+
+def test_what_a_step_emitted_stands_until_it_is_withdrawn() -> None:
+    replay = Replay(
+        journal(
+            (Kind.OUTPUT, "a", write_output(0, 1, [b"1"])),
+            (Kind.OUTPUT, "b", write_output(0, 1, [b"1"])),
+            (Kind.OUTPUT, "b", write_output(0, 2, [], retracts=True)),
+            (Kind.OUTPUT, "own", write_output(0, 0, [b"1"])),
+        )
+    )
+    assert replay.emitted == {"a": (1, True), "b": (2, False)}
+    assert [replay.knows_line(step) for step in ("a", "b", "own")] == [False, False, True]
+
+
 def test_an_intent_stands_until_its_outcome() -> None:
     replay = Replay(journal((Kind.INTENT, "a"), (Kind.INTENT, "b"), (Kind.RESULT, "a")))
     assert set(replay.intents) == {"b"}
@@ -89,11 +127,15 @@ def test_doubts_stand_until_a_result_and_are_told_in_order() -> None:
             (Kind.DOUBT, "a", start),
             (Kind.DOUBT, "b", start),
             (Kind.RESULT, "b"),
+            (Kind.RESULT, "never in doubt"),
+            (Kind.DOUBT, "c", start),
+            (Kind.FAILURE, "c"),
         )
     )
     assert [one.seq for one in replay.starts("a")] == [2, 3, 4]
     assert replay.starts("b") == []
-    assert set(replay.doubts) == {"a"}
+    assert [one.seq for one in replay.starts("c")] == [8]
+    assert set(replay.doubts) == {"a", "c"}
 
 
 def test_what_is_superseded_is_asked_for_anew_and_was_started_all_the_same() -> None:
@@ -223,12 +265,10 @@ def test_differences_beyond_what_is_shown_are_told_as_such() -> None:
 
 
 def test_a_start_with_other_arguments_is_told() -> None:
-    told = changed_start(
-        StepBody(f="", a={"x": "8", "who": '"me"'}), ASKED, run="r", step="s", where="a.py:1"
-    )
+    told = changed_start(StepBody(f="", a={"x": "8", "gone": "1"}), ASKED, run="r", step="s", where="a.py:1")
     assert told.what == (
         "the code at a.py:1 asks for this step with other arguments than it was started with, "
-        "and it is not known what came of that: x: 8 → 7"
+        'and it is not known what came of that: gone: 1 → (default); who: (default) → "me"; x: 8 → 7'
     )
     assert (told.run, told.step) == ("r", "s")
     assert told.remedy == (
