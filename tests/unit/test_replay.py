@@ -224,6 +224,7 @@ def test_a_body_says_arguments_and_outcome(value: bytes | None, error: bytes | N
     bare = Fingerprint(b"\x02" * 16, b"{}")
     assert write_body(bare, value=b"1") == b'{"f":"%b","v":1}' % (b"02" * 16)
     assert write_body(None) == b"{}"
+    assert write_body(None, value=b"1") == b'{"v":1}'
 
 
 def test_long_arguments_are_shown_by_their_beginning() -> None:
@@ -260,7 +261,7 @@ def test_other_arguments_are_told_one_by_one() -> None:
 
 
 def test_differences_beyond_what_is_shown_are_told_as_such() -> None:
-    with pytest.raises(Divergence, match="they differ beyond what is shown"):
+    with pytest.raises(Divergence, match="recorded: they differ beyond what is shown"):
         check_arguments(_recorded("ff" * 16, x="7", who='"me"'), ASKED, run="r1", where=lambda: "a.py:1")
 
 
