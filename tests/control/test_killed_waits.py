@@ -9,18 +9,20 @@ from __future__ import annotations
 import time
 from collections.abc import Iterator
 from pathlib import Path
+from typing import Any
 
 import pytest
 
-from ninelives.backends.sqlite import SqliteStore
 from ninelives.core.model import Run, State
 from tests.control.lives import CANCEL, LETTERS, SEND, WORK, ControlServer
 from tests.crash.forkserver import ForkServer
 from tests.crash.killing import Side
-from tests.crash.stores import scratch
+from tests.crash.stores import DURABLE, SERVED, bury, open_at, scratch
 
 LONGEST_SECONDS = 60.0
 SIDES: tuple[Side, Side] = ("before", "after")
+STRIDES = [("sqlite", 1), *((kind, 9) for kind in SERVED)]
+"""On a server, every ninth call: what differs there is the store, which has a crash suite of its own."""
 
 
 @pytest.fixture(scope="module")
@@ -31,7 +33,7 @@ def server() -> Iterator[ForkServer]:
 
 
 def row(home: Path) -> Run:
-    store = SqliteStore(home / "runs.db")
+    store = open_at(home)
     try:
         found = store.read_run("r")
         assert found is not None
@@ -39,6 +41,13 @@ def row(home: Path) -> Run:
         return found
     finally:
         store.close()
+
+
+def killed(server: ForkServer, what: str, home: Path, **how: Any) -> bool:
+    """Live a life that is killed somewhere; tells whether it was. Who started it sees it end."""
+    was_killed = server.run(what, home=str(home), **how).was_killed
+    bury(home)
+    return was_killed
 
 
 def work_to_the_end(server: ForkServer, home: Path) -> None:
@@ -54,7 +63,7 @@ def filed(home: Path) -> list[int]:
 
 def taken(home: Path) -> list[str]:
     """Return the steps that took a signal, in the journal's order."""
-    store = SqliteStore(home / "runs.db")
+    store = open_at(home)
     try:
         records = store.load_journal("r", since=0).records
         return [record.step for record in records if record.kind.value == "signal"]
@@ -62,15 +71,18 @@ def taken(home: Path) -> list[str]:
         store.close()
 
 
-def test_a_worker_killed_at_any_call_loses_and_doubles_no_signal(server: ForkServer) -> None:
-    for call in range(1, 60):
+@pytest.mark.parametrize(("kind", "stride"), STRIDES)
+def test_a_worker_killed_at_any_call_loses_and_doubles_no_signal(
+    server: ForkServer, kind: str, stride: int
+) -> None:
+    for call in range(1, 60, stride):
         side = SIDES[call % 2]  # after one call is before the next
-        with scratch() as home:
+        with scratch(kind) as home:
             server.run(WORK, home=str(home)).result()
             deaths = 0
             for letter in range(LETTERS):
                 server.run(SEND, home=str(home), letter=letter).result()
-                deaths += server.run(WORK, home=str(home), call=call, side=side).was_killed
+                deaths += killed(server, WORK, home, call=call, side=side)
             work_to_the_end(server, home)
             assert row(home).state is State.COMPLETED
             assert len(taken(home)) == LETTERS
@@ -82,29 +94,31 @@ def test_a_worker_killed_at_any_call_loses_and_doubles_no_signal(server: ForkSer
     raise AssertionError("a life has more calls than this test kills at")
 
 
+@pytest.mark.parametrize("kind", DURABLE)
 @pytest.mark.parametrize("side", SIDES)
-def test_a_sender_killed_at_any_call_may_send_again(server: ForkServer, side: Side) -> None:
-    with scratch() as home:
+def test_a_sender_killed_at_any_call_may_send_again(server: ForkServer, side: Side, kind: str) -> None:
+    with scratch(kind) as home:
         server.run(WORK, home=str(home)).result()
         for letter in range(LETTERS):
-            killed = True
-            call = 0
-            while killed:
+            call = 1
+            while killed(server, SEND, home, letter=letter, call=call, side=side):
                 call += 1
-                killed = server.run(SEND, home=str(home), letter=letter, call=call, side=side).was_killed
             assert call > 1
         work_to_the_end(server, home)
         assert (row(home).state, filed(home)) == (State.COMPLETED, list(range(LETTERS)))
 
 
-def test_a_cancel_killed_at_any_call_is_asked_again_and_counts_once(server: ForkServer) -> None:
-    for call in range(1, 60):
+@pytest.mark.parametrize(("kind", "stride"), STRIDES)
+def test_a_cancel_killed_at_any_call_is_asked_again_and_counts_once(
+    server: ForkServer, kind: str, stride: int
+) -> None:
+    for call in range(1, 60, stride):
         side = SIDES[call % 2]
-        with scratch() as home:
+        with scratch(kind) as home:
             server.run(WORK, home=str(home)).result()
-            deaths = int(server.run(CANCEL, home=str(home), call=call, side=side).was_killed)
+            deaths = int(killed(server, CANCEL, home, call=call, side=side))
             server.run(CANCEL, home=str(home)).result()
-            deaths += server.run(WORK, home=str(home), call=call, side=side).was_killed
+            deaths += killed(server, WORK, home, call=call, side=side)
             work_to_the_end(server, home)
             assert row(home).state is State.CANCELLED
         if not deaths:

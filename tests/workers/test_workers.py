@@ -25,6 +25,7 @@ from ninelives.core.model import NewRun, Run, State
 from ninelives.core.recoverylog import Recovery
 from ninelives.core.sessions import Cause, NewSession
 from ninelives.runtime import listener
+from tests.crash.stores import DURABLE, AnyStore, address, at, bury, open_at
 
 PATIENCE_SECONDS = 60.0
 ROOT = Path(__file__).parents[2]
@@ -39,10 +40,17 @@ def until(condition: Callable[[], object]) -> None:
         time.sleep(0.005)
 
 
+@pytest.fixture(params=["sqlite"])
+def home(request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[Path]:
+    """Yield a directory whose store is of a kind."""
+    with at(request.param, tmp_path) as made:
+        yield made
+
+
 @pytest.fixture
-def store(tmp_path: Path) -> Iterator[SqliteStore]:
+def store(home: Path) -> Iterator[AnyStore]:
     """Yield a store for the processes of a test."""
-    opened = SqliteStore(tmp_path / "runs.db")
+    opened = open_at(home)
     yield opened
     opened.close()
 
@@ -56,7 +64,7 @@ def ledger(tmp_path: Path) -> Path:
 
 
 @pytest.fixture
-def spawn(store: SqliteStore, ledger: Path) -> Iterator[Spawn]:
+def spawn(home: Path, store: AnyStore, ledger: Path) -> Iterator[Spawn]:
     """Yield what starts a worker process; all are killed in the end."""
     with ExitStack() as stack:
 
@@ -65,7 +73,7 @@ def spawn(store: SqliteStore, ledger: Path) -> Iterator[Spawn]:
                 sys.executable,
                 "-m",
                 "tests.workers.agents",
-                store.url,
+                address(home),
                 str(ledger),
                 str(lease_seconds),
             ]
@@ -77,20 +85,21 @@ def spawn(store: SqliteStore, ledger: Path) -> Iterator[Spawn]:
         yield start
 
 
-def create(store: SqliteStore, *ids: str, agent: str) -> None:
+def create(store: AnyStore, *ids: str, agent: str) -> None:
     """Create runs of an agent that has no parameters."""
     store.create_runs([NewRun(id=one, agent=agent, fingerprint=b"f", body=b"{}") for one in ids])
 
 
-def row(store: SqliteStore, run: str) -> Run:
+def row(store: AnyStore, run: str) -> Run:
     """Return a run's row, which must be there."""
     found = store.read_run(run)
     assert found is not None
     return found
 
 
-def stop_outside_writes(child: subprocess.Popen[bytes], store: SqliteStore) -> None:
+def stop_outside_writes(child: subprocess.Popen[bytes], store: AnyStore) -> None:
     """Stop a process where it does not hold up all writers: else nobody could take its runs."""
+    assert isinstance(store, SqliteStore)
     impatient = SqliteStore(store.path, lock_timeout_seconds=0.2)
     while True:
         os.kill(child.pid, signal.SIGSTOP)
@@ -104,12 +113,16 @@ def stop_outside_writes(child: subprocess.Popen[bytes], store: SqliteStore) -> N
     impatient.close()
 
 
+@pytest.mark.parametrize("home", DURABLE, indirect=True)
 def test_a_run_that_kills_every_worker_is_quarantined_and_the_innocent_complete(
-    store: SqliteStore, spawn: Spawn, ledger: Path
+    home: Path, store: AnyStore, spawn: Spawn
 ) -> None:
     create(store, "poison", agent="poison")
     create(store, *(f"innocent{n}" for n in range(5)), agent="innocent")
-    codes = [spawn().wait(PATIENCE_SECONDS) for _ in range(5)]
+    codes = []
+    for _ in range(5):
+        codes.append(spawn().wait(PATIENCE_SECONDS))
+        bury(home)
     assert codes == [-signal.SIGKILL] * 4 + [0]  # one beside others, one that makes it a suspect, two alone
     assert row(store, "poison").state is State.ESCALATED
     (item,) = store.list_inbox()
@@ -122,14 +135,15 @@ def test_a_run_that_kills_every_worker_is_quarantined_and_the_innocent_complete(
     assert store.verify() == []
 
 
-async def last_recovery_of(store: SqliteStore, run: str) -> str:
+async def last_recovery_of(store: AnyStore, run: str) -> str:
     """Return what a run's checkpoint says of how it was last recovered."""
     async with nl.Runtime(store) as rt:
         return (await (await rt.get(run)).checkpoint()).last_recovery
 
 
+@pytest.mark.parametrize("home", DURABLE, indirect=True)
 def test_a_killed_worker_is_replaced_at_once_and_the_recovery_is_told(
-    store: SqliteStore, spawn: Spawn, ledger: Path
+    home: Path, store: AnyStore, spawn: Spawn, ledger: Path
 ) -> None:
     create(store, "run", agent="endless")
     first = spawn("forever")
@@ -138,6 +152,7 @@ def test_a_killed_worker_is_replaced_at_once_and_the_recovery_is_told(
     until(lambda: ledger.read_text().count("works") == 2)
     os.kill(first.pid, signal.SIGKILL)
     first.wait()
+    bury(home)
     until(lambda: row(store, "run").epoch >= 3)
     until(lambda: any(entry.kind is Happening.RECOVERED for entry in store.read_log(run="run")))
     entries = {entry.kind: entry for entry in store.read_log(run="run")}
@@ -154,7 +169,8 @@ def test_a_killed_worker_is_replaced_at_once_and_the_recovery_is_told(
     assert len(asked) - len(set(asked)) <= 1  # what was under way may be asked again, what was recorded not
 
 
-def test_a_worker_that_is_never_idle_takes_the_runs_of_a_lost_one(store: SqliteStore) -> None:
+@pytest.mark.parametrize("home", DURABLE, indirect=True)
+def test_a_worker_that_is_never_idle_takes_the_runs_of_a_lost_one(home: Path, store: AnyStore) -> None:
     @nl.agent(name="short")
     async def short() -> None:
         """End at once."""
@@ -164,7 +180,7 @@ def test_a_worker_that_is_never_idle_takes_the_runs_of_a_lost_one(store: SqliteS
     assert store.claim_runs("gone", 1, {"short": 1}).runs
 
     async def main() -> None:
-        async with nl.Runtime(store.url) as rt, asyncio.timeout(PATIENCE_SECONDS):
+        async with nl.Runtime(address(home)) as rt, asyncio.timeout(PATIENCE_SECONDS):
             working = asyncio.create_task(rt.work())
             while row(store, "lost").state is not State.COMPLETED:
                 await (await rt.start(short)).result()  # there is always something to wake up for
@@ -175,7 +191,7 @@ def test_a_worker_that_is_never_idle_takes_the_runs_of_a_lost_one(store: SqliteS
 
 
 def test_a_stopped_worker_that_wakes_past_its_lease_begins_nothing_and_ends(
-    store: SqliteStore, spawn: Spawn, ledger: Path
+    store: AnyStore, spawn: Spawn, ledger: Path
 ) -> None:
     create(store, "run", agent="endless")
     child = spawn("forever", lease_seconds=2.0)
@@ -191,8 +207,9 @@ def test_a_stopped_worker_that_wakes_past_its_lease_begins_nothing_and_ends(
 
 
 def test_a_result_from_another_process_comes_by_a_wake_up(
-    store: SqliteStore, spawn: Spawn, monkeypatch: pytest.MonkeyPatch
+    store: AnyStore, spawn: Spawn, monkeypatch: pytest.MonkeyPatch
 ) -> None:
+    assert isinstance(store, SqliteStore)
     monkeypatch.setattr(listener, "LISTEN_SECONDS", 36_000.0)  # a poll would come too late for anybody
     create(store, "run", agent="innocent")
 
