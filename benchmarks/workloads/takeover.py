@@ -24,7 +24,6 @@ from ninelives.backends.open import open_store
 from ninelives.store import Store
 
 _PATIENCE_SECONDS = 60.0
-_FOR_EVER = 1_000_000
 
 
 class Fleet:
@@ -90,7 +89,7 @@ def taken_over(cell: Cell) -> Round:
 
     async def start() -> None:
         async with nl.Runtime(cell.url) as rt:
-            await asyncio.gather(*(rt.start(ours.toil, _FOR_EVER, id=f"run-{n}") for n in range(runs)))
+            await asyncio.gather(*(rt.start(ours.toil, 0, id=f"run-{n}") for n in range(runs)))
 
     asyncio.run(start())
     store = open_store(cell.url)

@@ -15,9 +15,11 @@ import ninelives as nl
 from ninelives.backends.clock import SystemClock
 from ninelives.backends.memory import MemoryStore
 from ninelives.core.commits import Commit, Verdict
+from ninelives.core.errors import NineLivesError
 from ninelives.core.fingerprint import fingerprint
 from ninelives.core.model import Journal, Run
 from ninelives.core.replay import StepBody, write_body
+from ninelives.engine import executor
 from ninelives.store import Store
 from tests.replay.lifetimes import QuickStore, run_async
 
@@ -164,6 +166,44 @@ def test_the_result_of_a_run_that_completed_here_is_not_read_again() -> None:
             assert store.reads != []
 
     run_async(main)
+
+
+class Counted(QuickStore):
+    """Notes which runs were loaded together."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.loads: list[list[str]] = []
+
+    def load_journals(self, runs: Sequence[str]) -> list[Journal | NineLivesError]:
+        self.loads.append(sorted(runs))
+        return super().load_journals(runs)
+
+
+def test_runs_with_a_short_turn_are_loaded_together_however_long_they_have_run(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    @nl.agent(name="veteran")
+    async def veteran(turn: int) -> Any:
+        for number in range(6):
+            await echo(number)
+        return nl.next_turn(turn + 1) if turn < 3 else await nl.receive("go")
+
+    monkeypatch.setattr(executor, "INLINE_RECORDS", 10)
+    store = Counted()
+
+    async def main() -> None:
+        async with nl.Runtime(store) as rt:
+            runs = [await rt.start(veteran, 0, id=name) for name in ("a", "b")]
+            await rt.work(until_idle=True)
+            store.loads.clear()
+            for run in runs:
+                await run.signal("go", run.id)
+            await rt.work(until_idle=True)
+            assert [await run.result() for run in runs] == ["a", "b"]
+
+    run_async(main)
+    assert store.loads == [["a", "b"]]
 
 
 def test_a_failed_run_is_read_from_the_store() -> None:

@@ -79,7 +79,7 @@ class Executor:
 
     def load(self, runs: Sequence[Run]) -> None:
         """Load the journals of runs that are about to be executed, all at once where they are short."""
-        short = [run.id for run in runs if run.length <= INLINE_RECORDS]
+        short = [run.id for run in runs if _is_short(run)]
         if len(short) > 1:
             for journal in self._store.load_journals(short):
                 if isinstance(journal, Journal):
@@ -130,7 +130,7 @@ class Executor:
             loaded = self._take_loaded(run)
             if loaded is not None:
                 return loaded
-            if run.length <= INLINE_RECORDS:
+            if _is_short(run):
                 return bodies.load(self._store, run.id)
             return await asyncio.to_thread(bodies.load, self._store, run.id)
         except Corrupt:
@@ -368,6 +368,11 @@ def _carried(execution: Execution) -> list[Draft]:
     from ninelives.engine import compensations, holds
 
     return [*holds.carried(execution), *compensations.carried(execution)]
+
+
+def _is_short(run: Run) -> bool:
+    """Tell whether there is little to read of a run: only its current turn is."""
+    return run.length - run.turn_seq <= INLINE_RECORDS
 
 
 def _empty(run: Run) -> Journal:

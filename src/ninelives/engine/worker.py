@@ -169,8 +169,10 @@ class Worker:
                 claims = self._ask(1, agents, only, alone=True)
                 self._suspects_since_ms = None
         self._executor.load(claims.runs)
+        is_left = any(run.left_by is not None for run in claims.runs)
+        taken_ms = self._store.now_ms() if is_left else 0
         for run in claims.runs:
-            self._start(run, lease)
+            self._start(run, lease, taken_ms)
         if claims.runs:
             return _NOW
         if self._suspects_since_ms is not None and is_their_turn:
@@ -224,14 +226,14 @@ class Worker:
         elif self._suspects_since_ms is None:
             self._suspects_since_ms = self._clock.boot_ms()
 
-    def _start(self, run: Run, lease: Lease) -> None:
+    def _start(self, run: Run, lease: Lease, taken_ms: int) -> None:
         if run.is_alone:
             self._solo = run.id
         self._claims += 1
         self._given[run.agent] = self._claims
         takeover = None
         if run.left_by is not None:
-            takeover = self._takeovers[run.id] = Takeover(run, self._store.now_ms(), self._moved)
+            takeover = self._takeovers[run.id] = Takeover(run, taken_ms, self._moved)
             self._chronicle.taken(takeover)
         task = asyncio.create_task(self._executor.execute(run, lease, takeover))
         self._tasks[task] = run
