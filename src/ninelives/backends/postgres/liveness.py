@@ -9,9 +9,8 @@ before the server started.
 
 from __future__ import annotations
 
-import select
 import threading
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Mapping
 from contextlib import suppress
 from hashlib import blake2b
 
@@ -19,6 +18,7 @@ import psycopg
 
 from ninelives.backends.postgres.connection import Connection, translate
 from ninelives.backends.postgres.queries import Statement
+from ninelives.backends.wakeups import readable
 from ninelives.core.errors import StoreError
 
 _PAUSE_SECONDS, _LOOK_SECONDS = 0.1, 1.0
@@ -28,14 +28,6 @@ def lock_number(schema: str, name: str) -> int:
     """Return the number of an advisory lock: these are all that a database has in common."""
     digest = blake2b(f"{schema}\0{name}".encode(), digest_size=8, person=b"ninelives-lock")
     return int.from_bytes(digest.digest(), "big", signed=True)
-
-
-def readable(fds: Sequence[int], timeout_seconds: float) -> list[int]:
-    """Wait until some of these can be read from, and return which."""
-    poll = select.poll()
-    for fd in fds:
-        poll.register(fd, select.POLLIN)
-    return [fd for fd, _ in poll.poll(timeout_seconds * 1000)]
 
 
 class SessionLock:

@@ -7,6 +7,7 @@ from contextlib import suppress
 from typing import Any
 
 from ninelives.backends import rows
+from ninelives.backends.births import Births
 from ninelives.backends.postgres.sessions import may_act
 from ninelives.backends.postgres.transaction import (
     Transaction,
@@ -23,40 +24,12 @@ from ninelives.core.model import Claims, NewRun, Run
 
 def create(tx: Transaction, batch: Sequence[NewRun]) -> list[Run | UsageError]:
     """Create runs, or answer with those that have the ids; see `Store.create_runs`."""
-    faulty = [faults.fault_in_new(new) for new in batch]
-    sound = [new for new, fault in zip(batch, faulty, strict=True) if fault is None]
-    names = [name for new in sound for name in (new.id, new.parent) if name is not None]
+    births = Births(batch)
     # Parents stay locked: one that ends meanwhile would not cancel a child that it cannot see yet.
-    known = runs_in(tx.all("lock_runs", (sorted(set(names)),)))
-    wanted = [digest for new in sound for digest in runs.blobs_of(new)]
-    blobs = {digest for (digest,) in tx.all("known_blobs", (wanted,))} if wanted else set()
-    fresh: dict[str, NewRun] = {}
-    refused: dict[int, UsageError] = {}
-    for place, (new, fault) in enumerate(zip(batch, faulty, strict=True)):
-        is_new = fault is None and new.id not in known and new.id not in fresh
-        error = fault or (_fault_beside(new, known, blobs) if is_new else None)
-        if error is not None:
-            refused[place] = error
-        elif is_new:
-            fresh[new.id] = new
-    known |= _insert(tx, list(fresh.values()))
-    return [
-        refused[place]
-        if place in refused
-        else known[new.id]
-        if fresh.get(new.id) is new
-        else runs.same_or_conflict(known[new.id], new)
-        for place, new in enumerate(batch)
-    ]
-
-
-def _fault_beside(new: NewRun, known: Mapping[str, Run], blobs: set[bytes]) -> UsageError | None:
-    """Return what is wrong with a new run for what else is in the store."""
-    refused = runs.refuses_children(known.get(new.parent), new.id) if new.parent is not None else None
-    if refused is not None:
-        return refused
-    lost = next((faults.lost_blob(new.id, one) for one in runs.blobs_of(new) if one not in blobs), None)
-    return UsageError(lost.what, run=new.id, remedy=lost.remedy) if lost is not None else None
+    known = runs_in(tx.all("lock_runs", (births.names,)))
+    blobs = {digest for (digest,) in tx.all("known_blobs", (births.blobs,))} if births.blobs else set()
+    known |= _insert(tx, births.fresh(known, blobs))
+    return births.answers(known)
 
 
 def _insert(tx: Transaction, fresh: Sequence[NewRun]) -> dict[str, Run]:

@@ -26,7 +26,7 @@ from ninelives.backends.postgres.deaths import Deaths
 from ninelives.backends.postgres.lines import Lines
 from ninelives.backends.postgres.sessions import Sessions, may_act
 from ninelives.backends.postgres.transaction import Transaction, decoding, runs_in, texts
-from ninelives.backends.postgres.wake import Channel, WakeUps
+from ninelives.backends.postgres.wake import Channel, Notifications
 from ninelives.core import blobs, faults, runs
 from ninelives.core.clock import Clock
 from ninelives.core.commits import Commit, Verdict
@@ -55,8 +55,8 @@ class PostgresStore:
         self._work, self._output = (Channel(self._address.schema, name) for name in ("work", "output"))
         self._is_closed = threading.Event()
         door = self._lines.sql["open_door"].text
-        self._workers = WakeUps(self._work, self._lines.connect, door)
-        self._readers = WakeUps(self._output, self._lines.connect, door)
+        self._workers = Notifications(self._work, self._lines.connect, door)
+        self._readers = Notifications(self._output, self._lines.connect, door)
 
     @property
     def url(self) -> str:
@@ -302,7 +302,7 @@ class PostgresStore:
         """Block until something may have been emitted, or a run ended, or the time is over."""
         return self._wait(self._readers, timeout_seconds)
 
-    def _wait(self, wake_ups: WakeUps, timeout_seconds: float) -> bool:
+    def _wait(self, wake_ups: Notifications, timeout_seconds: float) -> bool:
         self._lines.require()
         if not self._lines.is_direct:  # LISTEN needs a connection of its own: we look now and then instead
             self._is_closed.wait(max(0.0, timeout_seconds))

@@ -27,7 +27,7 @@ from ninelives.backends.redis.lines import Lines
 from ninelives.backends.redis.runrows import read_runs, texts
 from ninelives.backends.redis.scripts import VERSION
 from ninelives.backends.redis.transaction import Transaction, mismatch
-from ninelives.backends.redis.wake import WakeUps
+from ninelives.backends.redis.wake import Ear
 from ninelives.core import blobs, faults, runs
 from ninelives.core.clock import Clock
 from ninelives.core.commits import Commit, Verdict
@@ -53,8 +53,8 @@ class RedisStore:
         self._lines.read(_prepare)
         names = self._lines.names
         self._is_closed = threading.Event()
-        self._workers = WakeUps(names.work, names.tag, self._lines.connect)
-        self._readers = WakeUps(names.output, names.tag, self._lines.connect)
+        self._workers = Ear(names.work, names.tag, self._lines.connect)
+        self._readers = Ear(names.output, names.tag, self._lines.connect)
 
     @property
     def url(self) -> str:
