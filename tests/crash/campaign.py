@@ -22,7 +22,7 @@ from tests.crash.ledger import Fact, count
 from tests.crash.stores import BLIND, bury, scratch
 
 LIVE, CHECK = "tests.crash.workload:live", "tests.crash.judge:check"
-_LOOKS, _BURIES = 0.3, 0.4
+_LOOKS, _BURIES = 0.2, 0.4
 Told = Callable[[int, int], None]
 
 
@@ -93,7 +93,7 @@ class Campaign:
         self.tally.points = len(points)
         return self._closed(began)
 
-    def at_random(self, kills: int, told: Told = lambda _done, _all: None, *, nested: int = 11) -> Tally:
+    def at_random(self, kills: int, told: Told = lambda _done, _all: None, *, nested: int = 19) -> Tally:
         """Kill at random moments after the first acknowledgement, and up to `nested` times in recovery."""
         began = time.monotonic()
         rng = Random(self._seed)

@@ -18,10 +18,16 @@ from rich.table import Table
 
 from tests.crash.stores import DURABLE, scratch
 from tests.fleet.driver import Drive
+from tests.fleet.jumps import jumps
 from tests.fleet.nemesis import Report, Tick, kills, zombies
 from tests.proof import report as proof
 
 _COLUMNS = (TextColumn("{task.description:8}"), BarColumn(), MofNCompleteColumn(), TimeElapsedColumn())
+_WHAT = {
+    "kills": "workers and supervisors killed",
+    "zombies": "workers stopped past their lease, and woken",
+    "jumps": "workers whose wall clocks jump",
+}
 
 
 def main() -> int:
@@ -29,6 +35,7 @@ def main() -> int:
     parser = argparse.ArgumentParser(prog="python -m tests.fleet", description=__doc__)
     parser.add_argument("--kills", type=int, default=1000, help="how many kills")
     parser.add_argument("--zombies", type=int, default=200, help="how many wake-ups past the lease")
+    parser.add_argument("--jumps", type=int, default=40, help="how many jumps of the workers' clocks")
     parser.add_argument("--processes", type=int, default=3, help="workers of each supervisor")
     parser.add_argument("--store", choices=DURABLE, default="sqlite")
     parser.add_argument("--seed", type=int, default=None)
@@ -41,11 +48,13 @@ def main() -> int:
     for name, count, lease_seconds, nemesis in (
         ("kills", given.kills, 5.0, kills),
         ("zombies", given.zombies, 0.5, zombies),
+        ("jumps", given.jumps, 5.0, jumps),
     ):
         if count > 0:
             report = perform(console, name, count, lease_seconds, nemesis, given.processes, seed, given.store)
             sections.append(proof.tell(_section(name, report)))
     again = f"python -m tests.fleet --store {given.store} --kills {given.kills} --zombies {given.zombies}"
+    again += f" --jumps {given.jumps}"
     spent = round(time.monotonic() - began)
     told = proof.Report(again=f"{again} --seed {seed}", store=given.store, seconds=spent, sections=sections)
     proof.write(given.report, told)
@@ -53,11 +62,9 @@ def main() -> int:
 
 
 def _section(name: str, report: Report) -> proof.Result:
-    is_kills = name == "kills"
-    what = "workers and supervisors killed" if is_kills else "workers stopped past their lease, and woken"
     numbers = f"{report.done} {name}, {report.runs} runs, {len(report.violations)} violations"
-    kills = report.done if is_kills else 0
-    return proof.judged(what, numbers, report.violations, kills=kills, windows=report.windows)
+    kills = report.done if name == "kills" else 0
+    return proof.judged(_WHAT[name], numbers, report.violations, kills=kills, windows=report.windows)
 
 
 def perform(

@@ -15,8 +15,13 @@ _HOME = os.environ.get("FLEET_HOME")
 _WINDOWS = Windows(Path(_HOME)) if _HOME else None
 if _HOME and _WINDOWS is not None:
     install(_WINDOWS, kind_at(Path(_HOME)))
+if _CLOCK := os.environ.get("FLEET_CLOCK"):
+    from tests.fleet.clocks import Clock
+
+    Clock(Path(_CLOCK)).gone_by().__enter__()
 
 PAUSE_SECONDS = 0.002
+_NAP_SECONDS = 0.05
 
 
 def mixed(value: int, number: int) -> int:
@@ -119,6 +124,17 @@ async def shop(seed: int, steps: int) -> int:
         else:
             value = await asyncio.to_thread(pay_plain, value, number)
         _told(number)
+    return value
+
+
+@nl.agent(name="fleet.nap", lives=1_000_000)
+async def nap(seed: int, steps: int) -> int:
+    """One step after the other, with durable pauses."""
+    value = seed
+    for number in range(steps):
+        value = await mix(value, number)
+        _told(number)
+        await nl.sleep(_NAP_SECONDS)
     return value
 
 

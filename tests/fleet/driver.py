@@ -7,7 +7,7 @@ import signal
 import subprocess
 import sys
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from contextlib import suppress
 from pathlib import Path
 from random import Random
@@ -22,7 +22,7 @@ from tests.fleet.ledger import Entry, Fact, Ledger, read
 
 ROOT = Path(__file__).parents[2]
 PATIENCE_SECONDS = 120.0
-_AGENTS = ("fleet.chain", "fleet.chain", "fleet.fan", "fleet.shop", "fleet.shop")
+_AGENTS: tuple[str, ...] = ("fleet.chain", "fleet.chain", "fleet.fan", "fleet.shop", "fleet.shop")
 _QUEUE = ("next.lock", "write.lock")
 _OPEN = (State.PENDING, State.RUNNING, State.CHECKPOINTED, State.ESCALATED)
 
@@ -34,7 +34,8 @@ class Drive:
         self, home: Path, *, seed: int, lease_seconds: float, processes: int = 3, in_flight: int = 20
     ) -> None:
         self.home, self.random = home, Random(seed)
-        self.processes, self._lease_seconds, self._in_flight = processes, lease_seconds, in_flight
+        self.processes, self._lease_seconds, self.in_flight = processes, lease_seconds, in_flight
+        self.agents = _AGENTS
         (home / "arms").mkdir()
         self.url = address(home)
         self.ledger = Ledger(home / "ledger")
@@ -62,8 +63,10 @@ class Drive:
 
     # Processes ----------------------------------------------------------------------------------
 
-    def start_supervisor(self, url: str | None = None) -> subprocess.Popen[bytes]:
-        """Start a supervisor and its workers, who may know the store by another address."""
+    def start_supervisor(
+        self, url: str | None = None, more: Mapping[str, str] | None = None
+    ) -> subprocess.Popen[bytes]:
+        """Start a supervisor and its workers, who may know another address of the store, or `more`."""
         command = [sys.executable, "-m", "ninelives", "worker", str(ROOT / "tests/fleet/agents.py")]
         command += ["--store", url or self.url, "--processes", str(self.processes), "--concurrency", "10"]
         command += ["--lease", str(self._lease_seconds), "--hang", "60", "--backoff", "0"]
@@ -74,7 +77,7 @@ class Drive:
                 stdin=subprocess.DEVNULL,
                 stdout=log,
                 stderr=log,
-                env={**os.environ, "FLEET_HOME": str(self.home)},
+                env={**os.environ, "FLEET_HOME": str(self.home), **(more or {})},
             )
         self.supervisors.append(supervisor)
         return supervisor
@@ -138,9 +141,9 @@ class Drive:
 
     def feed(self) -> None:
         """Start runs, so that there is always work."""
-        left = len(self.store.list_runs(RunQuery(states=_OPEN, limit=self._in_flight)))
-        for _ in range(self._in_flight - left):
-            agent = self.random.choice(_AGENTS)
+        left = len(self.store.list_runs(RunQuery(states=_OPEN, limit=self.in_flight)))
+        for _ in range(self.in_flight - left):
+            agent = self.random.choice(self.agents)
             run, seed, steps = f"run-{len(self.expected)}", self.random.randrange(1000), 6
             try:
                 self._runtime.start(agent, seed, steps, id=run)

@@ -55,7 +55,7 @@ def kills(drive: Drive, count: int, tick: Tick = lambda _: None) -> Report:
             rarest = sorted(DEADLY, key=lambda window: (hit[window], drive.random.random()))
             _kill_in(drive, rarest[: drive.random.choice((1, 2, 3))], hit)
         tick(min(count, hit.total()))
-    return _end(drive, hit)
+    return end(drive, hit)
 
 
 def _kill_in(drive: Drive, windows: list[str], hit: Counter[str]) -> None:
@@ -90,7 +90,7 @@ def zombies(drive: Drive, count: int, tick: Tick = lambda _: None) -> Report:
             hit[one.step] += 1
             woken.add(one.pid)
         tick(min(count, len(woken)))
-    return _end(drive, hit, held_up)
+    return end(drive, hit, held_up)
 
 
 def rolls(drive: Drive, count: int, tick: Tick = lambda _: None) -> Report:
@@ -108,7 +108,7 @@ def rolls(drive: Drive, count: int, tick: Tick = lambda _: None) -> Report:
         drive.wait_until(is_over, "a rolling restart")
         drive.wait_until(partial(_all_gone, drive, before), "the old workers to end")
         tick(number)
-    return _end(drive, Counter({"rolling restart": count}))
+    return end(drive, Counter({"rolling restart": count}))
 
 
 def _all_gone(drive: Drive, before: set[int]) -> bool:
@@ -174,7 +174,8 @@ def _go_on(pid: int) -> None:
         os.kill(pid, signal.SIGCONT)
 
 
-def _end(drive: Drive, hit: Counter[str], held_up: int = 0) -> Report:
+def end(drive: Drive, hit: Counter[str], held_up: int = 0) -> Report:
+    """Let all runs come to their ends, and judge."""
     if not drive.supervisors:
         drive.start_supervisor()
     drive.finish()

@@ -40,7 +40,7 @@ def parts(scale: float = 1.0) -> list[Part]:
     found = [
         Part(
             f"kills at every store call and at random, {store}",
-            ("tests.crash", "--store", store, "--kills", times(10_000)),
+            ("tests.crash", "--store", store, "--kills", times(9_000)),
             "SIGKILL before and after every call of the store; SIGKILL at random, also during recovery"
             + (
                 "; at every system call of commits, creation and migration; power cuts; failed syncs; full "
@@ -55,9 +55,13 @@ def parts(scale: float = 1.0) -> list[Part]:
     found += [
         Part(
             f"fleets, {store}",
-            ("tests.fleet", "--store", store, "--kills", times(300), "--zombies", times(60)),
+            (
+                *("tests.fleet", "--store", store, "--kills", times(120)),
+                *("--zombies", times(24), "--jumps", times(16)),
+            ),
             "workers and supervisors killed in every window, nested in recoveries; workers stopped past "
-            "their lease, also between intent and effect, and woken",
+            "their lease, also between intent and effect, and woken; workers' wall clocks an hour ahead, an "
+            "hour behind, ten times as fast",
             ("I1", "I2", "I3", "I4", "I6", "I7"),
         )
         for store in DURABLE
@@ -68,22 +72,24 @@ def parts(scale: float = 1.0) -> list[Part]:
             ("tests.effects", "--store", store),
             "SIGKILL of either of two processes at every call while both want one key",
             ("I3", "I4", "I6"),
+            cores=1,
         )
         for store in DURABLE
     ]
     found += [
         Part(
             f"people, {store}",
-            ("tests.people", "--store", store),
-            "SIGKILL at every call while a person is asked and answers",
+            ("tests.people", "--store", store, "--every", "1" if store == "sqlite" else "3"),
+            "SIGKILL before and after calls of the store while a person is asked and answers",
             ("I2", "I3", "I4", "I6"),
+            cores=1,
         )
         for store in DURABLE
     ]
     found += [
         Part(
             f"the server killed, {store}",
-            ("tests.servers", "--store", store, "--kills", times(50)),
+            ("tests.servers", "--store", store, "--kills", times(30)),
             "SIGKILL of the store's own server under load of four workers",
             ("I1", "I2", "I3", "I6", "I7"),
         )
@@ -95,15 +101,26 @@ def parts(scale: float = 1.0) -> list[Part]:
             ("tests.servers.partitions", "--store", store),
             "hosts in network namespaces, cut off both ways and one way; resets in the middle of answers",
             ("I1", "I2", "I3", "I6", "I7"),
+            cores=1,
         )
         for store in SERVED
+    ]
+    found += [
+        Part(
+            f"soak, {store}",
+            ("tests.fleet.soak", "--store", store, "--seconds", times(45)),
+            "as many runs as there is time for, with kills: memory and open files of supervisor and workers",
+            ("I1", "I2", "I3", "I6", "I7"),
+        )
+        for store in DURABLE
     ]
     found.append(
         Part(
             "random programs",
-            ("tests.replay", "--seconds", times(240)),
+            ("tests.replay", "--seconds", times(150)),
             "random agents (branches, timers, failures, retries), killed at every call and round",
             ("I2", "I7"),
+            cores=1,
         )
     )
     found.append(

@@ -14,7 +14,6 @@ from typing import Any
 from msgspec import UnsetType
 
 from ninelives.core.clock import Clock
-from ninelives.core.commits import Park
 from ninelives.core.errors import (
     BadRecord,
     Corrupt,
@@ -353,12 +352,6 @@ class Executor:
         await escalations.escalate(
             self._store, self._commits, execution, kind, escalations.told(why), step=why.step
         )
-
-    async def release(self, execution: Execution) -> None:
-        """Stop executing a run here and let others take it, from where it is."""
-        await clear(execution)
-        change = Park(due_ms=self._clock.now_ms(), waits="", news_seen=-1)
-        await self._commits.commit(execution.tail, (), Extras(change=change))
 
 
 def _carried(execution: Execution) -> list[Draft]:
