@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from html.parser import HTMLParser
 
 from ninelives.chaos.campaign import Campaign
@@ -70,7 +71,32 @@ def test_the_page_is_whole_and_everything_in_it_is_escaped() -> None:
     parser.feed(text)
     assert parser.open == []
     assert "script" not in parser.seen
-    assert {"svg", "rect", "path", "table"} <= parser.seen
+    assert {"svg", "rect", "line", "table", "main"} <= parser.seen
     assert "\x1b" not in text
     assert "\u202e" not in text
     assert "http" not in text.replace("http-equiv", "").replace("http://www.w3.org/2000/svg", "")
+
+
+def test_of_many_runs_all_are_there_and_most_are_folded_away() -> None:
+    lost = trial("the one that was lost")
+    others = [trial(f"run {number}") for number in range(300)]
+    for one in others:
+        one.why = ""
+    campaign = Campaign([trial("calm"), trial("calm")], [*others, lost], [], 3.0)
+    text = page(campaign, judge(campaign, []), "agent.py:support")
+    unfolded, _, folded = text.partition("<h2>Timelines</h2>")[2].partition("<details>")
+    assert unfolded.index("the one that was lost") < unfolded.index("run 0")
+    assert unfolded.count("<svg") < folded.count("<svg")
+    assert "151 more runs are not drawn" in folded
+    assert all(f"<td>{one.name}</td>" in folded for one in others)
+
+
+def test_a_reader_without_eyes_is_told_the_numbers_and_what_is_drawn() -> None:
+    campaign = Campaign([trial("calm"), trial("calm")], [trial("killed")], ["store cut off"], 3.0)
+    text = page(campaign, judge(campaign, []), "agent.py:support")
+    labels = re.findall(r'role="img" aria-label="([^"]*)"', text)
+    assert labels[0].startswith("1 recoveries: median 0.100 s")
+    assert labels[1].startswith("killed: 2 lives, 1.00 s")
+    assert text.count("✓ met") + text.count("✗ MISSED") == 5
+    assert '<th scope="row">' in text
+    assert "<b>Left out, for the time was over:</b> store cut off" in text

@@ -14,6 +14,6 @@ Around them:
     likeness  is a run as those without faults         screen    what a person sees
     judge     the four numbers
     proxy     requests on their way                    page      the report as a page, with its plots
-    scratch   a store for each trial
+    scratch   a store for each trial                   timelines the lives of each run, drawn
     command   all of it, in order
 """

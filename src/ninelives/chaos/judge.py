@@ -82,13 +82,14 @@ def recoveries_of(trial: Trial) -> list[Recovery]:
         life = fault.data.get("life", fault.life) + 1
         lines = [line for line in trial.lines if line.life == life]
         ready = next((line.at for line in lines if line.what is What.READY), None)
-        new = next((line.at for line in lines if _is_new(line.what, line.data)), None)
+        new = next((line.at for line in lines if is_new(line.what, line.data)), None)
         if ready is not None and new is not None:
             found.append(Recovery(trial.number, life, new - fault.at, ready - fault.at, fault.step))
     return found
 
 
-def _is_new(what: What, data: dict[str, object]) -> bool:
+def is_new(what: What, data: dict[str, object]) -> bool:
+    """Tell whether a line says that something new was begun or recorded."""
     if what is What.STORED:
         records = data["records"]
         return isinstance(records, list) and any(kind in OUTCOMES for kind, _ in records)

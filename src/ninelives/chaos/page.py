@@ -11,32 +11,37 @@ from ninelives.chaos.campaign import Campaign
 from ninelives.chaos.effects import effects
 from ninelives.chaos.findings import Finding
 from ninelives.chaos.judge import Verdict
-from ninelives.chaos.ledger import What
-from ninelives.chaos.plots import plain
+from ninelives.chaos.ledger import Line, What
+from ninelives.chaos.order import Moment
+from ninelives.chaos.plots import Bar, Mark, plain
 from ninelives.chaos.screen import last_line, place
-from ninelives.chaos.trial import Trial, describe
+from ninelives.chaos.timelines import timelines
 from ninelives.core.model import Kind
-from ninelives.demo.judge import RECOVERY_SECONDS, Number
+from ninelives.demo.judge import RECOVERY_SECONDS, Number, percentile
 
-_MOST_BARS, _MOST_TRIALS = 40, 60
+_MOST_BARS, _MOST_ROWS = 40, 20
 _KINDS = frozenset(Kind)
+_AT_STORE = frozenset({Moment.BEFORE.name, Moment.AFTER.name})
 _STYLE = Path(__file__).with_name("page.css").read_text(encoding="utf-8")
 
 
 def page(campaign: Campaign, verdict: Verdict, target: str) -> str:
     """Return the whole page."""
     parts = [
-        f"<h1>{plain(target)}</h1>",
+        f"<header><h1>{plain(target)}</h1>",
         f'<p class="soft">ninelives {plain(__version__)} chaos: {verdict.runs} runs, '
         f"{verdict.faults} faults, {verdict.kills} of them kill -9, {len(verdict.recoveries)} recoveries "
         f"measured; {verdict.replayed} times a recorded step was replayed instead of executed</p>",
         f'<p class="verdict {_mark(verdict.is_met)}">{plain(last_line(verdict, campaign.seconds))}</p>',
-        f'<div class="cards">{"".join(map(_card, verdict.numbers))}</div>',
+        f'</header><main><ul class="cards">{"".join(map(_card, verdict.numbers))}</ul>',
         *_findings(verdict),
-        *_plots(campaign, verdict),
-        *_timelines(campaign),
+        *_left_out(verdict),
+        *_recoveries(verdict),
+        *_kills(campaign),
+        *timelines(campaign.trials),
         _trials(campaign),
         *_effects(campaign),
+        "</main>",
     ]
     return (
         '<!doctype html><html lang="en"><head><meta charset="utf-8">'
@@ -53,77 +58,87 @@ def _mark(is_met: bool) -> str:
 
 
 def _card(number: Number) -> str:
-    met = "met" if number.is_met else "MISSED"
+    met, missed = ("✓ met", "") if number.is_met else ("✗ MISSED", " missed")
     return (
-        f'<div class="card"><small>{plain(number.name)}</small><b>{plain(number.value)}</b>'
-        f'<span class="{_mark(number.is_met)}">{met}</span> '
-        f'<span class="soft">target {plain(number.target)}</span>'
-        f"<small>{plain(number.note)}</small></div>"
+        f'<li class="card{missed}"><small>{plain(number.name)}</small><b>{plain(number.value)}</b>'
+        f'<span class="is {_mark(number.is_met)}">{met}</span>'
+        f"<small>target {plain(number.target)}</small><small>{plain(number.note)}</small></li>"
     )
 
 
 def _findings(verdict: Verdict) -> list[str]:
-    if not verdict.findings:
+    certain, all_of_them = len(verdict.certain), len(verdict.findings)
+    if not all_of_them:
         return []
-    return [f"<h2>{len(verdict.findings)} to mend</h2>", *map(_finding, verdict.findings)]
+    perhaps = all_of_them - certain
+    heads = [f"{certain} to mend"] * bool(certain) + [f"{perhaps} to look at"] * bool(perhaps)
+    return [f"<h2>{', '.join(heads)}</h2>", *map(_finding, verdict.findings)]
 
 
 def _finding(finding: Finding) -> str:
-    doubt = "" if finding.is_certain else " (perhaps)"
+    doubt, perhaps = ("", "") if finding.is_certain else (" (perhaps)", " perhaps")
     return (
-        f'<div class="finding"><b>{plain(place(finding))}</b> {plain(finding.mistake)}{doubt}'
-        f"<pre>{plain(finding.code)}</pre><div>{plain(finding.what)}</div>"
-        f"<div><b>Mend:</b> {plain(finding.remedy)}</div></div>"
+        f'<section class="finding{perhaps}"><h3>{plain(finding.mistake)}{doubt}</h3>'
+        f'<div class="place">{plain(place(finding))}</div>'
+        f"<pre><span>{finding.line}  </span>{plain(finding.code)}</pre><p>{plain(finding.what)}</p>"
+        f"<p><b>Mend:</b> {plain(finding.remedy)}</p></section>"
     )
 
 
-def _plots(campaign: Campaign, verdict: Verdict) -> list[str]:
-    ours = [one.seconds - one.load_seconds for one in verdict.recoveries]
-    kills = Counter(
-        _step(fault.step) for trial in campaign.trials for fault in trial.faults if fault.kind == "KILL"
-    )
-    rows = kills.most_common(_MOST_BARS)
-    parts = []
-    if ours:
-        parts += ["<h2>Recovery times</h2>", "<figure>"]
-        parts += [plots.histogram(ours, limit=RECOVERY_SECONDS, unit="s")]
-        parts += ["<figcaption>from the code being loaded to the first new step</figcaption></figure>"]
-    if rows:
-        parts += ["<h2>Kills by step</h2>", f"<figure>{plots.bars(rows, of='kills')}</figure>"]
-    return parts
-
-
-def _step(label: str) -> str:
-    """Name the step that a kill was at: its body and its records are one."""
-    kind, _, rest = label.partition(" ")
-    if kind in _KINDS and rest:
-        return rest
-    return label or "at random"
-
-
-def _timelines(campaign: Campaign) -> list[str]:
-    if not campaign.trials:
+def _left_out(verdict: Verdict) -> list[str]:
+    names = dict.fromkeys(verdict.left_out)
+    if not names:
         return []
-    drawn = "".join(
-        f"<figure>{_timeline(trial)}<figcaption>{plain(trial.name)}: {len(trial.lives)} lives, "
-        f"{trial.seconds:.2f} s, {plain(trial.state or trial.why)}</figcaption></figure>"
-        for trial in campaign.trials[:_MOST_TRIALS]
-    )
-    return ["<h2>Timelines</h2>", drawn]
+    return [f'<p class="soft"><b>Left out, for the time was over:</b> {plain("; ".join(names))}</p>']
 
 
-def _timeline(trial: Trial) -> str:
-    spans = [
-        plots.Span(
-            life.began_at - trial.began_at,
-            life.ended_at - trial.began_at,
-            "ended" if life.code == 0 else "died",
-            f"life {life.number}: {life.how}",
-        )
-        for life in trial.lives
+def _recoveries(verdict: Verdict) -> list[str]:
+    ours = [one.seconds - one.load_seconds for one in verdict.recoveries]
+    if not ours:
+        return []
+    middle, late = percentile(ours, 0.5), percentile(ours, 0.99)
+    lines = [
+        Mark(middle, "middle", f"median {middle:.3f} s"),
+        Mark(late, "late", f"p99 {late:.3f} s"),
+        Mark(RECOVERY_SECONDS, "target", f"target {RECOVERY_SECONDS:g} s"),
     ]
-    marks = [plots.Mark(line.at - trial.began_at, line.kind, describe(line)) for line in trial.faults]
-    return plots.timeline(spans, marks, trial.seconds)
+    told = f"{len(ours)} recoveries: median {middle:.3f} s, p99 {late:.3f} s, longest {max(ours):.3f} s"
+    return [
+        f"<h2>Recovery times</h2><figure>{plots.histogram(ours, lines, unit='s', label=told)}",
+        f"<figcaption>From the code being loaded to the first new step. {plain(told)}</figcaption></figure>",
+        '<ul class="key"><li><i class="line" style="background:var(--ink)"></i>median</li>'
+        '<li><i class="line" style="background:var(--warm)"></i>p99</li>'
+        f'<li><i class="line" style="background:var(--bad)"></i>target {RECOVERY_SECONDS:g} s'
+        f"{'' if max(ours) * 1.05 >= RECOVERY_SECONDS else ', beyond the right edge'}</li></ul>",
+    ]
+
+
+def _kills(campaign: Campaign) -> list[str]:
+    found = [fault for trial in campaign.trials for fault in trial.faults if fault.kind == "KILL"]
+    kills = Counter(map(_step, found))
+    rows = [Bar(name, count, kind) for (name, kind), count in kills.most_common(_MOST_BARS)]
+    if not rows:
+        return []
+    rest = len(kills) - len(rows)
+    more = f'<p class="soft">and {rest} more, each killed less often</p>' if rest else ""
+    return [
+        '<h2>Kills by step</h2><ul class="key">'
+        '<li><i style="background:var(--blue)"></i>a step: its body, or its records</li>'
+        '<li><i style="background:var(--pale)"></i>another call of the store</li>'
+        '<li><i style="background:var(--warm)"></i>from outside</li></ul>',
+        plots.bars(rows, of="kills", by="where"),
+        more,
+    ]
+
+
+def _step(fault: Line) -> tuple[str, str]:
+    """Name what a kill was at, and its class: a step's body and its records are one."""
+    kind, _, rest = fault.step.partition(" ")
+    if kind in _KINDS and rest:
+        return rest, "step"
+    if not fault.step:
+        return "at random", "random"
+    return fault.step, "store" if fault.target in _AT_STORE else "step"
 
 
 def _trials(campaign: Campaign) -> str:
@@ -133,10 +148,16 @@ def _trials(campaign: Campaign) -> str:
         f"<td>{plain(trial.why or trial.state)}</td></tr>"
         for trial in (*campaign.calm, *campaign.trials)
     )
-    return (
-        "<h2>Runs</h2><table><tr><th>what befell it</th><th>lives</th><th>faults</th><th>s</th><th>end</th>"
-        f"</tr>{rows}</table>"
-    )
+    runs = len(campaign.calm) + len(campaign.trials)
+    names = _heads(("what befell it", ""), ("lives", "n"), ("faults", "n"), ("s", "n"), ("end", ""))
+    table = f"<table><thead><tr>{names}</tr></thead><tbody>{rows}</tbody></table>"
+    if runs > _MOST_ROWS:
+        table = f"<details><summary>all {runs}</summary>{table}</details>"
+    return f"<h2>Runs</h2>{table}"
+
+
+def _heads(*names: tuple[str, str]) -> str:
+    return "".join(f'<th scope="col" class="{kind}">{name}</th>' for name, kind in names)
 
 
 def _effects(campaign: Campaign) -> list[str]:
@@ -151,5 +172,6 @@ def _effects(campaign: Campaign) -> list[str]:
     )
     return [
         f"<h2>Effects without faults</h2><p class='soft'>{steps} bodies were executed.</p>",
-        f"<table><tr><th>kind</th><th>what</th><th>where</th><th>times</th></tr>{rows}</table>",
+        f"<table><thead><tr>{_heads(('kind', ''), ('what', ''), ('where', ''), ('times', 'n'))}</tr></thead>"
+        f"<tbody>{rows}</tbody></table>",
     ]

@@ -1,4 +1,7 @@
-"""Plots as SVG, drawn by hand: bars, a histogram, and the timeline of a trial. All text is escaped."""
+"""Plots, drawn by hand: bars, a histogram, and the timeline of a trial. All text is escaped.
+
+Pictures hold shapes alone, which stretch to any width; words are beside them, in the page's own letters.
+"""
 
 from __future__ import annotations
 
@@ -9,104 +12,100 @@ from msgspec import Struct
 
 from ninelives.ops.escape import shown
 
-WIDTH = 760
-_ROW, _LABEL = 18, 250
+WIDTH = 1000
+_BUCKETS, _HIGH, _ROW = 40, 120, 11
+
+
+class Bar(Struct, frozen=True):
+    """A name and its count; the class gives it a colour."""
+
+    name: str
+    count: int
+    kind: str = ""
 
 
 class Mark(Struct, frozen=True):
-    """Something that happened at a moment, and its class, which gives it a colour."""
+    """A moment, and its class, which gives it a colour; in one row of the picture, or in all of them."""
 
     at: float
     kind: str
     title: str
+    row: int | None = None
 
 
 class Span(Struct, frozen=True):
-    """A life: from when to when, and how it ended."""
+    """A stretch of a life, in which row of the picture, and its class."""
 
+    row: int
     start: float
     end: float
     kind: str
     title: str
 
 
-def bars(rows: Sequence[tuple[str, int]], *, of: str) -> str:
-    """Draw a row for each name, as long as its count."""
-    most = max((count for _, count in rows), default=1)
-    scale = (WIDTH - _LABEL - 60) / max(1, most)
-    drawn = []
-    for number, (name, count) in enumerate(rows):
-        y = number * _ROW
-        drawn.append(
-            f'<text class="label" x="{_LABEL - 8}" y="{y + 13}">{_short(name, 40)}'
-            f"<title>{plain(name)}</title></text>"
-            f'<rect class="bar" x="{_LABEL}" y="{y + 3}" width="{max(1.0, count * scale):.1f}" '
-            f'height="12"><title>{plain(name)}: {count} {plain(of)}</title></rect>'
-            f'<text class="count" x="{_LABEL + count * scale + 6:.1f}" y="{y + 13}">{count}</text>'
-        )
-    return _svg(len(rows) * _ROW + 4, "".join(drawn), f"{of} by name")
+def bars(rows: Sequence[Bar], *, of: str, by: str) -> str:
+    """Draw a row for each name, as long as its count: a table, that is also read as one."""
+    most = max((row.count for row in rows), default=1)
+    drawn = "".join(
+        f'<tr><th scope="row">{plain(row.name)}</th><td><span class="bar {plain(row.kind)}" '
+        f'style="width:{100 * row.count / most:.1f}%"></span></td><td class="n">{row.count}</td></tr>'
+        for row in rows
+    )
+    head = f'<tr><th scope="col">{plain(by)}</th><td></td><th scope="col" class="n">{plain(of)}</th></tr>'
+    return f'<table class="bars"><thead>{head}</thead><tbody>{drawn}</tbody></table>'
 
 
-def histogram(values: Sequence[float], *, limit: float, unit: str, buckets: int = 40) -> str:
-    """Draw how values are spread, and where the limit is if it is near."""
-    if not values:
-        return ""
-    most = max(values) * 1.05 or 1.0
-    counts = [0] * buckets
+def histogram(values: Sequence[float], lines: Sequence[Mark], *, unit: str, label: str) -> str:
+    """Draw how values are spread, with a line at each mark that is in the picture."""
+    most = max(values, default=0.0) * 1.05 or 1.0
+    counts = [0] * _BUCKETS
     for value in values:
-        counts[min(buckets - 1, int(value / most * buckets))] += 1
-    high, wide = 140, (WIDTH - 60) / buckets
+        counts[min(_BUCKETS - 1, int(value / most * _BUCKETS))] += 1
+    wide = WIDTH / _BUCKETS
     drawn = []
     for number, count in enumerate(counts):
-        tall = count / max(counts) * high
-        start, end = number * most / buckets, (number + 1) * most / buckets
+        tall = count / max(counts) * _HIGH
+        start, end = number * most / _BUCKETS, (number + 1) * most / _BUCKETS
         drawn.append(
-            f'<rect class="bar" x="{30 + number * wide:.1f}" y="{high - tall + 10:.1f}" '
-            f'width="{wide - 1:.1f}" height="{tall:.1f}">'
+            f'<rect class="column" x="{number * wide + 1:.1f}" y="{_HIGH - tall:.1f}" '
+            f'width="{wide - 2:.1f}" height="{tall:.1f}">'
             f"<title>{start:.3f} to {end:.3f} {unit}: {count}</title></rect>"
         )
-    for share in (0, 0.25, 0.5, 0.75, 1):
-        x = 30 + share * (WIDTH - 60)
-        drawn.append(f'<text class="tick" x="{x:.1f}" y="{high + 26}">{share * most:.2f} {unit}</text>')
-    if limit <= most:
-        x = 30 + limit / most * (WIDTH - 60)
-        drawn.append(f'<line class="limit" x1="{x:.1f}" x2="{x:.1f}" y1="6" y2="{high + 10}"/>')
-    return _svg(high + 34, "".join(drawn), "how recovery times are spread")
+    drawn += [_line(mark, mark.at / most * WIDTH, 0, _HIGH) for mark in lines if mark.at <= most]
+    ticks = "".join(f"<span>{share * most:.2f} {unit}</span>" for share in (0, 0.25, 0.5, 0.75, 1))
+    return f'{_svg(_HIGH, "".join(drawn), label)}<div class="ticks" aria-hidden="true">{ticks}</div>'
 
 
-def timeline(spans: Sequence[Span], marks: Sequence[Mark], seconds: float) -> str:
-    """Draw the lives of a trial one beneath the other in time, with what happened in them."""
-    scale = (WIDTH - 20) / max(seconds, 0.001)
-    rows = min(4, len(spans)) or 1
-    drawn = []
-    for number, span in enumerate(spans):
-        y = 4 + (number % rows) * 11
-        drawn.append(
-            f'<rect class="life {plain(span.kind)}" x="{10 + span.start * scale:.1f}" y="{y}" '
-            f'width="{max(1.5, (span.end - span.start) * scale):.1f}" height="9" rx="2">'
-            f"<title>{plain(span.title)}</title></rect>"
-        )
-    high = 4 + rows * 11
+def timeline(spans: Sequence[Span], marks: Sequence[Mark], seconds: float, *, label: str) -> str:
+    """Draw the lives of a trial one beneath the other in time, with what befell them."""
+    scale = WIDTH / max(seconds, 0.001)
+    high = _ROW * (1 + max((span.row for span in spans), default=0))
+    drawn = [
+        f'<rect class="{plain(span.kind)}" x="{span.start * scale:.1f}" y="{span.row * _ROW + 1}" '
+        f'width="{max(1.5, (span.end - span.start) * scale):.1f}" height="{_ROW - 2}">'
+        f"<title>{plain(span.title)}</title></rect>"
+        for span in spans
+    ]
     for mark in marks:
-        x = 10 + mark.at * scale
-        drawn.append(
-            f'<path class="mark {plain(mark.kind)}" d="M{x:.1f} {high} l-3 7 h6 z">'
-            f"<title>{plain(mark.title)}</title></path>"
-        )
-    return _svg(high + 10, "".join(drawn), "lives and faults in time")
+        top, bottom = (0, high) if mark.row is None else (mark.row * _ROW, (mark.row + 1) * _ROW)
+        drawn.append(_line(mark, mark.at * scale, top, bottom))
+    return _svg(high, "".join(drawn), label)
+
+
+def _line(mark: Mark, x: float, top: float, bottom: float) -> str:
+    return (
+        f'<line class="mark {plain(mark.kind)}" x1="{x:.1f}" x2="{x:.1f}" y1="{top:.0f}" y2="{bottom:.0f}">'
+        f"<title>{plain(mark.title)}</title></line>"
+    )
 
 
 def _svg(height: float, inside: str, label: str) -> str:
     return (
-        f'<svg viewBox="0 0 {WIDTH} {height:.0f}" role="img" aria-label="{plain(label)}" '
-        f'xmlns="http://www.w3.org/2000/svg">{inside}</svg>'
+        f'<svg viewBox="0 0 {WIDTH} {height:.0f}" height="{height:.0f}" preserveAspectRatio="none" '
+        f'role="img" aria-label="{plain(label)}" xmlns="http://www.w3.org/2000/svg">{inside}</svg>'
     )
 
 
 def plain(text: str) -> str:
     """Return text that is nothing but text in a page."""
     return escape(shown(text))
-
-
-def _short(text: str, characters: int) -> str:
-    return plain(text if len(text) <= characters else f"{text[: characters - 1]}…")
