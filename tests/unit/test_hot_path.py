@@ -20,6 +20,7 @@ from ninelives.core.fingerprint import fingerprint
 from ninelives.core.model import Journal, Run
 from ninelives.core.replay import StepBody, write_body
 from ninelives.engine import executor
+from ninelives.engine.delivery import Delivery
 from ninelives.store import Store
 from tests.replay.lifetimes import QuickStore, run_async
 
@@ -228,3 +229,70 @@ def test_a_body_is_written_as_the_encoder_writes_it(value: Any) -> None:
     asked = fingerprint(inspect.signature(step), (value,), {})
     body = StepBody(f=asked.digest.hex(), a=asked.preview(), v=msgspec.Raw(msgspec.json.encode(value)))
     assert write_body(asked, value=msgspec.json.encode(value)) == msgspec.json.encode(body)
+
+
+def test_a_single_branch_is_told_what_is_recorded_at_once_and_starves_nobody(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    steps, checks, rounds = 1000, 0, 0
+    seen: list[tuple[int, int]] = []
+    check = Delivery.check
+
+    def counting(self: Delivery, busy: frozenset[object]) -> None:
+        nonlocal checks
+        checks += 1
+        check(self, busy)
+
+    monkeypatch.setattr(Delivery, "check", counting)
+
+    @nl.agent(name="patient")
+    async def patient() -> list[int]:
+        before = checks, rounds
+        told = [await echo(number) for number in range(steps)]
+        seen.append((checks - before[0], rounds - before[1]))
+        await nl.receive("go")
+        return told
+
+    async def go_round() -> None:
+        nonlocal rounds
+        while True:
+            rounds += 1
+            await asyncio.sleep(0)
+
+    async def main() -> None:
+        store = QuickStore()
+        async with nl.Runtime(store) as rt:
+            run = await rt.start(patient, id="one")
+            await rt.work(until_idle=True)
+            await run.signal("go")
+        async with nl.Runtime(store) as rt:
+            beside = asyncio.create_task(go_round())
+            assert await rt.run(patient, id="one") == list(range(steps))
+            beside.cancel()
+
+    run_async(main)
+    told, others = seen[-1]
+    assert told < steps // 10
+    assert others >= steps // 100
+
+
+def test_what_is_ready_of_a_run_runs_before_its_single_branch_is_told() -> None:
+    @nl.agent(name="flagged")
+    async def flagged() -> bool:
+        flags: list[bool] = []
+        asyncio.get_running_loop().call_soon(flags.append, True)
+        await echo("first")
+        found: bool = await echo(bool(flags))
+        await nl.receive("go")
+        return found
+
+    async def main() -> None:
+        store = QuickStore()
+        async with nl.Runtime(store) as rt:
+            run = await rt.start(flagged, id="one")
+            await rt.work(until_idle=True)
+            await run.signal("go")
+        async with nl.Runtime(store) as rt:
+            assert await rt.run(flagged, id="one") is True
+
+    run_async(main)

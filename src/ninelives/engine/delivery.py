@@ -9,7 +9,9 @@ Invariants:
 - Code that waits for timers or sockets of its own (`asyncio.sleep`) is waited for while an outcome recorded
   earlier is not asked for yet, about as long as it took then: code that was changed may never ask.
 
-A run with one branch and nothing recorded needs none of this and pays nothing.
+A run with one branch and nothing recorded needs none of this and pays nothing. A single branch that asks for
+what is next in the journal, while nothing else of its run is ready, is told at once: the run is at rest but
+for itself. It returns to the event loop now and then, for the sake of others.
 """
 
 from __future__ import annotations
@@ -24,13 +26,15 @@ from typing import TYPE_CHECKING
 
 from ninelives.core.replay import Replay
 from ninelives.engine.context import is_code_of
-from ninelives.engine.ready import has_foreign, round_of
+from ninelives.engine.ready import has_foreign, is_plainly_idle, round_of
 
 if TYPE_CHECKING:
     from ninelives.engine.execution import Execution
 
 FOREIGN_SECONDS = 0.05
 """How soon we look again whether a run still waits for timers or sockets of its own."""
+AT_ONCE = 64
+"""How many recorded outcomes a single branch is told before others on the event loop have their turn."""
 SLACK_SECONDS = 1.0
 """How much longer than it took then we wait for an outcome to be asked for."""
 
@@ -64,6 +68,7 @@ class Delivery:
         self._live: deque[Turn] = deque()
         self._fresh: deque[asyncio.Future[None]] = deque()
         self._is_scheduled = False
+        self._at_once = 0
         self.running: set[object] = set()
         self.at_rest: tuple[Callable[[], None], ...] = ()
         self._later: asyncio.TimerHandle | None = None
@@ -72,12 +77,24 @@ class Delivery:
 
     async def recorded(self, seq: int, at_ms: int | None = None) -> None:
         """Wait until the recorded outcome at this place is next; `at_ms` is when it was recorded."""
-        turn = self._loop.create_future()
-        heapq.heappush(self._recorded, (seq, id(turn), turn))  # one that was cancelled may ask again
-        self.look()
-        await turn
+        if not self._is_next_anyway(seq):
+            turn = self._loop.create_future()
+            heapq.heappush(self._recorded, (seq, id(turn), turn))  # one that was cancelled may ask again
+            self.look()
+            await turn
         if at_ms is not None:
             self._told_ms = at_ms
+
+    def _is_next_anyway(self, seq: int) -> bool:
+        """Tell whether a single branch asks for the next outcome, and the run is at rest but for it."""
+        execution = self._execution
+        if self.has_anybody or self._fresh or self.running or not execution.has_one_branch:
+            return False
+        earliest = self._replay.earliest()
+        if earliest is not None and earliest.seq < seq:
+            return False  # somebody may ask for that one yet
+        self._at_once = (self._at_once + 1) % AT_ONCE
+        return self._at_once != 0 and is_plainly_idle(self._loop, execution)
 
     def reserve(self) -> Turn:
         """Take the next place in the order of live outcomes: call it when the outcome is written."""

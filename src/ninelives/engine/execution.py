@@ -170,18 +170,18 @@ class Execution:
         """Tell whether a branch waits durably."""
         return self.waits is not None and self.waits.has_any
 
+    @property
+    def has_one_branch(self) -> bool:
+        """Tell whether there is one branch only, and no timer of the run's beside it."""
+        return len(self._tasks) <= 1 and not self.timers
+
     def _is_alone(self) -> bool:
-        return len(self._tasks) <= 1 and not self.timers and not self.is_catching_up
+        return self.has_one_branch and not self.is_catching_up
 
     @property
     def is_alone(self) -> bool:
         """Tell whether the only branch may be told of its own outcome at once: there is no order to keep."""
-        return (
-            len(self._tasks) <= 1
-            and not self.timers
-            and not self.replay.left
-            and not self.delivery.has_anybody
-        )
+        return self.has_one_branch and not self.replay.left and not self.delivery.has_anybody
 
     @property
     def is_catching_up(self) -> bool:

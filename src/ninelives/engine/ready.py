@@ -19,6 +19,8 @@ from weakref import WeakKeyDictionary
 
 from ninelives.engine.context import run_of
 
+_GLANCE = 4
+"""How many callbacks are looked through for one run alone; those of more are looked through for all."""
 _noted: WeakKeyDictionary[asyncio.AbstractEventLoop, Noted] = WeakKeyDictionary()
 
 
@@ -143,6 +145,14 @@ def busy_runs(loop: asyncio.AbstractEventLoop) -> frozenset[object]:
         for handle in tuple(cast("Any", loop)._ready)  # noqa: SLF001 (other threads add to it meanwhile)
         if not handle._cancelled  # noqa: SLF001
     )
+
+
+def is_plainly_idle(loop: asyncio.AbstractEventLoop, run: object) -> bool:
+    """Tell that nothing of an execution is ready, where that is seen at a glance; else it is not said."""
+    ready = getattr(loop, "_ready", None)
+    if ready is None or len(ready) > _GLANCE:
+        return False
+    return all(run_of(handle._context) is not run for handle in tuple(ready))  # noqa: SLF001
 
 
 def has_foreign(loop: asyncio.AbstractEventLoop, is_ours: Callable[[Context], bool]) -> bool:
