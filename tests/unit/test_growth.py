@@ -63,6 +63,7 @@ def test_grown_list_has_the_fingerprint_of_the_whole() -> None:
         lambda one: one.update(content=one["content"] + " "),
         lambda one: one.update({"$": "x"}),
         lambda one: one.update(content=(1, 2)),
+        lambda one: one.update(m=one.pop("n")),
         lambda one: one.pop("role"),
         lambda one: one.clear(),
     ],
@@ -140,9 +141,9 @@ def test_known_items_are_not_encoded_again(monkeypatch: pytest.MonkeyPatch) -> N
     encoded: list[int] = []
     add = growth.Grown.add
 
-    def counting(self: growth.Grown, data: bytes, dumped: bytes, count: int) -> None:
+    def counting(self: growth.Grown, new: list[Any], dump: bytes, data: bytes) -> None:
         encoded.append(len(data))
-        add(self, data, dumped, count)
+        add(self, new, dump, data)
 
     monkeypatch.setattr(growth.Grown, "add", counting)
     memory: Memory = {}
@@ -152,6 +153,36 @@ def test_known_items_are_not_encoded_again(monkeypatch: pytest.MonkeyPatch) -> N
         messages.append({"n": number})
     assert encoded[0] > 20_000
     assert encoded[1:] == [len(b'{"n":0}')] * 4
+
+
+def test_flat_messages_that_are_the_same_objects_are_not_even_dumped(monkeypatch: pytest.MonkeyPatch) -> None:
+    dumped: list[int] = []
+    monkeypatch.setattr(growth.Grown, "_was", lambda _, dump: dumped.append(len(dump)))
+    memory: Memory = {}
+    messages = conversation(50)
+    for number in range(5):
+        check(memory, messages)
+        messages = [*messages, {"role": "assistant", "content": str(number)}]
+    assert dumped == []
+
+
+def test_value_that_moves_to_another_message_is_seen() -> None:
+    memory: Memory = {}
+    messages: list[Any] = [{"a": TEXT, "b": TEXT}, {"c": TEXT}] * 10
+    messages = [dict(one) for one in messages]
+    before = check(memory, messages)
+    messages[1] = {"b": messages[0].pop("b"), **messages[1]}
+    assert check(memory, messages) != before
+
+
+def test_item_that_can_be_changed_within_is_compared_within() -> None:
+    memory: Memory = {}
+    messages = [*conversation(20), {"calls": [1]}]
+    before = check(memory, messages)
+    messages[-1]["calls"].append(2)
+    after = check(memory, messages)
+    messages[-1]["calls"].pop()
+    assert check(memory, messages) == before != after
 
 
 LEAVES = (

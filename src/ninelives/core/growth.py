@@ -4,10 +4,11 @@ A conversation is handed to step after step, each time longer by a few messages.
 the whole canonical encoding, so nothing recorded depends on what is remembered here: the state of the hash
 after the items that are known is kept, and goes on from there with those that are new.
 
-Invariant: items count as known only while they are the same, in content and in exact types. All of them are
-dumped and compared each time, which takes a twentieth of encoding, checking and hashing them; so a message
-that was changed in place, or replaced by one that is merely equal, is seen. Bytes are dumped like anything
-that only looks like them (a bytearray, an array), so a list with bytes in it is not remembered.
+Invariant: items count as known only while they are the same, in content and in exact types, and all of them
+are looked at each time. Flat dicts are the same if they have the very objects that they had, which nobody can
+change (text, numbers); all others if their dump is. So a message that was changed in place, or replaced by
+one that is merely equal, is seen. Bytes are dumped like anything that only looks like them (a bytearray, an
+array), so a list with bytes in it is not remembered.
 """
 
 from __future__ import annotations
@@ -15,6 +16,8 @@ from __future__ import annotations
 import marshal
 from collections.abc import Callable, Mapping
 from hashlib import blake2b
+from itertools import chain
+from operator import is_
 from typing import Any, Final
 
 import msgspec
@@ -28,7 +31,9 @@ FEWEST_BYTES: Final = 4096
 """Shorter lists cost too little to be remembered."""
 MOST_BYTES: Final = 4 * 1024 * 1024
 _MOST_LISTS: Final = 8
+_FIRST_ITEMS: Final = 4
 _HEADER: Final = 5  # a dumped list begins with its kind and its length; then its items, each telling its end
+_UNCHANGEABLE: Final = {str, int, float, bool, type(None)}
 _NOTHING: Final = len(b"{}")
 _BYTES: Final = b'{"$":"bytes",'
 _ENCODE: Final = msgspec.json.Encoder().encode
@@ -37,33 +42,60 @@ Canonical = Callable[[dict[str, Any]], bytes]
 
 
 class Grown:
-    """A list as it was when it was last seen: its dump, and how far the hash and the counts have come."""
+    """A list as it was when it was last seen, and how far the hash and the counts have come.
 
-    __slots__ = ("characters", "count", "digest", "dumped", "first", "length")
+    `values`, `keys` and `sizes` are those of all its items, one after the other, while all are flat dicts.
+    """
+
+    __slots__ = ("characters", "count", "digest", "dumped", "first", "keys", "length", "sizes", "values")
 
     def __init__(self, before: bytes) -> None:
         self.dumped: list[bytes] = []
+        self.values: list[object] | None = []
+        self.keys: list[str] = []
+        self.sizes: list[int] = []
         self.count, self.digest = 0, blake2b(before, digest_size=16)
         self.first, self.characters, self.length = "", len("[]"), len(before)
 
-    def end_in(self, dump: bytes) -> int | None:
-        """Return where the items that are known end in the dump of a list; None when it has others."""
-        at = _HEADER
-        for known in self.dumped:
-            if not dump.startswith(known, at):
-                return None
-            at += len(known)
-        return at
+    def begins(self, items: list[Any]) -> bool:
+        """Tell whether a list begins with the items that are known. Raises ValueError of what has no dump."""
+        known = items[: self.count]
+        return len(known) == self.count and (self._holds(known) or self._was(marshal.dumps(known, 2)))
 
-    def add(self, encoded: bytes, dumped: bytes, count: int) -> None:
-        """Go on by some items: encoded, and dumped."""
+    def _holds(self, known: list[Any]) -> bool:
+        return (
+            self.values is not None
+            and set(map(type, known)) == {dict}
+            and list(map(len, known)) == self.sizes
+            and all(map(is_, chain.from_iterable(map(dict.values, known)), self.values))
+            and all(map(is_, chain.from_iterable(known), self.keys))
+        )
+
+    def _was(self, dump: bytes) -> bool:
+        at = _HEADER
+        for part in self.dumped:
+            if not dump.startswith(part, at):
+                return False
+            at += len(part)
+        return True
+
+    def add(self, new: list[Any], dump: bytes, encoded: bytes) -> None:
+        """Go on by some items, and their dump and encoding."""
         encoded = b"," + encoded if self.count else encoded
         text = encoded.decode()
         self.first = self.first or "[" + text[:CHARACTERS]
         self.digest.update(encoded)
         self.characters, self.length = self.characters + len(text), self.length + len(encoded)
-        self.dumped.append(dumped)
-        self.count += count
+        self.dumped.append(dump[_HEADER:])
+        self.count += len(new)
+        if self.values is not None and set(map(type, new)) == {dict}:
+            values = list(chain.from_iterable(map(dict.values, new)))
+            if set(map(type, values)) <= _UNCHANGEABLE:
+                self.values += values
+                self.keys += chain.from_iterable(new)
+                self.sizes += map(len, new)
+                return
+        self.values = None
 
 
 Memory = dict[tuple[bytes, bytes], Grown]
@@ -78,13 +110,10 @@ def take(
     Returns the digest, and what is shown of each argument.
     """
     try:
-        dump = marshal.dumps(arguments[name], 2)  # without references: types and contents are all that counts
-        if not FEWEST_BYTES <= len(dump) <= MOST_BYTES:
-            return None
         earlier = canonical({other: held for other, held in arguments.items() if other < name})
         later = canonical({other: held for other, held in arguments.items() if other > name})
         before = earlier[:-1] + (b"," if len(earlier) > _NOTHING else b"") + _ENCODE(name) + b":["
-        grown = _grown(arguments, name, dump, before, memory, canonical)
+        grown = _grown(arguments[name], name, before, memory, canonical)
     except (ValueError, NotSerializable):
         return None  # not all of it is built in, or it is refused: who looks at all of it says where
     after = b"]," + later[1:] if len(later) > _NOTHING else b"]}"
@@ -96,22 +125,21 @@ def take(
     return whole.digest(), {**preview(earlier), **shown, **preview(later)}
 
 
-def _grown(
-    arguments: Mapping[str, Any], name: str, dump: bytes, before: bytes, memory: Memory, canonical: Canonical
-) -> Grown | None:
-    """Return the list as it is now, from what is known of it; None where that cannot be told."""
-    key = (before, dump[_HEADER:FEWEST_BYTES])
+def _grown(items: list[Any], name: str, before: bytes, memory: Memory, canonical: Canonical) -> Grown | None:
+    """Return the list as it is now, from what is known of it; None where that is not worth it."""
+    key = (before, marshal.dumps(items[:_FIRST_ITEMS], 2)[:FEWEST_BYTES])
     grown = memory.pop(key, None)
-    at = grown.end_in(dump) if grown is not None else None
-    if grown is None or at is None:
-        grown, at = Grown(before), _HEADER
-    new = arguments[name][grown.count :]
+    if grown is None or not grown.begins(items):
+        grown = Grown(before)
+    new = items[grown.count :]
     if new:
-        encoded = canonical({name: new})[len(_ENCODE(name)) + len("{:[") : -len("]}")]
-        dumped = marshal.dumps(new, 2)[_HEADER:]
-        if not dump.startswith(dumped, at) or _BYTES in encoded:
+        dump = marshal.dumps(new, 2)  # without references: types and contents are all that counts
+        if not FEWEST_BYTES <= grown.length + len(dump) <= MOST_BYTES:
             return None
-        grown.add(encoded, dumped, len(new))
+        encoded = canonical({name: new})[len(_ENCODE(name)) + len("{:[") : -len("]}")]
+        grown.add(new, dump, encoded)
+        if _BYTES in encoded or dump != marshal.dumps(new, 2):
+            return None  # in the latter case, another thread is changing it
     memory[key] = grown
     if len(memory) > _MOST_LISTS:
         del memory[next(iter(memory))]
