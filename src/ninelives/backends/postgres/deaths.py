@@ -21,7 +21,7 @@ from ninelives.backends.postgres.lines import Lines
 from ninelives.core.errors import NineLivesError
 
 _PAUSE_SECONDS, _ALONE_SECONDS = 0.2, 0.3
-_FIRST_SECONDS = 0.2  # a script that is done before that needs no connection for it
+_FIRST_SECONDS = 0.25  # a script that is done before that needs no connection for it
 
 
 class Ring(NamedTuple):
