@@ -70,7 +70,7 @@ class Ledger:
         os.write(self._fd, msgspec.json.encode(entry) + b"\n")
 
     def has(self, fact: Fact, run: str, step: str) -> bool:
-        """Tell whether somebody has written this, without holding all of it: the memory of workers is watched."""
+        """Tell whether somebody has written this; not all is held at once, for workers are watched."""
         named = f'"{run}"'.encode()
         with self._path.open("rb") as file:
             own = (_LINE.decode(line) for line in file if named in line and line.endswith(b"\n"))

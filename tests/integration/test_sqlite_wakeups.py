@@ -11,6 +11,7 @@ from pathlib import Path
 from threading import Barrier
 
 from ninelives.backends.sqlite import SqliteStore
+from ninelives.backends.sqlite.wake import WakeUps
 from tests.contract.makers import new_run
 from tests.integration.conftest import Opener, Starter
 
@@ -164,3 +165,19 @@ def test_waiting_works_with_thousands_of_open_files(opened: Opener) -> None:
     finally:
         for descriptor in taken:
             os.close(descriptor)
+
+
+def test_closing_does_not_mind_that_a_sleeper_has_more_to_read_than_fits(tmp_path: Path) -> None:
+    wake = WakeUps(tmp_path, "me")
+    assert wake.wait(0.0)
+    for _ in range(1000):
+        wake.send()
+    wake._reading = True  # it has been woken, and had no turn of the processor yet
+    with ThreadPoolExecutor(1) as pool:
+        closing = pool.submit(wake.close)
+        while not closing.done():
+            with wake._turn:
+                if wake._is_closed:
+                    wake._reading = False
+                    wake._turn.notify_all()
+        closing.result()

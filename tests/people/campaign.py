@@ -67,9 +67,12 @@ def kill_at(server: ForkServer, story: str, stage: int, call: int, side: Side, s
         if stage:
             server.run(PLAY, **where, first=0, last=stage).result()
         death = server.run(PLAY, **where, first=stage, last=stage + 1, call=call, side=side)
-        if not death.was_killed:
-            death.result()
-        bury(home)
-        server.run(PLAY, **where, first=stage, last=len(STORIES[story].stages)).result()
-        wrong: list[str] = server.run(JUDGE, **where).result()
+        try:
+            if not death.was_killed:
+                death.result()
+            bury(home)
+            server.run(PLAY, **where, first=stage, last=len(STORIES[story].stages)).result()
+            wrong: list[str] = server.run(JUDGE, **where).result()
+        except AssertionError as error:  # a stage that does not come to its end
+            wrong = [str(error)]
         return Verdict(story, stage, call, side, death.was_killed, wrong)

@@ -84,7 +84,7 @@ class WakeUps:
         with self._turn:
             self._is_closed = True
             if self._reading:
-                self._sender.sendto(b"!", self._address(self._name))
+                self._send_to(self._name)
                 self._turn.wait_for(lambda: not self._reading)
             if self._receiver is not None:
                 (self._directory / self._name).unlink(missing_ok=True)
