@@ -9,7 +9,7 @@ import inspect
 from typing import Any
 
 import pytest
-from hypothesis import given
+from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 from ninelives.core import growth
@@ -195,6 +195,7 @@ ITEMS = st.recursive(
 )
 
 
+@settings(max_examples=60, deadline=None, suppress_health_check=[HealthCheck.too_slow])
 @given(st.lists(ITEMS, min_size=3, max_size=6), st.lists(ITEMS, max_size=3), ITEMS)
 def test_any_lists_in_any_order(first: list[Any], then: list[Any], other: Any) -> None:
     memory: Memory = {}
