@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import shutil
+import signal
 from pathlib import Path
 from typing import Any
 
@@ -10,6 +11,7 @@ import pytest
 
 from ninelives.cli import chaos as command
 from ninelives.core.errors import UsageError
+from ninelives.demo.command import ending_in_order
 from tests.chaos.commands import chaos
 
 EXAMPLE = Path(__file__).parents[2] / "examples" / "support.py"
@@ -105,3 +107,12 @@ def test_a_wrong_option_is_refused_before_anything_is_started(
     }
     with pytest.raises(UsageError, match=said):
         command.chaos("support.py:support", ["x", "A-1"], **(options | wrong))
+
+
+def test_who_is_told_to_end_ends_in_order_also_where_nobody_hears_ctrl_c() -> None:
+    before = signal.signal(signal.SIGINT, signal.SIG_IGN)  # as a shell's background jobs have it
+    try:
+        with pytest.raises(KeyboardInterrupt), ending_in_order():
+            signal.raise_signal(signal.SIGTERM)
+    finally:
+        signal.signal(signal.SIGINT, before)

@@ -21,7 +21,10 @@ def root(tmp_path: Path) -> Path:
     (home / ".git").mkdir()
     (home / ".git" / "HEAD").write_text("x")
     (home / "__pycache__" / "a.pyc").write_text("x")
-    for name in ("agent.py", "data/old.txt", ".env"):
+    for name in ("myenv", "env", "target"):
+        (home / name).mkdir()
+    (home / "myenv" / "pyvenv.cfg").write_text("x")
+    for name in ("agent.py", "data/old.txt", ".env", "env/conf.json"):
         (home / name).write_text(name)
     return home
 
@@ -30,7 +33,7 @@ def test_a_copy_has_what_a_run_needs_and_changes_are_told_by_content(root: Path,
     known, copy = Tree(root), tmp_path / "copy"
     known.copy(copy)
     assert {path.relative_to(copy).as_posix() for path in copy.rglob("*")} == {
-        "agent.py", "data", "data/empty", "data/old.txt", ".env",
+        "agent.py", "data", "data/empty", "data/old.txt", ".env", "env", "env/conf.json", "target",
     }  # fmt: skip
     assert known.changes(copy) == {}
     (copy / "data" / "old.txt").unlink()

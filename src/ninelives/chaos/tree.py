@@ -19,19 +19,9 @@ from msgspec import Struct
 from ninelives.core.errors import UsageError
 
 MOST_FILES, MOST_BYTES = 5_000, 100 * 1024 * 1024
-_LEFT_OUT = frozenset(
-    {
-        "__pycache__",
-        "node_modules",
-        "venv",
-        "env",
-        "build",
-        "dist",
-        "target",
-        "site-packages",
-        "ninelives-chaos",
-    }
-)
+_LEFT_OUT = frozenset({"__pycache__", "node_modules", "site-packages", "ninelives-chaos"})
+_SIGNS = ("pyvenv.cfg", "CACHEDIR.TAG")
+"""What an environment and a cache have in them, whatever they are called."""
 _ENDINGS = (".pyc", "-wal", "-shm", "-journal")
 _DATABASE = b"SQLite format 3\x00"
 
@@ -99,8 +89,15 @@ def _files(root: Path) -> Iterator[Path]:
 
 def _directories(root: Path) -> Iterator[tuple[Path, list[str]]]:
     for directory, names, files in os.walk(root):
-        names[:] = sorted(name for name in names if name not in _LEFT_OUT and not name.startswith("."))
+        names[:] = sorted(name for name in names if not _is_left_out(Path(directory, name)))
         yield Path(directory), files
+
+
+def _is_left_out(directory: Path) -> bool:
+    name = directory.name
+    if name in _LEFT_OUT or name.startswith("."):
+        return True
+    return any((directory / sign).exists() for sign in _SIGNS)
 
 
 def _content(path: Path) -> Content:

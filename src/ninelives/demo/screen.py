@@ -21,6 +21,8 @@ LAST_LINES = 8
 SHOW_SECONDS = 0.1
 WIDE = 110
 """From this width on, the table says also what the customer wants."""
+NARROW = 76
+"""Below this width a table would cut off what matters."""
 _STYLES = {"completed": "green", "crashed": "bold red", "running": "cyan", "waiting": "dim"}
 
 
@@ -119,9 +121,9 @@ def conclude(console: Console, verdict: Verdict, seconds: float) -> None:
 
 
 def show_numbers(console: Console, numbers: Sequence[Number]) -> None:
-    """Print numbers beside their targets: a table on a terminal, a line for each otherwise."""
+    """Print numbers beside their targets: a table on a terminal that has room, else a line for each."""
     console.print()
-    if console.is_terminal:
+    if console.is_terminal and console.width >= NARROW:
         table = Table(title="What came of it", title_justify="left")
         for name in ("number", "measured", "target", "", "how"):
             table.add_column(name, no_wrap=name != "how")

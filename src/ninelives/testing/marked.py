@@ -58,17 +58,19 @@ def run_marked(item: pytest.Item, nextitem: pytest.Item | None) -> None:
 
 
 def _rounds(item: pytest.Item, nextitem: pytest.Item | None) -> Sequence[pytest.TestReport]:
+    wrong, reports = "", list[pytest.TestReport]()
     try:
         reports = _killed_everywhere(item)
     except UsageError as error:
         wrong = str(error)
+    if wrong:
         reports = [_report(item, "call", lambda: pytest.fail(wrong, pytrace=False))]
     session = cast("Any", item.session)
     ended = _report(item, "teardown", lambda: session._setupstate.teardown_exact(nextitem))
     return [*reports, ended] if ended.failed else reports
 
 
-def _killed_everywhere(item: pytest.Item) -> Sequence[pytest.TestReport]:
+def _killed_everywhere(item: pytest.Item) -> list[pytest.TestReport]:
     kills, deaths, at = _options(item)
     first = Round(None, deaths)
     reports = _round(item, first)
