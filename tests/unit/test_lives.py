@@ -28,7 +28,7 @@ def killed(run: Run, cause: Cause = Cause.DIED, *, has_progressed: bool = False)
 
 @pytest.mark.parametrize(("state", "cause"), list(product(State, Cause)))
 def test_releasing_in_every_state(state: State, cause: Cause) -> None:
-    run = replace(RUNNING, state=state, deaths=2, death_length=1, solo_deaths=1, waits="w")
+    run = replace(RUNNING, state=state, deaths=2, death_length=1, solo_deaths=1, waits="w", is_alone=True)
     if state is not State.RUNNING:
         with pytest.raises(IllegalTransition) as caught:
             lives.released(run, cause, NOW, has_progressed=False)
@@ -38,8 +38,8 @@ def test_releasing_in_every_state(state: State, cause: Cause) -> None:
     assert (after.state, after.session, after.left_by, after.due_ms) == ("checkpointed", None, "s1", NOW)
     assert (after.epoch, after.is_alone, after.changed_ms) == (run.epoch + 1, False, NOW)
     assert after.waits == ""
-    counted = (2, 1) if cause is Cause.STOPPED else (3, 5)
-    assert (after.deaths, after.death_length, after.solo_deaths) == (*counted, 1)
+    counted = (2, 1, 1) if cause is Cause.STOPPED else (3, 5, 2)
+    assert (after.deaths, after.death_length, after.solo_deaths) == counted
 
 
 @pytest.mark.parametrize("cause", DEATHS)

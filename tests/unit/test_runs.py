@@ -283,6 +283,11 @@ def test_pausing_and_resuming_changes_the_flag_and_counts_as_news(state: State) 
     assert runs.controlled(run, Control.RESUME, NOW) is run
 
 
+def test_pausing_moves_no_timer() -> None:
+    run = replace(in_state(State.CHECKPOINTED), due_ms=NOW + 5)
+    assert runs.controlled(run, Control.PAUSE, NOW).due_ms == NOW + 5
+
+
 def test_cancelling_in_every_state() -> None:
     after = {
         state: runs.controlled(in_state(state, paused=True), Control.CANCEL, NOW)
@@ -438,8 +443,15 @@ def test_escalating_with_news_not_seen_parks_instead(seen: int, state: State, du
 
 @pytest.mark.parametrize("state", FINAL)
 def test_ending_leaves_no_owner_and_no_timer(state: State) -> None:
-    after = runs.committed(RUNNING, commit(change=End(state)), NOW)  # type: ignore[arg-type]
-    assert after == replace(RUNNING, state=state, session=None, due_ms=None, changed_ms=NOW)
+    timed = replace(RUNNING, due_ms=5, waits="w")
+    after = runs.committed(timed, commit(change=End(state)), NOW)  # type: ignore[arg-type]
+    assert after == replace(RUNNING, state=state, session=None, changed_ms=NOW)
+
+
+def test_escalating_leaves_no_timer() -> None:
+    after = runs.committed(replace(RUNNING, due_ms=5), commit(change=Escalate("doubt", 0)), NOW)
+    assert isinstance(after, Run)
+    assert (after.state, after.due_ms) == (State.ESCALATED, None)
 
 
 # Content -----------------------------------------------------------------------------------------
