@@ -3,8 +3,9 @@ PYTHON ?= python3
 VENV   ?= .venv
 BIN    := $(VENV)/bin
 READY  := $(VENV)/.ready
+MUTANT := build/mutants/venv
 
-.PHONY: help test retest check format demo crash bench bench-peers bench-page clean
+.PHONY: help test retest check format demo crash mutants bench bench-peers bench-page clean
 help:            ## what each target does
 	@grep -hE '^[a-z-]+: .*##|^[a-z-]+:  +##' $(MAKEFILE_LIST) | sed -E 's/^([a-z-]+):[^#]*## */  make \1\t/' | expand -t 16
 
@@ -35,6 +36,16 @@ demo: $(READY)   ## watch a support agent being killed -9 and going on
 
 crash: $(READY)  ## the whole fault programme, up to an hour (build/proof, docs/proof.md)
 	$(BIN)/python -m tests.proof --page docs/proof.md
+
+# mutmut 3.8 asks pytest for what pytest 9 no longer has: it gets a place of its own.
+$(MUTANT)/.ready: pyproject.toml
+	$(PYTHON) -m venv $(MUTANT)
+	$(MUTANT)/bin/pip install --quiet --disable-pip-version-check -e '.[dev]'
+	$(MUTANT)/bin/pip install --quiet --disable-pip-version-check mutmut==3.8.0 pytest==8.4.2
+	@touch $@
+
+mutants: $(MUTANT)/.ready ## small changes of the load-bearing rooms, each to be noticed by a unit test (docs/mutants.md)
+	$(MUTANT)/bin/python -m tests.mutation --page docs/mutants.md
 
 bench: $(READY)  ## every workload on every store, against the raw stores (build/bench.json)
 	$(BIN)/python -m benchmarks --out build/bench.json
