@@ -11,10 +11,12 @@ import pytest
 
 from ninelives.chaos import campaign as campaigns
 from ninelives.chaos.campaign import Campaign
+from ninelives.chaos.effects import effects
 from ninelives.chaos.findings import Mistake, find
 from ninelives.chaos.judge import judge
 from ninelives.chaos.ledger import Line, What
 from ninelives.chaos.order import Moment
+from ninelives.chaos.proxy import Request
 from ninelives.chaos.script import Nested
 from ninelives.chaos.tree import Content
 from ninelives.chaos.trial import Ground, Trial
@@ -227,3 +229,18 @@ def test_before_a_difference_is_held_against_a_run_there_are_more_runs_without_f
     late = Campaign([heads, heads], [tails], [])
     campaigns._look_again(ground, late, until=time.monotonic() - 1)
     assert len(late.calm) == 2
+
+
+def test_a_request_from_a_thread_that_lost_its_context_is_the_steps_whose_key_it_sends() -> None:
+    def lost(life: int, *, path: str, key: str) -> list[Line]:
+        port = life
+        sent.append(Request(life + 0.3, port, "POST", f"http://pay/{path}", path, key.encode()))
+        return [line(life + 0.2, life, What.TOUCH, kind="proxy", target=str(port), step=STEP, is_inside=True)]
+
+    sent: list[Request] = []
+    other = {"name": "book", "attempt": 1, "turn": 0}
+    second = [line(life, life, What.BEGIN, step="#book#1", target="key-2", data=other) for life in (1, 2)]
+    lines = [begin(0.2, 1), *second, *lost(1, path="a", key="key-1"), *lost(2, path="b", key="key-2")]
+    twice = trial(*lines, requests=sent)
+    assert find(Campaign([trial(), trial()], [twice], [])) == []
+    assert {effect.step for effect in effects(twice)} == {STEP, "#book#1"}

@@ -70,34 +70,36 @@ def effects(trial: Trial) -> list[Effect]:
                 open_requests[line.life, line.data["connection"]] = effect
         elif line.what is What.SENT and (request := open_requests.get((line.life, line.data["connection"]))):
             request.digests.append(line.data["digest"])
-            request.is_keyed |= line.data["keyed"]
+            if line.data["keyed"]:
+                request.is_keyed, request.step = True, line.step
     return sorted([*found, *_through_proxy(trial)], key=lambda one: one.at)
 
 
 def _through_proxy(trial: Trial) -> list[Effect]:
     """Return what came through the proxy and was not told of from within: other clients, other programs."""
     joined = {line.target: line for line in trial.lines if line.what is What.TOUCH and line.kind == "proxy"}
-    keys = {line.step: line.target for line in trial.lines if line.what is What.BEGIN}
+    keys = {line.target: line.step for line in trial.lines if line.what is What.BEGIN}
     found = []
     for request in trial.requests:
         line = joined.get(str(request.port)) or _started_by(trial, request.at)
         if line is None or line.data.get("is_told"):
             continue
         is_opaque = request.method == "CONNECT"
-        key = keys.get(line.step, "")
+        # A thread may have lost its context: whose key it sends, that step's it is.
+        owner = next((step for key, step in keys.items() if _has_key(request.sent, key)), None)
         whole = blake2b(request.sent, digest_size=8).hexdigest()
         found.append(
             Effect(
                 kind="connect" if is_opaque else "request",
                 target=request.target if is_opaque else f"{request.method} {request.target}",
                 place=line.place,
-                step=line.step,
+                step=line.step if owner is None else owner,
                 life=line.life,
                 at=request.at,
                 is_inside=line.is_inside,
                 stack=line.data.get("stack", []),
                 digests=[request.digest, whole],
-                is_keyed=bool(key) and _has_key(request.sent, key),
+                is_keyed=owner is not None,
             )
         )
     return found

@@ -127,7 +127,7 @@ class Witness:
         if frame is None and EXECUTION.get() is None:
             if not stack:
                 return  # neither the user's code nor a run's
-            frame = self._bodies[0] if self._bodies else None  # a thread that a body has started
+            frame = self._body_of(seen.data.get("sent", b""))
         data = dict(seen.data)
         if seen.kind == "proxy":
             data["is_told"] = _is_request(innermost)
@@ -143,6 +143,11 @@ class Witness:
             is_inside=frame is not None,
             data=data | ({"stack": stack} if frame is None else {"attempt": frame.attempt}),
         )
+
+    def _body_of(self, sent: bytes) -> Frame | None:
+        """Say which body has started a thread that lost its context: whose key it sends, else the first."""
+        keyed = (body for body in tuple(self._bodies) if _has_key(sent, body))
+        return next(keyed, self._bodies[0] if self._bodies else None)
 
     def _stack(self, frame: FrameType | None) -> list[str] | None:
         """Return the lines of the user's code that led here, innermost first; None if it is our own doing."""
