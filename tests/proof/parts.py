@@ -40,7 +40,7 @@ def parts(scale: float = 1.0) -> list[Part]:
     found = [
         Part(
             f"kills at every store call and at random, {store}",
-            ("tests.crash", "--store", store, "--kills", times(9_000)),
+            ("tests.crash", "--store", store, "--kills", times(9_200)),
             "SIGKILL before and after every call of the store; SIGKILL at random, also during recovery"
             + (
                 "; at every system call of commits, creation and migration; power cuts; failed syncs; full "
