@@ -15,7 +15,7 @@ from tests.crash.campaign import CHECK, Campaign, Tally, Told
 from tests.crash.forkserver import ForkServer
 from tests.crash.specimen import RUNS, SEED
 from tests.crash.stores import scratch
-from tests.crash.writers import Shares, Wakes
+from tests.crash.writers import PATIENCE_SECONDS, Shares, Wakes
 from tests.proof.report import Result, judged
 
 FAIR_ENOUGH = 0.6
@@ -207,7 +207,10 @@ def wakes(rounds: int, store: str = "sqlite") -> Callable[[ForkServer, int, Told
     def run(server: ForkServer, seed: int, told: Told) -> Result:
         with scratch(store) as home:
             death = server.run(
-                "tests.crash.writers:wake", home=str(home), rounds=rounds, deadline_seconds=120
+                "tests.crash.writers:wake",
+                home=str(home),
+                rounds=rounds,
+                deadline_seconds=1.1 * PATIENCE_SECONDS,
             )
             found = msgspec.convert(death.result(), Wakes)
         told(1, 1)

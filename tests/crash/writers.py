@@ -19,6 +19,8 @@ from tests.crash.ledger import Fact, read
 from tests.crash.stores import open_at
 
 WAIT_SECONDS = 20.0
+PATIENCE_SECONDS = 900.0
+"""Thousands of rounds on a busy server take their time; one that is stuck ends by `WAIT_SECONDS`."""
 
 
 class Shares(Struct):
@@ -110,7 +112,7 @@ def wake(home: str, *, rounds: int = 2000, mutant: str = "") -> dict[str, Any]:
     pids = [processes.fork(produce), processes.fork(wait)]
     os.close(answer_writer)
     for pid in pids:
-        code = processes.collect(pid, 120)
+        code = processes.collect(pid, PATIENCE_SECONDS)
         if code:
             raise AssertionError(f"a process ended with {code}")
     return dict(to_builtins(msgspec.json.decode(os.read(answer_reader, 500), type=Wakes)))
