@@ -102,6 +102,15 @@ def test_the_manifest_calls_the_command_as_it_is() -> None:
         assert pod["spec"]["securityContext"]["runAsNonRoot"] is True
 
 
+@pytest.mark.skipif(shutil.which("kubernetes-validate") is None, reason="kubernetes-validate is not here")
+def test_kubernetes_accepts_the_manifest() -> None:
+    checked = subprocess.run(
+        ["kubernetes-validate", "--strict", str(DEPLOY / "kubernetes/workers.yaml")],
+        capture_output=True, text=True, timeout=120, check=False,
+    )  # fmt: skip
+    assert checked.returncode == 0, checked.stdout + checked.stderr
+
+
 def test_the_workflow_passes_the_gate_and_rolls_out_what_the_manifest_names() -> None:
     (workflow,), (deployment, _) = documents("ci/workflow.yaml"), documents("kubernetes/workers.yaml")
     commands = [step["run"] for step in workflow["jobs"]["deploy"]["steps"] if "run" in step]
