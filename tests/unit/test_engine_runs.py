@@ -353,3 +353,20 @@ def test_run_in_an_event_loop_says_what_to_use_there() -> None:
 
     with pytest.raises(nl.UsageError, match=r"await rt\.run"):
         asyncio.run(main())
+
+
+@pytest.mark.parametrize("left", [0, 1, 2])
+def test_one_who_no_longer_waits_for_his_start_leaves_those_of_the_others_alone(left: int) -> None:
+    async def main() -> None:
+        async with nl.Runtime(QuickStore()) as rt:
+            starting = [
+                asyncio.create_task(rt.start(doubler, number, id=f"run-{number}")) for number in range(3)
+            ]
+            await asyncio.sleep(0)
+            starting[left].cancel()
+            others = [one for number, one in enumerate(starting) if number != left]
+            assert [handle.id for handle in await asyncio.gather(*others)] == [
+                f"run-{number}" for number in range(3) if number != left
+            ]
+
+    run_async(main)

@@ -30,6 +30,7 @@ from ninelives.engine.worker import Worker
 from ninelives.runtime.handle import Run
 from ninelives.runtime.inbox import InboxItem
 from ninelives.runtime.listener import Listener
+from ninelives.runtime.starts import Starts
 from ninelives.store import Store
 
 if TYPE_CHECKING:
@@ -53,7 +54,7 @@ class Runtime:
         self._failure: BaseException | None = None
         self._workers: set[Worker] = set()
         self._working: set[asyncio.Task[None]] = set()
-        self._starts: list[tuple[NewRun, asyncio.Future[Row]]] = []
+        self._starts = Starts(self.call)
         self._started: WeakValueDictionary[str, Run] = WeakValueDictionary()
 
     async def __aenter__(self) -> Self:
@@ -86,6 +87,7 @@ class Runtime:
             await asyncio.wait(working)
 
     async def _close(self) -> None:
+        await self._starts.over()
         self._listener.close()
         self._readers.close()
         host.leave(self._loop)
@@ -129,7 +131,7 @@ class Runtime:
             labels=dict(labels or {}),
             due_ms=self.store.now_ms() + int(delay * 1000) if delay else 0,
         )
-        await self._created(new)
+        await self._starts.create(new)
         self._started[name] = handle = Run(self, name)
         return handle
 
@@ -269,29 +271,6 @@ class Runtime:
         finally:
             self._workers.discard(worker)
             self._working.discard(working)
-
-    async def _created(self, new: NewRun) -> Row:
-        """Create a run together with all others that are started at this moment."""
-        created: asyncio.Future[Row] = self._loop.create_future()
-        self._starts.append((new, created))
-        if len(self._starts) == 1:
-            await asyncio.sleep(0)
-            batch, self._starts = self._starts, []
-            try:
-                answers = await self.call(lambda store: store.create_runs([one for one, _ in batch]))
-            except BaseException as error:
-                for _, waiting in batch:
-                    if waiting is not created and not waiting.done():
-                        waiting.set_exception(error)
-                raise
-            for (_, waiting), answer in zip(batch, answers, strict=True):
-                if waiting.done():
-                    continue
-                if isinstance(answer, UsageError):
-                    waiting.set_exception(answer)
-                else:
-                    waiting.set_result(answer)
-        return await created
 
     def _completed(self, run: str, agent: Agent, value: bytes) -> None:
         handle = self._started.get(run)
