@@ -30,6 +30,7 @@ OUTCOMES = frozenset({Kind.RESULT, Kind.FAILURE, Kind.WITHDRAWN})
 HUNG = "hung"
 HUNG_SECONDS = 4.0
 _CLEAR_SECONDS = 20.0
+_OURS = ("run ", "ninelives-")
 _STILL_SECONDS = 0.05  # how long a thread stands still in a dead store; the loop's own may wait for it
 
 
@@ -158,6 +159,7 @@ def live(
     `is_dedicated`: as `nl.run` does, where the process has nothing else to do.
     """
     world.next_life()
+    others = set(threading.enumerate())
     store = MortalStore(under, world, kill)
     loop = MortalLoop(kill, store.die, world.rng.randrange)
 
@@ -187,7 +189,7 @@ def live(
     finally:
         if entered:
             host.leave(loop)
-        _clear(loop, store, runtime)
+        _clear(loop, store, runtime, others)
         asyncio.set_event_loop(None)
     sessions = [session.id for session in under.list_sessions()]
     under.end_sessions(sessions, Cause.DIED)
@@ -198,8 +200,8 @@ def _end_here() -> None:
     raise Died
 
 
-def _clear(loop: MortalLoop, store: MortalStore, runtime: nl.Runtime) -> None:
-    """Clear away what a dead life left: its tasks, its threads, its loop."""
+def _clear(loop: MortalLoop, store: MortalStore, runtime: nl.Runtime, others: set[threading.Thread]) -> None:
+    """Clear away what a dead life left: its tasks, its threads (not those of others), its loop."""
     loop._kill_round = None
     store.clear()
     committer = getattr(runtime, "_committer", None)
@@ -212,7 +214,7 @@ def _clear(loop: MortalLoop, store: MortalStore, runtime: nl.Runtime) -> None:
             task.cancel()
         with suppress(Died, RuntimeError):  # it may be stopped once more by what dies late
             loop.run_until_complete(_turn_over(left))
-        threads = [one for one in threading.enumerate() if one.name.startswith(("run ", "ninelives-"))]
+        threads = [one for one in {*threading.enumerate()} - others if one.name.startswith(_OURS)]
         if not asyncio.all_tasks(loop) and not threads:
             break
         store.clear()
