@@ -14,6 +14,7 @@ from contextvars import Context
 import msgspec
 
 from ninelives.core import lives
+from ninelives.core.clock import Clock
 from ninelives.core.commits import Verdict
 from ninelives.core.entries import Happening, NewEntry
 from ninelives.core.errors import Corrupt, NineLivesError
@@ -36,8 +37,9 @@ _LOOK_SECONDS = 0.002
 class Takeover:
     """A run that was taken over here, from its claim until it has made progress or was left again."""
 
-    def __init__(self, run: Run, taken_ms: int, moved: Callable[[Takeover], None]) -> None:
+    def __init__(self, run: Run, taken_ms: int, clock: Clock, moved: Callable[[Takeover], None]) -> None:
         self.run, self.taken_ms, self._moved = run, taken_ms, moved
+        self._clock, self._since_ms = clock, clock.boot_ms()
         self.progress_ms: int | None = None
         self.journal: Journal | None = None
         self.replayed = self.decisions = self.tokens = 0
@@ -45,10 +47,10 @@ class Takeover:
         self.checked = 0
         self.stale: list[str] = []
 
-    def progress(self, now_ms: int) -> None:
-        """Note that a record of the run's own progress is durable."""
+    def progress(self) -> None:
+        """Note that a record of the run's own progress is durable, in the store's time: ours may be wrong."""
         if self.progress_ms is None:
-            self.progress_ms = now_ms
+            self.progress_ms = self.taken_ms + self._clock.boot_ms() - self._since_ms
             self._moved(self)
 
 
@@ -96,13 +98,13 @@ class Recovered(Execution):
         if self.takeover.progress_ms is not None:
             return
         if written is None:
-            self.takeover.progress(self.clock.now_ms())
+            self.takeover.progress()
         else:
             written.add_done_callback(self._written)
 
     def _written(self, written: asyncio.Future[Verdict]) -> None:
         if not written.cancelled() and written.exception() is None and self.sealed is None:
-            self.takeover.progress(self.clock.now_ms())
+            self.takeover.progress()
 
 
 class Chronicle:

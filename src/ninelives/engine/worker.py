@@ -233,7 +233,7 @@ class Worker:
         self._given[run.agent] = self._claims
         takeover = None
         if run.left_by is not None:
-            takeover = self._takeovers[run.id] = Takeover(run, taken_ms, self._moved)
+            takeover = self._takeovers[run.id] = Takeover(run, taken_ms, self._clock, self._moved)
             self._chronicle.taken(takeover)
         task = asyncio.create_task(self._executor.execute(run, lease, takeover))
         self._tasks[task] = run
