@@ -14,6 +14,7 @@ from random import Random
 from typing import Self
 
 import ninelives as nl
+from ninelives.core.answers import read_asked
 from ninelives.core.errors import StoreUnavailable
 from ninelives.core.model import RunQuery, State
 from tests.crash.stores import address
@@ -163,8 +164,14 @@ class Drive:
         for run in self.expected:
             row = self.store.read_run(run)
             state = row.state if row is not None else "lost"
-            found[run] = self._runtime.get(run).result() if state is State.COMPLETED else str(state)
+            found[run] = (
+                self._runtime.get(run).result() if state is State.COMPLETED else f"{state}{self._asked(run)}"
+            )
         return found
+
+    def _asked(self, run: str) -> str:
+        """Return what a person is asked about a run."""
+        return "".join(f"; {read_asked(item).what}" for item in self.store.list_inbox(run=run))
 
     # Waiting ------------------------------------------------------------------------------------
 

@@ -193,9 +193,7 @@ async def _run(act: Act, number: int) -> asyncio.Task[Any]:
     deadline = execution.loop.time() + act.effect.limit_ms / 1000
     if act.branch is not None:
         act.branch.body_of = execution
-    if execution.clock.boot_ms() >= execution.lease.until_ms:
-        await execution.require_lease()
-    running = asyncio.Task(_contained(act.body), loop=execution.loop, context=context)
+    running = asyncio.Task(_contained(execution, act.body), loop=execution.loop, context=context)
     try:
         await act.patiently(
             lambda: asyncio.wait({running}, timeout=max(0.0, deadline - execution.loop.time()))
@@ -220,8 +218,10 @@ def _gave_value(running: asyncio.Task[Any]) -> bool:
     return running.done() and not running.cancelled() and running.exception() is None
 
 
-async def _contained(body: Body) -> Any:
+async def _contained(execution: Execution, body: Body) -> Any:
     try:
+        if execution.clock.boot_ms() >= execution.lease.until_ms:  # the process may have stood still since
+            await execution.require_lease()
         return await body()
     except asyncio.CancelledError as error:
         task = asyncio.current_task()
