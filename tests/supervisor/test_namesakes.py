@@ -14,7 +14,7 @@ import pytest
 
 from ninelives.backends.clock import SystemClock
 from ninelives.backends.memory import MemoryStore
-from ninelives.core.sessions import Evidence, NewSession
+from ninelives.core.sessions import Evidence, Fate, NewSession
 from ninelives.engine.whereabouts import host, machine
 from ninelives.supervisor.child import Child
 from ninelives.supervisor.keeper import Keeper
@@ -92,3 +92,27 @@ def test_nobody_is_declared_gone_while_a_process_with_its_supervisors_mark_lives
         stray.wait(60)
     keeper.begin()
     assert "stray" not in {session.id for session in store.list_sessions()}
+
+
+@pytest.mark.parametrize(
+    ("where", "is_dead", "is_proved"),
+    [
+        (host(), True, True),
+        (host(), False, False),
+        (NAMESAKE, True, False),
+    ],
+)
+def test_who_died_with_a_supervisor_whose_lease_still_runs_is_proved_gone_here(
+    store: MemoryStore, keeper: Keeper, where: str, is_dead: bool, is_proved: bool
+) -> None:
+    """Not every store sees a process die: what is asked then is whether the process is there."""
+    supervisor = subprocess.Popen([sys.executable, "-c", ""])
+    supervisor.wait(60)
+    kept = f"{machine()}-{supervisor.pid}-abcd"
+    pid = supervisor.pid if is_dead else os.getpid()
+    store.register_session(NewSession(id=kept, host=where, pid=pid))
+    store.register_session(NewSession(id="worker", host=where, pid=supervisor.pid, keeper=kept))
+    keeper.begin()
+    worker = store.read_session("worker")
+    assert worker is not None
+    assert (worker.fate is Fate.GONE) is is_proved

@@ -18,7 +18,7 @@ from msgspec.structs import replace
 
 from ninelives.core.clock import Clock
 from ninelives.core.errors import LeaseLost, NineLivesError, StoreUnavailable
-from ninelives.core.sessions import Cause, Evidence, Fate, NewSession
+from ninelives.core.sessions import Cause, Evidence, Fate, NewSession, Session
 from ninelives.engine.whereabouts import host, machine
 from ninelives.store import Store
 from ninelives.supervisor import strays
@@ -63,7 +63,7 @@ class Keeper:
     def _inherit(self, *, is_swept: bool) -> None:
         """End the sessions of dead supervisors' workers; nothing is left of those on this machine."""
         known = self._store.list_sessions()
-        living = {session.id for session in known if session.fate is Fate.LIVES}
+        living = {one.id for one in known if one.fate is Fate.LIVES and not self._is_gone(one)}
         left = [
             session.id
             for session in known
@@ -74,6 +74,10 @@ class Keeper:
         if left and is_swept:
             self._store.end_sessions(left, Cause.DIED, evidence=dict.fromkeys(left, evidence))
         self._store.end_sessions(None, Cause.DIED)
+
+    def _is_gone(self, session: Session) -> bool:
+        """Tell whether a session's process is not there any more; its lease may run on for a while."""
+        return session.host == self._host and strays.look_at(session.pid) is None
 
     def _register(self) -> None:
         self.id = self.name_session()
