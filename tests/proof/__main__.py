@@ -18,6 +18,7 @@ from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
 import msgspec
+from msgspec.structs import replace
 from rich.console import Console
 
 from tests.proof.board import Board
@@ -34,27 +35,50 @@ def main() -> int:
     parser = argparse.ArgumentParser(prog="python -m tests.proof", description=__doc__)
     parser.add_argument("--only", default="", help="run the parts whose name contains this")
     parser.add_argument("--scale", type=float, default=1.0, help="shorten (0.01) or lengthen everything")
+    parser.add_argument("--again", action="store_true", help="repeat what was violated in the last run")
     parser.add_argument("--folder", type=Path, default=Path("build/proof"))
     parser.add_argument("--page", type=Path, help="write this page, too (docs/proof.md)")
     asked = parser.parse_args()
     console = Console(width=None if sys.stdout.isatty() else 160)
-    wanted = [part for part in parts(asked.scale) if asked.only in part.name]
+    last = _last(asked.folder) if asked.again else None
+    wanted = _violated(last) if last else [part for part in parts(asked.scale) if asked.only in part.name]
     began = time.monotonic()
     with Board(console, len(wanted)) as board:
         found = _perform_all(wanted, asked.folder, board)
-    proof = Proof(
-        at=time.strftime("%Y-%m-%d", time.gmtime()),
-        machine=f"{platform.system()} {platform.machine()}, Python {platform.python_version()}",
-        seconds=round(time.monotonic() - began),
-        scale=asked.scale,
-        parts=found,
-    )
+    if last is not None:
+        proof = _repeated(last, found)
+    else:
+        proof = Proof(
+            at=time.strftime("%Y-%m-%d", time.gmtime()),
+            machine=f"{platform.system()} {platform.machine()}, Python {platform.python_version()}",
+            seconds=round(time.monotonic() - began),
+            scale=asked.scale,
+            parts=found,
+        )
     (asked.folder / "proof.json").write_bytes(msgspec.json.format(msgspec.json.encode(proof), indent=1))
     if asked.page is not None:
         asked.page.write_text(page(proof), encoding="utf-8")
-    kills = sum(section.kills for _, report in found for section in report.sections)
+    kills = sum(section.kills for _, report in proof.parts for section in report.sections)
     console.print(f"{kills} kills, {proof.seconds} s, reports in {asked.folder}", highlight=False)
-    return int(any(report.is_violated for _, report in found))
+    return int(any(report.is_violated for _, report in proof.parts))
+
+
+def _last(folder: Path) -> Proof:
+    try:
+        return msgspec.json.decode((folder / "proof.json").read_bytes(), type=Proof)
+    except FileNotFoundError:
+        sys.exit(f"nothing was run yet in {folder}: leave out --again")
+
+
+def _violated(proof: Proof) -> list[Part]:
+    return [part for part, report in proof.parts if report.is_violated]
+
+
+def _repeated(proof: Proof, found: list[tuple[Part, Report]]) -> Proof:
+    """Return the last run with what was repeated in place of what was violated; it says so."""
+    fresh = {part.name: report for part, report in found}
+    merged = [(part, fresh.get(part.name, report)) for part, report in proof.parts]
+    return replace(proof, parts=merged, repeated=[*proof.repeated, *fresh])
 
 
 def _perform_all(wanted: list[Part], folder: Path, board: Board) -> list[tuple[Part, Report]]:

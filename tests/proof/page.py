@@ -29,6 +29,7 @@ class Proof(Struct, frozen=True, kw_only=True):
     seconds: int
     scale: float
     parts: list[tuple[Part, Report]]
+    repeated: list[str] = []
 
 
 def page(proof: Proof) -> str:
@@ -46,6 +47,11 @@ def _lines(proof: Proof) -> Iterator[str]:
         f"Last run {proof.at} on {proof.machine}: {sum(one.kills for *_, one in sections):,} kills in "
         f"{proof.seconds // 60} minutes, {len(bad)} sections with violations."
     )
+    if proof.repeated:
+        yield (
+            f"Violated at first, repeated after they were mended, and shown as of then: "
+            f"{'; '.join(proof.repeated)}."
+        )
     if proof.scale != 1:
         yield f"It was run at {proof.scale:g} of its full length."
     yield ""

@@ -6,7 +6,9 @@ import subprocess
 import sys
 from pathlib import Path
 
-from tests.proof.__main__ import perform
+import msgspec
+
+from tests.proof.__main__ import _last, _repeated, _violated, perform
 from tests.proof.page import Proof, page
 from tests.proof.parts import Part, parts
 from tests.proof.planted import sections_of
@@ -70,3 +72,18 @@ def test_a_surviving_bug_is_a_violation(tmp_path: Path) -> None:
     assert caught == judged("ack first", "Caught by tests/x/test_y.py::test_z", [])
     assert survived.status == "violated"
     assert survived.name == "no epoch"
+
+
+def test_what_was_violated_is_repeated_alone_and_the_page_says_so(tmp_path: Path) -> None:
+    good = Part("good", ("tests.proof.absent",), "none", ("I1",))
+    bad = Part("bad", ("tests.proof.absent",), "none", ("I1",))
+    held = Report(again="", seconds=1, sections=[judged("a", "1 kill", [], kills=1)])
+    lost = Report(again="", seconds=1, sections=[judged("b", "1 lost", ["gone"])])
+    proof = Proof(at="2027-01-01", machine="L", seconds=60, scale=1.0, parts=[(good, held), (bad, lost)])
+    (tmp_path / "proof.json").write_bytes(msgspec.json.encode(proof))
+    last = _last(tmp_path)
+    assert _violated(last) == [bad]
+    mended = Report(again="", seconds=1, sections=[judged("b", "0 lost", [])])
+    told = page(_repeated(last, [(bad, mended)]))
+    assert "1 kills in 1 minutes, 0 sections with violations" in told
+    assert "repeated after they were mended, and shown as of then: bad." in told
