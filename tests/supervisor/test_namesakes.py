@@ -14,7 +14,8 @@ import pytest
 
 from ninelives.backends.clock import SystemClock
 from ninelives.backends.memory import MemoryStore
-from ninelives.core.sessions import Evidence, Fate, NewSession
+from ninelives.core.model import NewRun
+from ninelives.core.sessions import Cause, Evidence, Fate, NewSession
 from ninelives.engine.whereabouts import host, machine
 from ninelives.supervisor.child import Child
 from ninelives.supervisor.keeper import Keeper
@@ -116,3 +117,23 @@ def test_who_died_with_a_supervisor_whose_lease_still_runs_is_proved_gone_here(
     worker = store.read_session("worker")
     assert worker is not None
     assert (worker.fate is Fate.GONE) is is_proved
+
+
+def test_who_was_ended_by_others_before_the_next_supervisor_came_is_proved_gone_by_it(
+    store: MemoryStore, keeper: Keeper
+) -> None:
+    supervisor = subprocess.Popen([sys.executable, "-c", ""])
+    supervisor.wait(60)
+    kept = f"{machine()}-{supervisor.pid}-abcd"
+    store.create_runs([NewRun(id="run", agent="agent", fingerprint=b"f" * 16, body=b"{}")])
+    store.register_session(NewSession(id="worker", host=host(), pid=supervisor.pid, keeper=kept))
+    store.claim_runs("worker", 1, {"agent": 1}, queues=["default"])
+    store.end_sessions(["worker"], Cause.EXPIRED)
+    before = store.read_session("worker")
+    keeper.begin()
+    worker = store.read_session("worker")
+    assert before is not None
+    assert before.fate is Fate.UNKNOWN
+    assert worker is not None
+    assert worker.fate is Fate.GONE
+    assert worker.cause is Cause.EXPIRED

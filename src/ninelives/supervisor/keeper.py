@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import os
 import secrets
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from contextlib import suppress
 from functools import partial
 from selectors import EVENT_READ, BaseSelector
@@ -17,7 +17,7 @@ from selectors import EVENT_READ, BaseSelector
 from msgspec.structs import replace
 
 from ninelives.core.clock import Clock
-from ninelives.core.errors import LeaseLost, NineLivesError, StoreUnavailable
+from ninelives.core.errors import Corrupt, LeaseLost, NineLivesError, StoreUnavailable
 from ninelives.core.sessions import Cause, Evidence, Fate, NewSession, Session
 from ninelives.engine.whereabouts import host, machine
 from ninelives.store import Store
@@ -26,6 +26,7 @@ from ninelives.supervisor.child import Child
 from ninelives.supervisor.evidence import is_stop
 
 _SWEEPS = 100
+_LOG_ENTRIES = 1_000
 _LOOK_MS = 1_000
 
 
@@ -64,16 +65,29 @@ class Keeper:
         """End the sessions of dead supervisors' workers; nothing is left of those on this machine."""
         known = self._store.list_sessions()
         living = {one.id for one in known if one.fate is Fate.LIVES and not self._is_gone(one)}
+        kept = [one for one in (*known, *self._ended(known)) if one.keeper and one.host == self._host]
         left = [
             session.id
-            for session in known
-            if session.keeper and session.keeper not in living and session.host == self._host
-            if not strays.is_left_of(_number_in(session.keeper))
+            for session in kept
+            if session.keeper not in living and not strays.is_left_of(_number_in(session.keeper))
         ]
         evidence = Evidence(is_gone=True, note="its supervisor died, and all of its processes are gone")
         if left and is_swept:
             self._store.end_sessions(left, Cause.DIED, evidence=dict.fromkeys(left, evidence))
         self._store.end_sessions(None, Cause.DIED)
+
+    def _ended(self, known: Sequence[Session]) -> list[Session]:
+        """Return sessions that others have ended before us, where it is not known whether they are gone.
+
+        The recovery log names those that had runs: only with them can an action be in doubt.
+        """
+        try:
+            told = {entry.session for entry in self._store.read_log(limit=_LOG_ENTRIES)}
+        except Corrupt as error:  # then a person is asked about what is in doubt
+            self._tell(f"the recovery log cannot be read: {error.what}")
+            return []
+        found = (self._store.read_session(name) for name in told - {one.id for one in known} if name)
+        return [one for one in found if one is not None and one.fate is Fate.UNKNOWN]
 
     def _is_gone(self, session: Session) -> bool:
         """Tell whether a session's process is not there any more; its lease may run on for a while."""
