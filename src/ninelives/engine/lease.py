@@ -46,7 +46,7 @@ class Lease:
         sent_ms: int,
         lost: Callable[[NineLivesError], None],
     ) -> None:
-        self._store, self._clock, self._session, self._lost = store, clock, session, lost
+        self._store, self._clock, self._session, self.lost = store, clock, session, lost
         self._lease_ms = lease_ms
         self._begin_ms = lease_ms - min(lease_ms * _MARGIN_SHARE, _MARGIN_MOST_MS)
         self.until_ms: float = sent_ms + self._begin_ms
@@ -97,7 +97,7 @@ class Lease:
     def _end(self, error: NineLivesError) -> None:
         if not self._stopped.is_set():
             self.until_ms = 0
-            self._on_loop(lambda: self._lost(error))
+            self._on_loop(lambda: self.lost(error))  # whoever has it by then
 
     def _wake(self) -> None:
         for news in self._waiting:

@@ -11,23 +11,22 @@ from being claimed.
 from __future__ import annotations
 
 import asyncio
-import os
-import secrets
 import zlib
 from collections import Counter
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Awaitable, Callable, Mapping, Sequence
 from contextlib import suppress
 
 from ninelives.core.clock import Clock
 from ninelives.core.errors import LeaseLost, NineLivesError, StoreUnavailable
 from ninelives.core.model import Claims, Run
-from ninelives.core.sessions import Cause, NewSession
+from ninelives.core.sessions import Cause
 from ninelives.engine.collector import at_ease
 from ninelives.engine.executor import Executor
 from ninelives.engine.lease import Lease
 from ninelives.engine.recovery import Chronicle, Takeover
-from ninelives.engine.registry import AGENTS, code_version
-from ninelives.engine.whereabouts import host, machine
+from ninelives.engine.registry import AGENTS
+from ninelives.engine.session import OwnSession
+from ninelives.engine.whereabouts import machine
 from ninelives.store import Store
 
 POLL_SECONDS = 1.0
@@ -36,6 +35,8 @@ _LEAST_LOOK_SECONDS = 0.1
 """It looks sooner when another's lease ends before that, but no more often than this."""
 SUSPECTS_WAIT_MS = 5_000
 """How long suspects wait while there is other work; then the worker takes no more of that."""
+
+Leave = Callable[[OwnSession], Awaitable[None]]
 
 
 class Worker:
@@ -46,22 +47,20 @@ class Worker:
         store: Store,
         executor: Executor,
         clock: Clock,
-        lease_seconds: float,
+        session: OwnSession,
         *,
-        session: str = "",
-        keeper: str = "",
         limits: Mapping[str, int] | None = None,
+        leave: Leave = OwnSession.end,
     ) -> None:
-        self._store, self._executor, self._clock = store, executor, clock
-        self._lease_ms, self._keeper, self._limits = int(lease_seconds * 1000), keeper, dict(limits or {})
+        self._store, self._executor, self._clock, self._leave = store, executor, clock, leave
+        self._own, self._session, self._limits = session, session.id, dict(limits or {})
         self._machine = machine()
-        self._session = session or f"{self._machine}-{os.getpid()}-{secrets.token_hex(4)}"
         self._woken = asyncio.Event()
         self._tasks: dict[asyncio.Task[None], Run] = {}
         self._running: Counter[str] = Counter()
         self._given: dict[str, int] = {}
         self._lots: dict[str, int] = {}
-        self._claims = 0
+        self.claims = 0
         self._takeovers: dict[str, Takeover] = {}
         self._chronicle = Chronicle(store, self._session)
         self._solo: str | None = None
@@ -87,20 +86,23 @@ class Worker:
         Raises LeaseLost; what the store raised.
         """
         with at_ease():
+            is_kept = self._own.has_begun
             lease = self._begin(agents())
             try:
                 while not until():
                     self._woken.clear()
                     next_due_ms = self._claim(lease, concurrency, agents(), only)
+                    if is_kept and not self.claims:
+                        is_kept, self._look_at_ms = False, 0.0  # what we want may be somebody's who is gone
                     if self._failure is not None:
                         raise self._failure
-                    if next_due_ms != _NOW and not until():
+                    if not until():
                         await self._rest(next_due_ms)
                     await self._look()
                 if self._failure is not None:
                     raise self._failure
             finally:
-                await self._end(lease)
+                await self._end()
 
     @property
     def is_idle(self) -> bool:
@@ -111,23 +113,12 @@ class Worker:
 
     def _begin(self, agents: Sequence[str]) -> Lease:
         seconds = POLL_SECONDS
-        with suppress(StoreUnavailable):
-            seconds = self._end_the_dead()
-        sent_ms = self._clock.boot_ms()
-        self._look_at_ms = sent_ms + seconds * 1000
-        self._store.register_session(
-            NewSession(
-                id=self._session,
-                host=host(),
-                pid=os.getpid(),
-                code=code_version(agents),
-                lease_ms=self._lease_ms,
-                agents=tuple(sorted(agents)),
-                keeper=self._keeper,
-            )
-        )
-        lease_ms = self._lease_ms
-        return Lease(self._store, self._clock, self._session, lease_ms, sent_ms=sent_ms, lost=self._lost)
+        if not self._own.has_begun:
+            with suppress(StoreUnavailable):
+                seconds = self._end_the_dead()
+        self._look_at_ms = self._clock.boot_ms() + seconds * 1000
+        self._own.begin(agents, self._lost)
+        return self._own.lease
 
     def _lost(self, error: NineLivesError) -> None:
         self._failure = self._failure or error
@@ -140,21 +131,22 @@ class Worker:
             if execution is not None:
                 execution.seal(LeaseLost(what, run=run.id))
 
-    async def _end(self, lease: Lease) -> None:
+    async def _end(self) -> None:
+        leave: Leave = OwnSession.end
         try:
             self._seal("this worker has stopped")
             if self._tasks:
                 await asyncio.wait(self._tasks)
             await self._chronicle.written()
+            if self._failure is None:
+                leave = self._leave
         finally:
-            lease.stop()
-        with suppress(NineLivesError):
-            await asyncio.to_thread(self._store.end_sessions, [self._session], Cause.STOPPED)
+            await leave(self._own)
 
     # Claims -------------------------------------------------------------------------------------
 
     def _claim(self, lease: Lease, concurrency: int, agents: Sequence[str], only: str | None) -> int | None:
-        """Claim what can be worked on now, and return when to look again: `_NOW`, a time, or None."""
+        """Claim what can be worked on now, and return when to look again: a time, or None."""
         free = concurrency - len(self._tasks)
         self._has_found_nothing = False
         if free <= 0 or self._solo is not None:
@@ -173,8 +165,6 @@ class Worker:
         taken_ms = self._store.now_ms() if is_left else 0
         for run in claims.runs:
             self._start(run, lease, taken_ms)
-        if claims.runs:
-            return _NOW
         if self._suspects_since_ms is not None and is_their_turn:
             return None  # others are due, and are not looked at before those here have moved
         dues = (claims.next_due_ms, claims.next_suspect_ms if not self._tasks else None)
@@ -229,8 +219,8 @@ class Worker:
     def _start(self, run: Run, lease: Lease, taken_ms: int) -> None:
         if run.is_alone:
             self._solo = run.id
-        self._claims += 1
-        self._given[run.agent] = self._claims
+        self.claims += 1
+        self._given[run.agent] = self.claims
         takeover = None
         if run.left_by is not None:
             takeover = self._takeovers[run.id] = Takeover(run, taken_ms, self._clock, self._moved)
@@ -281,8 +271,5 @@ class Worker:
         """End the sessions that are gone; returns when to look again: when the next lease ends, if soon."""
         self._store.end_sessions(None, Cause.DIED)
         others = (one.left_ms for one in self._store.list_sessions() if one.id != self._session)
-        next_end_seconds = min(others, default=self._lease_ms) / 1000
+        next_end_seconds = min(others, default=self._own.lease_ms) / 1000
         return min(POLL_SECONDS, max(_LEAST_LOOK_SECONDS, next_end_seconds))
-
-
-_NOW = -1

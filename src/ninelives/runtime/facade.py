@@ -25,6 +25,7 @@ from ninelives.engine.committer import Committer
 from ninelives.engine.executor import Executor
 from ninelives.engine.loop import LoopCommits
 from ninelives.engine.registry import AGENTS, Agent, get_agent
+from ninelives.engine.session import OwnSession, Spare
 from ninelives.engine.whereabouts import machine
 from ninelives.engine.worker import Worker
 from ninelives.runtime.handle import Run
@@ -65,6 +66,7 @@ class Runtime:
         commits = LoopCommits(self._committer, self._loop, is_dedicated=self._is_dedicated)
         self._executor = Executor(self.store, commits, self._loop, self._clock)
         self._executor.completed = self._completed
+        self._spare = Spare(self._loop)
         self._listener = Listener(self._loop, self.store.wait_for_work, woken=self._wake)
         self._readers = Listener(self._loop, self.store.wait_for_output)
         host.enter(self._loop)
@@ -88,6 +90,7 @@ class Runtime:
 
     async def _close(self) -> None:
         await self._starts.over()
+        await self._spare.close()
         self._listener.close()
         self._readers.close()
         host.leave(self._loop)
@@ -111,6 +114,25 @@ class Runtime:
 
         Raises UnknownAgent, NotSerializable, BadName; IdConflict when the id exists with other arguments.
         """
+        new = await self._new(agent, args, kwargs, id=id, delay=delay, priority=priority, labels=labels)
+        return (await self._start(new))[0]
+
+    async def _start(self, new: NewRun) -> tuple[Run, Row]:
+        row = await self._starts.create(new)
+        self._started[new.id] = handle = Run(self, new.id)
+        return handle, row
+
+    async def _new(
+        self,
+        agent: Any,
+        args: tuple[Any, ...],
+        kwargs: Mapping[str, Any] | None,
+        *,
+        id: str | None,
+        delay: float | None = None,
+        priority: int = 0,
+        labels: Mapping[str, str] | None = None,
+    ) -> NewRun:
         declared = get_agent(agent)
         name = check_id(id, "run id") if id is not None else f"{declared.name[:200]}-{secrets.token_hex(6)}"
         named = dict(kwargs or {})
@@ -119,7 +141,7 @@ class Runtime:
         if len(body) > INLINE_BYTES:
             contents, body = [body, *contents], b""
         blobs = tuple(await self.call(lambda store: store.put_blobs(contents))) if contents else ()
-        new = NewRun(
+        return NewRun(
             id=name,
             agent=declared.name,
             fingerprint=declared.fingerprint(args, named).digest,
@@ -131,9 +153,6 @@ class Runtime:
             labels=dict(labels or {}),
             due_ms=self.store.now_ms() + int(delay * 1000) if delay else 0,
         )
-        await self._starts.create(new)
-        self._started[name] = handle = Run(self, name)
-        return handle
 
     async def run(
         self, agent: Any, *args: Any, id: str | None = None, kwargs: Mapping[str, Any] | None = None
@@ -142,7 +161,9 @@ class Runtime:
 
         Raises as `Run.result` does.
         """
-        handle = await self.start(agent, *args, id=id, kwargs=kwargs)
+        handle, row = await self._start(await self._new(agent, args, kwargs, id=id))
+        if row.state is State.PENDING:
+            handle.expect()
         ended = False
 
         async def watch() -> Any:
@@ -157,7 +178,10 @@ class Runtime:
         watching = asyncio.create_task(watch())
         try:
             await self._work(
-                FAMILY_CONCURRENCY, agents=lambda: list(AGENTS), until=lambda _: ended, only=handle.id
+                FAMILY_CONCURRENCY,
+                agents=lambda: list(AGENTS),
+                until=lambda _: ended or handle.is_over,
+                only=handle,
             )
         except BaseException:
             watching.cancel()
@@ -248,22 +272,23 @@ class Runtime:
         *,
         agents: Callable[[], Sequence[str]],
         until: Callable[[Worker], bool],
-        only: str | None = None,
+        only: Run | None = None,
         limits: Mapping[str, int] | None = None,
     ) -> None:
-        session, self._session = self._session, ""  # the name is for one
+        async def leave(session: OwnSession) -> None:
+            # With its only run over, a session owns nothing that its end would have to release.
+            if only is not None and only.is_over and worker.claims == 1:
+                await self._spare.keep(session)
+            else:
+                await session.end()
+
         worker = Worker(
-            self.store,
-            self._executor,
-            self._clock,
-            self._lease_seconds,
-            session=session,
-            keeper=self._keeper,
-            limits=limits,
+            self.store, self._executor, self._clock, self._own_session(agents()), limits=limits, leave=leave
         )
         self._workers.add(worker)
         self._listener.start()
-        work = worker.work(concurrency, agents=agents, until=lambda: until(worker), only=only)
+        name = only.id if only is not None else None
+        work = worker.work(concurrency, agents=agents, until=lambda: until(worker), only=name)
         working = asyncio.create_task(work)
         self._working.add(working)
         try:
@@ -271,6 +296,12 @@ class Runtime:
         finally:
             self._workers.discard(worker)
             self._working.discard(working)
+
+    def _own_session(self, agents: Sequence[str]) -> OwnSession:
+        name, self._session = self._session, ""  # the name is for one
+        spare = None if name else self._spare.take(agents)
+        lease_ms = int(self._lease_seconds * 1000)
+        return spare or OwnSession(self.store, self._clock, lease_ms, name=name, keeper=self._keeper)
 
     def _completed(self, run: str, agent: Agent, value: bytes) -> None:
         handle = self._started.get(run)

@@ -30,6 +30,16 @@ class Run:
     def __init__(self, runtime: Runtime, run: str) -> None:
         self._runtime, self.id = runtime, run
         self._completed: tuple[Codec, bytes] | None = None
+        self._is_expected = self._is_over = False
+
+    def expect(self) -> None:
+        """Take it that the run has just been created, and has not ended when `result` first looks."""
+        self._is_expected = True
+
+    @property
+    def is_over(self) -> bool:
+        """Tell whether the run is known here to have ended, or to wait for a person: nobody owns it then."""
+        return self._completed is not None or self._is_over
 
     def complete(self, codec: Codec, value: bytes) -> None:
         """Take note that the run has completed in this process, and with what: nobody can change that."""
@@ -141,8 +151,12 @@ class Run:
     async def _ended(self) -> Row | Literal[True] | None:
         if self._completed is not None:
             return True
+        if self._is_expected:
+            self._is_expected = False
+            return None
         row = await self._row()
-        return row if row.state.is_final or row.state is State.ESCALATED else None
+        self._is_over = row.state.is_final or row.state is State.ESCALATED
+        return row if self._is_over else None
 
 
 def _read(store: Store, run: str) -> Row | None:

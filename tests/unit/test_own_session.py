@@ -1,0 +1,165 @@
+"""A runtime works on one run after the other as one session, as long as that owns nothing in between."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Callable, Mapping, Sequence
+from contextlib import suppress
+
+import pytest
+
+import ninelives as nl
+from ninelives.core.model import State
+from ninelives.core.sessions import Cause, Evidence, NewSession, Session
+from ninelives.engine import session as sessions
+from ninelives.engine import worker
+from tests.replay.lifetimes import QuickStore, run_async
+
+
+@nl.action(name="own.work")
+async def work(number: int) -> int:
+    return number
+
+
+@nl.agent(name="own.quick")
+async def quick(number: int) -> int:
+    if number < 0:
+        raise ValueError("negative")
+    return await work(number)
+
+
+@nl.agent(name="own.stuck")
+async def stuck() -> None:
+    await asyncio.Event().wait()
+
+
+class Watched(QuickStore):
+    """Notes who was registered and who was ended."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.begun: list[str] = []
+        self.ended: list[str] = []
+
+    def register_session(self, new: NewSession) -> Session:
+        """Register it."""
+        self.begun.append(new.id)
+        return super().register_session(new)
+
+    def end_sessions(
+        self,
+        sessions: Sequence[str] | None,
+        cause: Cause,
+        *,
+        evidence: Mapping[str, Evidence] | None = None,
+    ) -> list[Session]:
+        """End them."""
+        ended = super().end_sessions(sessions, cause, evidence=evidence)
+        self.ended += [one.id for one in ended]
+        return ended
+
+
+async def until(condition: Callable[[], object]) -> None:
+    while not condition():  # noqa: ASYNC110 (it is another thread's)
+        await asyncio.sleep(0.001)
+
+
+def test_one_run_after_the_other_has_one_session_that_ends_with_the_runtime() -> None:
+    store = Watched()
+
+    async def main() -> None:
+        async with nl.Runtime(store) as rt:
+            assert await rt.run(quick, 1) == 1
+            with pytest.raises(nl.RunFailed):
+                await rt.run(quick, -1)
+            assert await rt.run(quick, 3) == 3
+            assert not store.ended
+            assert len(store.list_sessions()) == 1
+
+    run_async(main)
+    assert len(store.begun) == 1
+    assert store.ended == store.begun
+    assert not store.list_sessions()
+
+
+def test_two_runs_at_once_have_two_sessions_and_one_is_kept() -> None:
+    store = Watched()
+
+    async def main() -> None:
+        async with nl.Runtime(store) as rt:
+            assert list(await asyncio.gather(rt.run(quick, 1), rt.run(quick, 2))) == [1, 2]
+            assert len(store.list_sessions()) == 1
+
+    run_async(main)
+    assert len(set(store.begun)) == 2
+    assert sorted(store.ended) == sorted(store.begun)
+
+
+def test_a_session_that_nobody_works_as_is_ended_soon(monkeypatch: pytest.MonkeyPatch) -> None:
+    store = Watched()
+    monkeypatch.setattr(sessions, "SPARE_SECONDS", 0.01)
+
+    async def main() -> None:
+        async with nl.Runtime(store) as rt:
+            assert await rt.run(quick, 1) == 1
+            await until(lambda: store.ended == store.begun)
+            assert await rt.run(quick, 2) == 2
+
+    run_async(main)
+    assert len(set(store.begun)) == 2
+    assert store.ended == store.begun
+
+
+def test_a_session_with_a_run_that_was_left_is_not_kept() -> None:
+    store = Watched()
+
+    async def main() -> None:
+        async with nl.Runtime(store) as rt:
+            assert await rt.run(quick, 1) == 1
+            left = asyncio.create_task(rt.run(stuck, id="left"))
+            await until(lambda: (run := store.read_run("left")) and run.state is State.RUNNING)
+            left.cancel()
+            with suppress(asyncio.CancelledError):
+                await left
+            assert store.ended == store.begun
+
+    run_async(main)
+    run = store.read_run("left")
+    assert run is not None
+    assert run.session is None
+
+
+def test_a_session_whose_lease_was_lost_meanwhile_serves_nobody() -> None:
+    store = Watched()
+
+    async def main() -> None:
+        async with nl.Runtime(store, lease_seconds=0.3) as rt:
+            assert await rt.run(quick, 1) == 1
+            store.end_sessions(store.begun, Cause.EXPIRED)
+            kept = rt._spare._kept
+            assert kept is not None
+            await until(lambda: not kept.lease.until_ms)
+            assert await rt.run(quick, 2) == 2
+
+    run_async(main)
+    assert len(set(store.begun)) == 2
+
+
+def test_a_kept_session_looks_for_the_dead_when_its_run_is_somebodys(monkeypatch: pytest.MonkeyPatch) -> None:
+    store = Watched()
+    monkeypatch.setattr(worker, "POLL_SECONDS", 3600.0)
+
+    async def main() -> int:
+        async with nl.Runtime(store) as rt:
+            await rt.run(quick, 1, id="first")
+            run = await rt.start(quick, 5, id="taken")
+            store.register_session(NewSession(id="gone", host="elsewhere", pid=1, lease_ms=1))
+            store.claim_runs("gone", 1, {"own.quick": 1}, only="taken")
+            row = store.read_run("taken")
+            assert row is not None
+            assert row.session == "gone"
+            assert await rt.run(quick, 5, id="taken") == 5
+            return int(await run.result())
+
+    assert run_async(main) == 5
+    assert "gone" in store.ended
