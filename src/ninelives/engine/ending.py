@@ -18,7 +18,7 @@ from ninelives.engine.ticket import Draft, Extras
 async def complete(execution: Execution, value: bytes) -> None:
     """End a run with its result."""
     record = (Kind.END, "", write_body(None, value=value))
-    await execution.write([record], Extras(change=End(State.COMPLETED)))
+    await execution.finish(record, Extras(change=End(State.COMPLETED)))
 
 
 async def fail(execution: Execution, error: BaseException, *, after: Sequence[Draft] = ()) -> None:

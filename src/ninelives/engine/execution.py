@@ -220,6 +220,16 @@ class Execution:
             self.seal(error)
             return self.loop.create_future()
 
+    async def finish(self, draft: Draft, extras: Extras) -> None:
+        """Hand the last record to the committer; returns when it has its verdict."""
+        try:
+            written = self._commits.finish(self.tail, (draft,), extras)
+        except NineLivesError as error:
+            self.seal(error)
+            written = self.loop.create_future()
+        if written is not None:
+            await written
+
     def note(self, kind: Kind, step: str, body: bytes) -> None:
         """Record something that nobody waits for; what comes after it is not durable before it."""
         if self.sealed is None:

@@ -60,11 +60,9 @@ class LoopCommits:
         Who is alone, on a loop where nobody else has anything to do, would only lose time by two changes of
         thread. Now and then the loop must look at its timers and sockets all the same.
         """
-        if not is_alone or self._ready is None or self._ready or self._waiting:
+        if not is_alone or self._is_busy:
             return self.start(tail, (draft,))
-        verdict = self._committer.commit(tail, (draft,))
-        if verdict.outcome is not Outcome.COMMITTED and tail.judge is not None:
-            tail.judge(verdict, None)
+        verdict = self._commit_here(tail, (draft,), NOTHING)
         now = self._loop.time()
         if now - self._looked_at < _LOOK_SECONDS:
             return None
@@ -72,6 +70,24 @@ class LoopCommits:
         waiting: asyncio.Future[Verdict] = self._loop.create_future()
         self._loop.call_soon(_settle, waiting, verdict)
         return waiting
+
+    def finish(self, tail: Tail, drafts: Sequence[Draft], extras: Extras) -> asyncio.Future[Verdict] | None:
+        """Submit the last of a run; None when it has been committed already, on this thread."""
+        if self._is_busy:
+            return self.start(tail, drafts, extras)
+        self._commit_here(tail, drafts, extras)
+        return None
+
+    @property
+    def _is_busy(self) -> bool:
+        """Tell whether the loop has anything else to do, or is not ours alone."""
+        return self._ready is None or bool(self._ready) or self._waiting > 0
+
+    def _commit_here(self, tail: Tail, drafts: Sequence[Draft], extras: Extras) -> Verdict:
+        verdict = self._committer.commit(tail, drafts, extras)
+        if verdict.outcome is not Outcome.COMMITTED and tail.judge is not None:
+            tail.judge(verdict, None)
+        return verdict
 
     async def commit(self, tail: Tail, drafts: Sequence[Draft] = (), extras: Extras = NOTHING) -> Verdict:
         """Submit and await the verdict. Cancelling the wait does not take the commit back."""

@@ -20,6 +20,7 @@ from ninelives.backends.postgres.transaction import (
 from ninelives.core import faults, runs
 from ninelives.core.errors import Corrupt, UsageError
 from ninelives.core.model import Claims, NewRun, Run
+from ninelives.core.sessions import Session
 
 
 def create(tx: Transaction, batch: Sequence[NewRun]) -> list[Run | UsageError]:
@@ -67,10 +68,8 @@ class Wanted:
         return run.agent in self.quotas and run.queue in self.queues and run.pin in (None, self.host)
 
 
-def look(tx: Transaction, wanted: Wanted, only: str | None, *, alone: bool) -> Claims:
+def look(tx: Transaction, wanted: Wanted, *, alone: bool) -> Claims:
     """Return when what is wanted falls due, and claim nothing."""
-    if only is not None:
-        return Claims((), min((run.due_ms or 0 for run in _family(tx, only, wanted)), default=None))
     suspects, others = tx.ask("first_due", wanted.values(alone=True)), tx.ask("first_due", wanted.values())
     ((suspect,),), ((other,),) = suspects.fetchall(), others.fetchall()
     return Claims((), suspect if alone else other, suspect)
@@ -87,20 +86,28 @@ def claim(
 ) -> Claims:
     """Give runs that are due to a session; see `Store.claim_runs`."""
     # Shared with other claims, never with the end of the session: no run may be given to who has ended.
-    owner = may_act(tx, session, tx.all("share_session", (session,)))
-    limit = min(limit, 1) if alone and only is None else limit
+    shared = tx.ask("share_session", (session,))
     if only is not None:
         seen = _family(tx, only, wanted)
-        locked = runs_in(tx.all("lock_runs", ([run.id for run in seen],)))
+        owner = may_act(tx, session, shared.fetchall())
+        locked = runs_in(tx.all("lock_runs", ([run.id for run in seen],))) if seen else {}
         due = [locked[run.id] for run in seen if run.id in locked]
-        due = [run for run in due if runs.is_claimable(run, tx.now_ms)]
-    else:
-        due = _due(tx, wanted.values(limit, alone=alone) | {"now": tx.now_ms})
-    given = runs.chosen(due, wanted.quotas, limit, alone=alone and only is None)
+        given = runs.chosen([run for run in due if runs.is_claimable(run, tx.now_ms)], wanted.quotas, limit)
+        claimed = _claimed(tx, given, owner)
+        taken = {run.id for run in given}
+        return Claims(claimed, min((run.due_ms or 0 for run in seen if run.id not in taken), default=None))
+    owner = may_act(tx, session, shared.fetchall())
+    limit = min(limit, 1) if alone else limit
+    due = _due(tx, wanted.values(limit, alone=alone) | {"now": tx.now_ms})
+    claimed = _claimed(tx, runs.chosen(due, wanted.quotas, limit, alone=alone), owner)
+    left = look(tx, wanted, alone=alone)
+    return Claims(claimed, left.next_due_ms, left.next_suspect_ms)
+
+
+def _claimed(tx: Transaction, given: Sequence[Run], owner: Session) -> tuple[Run, ...]:
     claimed = tuple(runs.claimed(run, owner.id, tx.now_ms) for run in given)
     save_runs(tx, claimed)
-    left = look(tx, wanted, only, alone=alone)
-    return Claims(claimed, left.next_due_ms, left.next_suspect_ms)
+    return claimed
 
 
 def _due(tx: Transaction, values: dict[str, Any]) -> list[Run]:

@@ -169,19 +169,19 @@ class PostgresStore:
         alone: bool = False,
     ) -> Claims:
         """Give runs that are due to the session."""
-        wanted = ownership.Wanted(agents, queues, host)
+        wanted, most = ownership.Wanted(agents, queues, host), _clamped(max(0, limit))
 
         def look(tx: Transaction) -> tuple[Claims, int]:
             asked = tx.ask("read_sessions", (texts([session]),))
-            seen = ownership.look(tx, wanted, only, alone=alone)
+            seen = ownership.look(tx, wanted, alone=alone)
             may_act(tx, session, asked.fetchall())
             return seen, tx.now_ms
 
-        # Look before we write: an idle worker must cost the server next to nothing.
-        seen, now_ms = self._lines.read(look)
-        if limit <= 0 or seen.next_due_ms is None or seen.next_due_ms > now_ms:
-            return seen
-        most = _clamped(limit)
+        if only is None:
+            # Look before we write: an idle worker must cost the server next to nothing.
+            seen, now_ms = self._lines.read(look)
+            if most == 0 or seen.next_due_ms is None or seen.next_due_ms > now_ms:
+                return seen
         return self._lines.write(lambda tx: ownership.claim(tx, session, most, wanted, only, alone=alone))
 
     def load_journal(self, run: str, *, since: int | None = None) -> Journal:
