@@ -89,7 +89,7 @@ def parts(scale: float = 1.0) -> list[Part]:
     found += [
         Part(
             f"the server killed, {store}",
-            ("tests.servers", "--store", store, "--kills", times(30)),
+            ("tests.servers", "--store", store, "--kills", times(50)),
             "SIGKILL of the store's own server under load of four workers",
             ("I1", "I2", "I3", "I6", "I7"),
         )
