@@ -6,6 +6,7 @@ of processes. Containers and cloned machines often share a name, and not that.
 
 from __future__ import annotations
 
+import os
 import socket
 from functools import cache
 from hashlib import blake2b
@@ -28,3 +29,20 @@ def host() -> str:
     except OSError:
         return machine()
     return f"{machine()}~{blake2b(said.encode(), digest_size=4).hexdigest()}"
+
+
+def is_missed(where: str, pid: int) -> bool:
+    """Tell whether a process was of this machine and namespace, and is not there any more.
+
+    That there is none of its number proves that it is gone. That there is one proves nothing: it may be
+    a later one, or a zombie.
+    """
+    if where != host() or where == machine() or pid <= 0:
+        return False
+    try:
+        os.kill(pid, 0)
+    except ProcessLookupError:
+        return True
+    except OSError:
+        return False  # another user's
+    return False

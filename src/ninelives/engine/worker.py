@@ -19,14 +19,14 @@ from contextlib import suppress
 from ninelives.core.clock import Clock
 from ninelives.core.errors import LeaseLost, NineLivesError, StoreUnavailable
 from ninelives.core.model import Claims, Run
-from ninelives.core.sessions import Cause
+from ninelives.core.sessions import Cause, Evidence, Fate, Session
 from ninelives.engine.collector import at_ease
 from ninelives.engine.executor import Executor
 from ninelives.engine.lease import Lease
 from ninelives.engine.recovery import Chronicle, Takeover
 from ninelives.engine.registry import AGENTS
 from ninelives.engine.session import OwnSession
-from ninelives.engine.whereabouts import machine
+from ninelives.engine.whereabouts import is_missed, machine
 from ninelives.store import Store
 
 POLL_SECONDS = 1.0
@@ -35,6 +35,8 @@ _LEAST_LOOK_SECONDS = 0.1
 """It looks sooner when another's lease ends before that, but no more often than this."""
 SUSPECTS_WAIT_MS = 5_000
 """How long suspects wait while there is other work; then the worker takes no more of that."""
+
+_MISSED = Evidence(is_gone=True, note="its machine has no such process any more")
 
 Leave = Callable[[OwnSession], Awaitable[None]]
 
@@ -270,6 +272,17 @@ class Worker:
     def _end_the_dead(self) -> float:
         """End the sessions that are gone; returns when to look again: when the next lease ends, if soon."""
         self._store.end_sessions(None, Cause.DIED)
-        others = (one.left_ms for one in self._store.list_sessions() if one.id != self._session)
-        next_end_seconds = min(others, default=self._own.lease_ms) / 1000
+        others = [one for one in self._store.list_sessions() if one.id != self._session]
+        self._end_the_missed(others)
+        next_end_seconds = min((one.left_ms for one in others), default=self._own.lease_ms) / 1000
         return min(POLL_SECONDS, max(_LEAST_LOOK_SECONDS, next_end_seconds))
+
+    def _end_the_missed(self, others: Sequence[Session]) -> None:
+        """End those whose processes this machine has no more; not every store has a lock that tells."""
+        missed = [
+            one.id
+            for one in others
+            if not one.keeper and one.fate is Fate.LIVES and is_missed(one.host, one.pid)
+        ]
+        if missed:
+            self._store.end_sessions(missed, Cause.DIED, evidence=dict.fromkeys(missed, _MISSED))

@@ -1,0 +1,68 @@
+"""A worker without a supervisor whose process is gone is missed on its own machine, whatever the store."""
+
+from __future__ import annotations
+
+import os
+import subprocess
+import sys
+
+import pytest
+
+import ninelives as nl
+from ninelives.core.sessions import Cause, Fate, NewSession
+from ninelives.engine.whereabouts import host, is_missed, machine
+from tests.replay.lifetimes import QuickStore, run_async
+
+NAMESAKE = f"{machine()}~00000000"
+
+
+@nl.agent(name="missed.quick")
+async def quick() -> int:
+    return 7
+
+
+@pytest.fixture
+def dead() -> int:
+    """The number of a process that has ended."""
+    process = subprocess.Popen([sys.executable, "-c", ""])
+    process.wait(60)
+    return process.pid
+
+
+@pytest.mark.parametrize(
+    ("where", "keeper", "is_dead", "is_ended"),
+    [
+        (host(), "", True, True),
+        (host(), "", False, False),
+        (host(), "its-supervisor", True, False),
+        (NAMESAKE, "", True, False),
+        (machine(), "", True, False),
+    ],
+)
+def test_who_left_runs_is_missed_where_its_process_was(
+    dead: int, where: str, keeper: str, is_dead: bool, is_ended: bool
+) -> None:
+    store = QuickStore()
+
+    async def main() -> None:
+        async with nl.Runtime(store) as rt:
+            run = await rt.start(quick, id="left")
+            session = NewSession(
+                id="other", host=where, pid=dead if is_dead else os.getpid(), keeper=keeper, lease_ms=60_000
+            )
+            store.register_session(session)
+            store.claim_runs("other", 1, {"missed.quick": 1}, queues=["default"])
+            await rt.work(until_idle=True)
+            if is_ended:
+                assert await run.result() == 7
+
+    run_async(main)
+    other = store.read_session("other")
+    assert other is not None
+    assert (other.cause is Cause.DIED, other.fate is Fate.GONE) == (is_ended, is_ended)
+
+
+def test_nobody_is_missed_by_a_number_that_names_no_process() -> None:
+    assert not is_missed(host(), 0)
+    assert not is_missed(host(), -1)
+    assert not is_missed(host(), os.getpid())
