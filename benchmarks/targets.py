@@ -53,6 +53,16 @@ def _value(workload: str, metric: str, store: str = "sqlite") -> Callable[[Repor
     return measure
 
 
+def _gain(store: str) -> Callable[[Report], float | None]:
+    """Return what two worker processes give, as a multiple of what one gives."""
+
+    def measure(report: Report) -> float | None:
+        one, two = (report.find("W11", metric, store) for metric in ("1 process", "2 processes"))
+        return two.median / one.median if one and two else None
+
+    return measure
+
+
 def _against(
     workload: str, metric: str, store: str, others: tuple[str, ...], peer: str | None = None
 ) -> Callable[[Report], float | None]:
@@ -78,7 +88,10 @@ _TARGETS = (
         is_gate=False,
     ),
     _Target("W1", "PostgreSQL against raw commits", _ratio("W1", "steps", "postgresql"), 0.7, "x"),
+    _Target("W1", "Redis against raw commits", _ratio("W1", "steps", "redis"), 0.5, "x"),
     _Target("W2", "SQLite", _value("W2", "steps"), 9_000, "steps/s"),
+    _Target("W2", "PostgreSQL", _value("W2", "steps", "postgresql"), 3_000, "steps/s"),
+    _Target("W2", "Redis against raw commits", _ratio("W2", "steps", "redis"), 2.0, "x"),
     _Target(
         "W2",
         "SQLite against the best peer on one machine",
@@ -127,7 +140,10 @@ _TARGETS = (
         "W9", "process to finished run", _value("W9", "process to finished run"), 0.35, "s", is_upper=True
     ),
     _Target("W9", "import", _value("W9", "import"), 0.10, "s", is_upper=True),
-    _Target("W10", "p99", _value("W10", "p99"), 500, "ms", is_upper=True),
+    _Target("W10", "SQLite, p99", _value("W10", "p99"), 500, "ms", is_upper=True),
+    _Target("W10", "PostgreSQL, p99", _value("W10", "p99", "postgresql"), 500, "ms", is_upper=True),
+    _Target("W11", "PostgreSQL, two worker processes against one", _gain("postgresql"), 1.0, "x"),
+    _Target("W11", "Redis, two worker processes against one", _gain("redis"), 1.0, "x"),
     _Target("W12", "one run, the fullest store against an empty one", _value("W12", "one run"), 0.85, "x"),
     _Target("W12", "100 runs, the fullest store against an empty one", _value("W12", "100 runs"), 0.85, "x"),
 )
