@@ -22,7 +22,7 @@ from ninelives.backends.redis.connection import Command, Line, LineLost
 from ninelives.backends.redis.lineage import Lineage
 from ninelives.backends.redis.names import Names
 from ninelives.backends.redis.scripts import script
-from ninelives.backends.redis.settings import check
+from ninelives.backends.redis.settings import Server, check
 from ninelives.backends.redis.transaction import Conflict, Transaction
 from ninelives.core.clock import Clock
 from ninelives.core.errors import NineLivesError, StoreBroken, StoreUnavailable, StoreUnsafe
@@ -40,8 +40,7 @@ class Lines:
         self.address = address
         self.names = Names(address.prefix)
         self.lineage = Lineage()
-        self.confirms = False
-        self.lossy: str | None = None
+        self.server = Server()
         self.doubt_seconds = _DOUBT_SECONDS
         self._clock = clock
         self._pid = os.getpid()
@@ -52,11 +51,15 @@ class Lines:
         self._places = threading.BoundedSemaphore(_MOST_LINES)
 
     def connect(self) -> Line:
-        """Open a line of its own. Raises StoreUnavailable, StoreUnsafe."""
+        """Open a line of its own. Raises StoreUnavailable, StoreUnsafe.
+
+        What the server says of itself counts from now on: it may have been started again with other settings.
+        """
         line = Line(self.address)
         try:
-            server = check(line, self.address)
-            self._visit(line, server.history)
+            with self._visiting:  # one at a time, so that the last word is the newest
+                self.server = check(line, self.address)
+                self._visit(line, self.server.history)
         except LineLost as error:
             raise StoreUnavailable("Redis: the server hangs up as soon as it is reached") from error
         except BaseException:
@@ -68,15 +71,14 @@ class Lines:
         """See whether the server still has all that was acknowledged here, and see to it if not."""
         names, lineage = self.names, self.lineage
         line.history = history
-        with self._visiting:
-            keys = [names.store, names.lineage, names.workers, names.awaited]
-            written, began = line.call(script("takeover"), keys, [history, lineage.history])
-            is_new = lineage.history not in ("", history)
-            if is_new and lineage.is_broken(began):
-                self._mark(line, began)
-            lineage.renew(history, written)
-            if is_new and lineage.sessions:
-                line.call(script("arrive"), [names.awaited, names.work], sorted(lineage.sessions))
+        keys = [names.store, names.lineage, names.workers, names.awaited]
+        written, began = line.call(script("takeover"), keys, [history, lineage.history])
+        is_new = lineage.history not in ("", history)
+        if is_new and lineage.is_broken(began):
+            self._mark(line, began)
+        lineage.renew(history, written)
+        if is_new and lineage.sessions:
+            line.call(script("arrive"), [names.awaited, names.work], sorted(lineage.sessions))
 
     def _mark(self, line: Line, began: int) -> None:
         for _ in range(_TRIES):
@@ -108,16 +110,8 @@ class Lines:
             raise self._failure
 
     def begin(self) -> None:
-        """Open the first line, and see what the server can promise. Raises StoreUnavailable at once."""
-        line = self.connect()
-        self._idle.append(line)
-        risks, replicas = check(line, self.address).risks, self.address.replicas
-        if not risks and not replicas:
-            return
-        (answer,) = line.ask([(b"WAITAOF", 1, replicas, 1)])
-        self.confirms = isinstance(answer, list) and "eviction" not in risks
-        if not self.confirms:
-            self.lossy = f"the server runs with {'; '.join(risks.values()) or f'no log to sync: {answer}'}"
+        """Open the first line. Raises StoreUnavailable at once."""
+        self._idle.append(self.connect())
 
     def read(self, work: Work[Answer]) -> Answer:
         """Do something that only reads, or that may be done twice without harm."""

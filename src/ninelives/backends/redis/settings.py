@@ -17,10 +17,16 @@ _SETTINGS = ("appendonly", "appendfsync", "no-appendfsync-on-rewrite", "maxmemor
 
 
 class Server(Struct, frozen=True):
-    """What a server is: its history, which another one does not share, and the risks that the URL accepts."""
+    """What a server is, as it said when a connection was opened.
 
-    history: str
-    risks: dict[str, str]
+    Its history is what another one does not share; `risks` are those that the URL accepts. Where there are
+    any, it either `confirms` what must not be forgotten, asked to, or is `lossy`, and this says why.
+    """
+
+    history: str = ""
+    risks: tuple[str, ...] = ()
+    confirms: bool = False
+    lossy: str | None = None
 
 
 def check(line: Line, address: Address) -> Server:
@@ -50,7 +56,19 @@ def check(line: Line, address: Address) -> Server:
     risks = _risks(settings, said)
     _refuse(risks, address)
     history = said.get("master_replid") or said.get("run_id", "")
-    return Server(history, {risk: what for risk, (what, _) in risks.items()})
+    return _judged(line, address, history, {risk: what for risk, (what, _) in risks.items()})
+
+
+def _judged(line: Line, address: Address, history: str, risks: Mapping[str, str]) -> Server:
+    """See what a server can still promise that has risks, or that is to ask its replicas. Raises LineLost."""
+    found = tuple(risks.values())
+    if not found and not address.replicas:
+        return Server(history)
+    (answer,) = line.ask([(b"WAITAOF", 1, address.replicas, 1)])
+    if isinstance(answer, list) and "eviction" not in risks:
+        return Server(history, found, confirms=True)
+    why = "; ".join(found) or f"no log to sync: {answer}"
+    return Server(history, found, lossy=f"the server runs with {why}")
 
 
 def _lines(information: bytes) -> dict[str, str]:
