@@ -280,6 +280,11 @@ class RedisStore:
 
     # Maintenance --------------------------------------------------------------------------------
 
+    @property
+    def risks(self) -> Mapping[str, str]:
+        """Say what is not safe about the server, as it said when the newest connection was opened."""
+        return self._lines.server.risks
+
     def migrate(self) -> tuple[int, int]:
         """Return the one version there is, twice."""
         self._lines.require()
