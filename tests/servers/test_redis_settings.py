@@ -10,12 +10,13 @@ import redis
 
 import ninelives as nl
 from ninelives.backends.open import open_store
-from ninelives.backends.redis import RedisStore
+from ninelives.backends.redis import RedisStore, lines
 from ninelives.core.commits import End
 from ninelives.core.errors import Corrupt, StoreBroken, StoreUnavailable, StoreUnsafe, UsageError
 from ninelives.core.model import State
 from tests.contract.makers import append, reserve
 from tests.servers.postgres import quick_directory
+from tests.servers.scene import until
 from tests.servers.test_redis_store import row, running
 from tests.servers.valkey import ValkeyServer
 
@@ -184,7 +185,10 @@ def test_a_server_that_syncs_late_since_it_was_started_again_is_asked_to_sync(
 
 
 def test_replicas_that_are_asked_for_and_not_there_hold_up_what_must_not_be_repeated(
-    server: ValkeyServer, settings: redis.Redis
+    server: ValkeyServer,
+    settings: redis.Redis,
+    caplog: pytest.LogCaptureFixture,
+    monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     if not confirms(settings):
         with pytest.raises(nl.RunFailed, match="WAITAOF"):
@@ -193,10 +197,34 @@ def test_replicas_that_are_asked_for_and_not_there_hold_up_what_must_not_be_repe
     store = RedisStore(f"{server.url}?prefix=replicas&replicas=1")
     run = running(store)
     store.commit([append(run, b"1")])  # nothing visible rests on it
-    store._lines.doubt_seconds = 0.0
-    with pytest.raises(StoreBroken, match="1 replica"):
+    assert [what for what in store.risks if "replicas=1, and the server has 0" in what]
+    monkeypatch.setattr(lines, "_WAIT_MS", 1)
+    store._lines.doubt_seconds = 0.2
+    with pytest.raises(StoreBroken, match=r"1 replica: the server has, and 0 of 1 .*take replicas= out"):
         store.commit([append(row(store), b"2", keys=[reserve("k", resumable=False)])])
     store.close()
+    assert [record.getMessage() for record in caplog.records if "0 of 1 replicas" in record.getMessage()] == [
+        "a step waits for the server and 1 replica to sync what must not be forgotten: "
+        "the server has, and 0 of 1 replicas; given up after 0 s"
+    ]
+
+
+def test_what_must_not_be_repeated_starts_when_as_many_replicas_have_it_as_are_asked_for(
+    server: ValkeyServer, settings: redis.Redis
+) -> None:
+    if not confirms(settings):
+        pytest.skip("this server cannot be asked")
+    replica = ValkeyServer(quick_directory(), replicaof=f"127.0.0.1 {server.port}")
+    try:
+        until(lambda: settings.info("replication")["connected_slaves"] == 1)
+        url = f"{server.url}?prefix=followed&replicas=1"
+        store = RedisStore(url)
+        assert (dict(store.risks), store.lossy) == ({}, None)
+        store.close()
+        assert run_payer(url) == 1
+        assert confirmations(settings, "followed") > 0
+    finally:
+        replica.remove()
 
 
 def test_a_replica_is_unavailable(server: ValkeyServer) -> None:

@@ -9,6 +9,7 @@ and read again.
 
 from __future__ import annotations
 
+import logging
 import os
 import random
 import threading
@@ -22,7 +23,7 @@ from ninelives.backends.redis.connection import Command, Line, LineLost
 from ninelives.backends.redis.lineage import Lineage
 from ninelives.backends.redis.names import Names
 from ninelives.backends.redis.scripts import script
-from ninelives.backends.redis.settings import Server, check
+from ninelives.backends.redis.settings import REPLICAS_REMEDY, Server, check
 from ninelives.backends.redis.transaction import Conflict, Transaction
 from ninelives.core.clock import Clock
 from ninelives.core.errors import NineLivesError, StoreBroken, StoreUnavailable, StoreUnsafe
@@ -31,6 +32,8 @@ Answer = TypeVar("Answer")
 Work = Callable[[Transaction], Answer]
 _MOST_LINES, _TRIES, _MOST_CONFLICTS, _WAIT_MS = 6, 20, 400, 2_000
 _PATIENCE_SECONDS, _DOUBT_SECONDS, _PAUSE_SECONDS, _LONGEST_PAUSE_SECONDS = 5.0, 60.0, 0.05, 0.05
+_HELD_UP = "a step waits for the server%s to sync what must not be forgotten: %s; given up after %d s"
+_log = logging.getLogger("ninelives.store")
 
 
 class Lines:
@@ -165,6 +168,8 @@ class Lines:
         False when the line broke meanwhile: the server may have lost it. Raises StoreBroken.
         """
         replicas, deadline = self.address.replicas, time.monotonic() + self.doubt_seconds
+        others = f" and {replicas} replica{'s' * (replicas != 1)}" if replicas else ""
+        is_told = False
         commands: list[Command] = [
             (b"HINCRBY", self.names.store, b"confirmed", 1),
             (b"WAITAOF", 1, replicas, _WAIT_MS),
@@ -179,10 +184,13 @@ class Lines:
                     return True
                 if time.monotonic() >= deadline:
                     break
-        others = f" and {replicas} replica{'s' * (replicas != 1)}" if replicas else ""
+                if not is_told:
+                    _log.warning(_HELD_UP, others, _synced(answer, replicas), self.doubt_seconds)
+                    is_told = True
+        remedy = f"{REPLICAS_REMEDY}; then" if replicas else "Mend the server's disk; then"
         self._failure = StoreBroken(
-            f"what was written is not known to be synced by the server{others}: {answer}",
-            remedy="End this process and start it again when they can be reached",
+            f"what was written is not known to be synced by the server{others}: {_synced(answer, replicas)}",
+            remedy=f"{remedy} start this process again",
         )
         raise self._failure
 
@@ -251,6 +259,14 @@ class Lines:
             for line in self._idle:
                 line.close()
             self._idle.clear()
+
+
+def _synced(answer: object, replicas: int) -> str:
+    """Say what came of asking for a sync."""
+    if not isinstance(answer, list):
+        return str(answer)
+    here = "the server has" if answer[0] else "the server has not"
+    return f"{here}, and {answer[1]} of {replicas} replicas" if replicas else here
 
 
 def _pause(conflicts: int) -> None:
