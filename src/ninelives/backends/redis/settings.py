@@ -72,7 +72,7 @@ def _judged(line: Line, history: str, risks: Risks, wanted: int, connected: int)
     found = {f"the server runs with {what}": remedy for what, remedy in risks.values()}
     if connected < wanted:
         what = f"the URL says replicas={wanted}, and the server has {connected}"
-        found[f"{what}: what must not be repeated waits for them"] = REPLICAS_REMEDY
+        found[f"{what}: intents, keys and ends of runs wait for them"] = REPLICAS_REMEDY
     (answer,) = line.ask([(b"WAITAOF", 1, wanted, 1)])
     if isinstance(answer, list) and "eviction" not in risks:
         return Server(history, found, confirms=True)
