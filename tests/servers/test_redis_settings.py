@@ -245,6 +245,12 @@ def test_a_url_that_makes_no_sense_is_refused(wrong: str) -> None:
         open_store(f"redis://nobody@127.0.0.1:1/{wrong}")
 
 
+def test_a_port_that_speaks_no_tls_is_found_out_while_connecting(server: ValkeyServer) -> None:
+    url = server.url.replace("redis:", "rediss:")
+    with pytest.raises(StoreUnavailable, match="no answer to TLS"):
+        RedisStore(f"{url}?socket_connect_timeout=0.2")
+
+
 def test_a_server_without_memory_refuses_and_nothing_is_written(
     server: ValkeyServer, settings: redis.Redis
 ) -> None:
