@@ -300,6 +300,13 @@ class Pruned(Struct, frozen=True, kw_only=True):
 class Maintenance(Protocol):
     """What operators do with a store, beside the hot path. Every store has these too."""
 
+    @property
+    def risks(self) -> Mapping[str, str]:
+        """Say what is not safe where the store is kept and accepted by the URL, and what to do about each.
+
+        As last seen, and also where the store is not `lossy`: what may be repeated may be lost there.
+        """
+
     def migrate(self) -> tuple[int, int]:
         """Bring the schema to this version's; returns the versions before and after.
 

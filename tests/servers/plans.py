@@ -123,7 +123,7 @@ def grown(url: str, sizes: Sequence[int]) -> Iterator[tuple[int, float, dict[str
     """Yield how many records there are, the seconds that it took, and the pages of each statement."""
     PostgresStore(url).close()
     address = parse(url)
-    with connect(address) as connection:
+    with connect(address)[0] as connection:
         for name, _ in STATEMENTS:
             prepare(connection, statements(address.schema)[name])
         measure(connection, address.schema)  # the plans of an empty store

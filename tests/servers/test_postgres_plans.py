@@ -34,7 +34,7 @@ def small_and_large(schema: str) -> list[dict[str, int]]:
 def untuned(schema: str, small_and_large: list[dict[str, int]]) -> Iterator[Connection]:
     """Yield a connection to the filled store without our own preference for indexes."""
     PostgresStore(f"{shared_url()}?schema={schema}").close()
-    connection = connect(parse(f"{shared_url()}?schema={schema}"))
+    connection, _ = connect(parse(f"{shared_url()}?schema={schema}"))
     connection.execute("RESET ALL")
     plans.fill(connection, schema, range(SIZES[-1] // plans.RECORDS_EACH + 1, 20_001), each=1)
     connection.execute(f"ANALYZE {schema}.runs, {schema}.records".encode())

@@ -10,12 +10,13 @@ import redis
 
 import ninelives as nl
 from ninelives.backends.open import open_store
-from ninelives.backends.redis import RedisStore
+from ninelives.backends.redis import RedisStore, lines
 from ninelives.core.commits import End
 from ninelives.core.errors import Corrupt, StoreBroken, StoreUnavailable, StoreUnsafe, UsageError
 from ninelives.core.model import State
 from tests.contract.makers import append, reserve
 from tests.servers.postgres import quick_directory
+from tests.servers.scene import until
 from tests.servers.test_redis_store import row, running
 from tests.servers.valkey import ValkeyServer
 
@@ -67,6 +68,16 @@ def confirms(client: redis.Redis) -> bool:
     """Tell whether the server can be asked to sync (WAITAOF); Redis 7.0 cannot."""
     version: str = client.info("server")["redis_version"]
     return tuple(map(int, version.split(".")[:2])) >= (7, 2)
+
+
+def confirmations(client: redis.Redis, prefix: str) -> int:
+    """Return how often a store had the server sync what must not be forgotten."""
+    return int(client.hget(f"{{{prefix}}}:store", "confirmed") or 0)
+
+
+def hang_up(client: redis.Redis) -> None:
+    """Break all connections but this one, as a restart does."""
+    client.client_kill_filter(_type="normal", skipme=True)
 
 
 RISKS = [
@@ -129,15 +140,55 @@ def test_what_must_not_be_repeated_is_synced_where_the_server_does_so_late(
         with pytest.raises(nl.RunFailed, match="appendfsync everysec"):
             run_payer(f"{server.url}?prefix=late&unsafe=appendfsync")
         return
-    asked = settings.info("commandstats").get("cmdstat_waitaof", {"calls": 0})["calls"]
     assert run_payer(f"{server.url}?prefix=late&unsafe=appendfsync") == 1
-    assert (
-        settings.info("commandstats")["cmdstat_waitaof"]["calls"] > asked + 1
-    )  # one was to see whether it can
+    assert confirmations(settings, "late") > 0
+
+
+ALL = "unsafe=appendonly,appendfsync,eviction"
+
+
+@pytest.mark.parametrize("given", [RISKS[0][1], RISKS[3][1]])
+def test_what_must_not_be_repeated_is_refused_once_the_server_under_a_living_worker_may_lose_writes(
+    server: ValkeyServer, settings: redis.Redis, given: dict[str, str]
+) -> None:
+    async def main() -> None:
+        async with nl.Runtime(f"{server.url}?prefix=changed-{len(given)}&{ALL}") as rt:
+            assert await rt.run(payer) == 1
+            for name, value in given.items():
+                settings.config_set(name, value)
+            hang_up(settings)
+            with pytest.raises(nl.RunFailed, match=next(reversed(given))):
+                await rt.run(payer)
+            for name in given:
+                settings.config_set(name, {"appendonly": "yes", "maxmemory": "0"}.get(name, "noeviction"))
+            hang_up(settings)
+            assert await rt.run(payer) == 1
+
+    asyncio.run(main())
+
+
+def test_a_server_that_syncs_late_since_it_was_started_again_is_asked_to_sync(
+    server: ValkeyServer, settings: redis.Redis
+) -> None:
+    if not confirms(settings):
+        pytest.skip("this server cannot be asked")
+    store = RedisStore(f"{server.url}?prefix=later&{ALL}")
+    run = running(store)
+    store.commit([append(run, b"1", keys=[reserve("k", resumable=False)])])
+    assert confirmations(settings, "later") == 0  # it syncs whatever it acknowledges
+    settings.config_set("appendfsync", "everysec")
+    hang_up(settings)
+    store.commit([append(row(store), b"2", keys=[reserve("l", resumable=False)])])
+    assert confirmations(settings, "later") == 1
+    assert store.lossy is None
+    store.close()
 
 
 def test_replicas_that_are_asked_for_and_not_there_hold_up_what_must_not_be_repeated(
-    server: ValkeyServer, settings: redis.Redis
+    server: ValkeyServer,
+    settings: redis.Redis,
+    caplog: pytest.LogCaptureFixture,
+    monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     if not confirms(settings):
         with pytest.raises(nl.RunFailed, match="WAITAOF"):
@@ -146,10 +197,34 @@ def test_replicas_that_are_asked_for_and_not_there_hold_up_what_must_not_be_repe
     store = RedisStore(f"{server.url}?prefix=replicas&replicas=1")
     run = running(store)
     store.commit([append(run, b"1")])  # nothing visible rests on it
-    store._lines.doubt_seconds = 0.0
-    with pytest.raises(StoreBroken, match="1 replica"):
+    assert [what for what in store.risks if "replicas=1, and the server has 0" in what]
+    monkeypatch.setattr(lines, "_WAIT_MS", 1)
+    store._lines.doubt_seconds = 0.2
+    with pytest.raises(StoreBroken, match=r"1 replica: the server has, and 0 of 1 .*take replicas= out"):
         store.commit([append(row(store), b"2", keys=[reserve("k", resumable=False)])])
     store.close()
+    assert [record.getMessage() for record in caplog.records if "0 of 1 replicas" in record.getMessage()] == [
+        "a step waits for the server and 1 replica to sync what must not be forgotten: "
+        "the server has, and 0 of 1 replicas; given up after 0 s"
+    ]
+
+
+def test_what_must_not_be_repeated_starts_when_as_many_replicas_have_it_as_are_asked_for(
+    server: ValkeyServer, settings: redis.Redis
+) -> None:
+    if not confirms(settings):
+        pytest.skip("this server cannot be asked")
+    replica = ValkeyServer(quick_directory(), replicaof=f"127.0.0.1 {server.port}")
+    try:
+        until(lambda: settings.info("replication")["connected_slaves"] == 1)
+        url = f"{server.url}?prefix=followed&replicas=1"
+        store = RedisStore(url)
+        assert (dict(store.risks), store.lossy) == ({}, None)
+        store.close()
+        assert run_payer(url) == 1
+        assert confirmations(settings, "followed") > 0
+    finally:
+        replica.remove()
 
 
 def test_a_replica_is_unavailable(server: ValkeyServer) -> None:
@@ -168,6 +243,12 @@ def test_a_replica_is_unavailable(server: ValkeyServer) -> None:
 def test_a_url_that_makes_no_sense_is_refused(wrong: str) -> None:
     with pytest.raises(UsageError):
         open_store(f"redis://nobody@127.0.0.1:1/{wrong}")
+
+
+def test_a_port_that_speaks_no_tls_is_found_out_while_connecting(server: ValkeyServer) -> None:
+    url = server.url.replace("redis:", "rediss:")
+    with pytest.raises(StoreUnavailable, match="no answer to TLS"):
+        RedisStore(f"{url}?socket_connect_timeout=0.2")
 
 
 def test_a_server_without_memory_refuses_and_nothing_is_written(

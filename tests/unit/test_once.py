@@ -4,11 +4,13 @@ from __future__ import annotations
 
 import asyncio
 import threading
+from collections.abc import Sequence
 from typing import Any
 
 import pytest
 
 import ninelives as nl
+from ninelives.core.commits import Commit, Verdict
 from ninelives.core.inbox import ItemKind
 from ninelives.core.model import Kind
 from ninelives.core.sessions import Cause, Evidence
@@ -55,6 +57,76 @@ def test_the_intent_is_durable_before_the_body_begins() -> None:
     assert once(agent, store=store, id="run") == 5
     assert seen == [Kind.INTENT]
     assert kinds(store) == [Kind.INTENT, Kind.RESULT]
+
+
+class Downgraded(QuickStore):
+    """A store that is found to be lossy by the connection that a record of that kind was written on."""
+
+    def __init__(self, kind: Kind | None) -> None:
+        super().__init__()
+        self.why: str | None = None
+        self.kind = kind
+
+    @property
+    def lossy(self) -> str | None:
+        """Say so once it is known."""
+        return self.why
+
+    def commit(self, batch: Sequence[Commit]) -> list[Verdict]:
+        """Write, and find out."""
+        verdicts = super().commit(batch)
+        if any(record.kind is self.kind for one in batch for record in one.records):
+            self.why = "it keeps no log"
+        return verdicts
+
+
+@pytest.mark.parametrize("key", [None, lambda cents: f"order-{cents}"])
+def test_what_was_to_start_does_not_begin_when_its_intent_went_to_a_server_that_may_forget_it(
+    key: Any,
+) -> None:
+    store, stage = Downgraded(Kind.INTENT), Stage()
+
+    @nl.action(name="pay", resumable=False, key=key)
+    async def pay(cents: int) -> int:
+        return int(stage.did(cents))
+
+    @nl.agent(name="payer")
+    async def agent() -> int:
+        return await pay(5)
+
+    with pytest.raises(nl.RunFailed, match="may lose its intent: it keeps no log"):
+        once(agent, store=store, id="run")
+    assert stage.executed == []
+    assert kinds(store) == [Kind.INTENT, Kind.VOIDED]
+    store.why = store.kind = None  # mended
+    assert once(agent, store=store, id="again") == 5  # its key is free
+
+    async def retried() -> object:
+        async with nl.Runtime(store) as rt:
+            run = await rt.get("run")
+            await run.retry()
+            return await rt.run(agent, id="run")
+
+    assert run_async(retried) == 5
+    assert stage.executed == ([5, 5] if key is None else [5])
+
+
+def test_what_was_proved_not_done_is_not_started_again_on_a_server_that_may_forget_it() -> None:
+    store, stage = Downgraded(Kind.VOIDED), Stage()
+
+    @nl.action(name="pay", resumable=False, retry=QUICK)
+    async def pay(cents: int) -> int:
+        stage.did(cents)
+        raise nl.NotDone("the till is closed")
+
+    @nl.agent(name="payer")
+    async def agent() -> int:
+        return await pay(5)
+
+    with pytest.raises(nl.RunFailed, match="may lose its intent"):
+        once(agent, store=store, id="run")
+    assert stage.executed == [5]
+    assert kinds(store) == [Kind.INTENT, Kind.VOIDED]
 
 
 def test_a_recorded_result_is_found_again() -> None:

@@ -81,7 +81,8 @@ async def perform(
         if execution.is_catching_up:
             await execution.delivery.fresh()
         await execution.barrier()
-        _refuse_lossy(act)
+        if not execution.replay.starts(act.place.id):  # what was started is settled first
+            _refuse_lossy(act)
         if step.approval is not None:
             await approvals.obtain(execution, step, act.asked, act.place, args, kwargs, act.place.key())
         return await _carry_out(act)
@@ -94,7 +95,7 @@ async def perform(
 def _refuse_lossy(act: Act) -> None:
     """Refuse to start what must not be repeated where its intent may be forgotten."""
     why = None if act.effect.resumable else act.execution.store.lossy
-    if why is not None and not act.execution.replay.starts(act.place.id):
+    if why is not None:
         raise UsageError(
             f"a non-resumable action is not started on a store that may lose its intent: {why}",
             run=act.execution.run.id,
@@ -140,6 +141,7 @@ async def _carry_out(act: Act) -> Any:
 async def _start(act: Act) -> Ended | None:
     """Start the body, once; None when another start may be made, or this one is in doubt."""
     await _pause(act)
+    _refuse_lossy(act)
     number, effect = act.standing.next, act.effect
     verdict = await act.record(
         Kind.INTENT,
@@ -154,6 +156,11 @@ async def _start(act: Act) -> Ended | None:
     # CRASH: the intent is durable and the body has not begun: in doubt, and verified or put before a person.
     if act.is_cancelled:
         await _withdraw(act, number)
+    try:
+        _refuse_lossy(act)  # again: the intent may have gone to a server that was started anew meanwhile
+    except UsageError as error:
+        await act.record(Kind.VOIDED, act.releases(), n=number, why=f"it was not begun: {error.what}"[:500])
+        raise
     await keyed.learn_generation(act)
     return await doubts.judge(act, await _run(act, number), number)
 

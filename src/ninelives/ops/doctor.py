@@ -90,19 +90,8 @@ def examine(url: str) -> Iterator[Finding]:
     try:
         made = ": there was none, it has been created" if is_new else ""
         yield Finding(check="open", level=Level.OK, what=f"{store.url}{made}")
-        if store.lossy is not None:
-            remedy = "Mend the server's settings; until then no non-resumable action is started"
-            yield Finding(check="durability", level=Level.WARN, what=store.lossy, remedy=remedy)
-        elif store.url != "memory:" and path is None:
-            what = "the server syncs what it acknowledges, as far as its settings tell"
-            yield Finding(check="durability", level=Level.OK, what=what)
-        elif path is None:
-            yield Finding(
-                check="durability",
-                level=Level.WARN,
-                what="this store is this process's memory: nothing of it outlives the process",
-                remedy="Name a file with --store sqlite:///PATH",
-            )
+        if path is None:
+            yield from _durability(store)
         else:
             yield from _surroundings(path)
             yield from _database(store, path)
@@ -121,6 +110,25 @@ def database_of(url: str) -> Path | None:
     """Return the database file that a URL names, if it names one."""
     rest = url.removeprefix("sqlite:///")
     return Path(unquote(rest)).absolute() if rest not in (url, "") else None
+
+
+# The server --------------------------------------------------------------------------------------
+
+
+def _durability(store: AnyStore) -> Iterator[Finding]:
+    """Say whether what is not in a file of ours outlives a crash; what the URL accepts is told, too."""
+    told = dict(store.risks)
+    if store.url == "memory:":
+        what = "this store is this process's memory: nothing of it outlives the process"
+        told[what] = "Name a file with --store sqlite:///PATH"
+    for what, remedy in told.items():
+        yield Finding(check="durability", level=Level.WARN, what=what, remedy=remedy)
+    if not told:
+        what = "the server syncs what it acknowledges, as far as its settings tell"
+        yield Finding(check="durability", level=Level.OK, what=what)
+    if store.lossy is not None:
+        what = f"no non-resumable action is started: {store.lossy}"
+        yield Finding(check="actions", level=Level.WARN, what=what, remedy="Mend the server's settings")
 
 
 # The disk ----------------------------------------------------------------------------------------

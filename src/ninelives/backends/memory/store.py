@@ -333,6 +333,11 @@ class MemoryStore:
 
     # Maintenance --------------------------------------------------------------------------------
 
+    @property
+    def risks(self) -> Mapping[str, str]:
+        """Return nothing: there is nothing that a URL could accept."""
+        return {}
+
     def migrate(self) -> tuple[int, int]:
         """Return the one version there is, twice."""
         with self._open():

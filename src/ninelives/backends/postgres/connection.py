@@ -51,9 +51,10 @@ PASSING = (driver.DeadlockDetected, driver.SerializationFailure, driver.UniqueVi
 """The transaction was rolled back because of another one; made again, it sees that one's rows."""
 
 
-def connect(address: Address, *, is_direct: bool = False) -> Connection:
+def connect(address: Address, *, is_direct: bool = False) -> tuple[Connection, dict[str, str]]:
     """Open a connection to a server that keeps what it acknowledges; directly, if so asked, past any pooler.
 
+    Returns it and what is not safe about the server, where the URL accepts that.
     Raises StoreUnsafe naming the setting that would lose it; StoreUnavailable.
     """
     url = address.direct if is_direct and address.direct is not None else address.libpq
@@ -68,15 +69,15 @@ def connect(address: Address, *, is_direct: bool = False) -> Connection:
     except psycopg.Error as error:
         raise _refused(error) from error
     try:
-        check(connection, address, is_own=is_direct or not address.is_pooled)
+        risks = check(connection, address, is_own=is_direct or not address.is_pooled)
     except BaseException:
         connection.close()
         raise
-    return connection
+    return connection, risks
 
 
-def check(connection: Connection, address: Address, *, is_own: bool) -> None:
-    """Check the server's settings, and set those that are this connection's own."""
+def check(connection: Connection, address: Address, *, is_own: bool) -> dict[str, str]:
+    """Check the server's settings, and set those that are this connection's own; returns accepted risks."""
     sql = statements(address.schema)
     try:
         row = connection.execute(sql["settings"].text).fetchone()
@@ -98,12 +99,18 @@ def check(connection: Connection, address: Address, *, is_own: bool) -> None:
         "full_page_writes": full_page_writes == "off",
         "synchronous_commit": synchronous_commit == "off",
     }
+    risks: dict[str, str] = {}
     for setting, is_lossy in lossy.items():
-        if is_lossy and setting not in address.unsafe:
+        if not is_lossy:
+            continue
+        what = f"the server runs with {setting} = off: it may lose what it has acknowledged"
+        if setting not in address.unsafe:
             raise StoreUnsafe(
-                f"the server runs with {setting} = off: it may lose what it has acknowledged",
+                what,
                 remedy=f"Set {setting} = on, or say unsafe={setting} in the URL if losses are acceptable",
             )
+        risks[what] = f"Set {setting} = on; until then a non-resumable action may happen twice"
+    return risks
 
 
 def is_lost(connection: Connection) -> bool:

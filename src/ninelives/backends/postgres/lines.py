@@ -50,6 +50,7 @@ class Lines:
     def __init__(self, address: Address, clock: Clock | None) -> None:
         self.address = address
         self.sql = statements(address.schema)
+        self.risks: dict[str, str] = {}
         self._clock = clock
         self._pid = os.getpid()
         self._is_closed = False
@@ -70,7 +71,7 @@ class Lines:
 
         Raises StoreUnavailable, StoreUnsafe.
         """
-        connection = connect(self.address, is_direct=is_direct)
+        connection, self.risks = connect(self.address, is_direct=is_direct)
         self._connections.add(connection)
         return connection
 

@@ -335,6 +335,11 @@ class PostgresStore:
 
     # Maintenance --------------------------------------------------------------------------------
 
+    @property
+    def risks(self) -> Mapping[str, str]:
+        """Say what is not safe about the server, as it said when the newest connection was opened."""
+        return self._lines.risks
+
     def migrate(self) -> tuple[int, int]:
         """Return the schema versions before and after opening: opening migrates."""
         self._lines.require()

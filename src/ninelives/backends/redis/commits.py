@@ -30,7 +30,7 @@ def commit(lines: Lines, batch: Sequence[Commit], now_ms: int | None) -> list[Ve
         done = [one for one, said in zip(batch, verdicts, strict=True) if said.outcome is Outcome.COMMITTED]
         lines.lineage.committed(done)
         # Where the server syncs late, what something rests on is waited for, and made again if it was lost.
-        if not lines.confirms or not any(map(_has_effect, done)) or lines.confirmed():
+        if not lines.server.confirms or not any(map(_has_effect, done)) or lines.confirmed():
             return verdicts
 
 

@@ -4,11 +4,12 @@ from __future__ import annotations
 
 import secrets
 from collections.abc import Sequence
+from socket import socket
 from typing import Any
 
 from redis import exceptions as driver
 from redis.backoff import NoBackoff
-from redis.connection import Connection
+from redis.connection import Connection, SSLConnection
 from redis.exceptions import (
     AuthenticationError,
     AuthenticationWrongNumberOfArgsError,
@@ -35,13 +36,26 @@ class LineLost(Exception):
     """The connection is gone, or of no use any more; what was sent may or may not have been done."""
 
 
+class Tls(SSLConnection):
+    """A connection whose handshake is part of connecting: a port that speaks no TLS just keeps silent."""
+
+    def _wrap_socket_with_ssl(self, sock: socket) -> Any:
+        sock.settimeout(self.socket_connect_timeout)
+        try:
+            wrapped = super()._wrap_socket_with_ssl(sock)  # type: ignore[no-untyped-call]
+        except TimeoutError as error:
+            raise driver.ConnectionError("no answer to TLS; say redis:// if this port is plain") from error
+        wrapped.settimeout(self.socket_timeout)
+        return wrapped
+
+
 class Line:
     """A connection of ours, and the name under which it counts its writes."""
 
     def __init__(self, address: Address) -> None:
         """Connect. Raises StoreUnavailable."""
         options = dict(address.options)
-        made = options.pop("connection_class", Connection)
+        made: Any = Tls if options.pop("connection_class", Connection) is SSLConnection else Connection
         defaults = {"socket_timeout": _TIMEOUT_SECONDS, "socket_connect_timeout": 5.0}
         self._connection: Any = made(
             **(defaults | options), retry=Retry(NoBackoff(), 0), protocol=2, client_name="ninelives"

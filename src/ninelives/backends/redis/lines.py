@@ -9,6 +9,7 @@ and read again.
 
 from __future__ import annotations
 
+import logging
 import os
 import random
 import threading
@@ -22,7 +23,7 @@ from ninelives.backends.redis.connection import Command, Line, LineLost
 from ninelives.backends.redis.lineage import Lineage
 from ninelives.backends.redis.names import Names
 from ninelives.backends.redis.scripts import script
-from ninelives.backends.redis.settings import check
+from ninelives.backends.redis.settings import REPLICAS_REMEDY, Server, check
 from ninelives.backends.redis.transaction import Conflict, Transaction
 from ninelives.core.clock import Clock
 from ninelives.core.errors import NineLivesError, StoreBroken, StoreUnavailable, StoreUnsafe
@@ -31,6 +32,8 @@ Answer = TypeVar("Answer")
 Work = Callable[[Transaction], Answer]
 _MOST_LINES, _TRIES, _MOST_CONFLICTS, _WAIT_MS = 6, 20, 400, 2_000
 _PATIENCE_SECONDS, _DOUBT_SECONDS, _PAUSE_SECONDS, _LONGEST_PAUSE_SECONDS = 5.0, 60.0, 0.05, 0.05
+_HELD_UP = "a step waits for the server%s to sync what must not be forgotten: %s; given up after %d s"
+_log = logging.getLogger("ninelives.store")
 
 
 class Lines:
@@ -40,8 +43,7 @@ class Lines:
         self.address = address
         self.names = Names(address.prefix)
         self.lineage = Lineage()
-        self.confirms = False
-        self.lossy: str | None = None
+        self.server = Server()
         self.doubt_seconds = _DOUBT_SECONDS
         self._clock = clock
         self._pid = os.getpid()
@@ -52,11 +54,15 @@ class Lines:
         self._places = threading.BoundedSemaphore(_MOST_LINES)
 
     def connect(self) -> Line:
-        """Open a line of its own. Raises StoreUnavailable, StoreUnsafe."""
+        """Open a line of its own. Raises StoreUnavailable, StoreUnsafe.
+
+        What the server says of itself counts from now on: it may have been started again with other settings.
+        """
         line = Line(self.address)
         try:
-            server = check(line, self.address)
-            self._visit(line, server.history)
+            with self._visiting:  # one at a time, so that the last word is the newest
+                self.server = check(line, self.address)
+                self._visit(line, self.server.history)
         except LineLost as error:
             raise StoreUnavailable("Redis: the server hangs up as soon as it is reached") from error
         except BaseException:
@@ -68,15 +74,14 @@ class Lines:
         """See whether the server still has all that was acknowledged here, and see to it if not."""
         names, lineage = self.names, self.lineage
         line.history = history
-        with self._visiting:
-            keys = [names.store, names.lineage, names.workers, names.awaited]
-            written, began = line.call(script("takeover"), keys, [history, lineage.history])
-            is_new = lineage.history not in ("", history)
-            if is_new and lineage.is_broken(began):
-                self._mark(line, began)
-            lineage.renew(history, written)
-            if is_new and lineage.sessions:
-                line.call(script("arrive"), [names.awaited, names.work], sorted(lineage.sessions))
+        keys = [names.store, names.lineage, names.workers, names.awaited]
+        written, began = line.call(script("takeover"), keys, [history, lineage.history])
+        is_new = lineage.history not in ("", history)
+        if is_new and lineage.is_broken(began):
+            self._mark(line, began)
+        lineage.renew(history, written)
+        if is_new and lineage.sessions:
+            line.call(script("arrive"), [names.awaited, names.work], sorted(lineage.sessions))
 
     def _mark(self, line: Line, began: int) -> None:
         for _ in range(_TRIES):
@@ -108,16 +113,8 @@ class Lines:
             raise self._failure
 
     def begin(self) -> None:
-        """Open the first line, and see what the server can promise. Raises StoreUnavailable at once."""
-        line = self.connect()
-        self._idle.append(line)
-        risks, replicas = check(line, self.address).risks, self.address.replicas
-        if not risks and not replicas:
-            return
-        (answer,) = line.ask([(b"WAITAOF", 1, replicas, 1)])
-        self.confirms = isinstance(answer, list) and "eviction" not in risks
-        if not self.confirms:
-            self.lossy = f"the server runs with {'; '.join(risks.values()) or f'no log to sync: {answer}'}"
+        """Open the first line. Raises StoreUnavailable at once."""
+        self._idle.append(self.connect())
 
     def read(self, work: Work[Answer]) -> Answer:
         """Do something that only reads, or that may be done twice without harm."""
@@ -171,6 +168,8 @@ class Lines:
         False when the line broke meanwhile: the server may have lost it. Raises StoreBroken.
         """
         replicas, deadline = self.address.replicas, time.monotonic() + self.doubt_seconds
+        others = f" and {replicas} replica{'s' * (replicas != 1)}" if replicas else ""
+        is_told = False
         commands: list[Command] = [
             (b"HINCRBY", self.names.store, b"confirmed", 1),
             (b"WAITAOF", 1, replicas, _WAIT_MS),
@@ -185,10 +184,13 @@ class Lines:
                     return True
                 if time.monotonic() >= deadline:
                     break
-        others = f" and {replicas} replica{'s' * (replicas != 1)}" if replicas else ""
+                if not is_told:
+                    _log.warning(_HELD_UP, others, _synced(answer, replicas), self.doubt_seconds)
+                    is_told = True
+        remedy = f"{REPLICAS_REMEDY}; then" if replicas else "Mend the server's disk; then"
         self._failure = StoreBroken(
-            f"what was written is not known to be synced by the server{others}: {answer}",
-            remedy="End this process and start it again when they can be reached",
+            f"what was written is not known to be synced by the server{others}: {_synced(answer, replicas)}",
+            remedy=f"{remedy} start this process again",
         )
         raise self._failure
 
@@ -257,6 +259,14 @@ class Lines:
             for line in self._idle:
                 line.close()
             self._idle.clear()
+
+
+def _synced(answer: object, replicas: int) -> str:
+    """Say what came of asking for a sync."""
+    if not isinstance(answer, list):
+        return str(answer)
+    here = "the server has" if answer[0] else "the server has not"
+    return f"{here}, and {answer[1]} of {replicas} replicas" if replicas else here
 
 
 def _pause(conflicts: int) -> None:

@@ -16,11 +16,23 @@ _LEAST_VERSION = 7
 _SETTINGS = ("appendonly", "appendfsync", "no-appendfsync-on-rewrite", "maxmemory", "maxmemory-policy")
 
 
-class Server(Struct, frozen=True):
-    """What a server is: its history, which another one does not share, and the risks that the URL accepts."""
+Risks = Mapping[str, tuple[str, str]]
+"""What is not safe: the name of the risk, what it is, and what to do about it."""
+REPLICAS_REMEDY = "Connect replicas that run with appendonly yes, or take replicas= out of the URL"
 
-    history: str
-    risks: dict[str, str]
+
+class Server(Struct, frozen=True):
+    """What a server is, as it said when a connection was opened.
+
+    Its history is what another one does not share; `risks` are those that the URL accepts, each with what to
+    do about it. Where there are any, it either `confirms` what must not be forgotten, asked to, or is
+    `lossy`, and this says why.
+    """
+
+    history: str = ""
+    risks: dict[str, str] = {}
+    confirms: bool = False
+    lossy: str | None = None
 
 
 def check(line: Line, address: Address) -> Server:
@@ -50,7 +62,22 @@ def check(line: Line, address: Address) -> Server:
     risks = _risks(settings, said)
     _refuse(risks, address)
     history = said.get("master_replid") or said.get("run_id", "")
-    return Server(history, {risk: what for risk, (what, _) in risks.items()})
+    if not risks and not address.replicas:
+        return Server(history)
+    return _judged(line, history, risks, address.replicas, int(said.get("connected_slaves", "0")))
+
+
+def _judged(line: Line, history: str, risks: Risks, wanted: int, connected: int) -> Server:
+    """See what a server can still promise that has risks, or that is to ask its replicas. Raises LineLost."""
+    found = {f"the server runs with {what}": remedy for what, remedy in risks.values()}
+    if connected < wanted:
+        what = f"the URL says replicas={wanted}, and the server has {connected}"
+        found[f"{what}: intents, keys and ends of runs wait for them"] = REPLICAS_REMEDY
+    (answer,) = line.ask([(b"WAITAOF", 1, wanted, 1)])
+    if isinstance(answer, list) and "eviction" not in risks:
+        return Server(history, found, confirms=True)
+    why = "; ".join(what for what, _ in risks.values()) or f"no log to sync: {answer}"
+    return Server(history, found, lossy=f"the server runs with {why}")
 
 
 def _lines(information: bytes) -> dict[str, str]:
@@ -58,8 +85,8 @@ def _lines(information: bytes) -> dict[str, str]:
     return {name: value for name, _, value in pairs}
 
 
-def _risks(settings: Sequence[bytes] | RedisError, said: Mapping[str, str]) -> dict[str, tuple[str, str]]:
-    """Return what is not safe: the name of the risk, what it is, and what to do about it."""
+def _risks(settings: Sequence[bytes] | RedisError, said: Mapping[str, str]) -> Risks:
+    """Return what is not safe."""
     found: dict[str, tuple[str, str]] = {}
     if said.get("aof_enabled") == "0":
         found["appendonly"] = "appendonly no: a restart loses what it has acknowledged", "Set appendonly yes"
@@ -90,7 +117,7 @@ def _risks(settings: Sequence[bytes] | RedisError, said: Mapping[str, str]) -> d
     return found
 
 
-def _refuse(risks: Mapping[str, tuple[str, str]], address: Address) -> None:
+def _refuse(risks: Risks, address: Address) -> None:
     for risk, (what, remedy) in risks.items():
         if risk not in address.unsafe:
             raise StoreUnsafe(

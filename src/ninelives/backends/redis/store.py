@@ -63,8 +63,8 @@ class RedisStore:
 
     @property
     def lossy(self) -> str | None:
-        """Say why what the server acknowledges may be lost, if the URL accepts that."""
-        return self._lines.lossy
+        """Say why what the server acknowledges may be lost, if the URL accepts that; as it last said."""
+        return self._lines.server.lossy
 
     def now_ms(self) -> int:
         """Return the server's wall clock."""
@@ -279,6 +279,11 @@ class RedisStore:
             part.close()
 
     # Maintenance --------------------------------------------------------------------------------
+
+    @property
+    def risks(self) -> Mapping[str, str]:
+        """Say what is not safe about the server, as it said when the newest connection was opened."""
+        return self._lines.server.risks
 
     def migrate(self) -> tuple[int, int]:
         """Return the one version there is, twice."""

@@ -444,6 +444,11 @@ class SqliteStore:
 
     # Maintenance --------------------------------------------------------------------------------
 
+    @property
+    def risks(self) -> Mapping[str, str]:
+        """Return nothing: there is nothing that a URL could accept."""
+        return {}
+
     def migrate(self) -> tuple[int, int]:
         """Return the schema versions before and after opening: opening migrates."""
         self._files.require()
