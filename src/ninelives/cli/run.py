@@ -1,7 +1,8 @@
 """`ninelives run`: start a run or go on with it, work on it here, and print its result.
 
-Killed at any moment, the same command goes on where it was. Ctrl-C and SIGTERM end the session first, so
-that they cost no life; a second one ends the process at once, which is as good as a kill.
+Killed at any moment, the same command goes on where it was; a store that goes away in the middle is waited
+for. Ctrl-C and SIGTERM end the session first, so that they cost no life; a second one ends the process at
+once, which is as good as a kill.
 """
 
 from __future__ import annotations
@@ -23,7 +24,7 @@ from msgspec import Raw, Struct
 from ninelives.cli.inbox import tell_item, tell_waiting, waits
 from ninelives.cli.options import EXIT_FAILED, EXIT_PERSON, EXIT_STORE
 from ninelives.cli.text import emit_json, say
-from ninelives.core.errors import LeaseLost, RunError
+from ninelives.core.errors import RunError, StoreUnavailable
 from ninelives.core.keys import check_id
 from ninelives.core.model import Run, RunQuery, State
 from ninelives.engine.checkpoint import steps_in
@@ -34,6 +35,7 @@ from ninelives.ops.inbox import entry
 from ninelives.ops.position import Position, position
 from ninelives.ops.sessions import Life
 from ninelives.runtime import Runtime
+from ninelives.runtime.script import insist, outlast
 from ninelives.store import Store
 
 _STOP_SECONDS = 3.0
@@ -94,9 +96,9 @@ async def _main(url: str, order: Order) -> tuple[Position, int | None]:
         await runtime.call(doctor.prove)
         replayed = await runtime.call(_announce, order)
         await _Work(runtime, order).main()
-        found, _ = await runtime.call(position, order.id)
+        found, _ = await outlast(lambda: runtime.call(position, order.id), say)
         if not found.status.is_final:
-            await runtime.call(_tell_children, order.id)
+            await outlast(lambda: runtime.call(_tell_children, order.id), say)
         return found, replayed
 
 
@@ -151,19 +153,15 @@ class _Work:
             task.result()
 
     async def _work(self) -> None:
-        runtime, order = self._runtime, self._order
-        while True:
-            try:
-                with suppress(RunError):  # how it ended is read from the store
-                    await runtime.run(order.agent.name, *order.args, id=order.id, kwargs=order.kwargs)
-            except LeaseLost:
-                say("the lease was lost: was the machine asleep? The run goes on in a new session")
-            else:
-                return
+        order = self._order
+        with suppress(RunError):  # how it ended is read from the store
+            await insist(self._runtime, order.agent.name, order.args, order.id, order.kwargs, say=say)
 
     async def _until_a_person_is_needed(self) -> None:
         async def condition() -> bool | None:
-            return await self._runtime.call(self._needs_person) or None
+            with suppress(StoreUnavailable):  # who works says so
+                return await self._runtime.call(self._needs_person) or None
+            return None
 
         await self._runtime.until(condition)
 

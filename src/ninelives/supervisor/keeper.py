@@ -116,10 +116,13 @@ class Keeper:
             return
         self._renewed_ms = now_ms
         try:
-            self._store.renew_session(self.id)
-        except LeaseLost:
-            self._tell("the supervisor's lease was lost: was the machine asleep?")
-            self._register()
+            try:
+                self._store.renew_session(self.id)
+            except LeaseLost:
+                self._tell(
+                    "the supervisor's lease was lost: was the machine asleep, or the store's server away?"
+                )
+                self._register()
         except StoreUnavailable as error:
             self._tell(f"the store cannot be reached: {error.what}")
 
