@@ -40,6 +40,10 @@ async def hold() -> str:
     return "held"
 
 @nl.agent
+async def asks() -> str:
+    return await nl.ask("now?")
+
+@nl.agent
 async def held() -> str:
     return await hold()
 """
@@ -223,6 +227,23 @@ def locked() -> Iterator[ValkeyServer]:
         client.config_set("requirepass", "right")
     yield made
     made.remove()
+
+
+def test_what_a_run_says_to_do_next_shows_no_password(locked: ValkeyServer, home: Path) -> None:
+    url = f"redis://:right@127.0.0.1:{locked.port}/0?prefix=hints"
+    told = subprocess.run(
+        [sys.executable, "-m", "ninelives", "run", "agents.py:asks", "--id", "a", "--store", url],
+        cwd=home,
+        capture_output=True,
+        text=True,
+        timeout=PATIENCE_SECONDS,
+        check=False,
+    )
+    assert told.returncode == 3, told.stderr
+    assert "right" not in told.stdout + told.stderr
+    for what in ("answer with: ninelives resolve", "look at it with: ninelives show a", "then go on with: "):
+        (line,) = [one for one in told.stderr.splitlines() if what in one]
+        assert '--store "$NINELIVES_STORE"' in line
 
 
 @pytest.mark.parametrize("scheme", ["postgresql", "redis"])

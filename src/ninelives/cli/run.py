@@ -11,7 +11,6 @@ import asyncio
 import logging
 import os
 import secrets
-import shlex
 import signal
 import sys
 from contextlib import suppress
@@ -21,6 +20,7 @@ import msgspec
 import typer
 from msgspec import Raw, Struct
 
+from ninelives.cli.hints import command
 from ninelives.cli.inbox import tell_item, tell_waiting, waits
 from ninelives.cli.options import EXIT_FAILED, EXIT_PERSON, EXIT_STORE
 from ninelives.cli.text import emit_json, say
@@ -50,6 +50,7 @@ class Order(Struct, frozen=True, kw_only=True):
     args: tuple[Any, ...]
     kwargs: dict[str, Any]
     id: str
+    url: str
     again: str
     is_named: bool
 
@@ -81,15 +82,18 @@ def run(
     agent = load.agent(target)
     args, kwargs = load.arguments(agent, words, named)
     name = check_id(id, "run id") if id is not None else f"{agent.name[:200]}-{secrets.token_hex(6)}"
-    again = shlex.join(["ninelives", "run", target, "--id", name, *_options(named, url), "--", *words])
-    order = Order(agent=agent, args=args, kwargs=kwargs, id=name, again=again, is_named=id is not None)
-    found, replayed = asyncio.run(_main(url, order))
-    raise typer.Exit(_tell(found, replayed, order, url, as_json=as_json))
+    options = [word for text in named for word in ("--arg", text)]
+    again = command(["run", target, "--id", name, *options], url, "--", *words)
+    order = Order(
+        agent=agent, args=args, kwargs=kwargs, id=name, url=url, again=again, is_named=id is not None
+    )
+    found, replayed = asyncio.run(_main(order))
+    raise typer.Exit(_tell(found, replayed, order, as_json=as_json))
 
 
-async def _main(url: str, order: Order) -> tuple[Position, int | None]:
+async def _main(order: Order) -> tuple[Position, int | None]:
     """Do what was asked; returns where the run is then, and how many steps are replayed (None: it is new)."""
-    runtime = Runtime(url)
+    runtime = Runtime(order.url)
     # A command has nothing that could outlive a broken store, and nobody else on its event loop.
     runtime._fatal, runtime._is_dedicated = _end_broken, True  # noqa: SLF001
     async with runtime:
@@ -98,13 +102,8 @@ async def _main(url: str, order: Order) -> tuple[Position, int | None]:
         await _Work(runtime, order).main()
         found, _ = await outlast(lambda: runtime.call(position, order.id), say)
         if not found.status.is_final:
-            await outlast(lambda: runtime.call(_tell_children, order.id), say)
+            await outlast(lambda: runtime.call(_tell_children, order.id, order.url), say)
         return found, replayed
-
-
-def _options(named: list[str], url: str) -> list[str]:
-    options = [word for text in named for word in ("--arg", text)]
-    return options if os.environ.get("NINELIVES_STORE") == url else [*options, "--store", url]
 
 
 def _announce(store: Store, order: Order) -> int | None:
@@ -114,6 +113,9 @@ def _announce(store: Store, order: Order) -> int | None:
         if not order.is_named:
             say(f"run {order.id}")
         return None
+    asked = order.agent.fingerprint(order.args, order.kwargs).digest
+    if (known.agent, known.fingerprint) != (order.agent.name, asked):
+        return 0  # another run has the id: that is refused, and all there is to say
     steps = steps_in(store.load_journal(order.id).records)
     if known.state.is_final:
         say(f"run {order.id!r} has {known.state} before; nothing is executed again")
@@ -177,7 +179,7 @@ class _Work:
             say(f"run {row.id!r} waits {row.waits}")
             for item in store.list_inbox(run=row.id):
                 one = entry(item)
-                tell_item(one.kind, one.id, one.what, one.takes, store.url)
+                tell_item(one.kind, one.id, one.what, one.takes, self._order.url)
         return False
 
     def _stop(self, number: int, loop: asyncio.AbstractEventLoop, working: asyncio.Task[None]) -> None:
@@ -211,14 +213,14 @@ def _children(store: Store, run: str) -> list[Run]:
     return store.list_runs(RunQuery(parent=run, states=_UNFINISHED, limit=_MOST_CHILDREN))
 
 
-def _tell_children(store: Store, run: str) -> None:
+def _tell_children(store: Store, run: str, url: str) -> None:
     """Say what the children of a run ask, and how to answer."""
     for child in _children(store, run):
         for item in store.list_inbox(run=child.id):
             one = entry(item)
             what = f"{one.what} (asked by run {one.run!r})"
-            tell_item(one.kind, one.id, what, one.takes, store.url)
-        _tell_children(store, child.id)
+            tell_item(one.kind, one.id, what, one.takes, url)
+        _tell_children(store, child.id, url)
 
 
 def _end_broken(error: BaseException) -> None:
@@ -242,7 +244,7 @@ def _show_log_lines() -> None:
         logger.setLevel(logging.INFO)
 
 
-def _tell(found: Position, replayed: int | None, order: Order, url: str, *, as_json: bool) -> int:
+def _tell(found: Position, replayed: int | None, order: Order, *, as_json: bool) -> int:
     """Print how it came out; returns the exit code."""
     if as_json:
         outcome = Outcome(
@@ -263,14 +265,14 @@ def _tell(found: Position, replayed: int | None, order: Order, url: str, *, as_j
         elif found.result is None:
             say(f"run {found.id!r} has completed, and its journal has been pruned: the result is gone")
         return 0
-    look = shlex.join(["ninelives", "show", found.id])
+    look = command(["show", found.id], order.url)
     if found.status in (State.FAILED, State.CANCELLED):
         say(f"run {found.id!r} {found.status}" + _why(found))
         say(f"look at it with: {look}")
         if found.status is State.FAILED:
-            say(f"once the cause is mended: {shlex.join(['ninelives', 'retry', found.id])}")
+            say(f"once the cause is mended: {command(['retry', found.id], order.url)}")
         return EXIT_FAILED
-    tell_waiting(found, url)
+    tell_waiting(found, order.url)
     say(f"look at it with: {look}")
     say(f"then go on with: {order.again}")
     return EXIT_PERSON
