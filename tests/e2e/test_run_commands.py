@@ -202,6 +202,15 @@ def test_a_run_that_fails_says_why_and_ends_with_1(home: Path) -> None:
     assert (told["status"], told["error"]["type"], told["resumed"]) == ("failed", "ValueError", True)
 
 
+def test_what_it_says_to_do_next_is_for_the_store_that_was_named(home: Path) -> None:
+    store = ("--store", "sqlite:///other.db")
+    ran = ninelives(home, "run", "agents.py:broken", "way", "--id", "b", *store)
+    assert [line.partition(": ")[2] for line in ran.stderr.splitlines()[1:]] == [
+        "look at it with: ninelives show b --store sqlite:///other.db",
+        "once the cause is mended: ninelives retry b --store sqlite:///other.db",
+    ]
+
+
 def test_a_run_that_contradicts_its_journal_waits_for_a_person(home: Path) -> None:
     with begin(home, "run", "agents.py:changed", "--id", "c", WORD="before") as began:
         began.kill()
@@ -282,7 +291,7 @@ def test_the_same_id_with_other_arguments_is_refused(home: Path) -> None:
     ninelives(home, "run", "agents.py:echo", "x", "--id", "a")
     ran = ninelives(home, "run", "agents.py:echo", "y", "--id", "a")
     assert ran.returncode == 2
-    assert "IdConflict" in ran.stderr
+    assert ran.stderr.startswith("ninelives: IdConflict")
     assert effects(home) == ["x"]
 
 

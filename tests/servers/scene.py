@@ -13,7 +13,7 @@ from collections.abc import Callable
 from pathlib import Path
 
 import ninelives as nl
-from tests.servers.agents import LEDGER, count, payer
+from tests.servers.agents import LEDGER, count, held, payer
 
 ROOT = Path(__file__).parents[2]
 PATIENCE_SECONDS = 120.0
@@ -97,6 +97,16 @@ def start_one(url: str, name: str) -> None:
     async def main() -> None:
         async with nl.Runtime(url) as rt:
             await rt.start(payer, name, id=name)
+
+    asyncio.run(main())
+
+
+def start_held(url: str, name: str) -> None:
+    """Start a run that hangs in its first life."""
+
+    async def main() -> None:
+        async with nl.Runtime(url) as rt:
+            await rt.start(held, name, id=name)
 
     asyncio.run(main())
 

@@ -10,11 +10,14 @@ import sys
 from collections.abc import Iterator
 from pathlib import Path
 
+import psycopg
 import pytest
 
+from ninelives.demo.command import _clear
+from ninelives.demo.director import Watcher
 from ninelives.demo.places import on_server
 from tests.servers import valkey
-from tests.servers.postgres import change
+from tests.servers.postgres import change, free_port
 
 ROOT = Path(__file__).parents[2]
 SECONDS = 240
@@ -33,14 +36,14 @@ def left_behind() -> Iterator[list[str]]:
     """Yield a list of commands that the demo told; what they look at is removed."""
     told: list[str] = []
     yield told
-    for mark in re.findall(r"(demo_[0-9a-f]+)_crashed", "\n".join(told)):
+    for mark in re.findall(r"=([a-z0-9_-]*demo_[0-9a-f]+)_crashed", "\n".join(told)):
         for stage in ("calm", "crashed"):
-            change(f"DROP SCHEMA IF EXISTS {mark}_{stage} CASCADE")
+            change(f'DROP SCHEMA IF EXISTS "{mark}_{stage}" CASCADE')
             valkey.wipe(f"{mark}_{stage}")
 
 
 def test_the_demo_meets_its_targets(url: str, left_behind: list[str]) -> None:
-    options = ("--store", url, "--tickets", "2", "--kills", "1")
+    options = ("--store", url, "--tickets", "2", "--kills", "1", "--keep")
     done = subprocess.run(
         [sys.executable, "-m", "ninelives.demo", *options],
         capture_output=True, text=True, timeout=SECONDS, check=False,
@@ -53,6 +56,31 @@ def test_the_demo_meets_its_targets(url: str, left_behind: list[str]) -> None:
     asked = [sys.executable, "-m", "ninelives", "ps", "--all", "--json", "--store", place]
     listed = subprocess.run(asked, capture_output=True, text=True, timeout=SECONDS, check=True)
     assert {run["status"] for run in json.loads(listed.stdout)} == {"completed"}
+
+
+def test_the_demo_leaves_nothing_on_the_server(url: str) -> None:
+    part = url.rpartition("=")[2]
+    options = ("--store", url, "--tickets", "1", "--kills", "1", "--json")
+    done = subprocess.run(
+        [sys.executable, "-m", "ninelives.demo", *options],
+        capture_output=True, text=True, timeout=SECONDS, check=False,
+    )  # fmt: skip
+    assert done.returncode == 0, done.stdout + done.stderr
+    if url.startswith("postgres"):
+        with psycopg.connect(url.partition("?")[0]) as connection:
+            asked = "SELECT nspname FROM pg_namespace WHERE starts_with(nspname, %s)"
+            assert connection.execute(asked, (part,)).fetchall() == []
+    else:
+        assert list(valkey.behind().scan_iter(match=f"{{{part}*")) == []
+
+
+def test_what_the_demo_may_not_remove_is_told(monkeypatch: pytest.MonkeyPatch) -> None:
+    told: list[str] = []
+    watcher = Watcher()
+    monkeypatch.setattr(watcher, "say", told.append)
+    _clear(on_server(f"redis://127.0.0.1:{free_port()}/0?prefix=mine"), watcher)
+    (line,) = told
+    assert re.search(r"mine_demo_\w+_calm and mine_demo_\w+_crashed, is left there: Redis: ", line)
 
 
 def test_the_tutorial_runs_and_runs_again(url: str, tmp_path: Path) -> None:
@@ -71,7 +99,7 @@ def test_the_tutorial_runs_and_runs_again(url: str, tmp_path: Path) -> None:
 def test_the_demo_keeps_to_places_of_its_own() -> None:
     places = on_server("postgresql://ann:secret@db:5432/prod?sslmode=require&schema=live")
     assert places["calm"] != places["crashed"]
-    assert all("schema=demo_" in place and "schema=live" not in place for place in places.values())
+    assert all("schema=live_demo_" in place for place in places.values())
     assert all("sslmode=require" in place for place in places.values())
     refused = subprocess.run(
         [sys.executable, "-m", "ninelives.demo", "--store", "sqlite:///x.db"],

@@ -14,15 +14,38 @@ from redis import Redis
 from ninelives.backends.open import open_store
 from ninelives.core.errors import StoreAway, StoreUnavailable
 from tests.servers.postgres import PostgresServer, free_port, quick_directory
+from tests.servers.scene import until
 from tests.servers.valkey import ValkeyServer
 
 PATIENCE_SECONDS = 120
 AGENTS = """
+import asyncio, time
+from pathlib import Path
 import ninelives as nl
+
+if Path("slow").exists():
+    Path("reached").touch()
+    while not Path("go").exists():
+        time.sleep(0.01)
 
 @nl.agent
 async def hello() -> str:
     return "hello"
+
+@nl.action
+async def hold() -> str:
+    Path("reached").touch()
+    while not Path("go").exists():
+        await asyncio.sleep(0.01)
+    return "held"
+
+@nl.agent
+async def asks() -> str:
+    return await nl.ask("now?")
+
+@nl.agent
+async def held() -> str:
+    return await hold()
 """
 Server = PostgresServer | ValkeyServer
 
@@ -66,6 +89,76 @@ def test_up_waits_for_a_server_that_is_not_there_yet_and_other_commands_do_not(
             if "is ready" in line:
                 process.terminate()
     assert process.returncode == 0
+
+
+@pytest.fixture
+def home(tmp_path: Path) -> Path:
+    """Return a directory with agents that may be held, when they are loaded or at work."""
+    (tmp_path / "agents.py").write_text(AGENTS, encoding="utf-8")
+    return tmp_path
+
+
+def test_up_waits_for_a_server_that_goes_away_before_its_first_worker_is_ready(
+    server: Server, home: Path
+) -> None:
+    (home / "slow").touch()
+    with subprocess.Popen(
+        [sys.executable, "-m", "ninelives", "up", "agents.py", "--processes", "1", "--store", server.url],
+        cwd=home,
+        stdout=subprocess.PIPE,
+        stderr=subprocess.STDOUT,
+        text=True,
+    ) as process:
+        until((home / "reached").exists)
+        server.kill()
+        (home / "go").touch()
+        assert process.stdout is not None
+        for line in process.stdout:
+            if "exited with code 69" in line:
+                server.start()
+            elif "is ready" in line:
+                process.terminate()
+    assert process.returncode == 0
+
+
+def test_up_gives_up_a_server_that_stays_away(home: Path) -> None:
+    script = f"""
+from ninelives.backends.clock import SystemClock
+from ninelives.backends.memory import MemoryStore
+from ninelives.supervisor.fleet import Fleet
+from ninelives.supervisor.order import Order
+order = Order(target="agents.py", url="redis://127.0.0.1:{free_port()}/0", patience_seconds=0)
+clock = SystemClock()
+raise SystemExit(Fleet(order, MemoryStore(clock), clock, tell=print, hear=lambda _, line: print(line)).run())
+"""
+    told = subprocess.run(
+        [sys.executable, "-c", script],
+        cwd=home,
+        capture_output=True,
+        text=True,
+        timeout=PATIENCE_SECONDS,
+        check=False,
+    )
+    assert told.returncode == 4, told.stderr
+    assert "StoreAway" in told.stdout
+
+
+def test_run_waits_for_a_server_that_goes_away_in_the_middle(server: Server, home: Path) -> None:
+    with subprocess.Popen(
+        [sys.executable, "-m", "ninelives", "run", "agents.py:held", "--id", "a", "--store", server.url],
+        cwd=home,
+        stdout=subprocess.PIPE,
+        stderr=subprocess.PIPE,
+        text=True,
+    ) as process:
+        until((home / "reached").exists)
+        server.kill()
+        assert process.stderr is not None
+        assert "paused: " in process.stderr.readline()
+        server.start()
+        (home / "go").touch()
+        out, err = process.communicate(timeout=PATIENCE_SECONDS)
+    assert (process.returncode, out) == (0, '"held"\n'), err
 
 
 @pytest.fixture(scope="module")
@@ -134,6 +227,23 @@ def locked() -> Iterator[ValkeyServer]:
         client.config_set("requirepass", "right")
     yield made
     made.remove()
+
+
+def test_what_a_run_says_to_do_next_shows_no_password(locked: ValkeyServer, home: Path) -> None:
+    url = f"redis://:right@127.0.0.1:{locked.port}/0?prefix=hints"
+    told = subprocess.run(
+        [sys.executable, "-m", "ninelives", "run", "agents.py:asks", "--id", "a", "--store", url],
+        cwd=home,
+        capture_output=True,
+        text=True,
+        timeout=PATIENCE_SECONDS,
+        check=False,
+    )
+    assert told.returncode == 3, told.stderr
+    assert "right" not in told.stdout + told.stderr
+    for what in ("answer with: ninelives resolve", "look at it with: ninelives show a", "then go on with: "):
+        (line,) = [one for one in told.stderr.splitlines() if what in one]
+        assert '--store "$NINELIVES_STORE"' in line
 
 
 @pytest.mark.parametrize("scheme", ["postgresql", "redis"])

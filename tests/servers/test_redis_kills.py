@@ -12,7 +12,8 @@ import pytest
 
 from ninelives.backends.redis import RedisStore
 from ninelives.core.model import RunQuery, State
-from tests.servers.scene import AGENTS, Scene, repeated_after_seen, start, until
+from ninelives.core.sessions import Fate
+from tests.servers.scene import AGENTS, Scene, repeated_after_seen, start, start_held, until
 from tests.servers.valkey import ValkeyServer
 
 
@@ -46,6 +47,29 @@ def test_a_killed_run_goes_on_by_the_same_command_and_repeats_nothing_recorded(s
     shown = scene.command("show", "r")
     assert shown.returncode == 0, shown.stderr
     assert "add" in shown.stdout
+
+
+def test_a_supervisor_killed_with_its_workers_is_buried_by_one_beside_it_long_before_the_lease(
+    scene: Scene,
+) -> None:
+    scene.begin("up", AGENTS, "--processes", "1", "--lease", "600")
+    store = RedisStore(scene.url)
+    try:
+        until(lambda: any(one.agents for one in store.list_sessions()))
+        start_held(scene.url, "r")
+        until(lambda: scene.lines()["hangs"] == 1)
+        (worker,) = [one for one in store.list_sessions() if one.agents]
+        (supervisor,) = [one for one in store.list_sessions() if one.id == worker.keeper]
+        scene.begin("up", AGENTS, "--processes", "1", "--lease", "600")
+        until(lambda: len([one for one in store.list_sessions() if one.agents]) == 2)
+        for pid in (supervisor.pid, worker.pid):
+            os.kill(pid, signal.SIGKILL)
+        until(lambda: all(run.state is State.COMPLETED for run in store.list_runs(RunQuery())))
+        gone = store.read_session(worker.id)
+        assert gone is not None
+        assert gone.fate is Fate.GONE
+    finally:
+        store.close()
 
 
 def test_nothing_acknowledged_is_lost_and_nothing_repeated_while_the_server_is_killed(

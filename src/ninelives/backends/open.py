@@ -5,6 +5,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 from urllib.parse import unquote
 
+from ninelives.backends import urls
 from ninelives.core.errors import UsageError
 
 if TYPE_CHECKING:
@@ -40,7 +41,7 @@ def open_store(url: str = DEFAULT_URL) -> AnyStore:
     if scheme in ("redis", "rediss", "valkey", "valkeys") and rest.startswith("//"):
         return _open_redis(url)
     raise UsageError(
-        f"{url!r} names no store",
+        f"{urls.shown(url)!r} names no store",
         remedy="Use sqlite:///PATH (sqlite:////PATH if it is absolute), postgresql://HOST/DATABASE,"
         " redis://HOST/0, memory:",
     )

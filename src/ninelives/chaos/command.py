@@ -14,6 +14,7 @@ import msgspec
 from msgspec import Struct
 from rich.console import Console
 
+from ninelives.backends.urls import backend_of
 from ninelives.chaos import screen
 from ninelives.chaos.campaign import EVERY_STEP, RANDOM, Campaign, Wishes, carry_out
 from ninelives.chaos.cradle import Cradles
@@ -21,7 +22,7 @@ from ninelives.chaos.findings import find
 from ninelives.chaos.judge import Verdict, judge
 from ninelives.chaos.order import People
 from ninelives.chaos.proxy import Proxy
-from ninelives.chaos.scratch import backend, urls
+from ninelives.chaos.scratch import urls
 from ninelives.chaos.source import split
 from ninelives.chaos.tree import Tree
 from ninelives.chaos.trial import Ground, Target
@@ -52,7 +53,7 @@ def run(order: Order, console: Console) -> tuple[Campaign, Verdict]:
     with (
         ending_in_order(),
         tempfile.TemporaryDirectory(prefix="ninelives-chaos-") as scratch,
-        Cradles(backend(order.store)) as cradles,
+        Cradles(backend_of(order.store)) as cradles,
         Proxy() as proxy,
         screen.watching(console) as told,
     ):

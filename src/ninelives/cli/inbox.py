@@ -6,14 +6,13 @@ middle, it was given or it was not, and giving it again is safe.
 
 from __future__ import annotations
 
-import os
-import shlex
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable
 
 import msgspec
 from msgspec import UNSET, Raw, UnsetType
 
 from ninelives.backends.open import open_store
+from ninelives.cli.hints import command
 from ninelives.cli.options import existing
 from ninelives.cli.text import age, emit, emit_json, is_terminal, say
 from ninelives.core.answers import Answer, Says, fitting
@@ -93,12 +92,6 @@ def resolution(
     if result is not None and said != [Says.HAPPENED]:
         raise UsageError("--result goes with --happened", remedy="Leave it out, or say --happened")
     return said[0], answer if answer is not None else result
-
-
-def command(words: Sequence[str], url: str) -> str:
-    """Return a command line of ours for this store, to be pasted into a shell."""
-    where = [] if os.environ.get("NINELIVES_STORE") == url else ["--store", url]
-    return shlex.join(["ninelives", *words, *where])
 
 
 def waits(found: Position) -> str:

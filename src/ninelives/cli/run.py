@@ -1,7 +1,8 @@
 """`ninelives run`: start a run or go on with it, work on it here, and print its result.
 
-Killed at any moment, the same command goes on where it was. Ctrl-C and SIGTERM end the session first, so
-that they cost no life; a second one ends the process at once, which is as good as a kill.
+Killed at any moment, the same command goes on where it was; a store that goes away in the middle is waited
+for. Ctrl-C and SIGTERM end the session first, so that they cost no life; a second one ends the process at
+once, which is as good as a kill.
 """
 
 from __future__ import annotations
@@ -10,7 +11,6 @@ import asyncio
 import logging
 import os
 import secrets
-import shlex
 import signal
 import sys
 from contextlib import suppress
@@ -20,10 +20,11 @@ import msgspec
 import typer
 from msgspec import Raw, Struct
 
+from ninelives.cli.hints import command
 from ninelives.cli.inbox import tell_item, tell_waiting, waits
 from ninelives.cli.options import EXIT_FAILED, EXIT_PERSON, EXIT_STORE
 from ninelives.cli.text import emit_json, say
-from ninelives.core.errors import LeaseLost, RunError
+from ninelives.core.errors import RunError, StoreUnavailable
 from ninelives.core.keys import check_id
 from ninelives.core.model import Run, RunQuery, State
 from ninelives.engine.checkpoint import steps_in
@@ -34,6 +35,7 @@ from ninelives.ops.inbox import entry
 from ninelives.ops.position import Position, position
 from ninelives.ops.sessions import Life
 from ninelives.runtime import Runtime
+from ninelives.runtime.script import insist, outlast
 from ninelives.store import Store
 
 _STOP_SECONDS = 3.0
@@ -48,6 +50,7 @@ class Order(Struct, frozen=True, kw_only=True):
     args: tuple[Any, ...]
     kwargs: dict[str, Any]
     id: str
+    url: str
     again: str
     is_named: bool
 
@@ -79,30 +82,28 @@ def run(
     agent = load.agent(target)
     args, kwargs = load.arguments(agent, words, named)
     name = check_id(id, "run id") if id is not None else f"{agent.name[:200]}-{secrets.token_hex(6)}"
-    again = shlex.join(["ninelives", "run", target, "--id", name, *_options(named, url), "--", *words])
-    order = Order(agent=agent, args=args, kwargs=kwargs, id=name, again=again, is_named=id is not None)
-    found, replayed = asyncio.run(_main(url, order))
-    raise typer.Exit(_tell(found, replayed, order, url, as_json=as_json))
+    options = [word for text in named for word in ("--arg", text)]
+    again = command(["run", target, "--id", name, *options], url, "--", *words)
+    order = Order(
+        agent=agent, args=args, kwargs=kwargs, id=name, url=url, again=again, is_named=id is not None
+    )
+    found, replayed = asyncio.run(_main(order))
+    raise typer.Exit(_tell(found, replayed, order, as_json=as_json))
 
 
-async def _main(url: str, order: Order) -> tuple[Position, int | None]:
+async def _main(order: Order) -> tuple[Position, int | None]:
     """Do what was asked; returns where the run is then, and how many steps are replayed (None: it is new)."""
-    runtime = Runtime(url)
+    runtime = Runtime(order.url)
     # A command has nothing that could outlive a broken store, and nobody else on its event loop.
     runtime._fatal, runtime._is_dedicated = _end_broken, True  # noqa: SLF001
     async with runtime:
         await runtime.call(doctor.prove)
         replayed = await runtime.call(_announce, order)
         await _Work(runtime, order).main()
-        found, _ = await runtime.call(position, order.id)
+        found, _ = await outlast(lambda: runtime.call(position, order.id), say)
         if not found.status.is_final:
-            await runtime.call(_tell_children, order.id)
+            await outlast(lambda: runtime.call(_tell_children, order.id, order.url), say)
         return found, replayed
-
-
-def _options(named: list[str], url: str) -> list[str]:
-    options = [word for text in named for word in ("--arg", text)]
-    return options if os.environ.get("NINELIVES_STORE") == url else [*options, "--store", url]
 
 
 def _announce(store: Store, order: Order) -> int | None:
@@ -112,6 +113,9 @@ def _announce(store: Store, order: Order) -> int | None:
         if not order.is_named:
             say(f"run {order.id}")
         return None
+    asked = order.agent.fingerprint(order.args, order.kwargs).digest
+    if (known.agent, known.fingerprint) != (order.agent.name, asked):
+        return 0  # another run has the id: that is refused, and all there is to say
     steps = steps_in(store.load_journal(order.id).records)
     if known.state.is_final:
         say(f"run {order.id!r} has {known.state} before; nothing is executed again")
@@ -151,19 +155,15 @@ class _Work:
             task.result()
 
     async def _work(self) -> None:
-        runtime, order = self._runtime, self._order
-        while True:
-            try:
-                with suppress(RunError):  # how it ended is read from the store
-                    await runtime.run(order.agent.name, *order.args, id=order.id, kwargs=order.kwargs)
-            except LeaseLost:
-                say("the lease was lost: was the machine asleep? The run goes on in a new session")
-            else:
-                return
+        order = self._order
+        with suppress(RunError):  # how it ended is read from the store
+            await insist(self._runtime, order.agent.name, order.args, order.id, order.kwargs, say=say)
 
     async def _until_a_person_is_needed(self) -> None:
         async def condition() -> bool | None:
-            return await self._runtime.call(self._needs_person) or None
+            with suppress(StoreUnavailable):  # who works says so
+                return await self._runtime.call(self._needs_person) or None
+            return None
 
         await self._runtime.until(condition)
 
@@ -179,7 +179,7 @@ class _Work:
             say(f"run {row.id!r} waits {row.waits}")
             for item in store.list_inbox(run=row.id):
                 one = entry(item)
-                tell_item(one.kind, one.id, one.what, one.takes, store.url)
+                tell_item(one.kind, one.id, one.what, one.takes, self._order.url)
         return False
 
     def _stop(self, number: int, loop: asyncio.AbstractEventLoop, working: asyncio.Task[None]) -> None:
@@ -213,14 +213,14 @@ def _children(store: Store, run: str) -> list[Run]:
     return store.list_runs(RunQuery(parent=run, states=_UNFINISHED, limit=_MOST_CHILDREN))
 
 
-def _tell_children(store: Store, run: str) -> None:
+def _tell_children(store: Store, run: str, url: str) -> None:
     """Say what the children of a run ask, and how to answer."""
     for child in _children(store, run):
         for item in store.list_inbox(run=child.id):
             one = entry(item)
             what = f"{one.what} (asked by run {one.run!r})"
-            tell_item(one.kind, one.id, what, one.takes, store.url)
-        _tell_children(store, child.id)
+            tell_item(one.kind, one.id, what, one.takes, url)
+        _tell_children(store, child.id, url)
 
 
 def _end_broken(error: BaseException) -> None:
@@ -244,7 +244,7 @@ def _show_log_lines() -> None:
         logger.setLevel(logging.INFO)
 
 
-def _tell(found: Position, replayed: int | None, order: Order, url: str, *, as_json: bool) -> int:
+def _tell(found: Position, replayed: int | None, order: Order, *, as_json: bool) -> int:
     """Print how it came out; returns the exit code."""
     if as_json:
         outcome = Outcome(
@@ -265,14 +265,14 @@ def _tell(found: Position, replayed: int | None, order: Order, url: str, *, as_j
         elif found.result is None:
             say(f"run {found.id!r} has completed, and its journal has been pruned: the result is gone")
         return 0
-    look = shlex.join(["ninelives", "show", found.id])
+    look = command(["show", found.id], order.url)
     if found.status in (State.FAILED, State.CANCELLED):
         say(f"run {found.id!r} {found.status}" + _why(found))
         say(f"look at it with: {look}")
         if found.status is State.FAILED:
-            say(f"once the cause is mended: {shlex.join(['ninelives', 'retry', found.id])}")
+            say(f"once the cause is mended: {command(['retry', found.id], order.url)}")
         return EXIT_FAILED
-    tell_waiting(found, url)
+    tell_waiting(found, order.url)
     say(f"look at it with: {look}")
     say(f"then go on with: {order.again}")
     return EXIT_PERSON

@@ -24,8 +24,6 @@ if TYPE_CHECKING:
 
 SHORTEST_LEASE_SECONDS = 0.2
 """A renewal may have to wait for a disk and for other processes; below this, workers lose their leases."""
-PATIENCE_SECONDS = 60.0
-"""How long a store's server is waited for at the start; after that, whoever started us may try again."""
 _PAUSE_SECONDS = 0.5
 
 
@@ -65,7 +63,7 @@ def keep(
             f"--lease {order.lease_seconds:g} runs out before it can be renewed",
             remedy=f"Give at least {SHORTEST_LEASE_SECONDS:g} seconds",
         )
-    store = _opened(order.url)
+    store = _opened(order)
     if sys.stderr is not None and sys.stderr.isatty():
         from ninelives.cli.board import Board
 
@@ -80,17 +78,18 @@ def keep(
     raise typer.Exit(code)
 
 
-def _opened(url: str) -> AnyStore:
+def _opened(order: Order) -> AnyStore:
     """Open the store, and prove that it can be written to; one that is not there yet is waited for.
 
-    Machines are started in any order, and a server that was killed takes a while to recover.
+    Machines are started in any order, and a server that was killed takes a while to recover. After a while
+    whoever started us may try again.
     """
-    deadline = time.monotonic() + PATIENCE_SECONDS
+    deadline = time.monotonic() + order.patience_seconds
     told = ""
     while True:
         try:
             with ExitStack() as closing:
-                store = open_store(url)
+                store = open_store(order.url)
                 closing.callback(store.close)
                 doctor.prove(store)
                 closing.pop_all()
@@ -99,7 +98,7 @@ def _opened(url: str) -> AnyStore:
             if time.monotonic() > deadline:
                 raise
             if error.what != told:
-                say(f"{error.what}; waiting for it, {PATIENCE_SECONDS:g} s at most")
+                say(f"{error.what}; waiting for it, {order.patience_seconds:g} s at most")
             told = error.what
             time.sleep(_PAUSE_SECONDS)
 

@@ -12,7 +12,7 @@ from collections.abc import Iterator
 import typer
 
 from ninelives.backends.open import open_store
-from ninelives.cli.inbox import command
+from ninelives.cli.hints import command
 from ninelives.cli.options import EXIT_FAILED, existing
 from ninelives.cli.text import age, emit, is_terminal, say
 from ninelives.core.errors import Corrupt

@@ -19,12 +19,13 @@ import msgspec
 from rich.console import Console
 
 from ninelives.backends.open import open_store
+from ninelives.backends.urls import part_in
 from ninelives.core.errors import NineLivesError
 from ninelives.demo import model
 from ninelives.demo.director import DemoFailed, Director, Watcher
 from ninelives.demo.judge import Verdict, judge
 from ninelives.demo.moments import plan
-from ninelives.demo.places import on_server
+from ninelives.demo.places import on_server, remove
 from ninelives.demo.screen import Lively, Plain, Quiet, conclude
 from ninelives.demo.tickets import tickets
 
@@ -71,11 +72,21 @@ async def _stages(home: Path, given: argparse.Namespace, console: Console) -> Ve
 
 async def _both(home: Path, given: argparse.Namespace, watcher: Watcher, *, is_scripted: bool) -> Verdict:
     """Run the stage without crashes, then the one with them, each with a store and a shop of its own."""
-    limit = LIMIT_SECONDS if is_scripted else LIMIT_SECONDS_REAL
-    asked = tickets(given.tickets)
     for name in ("calm", "crashed"):
         (home / name).mkdir()
     urls = on_server(given.store) if given.store else {"calm": "", "crashed": ""}
+    try:
+        return await _acts(home, given, watcher, urls, is_scripted=is_scripted)
+    finally:
+        if given.store and not given.keep:
+            _clear(urls, watcher)
+
+
+async def _acts(
+    home: Path, given: argparse.Namespace, watcher: Watcher, urls: dict[str, str], *, is_scripted: bool
+) -> Verdict:
+    limit = LIMIT_SECONDS if is_scripted else LIMIT_SECONDS_REAL
+    asked = tickets(given.tickets)
     calm = await Director(home / "calm", asked, [], Quiet(watcher), urls["calm"]).direct(limit_seconds=limit)
     if len(calm.results) < len(asked):
         why = "; ".join(calm.failures.values()) or f"not done within {limit:.0f} s"
@@ -85,9 +96,17 @@ async def _both(home: Path, given: argparse.Namespace, watcher: Watcher, *, is_s
     crashed = await Director(home / "crashed", asked, strikes, watcher, urls["crashed"]).direct(
         limit_seconds=limit, is_forgetful=given.fault == "forgetful-shop"
     )
-    if given.store:
+    if given.store and given.keep:
         watcher.say(f"the runs are kept on the server: {_look(urls['crashed'])}")
     return judge(calm, crashed, is_scripted=is_scripted)
+
+
+def _clear(urls: dict[str, str], watcher: Watcher) -> None:
+    try:
+        remove(urls)
+    except NineLivesError as error:
+        names = " and ".join(str(part_in(url)) for url in urls.values())
+        watcher.say(f"what the demo made on the server, {names}, is left there: {error}")
 
 
 def _look(url: str) -> str:
@@ -127,7 +146,8 @@ def _options(argv: Sequence[str] | None) -> argparse.Namespace:
     parser.add_argument("--seed", type=int, default=9, help="draws the moments of the kills")
     parser.add_argument("--tickets", type=_positive, default=6, help="how many customers write (default 6)")
     parser.add_argument("--kills", type=_positive, default=9, help="how many times to kill (default 9)")
-    parser.add_argument("--store", default="", metavar="URL", help="keep the runs on this server")
+    parser.add_argument("--store", default="", metavar="URL", help="have the runs on this server")
+    parser.add_argument("--keep", action="store_true", help="leave them there, to be looked at")
     parser.add_argument("--json", action="store_true", help="print the numbers as JSON and nothing else")
     parser.add_argument("--fault", choices=["forgetful-shop"], help=argparse.SUPPRESS)
     return parser.parse_args(argv)

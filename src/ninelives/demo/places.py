@@ -1,42 +1,42 @@
-"""Where the demo's stages keep their runs: files of their own, or deployments of their own on a server."""
+"""Where the demo's stages keep their runs: files of their own, or deployments of their own on a server.
+
+What is made on a server is removed in the end. If we are killed, it is left there, under names that say whose
+it is.
+"""
 
 from __future__ import annotations
 
 import secrets
-from urllib.parse import parse_qsl, urlencode, urlsplit
+from collections.abc import Mapping
 
+from ninelives.backends import urls
 from ninelives.core.errors import UsageError
 
-_SERVERS = {
-    "postgresql": ("schema", "ninelives.backends.postgres"),
-    "postgres": ("schema", "ninelives.backends.postgres"),
-    "redis": ("prefix", "ninelives.backends.redis"),
-    "rediss": ("prefix", "ninelives.backends.redis"),
-    "valkey": ("prefix", "ninelives.backends.redis"),
-    "valkeys": ("prefix", "ninelives.backends.redis"),
-}
-
-
-def backend_of(url: str) -> str:
-    """Return the module that opens such a URL, so that loading it is not counted as recovery."""
-    server = _SERVERS.get(url.partition(":")[0])
-    return server[1] if server is not None else "ninelives.backends.sqlite.store"
+_GIVEN_CHARACTERS = 24
+"""How much of a given name fits before ours: servers bound the length of names."""
 
 
 def on_server(url: str) -> dict[str, str]:
     """Return the URLs of both stages on a server: nothing that is there already is touched.
 
+    Their names begin with the one that the URL gives, for servers that let us use no others.
     Raises UsageError for what names no server.
     """
-    found = urlsplit(url)
-    if found.scheme not in _SERVERS:
+    if not urls.is_server(url):
         raise UsageError(
-            f"{found.scheme}: names no server; the demo has files of its own",
+            f"{urls.scheme_of(url)}: names no server; the demo has files of its own",
             remedy="Leave --store out, or use postgresql://HOST/DATABASE or redis://HOST",
         )
-    name, mark = _SERVERS[found.scheme][0], secrets.token_hex(3)
-    kept = [(key, value) for key, value in parse_qsl(found.query, keep_blank_values=True) if key != name]
-    return {
-        stage: found._replace(query=urlencode([*kept, (name, f"demo_{mark}_{stage}")])).geturl()
-        for stage in ("calm", "crashed")
-    }
+    given = (urls.part_in(url) or "")[:_GIVEN_CHARACTERS]
+    mark = "_".join(filter(None, (given, "demo", secrets.token_hex(3))))
+    return {stage: urls.with_part(url, f"{mark}_{stage}") for stage in ("calm", "crashed")}
+
+
+def remove(places: Mapping[str, str]) -> None:
+    """Remove what was made on a server. Raises StoreError when the server does not let us."""
+    for url in places.values():
+        if urls.backend_of(url).endswith("postgres"):
+            from ninelives.backends.postgres.schema import drop as remove
+        else:
+            from ninelives.backends.redis.removal import drop as remove
+        remove(url)

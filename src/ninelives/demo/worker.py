@@ -11,8 +11,8 @@ import sys
 from importlib import import_module
 
 import ninelives as nl
+from ninelives.backends.urls import backend_of
 from ninelives.demo import agent as agent  # noqa: PLC0414 (declares the agent)
-from ninelives.demo import places
 from ninelives.demo.children import end_with_parent
 
 
@@ -24,7 +24,7 @@ async def work() -> None:
 
 if __name__ == "__main__":
     end_with_parent()
-    for lazy in ("ninelives.runtime", places.backend_of(os.environ["NINELIVES_STORE"])):
+    for lazy in ("ninelives.runtime", backend_of(os.environ["NINELIVES_STORE"])):
         import_module(lazy)
     sys.stdout.write("ready\n")
     sys.stdout.flush()

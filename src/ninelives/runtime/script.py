@@ -1,8 +1,9 @@
 """`nl.run`: one run in a script, from its start or from where it was, to its end.
 
-A full disk or a held lock pauses the script, which says so and goes on when it can; a lease that ran out
-meanwhile (a long pause, a machine asleep) only means a new session. Ctrl-C and SIGTERM end the session, so
-that they cost no life, and say how to go on; a second one ends the process at once, as good as a kill.
+A full disk, a held lock or a server that is away pauses the script, which says so and goes on when it can; a
+lease that ran out meanwhile (a long pause, a machine asleep) only means a new session. Ctrl-C and SIGTERM end
+the session, so that they cost no life, and say how to go on; a second one ends the process at once, as good
+as a kill.
 """
 
 from __future__ import annotations
@@ -13,9 +14,9 @@ import secrets
 import signal
 import sys
 import threading
-from collections.abc import Iterator, Mapping
+from collections.abc import Awaitable, Callable, Iterator, Mapping
 from contextlib import contextmanager, nullcontext
-from typing import Any
+from typing import Any, TypeVar
 
 from ninelives.core.errors import LeaseLost, StoreUnavailable, UsageError
 from ninelives.engine.committer import end_process
@@ -23,6 +24,7 @@ from ninelives.engine.registry import get_agent
 from ninelives.runtime.facade import Runtime
 
 PAUSE_SECONDS = 0.5
+T = TypeVar("T")
 
 
 class _Terminated(BaseException):
@@ -64,20 +66,34 @@ def run(
 
 
 async def insist(
-    runtime: Runtime, agent: Any, args: tuple[Any, ...], id: str, kwargs: Mapping[str, Any] | None = None
+    runtime: Runtime,
+    agent: Any,
+    args: tuple[Any, ...],
+    id: str,
+    kwargs: Mapping[str, Any] | None = None,
+    *,
+    say: Callable[[str], None] | None = None,
 ) -> Any:
     """Run, and go on after whatever passes. Raises as `Runtime.run` does, for all else."""
+    return await outlast(lambda: runtime.run(agent, *args, id=id, kwargs=kwargs), say or _say)
+
+
+async def outlast(ask: Callable[[], Awaitable[T]], say: Callable[[str], None]) -> T:
+    """Ask until it is answered by a store that is there, and by a lease that lasts."""
     told = ""
     while True:
         try:
-            return await runtime.run(agent, *args, id=id, kwargs=kwargs)
+            return await ask()
         except StoreUnavailable as error:
             if error.what != told:
                 told = error.what
-                _say(f"paused: {error}")
+                say(f"paused: {error}")
             await asyncio.sleep(PAUSE_SECONDS)
         except LeaseLost:
-            _say("the lease was lost: was the machine asleep, or the disk full? It goes on in a new session")
+            say(
+                "the lease was lost: was the machine asleep, the disk full, or the store's server away?"
+                " It goes on in a new session"
+            )
 
 
 def _refuse_running_loop() -> None:

@@ -21,13 +21,14 @@ from typing import Any
 from msgspec.structs import replace
 
 from ninelives.core.clock import Clock
+from ninelives.core.errors import StoreUnavailable
 from ninelives.store import Store
 from ninelives.supervisor import strays
 from ninelives.supervisor.child import Child
 from ninelives.supervisor.evidence import is_stop
 from ninelives.supervisor.keeper import Keeper
 from ninelives.supervisor.kin import Kin
-from ninelives.supervisor.order import EXIT_STORE, EXIT_USAGE, Order
+from ninelives.supervisor.order import EXIT_AWAY, EXIT_STORE, EXIT_USAGE, Order
 from ninelives.supervisor.slot import Slot
 
 STACK_MS = 1_000
@@ -58,6 +59,7 @@ class Fleet:
         self._signals: list[int] = []
         self._rolling: list[Slot] = []
         self._has_worked = False
+        self._patient_until_ms = clock.boot_ms() + int(order.patience_seconds * 1000)
         self._exit_code: int | None = None
         self._terminal = os.isatty(0)
 
@@ -65,7 +67,7 @@ class Fleet:
         """Keep the workers until we are told to stop; returns the exit code."""
         strays.become_subreaper()
         self._listen_to_signals()
-        self._keeper.begin()
+        self._begin()
         while self._exit_code is None:
             self._restart()
             self._wait()
@@ -79,6 +81,19 @@ class Fleet:
             self._obey()
         self._stop()
         return self._exit_code
+
+    def _begin(self) -> None:
+        """Begin our session; a server that went away since the store was opened is waited for."""
+        while self._exit_code is None:
+            try:
+                return self._keeper.begin()
+            except StoreUnavailable as error:
+                if self._clock.boot_ms() > self._patient_until_ms:
+                    raise
+                self._tell(f"{error.what}; waiting for it")
+            self._selector.select(_LONGEST_WAIT_MS / 1000)
+            self._obey()
+        return None
 
     # Events -------------------------------------------------------------------------------------
 
@@ -204,8 +219,15 @@ class Fleet:
             self._tell(
                 "the new code does not start: the rolling restart ends here, the others keep the old code"
             )
-        if not self._has_worked and evidence.exit_code in (EXIT_USAGE, EXIT_STORE):
-            self._exit_code = evidence.exit_code  # it has said why; the next one would say the same
+        ending = self._reason_to_end(evidence.exit_code) if not self._has_worked else None
+        if ending is not None:
+            self._exit_code = ending
+
+    def _reason_to_end(self, code: int | None) -> int | None:
+        """Return the code to end with when the next worker would end as this one did, which has said why."""
+        if code == EXIT_AWAY:  # whoever serves the store may be about to come back
+            return EXIT_STORE if self._clock.boot_ms() > self._patient_until_ms else None
+        return code if code in (EXIT_USAGE, EXIT_STORE) else None
 
     def _bury(self) -> None:
         """Sweep what the dead have left, and declare dead those of whom nothing is left."""

@@ -1,15 +1,15 @@
 """The supervisor's own session, by which it keeps those of its workers, and says which of them are dead.
 
 While it lives, nobody else declares its workers dead: first all that they have started must be gone. When it
-is dead, anybody may release their runs; what became of their strays is known once the next supervisor on the
-machine has swept them.
+is dead, anybody may release their runs; what became of their strays is known once another supervisor on the
+machine, the next one or one that is there, has swept them.
 """
 
 from __future__ import annotations
 
 import os
 import secrets
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Collection, Iterable, Sequence
 from contextlib import suppress
 from functools import partial
 from selectors import EVENT_READ, BaseSelector
@@ -25,9 +25,11 @@ from ninelives.supervisor import strays
 from ninelives.supervisor.child import Child
 from ninelives.supervisor.evidence import is_stop
 
-_SWEEPS = 100
+_SWEEPS, _SWEEPS_AT_WORK = 100, 3
 _LOG_ENTRIES = 1_000
 _LOOK_MS = 1_000
+_REMEMBER_MS = 10_000
+"""How long a neighbour that others have ended is looked for, to prove that it is gone."""
 
 
 class Keeper:
@@ -47,34 +49,41 @@ class Keeper:
         self._renewed_ms = self._looked_ms = 0
         self._selector = selector
         self._neighbours: dict[str, int] = {}
+        self._kept: dict[str, tuple[Session, int]] = {}
         self.id = ""
 
     def begin(self) -> None:
         """Take over from supervisors of this store that died on this machine, and begin our own session."""
+        self._inherit(is_swept=self._sweep(_SWEEPS))
+        self._register()
+
+    def _sweep(self, times: int) -> bool:
+        """Kill what is left of this store's dead supervisors; True when nobody was there at the last look."""
         orphans = strays.sweep_orphaned_fleets(self._store.url)
         if orphans:
             self._tell(f"a supervisor died here: {len(orphans)} of its processes were still there, killed")
-        for _ in range(_SWEEPS):
+        for _ in range(times):
             if not orphans:
                 break
             orphans = strays.sweep_orphaned_fleets(self._store.url)
-        self._inherit(is_swept=not orphans)
-        self._register()
+        return not orphans
 
     def _inherit(self, *, is_swept: bool) -> None:
         """End the sessions of dead supervisors' workers; nothing is left of those on this machine."""
         known = self._store.list_sessions()
         living = {one.id for one in known if one.fate is Fate.LIVES and not self._is_gone(one)}
         kept = [one for one in (*known, *self._ended(known)) if one.keeper and one.host == self._host]
-        left = [
-            session.id
-            for session in kept
-            if session.keeper not in living and not strays.is_left_of(_number_in(session.keeper))
-        ]
-        evidence = Evidence(is_gone=True, note="its supervisor died, and all of its processes are gone")
-        if left and is_swept:
-            self._store.end_sessions(left, Cause.DIED, evidence=dict.fromkeys(left, evidence))
+        if is_swept:
+            self._end_gone(one for one in kept if one.keeper not in living)
         self._store.end_sessions(None, Cause.DIED)
+
+    def _end_gone(self, orphaned: Iterable[Session]) -> list[str]:
+        """End the sessions whose dead supervisors have left nothing here; all was swept just now."""
+        left = [one.id for one in orphaned if not strays.is_left_of(_number_in(one.keeper))]
+        evidence = Evidence(is_gone=True, note="its supervisor died, and all of its processes are gone")
+        if left:
+            self._store.end_sessions(left, Cause.DIED, evidence=dict.fromkeys(left, evidence))
+        return left
 
     def _ended(self, known: Sequence[Session]) -> list[Session]:
         """Return sessions that others have ended before us, where it is not known whether they are gone.
@@ -91,7 +100,7 @@ class Keeper:
 
     def _is_gone(self, session: Session) -> bool:
         """Tell whether a session's process is not there any more; its lease may run on for a while."""
-        return session.host == self._host and strays.look_at(session.pid) is None
+        return session.host == self._host and strays.is_gone(session.pid)
 
     def _register(self) -> None:
         self.id = self.name_session()
@@ -116,10 +125,13 @@ class Keeper:
             return
         self._renewed_ms = now_ms
         try:
-            self._store.renew_session(self.id)
-        except LeaseLost:
-            self._tell("the supervisor's lease was lost: was the machine asleep?")
-            self._register()
+            try:
+                self._store.renew_session(self.id)
+            except LeaseLost:
+                self._tell(
+                    "the supervisor's lease was lost: was the machine asleep, or the store's server away?"
+                )
+                self._register()
         except StoreUnavailable as error:
             self._tell(f"the store cannot be reached: {error.what}")
 
@@ -146,6 +158,35 @@ class Keeper:
             with suppress(OSError):  # gone, or of another namespace: the workers' own poll finds it
                 self._neighbours[name] = fd = os.pidfd_open(theirs[name])
                 self._selector.register(fd, EVENT_READ, partial(self._neighbour_died, name))
+        with suppress(NineLivesError):  # told at the next renewal; we look again
+            self._inherit_at_work(sessions, now_ms)
+
+    def _inherit_at_work(self, sessions: Sequence[Session], now_ms: int) -> None:
+        """Do for a neighbour that died as a whole what the next supervisor would do at its beginning.
+
+        Not every store sees its end; the kernel does. We ask for more than at our beginning: neither may the
+        supervisor's process be there, nor the worker's own, nor any of its process group.
+        """
+        for one in sessions:
+            if one.host == self._host and one.keeper not in ("", self.id):
+                self._kept[one.id] = (one, now_ms)
+        self._kept = {
+            name: (one, seen_ms)
+            for name, (one, seen_ms) in self._kept.items()
+            if now_ms - seen_ms < _REMEMBER_MS
+        }
+        keepers = {one.keeper for one, _ in self._kept.values()}
+        told = [one for one in sessions if one.id in keepers and one.fate is Fate.LIVES]
+        living = {one.id for one in told if not self._is_gone(one)}
+        orphaned = [one for one, _ in self._kept.values() if self._is_orphaned(one, living)]
+        if orphaned and self._sweep(_SWEEPS_AT_WORK):
+            for name in self._end_gone(orphaned):
+                del self._kept[name]
+
+    def _is_orphaned(self, session: Session, living: Collection[str]) -> bool:
+        number = _number_in(session.keeper)
+        is_dead = session.keeper not in living and number != 0 and strays.is_gone(number)
+        return is_dead and self._is_gone(session) and not strays.is_group(session.pid)
 
     def _forget(self, name: str) -> None:
         fd = self._neighbours.pop(name)

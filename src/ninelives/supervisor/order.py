@@ -16,8 +16,9 @@ loop goes round."""
 STACK_SIGNAL = signal.SIGRTMIN + 9
 """Makes a worker write the stacks of its threads, even while it holds the interpreter's lock."""
 
-EXIT_USAGE, EXIT_STORE, EXIT_LEASE = 2, 4, 75
-"""How a worker ends whose code cannot be loaded; whose store is unusable; who lost its lease."""
+EXIT_USAGE, EXIT_STORE, EXIT_AWAY, EXIT_LEASE = 2, 4, 69, 75
+"""How a worker ends whose code cannot be loaded; whose store is unusable, or its server not there just now;
+who lost its lease."""
 
 KEEPER, WARD = "NINELIVES_KEEPER", "NINELIVES_WARD"
 """Marks in the environment of a worker and of all that it starts: its supervisor, and the worker itself."""
@@ -37,6 +38,7 @@ class Order(Struct, frozen=True, kw_only=True):
     hang_seconds: float = 30.0
     start_seconds: float = 120.0
     backoff_seconds: float = 5.0
+    patience_seconds: float = 60.0  # with a server that is away before the first worker was ready
 
     @property
     def beat_seconds(self) -> float:

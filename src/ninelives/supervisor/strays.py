@@ -90,6 +90,28 @@ def kill_group(group: int) -> None:
         os.killpg(group, signal.SIGKILL)
 
 
+def is_gone(pid: int) -> bool:
+    """Tell whether a process has ended; one that /proc hides from us, being another user's, has not."""
+    try:
+        os.kill(pid, 0)
+    except ProcessLookupError:
+        return True
+    except PermissionError:
+        return False
+    return look_at(pid) is None
+
+
+def is_group(group: int) -> bool:
+    """Tell whether a process group has anybody in it, be it a zombie."""
+    try:
+        os.killpg(group, 0)
+    except ProcessLookupError:
+        return False
+    except PermissionError:
+        return True
+    return True
+
+
 def sweep(
     ward: str, wards: Collection[str], workers: Collection[int], is_kin: Callable[[Process, str], bool]
 ) -> list[int]:

@@ -18,13 +18,14 @@ from pathlib import Path
 
 import msgspec
 
-from ninelives.core.errors import LeaseLost, NineLivesError, StoreError, UsageError
+from ninelives.core.errors import LeaseLost, NineLivesError, StoreAway, StoreError, UsageError
 from ninelives.engine.committer import EXIT_CODE, end_process
 from ninelives.engine.registry import AGENTS, get_agent
 from ninelives.runtime import Runtime, code
 from ninelives.supervisor import strays
 from ninelives.supervisor.order import (
     BEAT,
+    EXIT_AWAY,
     EXIT_LEASE,
     EXIT_STORE,
     EXIT_USAGE,
@@ -59,6 +60,8 @@ def main() -> None:
         asyncio.run(_work(order, link))
     except LeaseLost as error:
         _end(error, EXIT_LEASE)
+    except StoreAway as error:
+        _end(error, EXIT_AWAY)
     except StoreError as error:
         _end(error, EXIT_STORE)
     except UsageError as error:

@@ -17,6 +17,7 @@ from msgspec import Struct
 from psycopg import ProgrammingError
 from psycopg.conninfo import conninfo_to_dict
 
+from ninelives.backends.urls import complaint
 from ninelives.core.errors import UsageError
 
 SCHEMES = ("postgresql", "postgres")
@@ -44,7 +45,9 @@ def parse(url: str) -> Address:
         found = urlsplit(url)
         given = parse_qsl(found.query, keep_blank_values=True, strict_parsing=bool(found.query))
     except ValueError as error:
-        raise UsageError(f"the store's URL cannot be read: {error}", remedy=_REMEDY) from None
+        raise UsageError(f"the store's URL cannot be read: {complaint(error, url)}", remedy=_REMEDY) from None
+    if "@" in found.path:  # else the beginning of a password would be taken for a port, and shown as one
+        raise UsageError("the store's URL has an @ after a /", remedy="In a password, write / as %2F")
     ours = {name: value for name, value in given if name in _OURS}
     rest = [(name, value) for name, value in given if name not in _OURS]
     schema = ours.get("schema", "ninelives")
@@ -63,7 +66,7 @@ def parse(url: str) -> Address:
     try:
         conninfo_to_dict(libpq)
     except ProgrammingError as error:
-        raise UsageError(f"the store's URL cannot be read: {str(error).strip()}", remedy=_REMEDY) from None
+        raise UsageError(f"the store's URL cannot be read: {complaint(error, url)}", remedy=_REMEDY) from None
     direct = ours.get("direct_url")
     if direct is not None and direct.partition(":")[0] not in SCHEMES:
         raise UsageError(
@@ -81,4 +84,6 @@ def _shown(found: SplitResult, schema: str) -> str:
     return f"postgresql://{user}{host}{found.path}?schema={schema}"
 
 
-_REMEDY = "Use postgresql://USER@HOST/DATABASE?schema=NAME"
+_REMEDY = (
+    "Use postgresql://USER@HOST/DATABASE?schema=NAME; in a password, write all but letters and digits as %XX"
+)

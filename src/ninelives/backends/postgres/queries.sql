@@ -95,6 +95,9 @@ SELECT pg_advisory_xact_lock($1);
 -- name: create_schema
 CREATE SCHEMA IF NOT EXISTS :schema;
 
+-- name: drop_schema
+DROP SCHEMA IF EXISTS :schema CASCADE;
+
 -- name: read_store
 SELECT version FROM :schema.store;
 

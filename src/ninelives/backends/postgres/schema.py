@@ -7,11 +7,12 @@ migration, the server rolls it back, drops the lock, and the next one does it ag
 from __future__ import annotations
 
 import secrets
+from contextlib import closing
 
 import psycopg
 
-from ninelives.backends.postgres.address import Address
-from ninelives.backends.postgres.connection import Connection, translate
+from ninelives.backends.postgres.address import Address, parse
+from ninelives.backends.postgres.connection import Connection, connect, translate
 from ninelives.backends.postgres.liveness import lock_number
 from ninelives.backends.postgres.queries import in_schema, migrations, statements
 from ninelives.core import recoverylog
@@ -32,6 +33,19 @@ def migrate(connection: Connection, address: Address) -> tuple[int, int]:
     except psycopg.Error as error:
         raise translate(error) from error
     return version, version
+
+
+def drop(url: str) -> None:
+    """Remove all of a deployment that nobody uses any more. Raises StoreError.
+
+    If we die here: it is there, or it is gone.
+    """
+    address = parse(url)
+    with closing(connect(address, is_direct=True)[0]) as connection:
+        try:
+            connection.execute(statements(address.schema)["drop_schema"].text)
+        except psycopg.Error as error:
+            raise translate(error) from error
 
 
 def _migrate(connection: Connection, address: Address, steps: tuple[str, ...]) -> tuple[int, int]:

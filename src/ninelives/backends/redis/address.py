@@ -18,6 +18,7 @@ from urllib.parse import SplitResult, parse_qsl, quote, urlencode, urlsplit
 from msgspec import Struct
 from redis.connection import AbstractConnection, Connection, SSLConnection, parse_url
 
+from ninelives.backends.urls import complaint, has_secret
 from ninelives.core.errors import UsageError
 
 SCHEMES = {"redis": "redis", "valkey": "redis", "rediss": "rediss", "valkeys": "rediss"}
@@ -26,7 +27,10 @@ RISKS = ("appendonly", "appendfsync", "eviction", "config")
 
 _PREFIX = re.compile(r"[a-z0-9_.-]{1,48}")
 _OURS = ("prefix", "unsafe", "replicas")
-_REMEDY = "Use redis://USER:PASSWORD@HOST:PORT/DATABASE?prefix=NAME"
+_REMEDY = (
+    "Use redis://USER:PASSWORD@HOST:PORT/DATABASE?prefix=NAME;"
+    " in a password, write all but letters and digits as %XX"
+)
 
 
 class Address(Struct, frozen=True):
@@ -48,7 +52,7 @@ def parse(url: str) -> Address:
         given = parse_qsl(found.query, keep_blank_values=True, strict_parsing=bool(found.query))
         port = found.port or 6379
     except ValueError as error:
-        raise UsageError(f"the store's URL cannot be read: {error}", remedy=_REMEDY) from None
+        raise UsageError(f"the store's URL cannot be read: {complaint(error, url)}", remedy=_REMEDY) from None
     ours = {name: value for name, value in given if name in _OURS}
     rest = [(name, value) for name, value in given if name not in _OURS]
     prefix = ours.get("prefix", "ninelives")
@@ -59,7 +63,8 @@ def parse(url: str) -> Address:
             f"the prefix {prefix!r} cannot be used", remedy="Use small letters, digits, `.`, `_` and `-`"
         )
     if found.path not in ("", "/") and not found.path[1:].isdecimal():
-        raise UsageError(f"{found.path[1:]!r} is no database's number", remedy=_REMEDY)
+        named = "…" if has_secret(url) else repr(found.path[1:])
+        raise UsageError(f"{named} is no database's number", remedy=_REMEDY)
     unsafe = frozenset(filter(None, ours.get("unsafe", "").split(",")))
     if not unsafe <= frozenset(RISKS):
         raise UsageError(
@@ -78,7 +83,7 @@ def parse(url: str) -> Address:
     try:
         options = parse_url(driver)  # type: ignore[no-untyped-call]
     except ValueError as error:
-        raise UsageError(f"the store's URL cannot be read: {error}", remedy=_REMEDY) from None
+        raise UsageError(f"the store's URL cannot be read: {complaint(error, url)}", remedy=_REMEDY) from None
     shown = _shown(found, port, options.get("db", 0), prefix)
     return Address(options, shown, prefix, unsafe, int(replicas))
 
