@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+import os
+import shutil
+import socket
 import sqlite3
 from contextlib import closing
 from pathlib import Path
@@ -64,3 +67,41 @@ def test_a_tree_that_is_too_large_is_refused(root: Path, monkeypatch: pytest.Mon
     monkeypatch.setattr(tree, "MOST_FILES", 2)
     with pytest.raises(UsageError, match="--tree"):
         Tree(root)
+
+
+def test_pipes_and_sockets_are_neither_copied_nor_compared(root: Path, tmp_path: Path) -> None:
+    os.mkfifo(root / "pipe")
+    with socket.socket(socket.AF_UNIX) as listening:
+        listening.bind(str(root / "socket"))
+    (root / "broken").symlink_to("nowhere")
+    known, copy = Tree(root), tmp_path / "copy"
+    known.copy(copy)
+    assert {path.name for path in copy.iterdir()}.isdisjoint({"pipe", "socket"})
+    assert (copy / "broken").is_symlink()
+    os.mkfifo(copy / "left")
+    assert known.changes(copy) == {}
+
+
+def test_a_tree_that_cannot_be_copied_is_a_wrong_call(
+    root: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def refuse(*_: object, **__: object) -> None:
+        raise PermissionError(13, "Permission denied", str(root / "agent.py"))
+
+    known = Tree(root)
+    monkeypatch.setattr(shutil, "copy2", refuse)
+    with pytest.raises(UsageError, match=r"agent\.py.*\n?.*--tree"):
+        known.copy(tmp_path / "copy")
+
+
+def test_a_file_that_a_run_left_unreadable_is_a_change(
+    root: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def refuse(_: Path) -> bytes:
+        raise PermissionError(13, "Permission denied")
+
+    known, copy = Tree(root), tmp_path / "copy"
+    known.copy(copy)
+    (copy / "agent.py").write_text("other")
+    monkeypatch.setattr(Path, "read_bytes", refuse)
+    assert known.changes(copy)["agent.py"].digest == "unreadable: Permission denied"
