@@ -227,13 +227,26 @@ def _opened(args: tuple[Any, ...]) -> Seen | None:
     return _file("write")((path,)) if is_written else None
 
 
-def _file(kind: str, at: int = 0) -> Callable[[tuple[Any, ...]], Seen | None]:
+def _file(kind: str, at: int = 0, dir_fd: int | None = None) -> Callable[[tuple[Any, ...]], Seen | None]:
+    """Describe what is done to a path; `at` and `dir_fd` say where in the event it and its directory are."""
+
     def describe(args: tuple[Any, ...]) -> Seen | None:
         if not isinstance(args[at], str | bytes | os.PathLike):
             return None
-        return Seen(What.EFFECT, kind, os.path.realpath(os.fsdecode(args[at])))
+        path, fd = os.fsdecode(args[at]), -1 if dir_fd is None else args[dir_fd]
+        if fd >= 0:  # as shutil.rmtree does it: a name in a directory that is open
+            path = os.path.join(os.readlink(f"/proc/self/fd/{fd}"), path)  # noqa: PTH115, PTH118
+        return Seen(What.EFFECT, kind, _real(path, is_followed=kind in _FOLLOWING))
 
     return describe
+
+
+def _real(path: str, *, is_followed: bool) -> str:
+    """Return where a path leads; a link that is itself removed or replaced leads nowhere."""
+    if is_followed:
+        return os.path.realpath(path)
+    directory, name = os.path.split(path.rstrip(os.sep) or os.sep)
+    return os.path.join(os.path.realpath(directory), name)  # noqa: PTH118
 
 
 def _connected(args: tuple[Any, ...]) -> Seen:
@@ -285,14 +298,15 @@ def _database(args: tuple[Any, ...]) -> Seen | None:
 
 
 _FILES = frozenset({"write", "remove", "rename", "make directory", "link", "truncate"})
+_FOLLOWING = frozenset({"write", "truncate"})
 _EVENTS: dict[str, Callable[[tuple[Any, ...]], Seen | None]] = {
     "open": _opened,
-    "os.remove": _file("remove"),
-    "os.rmdir": _file("remove"),
-    "os.rename": _file("rename", 1),
-    "os.mkdir": _file("make directory"),
-    "os.link": _file("link", 1),
-    "os.symlink": _file("link", 1),
+    "os.remove": _file("remove", dir_fd=1),
+    "os.rmdir": _file("remove", dir_fd=1),
+    "os.rename": _file("rename", 1, dir_fd=3),
+    "os.mkdir": _file("make directory", dir_fd=2),
+    "os.link": _file("link", 1, dir_fd=3),
+    "os.symlink": _file("link", 1, dir_fd=2),
     "os.truncate": _file("truncate"),
     "socket.connect": _connected,
     "socket.sendto": _connected,
