@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import shutil
+import socket
 import subprocess
 import sys
 from pathlib import Path
@@ -87,3 +88,11 @@ def test_a_link_is_removed_and_not_what_it_leads_to(tmp_path: Path) -> None:
         ("link", "/theirs/old/link"),
         ("remove", "/theirs/old/link"),
     ]
+
+
+def test_a_question_outside_a_step_is_no_effect(tmp_path: Path) -> None:
+    ask = "http.client.HTTPConnection('127.0.0.1', {port}).request('{method}', '/')"
+    with socket.create_server(("127.0.0.1", 0)) as shop:
+        port = shop.getsockname()[1]
+        lines = [ask.format(port=port, method=method) for method in ("GET", "POST")]
+        assert seen(tmp_path, "import http.client", *lines) == [("request", f"POST http://127.0.0.1:{port}/")]

@@ -20,6 +20,8 @@ from msgspec import Struct
 from ninelives.core.errors import UsageError
 
 MOST_FILES, MOST_BYTES = 5_000, 100 * 1024 * 1024
+MOST_READ_BYTES = 1024 * 1024
+"""Of a larger file outside the tree only the size is looked at."""
 _LEFT_OUT = frozenset({"__pycache__", "node_modules", "site-packages", "ninelives-chaos"})
 _SIGNS = ("pyvenv.cfg", "CACHEDIR.TAG")
 """What an environment and a cache have in them, whatever they are called."""
@@ -126,6 +128,32 @@ def _content(path: Path) -> Content:
     if data.startswith(_DATABASE):
         data = _rows(path)
     return Content(blake2b(data, digest_size=8).hexdigest(), data.count(b"\n"))
+
+
+def state_of(path: str) -> str:
+    """Say what is in a file outside the tree, which others may be using meanwhile; "" if there is none."""
+    try:
+        state = os.lstat(path)
+        if stat.S_ISLNK(state.st_mode):
+            return f"link to {os.readlink(path)}"  # noqa: PTH115
+        if not stat.S_ISREG(state.st_mode):
+            return "no file"
+        if not 0 < state.st_size <= MOST_READ_BYTES or _is_locked_here(state.st_ino):
+            return f"{state.st_size} bytes"
+        return blake2b(Path(path).read_bytes(), digest_size=8).hexdigest()
+    except FileNotFoundError:
+        return GONE.digest
+    except OSError as error:
+        return f"unreadable: {error.strerror}"
+
+
+def _is_locked_here(inode: int) -> bool:
+    """Tell whether this process may have a file locked: it would lose the lock as we close the file again."""
+    try:
+        locks = [line.split() for line in Path("/proc/locks").read_text().splitlines()]
+    except OSError:
+        return True
+    return any({"POSIX", str(os.getpid())} <= {*one} and one[-3].endswith(f":{inode}") for one in locks)
 
 
 def _rows(path: Path) -> bytes:
