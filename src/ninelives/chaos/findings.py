@@ -92,14 +92,15 @@ def _check_death(trial: Trial) -> None:
     """Raise ChaosBroken where processes died of our own code: nothing is known of the user's then."""
     if "died by itself" not in trial.why:
         return
-    _, begin, trace = trial.output.rpartition("Traceback (most recent call last):")
+    trace = trial.output.rpartition("Traceback (most recent call last):")[2]
     files = [
         file for file in re.findall(r'^ +File "(.+)", line', trace, re.MULTILINE) if not _is_library(file)
     ]
     if files and files[-1].startswith(_CHAOS):
+        lines = [line.strip() for line in trace.splitlines() if line.strip(" ^~")]
         raise ChaosBroken(
-            f"chaos itself is broken, which says nothing about your agent; {the_run(trial)} ended in\n"
-            f"{begin}{trace.rstrip()}\n",
+            f"chaos itself is broken, which says nothing about your agent; {the_run(trial)} ended in "
+            f"{' | '.join(lines)}",
             remedy="Please report it with these lines",
         )
 
