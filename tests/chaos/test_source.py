@@ -45,6 +45,21 @@ def two(flag):
         return 1
     return 2
 
+@nl.action
+async def jitter(number):
+    return random.random() + stamp()
+
+async def racing():
+    calls = [jitter(1), jitter(2)]
+    for one in asyncio.as_completed(calls):
+        await one
+
+def around():
+    @nl.decision
+    def inner_step():
+        return uuid.uuid4()
+    return inner_step()
+
 def ordered():
     for word in set(words):
         step(word)
@@ -75,6 +90,28 @@ def test_suspects_are_named_with_their_line_and_remedy(file: Path) -> None:
     (suspect,) = source.suspects(at(file, "await step"))
     assert (suspect.line, suspect.text, suspect.remedy) == (3, "time.time()", "nl.now()")
     assert source.suspects(at(file, "step(word)"))[0].remedy == "sorted(...)"
+
+
+def test_in_a_steps_body_nothing_is_suspected(file: Path) -> None:
+    assert source.suspects(at(file, "async def jitter")) == []
+    assert source.suspects(at(file, "return random.random() + stamp()")) == []
+    assert source.suspects(at(file, "return inner_step()")) == []
+
+
+def test_a_step_that_is_called_as_a_task_is_found_where_the_run_names_it(file: Path) -> None:
+    step, agent = at(file, "async def jitter"), at(file, "async def racing")
+    assert source.caller(step, agent) == at(file, "calls = [")
+    assert source.caller(at(file, "await other"), agent) == at(file, "await other"), "it is no step"
+    assert source.caller(at(file, "def two"), agent) == agent, "nobody names it"
+    (suspect,) = source.suspects(source.caller(step, agent))
+    assert (suspect.text, suspect.remedy) == ("the order of asyncio.as_completed()", "nl.gather()")
+
+
+def test_of_several_calls_of_a_step_the_one_that_was_meant_is_named(tmp_path: Path) -> None:
+    path = tmp_path / "agent.py"
+    path.write_text("@nl.action\ndef save(): ...\n\n@nl.agent\ndef agent():\n    save()\n    save()\n")
+    step, agent = f"{path}:1", f"{path}:4"
+    assert [source.caller(step, agent, n) for n in (0, 1, 2)] == [f"{path}:{n}" for n in (6, 7, 6)]
 
 
 def test_the_only_return_is_the_place_of_a_value(file: Path) -> None:

@@ -73,28 +73,68 @@ def _cleaning(node: ast.AST) -> list[ast.stmt]:
 def suspects(place: str) -> list[Suspect]:
     """Return what gives another value each time in the function that a line is in, nearest first.
 
-    After that, what does so in the functions of the same file that it calls.
+    After that, what does so in the functions of the same file that it calls. In a step's body all is allowed.
     """
     file, line = split(place)
     tree = _parsed(file)
     scope = _function(tree, line)
+    if _is_step(scope):
+        return []
     called = {ast.unparse(node.func) for node in ast.walk(scope) if isinstance(node, ast.Call)}
     functions = (node for node in tree.body if isinstance(node, ast.FunctionDef | ast.AsyncFunctionDef))
-    inner = [one for node in functions if node.name in called and not _is_step(node) for one in _in(node)]
+    inner = [one for node in functions if node.name in called for one in _in(node)]
     near = sorted(_in(scope), key=lambda one: (one.line > line, abs(line - one.line)))
     return near + [one for one in inner if one not in near]
 
 
 def _in(scope: ast.AST) -> list[Suspect]:
-    found = {suspect for node in ast.walk(scope) if (suspect := _suspect(node)) is not None}
+    found = {suspect for node in _run_code(scope) if (suspect := _suspect(node)) is not None}
     return sorted(found, key=lambda one: one.line)
 
 
-def _is_step(function: ast.FunctionDef | ast.AsyncFunctionDef) -> bool:
-    """Tell whether a function's value is recorded."""
-    return any(
+def _run_code(scope: ast.AST) -> Iterator[ast.AST]:
+    """Yield the nodes that are executed again on replay: not those of steps."""
+    if not _is_step(scope):
+        yield scope
+        for node in ast.iter_child_nodes(scope):
+            yield from _run_code(node)
+
+
+def _is_step(node: ast.AST) -> bool:
+    """Tell whether it is a function whose value is recorded."""
+    return isinstance(node, ast.FunctionDef | ast.AsyncFunctionDef) and any(
         ast.unparse(one).partition("(")[0].rpartition(".")[2] in ("action", "decision")
-        for one in function.decorator_list
+        for one in node.decorator_list
+    )
+
+
+def caller(place: str, agent: str, ordinal: int = 0) -> str:
+    """Return where a run's code names the step that a place is in, or else the agent; outside steps itself.
+
+    Of a step that is called as a task only its own place is known. `ordinal` says which of its calls it is.
+    """
+    file, line = split(place)
+    step = _function(_parsed(file), line)
+    if not isinstance(step, ast.FunctionDef | ast.AsyncFunctionDef) or not _is_step(step):
+        return place
+    home, declared = split(agent)
+    scopes = [
+        (home, _function(_parsed(home), declared, is_declared=True)),
+        (home, _parsed(home)),
+        (file, _parsed(file)),
+    ]
+    for where, scope in scopes:
+        if lines := _naming(scope, step.name):
+            return f"{where}:{lines[ordinal if ordinal < len(lines) else 0]}"
+    return agent
+
+
+def _naming(scope: ast.AST, name: str) -> list[int]:
+    return sorted(
+        node.lineno
+        for node in _run_code(scope)
+        if (isinstance(node, ast.Name) and node.id == name)
+        or (isinstance(node, ast.Attribute) and node.attr == name)
     )
 
 
@@ -127,6 +167,8 @@ def _suspect(node: ast.AST) -> Suspect | None:
             return Suspect(node.lineno, f"{name}()", _REMEDIES.get(root, "nl.now()"))
         if name in ("list", "tuple", "join", "set", "frozenset") or name.endswith(".join"):
             return _set_order(node)
+        if name.rpartition(".")[2] == "as_completed":
+            return Suspect(node.lineno, f"the order of {name}()", "nl.gather()")
     if isinstance(node, ast.For | ast.comprehension) and _is_set(node.iter):
         return Suspect(node.iter.lineno, "the order of a set", "sorted(...)")
     return None

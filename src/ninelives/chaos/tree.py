@@ -1,7 +1,7 @@
 """The working tree of a trial: a copy of the user's, and what the run has changed in it.
 
 Files are compared by content, SQLite databases by the rows in them. What tools leave everywhere (bytecode,
-caches, repositories, environments) is neither copied nor compared.
+caches, repositories, environments) is neither copied nor compared, nor is what holds nothing: sockets, pipes.
 """
 
 from __future__ import annotations
@@ -9,8 +9,9 @@ from __future__ import annotations
 import os
 import shutil
 import sqlite3
+import stat
 from collections.abc import Iterator
-from contextlib import closing
+from contextlib import closing, contextmanager
 from hashlib import blake2b
 from pathlib import Path
 
@@ -19,6 +20,8 @@ from msgspec import Struct
 from ninelives.core.errors import UsageError
 
 MOST_FILES, MOST_BYTES = 5_000, 100 * 1024 * 1024
+MOST_READ_BYTES = 1024 * 1024
+"""Of a larger file outside the tree only the size is looked at."""
 _LEFT_OUT = frozenset({"__pycache__", "node_modules", "site-packages", "ninelives-chaos"})
 _SIGNS = ("pyvenv.cfg", "CACHEDIR.TAG")
 """What an environment and a cache have in them, whatever they are called."""
@@ -45,15 +48,17 @@ class Tree:
 
     def __init__(self, root: Path) -> None:
         self.root = root.resolve()
-        self._manifest = _manifest(self.root, is_checked=True)
+        with _copying(self.root):
+            self._manifest = _manifest(self.root, is_checked=True)
 
     def copy(self, to: Path) -> None:
-        """Make a fresh copy."""
-        to.mkdir(parents=True)
-        for directory, _ in _directories(self.root):
-            (to / directory.relative_to(self.root)).mkdir(exist_ok=True)
-        for path in self._manifest:
-            shutil.copy2(self.root / path, to / path, follow_symlinks=False)
+        """Make a fresh copy. Raises UsageError where that cannot be done."""
+        with _copying(self.root):
+            to.mkdir(parents=True)
+            for directory, _ in _directories(self.root):
+                (to / directory.relative_to(self.root)).mkdir(exist_ok=True)
+            for path in self._manifest:
+                shutil.copy2(self.root / path, to / path, follow_symlinks=False)
 
     def changes(self, copy: Path) -> dict[str, Content]:
         """Return what is in the files that were added or changed in a copy, and which are gone."""
@@ -64,11 +69,24 @@ class Tree:
         return changed | dict.fromkeys(self._manifest.keys() - after.keys(), GONE)
 
 
+@contextmanager
+def _copying(root: Path) -> Iterator[None]:
+    try:
+        yield
+    except OSError as error:
+        raise UsageError(
+            f"{root} cannot be copied, and every trial works on a copy of it: {error}",
+            remedy="Mend that, or name another working directory with --tree",
+        ) from error
+
+
 def _manifest(root: Path, *, is_checked: bool) -> Manifest:
     found: Manifest = {}
     size = 0
     for path in _files(root):
         state = path.lstat()
+        if not stat.S_ISREG(state.st_mode) and not stat.S_ISLNK(state.st_mode):
+            continue
         found[path.relative_to(root).as_posix()] = (state.st_size, state.st_mtime_ns)
         size += state.st_size
         if is_checked and (len(found) > MOST_FILES or size > MOST_BYTES):
@@ -103,10 +121,39 @@ def _is_left_out(directory: Path) -> bool:
 def _content(path: Path) -> Content:
     if path.is_symlink():
         return Content(f"link to {path.readlink()}")
-    data = path.read_bytes()
+    try:
+        data = path.read_bytes()
+    except OSError as error:
+        return Content(f"unreadable: {error.strerror}")
     if data.startswith(_DATABASE):
         data = _rows(path)
     return Content(blake2b(data, digest_size=8).hexdigest(), data.count(b"\n"))
+
+
+def state_of(path: str) -> str:
+    """Say what is in a file outside the tree, which others may be using meanwhile; "" if there is none."""
+    try:
+        state = os.lstat(path)
+        if stat.S_ISLNK(state.st_mode):
+            return f"link to {os.readlink(path)}"  # noqa: PTH115
+        if not stat.S_ISREG(state.st_mode):
+            return "no file"
+        if not 0 < state.st_size <= MOST_READ_BYTES or _is_locked_here(state.st_ino):
+            return f"{state.st_size} bytes"
+        return blake2b(Path(path).read_bytes(), digest_size=8).hexdigest()
+    except FileNotFoundError:
+        return GONE.digest
+    except OSError as error:
+        return f"unreadable: {error.strerror}"
+
+
+def _is_locked_here(inode: int) -> bool:
+    """Tell whether this process may have a file locked: it would lose the lock as we close the file again."""
+    try:
+        locks = [line.split() for line in Path("/proc/locks").read_text().splitlines()]
+    except OSError:
+        return True
+    return any({"POSIX", str(os.getpid())} <= {*one} and one[-3].endswith(f":{inode}") for one in locks)
 
 
 def _rows(path: Path) -> bytes:

@@ -25,6 +25,7 @@ from msgspec import Struct
 
 from ninelives.chaos.ledger import Ledger, What
 from ninelives.chaos.order import step_in
+from ninelives.chaos.tree import state_of
 from ninelives.engine.context import EXECUTION, FRAME, Frame
 
 _OURS = str(Path(__file__).parents[1]) + os.sep
@@ -33,6 +34,7 @@ _WRITES = os.O_WRONLY | os.O_RDWR | os.O_CREAT | os.O_TRUNC | os.O_APPEND
 _REQUESTS = ("/http/client.py", "/urllib3/")
 """Code whose connections are told of as requests."""
 _LOGGERS = ("/logging/__init__.py", "/logging/handlers.py", "/loguru/")
+_SAFE = ("GET ", "HEAD ", "OPTIONS ", "TRACE ")
 _DEVICES = ("/dev/", "/proc/", "/sys/")
 
 
@@ -53,6 +55,8 @@ class Witness:
         self._ledger, self._tree, self._original = ledger, str(tree) + os.sep, str(original) + os.sep
         self._busy = threading.local()
         self._bodies: list[Frame] = []
+        self._crowded: set[Frame] = set()
+        self._outside: dict[Frame, set[str]] = {}
         self.is_ready = False
         """Whether the code is loaded: what modules do when they are imported is not the run's."""
         libraries = {sysconfig.get_path(name) for name in ("stdlib", "platstdlib", "purelib", "platlib")}
@@ -66,11 +70,23 @@ class Witness:
     @contextmanager
     def inside(self, frame: Frame) -> Iterator[None]:
         """Know that a body is being executed: threads that it starts have lost their context."""
+        if any(other is not frame for other in self._bodies):
+            self._crowded.update((frame, *self._bodies))
         self._bodies.append(frame)
+        step, asked = name_of(frame), frame.asked
+        told = {
+            "asked": asked.digest.hex(),
+            "shown": asked.preview(),
+            "turn": frame.place.execution.turn,
+        }
+        self._ledger.write(What.TOUCH, kind="asked", step=step, place=self._waiting(frame), data=told)
         try:
             yield
         finally:
             self._bodies.remove(frame)
+            for path in sorted(self._outside.pop(frame, ())):
+                left = {"state": state_of(path), "is_alone": frame not in self._crowded}
+                self._ledger.write(What.TOUCH, kind="left", target=self.shown(path), step=step, data=left)
 
     def shown(self, place: str) -> str:
         """Return a place as the user knows it, not in our copy of the tree."""
@@ -105,11 +121,14 @@ class Witness:
 
     def _is_trifle(self, seen: Seen) -> bool:
         path = seen.target
-        if seen.kind not in _FILES:
+        return seen.kind in _FILES and (path.startswith(_DEVICES) or "__pycache__" in path)
+
+    def _is_scratch(self, seen: Seen) -> bool:
+        """Tell whether it is among temporary files: what is done there is noted, and no effect by itself."""
+        path = seen.target
+        if seen.kind not in _FILES or path.startswith((self._tree, self._original)):
             return False
-        if path.startswith(_DEVICES) or "__pycache__" in path:
-            return True
-        return path.startswith(self._temporary) and not path.startswith((self._tree, self._original))
+        return path.startswith(self._temporary)
 
     def _is_log(self, frame: FrameType | None) -> bool:
         """Tell whether a file is opened by who keeps logs: what is in them is for people, and no effect."""
@@ -128,14 +147,14 @@ class Witness:
             if not stack:
                 return  # neither the user's code nor a run's
             frame = self._body_of(seen.data.get("sent", b""))
-        data = dict(seen.data)
+        data = dict(seen.data) | self._beyond(seen, frame)
         if seen.kind == "proxy":
             data["is_told"] = _is_request(innermost)
         sent = data.pop("sent", None)
         if sent is not None:
             data |= {"digest": blake2b(sent, digest_size=8).hexdigest(), "keyed": _has_key(sent, frame)}
         self._ledger.write(
-            seen.what,
+            What.TOUCH if self._is_scratch(seen) or (frame is None and _only_asks(seen)) else seen.what,
             kind=seen.kind,
             target=self.shown(seen.target),
             step=name_of(frame) if frame is not None else "",
@@ -143,6 +162,15 @@ class Witness:
             is_inside=frame is not None,
             data=data | ({"stack": stack} if frame is None else {"attempt": frame.attempt}),
         )
+
+    def _beyond(self, seen: Seen, frame: Frame | None) -> dict[str, Any]:
+        """Look at a file before a body changes it, if it is not in the copy: it is there for all runs."""
+        if frame is None or seen.target.startswith(self._tree):
+            return {}
+        if seen.kind in _FILES:
+            self._outside.setdefault(frame, set()).add(seen.target)
+            return {"before": state_of(seen.target), "is_alone": frame not in self._crowded}
+        return {"is_outside": True} if seen.kind == "database" else {}
 
     def _body_of(self, sent: bytes) -> Frame | None:
         """Say which body has started a thread that lost its context: whose key it sends, else the first."""
@@ -202,6 +230,10 @@ def _is_request(frame: FrameType | None) -> bool:
     return False
 
 
+def _only_asks(seen: Seen) -> bool:
+    return seen.kind == "request" and seen.target.startswith(_SAFE)
+
+
 def _through_proxy(connecting: Any) -> Seen:
     """Give a socket on its way to the proxy its port now: by that the proxy's notes and ours are joined."""
     with suppress(OSError):
@@ -224,16 +256,32 @@ def _opened(args: tuple[Any, ...]) -> Seen | None:
     if not isinstance(path, str | bytes | os.PathLike):
         return None  # a descriptor that is open already
     is_written = any(one in mode for one in "wax+") if mode else bool((flags or 0) & _WRITES)
-    return _file("write")((path,)) if is_written else None
+    seen = _file("write")((path,)) if is_written else None
+    if seen is None or not ("a" in mode if mode else (flags or 0) & os.O_APPEND):
+        return seen
+    return Seen(seen.what, seen.kind, seen.target, {"is_appended": True})
 
 
-def _file(kind: str, at: int = 0) -> Callable[[tuple[Any, ...]], Seen | None]:
+def _file(kind: str, at: int = 0, dir_fd: int | None = None) -> Callable[[tuple[Any, ...]], Seen | None]:
+    """Describe what is done to a path; `at` and `dir_fd` say where in the event it and its directory are."""
+
     def describe(args: tuple[Any, ...]) -> Seen | None:
         if not isinstance(args[at], str | bytes | os.PathLike):
             return None
-        return Seen(What.EFFECT, kind, os.path.realpath(os.fsdecode(args[at])))
+        path, fd = os.fsdecode(args[at]), -1 if dir_fd is None else args[dir_fd]
+        if fd >= 0:  # as shutil.rmtree does it: a name in a directory that is open
+            path = os.path.join(os.readlink(f"/proc/self/fd/{fd}"), path)  # noqa: PTH115, PTH118
+        return Seen(What.EFFECT, kind, _real(path, is_followed=kind in _FOLLOWING))
 
     return describe
+
+
+def _real(path: str, *, is_followed: bool) -> str:
+    """Return where a path leads; a link that is itself removed or replaced leads nowhere."""
+    if is_followed:
+        return os.path.realpath(path)
+    directory, name = os.path.split(path.rstrip(os.sep) or os.sep)
+    return os.path.join(os.path.realpath(directory), name)  # noqa: PTH118
 
 
 def _connected(args: tuple[Any, ...]) -> Seen:
@@ -285,14 +333,15 @@ def _database(args: tuple[Any, ...]) -> Seen | None:
 
 
 _FILES = frozenset({"write", "remove", "rename", "make directory", "link", "truncate"})
+_FOLLOWING = frozenset({"write", "truncate"})
 _EVENTS: dict[str, Callable[[tuple[Any, ...]], Seen | None]] = {
     "open": _opened,
-    "os.remove": _file("remove"),
-    "os.rmdir": _file("remove"),
-    "os.rename": _file("rename", 1),
-    "os.mkdir": _file("make directory"),
-    "os.link": _file("link", 1),
-    "os.symlink": _file("link", 1),
+    "os.remove": _file("remove", dir_fd=1),
+    "os.rmdir": _file("remove", dir_fd=1),
+    "os.rename": _file("rename", 1, dir_fd=3),
+    "os.mkdir": _file("make directory", dir_fd=2),
+    "os.link": _file("link", 1, dir_fd=3),
+    "os.symlink": _file("link", 1, dir_fd=2),
     "os.truncate": _file("truncate"),
     "socket.connect": _connected,
     "socket.sendto": _connected,
