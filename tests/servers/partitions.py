@@ -95,9 +95,9 @@ def late(taken: dict[str, float], lease_seconds: float, late_seconds: float) -> 
     """Return the cuts after which runs were not another's in time."""
     most = lease_seconds + late_seconds
     return [
-        f"{way}: taken over after {seconds:g} s, which is more than {most:g} s"
+        f"{way}: taken over after {seconds:g} s, which is not within {most:g} s"
         for way, seconds in taken.items()
-        if seconds > most
+        if not 0 < seconds <= most  # 0: the recovery log tells of no takeover
     ]
 
 

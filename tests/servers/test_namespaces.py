@@ -40,4 +40,7 @@ def test_a_host_that_is_cut_off_loses_its_runs_and_neither_begins_nor_writes_any
 
 
 def test_a_takeover_that_comes_too_late_is_a_violation() -> None:
-    assert late({"both": 2.9, "in": 3.1}, 2.0, 1.0) == ["in: taken over after 3.1 s, which is more than 3 s"]
+    assert late({"both": 2.9, "in": 3.1, "out": 0.0}, 2.0, 1.0) == [
+        "in: taken over after 3.1 s, which is not within 3 s",
+        "out: taken over after 0 s, which is not within 3 s",
+    ]
