@@ -2,7 +2,8 @@
 
 While a host is cut off, the other one takes its runs when its lease has run out; the cut-off one begins no
 body after that, and when it returns, what it still wants to write is refused. The fleet's ledger, which needs
-no network, and its judge say so. `python -m tests.servers.partitions` is the long form.
+no network, and its judge say so; by the store's own clock the runs are another's a second after the lease at
+most. `python -m tests.servers.partitions` is the long form.
 """
 
 from __future__ import annotations
@@ -21,7 +22,10 @@ from urllib.parse import urlsplit
 import msgspec
 from msgspec import Struct
 
+from ninelives.core.entries import Happening
 from ninelives.core.model import Run, RunQuery, State
+from ninelives.core.recoverylog import Recovery
+from ninelives.store import Store
 from tests.crash.stores import place
 from tests.fleet.driver import Drive
 from tests.fleet.judge import judge
@@ -36,25 +40,65 @@ _RESETS, _RUNS = 10, 10  # no more runs than one worker takes at once: the other
 _SAID_SECONDS = 1.0  # what was admitted just before the end of a lease says so a moment later
 _TAKEN_AND_GIVEN = 2
 """How much the epoch of a run has grown by then."""
+LATE_SECONDS = 1.0
+"""How long after the end of a lease its runs may be nobody's: it is promised."""
+_ALL = 10_000
 NO_NAMESPACES = 77
 """The exit code where this machine has none."""
 
 
 class Report(Struct, frozen=True, kw_only=True):
-    """What was done: `takeovers` has the seconds from each cut until its last run is in new hands.
+    """What was done: `takeovers` has the seconds from each cut until its last run was seen in new hands.
 
+    `taken` has them by the store's clock, from the cut, or from a renewal that was still heard after it.
     `renewals` tells when a lease was last renewed, as seconds after the cut (a host that only cannot hear may
     still be heard), `ends` how long after the end of its lease a session was ended.
     """
 
     lease_seconds: float
     takeovers: dict[str, float]
+    taken: dict[str, float]
     renewals: dict[str, float]
     ends: dict[str, float]
     returns: dict[str, float]
     resets: int
     runs: int
     violations: list[str]
+
+
+class Loss(Struct, frozen=True):
+    """The runs that a cut-off host had, as which sessions, and when it was last heard by the store."""
+
+    runs: tuple[str, ...]
+    sessions: frozenset[str]
+    heard_ms: int
+
+    def seconds(self, store: Store) -> float:
+        """Return how long it took until the last of them was another's."""
+        taken = [
+            one.taken_ms
+            for run in self.runs
+            for one in _recoveries(store, run)
+            if one.left_by in self.sessions
+        ]
+        return (max(taken, default=self.heard_ms) - self.heard_ms) / 1000
+
+
+def _recoveries(store: Store, run: str) -> list[Recovery]:
+    entries = store.read_log(run=run, limit=_ALL)
+    return [
+        msgspec.json.decode(one.body, type=Recovery) for one in entries if one.kind is Happening.RECOVERED
+    ]
+
+
+def late(taken: dict[str, float], lease_seconds: float, late_seconds: float) -> list[str]:
+    """Return the cuts after which runs were not another's in time."""
+    most = lease_seconds + late_seconds
+    return [
+        f"{way}: taken over after {seconds:g} s, which is not within {most:g} s"
+        for way, seconds in taken.items()
+        if not 0 < seconds <= most  # 0: the recovery log tells of no takeover
+    ]
 
 
 class Side:
@@ -83,6 +127,7 @@ class Scene:
         self.renewals: dict[str, float] = {}
         self.ends: dict[str, float] = {}
         self.returns: dict[str, float] = {}
+        self.losses: dict[str, Loss] = {}
         self.violations: list[str] = []
 
     def cut(self, way: Way) -> None:
@@ -98,6 +143,8 @@ class Scene:
         self.takeovers[way] = round(time.monotonic() - cut_at, 2)
         lost = [one for name in theirs if (one := drive.store.read_session(name)) is not None]
         self.renewals[way] = max(one.renewed_ms - cut_ms for one in lost) / 1000
+        heard_ms = max([cut_ms, *(one.renewed_ms for one in lost)])
+        self.losses[way] = Loss(tuple(held), frozenset(theirs), heard_ms)
         self.ends[way] = max((one.ended_ms or 0) - one.renewed_ms - one.lease_ms for one in lost) / 1000
         self._wait(cut_at + self._lease_seconds + _SAID_SECONDS)
         for pid in cut_off:
@@ -109,9 +156,10 @@ class Scene:
         mended_at = time.monotonic()
         self.work(self._left)
         self.returns[way] = round(time.monotonic() - mended_at, 2)
-        late = [one for one in drive.entries[mark:] if one.fact is Fact.BEGIN and one.pid in cut_off]
+        begun = [one for one in drive.entries[mark:] if one.fact is Fact.BEGIN and one.pid in cut_off]
         self.violations += [
-            f"{way}: {one.run}'s step {one.step} began in {one.pid}, cut off, after its lease" for one in late
+            f"{way}: {one.run}'s step {one.step} began in {one.pid}, cut off, after its lease"
+            for one in begun
         ]
 
     def reset(self, proxy: Proxy, times: int) -> None:
@@ -149,7 +197,9 @@ class Scene:
         return all(row.state.is_final or row.epoch >= held[row.id] + _TAKEN_AND_GIVEN for row in rows)
 
 
-def perform(store: str, seed: int, lease_seconds: float, ways: Sequence[Way]) -> Report:
+def perform(
+    store: str, seed: int, lease_seconds: float, ways: Sequence[Way], late_seconds: float = LATE_SECONDS
+) -> Report:
     """Play all, in this process, which has a network of its own."""
     server = SERVERS[store](listen="0.0.0.0")
     with ExitStack() as stack:
@@ -168,10 +218,13 @@ def perform(store: str, seed: int, lease_seconds: float, ways: Sequence[Way]) ->
         scene.reset(proxy, _RESETS)
         drive.finish()
         drive.news()
-        violations = scene.violations + judge(drive.entries, drive.expected, drive.results())
+        taken = {way: loss.seconds(drive.store) for way, loss in scene.losses.items()}
+        violations = scene.violations + late(taken, lease_seconds, late_seconds)
+        violations += judge(drive.entries, drive.expected, drive.results())
         return Report(
             lease_seconds=lease_seconds,
             takeovers=scene.takeovers,
+            taken=taken,
             renewals=scene.renewals,
             ends=scene.ends,
             returns=scene.returns,
@@ -187,6 +240,7 @@ def main() -> int:
     parser.add_argument("--store", choices=SERVERS, default="postgresql")
     parser.add_argument("--seed", type=int, default=SystemRandom().randrange(2**32))
     parser.add_argument("--lease", type=float, default=5.0)
+    parser.add_argument("--late", type=float, default=LATE_SECONDS, help="seconds after a lease")
     parser.add_argument("--ways", nargs="+", choices=WAYS, default=WAYS)
     parser.add_argument("--rounds", type=int, default=1)
     parser.add_argument("--report", type=Path)
@@ -204,9 +258,9 @@ def main() -> int:
         proof.write(given.report, told)
         return 0 if given.report else NO_NAMESPACES
     for number in range(given.rounds):
-        report = perform(given.store, given.seed + number, given.lease, given.ways)
+        report = perform(given.store, given.seed + number, given.lease, given.ways, given.late)
         numbers = (
-            f"lease {report.lease_seconds:g} s, taken over after {report.takeovers}, sessions ended"
+            f"lease {report.lease_seconds:g} s, taken over after {report.taken}, sessions ended"
             f" {report.ends} s after their lease, {report.resets} resets,"
             f" {report.runs} runs, {len(report.violations)} violations"
         )

@@ -183,7 +183,7 @@ def guarded() -> Iterator[str]:
         ("nobody", "postgres", "Create the role"),
         ("guest:wrong", "postgres", "Give the right user and password"),
         ("stranger", "postgres", "pg_hba.conf"),
-        ("guest:right", "postgres", "Give the user the right"),  # to make a schema
+        ("guest:right", "postgres", 'GRANT CREATE ON DATABASE "postgres" TO "guest"'),
     ],
 )
 def test_who_is_not_let_in_by_postgresql_is_told_what_to_do(

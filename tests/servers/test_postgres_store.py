@@ -11,7 +11,7 @@ from collections.abc import Callable, Iterator
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager
 from typing import TypeVar
-from urllib.parse import urlsplit
+from urllib.parse import quote, urlsplit
 
 import pytest
 from msgspec.structs import replace
@@ -189,6 +189,24 @@ def test_unsafe_settings_are_refused_unless_the_url_says_so(postgres_url: str, s
 def test_a_url_that_makes_no_sense_is_refused(wrong: str) -> None:
     with pytest.raises(UsageError):
         open_store(f"postgresql://nobody@127.0.0.1:1/none?{wrong}")
+
+
+@pytest.mark.parametrize("port", ["notaport", "0", "65536", "5432,none", "+1"])
+def test_a_port_that_is_none_is_no_server_that_is_away(port: str) -> None:
+    with pytest.raises(UsageError, match="URL has a port"):
+        parse(f"postgresql://h/x?port={quote(port)}")
+    with pytest.raises(UsageError, match="direct_url has a port"):
+        parse(f"postgresql://h/x?direct_url={quote(f'postgresql://h/x?port={quote(port)}', safe='')}")
+
+
+def test_every_host_may_have_its_port() -> None:
+    assert conninfo_to_dict(parse("postgresql://one:5432,two/x").libpq)["host"] == "one,two"
+    assert conninfo_to_dict(parse("postgresql://one:5432,two:5433/x").libpq)["port"] == "5432,5433"
+
+
+def test_a_schema_of_a_reserved_name_is_said_to_be_reserved() -> None:
+    with pytest.raises(UsageError, match="begin with pg_"):
+        parse("postgresql://h/x?schema=pg_foo")
 
 
 def test_what_is_libpqs_own_reaches_it_unchanged() -> None:

@@ -45,7 +45,8 @@ _Answer = TypeVar("_Answer")
 
 def end_process(error: BaseException) -> None:
     """End this process at once: no handler, no flush, nothing that could act on what may not be so."""
-    os.write(2, f"ninelives: the process ends here: {error!r}\n".encode(errors="replace"))
+    told = f"{type(error).__name__}: {error}" if isinstance(error, NineLivesError) else repr(error)
+    os.write(2, f"ninelives: the process ends here: {told}\n".encode(errors="replace"))
     sys.stderr.flush()
     os._exit(EXIT_CODE)
 

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Callable, Sequence
+from contextlib import suppress
 from contextvars import copy_context
 from typing import Any
 
@@ -24,6 +25,7 @@ from ninelives.core.errors import (
     RunCancelled,
     StaleResource,
     StoreError,
+    StoreUnavailable,
     TimedOut,
     UnknownAgent,
     UsageError,
@@ -34,7 +36,7 @@ from ninelives.core.replay import write_superseded
 from ninelives.engine import arguments, bodies, ending, escalations, quarantine, retries, threads
 from ninelives.engine.context import BRANCH, EXECUTION, FRAME
 from ninelives.engine.eviction import clear, contained
-from ninelives.engine.execution import BranchTask, Execution
+from ninelives.engine.execution import UNAVAILABLE_SECONDS, BranchTask, Execution
 from ninelives.engine.intents import Intents
 from ninelives.engine.lease import ENDLESS, Endless, Lease
 from ninelives.engine.loop import LoopCommits
@@ -80,9 +82,10 @@ class Executor:
         """Load the journals of runs that are about to be executed, all at once where they are short."""
         short = [run.id for run in runs if _is_short(run)]
         if len(short) > 1:
-            for journal in self._store.load_journals(short):
-                if isinstance(journal, Journal):
-                    self._loaded[journal.run.id] = journal
+            with suppress(StoreUnavailable):  # then each is read for itself, when the store is there
+                for journal in self._store.load_journals(short):
+                    if isinstance(journal, Journal):
+                        self._loaded[journal.run.id] = journal
 
     def _take_loaded(self, run: Run) -> Journal | None:
         journal = self._loaded.pop(run.id, None)
@@ -130,10 +133,19 @@ class Executor:
             if loaded is not None:
                 return loaded
             if _is_short(run):
-                return bodies.load(self._store, run.id)
-            return await asyncio.to_thread(bodies.load, self._store, run.id)
+                with suppress(StoreUnavailable):
+                    return bodies.load(self._store, run.id)
+            return await self._load_patiently(run)
         except Corrupt:
             return await self._salvaged(agent, run)
+
+    async def _load_patiently(self, run: Run) -> Journal:
+        """Read a journal in a thread, once the store is there: nothing of the run has begun, so it waits."""
+        while True:
+            try:
+                return await asyncio.to_thread(bodies.load, self._store, run.id)
+            except StoreUnavailable:
+                await asyncio.sleep(UNAVAILABLE_SECONDS)
 
     async def _salvaged(self, agent: Agent, run: Run) -> Journal | None:
         """Go on from what is good of a damaged journal; None when a person must look."""

@@ -17,7 +17,7 @@ from collections.abc import Awaitable, Callable, Mapping, Sequence
 from contextlib import suppress
 
 from ninelives.core.clock import Clock
-from ninelives.core.errors import LeaseLost, NineLivesError, StoreUnavailable
+from ninelives.core.errors import LeaseLost, NineLivesError, StoreAway, StoreUnavailable
 from ninelives.core.model import Claims, Run
 from ninelives.core.sessions import Cause, Evidence, Fate, Session
 from ninelives.engine.collector import at_ease
@@ -39,6 +39,8 @@ SUSPECTS_WAIT_MS = 5_000
 _MISSED = Evidence(is_gone=True, note="its machine has no such process any more")
 
 Leave = Callable[[OwnSession], Awaitable[None]]
+Away = Callable[[StoreAway], None]
+"""Told of a store that lets no session begin; where nobody is to be told, that is an error."""
 
 
 class Worker:
@@ -53,8 +55,10 @@ class Worker:
         *,
         limits: Mapping[str, int] | None = None,
         leave: Leave = OwnSession.end,
+        away: Away | None = None,
     ) -> None:
         self._store, self._executor, self._clock, self._leave = store, executor, clock, leave
+        self._away = away
         self._own, self._session, self._limits = session, session.id, dict(limits or {})
         self._machine = machine()
         self._woken = asyncio.Event()
@@ -89,7 +93,7 @@ class Worker:
         """
         with at_ease():
             is_kept = self._own.has_begun
-            lease = self._begin(agents())
+            lease = await self._begin(agents())
             try:
                 while not until():
                     self._woken.clear()
@@ -113,14 +117,22 @@ class Worker:
 
     # The session --------------------------------------------------------------------------------
 
-    def _begin(self, agents: Sequence[str]) -> Lease:
+    async def _begin(self, agents: Sequence[str]) -> Lease:
         seconds = POLL_SECONDS
         if not self._own.has_begun:
             with suppress(StoreUnavailable):
                 seconds = self._end_the_dead()
         self._look_at_ms = self._clock.boot_ms() + seconds * 1000
-        self._own.begin(agents, self._lost)
-        return self._own.lease
+        while True:
+            try:
+                self._own.begin(agents, self._lost)
+            except StoreAway as error:
+                if self._away is None:
+                    raise
+                self._away(error)
+                await asyncio.sleep(POLL_SECONDS)
+            else:
+                return self._own.lease
 
     def _lost(self, error: NineLivesError) -> None:
         self._failure = self._failure or error
@@ -163,8 +175,10 @@ class Worker:
                 claims = self._ask(1, agents, only, alone=True)
                 self._suspects_since_ms = None
         self._executor.load(claims.runs)
-        is_left = any(run.left_by is not None for run in claims.runs)
-        taken_ms = self._store.now_ms() if is_left else 0
+        taken_ms = max((run.changed_ms for run in claims.runs), default=0)
+        if any(run.left_by is not None for run in claims.runs):
+            with suppress(StoreUnavailable):  # they are ours all the same
+                taken_ms = self._store.now_ms()
         for run in claims.runs:
             self._start(run, lease, taken_ms)
         if self._suspects_since_ms is not None and is_their_turn:
@@ -254,7 +268,8 @@ class Worker:
     async def _rest(self, next_due_ms: int | None) -> None:
         left_ms = self._look_at_ms - self._clock.boot_ms()
         if next_due_ms is not None:
-            left_ms = min(left_ms, next_due_ms - self._store.now_ms())
+            with suppress(StoreUnavailable):  # then it is looked for in a while
+                left_ms = min(left_ms, next_due_ms - self._store.now_ms())
         with suppress(TimeoutError):
             async with asyncio.timeout(max(0.0, left_ms / 1000)):
                 await self._woken.wait()

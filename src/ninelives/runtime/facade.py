@@ -27,7 +27,7 @@ from ninelives.engine.loop import LoopCommits
 from ninelives.engine.registry import AGENTS, Agent, get_agent
 from ninelives.engine.session import OwnSession, Spare
 from ninelives.engine.whereabouts import machine
-from ninelives.engine.worker import Worker
+from ninelives.engine.worker import Away, Worker
 from ninelives.runtime.handle import Run
 from ninelives.runtime.inbox import InboxItem
 from ninelives.runtime.listener import Listener
@@ -50,6 +50,7 @@ class Runtime:
         self._given, self._lease_seconds = store, lease_seconds
         self._fatal: Callable[[BaseException], None] = self._fail
         self._is_dedicated = False
+        self._away: Away | None = None
         self._clock: Clock = SystemClock()
         self._keeper = self._session = ""
         self._failure: BaseException | None = None
@@ -283,7 +284,13 @@ class Runtime:
                 await session.end()
 
         worker = Worker(
-            self.store, self._executor, self._clock, self._own_session(agents()), limits=limits, leave=leave
+            self.store,
+            self._executor,
+            self._clock,
+            self._own_session(agents()),
+            limits=limits,
+            leave=leave,
+            away=self._away,
         )
         self._workers.add(worker)
         self._listener.start()

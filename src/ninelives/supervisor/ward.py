@@ -13,7 +13,7 @@ import signal
 import socket
 import sys
 import threading
-from contextlib import suppress
+from contextlib import AsyncExitStack, suppress
 from pathlib import Path
 
 import msgspec
@@ -21,6 +21,7 @@ import msgspec
 from ninelives.core.errors import LeaseLost, NineLivesError, StoreAway, StoreError, UsageError
 from ninelives.engine.committer import EXIT_CODE, end_process
 from ninelives.engine.registry import AGENTS, get_agent
+from ninelives.engine.worker import POLL_SECONDS, Away
 from ninelives.runtime import Runtime, code
 from ninelives.supervisor import strays
 from ninelives.supervisor.order import (
@@ -98,10 +99,40 @@ async def _work(order: Order, link: socket.socket) -> None:
     # A worker has nothing that could outlive a broken store, and nobody else on its event loop.
     runtime._fatal, runtime._is_dedicated = end_process, True  # noqa: SLF001
     runtime._keeper, runtime._session = order.keeper, order.session  # noqa: SLF001
-    async with runtime:
+    runtime._away = _away()  # noqa: SLF001
+    beat()
+    async with AsyncExitStack() as stack:
+        await _enter(runtime, stack, order.patience_seconds)
         link.send(READY)
-        beat()
         await runtime.work(order.concurrency, limits=order.limits)
+
+
+async def _enter(runtime: Runtime, stack: AsyncExitStack, patience_seconds: float) -> None:
+    """Open the store, as soon as it is there and has room for one more. Raises StoreAway after a while."""
+    away, deadline = _away(), asyncio.get_running_loop().time() + patience_seconds
+    while True:
+        try:
+            await stack.enter_async_context(runtime)
+        except StoreAway as error:
+            if asyncio.get_running_loop().time() >= deadline:
+                raise
+            away(error)
+            await asyncio.sleep(POLL_SECONDS)
+        else:
+            return
+
+
+def _away() -> Away:
+    """Return who tells what is waited for, once."""
+    told = ""
+
+    def tell(error: StoreAway) -> None:
+        nonlocal told
+        if error.what != told:
+            sys.stderr.write(f"waiting: {error}\n")
+        told = error.what
+
+    return tell
 
 
 def _end_with_supervisor(link: socket.socket) -> None:

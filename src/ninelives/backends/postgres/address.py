@@ -23,6 +23,7 @@ from ninelives.core.errors import UsageError
 SCHEMES = ("postgresql", "postgres")
 SETTINGS = ("fsync", "full_page_writes", "synchronous_commit")
 _SCHEMA = re.compile(r"[a-z_][a-z0-9_]{0,47}")
+_LAST_PORT = 65535
 _OURS = ("schema", "unsafe", "pooled", "direct_url")
 
 
@@ -51,8 +52,13 @@ def parse(url: str) -> Address:
     ours = {name: value for name, value in given if name in _OURS}
     rest = [(name, value) for name, value in given if name not in _OURS]
     schema = ours.get("schema", "ninelives")
-    if found.scheme not in SCHEMES or not _SCHEMA.fullmatch(schema) or schema.startswith("pg_"):
+    if found.scheme not in SCHEMES or not _SCHEMA.fullmatch(schema):
         raise UsageError(f"the schema {schema!r} cannot be used", remedy="Use small letters, digits and _")
+    if schema.startswith("pg_"):
+        raise UsageError(
+            f"the schema {schema!r} cannot be used: names that begin with pg_ are PostgreSQL's own",
+            remedy="Use another name",
+        )
     unsafe = frozenset(filter(None, ours.get("unsafe", "").split(",")))
     if not unsafe <= frozenset(SETTINGS):
         raise UsageError(
@@ -63,19 +69,29 @@ def parse(url: str) -> Address:
     libpq = found._replace(query=urlencode(rest, quote_via=quote)).geturl()
     if not found.netloc:  # urlsplit forgets the empty host that libpq wants to see: postgresql:///name
         libpq = libpq.replace(f"{found.scheme}:", f"{found.scheme}://", 1) if "//" not in libpq else libpq
-    try:
-        conninfo_to_dict(libpq)
-    except ProgrammingError as error:
-        raise UsageError(f"the store's URL cannot be read: {complaint(error, url)}", remedy=_REMEDY) from None
+    _check(libpq, "the store's URL")
     direct = ours.get("direct_url")
     if direct is not None and direct.partition(":")[0] not in SCHEMES:
         raise UsageError(
             "direct_url is no URL of PostgreSQL",
             remedy="Say direct_url=postgresql%3A%2F%2FUSER%40HOST%2FDATABASE, the same database",
         )
+    if direct is not None:
+        _check(direct, "direct_url")
     is_pooled = ours.get("pooled") == "true" or direct is not None
     direct = direct if is_pooled else libpq
     return Address(libpq, direct, _shown(found, schema), schema, unsafe, is_pooled)
+
+
+def _check(url: str, name: str) -> None:
+    """Check what libpq would only find wrong when it connects, as if no server were there."""
+    try:
+        given = conninfo_to_dict(url)
+    except ProgrammingError as error:
+        raise UsageError(f"{name} cannot be read: {complaint(error, url)}", remedy=_REMEDY) from None
+    for port in str(given.get("port", "")).split(","):  # one for each host; none: the usual one
+        if port and not (port.isascii() and port.isdigit() and 0 < int(port) <= _LAST_PORT):
+            raise UsageError(f"{name} has a port {port!r}, which is none", remedy="Use a number up to 65535")
 
 
 def _shown(found: SplitResult, schema: str) -> str:

@@ -47,6 +47,20 @@ _REFUSALS = (
     (re.compile(r"permission denied for database"), "Grant the user CONNECT on the database"),
 )
 """Why a server that answers does not let us in, and what to do; waiting does not help."""
+_FULL = re.compile(r"too many (connections|clients)|remaining connection slots|no more connections allowed")
+_NO_ROOM = (
+    "Nothing was written. Raise max_connections or the role's limit: a worker process takes up to"
+    " nine connections, and goes on with fewer"
+)
+_REMEDIES = {
+    driver.DiskFull: "Make room on the server's disk",
+    driver.InsufficientPrivilege: "Give the user the right to do so",
+    driver.InvalidPassword: "Give the user the right to do so",
+    driver.ReadOnlySqlTransaction: "It may only read: ALTER ROLE … SET default_transaction_read_only = off",
+    driver.QueryCanceled: "Give this user more time: ALTER ROLE … SET statement_timeout = 0",
+    driver.LockNotAvailable: "Another transaction is in the way: pg_stat_activity and pg_locks tell whose",
+}
+"""What to do about a statement that a server which runs did not carry out."""
 PASSING = (driver.DeadlockDetected, driver.SerializationFailure, driver.UniqueViolation)
 """The transaction was rolled back because of another one; made again, it sees that one's rows."""
 
@@ -122,6 +136,8 @@ def _refused(error: psycopg.Error) -> StoreUnavailable:
     """Return our error for a connection that was not made; libpq tells why in words only."""
     said = " ".join(str(error).split()).rstrip("?") or type(error).__name__  # libpq asks, over two lines
     told = f"PostgreSQL: {said}"
+    if _FULL.search(said):
+        return StoreAway(told, remedy=_NO_ROOM)
     for words, remedy in _REFUSALS:
         if words.search(said):
             return StoreUnavailable(told, remedy=f"Nothing was written. {remedy}")
@@ -138,8 +154,7 @@ def translate(error: psycopg.Error) -> StoreError:
         return BadRecord(told)
     if state in ("XX001", "XX002"):
         return Corrupt(told, remedy="The server's files are damaged; restore them from a backup")
-    if isinstance(error, driver.DiskFull):
-        return StoreUnavailable(told, remedy="Nothing was written. Make room on the server's disk")
-    if isinstance(error, driver.InsufficientPrivilege | driver.InvalidPassword):
-        return StoreUnavailable(told, remedy="Nothing was written. Give the user the right to do so")
+    for kind, remedy in _REMEDIES.items():
+        if isinstance(error, kind):
+            return StoreUnavailable(told, remedy=f"Nothing was written. {remedy}")
     return StoreUnavailable(told, remedy="Nothing was written. Check that the server runs and can be reached")

@@ -232,14 +232,21 @@ class Lines:
             raise
 
     def _opened(self) -> Line:
+        """Return a new line, or an old one that was given back while the server had no room for another."""
         deadline = time.monotonic() + _PATIENCE_SECONDS
         while True:
             try:
                 return self._new(self.connect(is_direct=False))
             except StoreUnavailable:
+                with self._turn:
+                    if not self._idle:
+                        self._waiting += 1
+                        self._turn.wait(_PAUSE_SECONDS)
+                        self._waiting -= 1
+                    if self._idle:
+                        return self._idle.pop()
                 if time.monotonic() >= deadline or self._is_closed:
                     raise
-                time.sleep(_PAUSE_SECONDS)
 
     def _give_back(self, line: Line) -> None:
         with self._turn:

@@ -92,7 +92,11 @@ SELECT EXISTS (SELECT 1 FROM pg_tables WHERE schemaname = $1 AND tablename = 'st
 -- name: migration_lock (bigint)
 SELECT pg_advisory_xact_lock($1);
 
+-- name: find_schema (text)
+SELECT current_database(), current_user, EXISTS (SELECT 1 FROM pg_namespace WHERE nspname = $1);
+
 -- name: create_schema
+-- Asks for the right to create one even where it exists: see `find_schema` first.
 CREATE SCHEMA IF NOT EXISTS :schema;
 
 -- name: drop_schema

@@ -10,13 +10,14 @@ import secrets
 from contextlib import closing
 
 import psycopg
+from psycopg import errors as driver
 
 from ninelives.backends.postgres.address import Address, parse
 from ninelives.backends.postgres.connection import Connection, connect, translate
 from ninelives.backends.postgres.liveness import lock_number
 from ninelives.backends.postgres.queries import in_schema, migrations, statements
 from ninelives.core import recoverylog
-from ninelives.core.errors import SchemaMismatch
+from ninelives.core.errors import SchemaMismatch, StoreError, StoreUnavailable
 
 
 def migrate(connection: Connection, address: Address) -> tuple[int, int]:
@@ -30,6 +31,8 @@ def migrate(connection: Connection, address: Address) -> tuple[int, int]:
         if version != len(steps):
             with connection.transaction():
                 return _migrate(connection, address, steps)
+    except driver.InsufficientPrivilege as error:
+        raise _denied(connection, address, error) from error
     except psycopg.Error as error:
         raise translate(error) from error
     return version, version
@@ -59,7 +62,7 @@ def _migrate(connection: Connection, address: Address, steps: tuple[str, ...]) -
         )
     if before == len(steps):
         return before, before
-    if before == 0:
+    if before == 0 and not _found(connection, address)[2]:
         connection.execute(sql["create_schema"].text)
     for step in steps[before:]:
         connection.execute(in_schema(step, address.schema))
@@ -70,6 +73,29 @@ def _migrate(connection: Connection, address: Address, steps: tuple[str, ...]) -
     else:
         connection.execute(sql["set_version"].text, (len(steps),))
     return before or len(steps), len(steps)
+
+
+def _found(connection: Connection, address: Address) -> tuple[str, str, bool]:
+    """Return the database, the user, and whether the schema is there, whoever owns it."""
+    row = connection.execute(statements(address.schema)["find_schema"].text, (address.schema,)).fetchone()
+    if row is None:
+        raise StoreUnavailable("PostgreSQL does not tell its schemas")
+    return row[0], row[1], row[2]
+
+
+def _denied(connection: Connection, address: Address, error: psycopg.Error) -> StoreError:
+    """Return our error for a schema that is not the user's to make or to use; it names the right."""
+    try:
+        database, user, is_there = _found(connection, address)
+    except psycopg.Error:
+        return translate(error)
+    name, schema, user = (f'"{one}"' for one in (database, address.schema, user))
+    remedy = f"GRANT CREATE ON DATABASE {name} TO {user}, or CREATE SCHEMA {schema} AUTHORIZATION {user}"
+    if is_there:
+        remedy = (
+            f"Schema {schema} is another's: name one of the user's own, or make it and its tables {user}'s"
+        )
+    return StoreUnavailable(translate(error).what, remedy=f"Nothing was written. {remedy}")
 
 
 def _version(connection: Connection, address: Address) -> int:
