@@ -10,6 +10,7 @@ from ninelives.chaos.findings import Finding, Mistake
 from ninelives.chaos.judge import judge
 from ninelives.chaos.ledger import Line, What
 from ninelives.chaos.page import page
+from ninelives.chaos.timelines import timelines
 from ninelives.chaos.trial import Life, Trial
 
 HOSTILE = '<script>alert(1)</script>"\x1b[31m\u202e'
@@ -100,3 +101,21 @@ def test_a_reader_without_eyes_is_told_the_numbers_and_what_is_drawn() -> None:
     assert text.count("✓ met") + text.count("✗ MISSED") == 5
     assert '<th scope="row">' in text
     assert "<b>Left out, for the time was over:</b> store cut off" in text
+
+
+def test_only_a_run_that_came_to_its_end_is_drawn_as_one() -> None:
+    good, stuck, other = trial("good"), trial("stuck"), trial("other")
+    good.why = other.why = ""
+    stuck.why, stuck.state, other.state = "divergence: step 3 is another", "checkpointed", "failed"
+    for one, is_good in ((good, True), (stuck, False), (other, False)):
+        drawn = "".join(timelines([one], "completed")).partition("</ul>")[2]
+        assert ('class="work ended"' in drawn) is is_good
+        assert ('class="work lost"' in drawn) is not is_good
+
+
+def test_the_page_says_why_nothing_was_tried_and_what_was_shortened() -> None:
+    campaign = Campaign([trial("calm")], [], [], 3.0, error="it never ends", shortened=["at 3 of 9 places"])
+    text = page(campaign, judge(campaign, []), "agent.py:support")
+    assert "<b>Why:</b> it never ends" in text
+    assert "<b>Shortened, for want of time:</b> at 3 of 9 places" in text
+    assert "It could not be tried." in text

@@ -68,6 +68,9 @@ def test_people_are_played_and_who_waits_for_others_is_refused(tmp_path: Path) -
     alone = chaos(tmp_path, *words)
     assert alone.code == 1
     assert "the signal 'thanks'" in alone.err
+    unfit = chaos(tmp_path, *words[:-1], "nope{")
+    assert unfit.code == 1
+    assert 'The answer "nope{" does not fit' in unfit.report["error"]
     report = chaos(tmp_path, *words, "--signal", "thanks=you").report
     assert report["findings"] == []
     assert [one["value"] for one in report["numbers"][2:]] == ["0.0%", "100.0%", "100.0%"]

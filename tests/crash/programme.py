@@ -19,8 +19,8 @@ from tests.crash.writers import PATIENCE_SECONDS, Shares, Wakes
 from tests.proof.report import Result, judged
 
 FAIR_ENOUGH = 0.6
-POWER_SERIES = 5
-"""Of 60 cuts each."""
+POWER_SERIES, POWER_CUTS = 5, 60
+"""So many series of so many cuts."""
 
 
 class Section(Struct, frozen=True):
@@ -89,7 +89,11 @@ def power(server: ForkServer, seed: int, told: Told) -> Result:
     for done in range(POWER_SERIES):
         with scratch() as home:
             death = server.run(
-                "tests.crash.powercut:series", home=str(home), seed=seed + done, cuts=60, deadline_seconds=240
+                "tests.crash.powercut:series",
+                home=str(home),
+                seed=seed + done,
+                cuts=POWER_CUTS,
+                deadline_seconds=240,
             )
             found += msgspec.convert(death.result(), powercut.Cuts)
         told(done + 1, POWER_SERIES)
@@ -99,7 +103,9 @@ def power(server: ForkServer, seed: int, told: Told) -> Result:
         f"{found.cuts} power cuts, {found.acknowledged} acknowledged, {found.lost} lost;"
         f" control {found.control_acknowledged} synced, {found.control_lost} lost"
     )
-    return judged("", numbers, found.violations)
+    wanted = POWER_SERIES * POWER_CUTS
+    short = [f"{found.cuts} power cuts were made of {wanted}"] if found.cuts < wanted else []
+    return judged("", numbers, found.violations + short)
 
 
 def damage(server: ForkServer, seed: int, told: Told) -> Result:

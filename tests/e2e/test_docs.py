@@ -50,14 +50,18 @@ def test_python_block_runs_and_runs_again(page: str, content: str, tmp_path: Pat
         assert ran.returncode == 0, f"{page}: {ran.stderr}"
 
 
-@pytest.mark.parametrize("content", [content for page, content in blocks("python") if page == TESTING])
-def test_test_block_passes(content: str, tmp_path: Path) -> None:
-    name = content.split()[1]
-    assert name.startswith("test_")
-    (tmp_path / name).write_text(content, encoding="utf-8")
+TESTS = [content for page, content in blocks("python") if page == TESTING]
+
+
+@pytest.mark.parametrize("contents", [*([one] for one in TESTS), TESTS], ids=lambda them: str(len(them)))
+def test_test_blocks_pass_alone_and_in_one_directory(contents: list[str], tmp_path: Path) -> None:
+    for content in contents:
+        name = content.split()[1]
+        assert name.startswith("test_")
+        (tmp_path / name).write_text(content, encoding="utf-8")
     plugins = ("-p", "ninelives.testing.plugin", "-p", "no:cacheprovider", "-p", "no:hypothesispytest")
     ran = subprocess.run(
-        [sys.executable, "-m", "pytest", "-q", "-W", "error", *plugins, name],
+        [sys.executable, "-m", "pytest", "-q", "-W", "error", *plugins, "."],
         cwd=tmp_path,
         capture_output=True,
         text=True,

@@ -16,6 +16,7 @@ import ninelives.core
 import ninelives.engine
 import ninelives.runtime
 import ninelives.testing
+from ninelives.chaos.trial import ChaosFailed
 from ninelives.testing import NotCrashproof, chaos
 
 pytest_plugins = "pytester"
@@ -121,6 +122,9 @@ def test_another():
     at = ran.stdout.str().split("--chaos-at ")[1].split()[0]
     run(pytester, "--chaos-at", at).assert_outcomes(passed=1, failed=1)
     run(pytester, "--chaos-at", "before:create_runs:1").assert_outcomes(passed=2)
+    nowhere = run(pytester, "--chaos-at", "before:commit:999")
+    nowhere.assert_outcomes(passed=1, failed=1)
+    nowhere.stdout.re_match_lines([r".*before:commit:999 was not reached.*commit \d+ times"])
 
 
 def test_kills_are_limited_and_mistakes_in_the_mark_named(pytester: pytest.Pytester) -> None:
@@ -233,6 +237,10 @@ def test_an_agent_is_killed_in_real_processes(tmp_path: Path) -> None:
         chaos(f"{file}:support", "it is broken", tree=tmp_path, seconds=1)
     file.write_text(planted.replace('open("a")', 'open("w")'), encoding="utf-8")
     assert chaos(f"{file}:support", "it is broken", tree=tmp_path, seconds=1).kills > 0
+
+    file.write_text(planted + "\n\n@nl.agent\nasync def fails() -> None:\n    raise ValueError('no')\n")
+    with pytest.raises(ChaosFailed, match=r"ValueError: no, at .*agents\.py:\d+"):
+        chaos(f"{file}:fails", tree=tmp_path, seconds=1)
 
     @nl.agent
     async def local() -> None: ...

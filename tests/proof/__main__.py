@@ -22,9 +22,10 @@ from msgspec.structs import replace
 from rich.console import Console
 
 from tests.proof.board import Board
-from tests.proof.page import Proof, page
+from tests.proof.commits import commit
+from tests.proof.page import Proof, Repeat, page
 from tests.proof.parts import CORES, Part, parts
-from tests.proof.report import Report, Result, read
+from tests.proof.report import Report, Result, read, write
 
 _MOST_SECONDS = 2400
 Heard = Callable[[str], None]
@@ -46,10 +47,12 @@ def main() -> int:
     with Board(console, len(wanted)) as board:
         found = _perform_all(wanted, asked.folder, board)
     if last is not None:
-        proof = _repeated(last, found)
+        proof = _repeated(last, found, seconds=round(time.monotonic() - began))
     else:
         proof = Proof(
-            at=time.strftime("%Y-%m-%d", time.gmtime()),
+            at=_today(),
+            commit=commit(),
+            only=asked.only,
             machine=f"{platform.system()} {platform.machine()}, Python {platform.python_version()}",
             seconds=round(time.monotonic() - began),
             scale=asked.scale,
@@ -74,11 +77,16 @@ def _violated(proof: Proof) -> list[Part]:
     return [part for part, report in proof.parts if report.is_violated]
 
 
-def _repeated(proof: Proof, found: list[tuple[Part, Report]]) -> Proof:
+def _today() -> str:
+    return time.strftime("%Y-%m-%d", time.gmtime())
+
+
+def _repeated(proof: Proof, found: list[tuple[Part, Report]], *, seconds: int) -> Proof:
     """Return the last run with what was repeated in place of what was violated; it says so."""
     fresh = {part.name: report for part, report in found}
     merged = [(part, fresh.get(part.name, report)) for part, report in proof.parts]
-    return replace(proof, parts=merged, repeated=[*proof.repeated, *fresh])
+    repeat = Repeat(at=_today(), commit=commit(), seconds=seconds, parts=[*fresh])
+    return replace(proof, parts=merged, repeats=[*proof.repeats, repeat])
 
 
 def _perform_all(wanted: list[Part], folder: Path, board: Board) -> list[tuple[Part, Report]]:
@@ -99,6 +107,7 @@ def _perform_all(wanted: list[Part], folder: Path, board: Board) -> list[tuple[P
 
 def perform(part: Part, folder: Path, heard: Heard = lambda _: None) -> Report:
     """Run one part; one that leaves no report is violated, whatever it ended with."""
+    run_of = {"commit": commit(), "at": _today()}  # as it is begun: the tree may change meanwhile
     path = folder / f"{re.sub('[^a-z]+', '-', part.name)}.json"
     path.parent.mkdir(parents=True, exist_ok=True)
     path.unlink(missing_ok=True)
@@ -119,13 +128,16 @@ def perform(part: Part, folder: Path, heard: Heard = lambda _: None) -> Report:
         code = process.wait()
         patience.cancel()
     if path.exists():
-        return read(path)
+        told = replace(read(path), **run_of)
+        write(path, told)
+        return told
     said = log.read_text(errors="replace")[-1500:]
     spent = round(time.monotonic() - began)
     lost = Result(
         part.name, "violated", f"it ended with {code} after {spent} s, without a report", violations=[said]
     )
-    return Report(again=f"python -m {' '.join(part.command)}", seconds=spent, sections=[lost])
+    again = f"python -m {' '.join(part.command)}"
+    return Report(again=again, seconds=spent, sections=[lost], **run_of)
 
 
 if __name__ == "__main__":

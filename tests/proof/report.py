@@ -24,12 +24,17 @@ class Result(Struct):
 
 
 class Report(Struct, frozen=True, kw_only=True):
-    """What one campaign came to on one store; `again` is the command that repeats it."""
+    """What one campaign came to on one store; `again` is the command that repeats it.
+
+    `commit` and `at` say of which code it is, and of which day: filled in by who runs the whole programme.
+    """
 
     again: str
     store: str = ""
     seconds: float
     sections: list[Result]
+    commit: str = "unknown"
+    at: str = ""
 
     @property
     def is_violated(self) -> bool:

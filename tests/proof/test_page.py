@@ -7,8 +7,12 @@ import sys
 from pathlib import Path
 
 import msgspec
+import pytest
+from msgspec.structs import replace
 
+from tests.proof import __main__ as programme
 from tests.proof.__main__ import _last, _repeated, _violated, perform
+from tests.proof.commits import commit
 from tests.proof.page import Proof, page
 from tests.proof.parts import Part, parts
 from tests.proof.planted import sections_of
@@ -59,6 +63,8 @@ def test_a_part_is_performed_and_its_report_read(tmp_path: Path) -> None:
     assert report == read(tmp_path / "random-programs.json")
     assert [section.status for section in report.sections] == ["held"]
     assert report.sections[0].kills > 0
+    assert report.commit == commit()
+    assert report.at
 
 
 def test_a_surviving_bug_is_a_violation(tmp_path: Path) -> None:
@@ -74,7 +80,9 @@ def test_a_surviving_bug_is_a_violation(tmp_path: Path) -> None:
     assert survived.name == "no epoch"
 
 
-def test_what_was_violated_is_repeated_alone_and_the_page_says_so(tmp_path: Path) -> None:
+def test_what_was_violated_is_repeated_alone_and_the_page_says_so(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     good = Part("good", ("tests.proof.absent",), "none", ("I1",))
     bad = Part("bad", ("tests.proof.absent",), "none", ("I1",))
     held = Report(again="", seconds=1, sections=[judged("a", "1 kill", [], kills=1)])
@@ -84,6 +92,57 @@ def test_what_was_violated_is_repeated_alone_and_the_page_says_so(tmp_path: Path
     last = _last(tmp_path)
     assert _violated(last) == [bad]
     mended = Report(again="", seconds=1, sections=[judged("b", "0 lost", [])])
-    told = page(_repeated(last, [(bad, mended)]))
+    monkeypatch.setattr(programme, "commit", lambda: "cafe+changes")
+    twice = _repeated(_repeated(last, [(bad, mended)], seconds=7), [(bad, mended)], seconds=300)
+    told = page(twice)
     assert "1 kills in 1 minutes, 0 sections with violations" in told
+    today = twice.repeats[0].at
+    assert f"repeated on {today} at commit cafe+changes in 7 s, and shown as of then: bad." in told
+    assert f"repeated on {today} at commit cafe+changes in 5 minutes, and shown as of then: bad." in told
+
+
+def test_the_page_names_the_commit_of_the_run_and_of_parts_of_another() -> None:
+    same = Report(again="", seconds=1, sections=[judged("a", "1", [])], commit="beef", at="2027-01-01")
+    later = Report(again="", seconds=1, sections=[judged("b", "1", [])], commit="cafe", at="2027-01-02")
+    proof = Proof(
+        at="2027-01-01",
+        machine="L",
+        seconds=60,
+        scale=1.0,
+        parts=[(PART, same), (PART, later)],
+        commit="beef",
+    )
+    told = page(proof)
+    assert "Last run 2027-01-01 of commit beef on L" in told
+    assert told.count("at commit") == 1
+    assert "Run on 2027-01-02 at commit cafe." in told
+    assert "part of the programme only" not in told
+    some = page(replace(proof, only="kills"))
+    assert some.splitlines()[2].startswith("**This is a part of the programme only: 2 of ")
+
+
+def test_the_report_of_an_older_run_can_be_read(tmp_path: Path) -> None:
+    older = {
+        "at": "2026-01-01", "machine": "L", "seconds": 60, "scale": 1.0, "repeated": ["bad"],
+        "parts": [
+            [
+                {"name": "bad", "command": ["x"], "faults": "none", "invariants": ["I1"], "cores": 2},
+                {"again": "", "store": "", "seconds": 1, "sections": []},
+            ]
+        ],
+    }  # fmt: skip
+    (tmp_path / "proof.json").write_bytes(msgspec.json.encode(older))
+    told = page(_last(tmp_path))
+    assert "of commit unknown" in told
     assert "repeated after they were mended, and shown as of then: bad." in told
+
+
+def test_a_commit_is_named_with_what_was_changed_since(tmp_path: Path) -> None:
+    assert commit(tmp_path / "absent") == "unknown"
+    git = ["git", "-C", str(tmp_path), "-c", "user.name=a", "-c", "user.email=a@b"]
+    for words in (["init", "-q"], ["commit", "-q", "--allow-empty", "-m", "first"]):
+        subprocess.run([*git, *words], check=True, capture_output=True)
+    clean = commit(tmp_path)
+    assert len(clean) == 12
+    (tmp_path / "new").touch()
+    assert commit(tmp_path) == f"{clean}+changes"

@@ -12,8 +12,8 @@ Around them:
     tree      copies of the working directory          effects   what was done, and what of that twice
     source    what the code says around a line         findings  what is to be mended
     likeness  is a run as those without faults         screen    what a person sees
-    judge     the four numbers
-    proxy     requests on their way                    page      the report as a page, with its plots
-    scratch   a store for each trial                   timelines the lives of each run, drawn
+    judge     the four numbers                         page      the report as a page, with its plots
+    proxy     requests on their way                    timelines the lives of each run, drawn
+    scratch   a store for each trial                   plan      which scripts, and how long each has
     command   all of it, in order
 """

@@ -25,6 +25,7 @@ from ninelives.core.keys import step_text
 from ninelives.engine import callers, children, declare, inside, once, steps
 from ninelives.engine.context import FRAME, Frame
 from ninelives.engine.registry import Agent, Step, place_of
+from ninelives.runtime.code import raised_at
 
 _VALUE_CHARACTERS = 4_000
 _LIVES = 1_000
@@ -50,7 +51,7 @@ class Calls:
             return step
 
         vars(declare)["make_step"] = make_watched
-        vars(declare)["make_agent"] = _hardy(vars(declare)["make_agent"])
+        vars(declare)["make_agent"] = self._hardy(vars(declare)["make_agent"])
         vars(callers)["_OURS"] = (*vars(callers)["_OURS"], str(Path(__file__).parent))
         for module in (steps, once, children):
             vars(module)["check_arguments"] = self._checked(vars(module)["check_arguments"])
@@ -67,6 +68,44 @@ class Calls:
         inside.key = ninelives.key = key
         logging.getLogger("ninelives.run").addHandler(_Changes(self._ledger, self._witness))
 
+    # Agents -------------------------------------------------------------------------------------
+
+    def _hardy(self, make: Callable[..., Agent]) -> Callable[..., Agent]:
+        @functools.wraps(make)
+        def make_hardy(*args: Any, **kwargs: Any) -> Agent:
+            agent = make(*args, **kwargs)
+            return structs.replace(agent, lives=_LIVES, function=self._heard(agent))
+
+        return make_hardy
+
+    def _heard(self, agent: Agent) -> Callable[..., Any]:
+        """Wrap an agent's code, to hear where it raises: what is recorded of an error names no line."""
+        if agent.is_async:
+
+            @functools.wraps(agent.function)
+            async def code(*args: Any, **kwargs: Any) -> Any:
+                try:
+                    return await agent.function(*args, **kwargs)
+                except Exception as error:
+                    self._fails(error)
+                    raise
+
+            return code
+
+        @functools.wraps(agent.function)
+        def plain(*args: Any, **kwargs: Any) -> Any:
+            try:
+                return agent.function(*args, **kwargs)
+            except Exception as error:
+                self._fails(error)
+                raise
+
+        return plain
+
+    def _fails(self, error: Exception) -> None:
+        place = self._witness.shown(raised_at(error) or "")
+        self._ledger.write(What.RAISED, kind=type(error).__name__, place=place)
+
     # Bodies -------------------------------------------------------------------------------------
 
     def _wrapped(self, function: Callable[..., Any], known: list[Step]) -> Callable[..., Any]:
@@ -82,7 +121,7 @@ class Calls:
                     with self._witness.inside(frame):
                         value = await function(*args, **kwargs)
                 except BaseException as error:
-                    self._ledger.write(What.END, step=name_of(frame), kind="raised", text=repr(error))
+                    self._raised(frame, error)
                     raise
                 return self._ends(known[0], frame, value)
 
@@ -98,7 +137,7 @@ class Calls:
                 with self._witness.inside(frame):
                     value = function(*args, **kwargs)
             except BaseException as error:
-                self._ledger.write(What.END, step=name_of(frame), kind="raised", text=repr(error))
+                self._raised(frame, error)
                 raise
             return self._ends(known[0], frame, value)
 
@@ -132,6 +171,10 @@ class Calls:
         self._ledger.write(What.END, step=name_of(frame), kind="returned", text=told)
         self._trap.reach(Moment.END, step_text(name_of(frame)))
         return value
+
+    def _raised(self, frame: Frame, error: BaseException) -> None:
+        place = self._witness.shown(raised_at(error) or "")
+        self._ledger.write(What.END, step=name_of(frame), kind="raised", place=place, text=repr(error))
 
     def _declared(self, step: Step) -> None:
         effect = step.effect
@@ -174,14 +217,6 @@ class Calls:
         for said in ("recorded: ", "came of that: "):
             text = text.partition(said)[2] or text
         self._ledger.write(What.DIVERGED, step=step, place=place, text=text)
-
-
-def _hardy(make: Callable[..., Agent]) -> Callable[..., Agent]:
-    @functools.wraps(make)
-    def make_hardy(*args: Any, **kwargs: Any) -> Agent:
-        return structs.replace(make(*args, **kwargs), lives=_LIVES)
-
-    return make_hardy
 
 
 class _Changes(logging.Handler):

@@ -8,35 +8,26 @@ follow.
 from __future__ import annotations
 
 import time
-from collections.abc import Callable, Iterator, Sequence
-from random import Random
+from collections.abc import Callable
+from typing import Any
 
+import msgspec
 from msgspec import Struct
 
 from ninelives.chaos.ledger import What
 from ninelives.chaos.likeness import is_alike
-from ninelives.chaos.order import Deed, Fault, Moment
-from ninelives.chaos.script import CUT_SECONDS, HANG_LEASE_SECONDS, Calm, Dice, Nested, Once, Script, Walk
-from ninelives.chaos.trial import ChaosFailed, Ground, Stage, Trial
+from ninelives.chaos.plan import EVERY_STEP, RANDOM, Wishes, plan, share
+from ninelives.chaos.script import Calm, Script
+from ninelives.chaos.trial import Ground, Stage, Trial
+from ninelives.core.errors import Permanent, UsageError
 from ninelives.core.inbox import ItemKind
-from ninelives.core.keys import step_text
 
-EVERY_STEP, RANDOM = "every-step", "random"
-MOST_KILLS = 200
-"""In one trial, at most."""
 _MOST_CALM = 6
 """So many runs without faults, where runs with faults differ from them."""
-_FIRST_SECONDS = 30.0
+_FIRST_SECONDS = 15.0
 """The first trial has so much time, however little was given for all."""
-
-
-class Wishes(Struct, frozen=True, kw_only=True):
-    """What was asked for. `at` is every-step, random, FILE:LINE, or nothing: all there is."""
-
-    kills: int
-    seconds: float
-    at: str
-    seed: int
+_PATIENCE_SECONDS, _PATIENCE = 15.0, 5
+"""A run that nothing befalls any more has so long to come to its end, or so many times what it takes."""
 
 
 class Campaign(Struct):
@@ -45,7 +36,14 @@ class Campaign(Struct):
     calm: list[Trial]
     trials: list[Trial]
     left_out: list[str]
+    """The kinds of fault that never had their turn."""
     seconds: float = 0.0
+    shortened: list[str] = []
+    """Those that had it, and not at every place."""
+    failure: str = ""
+    """What it fails with without faults, where that is its right end."""
+    error: str = ""
+    """Why there is nothing to judge."""
 
     @property
     def kills(self) -> int:
@@ -58,38 +56,91 @@ Told = Callable[[str, int, int], None]
 
 
 def carry_out(ground: Ground, wishes: Wishes, told: Told) -> Campaign:
-    """Run all trials. Raises ChaosFailed when already the runs without faults come to nothing."""
+    """Run all trials; none when already the runs without faults come to nothing, which `error` says.
+
+    Raises UsageError for an agent that cannot be started, and for a line that is never reached.
+    """
     began_at = time.monotonic()
-    calm: list[Trial] = []
-    for number in (0, 1):
-        told("without faults", number, 2)
-        trial = Stage(ground, Calm("without faults"), number, {}).play(0.0)
-        calm.append(trial)
-        if not trial.has_ended:
-            raise ChaosFailed(_came_to_nothing(trial), remedy=_what_would_help(trial))
-        if trial.state == "failed":
-            return Campaign(calm, [], [], time.monotonic() - began_at)
-    campaign = Campaign(calm, [], [])
-    values = {step: value for _, kind, step, _, value in calm[0].journal if kind == "result"}
-    scripts = list(plan(calm[1], wishes))  # the first has waited for the processes to come up
-    done = 0
-    while done < len(scripts):
-        script, left = scripts[done], wishes.seconds - (time.monotonic() - began_at)
-        if campaign.trials and left < calm[1].seconds:
-            campaign.left_out += [one.name for one in scripts[done:]]
-            break
-        told(script.name, done, len(scripts))
-        stage = Stage(ground, script, len(campaign.trials) + 2, values)
-        campaign.trials.append(stage.play(max(left, _FIRST_SECONDS * (not campaign.trials))))
-        done += not script.wants_more  # else: the run has ended too soon for all that was planned for it
-    _look_again(ground, campaign, until=began_at + wishes.seconds + max(5.0, wishes.seconds / 4))
+    campaign = Campaign([], [], [])
+    _begin(ground, campaign, wishes, told)
+    if not campaign.error:
+        _try_all(ground, campaign, wishes, told, began_at + wishes.seconds)
+        _look_again(ground, campaign, until=began_at + wishes.seconds + max(5.0, wishes.seconds / 4))
+        _check_faults(campaign, wishes)
     campaign.seconds = time.monotonic() - began_at
-    if not any(trial.faults for trial in campaign.trials):
-        raise ChaosFailed(
-            f"nothing befell the run: {wishes.at or 'no moment'} was never reached",
+    return campaign
+
+
+def _begin(ground: Ground, campaign: Campaign, wishes: Wishes, told: Told) -> None:
+    """Run it twice without faults, and say why it cannot be tried if it cannot."""
+    for number in (0, 1):
+        say = _saying(told, number)
+        trial = Stage(ground, Calm("without faults"), number, {}, say).play(0.0)
+        campaign.calm.append(trial)
+        if not trial.has_ended:
+            why, remedy = _came_to_nothing(trial), _what_would_help(trial, ground)
+            campaign.error = f"already without faults the run came to no end: {why}. {remedy}"
+            return
+    ends = [(trial.state, _error(trial).get("name")) for trial in campaign.calm]
+    if ends[0] != ends[1]:
+        campaign.error = (
+            f"without faults the run was {ends[0][0]}, and then {ends[1][0]}: {_failures(campaign)}"
+        )
+    elif ends[0][0] != "completed" and not (wishes.may_fail or ends[0][1] == Permanent.__name__):
+        campaign.error = (
+            f"already without faults the run {ends[0][0]}: {_failures(campaign)}. Mend it; or, if that is "
+            "its right end, raise nl.Permanent there, or say --may-fail"
+        )
+    elif ends[0][0] != "completed":
+        campaign.failure = _failures(campaign)
+
+
+def _saying(told: Told, number: int) -> Callable[[], None]:
+    return lambda: told("without faults", number, 2)
+
+
+def _try_all(ground: Ground, campaign: Campaign, wishes: Wishes, told: Told, until: float) -> None:
+    calm = campaign.calm[1]  # the first has waited for the processes to come up
+    chosen = plan(calm, wishes, until - time.monotonic())
+    had: set[str] = set()
+    count = len(chosen.scripts) + len(chosen.more)
+    for number, script in enumerate((*chosen.scripts, *chosen.more)):
+        is_first = number == 0  # one there must be, whatever is left
+        left = until - time.monotonic()
+        if left < calm.seconds and not is_first:
+            break
+        told(script.name, number, count)
+        rest = chosen.scripts[number:] if number < len(chosen.scripts) else [script]
+        seconds = share(calm, rest, left)
+        if is_first and wishes.seconds < _FIRST_SECONDS:
+            seconds = _FIRST_SECONDS
+        _play(ground, campaign, script, seconds)
+        had.update(script.kinds)
+        campaign.shortened += [script.shortened] if script.shortened else []
+    campaign.left_out = [kind for kind in chosen.kinds if kind not in had]
+
+
+def _play(ground: Ground, campaign: Campaign, script: Script, seconds: float) -> None:
+    """Play a script, again and again while the run ends too soon for all that was planned for it."""
+    values = {step: value for _, kind, step, _, value in campaign.calm[0].journal if kind == "result"}
+    usual = campaign.calm[1].seconds
+    patience = min(max(_PATIENCE_SECONDS, _PATIENCE * usual), 2 * ground.limit_seconds)
+    until, is_over = time.monotonic() + seconds, False
+    while not is_over:
+        stage = Stage(ground, script, len(campaign.trials) + 2, values)
+        campaign.trials.append(stage.play(max(0.0, until - time.monotonic()), patience))
+        is_over = not script.wants_more or until - time.monotonic() < usual
+
+
+def _check_faults(campaign: Campaign, wishes: Wishes) -> None:
+    if any(trial.faults for trial in campaign.trials):
+        return
+    if wishes.at not in ("", EVERY_STEP, RANDOM):
+        raise UsageError(
+            f"nothing befell the run: {wishes.at} was never reached",
             remedy="Name a line that is executed in every run: a statement, not a def or a comment",
         )
-    return campaign
+    campaign.error = "nothing befell the run: it was over each time before a fault came; try --at every-step"
 
 
 def _look_again(ground: Ground, campaign: Campaign, *, until: float) -> None:
@@ -108,58 +159,13 @@ def _look_again(ground: Ground, campaign: Campaign, *, until: float) -> None:
         calm.append(again)
 
 
-def plan(calm: Trial, wishes: Wishes) -> Iterator[Script]:
-    """Yield the scripts, the most telling first."""
-    random = Random(wishes.seed)
-    steps = _steps(calm)
-    if wishes.at in ("", EVERY_STEP):
-        for moment in (Moment.END, Moment.AFTER, Moment.BEGIN, Moment.BEFORE):
-            yield Walk(Deed.KILL, moment, MOST_KILLS)
-        yield Nested(min(MOST_KILLS, 4 * max(1, len(steps))))
-    if wishes.at in ("", RANDOM):
-        span = calm.seconds
-        yield Dice(wishes.kills, span, random)
-    if wishes.at not in ("", EVERY_STEP, RANDOM):
-        yield Walk(Deed.KILL, Moment.LINE, wishes.kills, line=wishes.at)
-    if wishes.at == "":
-        yield from _other_faults(calm, steps)
-
-
-def _other_faults(calm: Trial, steps: Sequence[str]) -> Iterator[Script]:
-    """Yield a deploy, a full disk, a hang, and a store that is away or whose answer is lost."""
-    yield Walk(Deed.TERM, Moment.PROGRESS, MOST_KILLS)
-    yield Walk(Deed.FULL, Moment.BEFORE, MOST_KILLS)
-    if not steps:
-        return
-    middle = steps[len(steps) // 2]
-    hangs = [Fault(deed=Deed.STOP, moment=Moment.PROGRESS, only=middle)]
-    resumable = [step for step in steps if _is_resumable(calm, step)]
-    if resumable:
-        hangs.append(Fault(deed=Deed.STOP, moment=Moment.END, only=resumable[-1]))
-    for fault in hangs:
-        yield Once(f"hung {fault.moment}, past its lease", fault, lease_seconds=HANG_LEASE_SECONDS)
-    cut = Fault(deed=Deed.CUT, moment=Moment.PROGRESS, only=middle, seconds=CUT_SECONDS)
-    yield Once("store cut off", cut, lease_seconds=HANG_LEASE_SECONDS)
-    yield Once("store's answer lost", Fault(deed=Deed.LOST, moment=Moment.PROGRESS, only=middle))
-
-
-def _steps(calm: Trial) -> list[str]:
-    """Return the steps that were executed, in the order in which they began."""
-    return list(dict.fromkeys(step_text(line.step) for line in calm.lines if line.what is What.BEGIN))
-
-
-def _is_resumable(calm: Trial, step: str) -> bool:
-    name = next(
-        line.data["name"] for line in calm.lines if line.what is What.BEGIN and step_text(line.step) == step
-    )
-    declared = (line for line in calm.lines if line.what is What.DECLARED and line.step == name)
-    return all(line.data["is_resumable"] for line in declared)
-
-
-def _what_would_help(trial: Trial) -> str:
+def _what_would_help(trial: Trial, ground: Ground) -> str:
     if "for the signal" in trial.why:
         return "Say what comes, with --signal NAME=JSON"
     if any(item["kind"] == ItemKind.QUESTION for item in trial.inbox):
+        said = ground.people.answer
+        if said:
+            return f"The answer {said} does not fit this question: give one that does, with --answer JSON"
         return "Say what people answer, with --answer JSON"
     if "in time" in trial.why:
         return "Chaos needs an agent that ends by itself; --limit gives it more time"
@@ -169,4 +175,28 @@ def _what_would_help(trial: Trial) -> str:
 def _came_to_nothing(trial: Trial) -> str:
     said = trial.output.strip().splitlines()
     last = f"; it said: {said[-1]}" if said else ""
-    return f"already without faults the run came to no end: {trial.why}{last}"
+    return f"{trial.why}{last}"
+
+
+def _failures(campaign: Campaign) -> str:
+    """Say what the runs without faults have failed with, and where in the user's code."""
+    return " | ".join(dict.fromkeys(failure(trial) for trial in campaign.calm if trial.state != "completed"))
+
+
+def failure(trial: Trial) -> str:
+    """Say what a run has failed with, and where in the user's code."""
+    error = _error(trial)
+    raised = [line for line in trial.lines if line.what is What.RAISED]
+    places = list(dict.fromkeys(line.place for line in raised if line.place))
+    at = f", at {places[-1]}" if places else ""
+    return f"{error.get('name', trial.state)}: {error.get('message', '')}{at}{_within(trial, places)}"
+
+
+def _within(trial: Trial, places: list[str]) -> str:
+    """Name the line in the body of a step that the failure began with."""
+    ends = [line for line in trial.lines if line.what is What.END and line.kind == "raised" and line.place]
+    return f" (raised at {ends[-1].place})" if ends and ends[-1].place not in places else ""
+
+
+def _error(trial: Trial) -> dict[str, Any]:
+    return dict(msgspec.json.decode(trial.error)) if trial.error else {}

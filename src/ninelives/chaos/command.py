@@ -16,17 +16,18 @@ from rich.console import Console
 
 from ninelives.backends.urls import backend_of
 from ninelives.chaos import screen
-from ninelives.chaos.campaign import EVERY_STEP, RANDOM, Campaign, Wishes, carry_out
+from ninelives.chaos.campaign import Campaign, carry_out, failure
 from ninelives.chaos.cradle import Cradles
 from ninelives.chaos.findings import find
 from ninelives.chaos.judge import Verdict, judge
 from ninelives.chaos.order import People
+from ninelives.chaos.plan import EVERY_STEP, RANDOM, Wishes
 from ninelives.chaos.proxy import Proxy
 from ninelives.chaos.scratch import urls
 from ninelives.chaos.source import split
 from ninelives.chaos.tree import Tree
-from ninelives.chaos.trial import Ground, Target
-from ninelives.core.errors import UsageError
+from ninelives.chaos.trial import Ground, Target, Trial
+from ninelives.core.errors import NineLivesError, UsageError
 from ninelives.demo.command import ending_in_order
 
 
@@ -44,11 +45,18 @@ class Order(Struct, frozen=True, kw_only=True):
     limit_seconds: float
     store: str
     people: People = People()
+    may_fail: bool = False
 
 
 def run(order: Order, console: Console) -> tuple[Campaign, Verdict]:
-    """Carry out the trials and judge them. Raises UsageError, ChaosFailed."""
-    wishes = Wishes(kills=order.kills, seconds=order.seconds, at=_at(order.at, order.tree), seed=order.seed)
+    """Carry out the trials and judge them. Raises UsageError."""
+    wishes = Wishes(
+        kills=order.kills,
+        seconds=order.seconds,
+        at=_at(order.at, order.tree),
+        seed=order.seed,
+        may_fail=order.may_fail,
+    )
     tree, url = Tree(order.tree), urls(order.store)
     with (
         ending_in_order(),
@@ -74,19 +82,31 @@ def run(order: Order, console: Console) -> tuple[Campaign, Verdict]:
 
 def fields(campaign: Campaign, verdict: Verdict) -> dict[str, Any]:
     """Return the report for machines."""
-    trials = [
-        {
-            "name": trial.name,
-            "state": trial.state,
-            "why": trial.why,
-            "lives": len(trial.lives),
-            "faults": len(trial.faults),
-            "seconds": round(trial.seconds, 3),
-        }
-        for trial in campaign.trials
-    ]
     told = msgspec.to_builtins(verdict)
-    return {"is_met": verdict.is_met, "seconds": round(campaign.seconds, 3), **told, "trials": trials}
+    return {
+        "is_met": verdict.is_met,
+        "seconds": round(campaign.seconds, 3),
+        **told,
+        "calm": [_told(trial) for trial in campaign.calm],
+        "trials": [_told(trial) for trial in campaign.trials],
+    }
+
+
+def no_fields(error: NineLivesError) -> dict[str, Any]:
+    """Return the report for machines of what could not be begun."""
+    said = f"{type(error).__name__}: {error}"
+    return {"is_met": False, "error": said, "numbers": [], "findings": [], "calm": [], "trials": []}
+
+
+def _told(trial: Trial) -> dict[str, Any]:
+    return {
+        "name": trial.name,
+        "state": trial.state,
+        "why": trial.why or (failure(trial) if trial.error else ""),
+        "lives": len(trial.lives),
+        "faults": len(trial.faults),
+        "seconds": round(trial.seconds, 3),
+    }
 
 
 def _at(at: str, tree: Path) -> str:

@@ -32,6 +32,7 @@ class What(StrEnum):
     SENT = "sent"  # more of a request that was announced
     KEY = "key"  # a body asked for its key
     DIVERGED = "diverged"  # a recorded step was asked for with other arguments
+    RAISED = "raised"  # the agent's own code has raised
     UNUSED = "unused"  # a recorded step was not asked for, and the run has ended
     MISFIT = "misfit"  # a value that does not come back as it was
     CHANGED = "changed"  # a body changed its arguments

@@ -47,7 +47,7 @@ class Deed(StrEnum):
 class Fault(Struct, frozen=True, kw_only=True):
     """One fault, at the first moment that was not `passed`, or at the `only` one.
 
-    `seconds` is how long a store is cut off; `line` is FILE:LINE.
+    `seconds` is how long a store is cut off, or how long its disk is full; `line` is FILE:LINE.
     """
 
     deed: Deed

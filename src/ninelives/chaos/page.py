@@ -38,7 +38,7 @@ def page(campaign: Campaign, verdict: Verdict, target: str) -> str:
         *_left_out(verdict),
         *_recoveries(verdict),
         *_kills(campaign),
-        *timelines(campaign.trials),
+        *timelines(campaign.trials, campaign.calm[0].state),
         _trials(campaign),
         *_effects(campaign),
         "</main>",
@@ -86,10 +86,18 @@ def _finding(finding: Finding) -> str:
 
 
 def _left_out(verdict: Verdict) -> list[str]:
-    names = dict.fromkeys(verdict.left_out)
-    if not names:
-        return []
-    return [f'<p class="soft"><b>Left out, for the time was over:</b> {plain("; ".join(names))}</p>']
+    """Say what was not tried, or not everywhere, and what the run without faults was."""
+    told = (
+        ("Left out, for the time was over:", verdict.left_out),
+        ("Shortened, for want of time:", verdict.shortened),
+        ("It fails without faults, too, and that is taken for its right end:", (verdict.failure,)),
+        ("Why:", (verdict.error,)),
+    )
+    return [
+        f'<p class="soft"><b>{what}</b> {plain("; ".join(dict.fromkeys(names)))}</p>'
+        for what, names in told
+        if any(names)
+    ]
 
 
 def _recoveries(verdict: Verdict) -> list[str]:

@@ -7,9 +7,7 @@ import time
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
-from typing import Any
 
-import msgspec
 from rich.console import Console
 from rich.progress import BarColumn, Progress, TextColumn, TimeElapsedColumn
 from rich.text import Text
@@ -17,7 +15,6 @@ from rich.text import Text
 from ninelives.chaos.campaign import Campaign, Told
 from ninelives.chaos.findings import Finding
 from ninelives.chaos.judge import Verdict
-from ninelives.chaos.trial import Trial
 from ninelives.demo.screen import show_numbers
 from ninelives.ops.escape import shown
 
@@ -46,17 +43,26 @@ def conclude(console: Console, verdict: Verdict, campaign: Campaign) -> None:
     """Print the numbers, what is to be mended, and one last line."""
     if verdict.numbers:
         show_numbers(console, verdict.numbers)
-    else:
-        _say(console, f"already without faults the run failed: {_told(campaign.calm[-1])}", "red")
+    if verdict.error:
+        _say(console, shown(verdict.error), "red")
+    if verdict.failure:
+        _say(
+            console,
+            shown(f"it fails without faults, too, and that is taken for its right end: {verdict.failure}"),
+            "yellow",
+        )
     for number, finding in enumerate(verdict.findings, 1):
         _show(console, number, finding)
     for trial in campaign.trials:
         if trial.why:
             _say(console, f"the run that was {trial.name} did not end: {trial.why}", "red")
+    for name in dict.fromkeys(verdict.shortened):
+        _say(console, f"shortened, for want of time: {name}", "dim")
     for name in dict.fromkeys(verdict.left_out):
         _say(console, f"left out, for the time was over: {name}", "yellow")
     _tell_counts(console, verdict)
-    _say(console, last_line(verdict, campaign.seconds), "bold green" if verdict.is_met else "bold red")
+    style = "bold red" if not verdict.is_met else "bold yellow" if verdict.left_out else "bold green"
+    _say(console, last_line(verdict, campaign.seconds), style)
 
 
 def _tell_counts(console: Console, verdict: Verdict) -> None:
@@ -69,25 +75,27 @@ def _tell_counts(console: Console, verdict: Verdict) -> None:
     )
 
 
-def _told(trial: Trial) -> str:
-    """Say what error a run ended with."""
-    error: dict[str, Any] = msgspec.json.decode(trial.error)
-    return shown(f"{error.get('name')}: {error.get('message')}")
-
-
 def last_line(verdict: Verdict, seconds: float) -> str:
     """Say it in one line."""
     missed = ", ".join(one.name for one in verdict.numbers if not one.is_met)
-    parts = [f"missed: {missed}"] if missed else [] if verdict.numbers else ["it fails without faults"]
+    parts = [f"missed: {missed}"] if missed else [] if verdict.numbers else ["it could not be tried"]
     parts += [f"{len(verdict.certain)} to mend"] if verdict.certain else []
     if parts:
         text = "; ".join(parts)
-        return f"{text[0].upper()}{text[1:]}. ({seconds:.1f} s)"
+        return f"{text[0].upper()}{text[1:]}. ({seconds:.1f} s){_incomplete(verdict)}"
     doubts = len(verdict.findings)
     rest = f"{doubts} to look at" if doubts else "nothing to mend"
+    if verdict.left_out:
+        met = f"Not all was tried: targets met as far as it went, {rest}, in {seconds:.1f} s."
+        return f"{met}{_incomplete(verdict)}"
+    return f"All targets met, {rest}, in {seconds:.1f} s."
+
+
+def _incomplete(verdict: Verdict) -> str:
+    """Say that kinds of fault were never tried."""
     left = len(set(verdict.left_out))
-    more = f" {left} kinds of fault were left out: more --seconds would try them." if left else ""
-    return f"All targets met, {rest}, in {seconds:.1f} s.{more}"
+    kinds = "1 kind of fault was" if left == 1 else f"{left} kinds of fault were"
+    return f" {kinds} left out: more --seconds would try them." if left else ""
 
 
 def place(finding: Finding) -> str:

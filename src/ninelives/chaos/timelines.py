@@ -15,17 +15,18 @@ _KEY = (
     '<li><i style="background:var(--blue);opacity:.45"></i>recovery: what is recorded is replayed</li>'
     '<li><i style="background:var(--blue)"></i>new work</li>'
     '<li><i style="background:var(--good)"></i>new work, to the end</li>'
+    '<li><i style="background:var(--bad)"></i>new work, to another end, or to none</li>'
     '<li><i class="line" style="background:var(--bad)"></i>kill -9</li>'
     '<li><i class="line" style="background:var(--warm)"></i>another fault</li></ul>'
 )
 
 
-def timelines(trials: Sequence[Trial]) -> list[str]:
-    """Draw the runs, those that did not end first; of many, most are folded away."""
+def timelines(trials: Sequence[Trial], end: str) -> list[str]:
+    """Draw the runs, those first that did not come to their `end`; of many, most are folded away."""
     if not trials:
         return []
-    ordered = sorted(trials, key=lambda trial: not trial.why)
-    drawn = [_figure(trial) for trial in ordered[:_MOST]]
+    ordered = sorted(trials, key=lambda trial: not trial.why and trial.state == end)
+    drawn = [_figure(trial, end) for trial in ordered[:_MOST]]
     parts = ["<h2>Timelines</h2>", _KEY, *drawn[:_OPEN]]
     if drawn[_OPEN:]:
         parts += [f"<details><summary>{len(drawn) - _OPEN} more timelines</summary>", *drawn[_OPEN:]]
@@ -35,13 +36,14 @@ def timelines(trials: Sequence[Trial]) -> list[str]:
     return parts
 
 
-def _figure(trial: Trial) -> str:
-    lives, end = len(trial.lives), trial.why or trial.state
-    told = f"{trial.name}: {lives} {'life' if lives == 1 else 'lives'}, {trial.seconds:.2f} s, {end}"
-    return f"<figure>{_drawn(trial, told)}<figcaption>{plain(told)}</figcaption></figure>"
+def _figure(trial: Trial, end: str) -> str:
+    lives, came_to = len(trial.lives), trial.why or trial.state
+    told = f"{trial.name}: {lives} {'life' if lives == 1 else 'lives'}, {trial.seconds:.2f} s, {came_to}"
+    drawn = _drawn(trial, told, is_good=not trial.why and trial.state == end)
+    return f"<figure>{drawn}<figcaption>{plain(told)}</figcaption></figure>"
 
 
-def _drawn(trial: Trial, label: str) -> str:
+def _drawn(trial: Trial, label: str, *, is_good: bool) -> str:
     ready: dict[int, float] = {}
     new: dict[int, float] = {}
     for line in trial.lines:
@@ -52,7 +54,7 @@ def _drawn(trial: Trial, label: str) -> str:
     spans = [
         span
         for life in trial.lives
-        for span in _spans(life, trial.began_at, ready.get(life.number), new.get(life.number))
+        for span in _spans(life, trial.began_at, ready.get(life.number), new.get(life.number), is_good)
     ]
     marks = [
         Mark(line.at - trial.began_at, line.kind, describe(line), _row(line.data.get("life", line.life)))
@@ -61,11 +63,12 @@ def _drawn(trial: Trial, label: str) -> str:
     return timeline(spans, marks, trial.seconds, label=label)
 
 
-def _spans(life: Life, since: float, ready: float | None, new: float | None) -> list[Span]:
+def _spans(life: Life, since: float, ready: float | None, new: float | None, is_good: bool) -> list[Span]:
     """Take a life apart: until its code was loaded, until it did something new, until its end."""
     end = life.ended_at
     stops = [life.began_at, end if ready is None else ready, end if new is None else new, end]
-    kinds = ("load", "back", "work ended" if life.code == 0 else "work")
+    ended = "work ended" if is_good else "work lost"
+    kinds = ("load", "back", ended if life.code == 0 else "work")
     title = f"life {life.number}: {life.how}"
     return [
         Span(_row(life.number) or 0, start - since, stop - since, kind, title)

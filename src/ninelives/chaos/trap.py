@@ -41,6 +41,7 @@ class Trap:
         self._gate = threading.Lock()
         self._is_sprung = False
         self._cut_until = 0.0
+        self._full_until = time.monotonic() + (fault.seconds if fault is not None else 0.0)
         self._tries: Counter[str] = Counter()
         self._calls = threading.Condition()
         self._calling: set[int] = set()
@@ -80,7 +81,9 @@ class Trap:
     def _refuse(self, labels: Sequence[str]) -> None:
         """Be full, for the first few times that something is to be written."""
         fault, name = self._fault, labels[0]
-        if fault is None or fault.deed is not Deed.FULL:
+        if fault is None or fault.deed is not Deed.FULL or name in fault.passed:
+            return
+        if time.monotonic() > self._full_until:
             return
         with self._gate:
             self._tries[name] += 1

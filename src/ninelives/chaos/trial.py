@@ -104,8 +104,16 @@ class Ground(Struct, frozen=True):
 class Stage:
     """Carries out one trial."""
 
-    def __init__(self, ground: Ground, script: Script, number: int, values: dict[str, str]) -> None:
+    def __init__(
+        self,
+        ground: Ground,
+        script: Script,
+        number: int,
+        values: dict[str, str],
+        ready: Callable[[], None] | None = None,
+    ) -> None:
         self._ground, self._script, self._values = ground, script, values
+        self._ready = ready  # called when the first life has loaded the code: what was asked for can be run
         self._home = ground.home / f"trial-{number}"
         self._tree = self._home / "tree" / ground.tree.root.name
         ground.tree.copy(self._tree)
@@ -115,14 +123,19 @@ class Stage:
         self._settlements: tuple[Settlement, ...] = ()
         self._dead: list[int] = []
 
-    def play(self, seconds: float) -> Trial:
-        """Go on until the run has ended or cannot go on; after some seconds nothing befalls it any more."""
+    def play(self, seconds: float, patience_seconds: float | None = None) -> Trial:
+        """Go on until the run has ended or cannot go on.
+
+        After some seconds nothing befalls it any more; it has `patience_seconds` then to come to its end, or
+        as long as it may take without faults.
+        """
         trial, script = self.trial, self._script
-        deadline = trial.began_at + seconds + 2 * self._ground.limit_seconds
+        patience = self._ground.limit_seconds if patience_seconds is None else patience_seconds
+        deadline = trial.began_at + seconds + patience
         while not trial.has_ended and not trial.why:
-            is_late = time.monotonic() > trial.began_at + seconds
-            fault = None if is_late else script.fault(trial.lines)
-            kill_after = None if is_late else script.kill_after_seconds()
+            left = trial.began_at + seconds - time.monotonic()
+            fault = None if left < 0 else script.fault(trial.lines, left)
+            kill_after = None if left < 0 else script.kill_after_seconds()
             life = self._live(fault, kill_after, deadline)
             self._judge(life, deadline)
         trial.seconds = time.monotonic() - trial.began_at
@@ -156,6 +169,7 @@ class Stage:
                 self.trial.why = "it did not come to its end in time"
             elif self._is_stopped(life):
                 self._take_over(cradle, pid, deadline)
+            self._tell_ready()
         self._dead.append(pid)
         return self._end(life, code)
 
@@ -186,7 +200,13 @@ class Stage:
     def _end(self, life: Life, code: int) -> Life:
         life.ended_at, life.code = time.monotonic(), code
         self._reader.read()
+        self._tell_ready()
         return life
+
+    def _tell_ready(self) -> None:
+        if self._ready is not None and any(line.what is What.READY for line in self._reader.lines):
+            self._ready()
+            self._ready = None
 
     def _patience(self, killed_at: float | None) -> float:
         if killed_at is None:
@@ -202,9 +222,8 @@ class Stage:
     def _take_over(self, stopped: Cradle, pid: int, deadline: float) -> None:
         """Have another process carry the run on while one is stopped; then wake that one."""
         cradle, life, other = self._begin(None)
-        wake_at = time.monotonic() + self._ground.limit_seconds + 10 * self._script.lease_seconds
         while (code := cradle.gone(other, LOOK_SECONDS)) is None:
-            if time.monotonic() > min(wake_at, deadline):
+            if time.monotonic() > deadline:
                 cradle.signal(other, signal.SIGKILL)
         self._end(life, code)
         self._ledger.write(What.FAULT, kind="CONT", target="TIME")

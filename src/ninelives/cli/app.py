@@ -267,6 +267,12 @@ def chaos(  # noqa: PLR0917 (each is an option of its own)
     signal: Annotated[
         list[str] | None, typer.Option("--signal", metavar="NAME=JSON", help="A signal, once in each run.")
     ] = None,
+    may_fail: Annotated[
+        bool, typer.Option("--may-fail", help="Its right end is a failure; nl.Permanent needs no such word.")
+    ] = False,
+    complete: Annotated[
+        bool, typer.Option("--complete", help="Exit 1, too, when a kind of fault was left out.")
+    ] = False,
     html: Annotated[Path | None, typer.Option("--html", help="Write the report to this page, too.")] = None,
     as_json: AsJson = False,
 ) -> None:
@@ -292,6 +298,8 @@ def chaos(  # noqa: PLR0917 (each is an option of its own)
         signals=signal or [],
         html=html,
         as_json=as_json,
+        may_fail=may_fail,
+        complete=complete,
     )
 
 

@@ -14,7 +14,7 @@ from ninelives.chaos.order import People
 from ninelives.chaos.page import page
 from ninelives.cli.options import EXIT_FAILED
 from ninelives.cli.text import emit_json, say
-from ninelives.core.errors import UsageError
+from ninelives.core.errors import NineLivesError, UsageError
 from ninelives.runtime.inbox import from_json
 
 _EXIT_INTERRUPTED = 130
@@ -36,8 +36,53 @@ def chaos(
     signals: list[str],
     html: Path | None,
     as_json: bool,
+    may_fail: bool = False,
+    complete: bool = False,
 ) -> None:
-    """Carry out the trials and tell what came of them. Exit 0 all met, 1 a target missed, 2 wrong call."""
+    """Carry out the trials and tell what came of them.
+
+    Exit 0 all met, 1 a target missed (or, with `complete`, a kind of fault left out), 2 wrong call.
+    """
+    console = Console(stderr=as_json)
+    try:
+        _check(seconds, limit_seconds, tree, html)
+        order = command.Order(
+            target=target,
+            words=tuple(words),
+            named=tuple(named),
+            kills=kills,
+            seconds=seconds,
+            at=at,
+            seed=seed,
+            tree=tree,
+            limit_seconds=limit_seconds,
+            store=store,
+            people=_people(answer, signals),
+            may_fail=may_fail,
+        )
+        campaign, verdict = command.run(order, console)
+    except KeyboardInterrupt:
+        console.print("interrupted; every process has been ended and nothing is left behind")
+        raise typer.Exit(_EXIT_INTERRUPTED) from None
+    except NineLivesError as error:
+        if as_json:  # who reads JSON reads it there, whatever happens
+            emit_json(msgspec.json.encode(command.no_fields(error)))
+        raise
+    if html is not None:
+        html.write_text(page(campaign, verdict, target), encoding="utf-8")
+        say(f"the report is in {html}")
+    if as_json:
+        emit_json(msgspec.json.encode(command.fields(campaign, verdict)))
+        if verdict.error:
+            say(verdict.error)
+    else:
+        screen.conclude(console, verdict, campaign)
+    if not verdict.is_met or (complete and verdict.left_out):
+        raise typer.Exit(EXIT_FAILED)
+
+
+def _check(seconds: float, limit_seconds: float, tree: Path, html: Path | None) -> None:
+    """Refuse what cannot be meant, before anything is started. Raises UsageError."""
     for name, value in (("--seconds", seconds), ("--limit", limit_seconds)):
         if not value > 0:
             raise UsageError(f"{name} {value:g}", remedy="Give seconds above 0")
@@ -49,34 +94,6 @@ def chaos(
         raise UsageError(f"--html {html}: there is no such directory", remedy="Make it first")
     if html is not None and not _can_be_written(html):
         raise UsageError(f"--html {html} cannot be written", remedy="Name a file, where you may write")
-    order = command.Order(
-        target=target,
-        words=tuple(words),
-        named=tuple(named),
-        kills=kills,
-        seconds=seconds,
-        at=at,
-        seed=seed,
-        tree=tree,
-        limit_seconds=limit_seconds,
-        store=store,
-        people=_people(answer, signals),
-    )
-    console = Console(stderr=as_json)
-    try:
-        campaign, verdict = command.run(order, console)
-    except KeyboardInterrupt:
-        console.print("interrupted; every process has been ended and nothing is left behind")
-        raise typer.Exit(_EXIT_INTERRUPTED) from None
-    if html is not None:
-        html.write_text(page(campaign, verdict, target), encoding="utf-8")
-        say(f"the report is in {html}")
-    if as_json:
-        emit_json(msgspec.json.encode(command.fields(campaign, verdict)))
-    else:
-        screen.conclude(console, verdict, campaign)
-    if not verdict.is_met:
-        raise typer.Exit(EXIT_FAILED)
 
 
 def _can_be_written(file: Path) -> bool:

@@ -22,6 +22,8 @@ class Number(Struct, frozen=True):
     target: str
     is_met: bool
     note: str
+    amount: float | None = None
+    """The value as a plain number: seconds, or a share of 1; None when nothing was measured."""
 
 
 class Savings(Struct, frozen=True):

@@ -10,6 +10,7 @@ import msgspec
 
 from ninelives.core.codec import Codec
 from ninelives.core.errors import Corrupt, Divergence, UnknownAgent, UsageError
+from ninelives.engine.methods import is_method
 from ninelives.engine.registry import AGENTS, Agent
 from ninelives.runtime import code
 
@@ -28,11 +29,23 @@ def agent(target: str) -> Agent:
     if name:
         found = getattr(getattr(module, name, None), "__ninelives__", None) or AGENTS.get(name)
         if isinstance(found, Agent):
-            return found
+            return _startable(found)
         raise UnknownAgent(f"{place} has no agent {name!r}", remedy=_known(place))
     if len(AGENTS) == 1:
         return next(iter(AGENTS.values()))
     raise UsageError(f"{target!r} does not say which agent", remedy=_known(place))
+
+
+def _startable(agent: Agent) -> Agent:
+    """Refuse a method: there is no object that it could be called on. Raises UsageError."""
+    function = inspect.unwrap(agent.function)
+    names = [*agent.signature.parameters]
+    if is_method(function) and names[:1] == ["self"]:
+        raise UsageError(
+            f"{agent.name!r} is a method, and a command has no object to call it on",
+            remedy="Name an agent that is a function: declare one that makes the object and calls its steps",
+        )
+    return agent
 
 
 def _known(place: str) -> str:

@@ -7,7 +7,9 @@ from __future__ import annotations
 
 import importlib
 import importlib.util
+import os
 import sys
+import sysconfig
 import traceback
 from importlib.machinery import SourceFileLoader
 from pathlib import Path
@@ -15,6 +17,11 @@ from types import CodeType
 from typing import Any
 
 from ninelives.core.errors import NineLivesError, UsageError
+
+_OURS = str(Path(__file__).parents[1]) + os.sep
+_LIBRARIES = tuple(
+    f"{sysconfig.get_path(name)}{os.sep}" for name in ("stdlib", "platstdlib", "purelib", "platlib")
+)
 
 
 def load(place: str) -> Any:
@@ -91,11 +98,24 @@ def _imported(name: str, load: Any) -> Any:
 
 
 def _broken(name: str, error: BaseException) -> UsageError:
-    frames = traceback.extract_tb(error.__traceback__)
-    places = [frame for frame in frames if "importlib" not in frame.filename and frame.filename != __file__]
-    where = f" at {places[-1].filename}:{places[-1].lineno}" if places else ""
+    place = raised_at(error)
+    where = f" at {place}" if place else ""
     said = error.what if isinstance(error, NineLivesError) else str(error)
     return UsageError(
         f"{name} cannot be imported: {type(error).__name__}: {said}{where}",
         remedy=(error.remedy if isinstance(error, NineLivesError) else None) or "Mend it and try again",
     )
+
+
+def raised_at(error: BaseException) -> str | None:
+    """Return file and line of the user's code that an error came out of; None when it never was there.
+
+    That is the last frame which is neither ours nor a library's; else the last that is not ours.
+    """
+    frames = [
+        frame
+        for frame in traceback.extract_tb(error.__traceback__)
+        if not frame.filename.startswith((_OURS, "<"))
+    ]
+    own = [frame for frame in frames if not frame.filename.startswith(_LIBRARIES)] or frames
+    return f"{own[-1].filename}:{own[-1].lineno}" if own else None

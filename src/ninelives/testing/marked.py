@@ -93,6 +93,12 @@ def _killed_everywhere(item: pytest.Item) -> list[pytest.TestReport]:
             return reports
         made += present.kills
         missed += not present.kills
+    if at is not None and not made:
+        raise UsageError(
+            f"nothing was killed: {at} was not reached; without a kill the test calls {at.call} "
+            f"{first.calls.count(at.call)} times",
+            remedy="Name a kill that a failure has named",
+        )
     _say(reports, f"killed {made} times, at {len(first.calls)} store calls; {missed} kills were not reached")
     for report in reports:
         report.user_properties += [("chaos kills", made)] if report.when == "call" else []

@@ -13,9 +13,10 @@ from typing import Any
 from rich.console import Console
 
 from ninelives.chaos import command
-from ninelives.chaos.campaign import EVERY_STEP
 from ninelives.chaos.judge import Verdict
+from ninelives.chaos.plan import EVERY_STEP
 from ninelives.chaos.scratch import SQLITE
+from ninelives.chaos.trial import ChaosFailed
 from ninelives.core.codec import codec_for
 from ninelives.core.errors import UsageError
 from ninelives.engine.registry import Agent
@@ -35,13 +36,16 @@ def chaos(
     seed: int = 9,
     limit_seconds: float = 60.0,
     store: str = SQLITE,
+    may_fail: bool = False,
 ) -> Verdict:
     """Kill an agent in processes of its own, as `ninelives chaos` does, and hold it to its targets but time.
 
     `target` is the agent, declared in a file, or "FILE:AGENT". `tree` is its working directory, of which
     every run gets a copy. `at`: "every-step", "random", "FILE:LINE", or "" for all that there is. No kind of
     fault is begun after `seconds`; a run may take `limit_seconds` without faults. `store` names a server.
-    Raises NotCrashproof, with file and line of what is to be mended; UsageError.
+    An agent whose right end is a failure raises nl.Permanent, or is called with `may_fail`.
+    Raises NotCrashproof, with file and line of what is to be mended; ChaosFailed when already without faults
+    it comes to nothing; UsageError.
     """
     order = command.Order(
         target=_named(target),
@@ -54,8 +58,11 @@ def chaos(
         tree=Path(tree),
         limit_seconds=limit_seconds,
         store=store,
+        may_fail=may_fail,
     )
     _, verdict = command.run(order, Console(quiet=True))
+    if verdict.error:
+        raise ChaosFailed(verdict.error)
     if told := _told(verdict):
         raise NotCrashproof("\n".join(told))
     return verdict

@@ -41,7 +41,8 @@ def crashproof(story: Story, *, kills: int | None = None, deaths: int = 1, at: K
 
     `kills` is at most how many are tried, spread evenly; `deaths` how many lives in a row die at the same
     number; `at` tries one kill only.
-    Raises NotCrashproof, from what the story raised, if it did; UsageError when it needs no store.
+    Raises NotCrashproof, from what the story raised, if it did; UsageError when it needs no store, or `at` is
+    never reached.
     """
     outcome, calls = _tell(story)
     again, more = _tell(story)
@@ -58,6 +59,12 @@ def crashproof(story: Story, *, kills: int | None = None, deaths: int = 1, at: K
             found = found or _try(story, kill, deaths, outcome)
         made += found
         missed += not found
+    if at is not None and not made:
+        raise UsageError(
+            f"nothing was killed: {at} was not reached; without a kill the story calls {at.call} "
+            f"{calls.count(at.call)} times",
+            remedy="Name a kill that a failure has named",
+        )
     return Trials(outcome, len(calls), tuple(made), missed)
 
 
