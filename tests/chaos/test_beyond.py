@@ -9,8 +9,10 @@ from typing import Any
 
 import pytest
 
+from ninelives.chaos.breakdown import ChaosBroken
 from ninelives.chaos.campaign import Campaign
-from ninelives.chaos.findings import ChaosBroken, Mistake, find, the_run
+from ninelives.chaos.finding import Mistake, the_run
+from ninelives.chaos.findings import find
 from ninelives.chaos.ledger import Line, What
 from ninelives.chaos.tree import Content
 from ninelives.chaos.trial import Trial
@@ -178,6 +180,8 @@ def test_a_question_outside_a_step_changes_nothing(method: str, found: int) -> N
     asked = line(1.0, 1, What.EFFECT, kind="request", target=f"{method} http://shop/", place="a.py:7")
     calm = trial(asked)
     assert len(find(Campaign([calm, calm], [calm], []))) == found
+    again = trial(asked, line(2.0, 2, What.EFFECT, kind="request", target=asked.target, place="a.py:7"))
+    assert number(Campaign([calm, calm], [again], []), "duplicate rate") == ("50.0%" if found else "0.0%")
 
 
 @pytest.mark.parametrize(

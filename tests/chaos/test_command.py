@@ -12,7 +12,7 @@ import pytest
 
 from ninelives.chaos import campaign as campaigns
 from ninelives.chaos.campaign import Campaign
-from ninelives.chaos.findings import Mistake
+from ninelives.chaos.finding import Mistake
 from ninelives.chaos.script import Calm
 from ninelives.chaos.trial import Ground, Trial
 from ninelives.cli import chaos as command

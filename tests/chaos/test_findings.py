@@ -12,7 +12,8 @@ import pytest
 from ninelives.chaos import campaign as campaigns
 from ninelives.chaos.campaign import Campaign
 from ninelives.chaos.effects import effects
-from ninelives.chaos.findings import Mistake, find
+from ninelives.chaos.finding import Mistake
+from ninelives.chaos.findings import find
 from ninelives.chaos.judge import judge
 from ninelives.chaos.ledger import Line, What
 from ninelives.chaos.order import Moment

@@ -6,7 +6,7 @@ import re
 from html.parser import HTMLParser
 
 from ninelives.chaos.campaign import Campaign
-from ninelives.chaos.findings import Finding, Mistake
+from ninelives.chaos.finding import Finding, Mistake
 from ninelives.chaos.judge import judge
 from ninelives.chaos.ledger import Line, What
 from ninelives.chaos.page import page

@@ -7,6 +7,9 @@ from io import StringIO
 import pytest
 from rich.console import Console
 
+from ninelives.chaos.campaign import Campaign
+from ninelives.chaos.screen import unended
+from ninelives.chaos.trial import Trial
 from ninelives.demo.judge import Number
 from ninelives.demo.screen import show_numbers
 
@@ -19,3 +22,13 @@ def test_whether_a_target_was_missed_is_said_however_narrow_the_terminal(width: 
     told = console.file.getvalue()
     for word in ("recovery time p99", "12.345 s", "< 30 s", "MISSED"):
         assert word in told
+
+
+def test_runs_that_did_not_end_for_one_reason_are_told_of_once() -> None:
+    runs = [Trial(name, 0, 0.0) for name in ("killed", "store's answer lost", "hung")]
+    for run, why in zip(runs, ("it diverged", "it diverged", "it waits"), strict=True):
+        run.why = why
+    assert unended(Campaign([], runs, [])) == [
+        "the run that was killed, and 1 more, did not end: it diverged",
+        "the run that was hung did not end: it waits",
+    ]

@@ -42,6 +42,11 @@ class Effect(Struct):
         """Return the method of a request."""
         return self.target.partition(" ")[0] if self.kind == "request" else ""
 
+    @property
+    def only_asks(self) -> bool:
+        """Tell whether it is a request that changes nothing."""
+        return self.method in _SAFE
+
 
 class Declared(Struct, frozen=True):
     """What is known of a step from its declaration."""
@@ -156,7 +161,7 @@ def unsafe_requests(trial: Trial) -> dict[tuple[str, str], list[Effect]]:
     found: defaultdict[tuple[str, str], list[Effect]] = defaultdict(list)
     for effect in effects(trial):
         step = declared.get(named.get(effect.step, ""))
-        is_request = effect.kind == "request" and effect.is_inside and effect.method not in _SAFE
+        is_request = effect.kind == "request" and effect.is_inside and not effect.only_asks
         if is_request and not (step and step.is_question):
             found[effect.step, effect.method].append(effect)
     asked = _asked_for_key(trial)

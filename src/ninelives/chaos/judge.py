@@ -11,7 +11,7 @@ from msgspec import Struct
 
 from ninelives.chaos.campaign import Campaign
 from ninelives.chaos.effects import counted, effects, executed_again, surplus, unsafe_requests
-from ninelives.chaos.findings import Finding
+from ninelives.chaos.finding import Finding
 from ninelives.chaos.ledger import What
 from ninelives.chaos.likeness import differing_files, has_same_journal, has_same_result, results_agree
 from ninelives.chaos.order import OUTCOMES
@@ -156,7 +156,10 @@ def _extra(campaign: Campaign, trial: Trial) -> tuple[int, int]:
     """Count what was done more often than without faults, and all that was done."""
     extra = sum(more for _, more in surplus(campaign.calm, trial))
     total = sum(counted(same) for same in unsafe_requests(trial).values())
-    outside = [sum(not one.is_inside for one in effects(run)) for run in (campaign.calm[0], trial)]
+    outside = [
+        sum(not one.is_inside and not one.only_asks for one in effects(run))
+        for run in (campaign.calm[0], trial)
+    ]
     changed = differing_files(campaign.calm, trial)
     return extra + max(0, outside[1] - outside[0]) + len(changed), total + outside[1] + len(trial.changes)
 

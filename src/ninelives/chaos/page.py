@@ -9,7 +9,7 @@ from ninelives import __version__
 from ninelives.chaos import plots
 from ninelives.chaos.campaign import Campaign
 from ninelives.chaos.effects import effects
-from ninelives.chaos.findings import Finding
+from ninelives.chaos.finding import Finding
 from ninelives.chaos.judge import Verdict
 from ninelives.chaos.ledger import Line, What
 from ninelives.chaos.order import Moment

@@ -13,7 +13,7 @@ from rich.progress import BarColumn, Progress, TextColumn, TimeElapsedColumn
 from rich.text import Text
 
 from ninelives.chaos.campaign import Campaign, Told
-from ninelives.chaos.findings import Finding
+from ninelives.chaos.finding import Finding, the_run
 from ninelives.chaos.judge import Verdict
 from ninelives.demo.screen import show_numbers
 from ninelives.ops.escape import shown
@@ -53,9 +53,8 @@ def conclude(console: Console, verdict: Verdict, campaign: Campaign) -> None:
         )
     for number, finding in enumerate(verdict.findings, 1):
         _show(console, number, finding)
-    for trial in campaign.trials:
-        if trial.why:
-            _say(console, f"the run that was {trial.name} did not end: {trial.why}", "red")
+    for line in unended(campaign):
+        _say(console, line, "red")
     for name in dict.fromkeys(verdict.shortened):
         _say(console, f"shortened, for want of time: {name}", "dim")
     for name in dict.fromkeys(verdict.left_out):
@@ -63,6 +62,19 @@ def conclude(console: Console, verdict: Verdict, campaign: Campaign) -> None:
     _tell_counts(console, verdict)
     style = "bold red" if not verdict.is_met else "bold yellow" if verdict.left_out else "bold green"
     _say(console, last_line(verdict, campaign.seconds), style)
+
+
+def unended(campaign: Campaign) -> list[str]:
+    """Say which runs did not end, and why: each reason once."""
+    by_reason: dict[str, list[str]] = {}
+    for trial in campaign.trials:
+        if trial.why:
+            by_reason.setdefault(trial.why, []).append(the_run(trial))
+    told = []
+    for why, runs in by_reason.items():
+        others = f", and {len(runs) - 1} more," if len(runs) > 1 else ""
+        told.append(f"{runs[0]}{others} did not end: {why}")
+    return told
 
 
 def _tell_counts(console: Console, verdict: Verdict) -> None:
