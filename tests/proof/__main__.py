@@ -36,13 +36,15 @@ def main() -> int:
     parser = argparse.ArgumentParser(prog="python -m tests.proof", description=__doc__)
     parser.add_argument("--only", default="", help="run the parts whose name contains this")
     parser.add_argument("--scale", type=float, default=1.0, help="shorten (0.01) or lengthen everything")
-    parser.add_argument("--again", action="store_true", help="repeat what was violated in the last run")
+    parser.add_argument(
+        "--again", action="store_true", help="repeat what was violated in the last run, or what --only names"
+    )
     parser.add_argument("--folder", type=Path, default=Path("build/proof"))
     parser.add_argument("--page", type=Path, help="write this page, too (docs/proof.md)")
     asked = parser.parse_args()
     console = Console(width=None if sys.stdout.isatty() else 160)
     last = _last(asked.folder) if asked.again else None
-    wanted = _violated(last) if last else [part for part in parts(asked.scale) if asked.only in part.name]
+    wanted = _to_repeat(last, asked.only) if last else _named(parts(asked.scale), asked.only)
     began = time.monotonic()
     with Board(console, len(wanted)) as board:
         found = _perform_all(wanted, asked.folder, board)
@@ -73,8 +75,17 @@ def _last(folder: Path) -> Proof:
         sys.exit(f"nothing was run yet in {folder}: leave out --again")
 
 
+def _named(known: list[Part], only: str) -> list[Part]:
+    return [part for part in known if only in part.name]
+
+
 def _violated(proof: Proof) -> list[Part]:
     return [part for part, report in proof.parts if report.is_violated]
+
+
+def _to_repeat(proof: Proof, only: str) -> list[Part]:
+    """Return what is to be repeated of a run: what is asked for by name, else what was violated."""
+    return _named([part for part, _ in proof.parts], only) if only else _violated(proof)
 
 
 def _today() -> str:
@@ -82,10 +93,13 @@ def _today() -> str:
 
 
 def _repeated(proof: Proof, found: list[tuple[Part, Report]], *, seconds: int) -> Proof:
-    """Return the last run with what was repeated in place of what was violated; it says so."""
+    """Return the last run with what was repeated in place of what it was before; it says so."""
     fresh = {part.name: report for part, report in found}
+    bad = {part.name for part in _violated(proof)}
     merged = [(part, fresh.get(part.name, report)) for part, report in proof.parts]
-    repeat = Repeat(at=_today(), commit=commit(), seconds=seconds, parts=[*fresh])
+    repeat = Repeat(
+        at=_today(), commit=commit(), seconds=seconds, parts=[*fresh], violated=[*fresh.keys() & bad]
+    )
     return replace(proof, parts=merged, repeats=[*proof.repeats, repeat])
 
 

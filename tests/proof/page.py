@@ -32,6 +32,8 @@ class Repeat(Struct, frozen=True, kw_only=True):
     commit: str
     seconds: int
     parts: list[str]
+    violated: list[str] = []
+    """Which of them were violated before."""
 
 
 class Proof(Struct, frozen=True, kw_only=True):
@@ -74,9 +76,10 @@ def _lines(proof: Proof) -> Iterator[str]:
             f"{'; '.join(proof.repeated)}."
         )
     for one in proof.repeats:
+        told = [f"{name} (violated at first)" if name in one.violated else name for name in one.parts]
         yield (
-            f"Violated at first, repeated on {one.at} at commit {one.commit} in {_spent(one.seconds)}, and "
-            f"shown as of then: {'; '.join(one.parts)}."
+            f"Repeated on {one.at} at commit {one.commit} in {_spent(one.seconds)}, and shown as of then: "
+            f"{'; '.join(told)}."
         )
     if proof.scale != 1:
         yield f"It was run at {proof.scale:g} of its full length."

@@ -11,7 +11,7 @@ import pytest
 from msgspec.structs import replace
 
 from tests.proof import __main__ as programme
-from tests.proof.__main__ import _last, _repeated, _violated, perform
+from tests.proof.__main__ import _last, _repeated, _to_repeat, _violated, perform
 from tests.proof.commits import commit
 from tests.proof.page import Proof, page
 from tests.proof.parts import Part, parts
@@ -97,8 +97,11 @@ def test_what_was_violated_is_repeated_alone_and_the_page_says_so(
     told = page(twice)
     assert "1 kills in 1 minutes, 0 sections with violations" in told
     today = twice.repeats[0].at
-    assert f"repeated on {today} at commit cafe+changes in 7 s, and shown as of then: bad." in told
-    assert f"repeated on {today} at commit cafe+changes in 5 minutes, and shown as of then: bad." in told
+    told_of = f"Repeated on {today} at commit cafe+changes in"
+    assert f"{told_of} 7 s, and shown as of then: bad (violated at first)." in told
+    assert f"{told_of} 5 minutes, and shown as of then: bad." in told
+    assert [part.name for part in _to_repeat(last, "goo")] == ["good"]
+    assert _to_repeat(last, "") == [bad]
 
 
 def test_the_page_names_the_commit_of_the_run_and_of_parts_of_another() -> None:
