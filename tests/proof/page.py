@@ -76,10 +76,10 @@ def _lines(proof: Proof) -> Iterator[str]:
             f"{'; '.join(proof.repeated)}."
         )
     for one in proof.repeats:
-        told = [f"{name} (violated at first)" if name in one.violated else name for name in one.parts]
+        named = [f"{name} (violated at first)" if name in one.violated else name for name in one.parts]
         yield (
             f"Repeated on {one.at} at commit {one.commit} in {_spent(one.seconds)}, and shown as of then: "
-            f"{'; '.join(told)}."
+            f"{'; '.join(named)}."
         )
     if proof.scale != 1:
         yield f"It was run at {proof.scale:g} of its full length."
