@@ -114,7 +114,7 @@ def test_up_waits_for_a_server_that_goes_away_before_its_first_worker_is_ready(
         (home / "go").touch()
         assert process.stdout is not None
         for line in process.stdout:
-            if "exited with code 69" in line:
+            if "waiting: " in line:  # the worker itself, until the server is there
                 server.start()
             elif "is ready" in line:
                 process.terminate()
