@@ -38,9 +38,10 @@ record verified and decoded. Next: replay without coroutines for plain steps, wh
 handed to the caller at once ([decision 11](decisions/0011-the-hot-path.md), "A single branch")."""
 
 IMPORT = """\
-`import ninelives` loads the rest when it is first used, so the import and the process to the finished run
-belong together. Of what is loaded for a run, asyncio (25 ms) and msgspec with typing_extensions (20 ms)
-are about half; the rest is our own modules. Next: fewer of them for a run of one step."""
+`import ninelives` loads the rest when it is first used, so that the import and the process to its finished
+run belong together. With bytecode cached, asyncio and msgspec with typing_extensions are about half of what
+is loaded for a run (25 and 20 ms where it was profiled), our own modules the rest. Next: fewer of ours for a
+run of one step."""
 
 ONE_TURN = """\
 Time: each call looks at all messages, to see that none was changed in place (0.1 to 0.2 ms for 400 of 1

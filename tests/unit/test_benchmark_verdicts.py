@@ -128,6 +128,23 @@ def test_the_report_command_writes_the_page_and_fails_with_its_gates(
     assert "**not judged: Restate absent**" in (tmp_path / "docs" / "benchmarks.md").read_text("utf-8")
 
 
+def test_a_session_that_is_stopped_says_so_and_what_it_was_asked_for(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def stop(*_: object) -> None:
+        raise KeyboardInterrupt
+
+    monkeypatch.setattr("benchmarks.__main__.signal.signal", lambda *_: None)
+    monkeypatch.setattr("benchmarks.__main__.Arena.install", stop)
+    monkeypatch.setattr(figures, "revision", lambda folder: "abc1234")
+    out = tmp_path / "out.json"
+    given = ["W1", "--folder", str(tmp_path), "--out", str(out)]
+    assert command.main(given) == 130
+    kept = figures.read(out)
+    assert (kept.is_complete, kept.revision, kept.asked) == (False, "abc1234", ["W1"])
+    assert kept.command == " ".join(("python -m benchmarks", *given))
+
+
 def test_a_session_is_told_as_it_was() -> None:
     stopped = session(
         figure("W1", "steps", "Nine Lives", "sqlite", 5, 6, 7),
