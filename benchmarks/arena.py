@@ -16,7 +16,7 @@ from pathlib import Path
 from typing import Any
 
 from benchmarks.cells import Cell, Round, Workload
-from benchmarks.figures import Absence, Curve, Figure, Report
+from benchmarks.figures import Absence, Curve, Figure, Report, cleaned
 from benchmarks.places import PLACES, Place
 from benchmarks.processes import Failed
 from benchmarks.progress import Watch
@@ -31,6 +31,8 @@ class _Tally:
 
     rounds: list[Round] = field(default_factory=list)
     limits: list[float] = field(default_factory=list)
+    """One for each round, or none at all."""
+    failures: list[str] = field(default_factory=list)
 
 
 class Arena:
@@ -56,7 +58,7 @@ class Arena:
             except (subprocess.CalledProcessError, OSError) as error:
                 said = (getattr(error, "stderr", "") or str(error)).strip().splitlines()
                 for store in system.stores:
-                    self._report.absences.append(Absence("all", system.name, store, said[-1][:200]))
+                    self._note("all", system, store, said[-1] if said else type(error).__name__)
             else:
                 came.append(system)
                 self._report.versions[system.name] = ", ".join((*system.packages, *system.node_packages))
@@ -70,24 +72,30 @@ class Arena:
         rounds: int,
         size: Mapping[str, Any],
     ) -> None:
-        """Play all rounds of a workload on these stores, and put what came out into the report."""
+        """Play all rounds of a workload on these stores, and put what came out into the report.
+
+        A round that fails is noted, and the good ones are kept; also when the session is stopped meanwhile.
+        """
         tallies: dict[tuple[System, str], _Tally] = {
             (system, store): _Tally() for system, store in self._pairs(workload, systems, stores)
         }
         self._watch.begin(f"{workload.code}: {workload.title}", rounds * len(tallies))
-        for _ in range(rounds):
-            for (system, store), tally in list(tallies.items()):
-                self._watch.say(f"{workload.code} {system.name} on {store}")
-                try:
-                    self._play(workload, system, store, size, tally)
-                except Exception as error:
-                    del tallies[system, store]
-                    said = str(error) if isinstance(error, Failed) else f"{type(error).__name__}: {error}"
-                    absence = Absence(workload.code, system.name, store, f"failed: {said[:200]}")
-                    self._report.absences.append(absence)
-        for (system, store), tally in tallies.items():
-            self._write(workload, system, store, tally)
+        try:
+            for _ in range(rounds):
+                for (system, store), tally in tallies.items():
+                    self._watch.say(f"{workload.code} {system.name} on {store}")
+                    try:
+                        self._play(workload, system, store, size, tally)
+                    except Exception as error:
+                        said = str(error) if isinstance(error, Failed) else f"{type(error).__name__}: {error}"
+                        tally.failures.append(said)
+        finally:
+            for (system, store), tally in tallies.items():
+                self._write(workload, system, store, tally)
         self._watch.end()
+
+    def _note(self, workload: str, system: System, store: str, reason: str) -> None:
+        self._report.absences.append(Absence(workload, system.name, store, cleaned(reason)))
 
     def _pairs(
         self, workload: Workload, systems: Sequence[System], stores: Sequence[str]
@@ -99,8 +107,7 @@ class Arena:
                 if store not in stores:
                     continue
                 if workload.code in system.excuses:
-                    reason = system.excuses[workload.code]
-                    self._report.absences.append(Absence(workload.code, system.name, store, reason))
+                    self._note(workload.code, system, store, system.excuses[workload.code])
                 else:
                     yield system, store
 
@@ -119,9 +126,10 @@ class Arena:
             before = place.limit(_RAW_COMMITS) if is_rate else 0.0
             sized = size if store == "sqlite" else {**size, **_smaller(size, workload.elsewhere)}
             cell = Cell(system, place, url, self._folder, sized, self._watch.tick)
-            tally.rounds.append(workload.measure(cell))
+            played = workload.measure(cell)
             if is_rate:
                 tally.limits.append((before + place.limit(_RAW_COMMITS)) / 2)
+            tally.rounds.append(played)
         finally:
             place.drop(url)
             (self._folder / "log").unlink(missing_ok=True)
@@ -137,9 +145,13 @@ class Arena:
         return self._places[store]
 
     def _write(self, workload: Workload, system: System, store: str, tally: _Tally) -> None:
+        if tally.failures:
+            tries = len(tally.rounds) + len(tally.failures)
+            share = f"{len(tally.failures)} of {tries} rounds " if tally.rounds else ""
+            self._note(workload.code, system, store, f"{share}failed: {tally.failures[0]}")
         for name, metric in workload.metrics.items():
-            values = [one.values[name] for one in tally.rounds if name in one.values]
-            if values:
+            told = [at for at, one in enumerate(tally.rounds) if name in one.values]
+            if told:
                 self._report.figures.append(
                     Figure(
                         workload=workload.code,
@@ -147,8 +159,8 @@ class Arena:
                         unit=metric.unit,
                         system=system.name,
                         store=store,
-                        values=[round(value, 6) for value in values],
-                        limits=[round(limit, 1) for limit in tally.limits] if metric.is_rate else [],
+                        values=[round(tally.rounds[at].values[name], 6) for at in told],
+                        limits=[round(tally.limits[at], 1) for at in told] if metric.is_rate else [],
                     )
                 )
         if tally.limits:

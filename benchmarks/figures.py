@@ -5,13 +5,18 @@ from __future__ import annotations
 import math
 import os
 import platform
+import re
 import statistics
+import subprocess
 import time
 from collections.abc import Sequence
 from pathlib import Path
 
 import msgspec
 from msgspec import Struct
+
+_ESCAPES = re.compile(r"\x1b(\[[0-9;?]*[@-~]?)?")
+_REASON_LENGTH = 200
 
 
 class Figure(Struct, frozen=True):
@@ -73,6 +78,17 @@ class Report(Struct):
     figures: list[Figure] = []
     curves: list[Curve] = []
     absences: list[Absence] = []
+    revision: str = ""
+    """Of the repository, when the session ended."""
+    asked: list[str] = []
+    """The workloads that were asked for; nothing in files that do not tell."""
+    is_complete: bool = True
+    """Whether it was not stopped."""
+
+    @property
+    def has_peers(self) -> bool:
+        """Whether others than Nine Lives took part."""
+        return any(system != "Nine Lives" for system in self.versions)
 
     def find(self, workload: str, metric: str, store: str, system: str = "Nine Lives") -> Figure | None:
         """Return a figure."""
@@ -98,6 +114,35 @@ def percentile(values: Sequence[float], share: float) -> float:
     """Return the smallest value that so many percent do not exceed."""
     ranked = sorted(values)
     return ranked[max(math.ceil(len(ranked) * share / 100) - 1, 0)]
+
+
+def number(value: float) -> str:
+    """Write a number with three digits that count."""
+    if value == 0:
+        return "0"
+    size = abs(value)
+    digits = 0 if size >= 100 else 1 if size >= 10 else 2 if size >= 0.1 else 3
+    return f"{value:,.{digits}f}"
+
+
+def cleaned(reason: str) -> str:
+    """Return a reason as one line without escape codes, not too long."""
+    plain = "".join(sign if sign.isprintable() else " " for sign in _ESCAPES.sub("", reason))
+    return " ".join(plain.split())[:_REASON_LENGTH]
+
+
+def revision(folder: Path) -> str:
+    """Return the revision of a folder, and whether it was changed since; nothing where git cannot tell."""
+    said = []
+    for words in (("rev-parse", "--short", "HEAD"), ("status", "--porcelain")):
+        try:
+            ended = subprocess.run(
+                ("git", "-C", str(folder), *words), capture_output=True, text=True, check=True
+            )
+        except (OSError, subprocess.CalledProcessError):
+            return ""
+        said.append(ended.stdout.strip())
+    return said[0] + ("+changes" if said[1] else "")
 
 
 def begin(command: str) -> Report:

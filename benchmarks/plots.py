@@ -7,7 +7,7 @@ from collections.abc import Sequence
 from html import escape
 from typing import NamedTuple
 
-from benchmarks.targets import number
+from benchmarks.figures import number
 
 _COLOURS = ("#0b5fa5", "#d9822b", "#5a5a5a", "#7a4fb5", "#1b9e9e", "#b5446e", "#8a7a2f", "#333366")
 _FONT = 'font-family="system-ui, sans-serif" font-size="12" fill="#222"'

@@ -4,10 +4,11 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
 
+from rich.markup import escape
 from rich.table import Table
 
-from benchmarks.figures import Figure, Report
-from benchmarks.targets import Verdict, number
+from benchmarks.figures import Figure, Report, cleaned, number
+from benchmarks.targets import Verdict
 from benchmarks.workloads import WORKLOADS
 
 
@@ -28,7 +29,7 @@ def tables(report: Report) -> Iterator[Table]:
         for column in ("workload", "system", "store", "reason"):
             table.add_column(column)
         for absence in report.absences:
-            table.add_row(absence.workload, absence.system, absence.store, absence.reason)
+            table.add_row(absence.workload, absence.system, absence.store, escape(cleaned(absence.reason)))
         yield table
 
 
@@ -57,6 +58,7 @@ def target_table(verdicts: Sequence[Verdict]) -> Table:
     for column in ("", "what", "target", "measured", ""):
         table.add_column(column)
     for verdict in verdicts:
-        met = "[green]met[/]" if verdict.is_met else "[red]missed[/]"
-        table.add_row(verdict.workload, verdict.what, verdict.target, verdict.measured, met)
+        colour = "green" if verdict.is_met else "red" if verdict.is_missed else "yellow"
+        word = f"[{colour}]{escape(verdict.word)}[/]"
+        table.add_row(verdict.workload, verdict.what, verdict.target, verdict.measured, word)
     return table
