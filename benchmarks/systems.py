@@ -29,7 +29,7 @@ class System:
     packages: tuple[str, ...] = ()
     node_packages: tuple[str, ...] = ()
     imports: str = ""
-    """What a program of its user imports."""
+    """What a program of its user imports, after the word `import`; of ours also the names that it uses."""
     excuses: Mapping[str, str] = field(default_factory=dict)
     """Why it does not take part in a workload."""
 
@@ -71,7 +71,7 @@ OURS = System(
     module="benchmarks.programs.ours",
     stores=("sqlite", "postgresql", "redis"),
     setting="strict: a step returns after its result is durable",
-    imports="ninelives",
+    imports="ninelives; ninelives.agent, ninelives.action, ninelives.run",
 )
 _RESUMED = "nothing waits in a process: whoever has the answer calls the graph again"
 _MADE_OF = "keeps steps, not conversations: its size is what the program makes of it"

@@ -22,8 +22,8 @@ _doom = play.Doom()
 
 def sequence(params: Mapping[str, int], context: Any) -> int:
     """Take one step after the other."""
-    for number in range(params["steps"]):
-        context.step("step", lambda number=number: play.text(number))
+    for _ in range(params["steps"]):
+        context.step("step", play.text)
     return params["steps"]
 
 
@@ -38,7 +38,7 @@ def _fatal(number: int, runs: int) -> str:
     if number == KILLED_IN and play.is_doomed():
         _doom.arrive(runs)
         threading.Event().wait()
-    return play.text(number)
+    return play.text()
 
 
 def approved(params: Mapping[str, int], context: Any) -> float:
@@ -189,7 +189,6 @@ PLAYS = {
     "waking": play_waking,
     "once": play_once,
     "weight": lambda url, numbers: {"bytes": play.weight("absurd-sdk", "psycopg-binary")},
-    "nothing": lambda url, numbers: {},
 }
 
 if __name__ == "__main__":

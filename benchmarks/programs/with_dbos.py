@@ -18,11 +18,11 @@ _doom = play.Doom()
 
 
 def _step(number: int) -> str:
-    return play.text(number)
+    return play.text()
 
 
 async def _step_async(number: int) -> str:
-    return play.text(number)
+    return play.text()
 
 
 step = DBOS.step(name="step")(_step)
@@ -49,7 +49,7 @@ async def _fatal(number: int, runs: int) -> str:
     if number == KILLED_IN and play.is_doomed():
         _doom.arrive(runs)
         await asyncio.Event().wait()
-    return play.text(number)
+    return play.text()
 
 
 fatal = DBOS.step(name="fatal")(_fatal)
@@ -185,7 +185,6 @@ PLAYS = {
     "waking": play_waking,
     "work": play_work,
     "weight": lambda url, numbers: {"bytes": play.weight("dbos")},
-    "nothing": lambda url, numbers: {},
 }
 
 if __name__ == "__main__":

@@ -40,7 +40,7 @@ class Talk(TypedDict):
 
 def step(state: State) -> dict[str, object]:
     """Give 1 KiB."""
-    return {"number": state["number"] + 1, "text": play.text(state["number"])}
+    return {"number": state["number"] + 1, "text": play.text()}
 
 
 async def fatal(state: State) -> dict[str, object]:
@@ -202,7 +202,6 @@ PLAYS = {
     "chat": play_chat,
     "once": play_once,
     "weight": lambda url, numbers: {"bytes": play.weight(*_PACKAGES)},
-    "nothing": lambda url, numbers: {},
 }
 
 if __name__ == "__main__":

