@@ -93,7 +93,8 @@ LANGGRAPH = System(
     stores=("sqlite", "postgresql"),
     setting=(
         'durability="sync"; synchronous savers alone, asynchronous ones together (on PostgreSQL a pool of'
-        " 20); after a crash the program asks for each thread again"
+        " 20); after a crash the program asks for each thread again; W5 with `add_messages`, and with its"
+        " beta DeltaChannel (delta)"
     ),
     packages=(
         "langgraph==1.2.20",
@@ -109,8 +110,10 @@ ABSURD = System(
     module="benchmarks.programs.with_absurd",
     stores=("postgresql",),
     setting=(
-        "its synchronous client; started, claimed and done by one client where polls would be waited for; ten"
-        " workers together; W4 with claims of 2 s (default 120 s), W7 with polls every 10 ms (default 250 ms)"
+        "its synchronous client; started, claimed and done by one client where polls would be waited for;"
+        " together twenty clients in threads, each claiming its share at once (faster than its pooled and"
+        " its asynchronous worker); W4 with claims of 2 s (default 120 s), W7 with polls every 10 ms"
+        " (default 250 ms)"
     ),
     packages=("absurd-sdk==0.5.1", "absurdctl==0.5.1", "psycopg[binary]==3.3.8"),
     imports="absurd_sdk",

@@ -101,10 +101,10 @@ def play_many(url: str, numbers: Numbers) -> Mapping[str, object]:
     async def main() -> float:
         await sequence_async(10)
         began = time.perf_counter()
-        started = [
-            DBOS.start_workflow_async(sequence_async, numbers["steps"]) for _ in range(numbers["runs"])
-        ]
-        for handle in [await one for one in started]:  # in turn: it asks by polls, which cost it
+        started = await asyncio.gather(
+            *(DBOS.start_workflow_async(sequence_async, numbers["steps"]) for _ in range(numbers["runs"]))
+        )
+        for handle in started:  # in turn: it asks by polls, which cost it
             assert await handle.get_result(polling_interval_sec=0.02) == numbers["steps"]
         return time.perf_counter() - began
 
@@ -184,7 +184,7 @@ PLAYS = {
     "once": play_once,
     "waking": play_waking,
     "work": play_work,
-    "weight": lambda url, numbers: {"bytes": play.weight("dbos")},
+    "weight": lambda url, numbers: {"bytes": play.weight("dbos", "psycopg-binary")},
 }
 
 if __name__ == "__main__":

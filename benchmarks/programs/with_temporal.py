@@ -124,11 +124,11 @@ async def _connected(url: str) -> Any:
 
 
 async def _started(client: Any, name: str, given: list[int], id: str) -> Any:
-    return await client.start_workflow(name, args=given, id=id, task_queue=_QUEUE)
+    return await client.start_workflow(name, args=given, id=id, task_queue=_QUEUE, request_eager_start=True)
 
 
 async def _done(client: Any, name: str, given: list[int], id: str) -> Any:
-    return await client.execute_workflow(name, args=given, id=id, task_queue=_QUEUE)
+    return await client.execute_workflow(name, args=given, id=id, task_queue=_QUEUE, request_eager_start=True)
 
 
 def play_sequence(url: str, numbers: Numbers) -> Mapping[str, object]:

@@ -14,7 +14,7 @@ from benchmarks import processes, systems
 from benchmarks.cells import Cell, usual_seconds
 from benchmarks.places import SqlitePlace
 from benchmarks.programs import ours, play
-from benchmarks.workloads import WORKLOADS, cold, parked, steps
+from benchmarks.workloads import WORKLOADS, cold, conversation, parked, steps
 
 import ninelives as nl
 
@@ -146,3 +146,17 @@ class _Desk:
 def test_an_approval_is_given_to_a_run_that_is_parked(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(nl, "Runtime", _Desk)
     assert len(ours.play_waking("x", {"runs": 1})["waits"]) == 1  # type: ignore[arg-type]
+
+
+def test_a_system_that_knows_two_ways_to_keep_a_conversation_is_measured_in_both(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def played(cell: Cell, play: str, *, url: str, **numbers: int) -> dict[str, list[float]]:
+        return {"turns": [2.0 if numbers["turns"] or numbers["delta"] else 1.0] * 8}
+
+    monkeypatch.setattr(Cell, "play", played)
+    monkeypatch.setattr(SqlitePlace, "size", lambda place, url: 10**6)
+    for system, title in ((systems.OURS, "handed on"), (systems.LANGGRAPH, "delta")):
+        got = conversation.grown(cell_of(tmp_path, system, messages=16)).values
+        assert (got["an exchange"], got[f"an exchange, {title}"]) == (1000, 2000)
+        assert got.keys() <= WORKLOADS["W5"].metrics.keys()
