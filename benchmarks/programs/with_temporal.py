@@ -23,6 +23,7 @@ _worker: Any = importlib.import_module("temporalio.worker")
 _QUEUE = "bench"
 _MINUTE = timedelta(minutes=1)
 _HEARTBEAT = timedelta(seconds=1)
+_STICKY = timedelta(seconds=1)
 _doom = play.Doom()
 
 
@@ -108,6 +109,7 @@ def _working(
             workflow_runner=_worker.UnsandboxedWorkflowRunner(),
             max_concurrent_activities=max(most, 100),
             max_concurrent_workflow_tasks=max(most, 100),
+            sticky_queue_schedule_to_start_timeout=_STICKY,
         )
         async with worker:
             return await main(client)
