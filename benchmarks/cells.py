@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import os
+import statistics
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -14,6 +15,7 @@ from benchmarks.places import Place
 from benchmarks.systems import System
 
 Points = list[tuple[float, float]]
+_TRIES = 3
 
 
 @dataclass(frozen=True)
@@ -65,8 +67,10 @@ class Cell:
         return [str(self.system.python), "-m", self.system.module, play, url or self.url, *given]
 
     def environment(self, dies: bool = False) -> dict[str, str]:
-        """Return the environment of a play: a peer sees nothing of ours."""
-        hidden = () if self.system.is_ours else ("PYTHONPATH", "VIRTUAL_ENV")
+        """Return the environment of a play: bytecode is cached; a peer sees nothing of ours."""
+        hidden = {"PYTHONDONTWRITEBYTECODE"} | (
+            set() if self.system.is_ours else {"PYTHONPATH", "VIRTUAL_ENV"}
+        )
         kept = {name: value for name, value in os.environ.items() if name not in hidden}
         if dies:
             kept["BENCH_DIES"] = "1"
@@ -93,6 +97,14 @@ class Workload:
     """What its curves show: across and up."""
 
 
-def interpreter_seconds(cell: Cell) -> float:
-    """Return how long the program takes to start and to do nothing: the best of three."""
-    return min(cell.ended("nothing").seconds for _ in range(3))
+def usual_seconds(measure: Callable[[], float]) -> float:
+    """Return the median of three, after one that only warms up: it may write bytecode for the others."""
+    measure()
+    return statistics.median(measure() for _ in range(_TRIES))
+
+
+def statement_seconds(cell: Cell, statement: str = "pass") -> float:
+    """Return how long the system's interpreter lives to execute a statement; by default, the bare one."""
+    words = [str(cell.system.python), "-c", statement]
+    log, environment = cell.folder / "log", cell.environment()
+    return usual_seconds(lambda: processes.run(words, log=log, environment=environment).seconds)

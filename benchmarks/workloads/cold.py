@@ -2,29 +2,28 @@
 
 from __future__ import annotations
 
-from benchmarks import processes
-from benchmarks.cells import Cell, Metric, Round, Workload
-
-_TRIES = 3
+from benchmarks.cells import Cell, Metric, Round, Workload, statement_seconds, usual_seconds
 
 
 def cold(cell: Cell) -> Round:
-    """Start a process that does one run and ends; then one that only imports; then look at the disk."""
-    took = min(cell.ended("once").seconds for _ in range(_TRIES))
-    bare = min(_seconds(cell, "pass") for _ in range(_TRIES))
-    imported = min(_seconds(cell, f"import {cell.system.imports}") for _ in range(_TRIES))
+    """Start processes that do one run and end; then such that only import; then look at the disk."""
+    imported = statement_seconds(cell, f"import {cell.system.imports}")
     return Round(
         {
-            "process to finished run": took,
-            "import": imported - bare,
+            "process to finished run": usual_seconds(lambda: _once(cell)),
+            "import": imported - statement_seconds(cell),
             "installed": cell.play("weight")["bytes"] / 1e6,
         }
     )
 
 
-def _seconds(cell: Cell, statement: str) -> float:
-    words = [str(cell.system.python), "-c", statement]
-    return processes.run(words, log=cell.folder / "log", environment=cell.environment()).seconds
+def _once(cell: Cell) -> float:
+    """Return how long a process lives that does one run in a store which nobody has used."""
+    url = cell.place.fresh()
+    try:
+        return cell.ended("once", url=url).seconds
+    finally:
+        cell.place.drop(url)
 
 
 _SECONDS = Metric("s", is_less_better=True)

@@ -5,26 +5,30 @@ from __future__ import annotations
 import statistics
 
 from benchmarks.cells import Cell, Metric, Round, Workload
+from benchmarks.systems import LANGGRAPH, OURS
 
 _WINDOW = 10
+_OTHER_WAYS = {OURS.name: ("handed on", "turns"), LANGGRAPH.name: ("delta", "delta")}
 
 
 def grown(cell: Cell) -> Round:
-    """Talk; ours in one turn, and again with every exchange handed on as a turn of its own."""
-    got = _talk(cell, cell.url, turns=0)
-    if cell.system.is_ours:
+    """Talk; and again in the other way that a system knows to keep a conversation."""
+    got = _talk(cell, cell.url)
+    if cell.system.name in _OTHER_WAYS:
+        title, way = _OTHER_WAYS[cell.system.name]
         url = cell.place.fresh()
         try:
-            handed_on = _talk(cell, url, turns=1)
+            other = _talk(cell, url, way)
         finally:
             cell.place.drop(url)
-        got.values |= {f"{name}, handed on": value for name, value in handed_on.values.items()}
-        got.curves |= {f"{title}, handed on": points for title, points in handed_on.curves.items()}
+        got.values |= {f"{metric}, {title}": value for metric, value in other.values.items()}
+        got.curves |= {f"{metric}, {title}": points for metric, points in other.curves.items()}
     return got
 
 
-def _talk(cell: Cell, url: str, turns: int) -> Round:
-    said = cell.play("chat", url=url, messages=cell.size["messages"], turns=turns)["turns"]
+def _talk(cell: Cell, url: str, way: str = "") -> Round:
+    ways = {"turns": int(way == "turns"), "delta": int(way == "delta")}
+    said = cell.play("chat", url=url, messages=cell.size["messages"], dies=False, **ways)["turns"]
     quarter = max(len(said) // 4, 1)
     early, late = statistics.median(said[1 : quarter + 1]), statistics.median(said[-quarter:])
     windows = [said[first : first + _WINDOW] for first in range(0, len(said), _WINDOW)]
@@ -47,11 +51,11 @@ WORKLOADS = (
     Workload(
         "W5",
         "conversation",
-        "a conversation of 400 messages of 1 KiB; also with `next_turn` after every exchange",
+        "a conversation of 400 messages of 1 KiB; also with `next_turn` (handed on), as LangGraph's delta",
         grown,
         {
             f"{name}{mode}": metric
-            for mode in ("", ", handed on")
+            for mode in ("", *(f", {title}" for title, _ in _OTHER_WAYS.values()))
             for name, metric in (("size", _MB), ("an exchange", _MS), ("last quarter / first", _TIMES))
         },
         size={"messages": 400},

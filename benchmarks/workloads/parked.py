@@ -1,6 +1,7 @@
 """W8: what 100,000 parked runs cost a worker that has nothing to do, and how fast one of them wakes.
 
-Runs are parked through the store itself: the rows are those that parking leaves.
+One run is parked by a worker; the others get its journal, and are parked through the store itself: rows and
+records are those that parking leaves.
 """
 
 from __future__ import annotations
@@ -19,7 +20,7 @@ from benchmarks.figures import percentile
 from benchmarks.programs import ours
 from ninelives.backends.open import open_store
 from ninelives.core.commits import Commit, Park
-from ninelives.core.model import NewRun, Run
+from ninelives.core.model import NewRun, Record, Run
 from ninelives.core.sessions import Cause, NewSession
 from ninelives.engine import arguments
 from ninelives.engine.registry import get_agent
@@ -40,11 +41,12 @@ def parked(cell: Cell) -> Round:
 
 def park(url: str, runs: int, cell: Cell) -> None:
     """Fill a store with parked runs."""
+    journal = asyncio.run(_journal(url))
     store, name = open_store(url), get_agent(ours.waiter).name
     try:
         for first in range(0, runs, _BATCH):
             numbers = range(first, min(first + _BATCH, runs))
-            store.create_runs([_new(number) for number in numbers])
+            store.create_runs([_new(number, journal) for number in numbers])
             session = f"parker-{first}"
             store.register_session(NewSession(id=session, host="bench", pid=os.getpid()))
             claimed = store.claim_runs(session, _BATCH, {name: _BATCH}).runs
@@ -55,11 +57,20 @@ def park(url: str, runs: int, cell: Cell) -> None:
         store.close()
 
 
-def _new(number: int) -> NewRun:
+async def _journal(url: str) -> tuple[Record, ...]:
+    """Return what a run has recorded since its creation when it waits, from one that does."""
+    async with nl.Runtime(url) as rt:
+        run = await rt.start(ours.waiter, -1)
+        await rt.work(until_idle=True)
+        journal = await asyncio.to_thread(rt.store.load_journal, run.id)
+    return journal.records[1:]
+
+
+def _new(number: int, journal: tuple[Record, ...]) -> NewRun:
     agent = get_agent(ours.waiter)
     body, _ = arguments.encode(agent, (number,), {})
     digest = agent.fingerprint((number,), {}).digest
-    return NewRun(id=f"w{number}", agent=agent.name, fingerprint=digest, body=body)
+    return NewRun(id=f"w{number}", agent=agent.name, fingerprint=digest, body=body, prefix=journal)
 
 
 def _parked(run: Run) -> Commit:
@@ -116,7 +127,7 @@ WORKLOADS = (
             "wake-up p99": Metric("ms", is_less_better=True),
             "timer late": Metric("ms", is_less_better=True),
         },
-        size={"runs": 100_000, "idle_seconds": 5, "wakes": 40},
+        size={"runs": 100_000, "idle_seconds": 10, "wakes": 40},
         quick={"runs": 500, "idle_seconds": 1, "wakes": 5},
         elsewhere={"runs": 20_000},
         rounds=1,

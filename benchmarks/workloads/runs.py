@@ -59,7 +59,10 @@ def _rate(cell: Cell, url: str, workers: int) -> float:
     with ExitStack() as stack:
         log: Path = cell.folder / "log"
         working = [
-            stack.enter_context(processes.started(words, log=log, is_told=True)) for _ in range(workers)
+            stack.enter_context(
+                processes.started(words, log=log, environment=cell.environment(), is_told=True)
+            )
+            for _ in range(workers)
         ]
         for worker in working:
             assert worker.stdout is not None
