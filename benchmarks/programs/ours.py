@@ -183,11 +183,11 @@ def runtime_of(url: str) -> nl.Runtime:
 
 
 def _timed_run(url: str, agent: Any, *arguments: int) -> dict[str, float]:
-    """Return the seconds of one run, after one of ten steps."""
+    """Return the seconds of one run, after another like it."""
 
     async def main() -> dict[str, float]:
         async with runtime_of(url) as rt:
-            await rt.run(agent, 10, *arguments[1:])
+            await rt.run(agent, *arguments)
             began = time.perf_counter()
             assert await rt.run(agent, *arguments) == arguments[0]
             return {"seconds": time.perf_counter() - began}

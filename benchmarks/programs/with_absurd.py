@@ -78,7 +78,7 @@ def _is_done(client: Any, task: str) -> bool:
 def play_sequence(url: str, numbers: Numbers) -> Mapping[str, object]:
     """One run of so many steps: started, claimed and done by one client, so that no poll is waited for."""
     client = _ready(url)
-    client.spawn("sequence", {"steps": 10})
+    client.spawn("sequence", {"steps": numbers["steps"]})
     _work(client)
     began = time.perf_counter()
     task = client.spawn("sequence", {"steps": numbers["steps"]})["task_id"]

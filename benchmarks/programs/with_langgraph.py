@@ -129,7 +129,7 @@ def play_sequence(url: str, numbers: Numbers) -> Mapping[str, object]:
     """One run of so many steps."""
     with _saver(url) as saver:
         graph, steps = _built(saver, step, State), numbers["steps"]
-        graph.invoke(_start(10), **_asked("warm", 10))
+        graph.invoke(_start(steps), **_asked("warm", steps))
         began = time.perf_counter()
         assert graph.invoke(_start(steps), **_asked("run", steps))["number"] == steps
         return {"seconds": time.perf_counter() - began}

@@ -137,7 +137,7 @@ def play_sequence(url: str, numbers: Numbers) -> Mapping[str, object]:
     """One run of so many steps."""
 
     async def main(client: Any) -> Mapping[str, object]:
-        await _done(client, "Sequence", [10], "warm")
+        await _done(client, "Sequence", [numbers["steps"]], "warm")
         began = time.perf_counter()
         assert await _done(client, "Sequence", [numbers["steps"]], "run") == numbers["steps"]
         return {"seconds": time.perf_counter() - began}
