@@ -22,7 +22,7 @@ and replay have no raw limit here. Each table says over how many rounds its figu
 
 NOTES = {
     "W1": (
-        "A run like it goes first in the same process, as a warm-up of every system; the raw commits are warm,"
+        "A run like it goes first in the same process, as a warm-up of every system; raw commits are warm,"
         " too. The session that it begins is kept for the run that is measured"
         ' ([decision 11](decisions/0011-the-hot-path.md), "A session is kept"): beginning one is not in'
         " the figure."
