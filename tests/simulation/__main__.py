@@ -23,7 +23,8 @@ from tests.simulation.coverage import EXPECTED, missing
 from tests.simulation.shrinking import shrink
 from tests.simulation.simulation import simulate
 
-_AT_ONCE = 50
+_AT_ONCE, _TASKS_PER_CHILD = 50, 4
+"""What seeds leave behind is looked through again and again: a process that has had many gets slow."""
 
 
 def main() -> int:
@@ -68,7 +69,7 @@ def _many(console: Console, first: int, seeds: int, processes: int, path: Path) 
     columns = (TextColumn("{task.description}"), BarColumn(), MofNCompleteColumn(), TimeElapsedColumn())
     with (
         Progress(*columns, console=console, transient=True, disable=not console.is_terminal) as progress,
-        ProcessPoolExecutor(processes) as pool,
+        ProcessPoolExecutor(processes, max_tasks_per_child=_TASKS_PER_CHILD) as pool,
     ):
         bar = progress.add_task("seeds", total=seeds)
         done = [pool.submit(run_all, part) for part in _parts(first, seeds)]
