@@ -27,6 +27,12 @@ lock: their sum is the limit of one process, whatever the server could do. Next:
 measures what they give where there are cores for them), or free-threaded Python ([decision
 13](decisions/0013-postgresql-speed.md))."""
 
+STEPS_ON_SQLITE = """\
+A step among a hundred runs takes 55 to 70 µs of CPU: about 33 of the event loop (its coroutines, fingerprint
+and encoding), the rest of the committer and SQLite, both under one interpreter's lock; the disk has time to
+spare. Next: fewer coroutines for plain steps, or two worker processes, which W11 shows to give half as
+much again on two cores ([decision 11](decisions/0011-the-hot-path.md))."""
+
 SHORT_RUNS = """\
 A run of one step took 255 µs of CPU, about 100 of them the engine's; the rest is its creation, claim, load
 and end in the store, a few statements per batch ([decision 11](decisions/0011-the-hot-path.md), "Many runs

@@ -110,7 +110,11 @@ _TARGETS = (
     _Target("W2", "PostgreSQL", value("W2", "steps", "postgresql"), 3_000, "steps/s", kind=Kind.STORES),
     _Target("W2", "Redis against raw commits", ratio("W2", "steps", "redis"), 2.0, "x", kind=Kind.STORES),
     _compared(
-        "W2", "SQLite against the best peer on one machine", against("W2", "steps", "sqlite", FILES), 10
+        "W2",
+        "SQLite against the best peer on one machine",
+        against("W2", "steps", "sqlite", FILES),
+        10,
+        why=reasons.STEPS_ON_SQLITE,
     ),
     _compared(
         "W2",
