@@ -150,7 +150,7 @@ def _windows(proof: Proof) -> Iterator[str]:
     yield ""
     yield "## Where the kills hit"
     yield ""
-    yield "```text"
+    yield "```"
     width = max(map(len, windows))
     for window, count in windows.most_common():
         yield f"{window:<{width}} {count:>7,} {'#' * max(1, round(40 * count / most))}"
