@@ -23,7 +23,7 @@ from tests.simulation.coverage import EXPECTED, missing
 from tests.simulation.shrinking import shrink
 from tests.simulation.simulation import simulate
 
-_AT_ONCE, _TASKS_PER_CHILD = 50, 4
+_AT_ONCE, _PER_PROCESS = 10, 200
 """What seeds leave behind is looked through again and again: a process that has had many gets slow."""
 
 
@@ -67,14 +67,9 @@ def _one(console: Console, seed: int, *, trace: bool) -> int:
 def _many(console: Console, first: int, seeds: int, processes: int, path: Path) -> int:
     began, whole = time.monotonic(), Tally()
     columns = (TextColumn("{task.description}"), BarColumn(), MofNCompleteColumn(), TimeElapsedColumn())
-    with (
-        Progress(*columns, console=console, transient=True, disable=not console.is_terminal) as progress,
-        ProcessPoolExecutor(processes, max_tasks_per_child=_TASKS_PER_CHILD) as pool,
-    ):
+    with Progress(*columns, console=console, transient=True, disable=not console.is_terminal) as progress:
         bar = progress.add_task("seeds", total=seeds)
-        done = [pool.submit(run_all, part) for part in _parts(first, seeds)]
-        for part in as_completed(done):
-            tally = part.result()
+        for tally in _tallies(first, seeds, processes):
             whole.join(tally)
             for red in tally.red:
                 console.print(red, highlight=False, markup=False, style="red")
@@ -104,9 +99,17 @@ def _sections(tally: Tally) -> list[Result]:
     ]
 
 
-def _parts(first: int, seeds: int) -> Iterator[range]:
-    for start in range(first, first + seeds, _AT_ONCE):
-        yield range(start, min(start + _AT_ONCE, first + seeds))
+def _tallies(first: int, seeds: int, processes: int) -> Iterator[Tally]:
+    """Run seeds in processes that are renewed from time to time."""
+    for some in _parts(range(first, first + seeds), processes * _PER_PROCESS):
+        with ProcessPoolExecutor(processes) as pool:
+            for part in as_completed([pool.submit(run_all, few) for few in _parts(some, _AT_ONCE)]):
+                yield part.result()
+
+
+def _parts(seeds: range, length: int) -> Iterator[range]:
+    for start in range(0, len(seeds), length):
+        yield seeds[start : start + length]
 
 
 def _show(console: Console, tally: Tally, seconds: float) -> None:
