@@ -5,11 +5,13 @@ from __future__ import annotations
 import asyncio
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import suppress
+from types import SimpleNamespace
+from typing import Any
 
 import pytest
 
 import ninelives as nl
-from ninelives.core.model import State
+from ninelives.core.model import NewRun, State
 from ninelives.core.sessions import Cause, Evidence, NewSession, Session
 from ninelives.engine import session as sessions
 from ninelives.engine import worker
@@ -163,3 +165,30 @@ def test_a_kept_session_looks_for_the_dead_when_its_run_is_somebodys(monkeypatch
 
     assert run_async(main) == 5
     assert "gone" in store.ended
+
+
+def test_a_session_with_a_child_whose_parent_ended_elsewhere_is_not_kept() -> None:
+    store = Watched()
+    store.create_runs(
+        [
+            NewRun(id="parent", agent="own.quick", fingerprint=b"f" * 16, body=b"{}"),
+            NewRun(id="child", agent="own.stuck", fingerprint=b"f" * 16, body=b"{}", parent="parent"),
+        ]
+    )
+    store.register_session(NewSession(id="other", host="elsewhere", pid=1, lease_ms=60_000))
+    store.claim_runs("other", 1, {"own.quick": 1})
+    parent: Any = SimpleNamespace(id="parent", is_over=False)
+
+    async def main() -> None:
+        async with nl.Runtime(store) as rt:
+            work = rt._work(9, agents=lambda: ["own.stuck"], until=lambda _: parent.is_over, only=parent)
+            working = asyncio.create_task(work)
+            await until(lambda: (run := store.read_run("child")) and run.state is State.RUNNING)
+            parent.is_over = True
+            rt._wake()
+            await working
+            child = store.read_run("child")
+            assert child is not None
+            assert child.session is None
+
+    run_async(main)

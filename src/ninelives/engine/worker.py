@@ -66,7 +66,7 @@ class Worker:
         self._running: Counter[str] = Counter()
         self._given: dict[str, int] = {}
         self._lots: dict[str, int] = {}
-        self.claims = 0
+        self.claims, self.first_claimed = 0, ""
         self._takeovers: dict[str, Takeover] = {}
         self._chronicle = Chronicle(store, self._session)
         self._solo: str | None = None
@@ -235,6 +235,7 @@ class Worker:
     def _start(self, run: Run, lease: Lease, taken_ms: int) -> None:
         if run.is_alone:
             self._solo = run.id
+        self.first_claimed = self.first_claimed or run.id
         self.claims += 1
         self._given[run.agent] = self.claims
         takeover = None

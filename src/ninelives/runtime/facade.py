@@ -277,8 +277,10 @@ class Runtime:
         limits: Mapping[str, int] | None = None,
     ) -> None:
         async def leave(session: OwnSession) -> None:
-            # With its only run over, a session owns nothing that its end would have to release.
-            if only is not None and only.is_over and worker.claims == 1:
+            # With its only run over, a session owns nothing that its end would have to release. A child that
+            # was claimed here, while its parent ended elsewhere, it owns still.
+            claimed = worker.claims, worker.first_claimed
+            if only is not None and only.is_over and claimed == (1, only.id):
                 await self._spare.keep(session)
             else:
                 await session.end()
