@@ -9,7 +9,7 @@ import threading
 import time
 from collections.abc import Callable, Iterator
 from concurrent.futures import ThreadPoolExecutor
-from contextlib import contextmanager
+from contextlib import closing, contextmanager
 from typing import TypeVar
 from urllib.parse import quote, urlsplit
 
@@ -18,11 +18,13 @@ from msgspec.structs import replace
 from psycopg.conninfo import conninfo_to_dict
 
 from ninelives.backends.open import open_store
-from ninelives.backends.postgres import PostgresStore, sessions
+from ninelives.backends.postgres import PostgresStore, ownership, schema, sessions
 from ninelives.backends.postgres.address import parse
+from ninelives.backends.postgres.connection import connect
+from ninelives.backends.postgres.queries import migrations
 from ninelives.backends.postgres.transaction import Transaction, save_runs
 from ninelives.core.commits import End, Outcome
-from ninelives.core.errors import BadRecord, StoreUnavailable, StoreUnsafe, UsageError
+from ninelives.core.errors import BadRecord, SchemaMismatch, StoreUnavailable, StoreUnsafe, UsageError
 from ninelives.core.model import Run, State
 from ninelives.core.sessions import Cause, Fate
 from tests.contract.makers import AGENTS, append, new_run, new_session, reserve
@@ -296,6 +298,47 @@ def test_who_loses_a_run_while_it_waits_to_append_is_fenced(postgres_url: str, c
     assert [row(store, run.id).length for run in owned] == [run.length for run in owned]
     for one in (store, other):
         one.close()
+
+
+def migrated(url: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Bring a store to a version that comes after ours."""
+    monkeypatch.setattr(schema, "migrations", lambda: (*migrations(), "SELECT 1"))
+    address = parse(url)
+    connection, _ = connect(address, is_direct=True)
+    with closing(connection):
+        assert schema.migrate(connection, address) == (len(migrations()), len(migrations()) + 1)
+
+
+@pytest.mark.parametrize("count", [1, 2])
+def test_a_migration_takes_their_runs_from_owners_of_the_old_version(
+    postgres_url: str, count: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    store = PostgresStore(postgres_url)
+    owned = [running(store, f"r{n}") for n in range(count)]
+    migrated(postgres_url, monkeypatch)
+    with pytest.raises(SchemaMismatch):
+        store.commit([append(run, b"1") for run in owned])
+    assert [row(store, run.id).length for run in owned] == [run.length for run in owned]
+    store.close()
+
+
+def test_a_migration_waits_for_who_claims_and_takes_the_run_from_him(
+    postgres_url: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    store = PostgresStore(postgres_url)
+    store.create_runs([new_run("r1")])
+    store.register_session(new_session("s1", lease_ms=1_000_000))
+    claimed: list[Run] = []
+
+    def claim(tx: Transaction) -> None:
+        wanted = ownership.Wanted(AGENTS, ("default",), None)
+        claimed.extend(ownership.claim(tx, "s1", 1, wanted, None, alone=False).runs)
+
+    while_locked(store, claim, lambda: migrated(postgres_url, monkeypatch))
+    with pytest.raises(SchemaMismatch):
+        store.commit([append(claimed[0], b"1")])
+    assert row(store).length == claimed[0].length
+    store.close()
 
 
 DOOMED = """

@@ -23,6 +23,7 @@ from ninelives.core.errors import UsageError
 from ninelives.core.model import Record
 
 _VERSION = len(migrations())
+_ONE = [(1,)]
 Wakes = Callable[[bool, bool], tuple[list[str], list[int]]]
 """Which channels to notify, and their doors, when there is work, and when there is output."""
 
@@ -74,7 +75,7 @@ def _append_one(lines: Lines, one: Commit, now_ms: int | None) -> bool:
         return False
     if faults.fault_in(one) is not None or not faults.is_text(one.run):
         return False
-    return bool(lines.ask("append_one", _single(one, now_ms)))
+    return lines.ask("append_one", _single(one, now_ms)) == _ONE
 
 
 def _append(lines: Lines, batch: Sequence[Commit], now_ms: int | None, wakes: Wakes) -> set[str]:
@@ -89,7 +90,7 @@ def _append(lines: Lines, batch: Sequence[Commit], now_ms: int | None, wakes: Wa
 def _single(one: Commit, now_ms: int | None) -> tuple[Any, ...]:
     (record,) = one.records
     fence = (one.run, one.epoch, one.length, one.head, record.check, runs.effect_length_of(one))
-    return (*fence, now_ms, _VERSION, record.kind, record.step, record.at_ms, record.body)
+    return (*fence, now_ms, record.kind, record.step, record.at_ms, record.body)
 
 
 def _many(batch: Sequence[Commit]) -> dict[str, Any]:

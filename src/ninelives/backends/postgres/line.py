@@ -24,7 +24,8 @@ from ninelives.backends import rows
 from ninelives.backends.postgres.connection import Connection, is_lost
 from ninelives.backends.postgres.queries import Statement, Values
 
-_IDLE, _OFF, _ROWS = int(TransactionStatus.IDLE), int(PipelineStatus.OFF), int(ExecStatus.TUPLES_OK)
+_IDLE, _OFF, _DONE = int(TransactionStatus.IDLE), int(PipelineStatus.OFF), int(ExecStatus.COMMAND_OK)
+_GOOD = (_DONE, int(ExecStatus.TUPLES_OK))
 
 
 class Answer:
@@ -157,15 +158,18 @@ class Line:
         self._is_flushed = True
 
     def rows_in(self, result: PGresult) -> list[rows.Row]:
-        """Return the rows of an answer. Raises what it says went wrong."""
-        if result.status == _ROWS:
-            self._transformer.set_pgresult(result)
-            return self._transformer.load_rows(0, result.ntuples, tuple)
+        """Return the rows of an answer; where it can have none, one: how many were changed.
+
+        Raises what it says went wrong.
+        """
+        if result.status == _DONE:
+            return [(result.command_tuples,)]
         self._checked(result)
-        return []
+        self._transformer.set_pgresult(result)
+        return self._transformer.load_rows(0, result.ntuples, tuple)
 
     def _checked(self, result: PGresult) -> PGresult:
-        if result.status in (ExecStatus.COMMAND_OK, ExecStatus.TUPLES_OK):
+        if result.status in _GOOD:
             return result
         if result.status == ExecStatus.PIPELINE_ABORTED:
             raise psycopg.errors.PipelineAborted("what was sent before this has failed")

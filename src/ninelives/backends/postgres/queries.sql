@@ -114,6 +114,15 @@ INSERT INTO :schema.log_head (one, length, head) VALUES (1, 0, $1);
 -- name: set_version (integer)
 UPDATE :schema.store SET version = $1;
 
+-- A step of a single run does not ask for the version: who owns a run had the right one when it claimed it, and a
+-- migration fences all owners. What writes otherwise asks when it counts itself, and waits here while one migrates.
+
+-- name: keep_writers_out
+LOCK TABLE :schema.writers IN EXCLUSIVE MODE;
+
+-- name: fence_owners
+UPDATE :schema.runs SET epoch = epoch + 1 WHERE state = 'running';
+
 -- name: next_run_numbers (integer)
 SELECT nextval(':schema.run_numbers') FROM generate_series(1, $1);
 
@@ -165,15 +174,14 @@ WHERE number = $20;
 -- made: `IS TRUE` keeps it from walking all running runs. (And it stays HOT: no index names what changes.)
 
 -- name: append_one (run text, epoch bigint, length bigint, head bytea, new_head bytea, effects bigint, now bigint,
---   version integer, kind text, step text, at_ms bigint, body bytea)
+--   kind text, step text, at_ms bigint, body bytea)
 WITH fenced AS (
   UPDATE :schema.runs AS r SET head = $new_head, length = $length + 1, changed_ms = coalesce($now, :now),
     effect_length = greatest(r.effect_length, $effects)
   WHERE r.id = $run AND r.epoch = $epoch AND r.length = $length AND r.head = $head AND (r.state = 'running') IS TRUE
-    AND (SELECT version FROM :schema.store) = $version
   RETURNING r.number)
 INSERT INTO :schema.records (run, seq, kind, step, at_ms, body, "check")
-SELECT f.number, $length, $kind, $step, $at_ms, $body, $new_head FROM fenced AS f RETURNING 1;
+SELECT f.number, $length, $kind, $step, $at_ms, $body, $new_head FROM fenced AS f;
 
 -- Here each row is looked up on its own and then updated where it lies, so that no plan can join a batch with the whole
 -- table; and only in the version that was looked at (xmin): what another has changed meanwhile, the slow way judges.

@@ -1,7 +1,8 @@
 """The schema's versions. A migration is one file and one transaction, under an advisory lock.
 
 Many processes may start at once: one migrates, the others wait and find it done. If we die inside a
-migration, the server rolls it back, drops the lock, and the next one does it again.
+migration, the server rolls it back, drops the lock, and the next one does it again. A process of the old
+version goes on until it is refused: its runs are taken from it with the migration.
 """
 
 from __future__ import annotations
@@ -62,7 +63,10 @@ def _migrate(connection: Connection, address: Address, steps: tuple[str, ...]) -
         )
     if before == len(steps):
         return before, before
-    if before == 0 and not _found(connection, address)[2]:
+    if before > 0:
+        connection.execute(sql["keep_writers_out"].text)
+        connection.execute(sql["fence_owners"].text)
+    elif not _found(connection, address)[2]:
         connection.execute(sql["create_schema"].text)
     for step in steps[before:]:
         connection.execute(in_schema(step, address.schema))
