@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import pytest
 
+from ninelives.core import runs
 from ninelives.core.errors import Corrupt, UnknownRun
 from ninelives.core.model import Kind
 from tests.contract.benches import Bench
@@ -13,6 +14,15 @@ from tests.contract.makers import append, new_item, new_run, reserve
 def test_an_unknown_run_has_no_journal(bench: Bench) -> None:
     with pytest.raises(UnknownRun):
         bench.store.load_journal("nobody")
+
+
+def test_what_a_run_is_born_with_follows_from_its_row(bench: Bench) -> None:
+    bench.clock.advance(7)
+    new = new_run(body=b"arguments", labels={"team": "a"}, priority=3)
+    bench.store.create_runs([new])
+    row, journal = bench.row("r1"), bench.store.load_journal("r1")
+    made, records = runs.created(new, row.number, row.created_ms)
+    assert (journal.first, journal.records, made) == (0, records, row)
 
 
 def test_a_turn_starts_the_journal_anew(bench: Bench) -> None:

@@ -26,7 +26,7 @@ RECORDS_EACH = 100
 PAGES_MORE = 20
 """How many pages more a statement may touch in a large store: indexes get a level deeper, here and there."""
 
-ONE = ("r7", 1, 1, b"h", b"i", 0, None, 1, "result", "s", 1, b"b")
+ONE = ("r7", 1, 1, b"h", b"i", 0, None, "result", "s", 1, b"b")
 MANY = {
     "runs": ["r7"], "epochs": [1], "lengths": [1], "heads": [b"h"], "new_lengths": [2], "new_heads": [b"i"],
     "effects": [0], "ends": [True], "kinds": ["result"], "steps": ["s"], "times": [1], "bodies": [b"b"],
@@ -39,7 +39,9 @@ LIST = {"after": None, "states": ["failed"], "agent": None, "session": None, "la
 STATEMENTS: tuple[tuple[str, Values], ...] = (
     ("append_one", ONE),
     ("append_many", MANY),
+    ("read_runs", (["r7", "r9"],)),
     ("lock_runs", (["r7", "r9"],)),
+    ("lock_family", {"run": "r7"}),
     ("due_runs", CLAIM),
     ("first_due", CLAIM),
     ("read_turns", ([7, 9], [0, 0])),
@@ -50,9 +52,12 @@ STATEMENTS: tuple[tuple[str, Values], ...] = (
     ("lock_keys", (["k"],)),
     ("runs_of_session", ("s",)),
     ("live_children", (["r7"],)),
+    ("has_progressed", ([7, 9], [0, 0])),
     ("ended_runs", (1,)),
     ("forgettable_runs", (1,)),
+    ("list_runs", LIST | {"states": []}),
     ("list_in_states", LIST),
+    ("list_children", LIST | {"states": [], "parent": "r7"}),
     ("list_owned", LIST | {"session": "s", "states": []}),
 )
 

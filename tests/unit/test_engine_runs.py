@@ -4,14 +4,15 @@ from __future__ import annotations
 
 import asyncio
 import gc
-from collections.abc import Sequence
+from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
 import pytest
+from msgspec.structs import replace
 
 import ninelives as nl
-from ninelives.core.model import NewRun, State
+from ninelives.core.model import Claims, Journal, NewRun, State
 from ninelives.core.model import Run as Row
 from ninelives.core.sessions import Cause, NewSession
 from ninelives.store import Store
@@ -368,5 +369,66 @@ def test_one_who_no_longer_waits_for_his_start_leaves_those_of_the_others_alone(
             assert [handle.id for handle in await asyncio.gather(*others)] == [
                 f"run-{number}" for number in range(3) if number != left
             ]
+
+    run_async(main)
+
+
+@nl.agent(name="receiver")
+async def receiver() -> Any:
+    return await nl.receive("go")
+
+
+class Reread(QuickStore):
+    """Notes which journals are read, and does something just before a run is claimed."""
+
+    def __init__(self, before: Callable[[QuickStore], object] = lambda _: None) -> None:
+        super().__init__()
+        self.read: list[str] = []
+        self._before = before
+
+    def claim_runs(self, session: str, limit: int, agents: Mapping[str, int], **given: Any) -> Claims:
+        """Let it happen, and claim."""
+        before, self._before = self._before, lambda _: None
+        before(self)
+        return super().claim_runs(session, limit, agents, **given)
+
+    def load_journal(self, run: str, *, since: int | None = None) -> Journal:
+        """Read it."""
+        self.read.append(run)
+        return super().load_journal(run, since=since)
+
+
+def test_who_has_just_created_a_run_does_not_read_it_back() -> None:
+    store = Reread()
+
+    async def main() -> None:
+        async with nl.Runtime(store) as rt:
+            assert await rt.run(doubler, 1, id="here") == 2
+            assert not store.read
+            assert not rt._executor.born
+
+    run_async(main)
+
+
+def test_a_run_of_the_same_id_with_another_journal_is_read() -> None:
+    store = Reread()
+
+    async def main() -> None:
+        async with nl.Runtime(store) as rt:
+            asked, kept = [await rt._new(doubler, (number,), None, id="one") for number in (1, 21)]
+            store.create_runs([replace(kept, fingerprint=asked.fingerprint)])
+            assert await rt.run(doubler, 1, id="one") == 42
+            assert store.read == ["one"]
+
+    run_async(main)
+
+
+def test_what_was_sent_to_a_run_before_it_was_claimed_is_not_missed() -> None:
+    store = Reread(lambda it: it.send_signal("one", "go", b"7"))
+
+    async def main() -> None:
+        async with nl.Runtime(store) as rt:
+            assert await rt.run(receiver, id="one") == 7
+            assert store.read == ["one"]
 
     run_async(main)

@@ -171,6 +171,9 @@ class Committer:
 
     def _gather(self) -> list[list[Ticket]]:
         """Take from the queue what may go together: of each run a prefix that stands or falls as one."""
+        if len(self._queue) == 1 and not self._queue[0].tail.is_over:  # the hot path of a run that is alone
+            self._batch = [self._queue.popleft()]
+            return [self._batch]
         groups: dict[str, list[Ticket]] = {}
         blocked: set[str] = set()
         left: list[Ticket] = []

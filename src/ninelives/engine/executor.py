@@ -14,6 +14,7 @@ from typing import Any
 
 from msgspec import UnsetType
 
+from ninelives.core import runs
 from ninelives.core.clock import Clock
 from ninelives.core.errors import (
     BadRecord,
@@ -31,7 +32,7 @@ from ninelives.core.errors import (
     UsageError,
 )
 from ninelives.core.inbox import ItemKind
-from ninelives.core.model import Journal, Kind, Run, State
+from ninelives.core.model import Journal, Kind, NewRun, Run, State
 from ninelives.core.replay import write_superseded
 from ninelives.engine import arguments, bodies, ending, escalations, quarantine, retries, threads
 from ninelives.engine.context import BRANCH, EXECUTION, FRAME
@@ -77,10 +78,12 @@ class Executor:
         self.newsroom = Newsroom(store, loop, self.executions)
         self.completed: Callable[[str, Agent, bytes], None] = lambda *_: None
         self._loaded: dict[str, Journal] = {}
+        self.born: dict[str, NewRun] = {}
+        """Runs that were created here just now: what is in their journals is known."""
 
-    def load(self, runs: Sequence[Run]) -> None:
+    def load(self, claimed: Sequence[Run]) -> None:
         """Load the journals of runs that are about to be executed, all at once where they are short."""
-        short = [run.id for run in runs if _is_short(run)]
+        short = [run.id for run in claimed if _is_short(run)]
         if len(short) > 1:
             with suppress(StoreUnavailable):  # then each is read for itself, when the store is there
                 for journal in self._store.load_journals(short):
@@ -92,6 +95,16 @@ class Executor:
         if journal is None or journal.run.epoch != run.epoch:
             return None
         return bodies.restored(self._store, journal)
+
+    def _newborn(self, run: Run) -> Journal | None:
+        """Return the journal of a run that was created here and to which nothing has happened since."""
+        new = self.born.pop(run.id, None)
+        if new is None:
+            return None
+        made, records = runs.created(new, run.number, run.created_ms)
+        if run.news or run.head != made.head:  # the head tells any other journal from this one
+            return None
+        return bodies.restored(self._store, Journal(run, 0, records, (), ()))
 
     async def execute(
         self, run: Run, lease: Lease | Endless = ENDLESS, takeover: Takeover | None = None
@@ -129,7 +142,7 @@ class Executor:
     async def _read(self, agent: Agent, run: Run) -> Journal | None:
         """Read the journal of a claimed run; None when it is damaged and a person must look."""
         try:
-            loaded = self._take_loaded(run)
+            loaded = self._take_loaded(run) or self._newborn(run)
             if loaded is not None:
                 return loaded
             if _is_short(run):

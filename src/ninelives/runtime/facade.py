@@ -162,9 +162,11 @@ class Runtime:
 
         Raises as `Run.result` does.
         """
-        handle, row = await self._start(await self._new(agent, args, kwargs, id=id))
+        new = await self._new(agent, args, kwargs, id=id)
+        handle, row = await self._start(new)
         if row.state is State.PENDING:
             handle.expect()
+            self._executor.born[new.id] = new
         ended = False
 
         async def watch() -> Any:
@@ -187,6 +189,8 @@ class Runtime:
         except BaseException:
             watching.cancel()
             raise
+        finally:
+            self._executor.born.pop(new.id, None)
         return await watching
 
     async def work(

@@ -76,9 +76,13 @@ def look(tx: Transaction, wanted: Wanted, *, alone: bool) -> Claims:
 
 
 def _family(tx: Transaction, run: str, wanted: Wanted) -> list[Run]:
-    """Return those of a run and its descendants that wait for a worker like this, most urgent first."""
-    found = tx.all("family_waiting", {"run": run}) if faults.is_text(run) else []
-    return [one for one in runs_in(found).values() if wanted.fits(one)]
+    """Lock those of a run and its descendants that wait, and return those for a worker like this.
+
+    The most urgent come first.
+    """
+    found = tx.all("lock_family", {"run": run}) if faults.is_text(run) else []
+    fitting = [one for one in runs_in(found).values() if wanted.fits(one)]
+    return sorted(fitting, key=lambda one: (-one.priority, one.due_ms or 0, one.number))
 
 
 def claim(
@@ -90,9 +94,7 @@ def claim(
     if only is not None:
         seen = _family(tx, only, wanted)
         owner = may_act(tx, session, shared.fetchall())
-        locked = runs_in(tx.all("lock_runs", ([run.id for run in seen],))) if seen else {}
-        due = [locked[run.id] for run in seen if run.id in locked]
-        given = runs.chosen([run for run in due if runs.is_claimable(run, tx.now_ms)], wanted.quotas, limit)
+        given = runs.chosen([run for run in seen if runs.is_claimable(run, tx.now_ms)], wanted.quotas, limit)
         claimed = _claimed(tx, given, owner)
         taken = {run.id for run in given}
         return Claims(claimed, min((run.due_ms or 0 for run in seen if run.id not in taken), default=None))

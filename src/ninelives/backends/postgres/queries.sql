@@ -272,11 +272,11 @@ SELECT min(due.due_ms) FROM levels AS l CROSS JOIN LATERAL (
   ORDER BY r.due_ms LIMIT 1) AS due
 WHERE l.priority IS NOT NULL;
 
--- name: family_waiting (run text)
+-- name: lock_family (run text)
 WITH RECURSIVE family (id) AS (
   SELECT $run::text COLLATE "C" UNION SELECT r.id FROM family AS f JOIN :schema.runs AS r ON r.parent = f.id)
-SELECT :run FROM :schema.runs AS r WHERE r.id IN (SELECT id FROM family) AND :waiting
-ORDER BY r.priority DESC, r.due_ms, r.number;
+SELECT r.* FROM (SELECT f.id FROM family AS f ORDER BY f.id) AS f CROSS JOIN LATERAL (
+  SELECT :run FROM :schema.runs AS r WHERE r.id = f.id AND (:waiting) IS TRUE FOR UPDATE) AS r;
 
 -- name: has_progressed (bigint[], bigint[])
 SELECT DISTINCT c.run FROM unnest($1::bigint[], $2::bigint[]) AS t (run, since)
