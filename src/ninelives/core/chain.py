@@ -46,6 +46,12 @@ def seal(length: int, head: bytes, drafts: Iterable[Draft]) -> tuple[Record, ...
     return tuple(sealed)
 
 
+def follows(previous: bytes, record: Record) -> bool:
+    """Tell whether a record is what was written after the one with that check."""
+    draft = (record.kind, record.step, record.at_ms, record.body, record.blobs)
+    return link(previous, record.seq, draft) == record.check
+
+
 def verify(
     run: str, before: bytes, first: int, records: Sequence[Record], *, length: int, head: bytes
 ) -> None:
@@ -57,8 +63,7 @@ def verify(
     for seq, record in enumerate(records, first):
         if record.seq != seq:
             raise _corrupt(run, seq, f"record {seq} is missing (found {record.seq})")
-        draft = (record.kind, record.step, record.at_ms, record.body, record.blobs)
-        if link(check, seq, draft) != record.check:
+        if not follows(check, record):
             raise _corrupt(run, seq, f"record {seq} fails its checksum")
         check = record.check
     if first + len(records) != length:

@@ -45,6 +45,7 @@ class Commit(Struct, frozen=True, kw_only=True):
 
     `length` and `head` are the run's before it; `records` go on from there, sealed. `effect_length` is how
     many of the run's records something visible rests on by now, as far as its owner has begun it.
+    `is_sealed`: who made this has sealed the records just now, so no store must take their hashes again.
     """
 
     run: str
@@ -58,6 +59,7 @@ class Commit(Struct, frozen=True, kw_only=True):
     takes: tuple[int, ...] = ()
     change: Change | None = None
     effect_length: int = 0
+    is_sealed: bool = False
 
     @property
     def new_length(self) -> int:

@@ -249,6 +249,7 @@ def sealed(group: Sequence[Ticket]) -> Commit:
         takes=extras.takes,
         change=extras.change,
         effect_length=effects,
+        is_sealed=True,
     )
 
 
