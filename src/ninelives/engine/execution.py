@@ -10,7 +10,7 @@ from __future__ import annotations
 import asyncio
 import random
 import sys
-from collections.abc import Callable, Coroutine, Sequence
+from collections.abc import Awaitable, Callable, Coroutine, Sequence
 from contextvars import Context
 from hashlib import blake2b
 from typing import TYPE_CHECKING, Any, TypeVar
@@ -212,7 +212,7 @@ class Execution:
             self.seal(error)
             return self.loop.create_future()
 
-    def append(self, draft: Draft, *, is_alone: bool) -> asyncio.Future[Verdict] | None:
+    def append(self, draft: Draft, *, is_alone: bool) -> Awaitable[Verdict] | None:
         """Hand one record to the committer, as `write` does; None when it is durable already."""
         try:
             return self._commits.append(self.tail, draft, is_alone=is_alone)
@@ -235,7 +235,7 @@ class Execution:
         if self.sealed is None:
             self.on_loop(lambda: self.write([(kind, step, body)]))
 
-    async def durable(self, written: asyncio.Future[Verdict]) -> Verdict:
+    async def durable(self, written: Awaitable[Verdict]) -> Verdict:
         """Wait until something written is durable. Never returns once the execution is sealed.
 
         What was written is for one to wait for: who is cancelled here ends it for all.

@@ -7,7 +7,7 @@ cancelled while he waits takes nothing back; the run's own judge is told of trou
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Sequence
+from collections.abc import Awaitable, Generator, Sequence
 from contextlib import suppress
 
 from ninelives.core.commits import Outcome, Verdict
@@ -17,6 +17,19 @@ from ninelives.engine.ticket import NOTHING, Draft, Extras, Tail, Ticket
 
 _LOOK_SECONDS = 0.002
 """How long the event loop may be kept from timers and sockets by commits that are made on its thread."""
+
+
+class _Glance:
+    """A verdict that is there, told when the event loop has looked at its timers and sockets once."""
+
+    __slots__ = ("_verdict",)
+
+    def __init__(self, verdict: Verdict) -> None:
+        self._verdict = verdict
+
+    def __await__(self) -> Generator[None, None, Verdict]:
+        yield  # as asyncio.sleep(0) does: a future would cost the loop another round
+        return self._verdict
 
 
 class LoopCommits:
@@ -54,7 +67,7 @@ class LoopCommits:
         tail.barriers = [*(tail.barriers or ()), (tail.sent, waiting)]
         return waiting
 
-    def append(self, tail: Tail, draft: Draft, *, is_alone: bool) -> asyncio.Future[Verdict] | None:
+    def append(self, tail: Tail, draft: Draft, *, is_alone: bool) -> Awaitable[Verdict] | None:
         """Submit one record; None when it has been committed already, on this thread.
 
         Who is alone, on a loop where nobody else has anything to do, would only lose time by two changes of
@@ -67,9 +80,7 @@ class LoopCommits:
         if now - self._looked_at < _LOOK_SECONDS:
             return None
         self._looked_at = now
-        waiting: asyncio.Future[Verdict] = self._loop.create_future()
-        self._loop.call_soon(_settle, waiting, verdict)
-        return waiting
+        return _Glance(verdict)
 
     def finish(self, tail: Tail, drafts: Sequence[Draft], extras: Extras) -> asyncio.Future[Verdict] | None:
         """Submit the last of a run; None when it has been committed already, on this thread."""

@@ -7,7 +7,7 @@ life would have told is lost with it; that it ended while it had the run is told
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Callable, Sequence
+from collections.abc import Awaitable, Callable, Sequence
 from contextlib import suppress
 from contextvars import Context
 
@@ -87,20 +87,20 @@ class Recovered(Execution):
             self._watch(written)
         return written
 
-    def append(self, draft: Draft, *, is_alone: bool) -> asyncio.Future[Verdict] | None:
+    def append(self, draft: Draft, *, is_alone: bool) -> Awaitable[Verdict] | None:
         """Hand one record to the committer, and see whether it is progress."""
         written = super().append(draft, is_alone=is_alone)
         if draft[0] not in lives.NO_PROGRESS and self.sealed is None:
             self._watch(written)
         return written
 
-    def _watch(self, written: asyncio.Future[Verdict] | None) -> None:
+    def _watch(self, written: Awaitable[Verdict] | None) -> None:
         if self.takeover.progress_ms is not None:
             return
-        if written is None:
-            self.takeover.progress()
-        else:
+        if isinstance(written, asyncio.Future):
             written.add_done_callback(self._written)
+        else:
+            self.takeover.progress()  # it is durable already
 
     def _written(self, written: asyncio.Future[Verdict]) -> None:
         if not written.cancelled() and written.exception() is None and self.sealed is None:
