@@ -33,7 +33,7 @@ from ninelives.core.errors import (
     StoreUnavailable,
     UsageError,
 )
-from ninelives.engine.ticket import NOTHING, Draft, Extras, Home, Tail, Ticket, deliver, sealed
+from ninelives.engine.ticket import NOTHING, Draft, Extras, Home, Tail, Ticket, deliver, sealed, sealed_alone
 from ninelives.store import Store
 
 EXIT_CODE = 70
@@ -112,6 +112,37 @@ class Committer:
         """Submit and wait: durable, or refused, when this returns."""
         return self.wait(self.submit(tail, drafts, extras, within_seconds=None))
 
+    def append(self, tail: Tail, draft: Draft) -> Verdict:
+        """Commit one record, as `commit` does; without a ticket where nobody else is at it (the hot path)."""
+        verdict = self._append_alone(tail, draft)
+        return self.commit(tail, (draft,)) if verdict is None else verdict
+
+    def _append_alone(self, tail: Tail, draft: Draft) -> Verdict | None:
+        """Commit one record that needs no ticket; None: nothing was written, and a ticket shall judge."""
+        if self._closing or not self._turn.acquire(blocking=False):
+            return None
+        try:
+            if self._queue or tail.is_over or self._sealed is not None:
+                return None  # what was queued first is committed first
+            commit = sealed_alone(tail, draft, self._clock.now_ms())
+            if commit is None:
+                return None
+            (verdict,) = self._insist(lambda: self._store.commit((commit,)))
+            # CRASH: durable, and nobody was told.
+            tail.move(commit, verdict.outcome)
+        except (BadRecord, Corrupt):
+            return None
+        except StoreUnavailable:
+            raise  # closing, and nothing was written
+        except BaseException as error:
+            self._seal_off(error)
+            raise self._sealed or error from error
+        else:
+            return verdict
+        finally:
+            self._turn.release()
+            self._help()  # those who came meanwhile and did not get the turn
+
     def close(self) -> None:
         """Commit what is queued and stop the thread. Nothing depends on it: a kill is as good."""
         with self._wanted:
@@ -171,9 +202,6 @@ class Committer:
 
     def _gather(self) -> list[list[Ticket]]:
         """Take from the queue what may go together: of each run a prefix that stands or falls as one."""
-        if len(self._queue) == 1 and not self._queue[0].tail.is_over:  # the hot path of a run that is alone
-            self._batch = [self._queue.popleft()]
-            return [self._batch]
         groups: dict[str, list[Ticket]] = {}
         blocked: set[str] = set()
         left: list[Ticket] = []
@@ -228,13 +256,8 @@ class Committer:
             return
         # CRASH: durable, and nobody was told.
         for group, commit, verdict in zip(groups, commits, verdicts, strict=True):
-            tail = group[0].tail
-            if verdict.outcome is Outcome.COMMITTED:
-                tail.length, tail.head = commit.new_length, commit.new_head
-                tail.is_over = commit.change is not None
-            elif verdict.outcome is Outcome.FENCED:
-                tail.is_over = True
-            elif len(group) > 1:
+            group[0].tail.move(commit, verdict.outcome)
+            if len(group) > 1 and verdict.outcome not in (Outcome.COMMITTED, Outcome.FENCED):
                 self._one_by_one(group)
                 continue
             for ticket in group:

@@ -75,7 +75,7 @@ class LoopCommits:
         """
         if not is_alone or self._is_busy:
             return self.start(tail, (draft,))
-        verdict = self._commit_here(tail, (draft,), NOTHING)
+        verdict = self._judged(tail, self._committer.append(tail, draft))
         now = self._loop.time()
         if now - self._looked_at < _LOOK_SECONDS:
             return None
@@ -86,7 +86,7 @@ class LoopCommits:
         """Submit the last of a run; None when it has been committed already, on this thread."""
         if self._is_busy:
             return self.start(tail, drafts, extras)
-        self._commit_here(tail, drafts, extras)
+        self._judged(tail, self._committer.commit(tail, drafts, extras))
         return None
 
     @property
@@ -94,8 +94,7 @@ class LoopCommits:
         """Tell whether the loop has anything else to do, or is not ours alone."""
         return self._ready is None or bool(self._ready) or self._waiting > 0
 
-    def _commit_here(self, tail: Tail, drafts: Sequence[Draft], extras: Extras) -> Verdict:
-        verdict = self._committer.commit(tail, drafts, extras)
+    def _judged(self, tail: Tail, verdict: Verdict) -> Verdict:
         if verdict.outcome is not Outcome.COMMITTED and tail.judge is not None:
             tail.judge(verdict, None)
         return verdict

@@ -62,6 +62,14 @@ class Tail:
         self.effect_length = 0
         self.barriers: list[tuple[int, asyncio.Future[None]]] | None = None
 
+    def move(self, commit: Commit, outcome: Outcome) -> None:
+        """Note what became of a commit that went on from here."""
+        if outcome is Outcome.COMMITTED:
+            self.length, self.head = commit.new_length, commit.new_head
+            self.is_over = commit.change is not None
+        elif outcome is Outcome.FENCED:
+            self.is_over = True
+
 
 class Home(Protocol):
     """Where answered tickets go: once per batch, from whichever thread committed it."""
@@ -149,8 +157,8 @@ class Ticket:
 
         Raises BadRecord when it cannot be a record's content.
         """
-        if len(draft) == 3 and type(draft[2]) is bytes and type(draft[0]) is Kind and _is_plain(draft[1]):
-            kind, step, body = draft
+        if _is_plain(draft):
+            kind, step, body = draft[:3]
         else:
             kind, step, body = self._checked(draft)
         names: tuple[bytes, ...] = ()
@@ -227,8 +235,28 @@ class Ticket:
         return self.verdict
 
 
-def _is_plain(step: object) -> bool:
-    return type(step) is str and step.isprintable()  # neither NUL nor a lone surrogate is
+def _is_plain(draft: Draft) -> bool:
+    """Tell whether nothing can be wrong with a record to be, and it brings no blobs."""
+    if len(draft) != 3:
+        return False
+    kind, step, body = draft
+    # Neither NUL nor a lone surrogate is printable.
+    return type(body) is bytes and type(kind) is Kind and type(step) is str and step.isprintable()
+
+
+def sealed_alone(tail: Tail, draft: Draft, at_ms: int) -> Commit | None:
+    """Chain one plain record onto a run's tail; None for any that needs the care of a ticket."""
+    if not _is_plain(draft) or len(draft[2]) > INLINE_BYTES:
+        return None
+    return Commit(
+        run=tail.run,
+        epoch=tail.epoch,
+        length=tail.length,
+        head=tail.head,
+        records=chain.seal(tail.length, tail.head, ((draft[0], draft[1], at_ms, draft[2], ()),)),
+        effect_length=tail.effect_length,
+        is_sealed=True,
+    )
 
 
 def sealed(group: Sequence[Ticket]) -> Commit:
