@@ -36,6 +36,10 @@ def _ack_first(server: ForkServer, mutant: str, _home: Path) -> list[str]:
     return Campaign(server, 1, mode="posted", mutant=mutant).at_every_call(every=6).violations
 
 
+def _alone_first(server: ForkServer, mutant: str, _home: Path) -> list[str]:
+    return Campaign(server, 1, mode="inline", mutant=mutant).at_every_call(every=6).violations
+
+
 def _torn(server: ForkServer, mutant: str, _home: Path) -> list[str]:
     return inside.kill_commits(server, every=9, only="pwrite64", mutant=mutant)[1]
 
@@ -64,6 +68,7 @@ def _wake(server: ForkServer, mutant: str, home: Path) -> list[str]:
 HUNTS: dict[str, Hunt] = {
     "sync_normal": _power,
     "ack_first": _ack_first,
+    "alone_first": _alone_first,
     "torn_commit": _torn,
     "sync_retried": lambda server, mutant, _: syncs.fail_each(server, every=4, mutant=mutant)[1],
     "made_in_place": lambda server, mutant, _: births.kill_creation(
@@ -100,6 +105,7 @@ def reason_not_to(mutant: str) -> str:
 CAUGHT_BY = {
     "sync_normal": "power cuts",
     "ack_first": "kill at every store call",
+    "alone_first": "kill at every store call",
     "torn_commit": "killed at every system call of commits",
     "sync_retried": "failed syncs",
     "made_in_place": "killed while being made",

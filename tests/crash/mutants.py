@@ -23,7 +23,7 @@ from ninelives.core.errors import Corrupt, StoreUnavailable
 from ninelives.core.keyring import Key
 from ninelives.core.model import Run
 from ninelives.engine.committer import Committer
-from ninelives.engine.ticket import NOTHING, Ticket, deliver, sealed
+from ninelives.engine.ticket import NOTHING, Draft, Tail, Ticket, deliver, sealed, sealed_alone
 
 _DEFINED: dict[str, Callable[[], None]] = {}
 
@@ -90,6 +90,36 @@ def ack_first() -> None:
         original(self, [group for group in groups if group not in plain])
 
     _put(Committer, "_write", write)
+
+
+@_mutant
+def alone_first() -> None:
+    """Whoever is alone is told at once, and the record is written before the next one."""
+    late: list[Commit] = []
+
+    def append_alone(self: Committer, tail: Tail, draft: Draft) -> Verdict | None:
+        commit = sealed_alone(tail, draft, self._clock.now_ms())
+        if commit is None:
+            return None
+        flush(self)
+        late.append(commit)
+        tail.move(commit, Outcome.COMMITTED)
+        return Verdict(commit.run, Outcome.COMMITTED)
+
+    def flush(self: Committer) -> None:
+        while late:
+            self._store.commit([late.pop()])
+
+    def first(original: Callable[..., None]) -> Callable[..., None]:
+        def flushed(self: Committer, *given: Any) -> None:
+            flush(self)
+            original(self, *given)
+
+        return flushed
+
+    _put(Committer, "_append_alone", append_alone)
+    _put(Committer, "_write", first(Committer._write))
+    _put(Committer, "close", first(Committer.close))
 
 
 @_mutant

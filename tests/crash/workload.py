@@ -101,7 +101,11 @@ class Desk:
         life, tail = self._life, self._tail
         life.ledger.write(Fact.ABOUT, tail.run, "commit", seq=tail.length)
         if life.mode == "inline":
-            verdict = life.committer.commit(tail, drafts, extras)
+            is_alone = len(drafts) == 1 and extras is NOTHING
+            committer = life.committer
+            verdict = (
+                committer.append(tail, drafts[0]) if is_alone else committer.commit(tail, drafts, extras)
+            )
             if verdict.outcome is Outcome.COMMITTED:
                 acknowledge(life.ledger, tail, drafts, extras)
         else:
