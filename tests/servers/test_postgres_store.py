@@ -10,11 +10,12 @@ import time
 from collections.abc import Callable, Iterator
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import closing, contextmanager
-from typing import TypeVar
+from typing import Any, TypeVar
 from urllib.parse import quote, urlsplit
 
 import pytest
 from msgspec.structs import replace
+from psycopg import errors as driver
 from psycopg.conninfo import conninfo_to_dict
 
 from ninelives.backends.open import open_store
@@ -300,9 +301,9 @@ def test_who_loses_a_run_while_it_waits_to_append_is_fenced(postgres_url: str, c
         one.close()
 
 
-def migrated(url: str, monkeypatch: pytest.MonkeyPatch) -> None:
+def migrated(url: str, monkeypatch: pytest.MonkeyPatch, step: str = "SELECT 1") -> None:
     """Bring a store to a version that comes after ours."""
-    monkeypatch.setattr(schema, "migrations", lambda: (*migrations(), "SELECT 1"))
+    monkeypatch.setattr(schema, "migrations", lambda: (*migrations(), step))
     address = parse(url)
     connection, _ = connect(address, is_direct=True)
     with closing(connection):
@@ -339,6 +340,64 @@ def test_a_migration_waits_for_who_claims_and_takes_the_run_from_him(
         store.commit([append(claimed[0], b"1")])
     assert row(store).length == claimed[0].length
     store.close()
+
+
+AFTER_A_DEADLOCK = """
+DO $$ BEGIN
+  WHILE NOT EXISTS (SELECT FROM pg_stat_activity WHERE wait_event_type = 'Lock') LOOP
+    PERFORM pg_stat_clear_snapshot();
+  END LOOP;
+  PERFORM pg_sleep(1.5);  -- who waits has looked for a deadlock by now, and will not be ended for one
+END $$;
+ALTER TABLE :schema.records ADD COLUMN more integer;
+ALTER TABLE :schema.runs ADD COLUMN more integer
+"""
+
+
+@pytest.mark.parametrize("count", [1, 20])
+def test_a_migration_gets_through_while_workers_of_the_old_version_take_steps(
+    postgres_url: str, count: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    store = PostgresStore(postgres_url)
+    owned = [running(store, f"r{n:02}") for n in reversed(range(count))]
+    has_begun, is_over = threading.Event(), threading.Event()
+
+    def work() -> None:
+        mine = owned
+        while not is_over.is_set():
+            batch = [append(run, b"x") for run in mine]
+            assert {one.outcome for one in store.commit(batch)} == {Outcome.COMMITTED}
+            mine = [
+                replace(run, length=one.new_length, head=one.new_head)
+                for run, one in zip(mine, batch, strict=True)
+            ]
+            has_begun.set()
+
+    with ThreadPoolExecutor(1) as threads:
+        working = threads.submit(work)
+        assert has_begun.wait(60)
+        try:
+            migrated(postgres_url, monkeypatch, AFTER_A_DEADLOCK)
+            assert isinstance(working.exception(60), SchemaMismatch)
+        finally:
+            is_over.set()
+    store.close()
+
+
+def test_a_migration_that_another_transaction_was_in_the_way_of_is_made_again(
+    postgres_url: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    PostgresStore(postgres_url).close()
+    original, left = schema._migrate, [driver.DeadlockDetected("in the way")] * 2
+
+    def unlucky(*given: Any) -> tuple[int, int]:
+        if left:
+            raise left.pop()
+        return original(*given)
+
+    monkeypatch.setattr(schema, "_migrate", unlucky)
+    migrated(postgres_url, monkeypatch)
+    assert not left
 
 
 DOOMED = """

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import gc
+import time
 from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from typing import Any
@@ -12,7 +13,7 @@ import pytest
 from msgspec.structs import replace
 
 import ninelives as nl
-from ninelives.core.model import Claims, Journal, NewRun, State
+from ninelives.core.model import Claims, Control, Journal, NewRun, State
 from ninelives.core.model import Run as Row
 from ninelives.core.sessions import Cause, NewSession
 from ninelives.store import Store
@@ -379,18 +380,26 @@ async def receiver() -> Any:
 
 
 class Reread(QuickStore):
-    """Notes which journals are read, and does something just before a run is claimed."""
+    """Notes which journals are read, and does something just before or after a run is claimed."""
 
-    def __init__(self, before: Callable[[QuickStore], object] = lambda _: None) -> None:
+    def __init__(
+        self,
+        before: Callable[[QuickStore], object] = lambda _: None,
+        after: Callable[[QuickStore], object] = lambda _: None,
+    ) -> None:
         super().__init__()
         self.read: list[str] = []
-        self._before = before
+        self._before, self._after = before, after
 
     def claim_runs(self, session: str, limit: int, agents: Mapping[str, int], **given: Any) -> Claims:
-        """Let it happen, and claim."""
+        """Claim, and let it happen."""
         before, self._before = self._before, lambda _: None
         before(self)
-        return super().claim_runs(session, limit, agents, **given)
+        claims = super().claim_runs(session, limit, agents, **given)
+        if claims.runs:
+            after, self._after = self._after, lambda _: None
+            after(self)
+        return claims
 
     def load_journal(self, run: str, *, since: int | None = None) -> Journal:
         """Read it."""
@@ -432,3 +441,46 @@ def test_what_was_sent_to_a_run_before_it_was_claimed_is_not_missed() -> None:
             assert store.read == ["one"]
 
     run_async(main)
+
+
+def test_who_cancels_a_run_while_it_is_being_claimed_keeps_it_from_its_first_step() -> None:
+    def cancel(store: QuickStore) -> None:
+        store.control_run("one", Control.CANCEL)
+        deadline = time.monotonic() + 60
+        while not rang and time.monotonic() < deadline:
+            time.sleep(0.001)
+
+    store, rang = Reread(after=cancel), []
+
+    async def main() -> None:
+        async with nl.Runtime(store) as rt:
+            call_soon = rt._loop.call_soon_threadsafe
+
+            def ring(*given: Any) -> Any:
+                row = store.read_run("one")
+                handle = call_soon(*given)
+                rang.extend([1] if row is not None and row.cancelling else [])
+                return handle
+
+            rt._loop.call_soon_threadsafe = ring  # type: ignore[method-assign, assignment]
+            with pytest.raises(nl.RunCancelled):
+                await rt.run(counting, id="one")
+
+    run_async(main)
+    assert (rang[:1], counted) == ([1], [])
+
+
+counted: list[int] = []
+
+
+@nl.action(name="count")
+async def count(number: int) -> int:
+    counted.append(number)
+    await asyncio.sleep(0.01)
+    return number
+
+
+@nl.agent(name="counting")
+async def counting() -> None:
+    for number in range(300):
+        await count(number)

@@ -119,12 +119,13 @@ class Committer:
 
     def _append_alone(self, tail: Tail, draft: Draft) -> Verdict | None:
         """Commit one record that needs no ticket; None: nothing was written, and a ticket shall judge."""
+        at_ms = self._clock.now_ms()
         if self._closing or not self._turn.acquire(blocking=False):
             return None
         try:
             if self._queue or tail.is_over or self._sealed is not None:
                 return None  # what was queued first is committed first
-            commit = sealed_alone(tail, draft, self._clock.now_ms())
+            commit = sealed_alone(tail, draft, at_ms)
             if commit is None:
                 return None
             (verdict,) = self._insist(lambda: self._store.commit((commit,)))
@@ -136,7 +137,9 @@ class Committer:
             raise  # closing, and nothing was written
         except BaseException as error:
             self._seal_off(error)
-            raise self._sealed or error from error
+            if self._sealed is None or self._sealed is error:
+                raise
+            raise self._sealed from error
         else:
             return verdict
         finally:

@@ -80,10 +80,12 @@ class Executor:
         self._loaded: dict[str, Journal] = {}
         self.born: dict[str, NewRun] = {}
         """Runs that were created here just now: what is in their journals is known."""
+        self._heard: dict[str, int] = {}
 
     def load(self, claimed: Sequence[Run]) -> None:
         """Load the journals of runs that are about to be executed, all at once where they are short."""
-        short = [run.id for run in claimed if _is_short(run)]
+        self._heard.update({run.id: self.newsroom.heard for run in claimed if run.id in self.born})
+        short = [run.id for run in claimed if _is_short(run) and run.id not in self.born]
         if len(short) > 1:
             with suppress(StoreUnavailable):  # then each is read for itself, when the store is there
                 for journal in self._store.load_journals(short):
@@ -96,13 +98,18 @@ class Executor:
             return None
         return bodies.restored(self._store, journal)
 
+    def forget(self, run: str) -> None:
+        """Expect a run no more that was born here."""
+        self.born.pop(run, None)
+        self._heard.pop(run, None)
+
     def _newborn(self, run: Run) -> Journal | None:
         """Return the journal of a run that was created here and to which nothing has happened since."""
-        new = self.born.pop(run.id, None)
-        if new is None:
-            return None
+        new, heard = self.born.pop(run.id, None), self._heard.pop(run.id, None)
+        if new is None or run.news or heard != self.newsroom.heard:
+            return None  # something happened since the claim, and it may have been to this one
         made, records = runs.created(new, run.number, run.created_ms)
-        if run.news or run.head != made.head:  # the head tells any other journal from this one
+        if run.head != made.head:  # it tells any other journal from this one
             return None
         return bodies.restored(self._store, Journal(run, 0, records, (), ()))
 

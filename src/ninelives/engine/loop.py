@@ -20,7 +20,10 @@ _LOOK_SECONDS = 0.002
 
 
 class _Glance:
-    """A verdict that is there, told when the event loop has looked at its timers and sockets once."""
+    """A verdict that is there, told once the event loop has looked at its timers and sockets.
+
+    What it finds due is served right after, before anything else is committed on its thread.
+    """
 
     __slots__ = ("_verdict",)
 

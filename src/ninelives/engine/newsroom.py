@@ -30,10 +30,13 @@ class Newsroom:
         self._is_wanted = False
         self._reading: asyncio.Task[None] | None = None
         self._all_at = 0.0
+        self.heard = 0
+        """How often something has happened."""
         self._later: asyncio.TimerHandle | None = None
 
     def hear(self) -> None:
         """Read what is new: something has happened. On the event loop, outside any run's context."""
+        self.heard += 1
         if not self._executions:
             return
         if self._reading is not None:

@@ -11,7 +11,7 @@ from __future__ import annotations
 import asyncio
 import os
 import sys
-from collections.abc import Iterator, Sequence
+from collections.abc import Awaitable, Iterator, Sequence
 from enum import StrEnum
 from typing import Any
 
@@ -124,7 +124,7 @@ class _Rehearsed(Execution):
     def write(self, drafts: Sequence[Draft], extras: Extras = NOTHING) -> asyncio.Future[Verdict]:  # noqa: ARG002
         return self.loop.create_future()
 
-    def append(self, draft: Draft, *, is_alone: bool) -> asyncio.Future[Verdict] | None:  # noqa: ARG002
+    def append(self, draft: Draft, *, is_alone: bool) -> Awaitable[Verdict] | None:  # noqa: ARG002
         return self.loop.create_future()
 
     def _reach(self) -> None:

@@ -190,7 +190,7 @@ class Runtime:
             watching.cancel()
             raise
         finally:
-            self._executor.born.pop(new.id, None)
+            self._executor.forget(new.id)
         return await watching
 
     async def work(

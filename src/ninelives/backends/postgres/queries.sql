@@ -118,7 +118,8 @@ UPDATE :schema.store SET version = $1;
 -- migration fences all owners. What writes otherwise asks when it counts itself, and waits here while one migrates.
 
 -- name: keep_writers_out
-LOCK TABLE :schema.writers IN EXCLUSIVE MODE;
+-- Steps, which do not count themselves, wait as well: who holds a row would be in the way of what comes next.
+LOCK TABLE :schema.writers, :schema.runs, :schema.records IN ACCESS EXCLUSIVE MODE;
 
 -- name: fence_owners
 UPDATE :schema.runs SET epoch = epoch + 1 WHERE state = 'running';

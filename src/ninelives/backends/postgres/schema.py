@@ -8,17 +8,19 @@ version goes on until it is refused: its runs are taken from it with the migrati
 from __future__ import annotations
 
 import secrets
-from contextlib import closing
+from contextlib import closing, suppress
 
 import psycopg
 from psycopg import errors as driver
 
 from ninelives.backends.postgres.address import Address, parse
-from ninelives.backends.postgres.connection import Connection, connect, translate
+from ninelives.backends.postgres.connection import PASSING, Connection, connect, translate
 from ninelives.backends.postgres.liveness import lock_number
 from ninelives.backends.postgres.queries import in_schema, migrations, statements
 from ninelives.core import recoverylog
 from ninelives.core.errors import SchemaMismatch, StoreError, StoreUnavailable
+
+_TRIES = 5
 
 
 def migrate(connection: Connection, address: Address) -> tuple[int, int]:
@@ -29,14 +31,11 @@ def migrate(connection: Connection, address: Address) -> tuple[int, int]:
     steps = migrations()
     try:
         version = _version(connection, address)
-        if version != len(steps):
-            with connection.transaction():
-                return _migrate(connection, address, steps)
+        return (version, version) if version == len(steps) else _insist(connection, address, steps)
     except driver.InsufficientPrivilege as error:
         raise _denied(connection, address, error) from error
     except psycopg.Error as error:
         raise translate(error) from error
-    return version, version
 
 
 def drop(url: str) -> None:
@@ -50,6 +49,15 @@ def drop(url: str) -> None:
             connection.execute(statements(address.schema)["drop_schema"].text)
         except psycopg.Error as error:
             raise translate(error) from error
+
+
+def _insist(connection: Connection, address: Address, steps: tuple[str, ...]) -> tuple[int, int]:
+    """Migrate, again where others were in the way: workers of the old version go on meanwhile."""
+    for _ in range(_TRIES):
+        with suppress(*PASSING), connection.transaction():
+            return _migrate(connection, address, steps)
+    with connection.transaction():
+        return _migrate(connection, address, steps)
 
 
 def _migrate(connection: Connection, address: Address, steps: tuple[str, ...]) -> tuple[int, int]:
