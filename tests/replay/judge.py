@@ -2,8 +2,8 @@
 
 I1 the run is there and has ended; I2 no body started after its step's outcome was durable; each step has one
 outcome, which some attempt produced, and all attempts had one key and the same arguments (pipelined:
-unless they were decisions or reads that rest on a lost decision); whatever the world saw is what the final
-journal asks for; I7 the result is what the journal's outcomes come to when told in order, by the oracle
+unless they were decisions, reads or draws that rest on a lost decision); whatever the world saw is what the
+final journal asks for; I7 the result is what the journal's outcomes come to when told in order, by the oracle
 (which shares nothing with the engine) and by the engine itself without executing any body.
 """
 
@@ -111,15 +111,39 @@ def _attempts(program: Program, events: Sequence[Event]) -> Iterable[str]:
     keys: dict[tuple[int, str], set[str]] = defaultdict(set)
     drawn: dict[tuple[int, str], set[str]] = defaultdict(set)
     for event in events:
-        if event.fact == "start":
-            if not (program.is_pipelined and event.role in ("decision", "read")):
-                by_key[event.key].add((event.turn, event.label, event.x))
-                keys[event.turn, event.label].add(event.key)
-        elif event.fact == "drawn" and event.role in ("uuid", "random"):
-            drawn[event.turn, event.label].add(event.value)
+        if event.fact == "start" and not _may_be_lost(program, event):
+            by_key[event.key].add((event.turn, event.label, event.x))
+            keys[event.turn, event.label].add(event.key)
+    for event in _kept_draws(program, events):
+        drawn[event.turn, event.label].add(event.value)
     yield from (f"one key, several calls: {key} {calls}" for key, calls in by_key.items() if len(calls) > 1)
     yield from (f"one call, several keys: {call} {found}" for call, found in keys.items() if len(found) > 1)
     yield from (f"drawn differently: {call} {found}" for call, found in drawn.items() if len(found) > 1)
+
+
+def _may_be_lost(program: Program, event: Event) -> bool:
+    return program.is_pipelined and event.role in ("decision", "read")
+
+
+def _kept_draws(program: Program, events: Sequence[Event]) -> Iterable[Event]:
+    """Yield what was drawn, but not what rests on a decision that was told early and lost with its life.
+
+    What was drawn before something was asked for that the world has seen is kept, and all of the last life.
+    """
+    draws: list[Event] = []
+    asked: dict[tuple[int, str], int] = {}
+    for event in events:
+        if event.fact == "life":
+            draws, asked = [], {}
+        elif event.fact == "asked":
+            asked[event.turn, event.label] = len(draws)
+        elif event.fact == "start" and not _may_be_lost(program, event):
+            yield from draws[: asked.get((event.turn, event.label), 0)]
+        elif event.fact == "drawn" and event.role in ("uuid", "random"):
+            draws.append(event)
+            if not program.is_pipelined:
+                yield event
+    yield from draws
 
 
 def _produced(run: str, turns: Sequence[tuple[Record, ...]], events: Sequence[Event]) -> Iterable[str]:

@@ -37,6 +37,7 @@ from tests.servers.outages import SERVERS
 from tests.servers.proxy import Proxy
 
 WAYS: tuple[Way, ...] = ("both", "in", "out")
+_CUTS = 20
 _RESETS, _RUNS = 10, 10  # no more runs than one worker takes at once: the other has room for all of them
 _SAID_SECONDS = 1.0  # what was admitted just before the end of a lease says so a moment later
 _TAKEN_AND_GIVEN = 2
@@ -134,12 +135,7 @@ class Scene:
     def cut(self, way: Way) -> None:
         """Cut one host off until the other has its runs, and for another lease; then let it return."""
         drive = self._drive
-        self.work(self._left, self._right)
-        cut_off = self._left.workers()
-        self._left.host.cut(way)
-        cut_at, cut_ms = time.monotonic(), drive.store.now_ms()
-        theirs = {one.id for one in drive.store.list_sessions() if one.pid in cut_off}
-        held = {row.id: row.epoch for row in self._running() if row.session in theirs}
+        cut_off, cut_at, cut_ms, theirs, held = self._cut_off(way)
         drive.wait_until(lambda: self._are_taken(held), "the runs of the cut-off host to be taken")
         self.takeovers[way] = round(time.monotonic() - cut_at, 2)
         lost = [one for name in theirs if (one := drive.store.read_session(name)) is not None]
@@ -162,6 +158,21 @@ class Scene:
             f"{way}: {one.run}'s step {one.step} began in {one.pid}, cut off, after its lease"
             for one in begun
         ]
+
+    def _cut_off(self, way: Way) -> tuple[set[int], float, int, set[str], dict[str, int]]:
+        """Cut the left host off while it has runs; returns its workers, when, its sessions, and those runs."""
+        store = self._drive.store
+        for _ in range(_CUTS):
+            self.work(self._left, self._right)
+            cut_off = self._left.workers()
+            self._left.host.cut(way)
+            cut_at, cut_ms = time.monotonic(), store.now_ms()
+            theirs = {one.id for one in store.list_sessions() if one.pid in cut_off}
+            held = {row.id: row.epoch for row in self._running() if row.session in theirs}
+            if held:
+                return cut_off, cut_at, cut_ms, theirs, held
+            self._left.host.mend(way)  # it was between two runs: nothing can be taken from it
+        raise AssertionError(f"in {_CUTS} cuts the host never had a run")
 
     def reset(self, proxy: Proxy, times: int) -> None:
         """Break connections in the middle of an answer, under load."""
