@@ -160,7 +160,7 @@ class Scene:
         ]
 
     def _cut_off(self, way: Way) -> tuple[set[int], float, int, set[str], dict[str, int]]:
-        """Cut the left host off while it has runs; returns its workers, when, its sessions, and those runs."""
+        """Cut the left host off while it has runs; returns its workers, when, its sessions, those runs."""
         store = self._drive.store
         for _ in range(_CUTS):
             self.work(self._left, self._right)
