@@ -107,7 +107,7 @@ _TARGETS = (
     ),
     _Target(
         "W1",
-        "PostgreSQL against raw commits",
+        "PostgreSQL, strict, against raw commits",
         ratio("W1", "steps", "postgresql"),
         0.6,
         "x",
