@@ -16,9 +16,10 @@ LIMIT = "raw one-row commits"
 PREFACE = """\
 Absolute figures are about this machine. What counts are ratios within one session: the raw limit of the same
 store (one row of 1 KiB per commit, the same durability, nothing around it) is measured before and after every
-round, and every system has its turn in every round. `x raw` stands beside rates of commits only: times, sizes
-and replay have no raw limit here. Each table says over how many rounds its figures are medians. Payloads are
-1 KiB of random text. Every commit is synced."""
+round, and every system has its turn in every round. `x raw` stands beside rates of commits only (times, sizes
+and replay have no raw limit here), and is the median of the rounds' own ratios, not the ratio of two medians.
+Each table says over how many rounds its figures are medians. Payloads are 1 KiB of random text. Every commit
+is synced."""
 
 NOTES = {
     "W1": (

@@ -68,7 +68,8 @@ def _lines(proof: Proof) -> Iterator[str]:
     yield (
         f"Last run {proof.at} of commit {proof.commit} on {proof.machine}: "
         f"{sum(one.kills for *_, one in sections):,} kills in "
-        f"{proof.seconds // 60} minutes, {len(bad)} sections with violations."
+        f"{proof.seconds // 60} minutes, {len(bad)} sections with violations"
+        f"{', counted with what was repeated after it' if proof.repeats else ''}."
     )
     if proof.repeated:
         yield (

@@ -23,6 +23,7 @@ from ninelives.testing import (
     after,
     crashproof,
 )
+from ninelives.testing.trials import choose
 
 MONTH = timedelta(days=30)
 
@@ -321,6 +322,16 @@ def test_a_story_that_differs_by_itself_is_told_so() -> None:
 
     with pytest.raises(NotCrashproof, match="without any kill"):
         crashproof(story)
+
+
+def test_of_few_kills_those_between_an_act_and_its_record_come_first() -> None:
+    calls = ["create_runs", "claim_runs", "commit", "commit", "claim_runs", "commit", "end_sessions"]
+    commits = [f"commit:{number}" for number in (1, 2, 3)]
+    both = {f"{at}:{one}" for one in commits for at in ("before", "after")}
+    assert [str(kill) for kill in choose(calls, 3)] == [f"before:{one}" for one in commits]
+    assert {str(kill) for kill in choose(calls, 6)} == both
+    for kills in range(1, 15):
+        assert len(set(choose(calls, kills))) == kills
 
 
 def test_kills_are_spread_and_bad_numbers_refused() -> None:

@@ -101,7 +101,10 @@ def _killed_everywhere(item: pytest.Item) -> list[pytest.TestReport]:
         )
     _say(reports, f"killed {made} times, at {len(first.calls)} store calls; {missed} kills were not reached")
     for report in reports:
-        report.user_properties += [("chaos kills", made)] if report.when == "call" else []
+        places = 2 * len(first.calls)
+        report.user_properties += (
+            [("chaos kills", made), ("chaos places", places)] if report.when == "call" else []
+        )
     return reports
 
 

@@ -62,7 +62,13 @@ def pytest_runtest_protocol(item: pytest.Item, nextitem: pytest.Item | None) -> 
 def pytest_terminal_summary(terminalreporter: pytest.TerminalReporter) -> None:
     """Say how often tests were killed."""
     passed = terminalreporter.stats.get("passed", [])
-    kills = [value for report in passed for name, value in report.user_properties if name == "chaos kills"]
+    kills, places = (
+        [value for report in passed for name, value in report.user_properties if name == wanted]
+        for wanted in ("chaos kills", "chaos places")
+    )
     if kills:
         tests = "1 test was" if len(kills) == 1 else f"{len(kills)} tests were"
-        terminalreporter.write_line(f"chaos: {tests} killed {sum(kills)} times and ended as without")
+        terminalreporter.write_line(
+            f"chaos: {tests} killed {sum(kills)} times and ended as without"
+            f" ({sum(places)} places to be killed at)"
+        )

@@ -39,8 +39,8 @@ class Trials(Struct, frozen=True):
 def crashproof(story: Story, *, kills: int | None = None, deaths: int = 1, at: Kill | None = None) -> Trials:
     """Tell a story with its worker killed before and after every store call that writes, one at a time.
 
-    `kills` is at most how many are tried, spread evenly; `deaths` how many lives in a row die at the same
-    number; `at` tries one kill only.
+    `kills` is at most how many are tried, before commits first; `deaths` how many lives in a row die at the
+    same number; `at` tries one kill only.
     Raises NotCrashproof, from what the story raised, if it did; UsageError when it needs no store, or `at` is
     never reached.
     """
@@ -69,8 +69,10 @@ def crashproof(story: Story, *, kills: int | None = None, deaths: int = 1, at: K
 
 
 def choose(calls: Sequence[str], kills: int | None) -> Sequence[Kill]:
-    """Return the kills to try at these calls: all, or as many as asked, spread evenly.
+    """Return the kills to try at these calls: all, or as many as asked.
 
+    Of fewer, those before a commit come first, where a body has acted and nothing is recorded; then those
+    after one, then all others; what is too many of a sort is spread evenly.
     Raises UsageError when there is nothing to choose from.
     """
     if kills is not None and (type(kills) is not int or kills < 1):
@@ -83,7 +85,16 @@ def choose(calls: Sequence[str], kills: int | None) -> Sequence[Kill]:
     every = [kill for call in numbered for kill in (Kill("before", *call), Kill("after", *call))]
     if kills is None or kills >= len(every):
         return every
-    return [every[number * len(every) // kills] for number in range(kills)]
+    sorts = [
+        [kill for kill in every if kill.call == "commit" and kill.at == "before"],
+        [kill for kill in every if kill.call == "commit" and kill.at == "after"],
+        [kill for kill in every if kill.call != "commit"],
+    ]
+    chosen: set[Kill] = set()
+    for sort in sorts:
+        room = min(kills - len(chosen), len(sort))
+        chosen.update(sort[number * len(sort) // room] for number in range(room))
+    return [kill for kill in every if kill in chosen]
 
 
 def _tell(story: Story) -> tuple[Any, Sequence[str]]:
