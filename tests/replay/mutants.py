@@ -184,3 +184,17 @@ def live_unordered() -> Iterator[None]:
 
     with _put(Delivery, "live", live):
         yield
+
+
+@_mutant
+def drawn_anew() -> Iterator[None]:
+    """Every life draws its own random numbers."""
+    original = Execution.derived
+
+    def derived(self: Execution, place: Any) -> Any:
+        made = original(self, place)
+        made.seed(f"{made.random()}:{self.run.epoch}")
+        return made
+
+    with _put(Execution, "derived", derived):
+        yield
