@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-import threading
+import time
 from collections.abc import Iterator, Sequence
 
 import pytest
@@ -51,8 +51,9 @@ def test_who_comes_while_another_is_at_it_goes_on_from_there(bench: Bench) -> No
     first = bench.later(lambda: bench.committer.commit(tail, results(b"first")))
     assert gate.reached.wait(LONG_SECONDS)
     second = bench.later(lambda: append(bench, tail, b"second"))
-    while not bench.committer._queue:
-        threading.Event().wait(0.001)
+    deadline = time.monotonic() + LONG_SECONDS
+    while not bench.committer._queue and time.monotonic() < deadline:
+        time.sleep(0.001)
     gate.opened.set()
     first.result(LONG_SECONDS)
     second.result(LONG_SECONDS)
