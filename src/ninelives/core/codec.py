@@ -68,6 +68,7 @@ class Codec:
     untyped: bool  # somewhere inside nothing is annotated: equal is not enough, types must be exact
     unbounded: bool  # the annotation does not limit the depth
     numbers: bool
+    text: bool  # a plain text is of the annotation, and comes back as it is
 
     def encode(self, value: object) -> bytes:
         """Encode a value that is known to come back equal. Raises NotSerializable."""
@@ -82,6 +83,9 @@ class Codec:
         if self.fast and self.decoder is not None:
             try:
                 data = _ENCODE(value)
+                if self.text and type(value) is str:
+                    is_plain = _TAG_MARK not in data and _NUL_MARK not in data and len(data) <= MAX_BYTES
+                    return (data, value) if is_plain else None
                 if _TAG_MARK not in data:
                     decoded = self.decoder.decode(data)
                     if self._came_back(value, decoded) and not self._doubtful(data, decoded):
@@ -257,6 +261,7 @@ def _build(annotation: Any) -> Codec:
         untyped=untyped,
         unbounded=untyped or recursive,
         numbers=untyped or id(INT) in inside or id(FLOAT) in inside,
+        text=any(annotation is one for one in (str, Any, MISSING)),
     )
 
 

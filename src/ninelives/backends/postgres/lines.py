@@ -57,7 +57,8 @@ class Lines:
         self._failure: StoreBroken | None = None
         self._idle: list[Line] = []
         self._taken = self._waiting = 0
-        self._turn = threading.Condition(threading.Lock())
+        self._lock = threading.Lock()
+        self._turn = threading.Condition(self._lock)
         self._connections: weakref.WeakSet[Connection] = weakref.WeakSet()
         _OPEN.add(self)
 
@@ -216,7 +217,7 @@ class Lines:
             self._give_back(line)
 
     def _take(self) -> Line:
-        with self._turn:
+        with self._lock:
             while self._taken >= _MOST_LINES:
                 self._waiting += 1
                 self._turn.wait()
@@ -227,7 +228,7 @@ class Lines:
         try:
             return self._opened()
         except BaseException:
-            with self._turn:
+            with self._lock:
                 self._leave()
             raise
 
@@ -238,7 +239,7 @@ class Lines:
             try:
                 return self._new(self.connect(is_direct=False))
             except StoreUnavailable:
-                with self._turn:
+                with self._lock:
                     if not self._idle:
                         self._waiting += 1
                         self._turn.wait(_PAUSE_SECONDS)
@@ -249,7 +250,7 @@ class Lines:
                     raise
 
     def _give_back(self, line: Line) -> None:
-        with self._turn:
+        with self._lock:
             self._leave()
             if line.is_idle and not self._is_closed:
                 self._idle.append(line)
@@ -276,7 +277,7 @@ class Lines:
         """Close the lines that are idle, and the others when they are given back."""
         if self._pid != os.getpid():
             return
-        with self._turn:
+        with self._lock:
             self._is_closed = True
             for line in self._idle:
                 line.connection.close()
