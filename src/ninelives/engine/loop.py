@@ -15,23 +15,22 @@ from ninelives.core.errors import NineLivesError
 from ninelives.engine.committer import Committer
 from ninelives.engine.ticket import NOTHING, Draft, Extras, Tail, Ticket
 
-_LOOK_SECONDS = 0.002
+_LOOK_SECONDS = 0.005
 """How long the event loop may be kept from timers and sockets by commits that are made on its thread."""
 
 
 class _Glance:
-    """A verdict that is there, told once the event loop has looked at its timers and sockets.
+    """A verdict that is there, told once the event loop has looked at its timers and sockets."""
 
-    What it finds due is served right after, before anything else is committed on its thread.
-    """
+    __slots__ = ("_ready", "_verdict")
 
-    __slots__ = ("_verdict",)
-
-    def __init__(self, verdict: Verdict) -> None:
-        self._verdict = verdict
+    def __init__(self, verdict: Verdict, ready: Sequence[object] | None) -> None:
+        self._verdict, self._ready = verdict, ready
 
     def __await__(self) -> Generator[None, None, Verdict]:
         yield  # as asyncio.sleep(0) does: a future would cost the loop another round
+        if self._ready:
+            yield  # what it found due stands behind us; while it does, nothing is committed on this thread
         return self._verdict
 
 
@@ -83,7 +82,7 @@ class LoopCommits:
         if now - self._looked_at < _LOOK_SECONDS:
             return None
         self._looked_at = now
-        return _Glance(verdict)
+        return _Glance(verdict, self._ready)
 
     def finish(self, tail: Tail, drafts: Sequence[Draft], extras: Extras) -> asyncio.Future[Verdict] | None:
         """Submit the last of a run; None when it has been committed already, on this thread."""
