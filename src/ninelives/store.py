@@ -55,13 +55,15 @@ class Store(Protocol):
 
     # Runs ---------------------------------------------------------------------------------------
 
-    def create_runs(self, new: Sequence[NewRun]) -> list[Run | UsageError]:
+    def create_runs(self, new: Sequence[NewRun], *, session: str | None = None) -> list[Run | UsageError]:
         """Create runs, each with its record 0; answers in the same order.
 
         An id that exists with the same agent and fingerprint gives that run, whatever became of it;
         with others, an IdConflict in its place; the rest of the batch is created. Two equal ids in one
         batch are one run. A new child of a run that has ended is a RunFinished in its place. Blobs that a
         run refers to must exist. Wakes who waits for work.
+        With a session, those that are born here and due are given to it, as `claim_runs` would give them, and
+        nobody is woken for them. Raises LeaseLost, as that does, and has created nothing.
         If we die here: every run of the batch exists or none; creating again is safe.
         """
 

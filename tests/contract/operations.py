@@ -106,7 +106,8 @@ class Chooser:
 
     def create(self) -> Operation:
         new = [self._new_run() for _ in range(self._rng.randint(1, 3))]
-        return Operation("create_runs", new, lambda store: store.create_runs(new))
+        session = self._name([*self._sessions, "nobody"]) if self._maybe(0.1) else None
+        return Operation("create_runs", (new, session), lambda store: store.create_runs(new, session=session))
 
     def read(self) -> Operation:
         name = self._name([*RUNS, "nobody"])

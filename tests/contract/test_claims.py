@@ -32,6 +32,52 @@ def test_a_claimed_run_is_running_in_the_next_epoch(bench: Bench) -> None:
     assert run.changed_ms == bench.clock.now_ms()
 
 
+def test_a_run_that_is_created_for_a_session_is_its_own(bench: Bench) -> None:
+    bench.session()
+    bench.clock.advance(5)
+    made, kept = bench.store.create_runs(
+        [new_run("r1", queue="slow", pin="there"), new_run("r2", due_ms=bench.clock.now_ms() + 1)],
+        session="s1",
+    )
+    assert [made, kept] == [bench.row("r1"), bench.row("r2")]
+    assert (made.state, made.session, made.epoch, made.due_ms) == ("running", "s1", 1, None)  # type: ignore[union-attr]
+    assert (kept.state, kept.session, kept.epoch) == ("pending", None, 0)  # type: ignore[union-attr]
+    assert [record.kind for record in bench.store.load_journal("r1").records] == ["created"]
+    bench.write(bench.row("r1"), b"mine")
+    assert claimed(bench, queues=("slow", "default"), host="there") == []
+
+
+def test_the_end_of_a_session_releases_what_was_created_for_it(bench: Bench) -> None:
+    bench.session()
+    bench.store.create_runs([new_run("r1")], session="s1")
+    bench.store.end_sessions(["s1"], Cause.DIED)
+    bench.session("s2")
+    assert bench.claim("r1", "s2").epoch == 3
+
+
+def test_creating_for_a_session_takes_no_run_that_was_there(bench: Bench) -> None:
+    bench.session()
+    run = bench.create()
+    assert bench.store.create_runs([new_run("r1")], session="s1") == [run]
+    assert bench.row("r1") == run
+    made = bench.store.create_runs([new_run("r2")], session="s1")
+    bench.session("s2")
+    assert bench.store.create_runs([new_run("r2")], session="s2") == made
+
+
+def test_who_may_not_claim_creates_nothing_for_itself(bench: Bench) -> None:
+    bench.session()
+    bench.session("s2", lease_ms=100)
+    bench.store.end_sessions(["s1"], Cause.STOPPED)
+    bench.clock.advance(100)
+    before = bench.snapshot()
+    for name in ("s1", "s2", "nobody", "\0", "\ud800"):
+        with pytest.raises(LeaseLost):
+            bench.store.create_runs([new_run("r1")], session=name)
+    assert bench.snapshot() == before
+    assert bench.create().number == 1  # and has taken no number
+
+
 def test_a_running_run_is_not_claimed_again(bench: Bench) -> None:
     bench.running()
     bench.session("s2")

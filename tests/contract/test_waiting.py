@@ -30,6 +30,15 @@ def test_a_quiet_store_does_not_wake(bench: Bench) -> None:
     assert bench.store.wait_for_work(0.001) is False
 
 
+def test_a_run_that_is_its_session_s_from_birth_wakes_nobody(bench: Bench) -> None:
+    bench.session("s1")
+    calm(bench.store)
+    bench.store.create_runs([new_run("r1")], session="s1")
+    assert bench.store.wait_for_work(0.05) is False
+    bench.store.create_runs([new_run("r2", due_ms=bench.clock.now_ms() + 1)], session="s1")
+    assert bench.store.wait_for_work(LONG_SECONDS) is True
+
+
 def create(bench: Bench) -> None:
     bench.create("new")
 

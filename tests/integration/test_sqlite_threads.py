@@ -191,5 +191,5 @@ def test_errors_of_one_thread_do_not_end_the_others_transactions(opened: Opener)
 def _breaks(tx: object) -> None:
     from ninelives.backends.sqlite import ownership
 
-    ownership.create(tx, [new_run("half")])  # type: ignore[arg-type]
+    ownership.create(tx, [new_run("half")], None)  # type: ignore[arg-type]
     raise RuntimeError("in the middle of a transaction")

@@ -65,7 +65,9 @@ def test_a_known_id_is_found_however_the_arguments_are_written() -> None:
 
 def test_a_start_that_fails_is_told_once() -> None:
     class Full(QuickStore):
-        def create_runs(self, new: Sequence[NewRun]) -> list[Row | nl.UsageError]:
+        def create_runs(
+            self, new: Sequence[NewRun], *, session: str | None = None
+        ) -> list[Row | nl.UsageError]:
             raise nl.StoreUnavailable("no room")
 
     async def main() -> None:
@@ -389,16 +391,28 @@ class Reread(QuickStore):
     ) -> None:
         super().__init__()
         self.read: list[str] = []
+        self.claims = 0
         self._before, self._after = before, after
+
+    def create_runs(self, new: Sequence[NewRun], *, session: str | None = None) -> list[Row | nl.UsageError]:
+        """Create, and let it happen if that is a claim."""
+        created = super().create_runs(new, session=session)
+        if any(isinstance(run, Row) and run.session is not None for run in created):
+            self._let_happen()
+        return created
+
+    def _let_happen(self) -> None:
+        after, self._after = self._after, lambda _: None
+        after(self)
 
     def claim_runs(self, session: str, limit: int, agents: Mapping[str, int], **given: Any) -> Claims:
         """Claim, and let it happen."""
         before, self._before = self._before, lambda _: None
         before(self)
         claims = super().claim_runs(session, limit, agents, **given)
+        self.claims += len(claims.runs)
         if claims.runs:
-            after, self._after = self._after, lambda _: None
-            after(self)
+            self._let_happen()
         return claims
 
     def load_journal(self, run: str, *, since: int | None = None) -> Journal:
@@ -413,7 +427,7 @@ def test_who_has_just_created_a_run_does_not_read_it_back() -> None:
     async def main() -> None:
         async with nl.Runtime(store) as rt:
             assert await rt.run(doubler, 1, id="here") == 2
-            assert not store.read
+            assert (store.read, store.claims) == ([], 0)
             assert not rt._executor.born
 
     run_async(main)
@@ -437,6 +451,7 @@ def test_what_was_sent_to_a_run_before_it_was_claimed_is_not_missed() -> None:
 
     async def main() -> None:
         async with nl.Runtime(store) as rt:
+            await rt.start(receiver, id="one")
             assert await rt.run(receiver, id="one") == 7
             assert store.read == ["one"]
 

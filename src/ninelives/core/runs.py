@@ -31,8 +31,10 @@ BLOB_GRACE_MS = 3_600_000
 END_EVENTS = {State.COMPLETED: Event.COMPLETE, State.FAILED: Event.FAIL, State.CANCELLED: Event.CANCEL}
 
 
-def created(new: NewRun, number: int, now_ms: int) -> tuple[Run, tuple[Record, ...]]:
-    """Return the row of a new run and the records that it is born with."""
+def created(
+    new: NewRun, number: int, now_ms: int, session: str | None = None
+) -> tuple[Run, tuple[Record, ...]]:
+    """Return the row of a new run and the records that it is born with; if it is due, it is the session's."""
     before = chain.start(new.id)
     drafts = [(Kind.CREATED, "", now_ms, new.body, new.blobs)]
     drafts += [(one.kind, one.step, one.at_ms, one.body, one.blobs) for one in new.prefix]
@@ -69,6 +71,8 @@ def created(new: NewRun, number: int, now_ms: int) -> tuple[Run, tuple[Record, .
         created_ms=now_ms,
         changed_ms=now_ms,
     )
+    if session is not None and is_claimable(run, now_ms):
+        run = claimed(run, session, now_ms)
     return run, records
 
 

@@ -106,11 +106,13 @@ class Executor:
     def _newborn(self, run: Run) -> Journal | None:
         """Return the journal of a run that was created here and to which nothing has happened since."""
         new, heard = self.born.pop(run.id, None), self._heard.pop(run.id, None)
-        if new is None or run.news or heard != self.newsroom.heard:
-            return None  # something happened since the claim, and it may have been to this one
+        if new is None or run.news:
+            return None
         made, records = runs.created(new, run.number, run.created_ms)
         if run.head != made.head:  # it tells any other journal from this one
             return None
+        if heard != self.newsroom.heard and self._store.read_run(run.id) != run:
+            return None  # something happened since the claim, and it was to this one
         return bodies.restored(self._store, Journal(run, 0, records, (), ()))
 
     async def execute(
@@ -149,11 +151,11 @@ class Executor:
     async def _read(self, agent: Agent, run: Run) -> Journal | None:
         """Read the journal of a claimed run; None when it is damaged and a person must look."""
         try:
-            loaded = self._take_loaded(run) or self._newborn(run)
-            if loaded is not None:
-                return loaded
-            if _is_short(run):
-                with suppress(StoreUnavailable):
+            with suppress(StoreUnavailable):
+                loaded = self._take_loaded(run) or self._newborn(run)
+                if loaded is not None:
+                    return loaded
+                if _is_short(run):
                     return bodies.load(self._store, run.id)
             return await self._load_patiently(run)
         except Corrupt:

@@ -39,6 +39,8 @@ SUSPECTS_WAIT_MS = 5_000
 _MISSED = Evidence(is_gone=True, note="its machine has no such process any more")
 
 Leave = Callable[[OwnSession], Awaitable[None]]
+Bear = Callable[[str], Run | None]
+"""Creates the run to begin with, as the session's, and returns it; None where it is not the session's."""
 Away = Callable[[StoreAway], None]
 """Told of a store that lets no session begin; where nobody is to be told, that is an error."""
 
@@ -86,6 +88,7 @@ class Worker:
         agents: Callable[[], Sequence[str]],
         until: Callable[[], bool],
         only: str | None = None,
+        bear: Bear | None = None,
     ) -> None:
         """Work until the condition holds, which is asked whenever something has happened.
 
@@ -95,9 +98,16 @@ class Worker:
             is_kept = self._own.has_begun
             lease = await self._begin(agents())
             try:
+                born = bear(self._session) if bear is not None else None
+                # CRASH: nothing of it has begun; who ends our session releases it.
                 while not until():
                     self._woken.clear()
-                    next_due_ms = self._claim(lease, concurrency, agents(), only)
+                    next_due_ms: int | None = None
+                    if born is not None:
+                        self._take((born,), lease)
+                        born = None
+                    else:
+                        next_due_ms = self._claim(lease, concurrency, agents(), only)
                     if is_kept and not self.claims:
                         is_kept, self._look_at_ms = False, 0.0  # what we want may be somebody's who is gone
                     if self._failure is not None:
@@ -174,24 +184,28 @@ class Worker:
             if not claims.runs and self._suspects_since_ms is not None and self._all_have_moved():
                 claims = self._ask(1, agents, only, alone=True)
                 self._suspects_since_ms = None
-        self._executor.load(claims.runs)
-        taken_ms = max((run.changed_ms for run in claims.runs), default=0)
-        if any(run.left_by is not None for run in claims.runs):
-            with suppress(StoreUnavailable):  # they are ours all the same
-                taken_ms = self._store.now_ms()
-        for run in claims.runs:
-            self._start(run, lease, taken_ms)
+        self._take(claims.runs, lease)
         if self._suspects_since_ms is not None and is_their_turn:
             return None  # others are due, and are not looked at before those here have moved
         dues = (claims.next_due_ms, claims.next_suspect_ms if not self._tasks else None)
         return min((due for due in dues if due is not None), default=None)
 
+    def _take(self, claimed: Sequence[Run], lease: Lease) -> None:
+        """Begin with runs that are ours."""
+        self._executor.load(claimed)
+        taken_ms = max((run.changed_ms for run in claimed), default=0)
+        if any(run.left_by is not None for run in claimed):
+            with suppress(StoreUnavailable):  # they are ours all the same
+                taken_ms = self._store.now_ms()
+        for run in claimed:
+            self._start(run, lease, taken_ms)
+
     def _is_due(self, claims: Claims) -> bool:
         """Tell whether runs were given, or others are due that were not: they want to be alone."""
         if claims.runs:
             return True
-        now_ms, dues = self._store.now_ms(), (claims.next_due_ms, claims.next_suspect_ms)
-        return any(due is not None and due <= now_ms for due in dues)
+        dues = [due for due in (claims.next_due_ms, claims.next_suspect_ms) if due is not None]
+        return bool(dues) and min(dues) <= self._store.now_ms()
 
     def _ask(self, free: int, agents: Sequence[str], only: str | None, *, alone: bool) -> Claims:
         room = {name: min(free, self._room(name, free)) for name in sorted(agents, key=self._turn)}

@@ -27,7 +27,7 @@ from ninelives.engine.loop import LoopCommits
 from ninelives.engine.registry import AGENTS, Agent, get_agent
 from ninelives.engine.session import OwnSession, Spare
 from ninelives.engine.whereabouts import machine
-from ninelives.engine.worker import Away, Worker
+from ninelives.engine.worker import Away, Bear, Worker
 from ninelives.runtime.handle import Run
 from ninelives.runtime.inbox import InboxItem
 from ninelives.runtime.listener import Listener
@@ -116,12 +116,12 @@ class Runtime:
         Raises UnknownAgent, NotSerializable, BadName; IdConflict when the id exists with other arguments.
         """
         new = await self._new(agent, args, kwargs, id=id, delay=delay, priority=priority, labels=labels)
-        return (await self._start(new))[0]
+        await self._starts.create(new)
+        return self._handle(new.id)
 
-    async def _start(self, new: NewRun) -> tuple[Run, Row]:
-        row = await self._starts.create(new)
-        self._started[new.id] = handle = Run(self, new.id)
-        return handle, row
+    def _handle(self, run: str) -> Run:
+        self._started[run] = handle = Run(self, run)
+        return handle
 
     async def _new(
         self,
@@ -163,11 +163,22 @@ class Runtime:
         Raises as `Run.result` does.
         """
         new = await self._new(agent, args, kwargs, id=id)
-        handle, row = await self._start(new)
-        if row.state is State.PENDING:
-            handle.expect()
-            self._executor.born[new.id] = new
+        handle = self._handle(new.id)
+        watching: asyncio.Task[Any] | None = None
         ended = False
+
+        def bear(session: str) -> Row | None:
+            """Create the run as the session's; None where there is one already."""
+            nonlocal watching
+            (row,) = self.store.create_runs([new], session=session)
+            if isinstance(row, UsageError):
+                raise row
+            is_ours = row.session == session
+            if is_ours or row.state is State.PENDING:
+                handle.expect()
+                self._executor.born[new.id] = new
+            watching = asyncio.create_task(watch())
+            return row if is_ours else None
 
         async def watch() -> Any:
             nonlocal ended
@@ -178,20 +189,21 @@ class Runtime:
                 for worker in self._workers:
                     worker.wake()
 
-        watching = asyncio.create_task(watch())
         try:
             await self._work(
                 FAMILY_CONCURRENCY,
                 agents=lambda: list(AGENTS),
                 until=lambda _: ended or handle.is_over,
                 only=handle,
+                bear=bear,
             )
         except BaseException:
-            watching.cancel()
+            if watching is not None:
+                watching.cancel()
             raise
         finally:
             self._executor.forget(new.id)
-        return await watching
+        return await handle.result() if watching is None else await watching
 
     async def work(
         self,
@@ -278,6 +290,7 @@ class Runtime:
         agents: Callable[[], Sequence[str]],
         until: Callable[[Worker], bool],
         only: Run | None = None,
+        bear: Bear | None = None,
         limits: Mapping[str, int] | None = None,
     ) -> None:
         async def leave(session: OwnSession) -> None:
@@ -301,7 +314,7 @@ class Runtime:
         self._workers.add(worker)
         self._listener.start()
         name = only.id if only is not None else None
-        work = worker.work(concurrency, agents=agents, until=lambda: until(worker), only=name)
+        work = worker.work(concurrency, agents=agents, until=lambda: until(worker), only=name, bear=bear)
         working = asyncio.create_task(work)
         self._working.add(working)
         try:

@@ -14,8 +14,8 @@ from ninelives.core.errors import UsageError
 from ninelives.core.model import Claims, NewRun, Run, RunQuery
 
 
-def create(tables: Tables, new: NewRun, now_ms: int) -> tuple[Run | UsageError, bool]:
-    """Create a run, or say why not; and whether there is one more now."""
+def create(tables: Tables, new: NewRun, now_ms: int, session: str | None) -> tuple[Run | UsageError, bool]:
+    """Create a run, or say why not; and whether there is one more to be claimed now."""
     fault = faults.fault_in_new(new)
     if fault is not None:
         return fault, False
@@ -31,13 +31,13 @@ def create(tables: Tables, new: NewRun, now_ms: int) -> tuple[Run | UsageError, 
             return UsageError(lost.what, run=new.id, remedy=lost.remedy), False
     tables.last_number += 1
     new = replace(new, labels=dict(new.labels))
-    run, records = rules.created(new, tables.last_number, now_ms)
+    run, records = rules.created(new, tables.last_number, now_ms, session)
     tables.rows.runs[run.id] = run
     tables.rows.refers[run.id] = frozenset(rules.blobs_of(new))
     tables.journals[run.id] = list(records)
     if run.parent is not None:
         tables.rows.children[run.parent] = (*tables.rows.children.get(run.parent, ()), run.id)
-    return run, True
+    return run, run.session is None
 
 
 def claim(

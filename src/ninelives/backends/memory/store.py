@@ -64,12 +64,14 @@ class MemoryStore:
 
     # Runs ---------------------------------------------------------------------------------------
 
-    def create_runs(self, new: Sequence[NewRun]) -> list[Run | UsageError]:
+    def create_runs(self, new: Sequence[NewRun], *, session: str | None = None) -> list[Run | UsageError]:
         """Create runs, or answer in place why not."""
         with self._open():
+            if session is not None:
+                leases.owned(self._tables, self._clock, session)
             now_ms = self._clock.now_ms()
-            answers = [ownership.create(self._tables, one, now_ms) for one in new]
-            if any(is_new for _, is_new in answers):
+            answers = [ownership.create(self._tables, one, now_ms, session) for one in new]
+            if any(is_waiting for _, is_waiting in answers):
                 self._wake()
             return [answer for answer, _ in answers]
 

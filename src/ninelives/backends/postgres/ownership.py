@@ -8,6 +8,7 @@ from typing import Any
 
 from ninelives.backends import rows
 from ninelives.backends.births import Births
+from ninelives.backends.postgres.line import Answer
 from ninelives.backends.postgres.sessions import may_act
 from ninelives.backends.postgres.transaction import (
     Transaction,
@@ -23,24 +24,33 @@ from ninelives.core.model import Claims, NewRun, Run
 from ninelives.core.sessions import Session
 
 
-def create(tx: Transaction, batch: Sequence[NewRun]) -> list[Run | UsageError]:
+def create(tx: Transaction, batch: Sequence[NewRun], session: str | None) -> list[Run | UsageError]:
     """Create runs, or answer with those that have the ids; see `Store.create_runs`."""
     births = Births(batch)
+    shared = _share(tx, session) if session is not None else None
     # Parents stay locked: one that ends meanwhile would not cancel a child that it cannot see yet.
     known = runs_in(tx.all("lock_runs", (births.names,)))
     blobs = {digest for (digest,) in tx.all("known_blobs", (births.blobs,))} if births.blobs else set()
-    known |= _insert(tx, births.fresh(known, blobs))
+    if session is not None and shared is not None:
+        may_act(tx, session, shared.fetchall())
+    known |= _insert(tx, births.fresh(known, blobs), session)
     return births.answers(known)
 
 
-def _insert(tx: Transaction, fresh: Sequence[NewRun]) -> dict[str, Run]:
+def _share(tx: Transaction, session: str) -> Answer:
+    """Share a session with other claims, never with its end: no run may be given to who has ended."""
+    return tx.ask("share_sessions", (texts([session]),))
+
+
+def _insert(tx: Transaction, fresh: Sequence[NewRun], session: str | None) -> dict[str, Run]:
     if not fresh:
         return {}
     numbers = sorted(number for (number,) in tx.all("next_run_numbers", (len(fresh),)))
-    made = [runs.created(new, number, tx.now_ms) for number, new in zip(numbers, fresh, strict=True)]
+    born = zip(numbers, fresh, strict=True)
+    made = [runs.created(new, number, tx.now_ms, session) for number, new in born]
     tx.many("insert_run", [rows.row_of(run) for run, _ in made])
     append_all(tx, [(run.number, records) for run, records in made])
-    tx.wakes = True
+    tx.wakes = any(run.session is None for run, _ in made)
     return {run.id: run for run, _ in made}
 
 
@@ -89,8 +99,7 @@ def claim(
     tx: Transaction, session: str, limit: int, wanted: Wanted, only: str | None, *, alone: bool
 ) -> Claims:
     """Give runs that are due to a session; see `Store.claim_runs`."""
-    # Shared with other claims, never with the end of the session: no run may be given to who has ended.
-    shared = tx.ask("share_session", (session,))
+    shared = _share(tx, session)
     if only is not None:
         seen = _family(tx, only, wanted)
         owner = may_act(tx, session, shared.fetchall())

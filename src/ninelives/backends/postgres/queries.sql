@@ -399,9 +399,9 @@ FROM :schema.sessions AS s WHERE s.id = ANY($1::text[]) ORDER BY s.place FOR UPD
 SELECT :session, s.locked_ms > extract(epoch FROM pg_postmaster_start_time()) * 1000
 FROM :schema.sessions AS s WHERE s.id = ANY($1::text[]) ORDER BY s.place FOR UPDATE SKIP LOCKED;
 
--- name: share_session (text)
+-- name: share_sessions (text[])
 SELECT :session, s.locked_ms > extract(epoch FROM pg_postmaster_start_time()) * 1000
-FROM :schema.sessions AS s WHERE s.id = $1 FOR SHARE;
+FROM :schema.sessions AS s WHERE s.id = ANY($1::text[]) FOR SHARE;
 
 -- name: live_sessions
 SELECT :session, s.locked_ms > extract(epoch FROM pg_postmaster_start_time()) * 1000

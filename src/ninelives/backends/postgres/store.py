@@ -78,9 +78,9 @@ class PostgresStore:
 
     # Runs ---------------------------------------------------------------------------------------
 
-    def create_runs(self, new: Sequence[NewRun]) -> list[Run | UsageError]:
+    def create_runs(self, new: Sequence[NewRun], *, session: str | None = None) -> list[Run | UsageError]:
         """Create runs, each with its record 0."""
-        return self._lines.write(lambda tx: ownership.create(tx, new), self._wake)
+        return self._lines.write(lambda tx: ownership.create(tx, new, session), self._wake)
 
     def read_run(self, run: str) -> Run | None:
         """Return a run's row, or None."""

@@ -17,25 +17,50 @@ _HELD_MS = 500
 """When to ask again while nothing is given, if nobody wakes us before."""
 
 
-def create(tx: Transaction, batch: Sequence[NewRun]) -> list[Run | UsageError]:
-    """Create runs, or answer with those that have the ids; see `Store.create_runs`."""
+def create(
+    tx: Transaction, batch: Sequence[NewRun], session: str | None
+) -> tuple[list[Run | UsageError], list[Run]]:
+    """Create runs, or answer with those that have the ids, see `Store.create_runs`; and which were given."""
     births = Births(batch)
+    owner = _owner(tx, session) if session is not None else None
     # Parents are compared too: one that ends meanwhile would not cancel a child that it cannot see yet.
     known = read_runs(tx, births.names)
     there = tx.ask([(b"HEXISTS", tx.names.blobs, digest) for digest in births.blobs]) if births.blobs else []
     blobs = {digest for digest, is_there in zip(births.blobs, there, strict=True) if is_there}
-    known |= _insert(tx, births.fresh(known, blobs))
-    return births.answers(known)
+    made = _insert(tx, births.fresh(known, blobs), owner)
+    given = [run for run in made.values() if run.session is not None]
+    if given and owner is not None:
+        _note_claims(tx, owner)
+    return births.answers(known | made), given
 
 
-def _insert(tx: Transaction, fresh: Sequence[NewRun]) -> dict[str, Run]:
+def _owner(tx: Transaction, session: str) -> str | None:
+    """Return the session, if it may be given runs: none are while workers are awaited. Raises LeaseLost."""
+    row, awaited = _asked(tx, session)
+    may_act(tx, session, row)
+    return None if awaited else session
+
+
+def _asked(tx: Transaction, session: str) -> tuple[bytes | None, int]:
+    row, awaited = tx.ask(
+        [(b"HGET", tx.names.sessions, session.encode(errors="replace")), (b"SCARD", tx.names.awaited)]
+    )
+    return row, awaited
+
+
+def _note_claims(tx: Transaction, session: str) -> None:
+    """Make who ends the session now look again at what it owns."""
+    tx.do(b"HSET", tx.names.claims, session.encode(), tx.mark)
+
+
+def _insert(tx: Transaction, fresh: Sequence[NewRun], session: str | None) -> dict[str, Run]:
     if not fresh:
         return {}
     # Numbers are taken at once, and are lost with a transaction that is made again.
     (last,) = tx.ask([(b"HINCRBY", tx.names.store, b"number", len(fresh))])
     made = {}
     for number, new in enumerate(fresh, last - len(fresh) + 1):
-        run, records = runs.created(new, number, tx.now_ms)
+        run, records = runs.created(new, number, tx.now_ms, session)
         save_run(tx, None, run)
         append_records(tx, run.id, records)
         if run.parent is not None:
@@ -43,7 +68,7 @@ def _insert(tx: Transaction, fresh: Sequence[NewRun]) -> dict[str, Run]:
             tx.do(b"HSET", children, run.id.encode(), number)
             tx.do(b"HSET", children, MARK, tx.mark)
         made[run.id] = run
-    tx.wakes = True
+    tx.wakes = any(run.session is None for run in made.values())
     return made
 
 
@@ -117,8 +142,8 @@ def claim(tx: Transaction, session: str, limit: int, wanted: Wanted, only: str |
             tx.expect(name, part, value)
         taken[run.id] = runs.claimed(run, session, found.now_ms)
         save_run(tx, run, taken[run.id])
-    if taken:  # who ends the session now must look again
-        tx.do(b"HSET", tx.names.claims, session.encode(), tx.mark)
+    if taken:
+        _note_claims(tx, session)
     return found.claims(taken, only=only)
 
 
@@ -155,9 +180,7 @@ def _family(tx: Transaction, session: str, wanted: Wanted, run: str) -> Found:
         known = set(family)
         born = [name.decode() for names in lists for name in names if name != MARK]
         born = [name for name in dict.fromkeys(born) if name not in known]
-    row, awaited = tx.ask(
-        [(b"HGET", tx.names.sessions, session.encode(errors="replace")), (b"SCARD", tx.names.awaited)]
-    )
+    row, awaited = _asked(tx, session)
     found = Found(tx.now_ms, is_held=bool(awaited))
     may_act(tx, session, row)
     rows = tx.ask([(b"HMGET", tx.names.run(name), b"r", b"t") for name in family])

@@ -73,9 +73,11 @@ class RedisStore:
 
     # Runs ---------------------------------------------------------------------------------------
 
-    def create_runs(self, new: Sequence[NewRun]) -> list[Run | UsageError]:
+    def create_runs(self, new: Sequence[NewRun], *, session: str | None = None) -> list[Run | UsageError]:
         """Create runs, each with its record 0."""
-        return self._lines.write(lambda tx: ownership.create(tx, new))
+        answers, given = self._lines.write(lambda tx: ownership.create(tx, new, session))
+        self._lines.lineage.claimed(given)
+        return answers
 
     def read_run(self, run: str) -> Run | None:
         """Return a run's row, or None."""

@@ -29,7 +29,7 @@ Waiting = frozenset[tuple[str, str, bool]]
 """Of which queue and agent runs wait to be claimed, and whether they are those that are only given alone."""
 
 
-def create(tx: Transaction, batch: Sequence[NewRun]) -> list[Run | UsageError]:
+def create(tx: Transaction, batch: Sequence[NewRun], session: str | None) -> list[Run | UsageError]:
     """Create runs, or answer with those that have the ids; see `Store.create_runs`."""
     faulty = [faults.fault_in_new(new) for new in batch]
     known = find_runs(tx, [new.id for new, fault in zip(batch, faulty, strict=True) if fault is None])
@@ -41,7 +41,7 @@ def create(tx: Transaction, batch: Sequence[NewRun]) -> list[Run | UsageError]:
             refused[place] = error
         elif new.id not in known:
             fresh.setdefault(new.id, new)
-    known |= _insert(tx, list(fresh.values()))
+    known |= _insert(tx, list(fresh.values()), session)
     return [
         refused[place] if place in refused else _answer(known[new.id], new, is_new=fresh.get(new.id) is new)
         for place, new in enumerate(batch)
@@ -61,14 +61,14 @@ def _fault_beside(tx: Transaction, new: NewRun) -> UsageError | None:
     return UsageError(lost.what, run=new.id, remedy=lost.remedy) if lost is not None else None
 
 
-def _insert(tx: Transaction, fresh: Sequence[NewRun]) -> dict[str, Run]:
+def _insert(tx: Transaction, fresh: Sequence[NewRun], session: str | None) -> dict[str, Run]:
     if not fresh:
         return {}
     first: int = tx.all("next_run_numbers", (len(fresh),))[0][0]
-    made = [runs.created(new, number, tx.now_ms) for number, new in enumerate(fresh, first)]
+    made = [runs.created(new, number, tx.now_ms, session) for number, new in enumerate(fresh, first)]
     tx.many("insert_run", [rows.row_of(run) for run, _ in made])
     append_all(tx, [(run.number, records) for run, records in made])
-    tx.wakes = True
+    tx.wakes = any(run.session is None for run, _ in made)
     return {run.id: run for run, _ in made}
 
 

@@ -88,9 +88,15 @@ class SqliteStore:
 
     # Runs ---------------------------------------------------------------------------------------
 
-    def create_runs(self, new: Sequence[NewRun]) -> list[Run | UsageError]:
+    def create_runs(self, new: Sequence[NewRun], *, session: str | None = None) -> list[Run | UsageError]:
         """Create runs, each with its record 0."""
-        return self._files.write(lambda tx: ownership.create(tx, new))
+
+        def work(tx: Transaction) -> list[Run | UsageError]:
+            if session is not None:
+                self._session(tx, session)
+            return ownership.create(tx, new, session)
+
+        return self._files.write(work)
 
     def read_run(self, run: str) -> Run | None:
         """Return a run's row, or None."""
