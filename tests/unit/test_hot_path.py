@@ -19,7 +19,7 @@ from ninelives.core.errors import NineLivesError
 from ninelives.core.fingerprint import fingerprint
 from ninelives.core.model import Journal, Run
 from ninelives.core.replay import StepBody, write_body
-from ninelives.engine import executor
+from ninelives.engine import executor, loop
 from ninelives.engine.delivery import Delivery
 from ninelives.store import Store
 from tests.replay.lifetimes import QuickStore, run_async
@@ -85,6 +85,40 @@ def test_a_lone_branch_of_a_script_commits_without_a_change_of_thread() -> None:
         assert sum(name == here for name in store.threads) > 20  # others may have been busy meanwhile
         assert store.read_run("one") is not None
         assert super(Watched, store).load_journal("one", since=0).run.length == 202
+
+    run_async(main)
+
+
+def test_a_timer_that_is_due_costs_a_lone_branch_no_change_of_thread(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(loop, "_LOOK_SECONDS", 0.0)  # after every commit, and every time a timer is due
+    rung: list[bool] = []
+
+    @nl.action(name="timed")
+    async def timed(number: int) -> int:
+        asyncio.get_running_loop().call_later(0, rung.append, True)
+        return number
+
+    @nl.agent(name="ringing")
+    async def ringing() -> None:
+        for number in range(50):
+            await timed(number)
+
+    threads: set[str] = set()
+
+    class Quiet(Silent):
+        def commit(self, batch: Sequence[Commit]) -> list[Verdict]:
+            threads.add(threading.current_thread().name)
+            return super().commit(batch)
+
+    async def main() -> None:
+        store = Quiet()
+        try:
+            async with dedicated(store) as rt:
+                await rt.run(ringing)
+        finally:
+            store.is_over.set()
+        assert len(rung) == 50
+        assert threads == {threading.current_thread().name}
 
     run_async(main)
 

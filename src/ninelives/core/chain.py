@@ -37,13 +37,18 @@ def link(previous: bytes, seq: int, draft: Draft) -> bytes:
     return blake2b(content, digest_size=CHECK_BYTES).digest()
 
 
+def sealed(length: int, head: bytes, draft: Draft) -> Record:
+    """Number and chain one new record onto a run of that length and head."""
+    return Record(length, *draft, link(head, length, draft))
+
+
 def seal(length: int, head: bytes, drafts: Iterable[Draft]) -> tuple[Record, ...]:
     """Number and chain new records onto a run of that length and head."""
-    sealed = []
+    records = []
     for seq, draft in enumerate(drafts, length):
-        head = link(head, seq, draft)
-        sealed.append(Record(seq, *draft, head))
-    return tuple(sealed)
+        records.append(record := sealed(seq, head, draft))
+        head = record.check
+    return tuple(records)
 
 
 def follows(previous: bytes, record: Record) -> bool:

@@ -40,6 +40,7 @@ EXIT_CODE = 70
 """How a process ends that no longer knows what is durable (EX_SOFTWARE)."""
 
 _FIRST_PAUSE_SECONDS, _LONGEST_PAUSE_SECONDS = 0.02, 1.0
+_Given = TypeVar("_Given")
 _Answer = TypeVar("_Answer")
 
 
@@ -128,7 +129,7 @@ class Committer:
             commit = sealed_alone(tail, draft, at_ms)
             if commit is None:
                 return None
-            (verdict,) = self._insist(lambda: self._store.commit((commit,)))
+            (verdict,) = self._insist(self._store.commit, (commit,))
             # CRASH: durable, and nobody was told.
             tail.move(commit, verdict.outcome)
         except (BadRecord, Corrupt):
@@ -144,7 +145,8 @@ class Committer:
             return verdict
         finally:
             self._turn.release()
-            self._help()  # those who came meanwhile and did not get the turn
+            if self._queue:
+                self._help()  # those who came meanwhile and did not get the turn
 
     def close(self) -> None:
         """Commit what is queued and stop the thread. Nothing depends on it: a kill is as good."""
@@ -234,7 +236,7 @@ class Committer:
         if not contents:
             return groups
         try:
-            self._insist(lambda: self._store.put_blobs(contents))
+            self._insist(self._store.put_blobs, contents)
         except (UsageError, BadRecord, Corrupt):
             return [kept for group in groups if (kept := [one for one in group if self._puts(one)])]
         # CRASH: blobs that nothing refers to; pruning removes them.
@@ -242,7 +244,7 @@ class Committer:
 
     def _puts(self, ticket: Ticket) -> bool:
         try:
-            self._insist(lambda: self._store.put_blobs(ticket.spills))
+            self._insist(self._store.put_blobs, ticket.spills)
         except (UsageError, BadRecord, Corrupt) as error:
             ticket.answer(Verdict(ticket.tail.run, Outcome.REFUSED, error))
             return False
@@ -253,7 +255,7 @@ class Committer:
             return
         commits = [sealed(group) for group in groups]
         try:
-            verdicts = self._insist(lambda: self._store.commit(commits))
+            verdicts = self._insist(self._store.commit, commits)
         except (BadRecord, Corrupt) as error:
             self._halve(groups, error)
             return
@@ -289,12 +291,12 @@ class Committer:
             else:
                 self._write([[ticket]])
 
-    def _insist(self, call: Callable[[], _Answer]) -> _Answer:
+    def _insist(self, call: Callable[[_Given], _Answer], given: _Given) -> _Answer:
         """Call until the store is there: nothing was written, so trying again is safe."""
         pause = _FIRST_PAUSE_SECONDS
         while True:
             try:
-                answer = call()
+                answer = call(given)
             except StoreUnavailable as error:
                 if self._closing:
                     raise

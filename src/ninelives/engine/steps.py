@@ -79,14 +79,15 @@ async def perform(
             found = await _recall(execution, step, asked, place)
             if found is not None:
                 return await _deliver_recorded(execution, step, asked, found)
-        if not _may_be_told_early(execution, step):
+        tail = execution.tail
+        if tail.sent != tail.answered and not _may_be_told_early(execution, step):
             await execution.barrier()
         if execution.closed is not None:
             await execution.turn_away()
         if step.approval is not None:
             await approvals.obtain(execution, step, asked, place, args, kwargs, place.key())
         if not step.reads_only:
-            execution.tail.effect_length = execution.tail.length
+            tail.effect_length = tail.length
         value = await _execute(execution, step, asked, place, body)
     except asyncio.CancelledError:
         if branch is not None and branch.foreign_timer is not None and execution.sealed is None:
@@ -227,10 +228,11 @@ async def settle(execution: Execution, draft: Draft, *, is_early: bool = False) 
         await _tell(execution, turn, None if is_early else written)
         return
     appended = execution.append(draft, is_alone=True)
-    if appended is not None:
-        await execution.durable(appended)
-    elif execution.sealed is not None:
-        await execution.forever()
+    if appended is None:  # committed here, and nobody else has run meanwhile
+        if execution.sealed is not None:
+            await execution.forever()
+        return
+    await execution.durable(appended)
     if not execution.is_alone:
         # Another branch has come meanwhile: its turn is after ours.
         await _tell(execution, execution.delivery.reserve_first(), None)

@@ -248,12 +248,13 @@ def sealed_alone(tail: Tail, draft: Draft, at_ms: int) -> Commit | None:
     """Chain one plain record onto a run's tail; None for any that needs the care of a ticket."""
     if not _is_plain(draft) or len(draft[2]) > INLINE_BYTES:
         return None
+    length, head = tail.length, tail.head
     return Commit(
         run=tail.run,
         epoch=tail.epoch,
-        length=tail.length,
-        head=tail.head,
-        records=chain.seal(tail.length, tail.head, ((draft[0], draft[1], at_ms, draft[2], ()),)),
+        length=length,
+        head=head,
+        records=(chain.sealed(length, head, (draft[0], draft[1], at_ms, draft[2], ())),),
         effect_length=tail.effect_length,
         is_sealed=True,
     )

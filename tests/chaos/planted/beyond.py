@@ -3,6 +3,7 @@
 import asyncio
 import os
 import random
+import threading
 from pathlib import Path
 
 import ninelives as nl
@@ -53,8 +54,10 @@ async def slowly(number: int) -> int:
 @nl.agent
 async def tasks() -> int:
     total = 0
+    kept = [bytes(100 + number) for number in range(threading.get_native_id() % 50)]  # no two lives alike
     for one in asyncio.as_completed([slowly(number) for number in range(6)]):  # MISTAKE tasks
         total += await one
+    del kept
     return total
 
 

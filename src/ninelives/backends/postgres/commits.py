@@ -20,7 +20,7 @@ from ninelives.backends.postgres.transaction import Transaction, append_all
 from ninelives.core import faults, runs
 from ninelives.core.commits import Commit, Outcome, Verdict
 from ninelives.core.errors import UsageError
-from ninelives.core.model import Record
+from ninelives.core.model import Kind, Record
 
 _VERSION = len(migrations())
 _ONE = [(1,)]
@@ -34,6 +34,7 @@ def commit(
     """Apply a batch; see `Store.commit`. `now_ms`: None where the server shall write its own time."""
     if len(batch) == 1 and _append_one(lines, batch[0], now_ms):
         return [Verdict(batch[0].run, Outcome.COMMITTED)]
+    lines.require()
     if len({one.run for one in batch}) != len(batch):
         raise UsageError("a run occurs twice in one batch", remedy="Merge its commits, or send them apart")
     verdicts: dict[str, Verdict] = {}
@@ -71,11 +72,14 @@ def _is_quick(one: Commit) -> bool:
 
 def _append_one(lines: Lines, one: Commit, now_ms: int | None) -> bool:
     """Append the only record of a commit that brings nothing else, if it is sound and the run its owner's."""
-    if len(one.records) != 1 or not one.is_plain or one.records[0].blobs or runs.emits(one):
+    if len(one.records) != 1 or not one.is_plain:
         return False
-    if faults.fault_in(one) is not None or not faults.is_text(one.run):
+    record = one.records[0]
+    if record.blobs or record.kind is Kind.OUTPUT or faults.fault_in(one) or not faults.is_text(one.run):
         return False
-    return lines.ask("append_one", _single(one, now_ms)) == _ONE
+    fence = (one.run, one.epoch, one.length, one.head, record.check, one.effect_length)
+    content = (now_ms, record.kind, record.step, record.at_ms, record.body)
+    return lines.ask("append_one", fence + content) == _ONE
 
 
 def _append(lines: Lines, batch: Sequence[Commit], now_ms: int | None, wakes: Wakes) -> set[str]:
@@ -85,12 +89,6 @@ def _append(lines: Lines, batch: Sequence[Commit], now_ms: int | None, wakes: Wa
     values = _many(batch) | {"now": now_ms, "version": _VERSION, "channels": channels, "doors": doors}
     ((places, _),) = lines.ask("append_many", values)
     return {batch[place - 1].run for place in places}
-
-
-def _single(one: Commit, now_ms: int | None) -> tuple[Any, ...]:
-    (record,) = one.records
-    fence = (one.run, one.epoch, one.length, one.head, record.check, runs.effect_length_of(one))
-    return (*fence, now_ms, record.kind, record.step, record.at_ms, record.body)
 
 
 def _many(batch: Sequence[Commit]) -> dict[str, Any]:

@@ -17,7 +17,7 @@ from msgspec import Struct
 
 from ninelives.backends.postgres import binary
 
-Values = Sequence[Any] | Mapping[str, Any]
+Values = Sequence[Any] | dict[str, Any]
 _SECTION = re.compile(r"^-- (name|part): (\w+)(?: \(([^)]*)\))?\n", re.MULTILINE)
 
 
@@ -33,7 +33,7 @@ class Statement(Struct, frozen=True):
 
     def bound(self, values: Values) -> list[bytes | None]:
         """Return values in binary, in the statement's order."""
-        given = [values[name] for name in self.names] if isinstance(values, Mapping) else values
+        given = [values[name] for name in self.names] if isinstance(values, dict) else values
         return [
             None if value is None else encode(value)
             for encode, value in zip(self.encoders, given, strict=True)

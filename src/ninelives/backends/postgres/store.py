@@ -211,7 +211,6 @@ class PostgresStore:
 
     def commit(self, batch: Sequence[Commit]) -> list[Verdict]:
         """Append to many runs in one transaction."""
-        self._lines.require()
         now_ms = None if self._clock is None else self._clock.now_ms()
         return commits.commit(self._lines, batch, now_ms, self._channels, self._wake)
 
