@@ -25,7 +25,14 @@ from ninelives.backends.postgres.connection import connect
 from ninelives.backends.postgres.queries import migrations
 from ninelives.backends.postgres.transaction import Transaction, save_runs
 from ninelives.core.commits import End, Outcome
-from ninelives.core.errors import BadRecord, SchemaMismatch, StoreUnavailable, StoreUnsafe, UsageError
+from ninelives.core.errors import (
+    BadRecord,
+    LeaseLost,
+    SchemaMismatch,
+    StoreUnavailable,
+    StoreUnsafe,
+    UsageError,
+)
 from ninelives.core.model import Run, State
 from ninelives.core.sessions import Cause, Fate
 from tests.contract.makers import AGENTS, append, new_run, new_session, reserve
@@ -124,6 +131,18 @@ def test_a_claim_whose_answer_was_lost_is_still_answered(far: PostgresStore, pro
     claimed = until(lambda: far.claim_runs("s1", 1, AGENTS).runs)
     assert [(run.id, run.epoch) for run in claimed] == [("r1", 1)]
     assert (row(far).session, row(far).epoch) == ("s1", 1)
+
+
+@NTH
+def test_a_birth_whose_answer_was_lost_is_still_the_session_s(
+    far: PostgresStore, proxy: Proxy, nth: int
+) -> None:
+    far.register_session(new_session("s1", lease_ms=1_000_000))
+    proxy.lose_answer(nth)
+    (made,) = far.create_runs([new_run("r1")], session="s1")
+    assert made == row(far)
+    assert (row(far).session, row(far).epoch, row(far).length) == ("s1", 1, 1)
+    assert far.verify() == []
 
 
 @NTH
@@ -297,6 +316,21 @@ def test_who_loses_a_run_while_it_waits_to_append_is_fenced(postgres_url: str, c
     verdicts = while_locked(other, take, lambda: store.commit([append(run, b"1") for run in owned]))
     assert {verdict.outcome for verdict in verdicts} == {Outcome.FENCED}
     assert [row(store, run.id).length for run in owned] == [run.length for run in owned]
+    for one in (store, other):
+        one.close()
+
+
+def test_no_run_is_born_as_a_session_s_that_is_being_ended(postgres_url: str) -> None:
+    store, other = PostgresStore(postgres_url), PostgresStore(postgres_url)
+    store.register_session(new_session("s1"))
+
+    def end(tx: Transaction) -> None:
+        tx.all("lock_sessions", (["s1"],))
+        tx.do("end_session", (tx.now_ms, "died", None, "s1"))
+
+    with pytest.raises(LeaseLost):
+        while_locked(other, end, lambda: store.create_runs([new_run("r1")], session="s1"))
+    assert store.read_run("r1") is None
     for one in (store, other):
         one.close()
 

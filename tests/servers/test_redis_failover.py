@@ -91,6 +91,21 @@ def test_a_claim_that_was_lost_makes_the_run_doubtful_too(server: ValkeyServer) 
     store.close()
 
 
+def test_nothing_is_born_as_anybodys_while_workers_are_awaited(server: ValkeyServer) -> None:
+    store, other = RedisStore(server.url), RedisStore(server.url)
+    for one, name in ((store, "s1"), (other, "s2")):
+        one.register_session(new_session(name, agents=("helper",), lease_ms=1_000_000))
+    server.kill()
+    server.start()
+    store.create_runs([new_run("r1")], session="s1")
+    assert (row(store).state, row(store).session) == ("pending", None)
+    assert other.read_run("r1") is not None  # the last one has come
+    store.create_runs([new_run("r2")], session="s1")
+    assert (row(store, "r2").state, row(store, "r2").session) == ("running", "s1")
+    store.close()
+    other.close()
+
+
 def test_an_owner_that_goes_on_from_where_it_was_proves_that_nothing_is_missing(server: ValkeyServer) -> None:
     store, other = RedisStore(server.url), RedisStore(server.url)
     run = running(store)

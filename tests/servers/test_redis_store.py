@@ -119,6 +119,18 @@ def test_a_claim_whose_answer_was_lost_is_still_answered(far: RedisStore, proxy:
 
 
 @NTH
+def test_a_birth_whose_answer_was_lost_is_still_the_session_s(
+    far: RedisStore, proxy: Proxy, nth: int
+) -> None:
+    far.register_session(new_session("s1", lease_ms=1_000_000))
+    proxy.lose_answer(nth)
+    (made,) = far.create_runs([new_run("r1")], session="s1")
+    assert made == row(far)
+    assert (row(far).session, row(far).epoch, row(far).length) == ("s1", 1, 1)
+    assert far.verify() == []
+
+
+@NTH
 def test_a_session_whose_answer_was_lost_is_registered_once(far: RedisStore, proxy: Proxy, nth: int) -> None:
     proxy.lose_answer(nth)
     assert far.register_session(new_session("s1", lease_ms=1_000_000)).id == "s1"
@@ -238,6 +250,19 @@ def test_a_run_that_is_claimed_while_its_session_is_ended_is_not_left_behind(red
         assert ends.apply()[0] == b"conflict"
     store.end_sessions(["s1"], Cause.DIED)
     assert [row(store, name).session for name in ("r1", "r2")] == [None, None]
+    store.close()
+
+
+def test_a_run_that_is_born_while_its_session_is_ended_is_not_left_behind(redis_url: str) -> None:
+    store = RedisStore(redis_url)
+    store.register_session(new_session("s1", lease_ms=1_000_000))
+    with store._lines._line() as line:
+        ends = Transaction(line, store._lines.names, None)
+        end(ends, {"s1": (Cause.DIED, None)})
+        store.create_runs([new_run("r1")], session="s1")
+        assert ends.apply()[0] == b"conflict"
+    store.end_sessions(["s1"], Cause.DIED)
+    assert row(store).session is None
     store.close()
 
 

@@ -485,6 +485,31 @@ def test_who_cancels_a_run_while_it_is_being_claimed_keeps_it_from_its_first_ste
     assert (rang[:1], counted) == ([1], [])
 
 
+def test_a_store_that_is_away_when_a_newborn_run_is_looked_at_costs_it_nothing() -> None:
+    class Away(Reread):
+        is_away = False
+
+        def read_run(self, run: str) -> Row | None:
+            if self.is_away:
+                self.is_away = False
+                raise nl.StoreUnavailable("away")
+            return super().read_run(run)
+
+    def ring(store: Any) -> None:
+        rt._executor.newsroom.heard += 1  # something happened while it was being created
+        store.is_away = True
+
+    store = Away(after=lambda it: asyncio.get_running_loop().call_soon(ring, it))
+    rt: Any = nl.Runtime(store)
+
+    async def main() -> None:
+        async with rt:
+            assert await rt.run(doubler, 21, id="one") == 42
+        assert store.read == ["one"]
+
+    run_async(main)
+
+
 counted: list[int] = []
 
 

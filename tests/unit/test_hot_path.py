@@ -15,10 +15,11 @@ import ninelives as nl
 from ninelives.backends.clock import SystemClock
 from ninelives.backends.memory import MemoryStore
 from ninelives.core.commits import Commit, Verdict
-from ninelives.core.errors import NineLivesError
+from ninelives.core.errors import LeaseLost, NineLivesError
 from ninelives.core.fingerprint import fingerprint
 from ninelives.core.model import Journal, Run
 from ninelives.core.replay import StepBody, write_body
+from ninelives.core.sessions import Cause
 from ninelives.engine import executor, loop
 from ninelives.engine.delivery import Delivery
 from ninelives.store import Store
@@ -121,6 +122,33 @@ def test_a_timer_that_is_due_costs_a_lone_branch_no_change_of_thread(monkeypatch
         assert threads == {threading.current_thread().name}
 
     run_async(main)
+
+
+def test_a_lone_branch_that_is_fenced_on_its_own_thread_is_told_nothing() -> None:
+    told: list[int] = []
+
+    @nl.agent(name="fenced")
+    async def fenced() -> None:
+        told.append(await echo(0))
+        told.append(await echo(1))
+
+    class Fencing(Silent):
+        def commit(self, batch: Sequence[Commit]) -> list[Verdict]:
+            if told:  # after the first, the loop is not looked at for a while
+                self.end_sessions([one.id for one in self.list_sessions()], Cause.DIED)
+            return super().commit(batch)
+
+    async def main() -> None:
+        store = Fencing()
+        try:
+            async with dedicated(store) as rt:
+                with pytest.raises(LeaseLost):
+                    await rt.run(fenced)
+        finally:
+            store.is_over.set()
+
+    run_async(main)
+    assert told == [0]
 
 
 def test_timers_ring_while_a_script_takes_step_after_step() -> None:

@@ -11,7 +11,9 @@ from typing import Any
 import pytest
 
 import ninelives as nl
-from ninelives.core.model import NewRun, State
+from ninelives.core.commits import Commit, Verdict
+from ninelives.core.errors import StoreBroken
+from ninelives.core.model import NewRun, RunQuery, State
 from ninelives.core.sessions import Cause, Evidence, NewSession, Session
 from ninelives.engine import session as sessions
 from ninelives.engine import worker
@@ -181,7 +183,7 @@ def test_a_session_with_a_child_whose_parent_ended_elsewhere_is_not_kept() -> No
 
     async def main() -> None:
         async with nl.Runtime(store) as rt:
-            work = rt._work(9, agents=lambda: ["own.stuck"], until=lambda _: parent.is_over, only=parent)
+            work = rt._work(9, until=lambda _: parent.is_over, only=parent)
             working = asyncio.create_task(work)
             await until(lambda: (run := store.read_run("child")) and run.state is State.RUNNING)
             parent.is_over = True
@@ -190,5 +192,88 @@ def test_a_session_with_a_child_whose_parent_ended_elsewhere_is_not_kept() -> No
             child = store.read_run("child")
             assert child is not None
             assert child.session is None
+
+    run_async(main)
+
+
+@pytest.mark.parametrize("rounds", range(4))
+def test_who_is_cancelled_early_leaves_no_session_behind(rounds: int) -> None:
+    store = Watched()
+
+    async def main() -> None:
+        async with nl.Runtime(store) as rt:
+            await rt.run(quick, 1)
+            running = asyncio.create_task(rt.run(quick, 2))
+            for _ in range(rounds):
+                await asyncio.sleep(0)
+            running.cancel()
+            with pytest.raises(asyncio.CancelledError):
+                await running
+        assert sorted(store.ended) == sorted(store.begun)
+        assert all(run.session is None for run in store.list_runs(RunQuery()))
+
+    run_async(main)
+
+
+def test_a_kept_session_that_another_has_ended_costs_nobody_his_run() -> None:
+    store = Watched()
+
+    async def main() -> None:
+        async with nl.Runtime(store) as rt:
+            await rt.run(quick, 1)
+            store.end_sessions(store.begun, Cause.DIED)
+            assert await rt.run(quick, 2, id="two") == 2
+            assert len(store.begun) == 2
+
+    run_async(main)
+
+
+def test_a_runtime_that_has_sealed_itself_runs_nothing_more() -> None:
+    class Broken(Watched):
+        is_broken = False
+
+        def commit(self, batch: Sequence[Commit]) -> list[Verdict]:
+            if self.is_broken:
+                raise StoreBroken("a sync failed")
+            return super().commit(batch)
+
+    done: list[int] = []
+
+    @nl.action(name="own.pay")
+    async def pay(number: int) -> None:
+        done.append(number)
+
+    @nl.agent(name="own.payer")
+    async def payer(number: int) -> None:
+        await pay(number)
+
+    store = Broken()
+
+    async def main() -> None:
+        async with nl.Runtime(store) as rt:
+            await rt.run(payer, 1)
+            store.is_broken = True
+            with pytest.raises(StoreBroken, match="a sync failed"):
+                await rt.run(payer, 2)
+            for work in (rt.run(payer, 3, id="three"), rt.work(until_idle=True)):
+                with pytest.raises(StoreBroken, match="sealed itself"):
+                    await work
+
+    run_async(main)
+    assert done == [1, 2]
+    assert store.read_run("three") is None
+
+
+def test_a_refused_run_leaves_the_handle_of_its_namesake_alone() -> None:
+    store = Watched()
+
+    async def main() -> None:
+        async with nl.Runtime(store) as rt:
+            started = await rt.start(quick, 1, id="one")
+            with pytest.raises(nl.IdConflict):
+                await rt.run(quick, 2, id="one")
+            assert rt._started["one"] is started
+            assert await rt.run(quick, 1, id="one") == 1
+        assert sorted(store.ended) == sorted(store.begun)
 
     run_async(main)

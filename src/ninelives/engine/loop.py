@@ -16,7 +16,8 @@ from ninelives.engine.committer import Committer
 from ninelives.engine.ticket import NOTHING, Draft, Extras, Tail, Ticket
 
 _LOOK_SECONDS = 0.005
-"""How long the event loop may be kept from timers and sockets by commits that are made on its thread."""
+"""How long the event loop is kept from timers and sockets by commits that are made on its thread: until the
+step and the commit that are under way then are done."""
 
 
 class _Glance:

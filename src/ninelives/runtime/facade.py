@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 import os
 import secrets
-from collections.abc import Awaitable, Callable, Mapping, Sequence
+from collections.abc import Awaitable, Callable, Coroutine, Mapping, Sequence
 from types import TracebackType
 from typing import TYPE_CHECKING, Any, Self, TypeVar
 from weakref import WeakValueDictionary
@@ -13,10 +13,7 @@ from weakref import WeakValueDictionary
 from ninelives.backends.clock import SystemClock
 from ninelives.backends.open import DEFAULT_URL, open_store
 from ninelives.core.clock import Clock
-from ninelives.core.errors import (
-    StoreBroken,
-    UsageError,
-)
+from ninelives.core.errors import LeaseLost, StoreBroken, UsageError
 from ninelives.core.keys import check_id
 from ninelives.core.model import INLINE_BYTES, NewRun, RunQuery, State
 from ninelives.core.model import Run as Row
@@ -28,6 +25,7 @@ from ninelives.engine.registry import AGENTS, Agent, get_agent
 from ninelives.engine.session import OwnSession, Spare
 from ninelives.engine.whereabouts import machine
 from ninelives.engine.worker import Away, Bear, Worker
+from ninelives.runtime.birth import Birth
 from ninelives.runtime.handle import Run
 from ninelives.runtime.inbox import InboxItem
 from ninelives.runtime.listener import Listener
@@ -117,10 +115,7 @@ class Runtime:
         """
         new = await self._new(agent, args, kwargs, id=id, delay=delay, priority=priority, labels=labels)
         await self._starts.create(new)
-        return self._handle(new.id)
-
-    def _handle(self, run: str) -> Run:
-        self._started[run] = handle = Run(self, run)
+        self._started[new.id] = handle = Run(self, new.id)
         return handle
 
     async def _new(
@@ -160,50 +155,29 @@ class Runtime:
     ) -> Any:
         """Start or resume a run, work on it and its children in this process, and return its result.
 
-        Raises as `Run.result` does.
+        Nothing is durable before this process has a session. Raises as `Run.result` does.
         """
         new = await self._new(agent, args, kwargs, id=id)
-        handle = self._handle(new.id)
-        watching: asyncio.Task[Any] | None = None
-        ended = False
-
-        def bear(session: str) -> Row | None:
-            """Create the run as the session's; None where there is one already."""
-            nonlocal watching
-            (row,) = self.store.create_runs([new], session=session)
-            if isinstance(row, UsageError):
-                raise row
-            is_ours = row.session == session
-            if is_ours or row.state is State.PENDING:
-                handle.expect()
-                self._executor.born[new.id] = new
-            watching = asyncio.create_task(watch())
-            return row if is_ours else None
-
-        async def watch() -> Any:
-            nonlocal ended
-            try:
-                return await handle.result()
-            finally:
-                ended = True
-                for worker in self._workers:
-                    worker.wake()
-
+        birth = Birth(self, new)
         try:
-            await self._work(
-                FAMILY_CONCURRENCY,
-                agents=lambda: list(AGENTS),
-                until=lambda _: ended or handle.is_over,
-                only=handle,
-                bear=bear,
-            )
+            try:
+                await self._carry_out(birth)
+            except LeaseLost:
+                if birth.has_happened:
+                    raise
+                await self._carry_out(birth)  # another had ended the session that was kept: now as a new one
         except BaseException:
-            if watching is not None:
-                watching.cancel()
+            birth.abandon()
             raise
         finally:
             self._executor.forget(new.id)
-        return await handle.result() if watching is None else await watching
+        return await birth.result()
+
+    async def _carry_out(self, birth: Birth) -> None:
+        only, bear = birth.handle, birth.bear
+        await self._finish(
+            self._work(FAMILY_CONCURRENCY, until=lambda _: birth.is_over, only=only, bear=bear)
+        )
 
     async def work(
         self,
@@ -223,12 +197,8 @@ class Runtime:
             get_agent(name)
             if type(most) is not int or most < 0:
                 raise UsageError(f"limits has {name!r}: {most!r}", remedy="Give a number of runs")
-        await self._work(
-            concurrency,
-            agents=lambda: list(AGENTS),
-            until=lambda worker: until_idle and worker.is_idle,
-            limits=limits,
-        )
+        work = self._work(concurrency, until=lambda worker: until_idle and worker.is_idle, limits=limits)
+        await self._finish(work)
 
     async def get(self, id: str) -> Run:
         """Return a handle to a run. Raises UnknownRun."""
@@ -271,9 +241,29 @@ class Runtime:
 
     async def call(self, work: Callable[..., T], *values: Any) -> T:
         """Call the store in a thread. Raises what it raises, or what has sealed this runtime."""
+        self._require_sound()
+        return await asyncio.to_thread(work, self.store, *values)
+
+    def _require_sound(self) -> None:
         if self._failure is not None:
             raise StoreBroken(f"this runtime has sealed itself: {self._failure}", remedy="End the process")
-        return await asyncio.to_thread(work, self.store, *values)
+
+    def bear(self, new: NewRun, handle: Run, session: str) -> Row:
+        """Create a run as a session's, or return the one that has its id. Raises UsageError; LeaseLost."""
+        self._require_sound()
+        (row,) = self.store.create_runs([new], session=session)
+        if isinstance(row, UsageError):
+            raise row
+        self._started[new.id] = handle
+        if row.session == session or row.state is State.PENDING:
+            handle.expect()
+            self._executor.born[new.id] = new
+        return row
+
+    def wake(self) -> None:
+        """Let the workers look again."""
+        for worker in self._workers:
+            worker.wake()
 
     async def until(self, condition: Callable[[], Awaitable[T | None]]) -> T:
         """Wait until a condition gives something; asked again whenever something may have happened."""
@@ -283,11 +273,19 @@ class Runtime:
         """Wait until a condition gives something; asked again when something was emitted or a run ended."""
         return await self._readers.until(condition)
 
+    async def _finish(self, work: Coroutine[Any, Any, None]) -> None:
+        """Have work done in a task of its own, which ends with the runtime."""
+        working = asyncio.create_task(work)
+        self._working.add(working)
+        try:
+            await working
+        finally:
+            self._working.discard(working)
+
     async def _work(
         self,
         concurrency: int,
         *,
-        agents: Callable[[], Sequence[str]],
         until: Callable[[Worker], bool],
         only: Run | None = None,
         bear: Bear | None = None,
@@ -302,26 +300,26 @@ class Runtime:
             else:
                 await session.end()
 
+        self._require_sound()
+        self._listener.start()
+        own = self._own_session(
+            list(AGENTS)
+        )  # in this task: who is cancelled before it begins has taken none
         worker = Worker(
-            self.store,
-            self._executor,
-            self._clock,
-            self._own_session(agents()),
-            limits=limits,
-            leave=leave,
-            away=self._away,
+            self.store, self._executor, self._clock, own, limits=limits, leave=leave, away=self._away
         )
         self._workers.add(worker)
-        self._listener.start()
         name = only.id if only is not None else None
-        work = worker.work(concurrency, agents=agents, until=lambda: until(worker), only=name, bear=bear)
-        working = asyncio.create_task(work)
-        self._working.add(working)
         try:
-            await working
+            await worker.work(
+                concurrency,
+                agents=lambda: list(AGENTS),
+                until=lambda: until(worker),
+                only=name,
+                bear=bear,
+            )
         finally:
             self._workers.discard(worker)
-            self._working.discard(working)
 
     def _own_session(self, agents: Sequence[str]) -> OwnSession:
         name, self._session = self._session, ""  # the name is for one
@@ -337,8 +335,7 @@ class Runtime:
 
     def _wake(self) -> None:
         self._executor.newsroom.hear()
-        for worker in self._workers:
-            worker.wake()
+        self.wake()
 
     def _fail(self, error: BaseException) -> None:
         self._failure = error

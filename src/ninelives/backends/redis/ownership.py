@@ -17,21 +17,16 @@ _HELD_MS = 500
 """When to ask again while nothing is given, if nobody wakes us before."""
 
 
-def create(
-    tx: Transaction, batch: Sequence[NewRun], session: str | None
-) -> tuple[list[Run | UsageError], list[Run]]:
-    """Create runs, or answer with those that have the ids, see `Store.create_runs`; and which were given."""
+def create(tx: Transaction, batch: Sequence[NewRun], session: str | None) -> list[Run | UsageError]:
+    """Create runs, or answer with those that have the ids; see `Store.create_runs`."""
     births = Births(batch)
     owner = _owner(tx, session) if session is not None else None
     # Parents are compared too: one that ends meanwhile would not cancel a child that it cannot see yet.
     known = read_runs(tx, births.names)
     there = tx.ask([(b"HEXISTS", tx.names.blobs, digest) for digest in births.blobs]) if births.blobs else []
     blobs = {digest for digest, is_there in zip(births.blobs, there, strict=True) if is_there}
-    made = _insert(tx, births.fresh(known, blobs), owner)
-    given = [run for run in made.values() if run.session is not None]
-    if given and owner is not None:
-        _note_claims(tx, owner)
-    return births.answers(known | made), given
+    known |= _insert(tx, births.fresh(known, blobs), owner)
+    return births.answers(known)
 
 
 def _owner(tx: Transaction, session: str) -> str | None:
@@ -68,7 +63,10 @@ def _insert(tx: Transaction, fresh: Sequence[NewRun], session: str | None) -> di
             tx.do(b"HSET", children, run.id.encode(), number)
             tx.do(b"HSET", children, MARK, tx.mark)
         made[run.id] = run
-    tx.wakes = any(run.session is None for run in made.values())
+    owners = {run.session for run in made.values()}
+    tx.wakes = None in owners
+    if session in owners and session is not None:
+        _note_claims(tx, session)
     return made
 
 
