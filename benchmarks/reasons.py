@@ -16,8 +16,8 @@ on its own. Next: fewer coroutines for plain steps, as for W6."""
 
 STEP_ON_POSTGRES = """\
 Beyond the raw commit a step takes some 45 µs of the server, nearly all of it for the update of the run's row,
-which is the fence and the witness of a lost tail; and 23 µs of ours, hot, which are 80 after each wait on a
-machine that halts when it is idle. Next: a narrow table of heads (10 µs of the server). Not to be had: the
+which is the fence and the witness of a lost tail; and 20 µs of ours, hot, which are 80 after each wait on a
+machine that halts when it is idle. Next: a narrow table of heads (13 µs of the server). Not to be had: the
 row out of the step (30 µs), which would give up the witness, and a busy loop instead of the wait ([decision
 13](decisions/0013-postgresql-speed.md), "Not done")."""
 

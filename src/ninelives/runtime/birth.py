@@ -37,8 +37,13 @@ class Birth:
         """
         row = self._runtime.bear(self._new, self.handle, session)
         self._watching = asyncio.create_task(self.handle.result())
-        self._watching.add_done_callback(lambda _: self._runtime.wake())
+        self._watching.add_done_callback(self._note_end)
         return row if row.session == session else None
+
+    def _note_end(self, watched: asyncio.Task[Any]) -> None:
+        if not watched.cancelled():
+            watched.exception()  # whoever has left meanwhile was told something else
+        self._runtime.wake()
 
     async def result(self) -> Any:
         """Return what has become of the run. Raises as `Run.result` does."""
