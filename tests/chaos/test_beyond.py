@@ -44,7 +44,8 @@ def marked(agent: str) -> int:
     [("appends", Mistake.REPEATED), ("tasks", Mistake.ARGUMENT), ("listing", Mistake.ARGUMENT)],
 )
 def test_one_mistake_is_told_once_and_where_it_is(agent: str, mistake: Mistake, tmp_path: Path) -> None:
-    ran = run(tmp_path, agent)
+    # Two lives may come to one order by chance: the busier the machine, the fewer there are in a second.
+    ran = run(tmp_path, agent, "--at", "every-step", "--seconds", "4" if agent == "tasks" else "1")
     (finding,) = ran.report["findings"]
     assert (finding["mistake"], finding["line"], finding["is_certain"]) == (mistake, marked(agent), True)
     assert ran.code == 1

@@ -79,15 +79,14 @@ async def perform(
             found = await _recall(execution, step, asked, place)
             if found is not None:
                 return await _deliver_recorded(execution, step, asked, found)
-        tail = execution.tail
-        if tail.sent != tail.answered and not _may_be_told_early(execution, step):
-            await execution.barrier()
+        if not _may_be_told_early(execution, step):
+            await execution.barrier()  # in a rehearsal, the end: whatever could be seen comes after it
         if execution.closed is not None:
             await execution.turn_away()
         if step.approval is not None:
             await approvals.obtain(execution, step, asked, place, args, kwargs, place.key())
         if not step.reads_only:
-            tail.effect_length = tail.length
+            execution.tail.effect_length = execution.tail.length
         value = await _execute(execution, step, asked, place, body)
     except asyncio.CancelledError:
         if branch is not None and branch.foreign_timer is not None and execution.sealed is None:
