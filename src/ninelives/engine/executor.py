@@ -126,11 +126,11 @@ class Executor:
         if agent is None:
             raise UnknownAgent(f"agent {run.agent!r} is not loaded here", run=run.id)
         journal = await self._read(agent, run)
-        if journal is None or journal.run.epoch != run.epoch:
-            return  # else we stood still since the claim: it is another's now, who may have ended it
-        if journal.records[-1].kind is Kind.END:
+        if journal is not None and journal.run.epoch == run.epoch and journal.records[-1].kind is Kind.END:
             await self._supersede(journal)
             journal = bodies.load(self._store, run.id)
+        if journal is None or journal.run.epoch != run.epoch:
+            return  # else we stood still since the claim: it is another's now, who may have ended it
         if run.solo_deaths >= agent.lives and not run.cancelling:
             if takeover is not None:
                 takeover.journal = journal  # read and sound: what becomes of it is told by the quarantine
@@ -354,7 +354,8 @@ class Executor:
         run = self._store.read_run(execution.run.id)
         if run is None or run.epoch != execution.run.epoch:
             return None
-        return bodies.load(self._store, run.id)
+        journal = bodies.load(self._store, run.id)
+        return journal if journal.run.epoch == run.epoch else None  # else we stood still in between
 
     async def _stop(self, execution: Execution, why: RunCancelled | TimedOut) -> None:
         """End a run that was cancelled or took too long."""
