@@ -302,9 +302,8 @@ class Runtime:
 
         self._require_sound()
         self._listener.start()
-        own = self._own_session(
-            list(AGENTS)
-        )  # in this task: who is cancelled before it begins has taken none
+        # In this task, which also ends it: who is cancelled before it begins has taken none.
+        own = self._own_session(list(AGENTS))
         worker = Worker(
             self.store, self._executor, self._clock, own, limits=limits, leave=leave, away=self._away
         )
