@@ -10,19 +10,21 @@ from pathlib import Path
 
 import pytest
 
-from ninelives.engine.registry import AGENTS, STEPS
+from ninelives.engine.registry import AGENTS, RIVALS, STEPS
 from tests.crash.stores import DURABLE, scratch
 
 
 @pytest.fixture(autouse=True)
 def _forget_agents() -> Iterator[None]:
     """Forget the agents and steps that a test declared."""
-    known, steps = dict(AGENTS), dict(STEPS)
+    known, steps, rivals = dict(AGENTS), dict(STEPS), dict(RIVALS)
     yield
     AGENTS.clear()
     AGENTS.update(known)
     STEPS.clear()
     STEPS.update(steps)
+    RIVALS.clear()
+    RIVALS.update(rivals)
 
 
 @pytest.fixture(params=DURABLE)

@@ -90,6 +90,7 @@ if TYPE_CHECKING:
         map,  # noqa: A004
         next_turn,
         now,
+        patched,
         progress,
         random,
         uuid,
@@ -183,6 +184,7 @@ __all__ = [
     "next_turn",
     "now",
     "on_failure",
+    "patched",
     "progress",
     "random",
     "receive",
@@ -258,6 +260,7 @@ _HOMES = {
     "log": "engine.inside",
     "map": "engine.inside",
     "next_turn": "engine.inside",
+    "patched": "engine.inside",
     "now": "engine.inside",
     "progress": "engine.inside",
     "random": "engine.inside",

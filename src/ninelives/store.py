@@ -44,6 +44,13 @@ class Store(Protocol):
         """Name the store for people, without secrets."""
 
     @property
+    def identity(self) -> str:
+        """Name this store: made with it, and no other has it. Empty where an opener can tell by itself.
+
+        A store that is emptied or replaced under whoever has opened it raises StoreBroken from then on.
+        """
+
+    @property
     def lossy(self) -> str | None:
         """Say why what this store acknowledges may be lost, where somebody has accepted that; else None.
 

@@ -18,6 +18,11 @@ from ninelives.engine.output import emit_from_thread as emit
 
 __all__ = ["Child", "ask", "emit", "map", "receive", "repair_history", "sleep", "sleep_until", "spawn"]
 
+
+def __dir__() -> list[str]:
+    return __all__
+
+
 T = TypeVar("T")
 U = TypeVar("U")
 
@@ -116,5 +121,5 @@ def _wait(what: str, coroutine: Callable[[], Coroutine[Any, Any, T]]) -> T:
     if execution is not None:
         threads.refuse_on_loop(execution, what)
         if FRAME.get() is None:
-            return threads.wait(execution, coroutine)
+            return threads.wait(execution, what, coroutine)
     return asyncio.run(coroutine())

@@ -43,8 +43,8 @@ def trial(*lines: Line, **fields: Any) -> Trial:
     return made
 
 
-def begin(at: float, life: int, turn: int = 0) -> Line:
-    data = {"name": "book", "attempt": 1, "turn": turn}
+def begin(at: float, life: int, turn: int = 0, *, admitted_ago: float = 0.0) -> Line:
+    data = {"name": "book", "attempt": 1, "turn": turn, "admitted_ago": admitted_ago}
     return line(at, life, What.BEGIN, step=STEP, target="key-1", data=data)
 
 
@@ -74,6 +74,19 @@ def test_a_recorded_step_that_is_executed_again_is_a_duplicate() -> None:
     assert number(Campaign([calm, calm], [again], []), "duplicate rate") == "100.0%"
     turned = trial(begin(0.2, 1), stored(0.3, 1, ["result", STEP]), begin(0.5, 1, turn=1))
     assert number(Campaign([calm, calm], [turned], []), "duplicate rate") == "0.0%"
+
+
+def test_a_body_that_was_admitted_before_its_worker_stood_still_lands_late_and_is_no_mistake() -> None:
+    calm = trial(begin(0.2, 1), stored(0.3, 1, ["result", STEP]))
+    lines = begin(1.0, 2), stored(1.1, 2, ["result", STEP])
+    late = trial(*lines, begin(2.0, 1, admitted_ago=1.8))
+    (said,) = [
+        one for one in judge(Campaign([calm, calm], [late], []), []).numbers if one.name == "duplicate rate"
+    ]
+    assert said.is_met
+    assert "landed late" in said.note
+    unlooked = trial(*lines, begin(2.0, 1, admitted_ago=0.001))
+    assert number(Campaign([calm, calm], [unlooked], []), "duplicate rate") == "100.0%"
 
 
 def test_what_differs_without_faults_is_not_held_against_a_run() -> None:

@@ -9,8 +9,9 @@ from ninelives.core import chain
 from ninelives.core.commits import Change, Commit
 from ninelives.core.inbox import ItemKind, NewItem
 from ninelives.core.keyring import KeyOp, ReserveKey
-from ninelives.core.model import Kind, NewRun, Run
+from ninelives.core.model import Kind, NewRun, Run, StepKind
 from ninelives.core.sessions import NewSession
+from ninelives.core.tally import Tally
 from ninelives.store import Maintenance, Store
 
 AGENTS = {"helper": 100}
@@ -49,15 +50,19 @@ def append(
     takes: Sequence[int] = (),
     change: Change | None = None,
     at_ms: int = 5,
+    step_kind: StepKind | None = None,
+    took_ms: int | None = None,
+    tally: Tally | None = None,
 ) -> Commit:
     """Return a commit of one record per body, sealed onto the run as its owner knows it."""
-    records = [(kind, f"step#{n}", at_ms, body, blobs) for n, body in enumerate(bodies)]
+    records = [(kind, f"step#{n}", at_ms, body, blobs, step_kind, took_ms) for n, body in enumerate(bodies)]
     return Commit(
         run=run.id,
         epoch=run.epoch,
         length=run.length,
         head=run.head,
-        records=chain.seal(run.length, run.head, records),
+        records=chain.seal(run.length, run.head, records, run.epoch),
+        tally=tally,
         keys=tuple(keys),
         opens=tuple(opens),
         closes=tuple(closes),

@@ -25,8 +25,9 @@ from ninelives.core.keyring import (
     SettleKey,
     WaitKey,
 )
-from ninelives.core.model import INLINE_BYTES, Control, Kind, NewRun, Record, Run, RunQuery, State
+from ninelives.core.model import INLINE_BYTES, Control, Kind, NewRun, Record, Run, RunQuery, State, StepKind
 from ninelives.core.sessions import Cause, Evidence
+from ninelives.core.tally import Tally
 from tests.clocks import SteppingClock
 from tests.contract.makers import AnyStore, append, new_item, new_run, new_session, reserve
 
@@ -229,6 +230,12 @@ class Chooser:
             made.append(made[0])
         return Operation("commit", made, lambda store: store.commit(made))
 
+    def _tally(self) -> Tally | None:
+        rng = self._rng
+        if self._maybe(0.4):
+            return None
+        return Tally(rng.randint(0, 9), rng.randint(0, 9), rng.randint(0, 9), rng.choice(["", "{}"]), "ä", "")
+
     def _commit_of(self, run: Run) -> Commit:
         rng = self._rng
         kind = rng.choice([Kind.RESULT, Kind.INTENT, Kind.SIGNAL, Kind.SIGNAL, Kind.TURN, Kind.OUTPUT])
@@ -247,6 +254,9 @@ class Chooser:
             takes=takes,
             change=self._change(run),
             at_ms=self._clock.now_ms(),
+            step_kind=rng.choice([None, *StepKind]),
+            took_ms=rng.choice([None, 0, 7]),
+            tally=self._tally(),
         )
         made = replace(made, effect_length=rng.randint(0, run.length + 1))
         return self._spoiled(made) if self._maybe(0.06) else made

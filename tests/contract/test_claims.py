@@ -10,6 +10,7 @@ from ninelives.core.commits import Park
 from ninelives.core.errors import LeaseLost
 from ninelives.core.model import Claims, Control, State
 from ninelives.core.sessions import Cause
+from ninelives.engine.stranded import Stranded
 from tests.contract.benches import Bench
 from tests.contract.makers import AGENTS, append, new_run
 
@@ -386,3 +387,17 @@ def test_the_suspect_that_has_waited_longest_is_given_whatever_its_agent_and_pri
         served.append(run.id)
         bench.store.end_sessions([f"solo{turn}"], Cause.DIED)
     assert served == ["z1", "a1", "a2"] * 2
+
+
+def test_a_run_that_its_session_does_not_execute_is_given_back_and_claimed_again(bench: Bench) -> None:
+    bench.session()
+    bench.create()
+    assert claimed(bench) == ["r1"]  # whose answer, say, was lost
+    stranded = Stranded(bench.store, "s1", 1000)
+    stranded.look({"r1"}, 0)
+    assert bench.row("r1").state is State.RUNNING
+    for now_ms in (1000, 1001):
+        stranded.look(set(), now_ms)
+    assert (bench.row("r1").state, bench.row("r1").session) == (State.CHECKPOINTED, None)
+    assert claimed(bench) == ["r1"]
+    assert bench.row("r1").epoch == 2

@@ -234,6 +234,17 @@ def test_who_was_told_is_not_told_again(bench: Bench) -> None:
     assert is_told(bench)
 
 
+def test_who_was_told_and_asks_again_is_told_again(bench: Bench) -> None:
+    owner = bench.write(bench.running("owner"), b"x", keys=[reserve()])
+    run = bench.write(bench.running(), b"x", keys=[WaitKey("k")])
+    for number in (1, 2):
+        owner = bench.write(owner, b"y", keys=[ReleaseKey("k"), reserve()])
+        assert bench.row("r1").news == number
+        run = bench.write(bench.row(run.id), b"y", keys=[WaitKey("k")])
+    bench.write(owner, b"z", keys=[SettleKey("k", b"")])
+    assert bench.row("r1").news == 3
+
+
 def test_all_who_wait_are_told(bench: Bench) -> None:
     owner, _ = waiting(bench)
     bench.write(bench.running("r2"), b"x", keys=[WaitKey("k")], change=Park(None, "k", 0))
@@ -309,14 +320,19 @@ def test_a_key_may_be_used_again_after_its_window(bench: Bench) -> None:
     assert (key(bench).state, key(bench).generation, key(bench).body) == ("reserved", 1, b"")
 
 
-def test_a_tombstone_gives_way_after_the_window(bench: Bench) -> None:
+def test_a_tombstone_gives_way_after_the_window_that_began_when_it_was_settled(bench: Bench) -> None:
     run = bench.write(bench.running("first"), b"x", keys=[reserve(), SettleKey("k", b"old")])
+    settled_ms = key(bench).changed_ms
     bench.write(run, b"y", change=End(State.COMPLETED))
-    bench.clock.advance(5)
+    bench.clock.advance(900)
     bench.store.prune(ended_before_ms=bench.clock.now_ms())
-    assert key(bench).state is KeyState.PRUNED
-    verdict(bench, bench.running(), replace(reserve(), window_ms=1_000), outcome=Outcome.REFUSED)
-    bench.clock.advance(1_000)
+    assert (key(bench).state, key(bench).changed_ms) == (KeyState.PRUNED, settled_ms)
+    bench.clock.advance(99)
+    again = replace(reserve(), window_ms=1_000)
+    answer = verdict(bench, bench.running(), again, outcome=Outcome.REFUSED)
+    assert isinstance(answer.error, KeyConflict)
+    assert "declare" not in str(answer.error)
+    bench.clock.advance(1)
     bench.write(bench.row("r1"), b"x", keys=[replace(reserve(), window_ms=1_000)])
     assert (key(bench).state, key(bench).run) == ("reserved", "r1")
 

@@ -1,7 +1,7 @@
-"""The two rare moments of a file: it is made, and it is brought to a new schema. Both are killed anywhere.
+"""The rare moments of a file: it is made, brought to a new schema, restored. All are killed anywhere.
 
 After each kill the next process must find a store that opens, with all that was acknowledged; a store
-that was half made is made again, one that was half migrated is migrated again.
+that was half made is made again, one that was half migrated or restored is so again.
 """
 
 from __future__ import annotations
@@ -12,8 +12,10 @@ from pathlib import Path
 from random import Random
 
 from ninelives.backends.sqlite import SqliteStore, schema
+from ninelives.core.model import RunQuery
 from tests.crash import mutants, syscalls
 from tests.crash.campaign import LIVE, Told
+from tests.crash.damage import copied
 from tests.crash.forkserver import ForkServer
 from tests.crash.stores import scratch
 
@@ -27,6 +29,7 @@ EXTRA = (
 
 Campaign = Callable[..., tuple[int, list[str]]]
 OPEN, UPGRADE = "tests.crash.births:open_here", "tests.crash.births:upgrade"
+RESTORE = "tests.crash.births:restore_here"
 
 
 def open_here(home: str, *, mutant: str = "") -> None:
@@ -119,6 +122,56 @@ def check_upgraded(home: str) -> list[str]:
         return judge.Judge(store, list(read(Path(home) / "ledger"))).judge()
     finally:
         store.close()
+
+
+def restore_here(home: str) -> list[str]:
+    """Back up the store in `home`, restore it, and back it up again; returns who is paused."""
+    from ninelives.backends.clock import SystemClock
+    from ninelives.backends.sqlite.backups import restore
+
+    database, first = Path(home) / "runs.db", Path(home) / "first.db"
+    if not first.exists():
+        store = SqliteStore(database)
+        store.backup(first)
+        store.close()
+    restore(first, database, SystemClock(), replaces=True)
+    store = SqliteStore(database)
+    try:
+        store.backup(Path(home) / "second.db")
+        faults = store.verify()
+        if faults:
+            raise AssertionError(faults)
+        return [run.id for run in store.list_runs(RunQuery(limit=1000)) if run.paused]
+    finally:
+        store.close()
+
+
+def kill_restore(
+    server: ForkServer, *, every: int = 1, told: Told = lambda _done, _all: None
+) -> tuple[int, list[str]]:
+    """Kill a backup and a restore at their system calls; returns how many kills, and what went wrong."""
+    kills, violations = 0, []
+    with scratch() as old:
+        death = server.run(LIVE, home=str(old), seed=1, runs=2, point={"call": 40, "side": "after"})
+        assert death.was_killed, death
+        with scratch() as home:
+            copied(old, home)
+            counts = syscalls.count_calls(server, RESTORE, home=str(home))
+        with scratch() as home:
+            copied(old, home)
+            wanted = server.run(RESTORE, home=str(home)).result()
+        points = _points(counts, every, "")
+        for done, (call, when) in enumerate(points, 1):
+            told(done, len(points))
+            with scratch() as home:
+                copied(old, home)
+                kills += syscalls.kill_at(server, RESTORE, call, when, home=str(home))
+                again = server.run(RESTORE, home=str(home))
+                if again.code != 0:
+                    violations.append(f"again after a kill at {call} {when}: {again.stderr.strip()[-300:]}")
+                elif again.answer != wanted:
+                    violations.append(f"after a kill at {call} {when} are paused: {again.answer}")
+    return kills, violations
 
 
 def _points(counts: dict[str, int], every: int, only: str) -> list[tuple[str, int]]:

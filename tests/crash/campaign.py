@@ -10,6 +10,7 @@ from __future__ import annotations
 import time
 from collections import Counter
 from collections.abc import Callable
+from contextlib import nullcontext
 from pathlib import Path
 from random import Random
 from typing import Any
@@ -19,9 +20,11 @@ from msgspec import Struct
 from tests.crash.forkserver import Death, ForkServer
 from tests.crash.killing import read_mark
 from tests.crash.ledger import Fact, count
+from tests.crash.stock import company
 from tests.crash.stores import BLIND, bury, scratch
 
 LIVE, CHECK = "tests.crash.workload:live", "tests.crash.judge:check"
+USE = "tests.crash.stock:use"
 _LOOKS, _BURIES = 0.2, 0.4
 Told = Callable[[int, int], None]
 
@@ -121,6 +124,45 @@ class Campaign:
                 self._recover(home, expected, label)
             told(min(self.tally.kills, kills), kills)
         return self._closed(began)
+
+    def among_tools(self, rounds: int, told: Told = lambda _done, _all: None) -> Tally:
+        """Kill at random and use a stock tool on what is left, so many times; some lives have tools beside
+        them.
+
+        Every life that follows has to go on as if no tool had been there.
+        """
+        began = time.monotonic()
+        rng = Random(self._seed)
+        _, expected = self.undisturbed()
+        reach = self._reach()
+        while self.tally.kills < rounds:
+            with scratch(self._store, in_memory=self._in_memory) as home:
+                label = f"cycle {self.tally.cycles}"
+                with company(home, rng.randrange(2**31)) if rng.random() < 0.2 else nullcontext():
+                    death = self._live_until(home, rng.uniform(0, reach))
+                    self._note(death, home, label, looks=False)
+                for nesting in range(2, 8):
+                    if not death.was_killed or not self._use_tool(home, rng, label):
+                        break
+                    death = self._live_until(home, rng.uniform(0, reach) / nesting)
+                    self._note(death, home, f"{label}, kill {nesting}", looks=False)
+                self._recover(home, expected, label)
+            told(min(self.tally.kills, rounds), rounds)
+        return self._closed(began)
+
+    def _live_until(self, home: Path, seconds: float) -> Death:
+        return self._server.run(
+            LIVE, home=str(home), trace=True, kill_after_seconds=seconds, kill_from="ack", **self._life
+        )
+
+    def _use_tool(self, home: Path, rng: Random, label: str) -> bool:
+        """Use a tool between two lives; tells whether it came to its end."""
+        death = self._server.run(USE, home=str(home), number=rng.randrange(2**31))
+        if death.code != 0:
+            self._blame(f"{label}: a tool failed: {death.stderr[-2000:]}")
+            return False
+        self._windows[death.result()] += 1
+        return True
 
     def _reach(self) -> float:
         """Return how long a life takes here, so that kills fall into all of it."""

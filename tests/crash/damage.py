@@ -8,8 +8,9 @@ appended to.
 from __future__ import annotations
 
 import shutil
+import sqlite3
 from collections.abc import Callable
-from contextlib import suppress
+from contextlib import closing, suppress
 from functools import partial
 from pathlib import Path
 from random import Random
@@ -27,6 +28,8 @@ from tests.crash import mutants
 from tests.crash.stores import AnyStore, open_at
 from tests.crash.workload import all_keys, run_ids
 
+_INDEXES = "type = 'index' OR sql LIKE '%WITHOUT ROWID%'"
+_ROWS = "name IN ('store', 'runs', 'keys', 'items', 'signals', 'sessions', 'waiters')"
 FILES = ("runs.db", "runs.db-wal", "runs.db-anchor")
 Truth = dict[str, Any]
 
@@ -99,6 +102,26 @@ def flip(home: Path, name: str, rng: Random) -> str:
     return f"bit {bit} of byte {at} of {name} flipped"
 
 
+def flip_in(which: str, home: Path, name: str, rng: Random) -> str:
+    """Flip one bit of what some tables or indexes say, by their first pages; returns what was done."""
+    with closing(sqlite3.connect(f"file:{home / name}?immutable=1", uri=True)) as tool:
+        roots = [page for (page,) in tool.execute(f"SELECT rootpage FROM sqlite_schema WHERE {which}")]
+        ((size,),) = tool.execute("PRAGMA page_size").fetchall()
+    image = bytearray((home / name).read_bytes())
+    filled = [page for page in roots if _said(image, page, size) < page * size]
+    page, bit = rng.choice(filled), rng.randrange(8)
+    at = rng.randrange(_said(image, page, size), page * size)
+    image[at] ^= 1 << bit
+    (home / name).write_bytes(image)
+    return f"bit {bit} of byte {at} of {name} (page {page}) flipped"
+
+
+def _said(image: bytearray, page: int, size: int) -> int:
+    """Return where the cells of a page begin."""
+    header = (page - 1) * size
+    return header + (int.from_bytes(image[header + 5 : header + 7]) or 65536)
+
+
 def cut(home: Path, name: str, rng: Random) -> str:
     """Cut a file short, half of the time at a page; returns what was done."""
     image = (home / name).read_bytes()
@@ -107,6 +130,14 @@ def cut(home: Path, name: str, rng: Random) -> str:
         at -= at % 4096
     (home / name).write_bytes(image[:at])
     return f"{name} cut to {at} of {len(image)} bytes"
+
+
+DAMAGES: dict[str, Callable[[Path, str, Random], str]] = {
+    "flip": flip,
+    "index": partial(flip_in, _INDEXES),
+    "rows": partial(flip_in, _ROWS),
+    "cut": cut,
+}
 
 
 def reach(name: str, image: bytes | bytearray) -> int:
@@ -161,7 +192,7 @@ def _append(store: AnyStore, rows: list[Run], done: str, sweep: Sweep) -> None:
     for row in rows:
         if row.state is not State.RUNNING:
             continue
-        records = chain.seal(row.length, row.head, [(Kind.LOG, "log", 5, b"goes on", ())])
+        records = chain.seal(row.length, row.head, [(Kind.LOG, "log", 5, b"goes on", ())], row.epoch)
         one = Commit(run=row.id, epoch=row.epoch, length=row.length, head=row.head, records=records)
         try:
             (verdict,) = store.commit([one])
@@ -202,7 +233,7 @@ def sweep(
     tally = Sweep()
     for _ in range(count):
         copied(Path(source), target)
-        done = {"flip": flip, "cut": cut}[how](target, file, rng)
+        done = DAMAGES[how](target, file, rng)
         look(target, seed, runs, truth, done, tally)
     tally.violations = tally.violations[:20]
     return dict(to_builtins(tally))

@@ -83,7 +83,8 @@ HUNTS: dict[str, Hunt] = {
     "locks_inherited": lambda server, mutant, home: list(
         server.run("tests.crash.forks:orphan", home=str(home), mutant=mutant).result()
     ),
-    "pages_unchecked": _damage("closed", "runs.db", "flip", 500),  # few pages hold what no chain covers
+    "rows_unchecked": _damage("closed", "runs.db", "rows", 60),
+    "structure_unchecked": _damage("closed", "runs.db", "index", 150),
     "chain_unchecked": _damage("torn", "runs.db", "cut", 600),
     "nothing_checked": _damage("closed", "runs.db", "flip"),
     "anchor_ignored": _damage("torn", "runs.db-wal", "flip"),

@@ -80,6 +80,16 @@ def at_random(
     return run
 
 
+def among_tools(rounds: int) -> Callable[[ForkServer, int, Told], Result]:
+    """Return a section of random kills with stock tools between them and beside them."""
+
+    def run(server: ForkServer, seed: int, told: Told) -> Result:
+        tally = Campaign(server, seed).among_tools(rounds, told)
+        return _of_tally(tally, f"rounds of kill, stock tool, resume; {tally.cycles} stores")
+
+    return run
+
+
 def power(server: ForkServer, seed: int, told: Told) -> Result:
     """Cut the power."""
     reason = powercut.reason_not_to()
@@ -115,7 +125,7 @@ def damage(server: ForkServer, seed: int, told: Told) -> Result:
     with scratch() as home:
         specimens = specimen.prepare(server, home)
         for done, (kind, file) in enumerate(kinds, 1):
-            for how in ("flip", "cut"):
+            for how in ("flip", "cut", "index", "rows") if kind == "closed" else ("flip", "cut"):
                 found = sweep(server, specimens[kind], home, file, how, count=300)
                 damages += found["damages"]
                 errors += found["refused_at_open"] + found["found_at_read"]
@@ -153,6 +163,14 @@ def born(server: ForkServer, seed: int, told: Told) -> Result:
 def migrated(server: ForkServer, seed: int, told: Told) -> Result:
     """Kill at every system call while a store is migrated."""
     return _traced(lambda: births.kill_migration(server, told=told), "kills while a store is migrated")
+
+
+def restored(server: ForkServer, seed: int, told: Told) -> Result:
+    """Kill at system calls of a backup and a restore."""
+    return _traced(
+        lambda: births.kill_restore(server, every=5, told=told),
+        "kills while a store is backed up and restored",
+    )
 
 
 def inside_commits(server: ForkServer, seed: int, told: Told) -> Result:

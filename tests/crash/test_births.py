@@ -22,6 +22,12 @@ def test_a_store_killed_while_it_is_migrated_is_migrated_again(server: ForkServe
     assert kills > 3
 
 
+def test_a_store_killed_while_it_is_backed_up_or_restored_is_so_again(server: ForkServer) -> None:
+    kills, violations = births.kill_restore(server, every=60)
+    assert violations == []
+    assert kills > 10
+
+
 @pytest.mark.parametrize(
     ("mutant", "campaign"),
     [("made_in_place", births.kill_creation), ("migrated_in_pieces", births.kill_migration)],

@@ -166,7 +166,7 @@ def kinds(path: Path, run: str) -> list[Kind]:
 
 def damage(path: Path, run: str, seq: int) -> None:
     """Change a record behind the store's back."""
-    connection = apsw.Connection(str(path), vfs="cksmvfs")
+    connection = apsw.Connection(str(path))
     connection.execute(
         "UPDATE records SET body = x'00' WHERE seq = ?2 AND run = (SELECT number FROM runs WHERE id = ?1)",
         (run, seq),

@@ -18,7 +18,7 @@ import ninelives as nl
 async def first(word: str) -> int:
     return len(word)
 
-@nl.action
+@nl.action(reads_only=True)
 async def gone(word: str) -> int:
     return len(word)
 
@@ -114,6 +114,10 @@ async def last(number: int) -> int:
     Path("executed").touch()
     return number
 
+@nl.action(reads_only=True)
+async def gone(word: str) -> int:
+    return len(word)
+
 @nl.agent
 async def same() -> int:
     print("this is no finding")
@@ -203,6 +207,8 @@ def test_check_names_every_run_that_would_not_go_on_and_executes_nothing(home: P
     }
     assert report["fits"] == 2
     assert report["unused"] == 1
+    (warning,) = report["warnings"]
+    assert (warning["run"], warning["left_out"]) == ("fewer", ["gone[0]"])
     assert report["elsewhere"] == {"removed": 1}
     assert "first" in found["other"]["step"]
     assert '"other" → "another"' in found["other"]["what"]
@@ -255,8 +261,121 @@ def test_check_tells_of_more_problems_than_a_command_line_holds(tmp_path: Path) 
     assert "SIGKILL" in next(one["what"] for one in problems if one["run"] == "dies")
 
 
+ALIKE = """
+import asyncio
+import ninelives as nl
+
+@nl.action
+async def old(number: int) -> int:
+    return number
+
+@nl.decision
+async def think(number: int) -> int:
+    return number
+
+@nl.agent
+async def alike(number: int) -> None:
+    await think(number)
+    await old(number)
+    await nl.receive("go")
+
+async def main():
+    async with nl.Runtime("sqlite:///runs.db") as rt:
+        await asyncio.gather(*(rt.start(alike, n, id=f"run-{n}") for n in range(20)))
+        await rt.work(until_idle=True)
+
+if __name__ == "__main__":
+    asyncio.run(main())
+"""
+
+
+def test_runs_that_one_edit_stops_are_one_finding_for_people(tmp_path: Path) -> None:
+    (tmp_path / "agents.py").write_text(ALIKE, encoding="utf-8")
+    subprocess.run([sys.executable, "agents.py"], cwd=tmp_path, check=True, timeout=60)
+    (tmp_path / "agents.py").write_text(ALIKE.replace("old(", "new("), encoding="utf-8")
+    stopped = check(tmp_path)
+    assert stopped.returncode == 1
+    assert stopped.stdout.count("diverges at old[0]: 20 runs of alike") == 1
+    assert stopped.stdout.count('aliases=["old"]') == 1
+
+    (tmp_path / "agents.py").write_text(ALIKE.replace("think(number)\n", "think(-number)\n"))
+    again = check(tmp_path)
+    assert again.returncode == 0
+    assert again.stdout.count("asked again") == 1
+    assert "asked again" not in again.stderr
+
+    (tmp_path / "agents.py").write_text(ALIKE.replace("alike(", "similar("))
+    assert '@nl.agent(name="alike")' in check(tmp_path).stderr
+
+
 def test_code_that_cannot_be_loaded_is_a_wrong_call(home: Path) -> None:
     (home / "agents.py").write_text("import socket\nsocket.create_connection(('127.0.0.1', 9))\n")
     done = check(home)
     assert done.returncode == 2
     assert "refused" in done.stderr
+
+
+def test_code_that_leaves_the_process_with_exit_code_0_is_not_taken_for_code_that_fits(home: Path) -> None:
+    (home / "agents.py").write_text("import os\nos._exit(0)\n")
+    done = check(home)
+    assert done.returncode == 2
+    assert "ended the process" in done.stderr
+
+
+ENDED = """
+import asyncio, os
+import ninelives as nl
+
+@nl.action
+async def reserve(cause: str) -> int:
+    if cause in os.environ["BROKEN"]:
+        raise nl.Permanent("out of stock")
+    return 1
+
+@nl.action(resumable=False)
+async def give_back(what: str) -> None:
+    os._exit(0)
+
+@nl.agent
+async def retried() -> int:
+    return await reserve("retried")
+
+@nl.agent
+async def undoing() -> int:
+    nl.on_failure(give_back, "hotel")
+    return await reserve("undoing")
+
+async def main():
+    async with nl.Runtime("sqlite:///runs.db") as rt:
+        await rt.start(retried, id="retried")
+        await rt.work(until_idle=True)
+        await rt.start(undoing, id="undoing")
+        await rt.work()
+
+if __name__ == "__main__":
+    asyncio.run(main())
+"""
+
+
+def test_check_takes_runs_that_are_retried_or_undone_as_a_worker_does(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("BROKEN", "retried undoing")
+    (tmp_path / "agents.py").write_text(ENDED, encoding="utf-8")
+    subprocess.run([sys.executable, "agents.py"], cwd=tmp_path, check=True, timeout=60)
+    retry = [sys.executable, "-m", "ninelives", "retry", "retried", "--store", "sqlite:///runs.db"]
+    subprocess.run(retry, cwd=tmp_path, check=True, timeout=60, capture_output=True)
+    before = (tmp_path / "runs.db").read_bytes()
+    changed = ENDED + "\n# another version\n"
+    (tmp_path / "agents.py").write_text(changed, encoding="utf-8")
+    fitting = check(tmp_path)
+    assert fitting.returncode == 0, fitting.stdout
+    assert "2 runs in flight fit this code, 0 do not" in fitting.stderr
+
+    (tmp_path / "agents.py").write_text(changed.replace("give_back", "return_it"), encoding="utf-8")
+    done = check(tmp_path, "--json")
+    assert done.returncode == 1, done.stderr
+    (found,) = json.loads(done.stdout)["problems"]
+    assert (found["run"], found["fit"]) == ("undoing", "diverges")
+    assert 'aliases=["give_back"]' in found["remedy"]
+    assert (tmp_path / "runs.db").read_bytes() == before

@@ -109,7 +109,8 @@ def test_the_ground_journal_goes_on_after_kill_9(tmp_path: Path) -> None:
 
 @pytest.mark.parametrize(("page", "content"), blocks("sh"))
 def test_shell_block_runs(page: str, content: str, tmp_path: Path) -> None:
-    SqliteStore(tmp_path / "runs.db").close()
+    for store in ("runs.db", "chat/runs.db"):
+        SqliteStore(tmp_path / store).close()
     targets = set(re.findall(r"^([a-z]+):", (ROOT / "Makefile").read_text(encoding="utf-8"), re.MULTILINE))
     lines = []
     for line in content.splitlines():

@@ -8,6 +8,7 @@ import pty
 import select
 import subprocess
 import sys
+import time
 from base64 import b64decode
 from pathlib import Path
 
@@ -19,11 +20,13 @@ from ninelives.core import chain
 from ninelives.core.commits import Commit, End, Park
 from ninelives.core.entries import Happening, NewEntry
 from ninelives.core.inbox import ItemKind, NewItem
-from ninelives.core.model import Kind, NewRun, State
+from ninelives.core.model import Control, Kind, NewRun, State, StepKind
 from ninelives.core.recoverylog import Recovery, Verified
 from ninelives.core.replay import write_body
 from ninelives.core.sessions import Cause, Evidence, NewSession
+from ninelives.core.tally import NO_FACTS, added, tally_of
 from ninelives.engine.wording import last_recovery
+from ninelives.ops import doctor
 from ninelives.ops.doctor import (
     Level,
     filesystem_of,
@@ -34,6 +37,7 @@ from ninelives.ops.doctor import (
     judge_space,
 )
 from ninelives.ops.escape import json_text, shown
+from tests.clocks import SteppingClock
 
 NASTY = "\x1b[31mred\r\n\x9b\u202etxet"
 BODIES = (
@@ -58,8 +62,12 @@ def commit(store: SqliteStore, run: str, *bodies: tuple[Kind, str, bytes], **mor
     row = store.read_run(run)
     assert row is not None
     drafts = [(kind, step, store.now_ms(), body, ()) for kind, step, body in bodies]
-    records = chain.seal(row.length, row.head, drafts)
+    records = chain.seal(row.length, row.head, drafts, row.epoch)
+    sums = tally_of(row)
+    for record in records:
+        sums = added(sums, record.kind, record.step, record.body, NO_FACTS)
     parts = {"run": run, "epoch": row.epoch, "length": row.length, "head": row.head, "records": records}
+    parts["tally"] = sums
     (verdict,) = store.commit([Commit(**parts, **more)])  # type: ignore[arg-type]
     assert verdict.outcome == "committed"
 
@@ -158,7 +166,7 @@ def test_recoveries_tells_what_died_and_what_came_of_it(tmp_path: Path) -> None:
     assert "12 ms" in shown
     assert "5 steps found recorded" in shown
     assert "2 decisions not paid for again (700 tokens)" in shown
-    assert "begun again: #charge#0" in shown
+    assert "under way then: charge[0]" in shown
     assert [one["kind"] for one in every] == ["recovered", "left", "ended"]
     assert "killed by SIGKILL" in every[-1]["text"]
     assert every[0]["facts"]["replayed"] == 5
@@ -201,8 +209,9 @@ def test_ps_json_keeps_its_field_names(home: Path) -> None:
     assert [row["id"] for row in rows] == ["../../etc", "asks", "parked", "torn", "done"]
     torn = rows[3]
     assert list(torn) == [
-        *("id", "number", "agent", "status", "paused", "cancelling", "turn", "steps", "progress", "waits"),
-        *("is_loaded", "is_starting", "session", "next_wake_up", "deaths", "labels", "parent"),
+        *("id", "number", "agent", "status", "paused", "cancelling", "turn", "steps", "progress"),
+        *("tokens_in", "tokens_out", "retrying", "waits", "is_loaded", "is_starting", "session"),
+        *("next_wake_up", "deaths", "labels", "parent"),
         *("created", "updated", "fault"),
     ]
     assert (torn["status"], torn["steps"]) == ("running", 1)
@@ -305,10 +314,8 @@ def test_on_a_terminal_tables_are_drawn_and_nothing_of_a_run_steers_it(home: Pat
 
 def test_a_damaged_run_is_shown_as_such_and_hides_no_other(home: Path) -> None:
     import apsw
-    import apsw.sqlite_extra
 
-    apsw.sqlite_extra.load(apsw.Connection(":memory:"), "cksumvfs")
-    database = apsw.Connection(str(home / "runs.db"), vfs="cksmvfs")
+    database = apsw.Connection(str(home / "runs.db"))
     database.execute("UPDATE records SET body = x'7b7d' WHERE run = 2 AND seq = 3")
     database.close()
     listed = ninelives(home, "ps")
@@ -330,13 +337,15 @@ def test_a_snapshot_holds_all_of_a_run_and_its_chain_can_be_verified_from_it(hom
     assert path.stat().st_mode & 0o777 == 0o600
     taken = json.loads(path.read_text(encoding="utf-8"))
     assert all(line.isprintable() for line in path.read_text(encoding="utf-8").splitlines())
-    assert (taken["format"], taken["version"], taken["run"]["id"]) == ("ninelives-snapshot", 1, "torn")
+    assert (taken["format"], taken["version"], taken["run"]["id"]) == ("ninelives-snapshot", 2, "torn")
     assert taken["records"][2]["body"] == {"step": 3, "of": 10, "note": "sorting"}
     head = bytes.fromhex(taken["chain"]["before"])
     for one in taken["records"]:
         blobs = tuple(bytes.fromhex(digest) for digest in one["blobs"])
         body = b"" if one["body_is_blob"] else b64decode(one["body_base64"])
-        head = chain.link(head, one["seq"], (Kind(one["kind"]), one["id"], one["at_ms"], body, blobs))
+        of = StepKind(one["step_kind"]) if one["step_kind"] else None
+        content = (Kind(one["kind"]), one["id"], one["at_ms"], body, blobs, of, one["took_ms"])
+        head = chain.link(head, one["seq"], content, one["epoch"])
         assert head.hex() == one["check"]
     assert head.hex() == taken["chain"]["head"] == taken["run"]["head"]
 
@@ -369,11 +378,27 @@ def test_doctor_proves_a_store_and_warns_of_the_dead(home: Path) -> None:
     )
 
 
-def test_doctor_makes_a_store_where_there_is_none_and_says_so(tmp_path: Path) -> None:
+def test_doctor_sees_records_that_are_ahead_of_the_clock_in_a_run_that_was_touched_since(
+    tmp_path: Path,
+) -> None:
+    clock = SteppingClock(now_ms=time.time_ns() // 1_000_000 + 86_400_000)
+    store = SqliteStore(tmp_path / "runs.db", clock=clock)
+    store.create_runs([NewRun(id="a", agent="a", fingerprint=b"", body=b"{}")])
+    clock.jump(-86_400_000)
+    store.control_run("a", Control.PAUSE)
+    (said,) = doctor._clock(store)
+    assert (said.level, "ahead of the clock" in said.what) == (Level.WARN, True)
+    store.close()
+
+
+def test_doctor_makes_no_store_where_there_is_none_and_is_not_green(tmp_path: Path) -> None:
     told = ninelives(tmp_path, "doctor")
-    assert told.returncode in (0, 1)  # a warning about this machine's disk is none of ours
-    assert "there was none, it has been created" in told.stdout
-    assert "created" not in ninelives(tmp_path, "doctor").stdout
+    assert told.returncode == 4
+    assert told.stdout.startswith("fail  open        there is no store at ")
+    assert list(tmp_path.iterdir()) == []
+    elsewhere = ninelives(tmp_path, "doctor", "--json", "--store", f"sqlite:///{tmp_path}/none/runs.db")
+    assert (elsewhere.returncode, json.loads(elsewhere.stdout)["status"]) == (4, "fail")
+    assert list(tmp_path.iterdir()) == []
 
 
 def test_doctor_refuses_what_work_must_not_begin_on(tmp_path: Path) -> None:

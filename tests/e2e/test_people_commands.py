@@ -89,7 +89,7 @@ class Desk:
                 store.register_session(NewSession(id="s", host="h", pid=1))
             (row,) = store.claim_runs("s", 1, {"shop": 1}, only=run).runs
             drafts = [(Kind.LOG, "#log#0", 0, json.dumps({"level": "INFO", "line": NASTY}).encode(), ())]
-            records = chain.seal(row.length, row.head, drafts)
+            records = chain.seal(row.length, row.head, drafts, row.epoch)
             change = Escalate(waits="for a person: look at it", news_seen=row.news)
             commit = Commit(
                 run=run,

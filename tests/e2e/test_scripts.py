@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import os
 import signal
 import subprocess
@@ -75,6 +76,21 @@ def start(directory: Path, agent: str) -> subprocess.Popen[str]:
     return child
 
 
+def test_a_path_and_an_id_beyond_ascii_work_in_the_posix_locale(tmp_path: Path) -> None:
+    home = tmp_path / "ünï"
+    home.mkdir()
+    script = "import ninelives as nl\n@nl.agent\nasync def job() -> str: return 'ö'\nnl.run(job, id='ü')"
+    (home / "script.py").write_text(script, encoding="utf-8")
+    environment = {**os.environ, "LC_ALL": "POSIX", "PYTHONUTF8": "0", "PYTHONCOERCECLOCALE": "0"}
+    look = ["-m", "ninelives", "ps", "--all"]
+    for command in (["script.py"], look, [*look, "--json"]):
+        ran = subprocess.run(
+            [sys.executable, *command], cwd=home, env=environment, capture_output=True, text=True, check=False
+        )
+        assert (ran.returncode, "Traceback" in ran.stderr) == (0, False)
+    assert json.loads(ran.stdout)[0]["id"] == "ü"
+
+
 def test_ctrl_c_says_how_to_go_on_and_the_script_goes_on(tmp_path: Path) -> None:
     with start(tmp_path, "patient") as child:
         child.send_signal(signal.SIGINT)
@@ -91,6 +107,8 @@ def test_ctrl_c_says_how_to_go_on_and_the_script_goes_on(tmp_path: Path) -> None
         check=True,
     )
     assert again.stdout == "['first', 'went on']\n"
+    assert f"ninelives: made a new store: {tmp_path}/.ninelives/runs.db\n" in said
+    assert "store" not in again.stderr
     assert (tmp_path / "effects").read_text() == "first "
 
 
@@ -113,6 +131,7 @@ def test_a_second_ctrl_c_ends_at_once_whatever_blocks(tmp_path: Path) -> None:
     with start(tmp_path, "stubborn") as child:
         assert child.stderr is not None
         child.send_signal(signal.SIGINT)
+        assert "made a new store: " in child.stderr.readline()
         assert "stopping" in child.stderr.readline()
         child.send_signal(signal.SIGINT)
         assert child.wait(PATIENCE_SECONDS) == 130

@@ -13,6 +13,7 @@ from typing import Any, cast
 import ninelives as nl
 from ninelives.core.commits import Verdict
 from ninelives.core.model import Kind
+from ninelives.engine import session
 from tests.crash import forkserver
 from tests.crash.forkserver import ForkServer
 from tests.crash.killing import KillingStore, KillPoint, Side, kill_self
@@ -196,9 +197,11 @@ def racer(
     return {"result": asyncio.run(main()), "calls": len(store.calls)}
 
 
-def zombie(home: str, port: int, order: str) -> None:
-    """Begin a payment under a short lease, and be stopped in it."""
+def zombie(home: str, port: int, order: str, *, elsewhere: bool = False) -> None:
+    """Begin a payment under a short lease, and be stopped in it: here, or on another machine."""
     _set(port, "stopped")
+    if elsewhere:
+        vars(session)["host"] = lambda: "elsewhere~00000000"
 
     async def main() -> None:
         async with nl.Runtime(cast("Any", open_brisk(Path(home))), lease_seconds=0.5) as rt:

@@ -106,7 +106,7 @@ def test_nothing_visible_rests_on_what_could_be_lost() -> None:
 
 
 def test_without_the_barrier_it_does(monkeypatch: pytest.MonkeyPatch) -> None:
-    async def nothing(_: Execution) -> None:
+    async def nothing(_: Execution, **__: object) -> None:
         await asyncio.sleep(0)
 
     monkeypatch.setattr(Execution, "barrier", nothing)

@@ -15,7 +15,7 @@ from typing import Any
 import pytest
 
 from ninelives.core.model import Kind
-from tests.crash.stores import BLIND, SEEING, open_at, scratch
+from tests.crash.stores import BLIND, DURABLE, open_at, scratch
 from tests.effects.lives import EffectsServer
 from tests.effects.service import Service
 
@@ -38,9 +38,13 @@ def until(condition: Any) -> Any:
 
 
 @contextmanager
-def stopped_in_payment(ground: Path, service: Service) -> Iterator[subprocess.Popen[bytes]]:
+def stopped_in_payment(
+    ground: Path, service: Service, *, elsewhere: bool = False
+) -> Iterator[subprocess.Popen[bytes]]:
     """Start a worker and yield it when it stands still in its payment."""
-    code = f"from tests.effects.lives import zombie; zombie({str(ground)!r}, {service.port}, 'o')"
+    code = (
+        f"from tests.effects.lives import zombie; zombie({str(ground)!r}, {service.port}, 'o', {elsewhere=})"
+    )
     zombie = subprocess.Popen([sys.executable, "-c", code], stderr=subprocess.DEVNULL)
     try:
         until(lambda: is_stopped(zombie.pid))
@@ -52,7 +56,7 @@ def stopped_in_payment(ground: Path, service: Service) -> Iterator[subprocess.Po
         zombie.wait()
 
 
-@pytest.mark.parametrize("kind", SEEING)
+@pytest.mark.parametrize("kind", DURABLE)
 def test_what_a_stopped_worker_may_still_do_is_not_called_not_happened(tmp_path: Path, kind: str) -> None:
     with scratch(kind) as ground, Service(tmp_path / "ledger") as service, EffectsServer() as server:
         given: dict[str, Any] = {"home": str(ground), "port": service.port, "order": "o", "kind": "stopped"}
@@ -71,12 +75,12 @@ def test_what_a_stopped_worker_may_still_do_is_not_called_not_happened(tmp_path:
 
 
 @pytest.mark.parametrize("kind", BLIND)
-def test_where_nobody_sees_that_it_lives_the_limit_of_the_action_holds_it_back(
+def test_where_nobody_sees_that_it_lives_the_limit_of_the_action_holds_it_back_and_it_does_not_go_on(
     tmp_path: Path, kind: str
 ) -> None:
     with scratch(kind) as ground, Service(tmp_path / "ledger") as service, EffectsServer() as server:
         given: dict[str, Any] = {"home": str(ground), "port": service.port, "order": "o", "kind": "stopped"}
-        with stopped_in_payment(ground, service):
+        with stopped_in_payment(ground, service, elsewhere=True):
             assert until(lambda: _ended(server, given))["state"] == "completed"
         assert service.effects("o") == 1
 

@@ -202,7 +202,7 @@ def close_twice(path: str) -> None:
 
 
 def peek(path: str) -> None:
-    """Look into the file as every tool does: with another SQLite, which knows nothing of page checksums."""
+    """Look into the file as every tool does: with another SQLite, which knows nothing of us."""
     import sqlite3
 
     connection = sqlite3.connect(path)

@@ -9,7 +9,7 @@ import apsw
 import pytest
 
 from ninelives.backends.clock import SystemClock
-from ninelives.backends.sqlite import SqliteStore, anchor
+from ninelives.backends.sqlite import SqliteStore, anchor, queries
 from ninelives.backends.sqlite.maintenance import accept_loss
 from ninelives.core.commits import End, Outcome, Park
 from ninelives.core.errors import Corrupt, NineLivesError, SchemaMismatch, StoreBroken, UsageError
@@ -63,11 +63,14 @@ def test_a_call_that_changes_nothing_is_no_commit(path: Path, beside: Path, open
     assert anchor.read(beside)[1] == 3
 
 
-def test_a_missing_anchor_is_refused(path: Path, beside: Path) -> None:
+def test_a_copy_without_its_anchor_opens_and_gets_one(path: Path, beside: Path, opened: Opener) -> None:
     made(path)
     beside.unlink()
-    assert "is missing" in refusal(path).what
-    assert not beside.exists()
+    store = opened()
+    assert store.read_run("c") is not None
+    assert anchor.read(beside)[1] == 3
+    store.create_runs([new_run("d")])
+    assert anchor.read(beside)[1] == 4
 
 
 def test_the_anchor_of_another_database_is_refused(path: Path, beside: Path, tmp_path: Path) -> None:
@@ -128,13 +131,19 @@ def test_a_store_without_its_own_row_is_damaged(path: Path) -> None:
 
 
 def changed(path: Path, *statements: str) -> None:
-    """Change the database behind the store's back, with checksums as SQLite's own VFS writes them."""
+    """Change the database behind the store's back, with checks as we write them."""
     from ninelives.backends.sqlite.connection import connect
 
     connection = connect(path)
     for statement in statements:
         connection.execute(statement)
     connection.close()
+
+
+_BACK = queries.load(
+    "-- name: back\nUPDATE store SET commits = 1, \"check\" = sealed('store', @store(commits = 1))\n"
+    f"-- name: insert_store\n{queries.SQL['insert_store']}"
+)["back"]
 
 
 # While the process runs --------------------------------------------------------------------------
@@ -144,7 +153,7 @@ def test_a_database_that_goes_back_under_a_running_process_is_noticed(path: Path
     store = opened()
     for name in ("a", "b", "c"):
         store.create_runs([new_run(name)])
-    changed(path, "UPDATE store SET commits = 1")
+    changed(path, _BACK)
     with pytest.raises(Corrupt, match="went back"):
         store.create_runs([new_run("d")])
     assert store.read_run("d") is None
@@ -242,7 +251,7 @@ def test_a_loss_is_not_accepted_while_a_process_has_the_store_open(
     writer = started("create", "r")
     assert writer.read() == "ready"
     assert writer.ask("3") == "done"
-    beside.unlink()
+    beside.write_bytes(b"damaged")
     with pytest.raises(UsageError, match="is open in a process"):
         accept_loss(path, CLOCK)
     writer.kill()
@@ -291,7 +300,7 @@ def test_a_process_that_has_seen_what_was_lost_cannot_go_on(path: Path, opened: 
     store = opened()
     for name in ("a", "b", "c"):
         store.create_runs([new_run(name)])
-    changed(path, "UPDATE store SET commits = 1", "DELETE FROM runs WHERE id = 'c'")
+    changed(path, _BACK, "DELETE FROM runs WHERE id = 'c'")
     with pytest.raises(Corrupt, match="went back"):
         store.control_run("a", Control.PAUSE)
 

@@ -15,9 +15,9 @@ from tests.integration.conftest import Opener
 
 
 def spoil(path: Path, run: str) -> None:
-    """Write into a run's row what nobody ever wrote, page checksum and all."""
-    hand = apsw.Connection(str(path), vfs="cksmvfs")
-    hand.execute("UPDATE runs SET labels = 'no JSON' WHERE id = ?", (run,))
+    """Write into a run's row what nobody ever wrote."""
+    hand = apsw.Connection(str(path))
+    hand.execute("UPDATE runs SET priority = 7, waits = 'for nobody' WHERE id = ?", (run,))
     hand.close()
 
 
@@ -46,7 +46,7 @@ def test_the_others_are_released(path: Path, opened: Opener) -> None:
 
 def test_a_list_that_would_miss_it_is_refused(path: Path, opened: Opener) -> None:
     store = opened()
-    store.create_runs([new_run(name) for name in ("a", "bad")])
+    store.create_runs([new_run(name, labels={"x": "y"}) for name in ("a", "bad")])
     spoil(path, "bad")
     for query in (RunQuery(), RunQuery(labels={"x": "y"})):
         with pytest.raises(Corrupt):
@@ -57,7 +57,7 @@ def test_a_list_that_would_miss_it_is_refused(path: Path, opened: Opener) -> Non
     ("statement", "where"),
     [
         ("UPDATE sessions SET cause = 'bogus'", "sessions"),
-        ("INSERT INTO keys VALUES ('k', 'a', x'', 'r', 1, 'bogus', 0, x'', NULL, 1)", "keys"),
+        ("INSERT INTO keys VALUES ('k', 'a', x'', 'r', 1, 'bogus', 0, x'', NULL, 1, x'')", "keys"),
         (
             'INSERT INTO items (id, run, kind, step, digest, body, "to", opened_ms, state, answer, "by") '
             "VALUES ('i', 'r', 'bogus', '', x'', x'', '', 1, 'open', x'', '')",
@@ -70,7 +70,7 @@ def test_verify_reads_what_lies_beside_the_journals(
 ) -> None:
     store = opened()
     store.register_session(new_session("s1"))
-    hand = apsw.Connection(str(path), vfs="cksmvfs")
+    hand = apsw.Connection(str(path))
     hand.execute(statement)
     hand.close()
     assert any(where in fault.what for fault in store.verify())

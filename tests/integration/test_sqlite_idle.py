@@ -58,9 +58,9 @@ class Counting(SqliteStore):
 def store(tmp_path: Path) -> Iterator[Counting]:
     """Yield a store with parked runs: half wait for a time, half for news."""
     opened = Counting(tmp_path / "runs.db")
-    opened.create_runs([new_run(f"r{number}", "sleeper") for number in range(PARKED)])
+    opened.create_runs([new_run(f"r{number}", "parked sleeper") for number in range(PARKED)])
     opened.register_session(new_session("before"))
-    claimed = opened.claim_runs("before", PARKED, {"sleeper": PARKED}).runs
+    claimed = opened.claim_runs("before", PARKED, {"parked sleeper": PARKED}).runs
     later = opened.now_ms() + HOURS_MS
     opened.commit(
         [
@@ -94,7 +94,7 @@ def test_an_idle_worker_beside_parked_runs_writes_nothing(
     monkeypatch.setattr(worker, "POLL_SECONDS", 0.01)
     looking = apsw.Connection(str(store.path), flags=apsw.SQLITE_OPEN_READONLY)
 
-    @nl.agent(name="sleeper")
+    @nl.agent(name="parked sleeper")
     async def sleeper() -> None:
         raise AssertionError("it was parked")
 

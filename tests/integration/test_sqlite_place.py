@@ -5,16 +5,18 @@ from __future__ import annotations
 import os
 import shutil
 import subprocess
+import sys
 import tempfile
 from collections.abc import Iterator
+from contextlib import closing
 from pathlib import Path
 
 import apsw
 import pytest
 
 from ninelives.backends.sqlite import SqliteStore, place
-from ninelives.core.errors import Corrupt, NineLivesError, StoreUnavailable, StoreUnsafe
-from tests.contract.makers import new_run
+from ninelives.core.errors import Corrupt, NineLivesError, StoreBroken, StoreUnavailable, StoreUnsafe
+from tests.contract.makers import new_run, new_session
 from tests.integration.conftest import Opener, Starter
 
 NOBODY = 65534
@@ -197,7 +199,7 @@ def test_the_database_of_another_program_is_refused_and_left_alone(path: Path, j
     assert path.read_bytes() == before
 
 
-@pytest.mark.parametrize(("place_in_header", "what"), [(68, "application id"), (20, "reserved bytes")])
+@pytest.mark.parametrize(("place_in_header", "what"), [(68, "application id")])
 def test_a_header_that_is_not_ours_is_refused(path: Path, place_in_header: int, what: str) -> None:
     SqliteStore(path).close()
     with path.open("r+b") as file:
@@ -209,15 +211,27 @@ def test_a_header_that_is_not_ours_is_refused(path: Path, place_in_header: int, 
 
 
 @pytest.mark.parametrize("mode", [0o644, 0o640, 0o606, 0o660])
-def test_a_database_that_others_may_touch_is_refused(path: Path, opened: Opener, mode: int) -> None:
+def test_a_database_that_others_may_touch_is_made_private(path: Path, opened: Opener, mode: int) -> None:
     SqliteStore(path).close()
     path.chmod(mode)
-    with pytest.raises(StoreUnsafe, match=f"{mode:04o}") as caught:
+    opened()
+    assert path.stat().st_mode & 0o777 == 0o600
+
+
+def test_a_database_that_others_may_touch_and_is_not_ours_to_change_is_refused(
+    path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    SqliteStore(path).close()
+    path.chmod(0o644)
+
+    def chmod(self: Path, mode: int) -> None:
+        raise PermissionError(1, "Operation not permitted", str(self))
+
+    monkeypatch.setattr(Path, "chmod", chmod)
+    with pytest.raises(StoreUnsafe, match="0644") as caught:
         SqliteStore(path)
     refused(caught.value, names=path)
     assert caught.value.remedy == f"chmod 600 {path}"
-    path.chmod(0o600)
-    opened()
 
 
 def test_a_failed_opening_leaves_no_descriptors_behind(path: Path) -> None:
@@ -326,8 +340,17 @@ def test_any_name_will_do(tmp_path: Path, opened: Opener, name: str) -> None:
     assert other.read_run("r2") is not None
 
 
-def test_very_long_paths_work(tmp_path: Path, opened: Opener) -> None:
+def test_a_path_that_sqlite_cannot_take_is_refused(tmp_path: Path) -> None:
     path = tmp_path.joinpath(*["d" * 100] * 4, "n" * 200)
+    with pytest.raises(StoreUnsafe, match="longer than SQLite takes") as caught:
+        SqliteStore(path)
+    refused(caught.value, names=path)
+    assert list(tmp_path.iterdir()) == []
+
+
+def test_very_long_paths_work(tmp_path: Path, opened: Opener) -> None:
+    left = 495 - len(str(tmp_path))
+    path = tmp_path.joinpath("d" * (left - 201), "n" * 200)
     store, other = opened(path), opened(path)
     other.wait_for_work(0)
     store.create_runs([new_run()])
@@ -352,3 +375,98 @@ def test_a_relative_path_is_where_the_process_was_when_it_opened(
     store.create_runs([new_run()])
     assert store.path == tmp_path / "here.db"
     assert store.verify() == []
+
+
+# Links, moves, limits, locales -------------------------------------------------------------------
+
+
+def test_a_symbolic_link_to_the_database_leads_to_the_store_itself(tmp_path: Path) -> None:
+    (tmp_path / "real").mkdir()
+    (tmp_path / "link").mkdir()
+    real, link = tmp_path / "real" / "runs.db", tmp_path / "link" / "runs.db"
+    with closing(SqliteStore(real)) as store:
+        store.create_runs([new_run("r")])
+    link.symlink_to(real)
+    with closing(SqliteStore(link)) as store, closing(SqliteStore(real)) as same:
+        assert store.read_run("r") is not None
+        store.create_runs([new_run("s")])
+        assert same.read_run("s") is not None
+    assert [one.name for one in link.parent.iterdir()] == ["runs.db"]
+
+
+def test_a_link_that_leads_in_a_circle_is_refused(tmp_path: Path) -> None:
+    path = tmp_path / "runs.db"
+    path.symlink_to(path)
+    with pytest.raises(NineLivesError) as caught:
+        SqliteStore(path)
+    refused(caught.value, names=path)
+    assert "accept-loss" not in str(caught.value)
+
+
+def test_a_directory_that_is_moved_is_named_by_who_writes_next(tmp_path: Path) -> None:
+    (tmp_path / "here").mkdir()
+    path = tmp_path / "here" / "runs.db"
+    with closing(SqliteStore(path)) as store:
+        (tmp_path / "here").rename(tmp_path / "there")
+        with pytest.raises(StoreBroken) as caught:
+            store.register_session(new_session("s"))
+        refused(caught.value, names=path)
+
+
+def test_too_many_open_files_is_said_to_be_that(tmp_path: Path) -> None:
+    code = """
+import os, resource, sys
+from pathlib import Path
+from ninelives.backends.sqlite import SqliteStore
+from ninelives.core.errors import StoreUnavailable
+path = Path(sys.argv[1])
+SqliteStore(path).close()
+top = os.open(os.devnull, os.O_RDONLY)
+for spare in range(40):
+    resource.setrlimit(resource.RLIMIT_NOFILE, (top + 1 + spare, 4096))
+    try:
+        SqliteStore(path).close()
+    except StoreUnavailable as error:
+        assert f"cannot open {path}: this process has too many open files" in error.what, error
+        assert "ulimit" in error.remedy
+    else:
+        print("opened")
+"""
+    path = str(tmp_path / "runs.db")
+    ran = subprocess.run([sys.executable, "-c", code, path], capture_output=True, text=True, check=False)
+    assert ran.stderr == ""
+    assert ran.stdout.endswith("opened\n")
+
+
+@pytest.mark.parametrize("utf8", ["0", "1"])
+def test_a_path_beyond_ascii_is_the_same_in_every_locale(tmp_path: Path, utf8: str) -> None:
+    home = tmp_path / "ünï"
+    home.mkdir()
+    with closing(SqliteStore(home / "runs.db")) as store:
+        store.create_runs([new_run("r")])
+        url = store.url
+    code = """
+import sys
+from ninelives.backends.open import open_store
+for url in (sys.argv[1], "sqlite:///runs.db", f"sqlite:///{sys.argv[2]}"):
+    store = open_store(url)
+    assert store.read_run("r") is not None
+    print(ascii(store.url))
+    store.close()
+"""
+    told = subprocess.run(
+        [sys.executable, "-c", code, url, str(home / "runs.db")],
+        cwd=home,
+        env={**os.environ, "LC_ALL": "C", "PYTHONUTF8": utf8, "PYTHONCOERCECLOCALE": "0"},
+        capture_output=True,
+        text=True,
+        check=True,
+    ).stdout
+    assert told.split() == [repr(url)] * 3
+
+
+def test_the_default_directory_is_kept_out_of_git(tmp_path: Path) -> None:
+    SqliteStore(tmp_path / ".ninelives" / "runs.db").close()
+    SqliteStore(tmp_path / "other" / "runs.db").close()
+    assert (tmp_path / ".ninelives" / ".gitignore").read_text() == "*\n"
+    assert not (tmp_path / "other" / ".gitignore").exists()

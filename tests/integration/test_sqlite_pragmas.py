@@ -10,6 +10,7 @@ import pytest
 from ninelives.backends.sqlite import SqliteStore, connection
 from ninelives.backends.sqlite.connection import connect
 from ninelives.core.errors import StoreUnsafe
+from tests.contract.makers import new_run
 from tests.integration.conftest import Opener
 
 WANTED = {
@@ -20,7 +21,7 @@ WANTED = {
     "trusted_schema": 0,
     "recursive_triggers": 0,
     "locking_mode": "normal",
-    "checksum_verification": "1",
+    "foreign_keys": 0,
 }
 
 
@@ -76,21 +77,18 @@ def test_each_setting_in_the_list_is_compared_with_what_is_read_back(
         SqliteStore(path)
 
 
-def test_a_store_that_another_program_took_out_of_wal_mode_is_refused(path: Path) -> None:
+def test_a_store_that_another_program_took_out_of_wal_mode_is_put_back(path: Path, opened: Opener) -> None:
     SqliteStore(path).close()
     other = apsw.Connection(str(path))
     assert other.pragma("journal_mode", "delete") == "delete"
+    other.pragma("page_size", 1024)
+    other.execute("VACUUM")
+    assert other.pragma("page_size") == 1024
     other.close()
-    with pytest.raises(StoreUnsafe, match="journal_mode"):
-        SqliteStore(path)
-
-
-def test_a_build_without_page_checksums_is_refused(path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    connection._checksum_vfs.cache_clear()
-    monkeypatch.setattr(apsw.sqlite_extra, "has", lambda _: False)
-    with pytest.raises(StoreUnsafe, match="no checksum VFS") as caught:
-        SqliteStore(path)
-    assert "pip install" in str(caught.value.remedy)
+    store = opened()
+    store.create_runs([new_run("a")])
+    assert store._files._writer.pragma("journal_mode") == "wal"
+    assert store.verify() == []
 
 
 def test_schemas_cannot_be_written_and_names_of_functions_in_them_do_not_run(path: Path) -> None:

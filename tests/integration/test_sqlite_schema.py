@@ -2,21 +2,24 @@
 
 from __future__ import annotations
 
+import resource
 from pathlib import Path
 
 import apsw
 import pytest
 
 from ninelives.backends.sqlite import SqliteStore, schema
-from ninelives.backends.sqlite.connection import connect
+from ninelives.backends.sqlite.connection import connect, translated
 from ninelives.core.commits import Outcome
-from ninelives.core.errors import SchemaMismatch, StoreError
+from ninelives.core.errors import SchemaMismatch, StoreError, StoreUnavailable
 from ninelives.core.model import Run, RunQuery
 from tests.contract.makers import AGENTS, append, new_run, new_session
 from tests.integration.conftest import Opener, Starter
 from tests.integration.roles import EXTRA
 
-TWO = (*schema.migrations(), EXTRA)
+LAST = len(schema.migrations())
+NEXT = LAST + 1
+MORE = (*schema.migrations(), EXTRA)
 
 
 def made(path: Path) -> None:
@@ -50,10 +53,7 @@ def asked(path: Path, query: str) -> list[tuple[object, ...]]:
         ("CREATE TRIGGER evil AFTER INSERT ON records BEGIN DELETE FROM runs; END", "trigger evil"),
         ("CREATE TRIGGER evil BEFORE UPDATE ON store BEGIN DELETE FROM runs; END", "trigger evil"),
         ("CREATE TRIGGER evil AFTER DELETE ON waiters BEGIN DELETE FROM runs; END", "trigger evil"),
-        ("CREATE VIEW evil AS SELECT * FROM runs", "view evil"),
-        ("CREATE TABLE evil (x)", "table evil"),
         ("CREATE INDEX evil ON runs (lower(agent))", "index evil"),
-        ("CREATE VIRTUAL TABLE evil USING fts5(x)", "table evil"),
         ("DROP INDEX runs_due", "index runs_due"),
         ("DROP TABLE waiters", "table waiters"),
         ("ALTER TABLE runs ADD COLUMN more TEXT", "table runs"),
@@ -69,6 +69,42 @@ def test_a_schema_that_is_not_ours_is_refused(path: Path, statement: str, named:
         assert named in caught.value.what
         assert caught.value.remedy
     assert asked(path, "SELECT count(*) FROM runs") == [(2,)]
+
+
+@pytest.mark.parametrize(
+    "statement",
+    [
+        "CREATE TABLE _litestream_seq (id INTEGER PRIMARY KEY, seq INTEGER)",
+        "CREATE TABLE theirs (x UNIQUE); CREATE INDEX other ON theirs (lower(x)); ANALYZE",
+        "CREATE TABLE theirs (run TEXT REFERENCES runs (id) ON DELETE CASCADE)",
+        "CREATE VIEW theirs AS SELECT * FROM runs",
+        "CREATE VIRTUAL TABLE theirs USING fts5(x)",
+        "CREATE TABLE a (x); CREATE TABLE b (x); CREATE TRIGGER c AFTER INSERT ON a BEGIN DELETE FROM b; END",
+        "ANALYZE",
+    ],
+)
+def test_what_a_guest_keeps_in_the_file_is_left_alone(path: Path, opened: Opener, statement: str) -> None:
+    made(path)
+    changed(path, statement)
+    query = "SELECT type, name, sql FROM sqlite_schema ORDER BY 1, 2"
+    before = asked(path, query)
+    store = opened()
+    store.create_runs([new_run("c")])
+    assert store.verify() == []
+    assert asked(path, query) == before
+
+
+def test_an_index_on_our_tables_is_found_under_any_name(path: Path) -> None:
+    made(path)
+    changed(
+        path,
+        "CREATE TABLE guest (x)",
+        "CREATE INDEX odd ON runs (agent)",
+        "PRAGMA writable_schema = 1",
+        "UPDATE sqlite_schema SET tbl_name = 'guest' WHERE name = 'odd'",
+    )
+    with pytest.raises(StoreError):
+        SqliteStore(path)
 
 
 def test_a_trigger_that_hides_under_a_name_of_sqlites_own_is_refused(path: Path, opened: Opener) -> None:
@@ -89,22 +125,22 @@ def test_a_trigger_that_hides_under_a_name_of_sqlites_own_is_refused(path: Path,
     [
         "CREATE TRIGGER evil AFTER UPDATE ON store BEGIN DELETE FROM runs; END",
         "CREATE TRIGGER evil BEFORE INSERT ON records BEGIN DELETE FROM runs; END",
-        "CREATE TABLE evil (x); CREATE TRIGGER e AFTER INSERT ON evil BEGIN DELETE FROM runs; END",
+        "CREATE TABLE guest (x); CREATE TRIGGER evil AFTER INSERT ON guest BEGIN DELETE FROM runs; END",
     ],
 )
 def test_an_old_store_is_looked_at_before_it_is_migrated(path: Path, statement: str) -> None:
     made(path)
     changed(path, statement)
     with pytest.raises(SchemaMismatch, match="evil"):
-        SqliteStore(path, migrations=TWO)
+        SqliteStore(path, migrations=MORE)
     assert asked(path, "SELECT count(*) FROM runs") == [(2,)]
-    assert asked(path, "PRAGMA user_version") == [(1,)]
+    assert asked(path, "PRAGMA user_version") == [(LAST,)]
 
 
 def test_a_newer_version_is_refused_and_left_alone(path: Path) -> None:
-    SqliteStore(path, migrations=TWO).close()
+    SqliteStore(path, migrations=MORE).close()
     before = path.read_bytes()
-    with pytest.raises(SchemaMismatch, match=r"version 2; this Nine Lives knows 1") as caught:
+    with pytest.raises(SchemaMismatch, match=rf"version {NEXT}; this Nine Lives knows 1 to {LAST}") as caught:
         SqliteStore(path)
     assert "Upgrade" in str(caught.value.remedy)
     assert path.read_bytes() == before
@@ -132,19 +168,19 @@ def test_every_migration_is_numbered_without_a_gap() -> None:
 
 def test_an_old_store_is_migrated_when_it_is_opened_and_keeps_its_data(path: Path, opened: Opener) -> None:
     made(path)
-    store = opened(migrations=TWO)
-    assert store.migrate() == (1, 2)
+    store = opened(migrations=MORE)
+    assert store.migrate() == (LAST, NEXT)
     assert asked(path, "SELECT note FROM extra") == [("migrated",)]
     assert {run.id for run in store.list_runs(_all())} == {"victim", "other"}
     store.create_runs([new_run("new")])
     assert store.verify() == []
-    assert opened(migrations=TWO).migrate() == (2, 2)
+    assert opened(migrations=MORE).migrate() == (NEXT, NEXT)
 
 
 def test_a_store_made_at_a_version_is_as_one_migrated_to_it(path: Path, tmp_path: Path) -> None:
     made(path)
-    SqliteStore(path, migrations=TWO).close()
-    SqliteStore(tmp_path / "new.db", migrations=TWO).close()
+    SqliteStore(path, migrations=MORE).close()
+    SqliteStore(tmp_path / "new.db", migrations=MORE).close()
     query = "SELECT type, name, tbl_name, sql FROM sqlite_schema ORDER BY 1, 2"
     assert asked(path, query) == asked(tmp_path / "new.db", query)
 
@@ -155,7 +191,7 @@ def test_a_migration_that_fails_changes_nothing(path: Path, opened: Opener) -> N
     for _ in range(2):
         with pytest.raises(StoreError):
             SqliteStore(path, migrations=(*schema.migrations(), half))
-    assert asked(path, "PRAGMA user_version") == [(1,)]
+    assert asked(path, "PRAGMA user_version") == [(LAST,)]
     store = opened()
     assert store.verify() == []
     assert store.read_run("victim") is not None
@@ -166,8 +202,8 @@ def test_a_running_process_of_the_old_version_stops_at_its_next_write(path: Path
     old.register_session(new_session(lease_ms=1_000_000))
     old.create_runs([new_run("a"), new_run("b")])
     (first, second) = old.claim_runs("s1", 2, AGENTS).runs
-    new = opened(migrations=TWO)
-    assert new.migrate() == (1, 2)
+    new = opened(migrations=MORE)
+    assert new.migrate() == (LAST, NEXT)
     for attempt in (
         lambda: old.commit([append(first, b"late")]),
         lambda: old.commit([append(second, b"late")]),
@@ -193,10 +229,10 @@ def test_two_processes_that_open_an_old_store_at_once_migrate_it_once(
     assert [child.read() for child in both] == ["ready", "ready"]
     for child in both:
         child.tell()
-    assert sorted(child.read() for child in both) == ["1 2", "2 2"]
+    assert sorted(child.read() for child in both) == [f"{LAST} {NEXT}", f"{NEXT} {NEXT}"]
     assert [child.wait() for child in both] == [0, 0]
     assert asked(path, "SELECT count(*) FROM extra") == [(1,)]
-    assert len(opened(migrations=TWO).list_runs(_all())) == 4
+    assert len(opened(migrations=MORE).list_runs(_all())) == 4
 
 
 def test_two_processes_that_make_a_store_at_once_make_one(
@@ -206,10 +242,27 @@ def test_two_processes_that_make_a_store_at_once_make_one(
     assert [child.read() for child in both] == ["ready", "ready"]
     for child in both:
         child.tell()
-    assert [child.read() for child in both] == ["2 2", "2 2"]
+    assert [child.read() for child in both] == [f"{NEXT} {NEXT}"] * 2
     assert [child.wait() for child in both] == [0, 0]
-    assert len(opened(migrations=TWO).list_runs(_all())) == 2
+    assert len(opened(migrations=MORE).list_runs(_all())) == 2
 
 
 def _all() -> RunQuery:
     return RunQuery(limit=1000)
+
+
+def test_a_migration_on_a_full_disk_says_so_and_leaves_the_old_version(path: Path, opened: Opener) -> None:
+    made(path)
+    connection = connect(path)
+    before = resource.getrlimit(resource.RLIMIT_FSIZE)
+    try:
+        connection.execute("BEGIN IMMEDIATE; ROLLBACK")  # the log and its index are there
+        resource.setrlimit(resource.RLIMIT_FSIZE, (4096, before[1]))
+        with pytest.raises(StoreUnavailable, match=r"full|I/O") as caught, translated(connection):
+            schema.migrate(connection, MORE)
+        assert "Free disk space" in str(caught.value)
+        assert "Nothing was written" in str(caught.value.remedy)
+    finally:
+        resource.setrlimit(resource.RLIMIT_FSIZE, before)
+        connection.close()
+    assert opened().read_run("victim") is not None

@@ -15,7 +15,7 @@ not count. Not mutated are lines that hold nothing but a sentence for people (no
 decorated functions, and tables outside of functions.
 
 The bugs planted by hand, each named with what finds it, are in `tests/crash/mutants.py`,
-`tests/replay/mutants.py` and `tests/simulation/mutants.py`."""
+`tests/replay/mutants.py`, `tests/edits/mutants.py` and `tests/simulation/mutants.py`."""
 
 
 def page(results: Sequence[Result], explained: Explained) -> str:

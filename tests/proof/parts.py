@@ -125,6 +125,16 @@ def parts(scale: float = 1.0) -> list[Part]:
     )
     found.append(
         Part(
+            "random edits",
+            ("tests.edits", "--pairs", times(4_000), "--processes", times(60)),
+            "random agents whose source is edited at random between two lives; killed at a commit, before "
+            "and after an effect, or waiting; once more under the new code; in processes by SIGKILL",
+            ("I2", "I3", "I4", "I6", "I7"),
+            cores=1,
+        )
+    )
+    found.append(
+        Part(
             "simulation",
             ("tests.simulation", "--seeds", times(10_000)),
             "virtual time, a faulty store, many workers: kills, delays, lost replies, partitions, skew",

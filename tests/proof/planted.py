@@ -7,21 +7,28 @@ import subprocess
 import sys
 import tempfile
 import time
+from collections.abc import Mapping
 from pathlib import Path
 from xml.etree import ElementTree as ET
 
 from tests.crash.hunts import hunt_all
+from tests.edits.mutants import MUTANTS as EDITED
 from tests.proof.report import Report, Result, judged, tell, write
 from tests.replay.mutants import MUTANTS as REPLAYED
 from tests.simulation.mutants import MUTANTS as SIMULATED
 
 HUNTS = (
     "tests/replay/test_mutants.py",
+    "tests/edits/test_mutants.py",
     "tests/simulation/test_mutants.py",
     "tests/unit/test_settlement.py::test_a_planted_bug_is_found",
     "tests/fleet/test_judge.py",
 )
-_KNOWN = {"tests.replay.test_mutants": REPLAYED, "tests.simulation.test_mutants": SIMULATED}
+_KNOWN: dict[str, Mapping[str, object]] = {
+    "tests.replay.test_mutants": REPLAYED,
+    "tests.edits.test_mutants": EDITED,
+    "tests.simulation.test_mutants": SIMULATED,
+}
 
 
 def main() -> int:

@@ -70,7 +70,11 @@ def _turns(journal: Journal) -> Iterable[tuple[Record, ...]]:
 
 def _recorded_once(turns: Sequence[tuple[Record, ...]]) -> Iterable[str]:
     for number, records in enumerate(turns):
-        counts = Counter(record.step for record in records if record.kind in OUTCOMES)
+        told = [record for record in records if record.kind in OUTCOMES]
+        withdrawn = {record.step: record.seq for record in reversed(told) if record.kind is Kind.WITHDRAWN}
+        # One that is withdrawn between its record and its telling has both, in this order.
+        counts = Counter(record.step for record in told if record.kind is not Kind.WITHDRAWN)
+        counts.update(record.step for record in told if record.seq > withdrawn.get(record.step, record.seq))
         for step, count in counts.items():
             if count > 1:
                 yield f"turn {number}: {step} has {count} outcomes"
@@ -270,7 +274,7 @@ def _copy(journal: Journal, records: Sequence[Record]) -> MemoryStore:
     (claimed,) = store.claim_runs("copy", 1, {row.agent: 1}).runs
     drafts = [(one.kind, one.step, one.at_ms, one.body, one.blobs) for one in records[1:]]
     for draft in drafts:
-        sealed = chain.seal(claimed.length, claimed.head, [draft])
+        sealed = chain.seal(claimed.length, claimed.head, [draft], claimed.epoch)
         commit = Commit(
             run=row.id, epoch=claimed.epoch, length=claimed.length, head=claimed.head, records=sealed
         )

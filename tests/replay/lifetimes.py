@@ -13,6 +13,9 @@ from typing import Any, TypeVar
 import ninelives as nl
 from ninelives.backends.clock import SystemClock
 from ninelives.backends.memory import MemoryStore
+from ninelives.core.model import Kind
+from ninelives.core.sessions import Cause, Evidence
+from ninelives.core.settlement import read_start
 from ninelives.store import Store
 
 T = TypeVar("T")
@@ -103,3 +106,10 @@ def once(agent: Any, *args: Any, store: Store | None = None, id: str | None = No
             return await rt.run(agent, *args, id=id)
 
     return run_async(main)
+
+
+def prove_gone(store: QuickStore) -> None:
+    """Report the death of the processes that made the starts there are."""
+    records = store.load_journal("run", since=0).records
+    for session in {read_start(one).w for one in records if one.kind is Kind.INTENT} - {""}:
+        store.end_sessions([session], Cause.DIED, evidence={session: Evidence(is_gone=True)})

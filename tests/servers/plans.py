@@ -26,13 +26,16 @@ RECORDS_EACH = 100
 PAGES_MORE = 20
 """How many pages more a statement may touch in a large store: indexes get a level deeper, here and there."""
 
-ONE = ("r7", 1, 1, b"h", b"i", 0, None, "result", "s", 1, b"b")
+SUMS = (1, 0, 0, "", "", "")
+ONE = ("r7", 1, 1, b"h", b"i", 0, None, "result", "s", 1, b"b", "action", 1, *SUMS)
 MANY = {
     "runs": ["r7"], "epochs": [1], "lengths": [1], "heads": [b"h"], "new_lengths": [2], "new_heads": [b"i"],
     "effects": [0], "ends": [True], "kinds": ["result"], "steps": ["s"], "times": [1], "bodies": [b"b"],
-    "checks": [b"c"], "now": None, "version": 1, "owners": [1], "more_seqs": [999], "more_kinds": ["result"],
-    "more_steps": ["s"], "more_times": [1], "more_bodies": [b"b"], "more_checks": [b"c"], "channels": [],
-    "doors": [],
+    "checks": [b"c"], "step_kinds": ["action"], "took": [1], "now": None, "version": 2,
+    "owners": [1], "more_seqs": [999], "more_kinds": ["result"],
+    "more_steps": ["s"], "more_times": [1], "more_bodies": [b"b"], "more_checks": [b"c"],
+    "more_step_kinds": [None], "more_took": [None], "sum_steps": [1], "sum_in": [0], "sum_out": [0],
+    "sum_progress": [""], "sum_error": [""], "sum_retrying": [None], "channels": [], "doors": [],
 }  # fmt: skip
 CLAIM = {"queues": ["default"], "agents": ["a"], "quotas": [10], "host": "h", "alone": False, "now": 1}
 LIST = {"after": None, "states": ["failed"], "agent": None, "session": None, "labels": "{}", "limit": 10}
@@ -57,6 +60,7 @@ STATEMENTS: tuple[tuple[str, Values], ...] = (
     ("forgettable_runs", (1,)),
     ("list_runs", LIST | {"states": []}),
     ("list_in_states", LIST),
+    ("list_labelled", LIST | {"states": [], "labels": '{"team": "x"}'}),
     ("list_children", LIST | {"states": [], "parent": "r7"}),
     ("list_owned", LIST | {"session": "s", "states": []}),
 )
@@ -65,7 +69,8 @@ STATEMENTS: tuple[tuple[str, Values], ...] = (
 def fill(connection: Connection, schema: str, runs: range, each: int = RECORDS_EACH) -> None:
     """Add runs: a quarter each ended, owned, and two quarters parked for later; the first few are ours."""
     connection.execute(
-        f"""INSERT INTO {schema}.runs SELECT n, 'r' || n, 'a', '', 'default', NULL, n % 3, '{{}}', NULL,
+        f"""INSERT INTO {schema}.runs SELECT n, 'r' || n, 'a', '', 'default', NULL, n % 3,
+          CASE WHEN n < 10 THEN '{{"team": "x"}}' WHEN n % 2 = 0 THEN '{{"team": "y"}}' ELSE '{{}}' END, NULL,
           CASE n % 4 WHEN 0 THEN 'completed' WHEN 3 THEN 'running' ELSE 'checkpointed' END, false, false,
           1, CASE n % 4 WHEN 3 THEN 's' || n % 5000 END, 'h', 1, n % 2, '', 0, 0,
           CASE WHEN n % 4 IN (1, 2) THEN 10 + n END, '', 0, 0, 0, 0, false, NULL, n, n, 0,

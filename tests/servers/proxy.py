@@ -20,7 +20,9 @@ class Proxy:
         self._resets = False
         self.cuts = 0
         self.round_trips = 0
+        self.accepted = 0
         self._sockets: list[socket.socket] = []
+        self._silences: list[threading.Event] = []
         threading.Thread(target=self._accept, daemon=True).start()
 
     def __enter__(self) -> Self:
@@ -37,16 +39,27 @@ class Proxy:
         """Give half of the next answer, and then a reset."""
         self._resets = True
 
+    def cut(self) -> None:
+        """Break all connections that there are; new ones work."""
+        broken, self._sockets = self._sockets, []
+        for one in broken:
+            _hang_up(one)
+
+    def fall_silent(self) -> None:
+        """Take what comes on the connections that there are and pass nothing on; new ones work."""
+        for silent in self._silences:
+            silent.set()
+
     def stop(self) -> None:
         """Close everything."""
         _hang_up(self._listener)
-        for one in list(self._sockets):
-            _hang_up(one)
+        self.cut()
 
     def _accept(self) -> None:
         with suppress(OSError):
             while True:
                 client, _ = self._listener.accept()
+                self.accepted += 1
                 threading.Thread(target=self._serve, args=(client,), daemon=True).start()
 
     def _serve(self, client: socket.socket) -> None:
@@ -58,12 +71,15 @@ class Proxy:
         for one in (client, server):
             one.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
         self._sockets += [client, server]
-        doomed, answered = threading.Event(), threading.Event()
+        doomed, answered, silent = threading.Event(), threading.Event(), threading.Event()
         answered.set()
-        others = (server, client, doomed, answered)
+        self._silences.append(silent)
+        others = (server, client, doomed, answered, silent)
         threading.Thread(target=self._answers, args=others, daemon=True).start()
         with suppress(OSError):
             while data := client.recv(1 << 20):
+                if silent.is_set():
+                    continue
                 if answered.is_set():
                     answered.clear()
                     self.round_trips += 1
@@ -80,9 +96,12 @@ class Proxy:
         client: socket.socket,
         doomed: threading.Event,
         answered: threading.Event,
+        silent: threading.Event,
     ) -> None:
         with suppress(OSError):
             while data := server.recv(1 << 20):
+                if silent.is_set():
+                    continue
                 if doomed.is_set():
                     # The server has done it, whole; the client will never know.
                     self.cuts += 1

@@ -11,6 +11,8 @@ from collections.abc import Iterator
 import pytest
 import redis
 
+from ninelives.backends.open import open_store
+from ninelives.backends.presence import is_there
 from ninelives.ops.doctor import Finding, Level, examine
 from tests.servers.postgres import change, quick_directory
 from tests.servers.valkey import ValkeyServer
@@ -36,6 +38,7 @@ def late() -> Iterator[ValkeyServer]:
 
 def told(url: str, check: str = "durability") -> list[Finding]:
     """Return what is found about one thing."""
+    open_store(url).close()
     return [finding for finding in examine(url) if finding.check == check]
 
 
@@ -98,6 +101,20 @@ def test_a_postgres_that_does_not_sync_is_warned_of(postgres_url: str) -> None:
 
 def test_the_command_ends_with_1_on_a_setting_that_is_not_safe(late: ValkeyServer) -> None:
     url = f"{late.url}?prefix=doctor&unsafe=appendfsync"
+    open_store(url).close()
     command = [sys.executable, "-m", "ninelives", "doctor", "--json", "--store", url]
     ended = subprocess.run(command, capture_output=True, text=True, timeout=60, check=False)
     assert (ended.returncode, json.loads(ended.stdout)["status"]) == (1, "warn")
+
+
+def test_looking_makes_no_store_on_a_server(redis_url: str, postgres_url: str) -> None:
+    for url in (redis_url, postgres_url):
+        (finding,) = examine(url)
+        assert (finding.check, finding.level) == ("open", Level.FAIL)
+        assert "there is no store at" in finding.what
+        command = [sys.executable, "-m", "ninelives", "ps", "--store", url]
+        looked = subprocess.run(command, capture_output=True, text=True, timeout=60, check=False)
+        assert (looked.returncode, "there is no store" in looked.stderr) == (2, True)
+        assert not is_there(url)
+        open_store(url).close()
+        assert is_there(url)

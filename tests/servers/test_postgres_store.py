@@ -13,6 +13,7 @@ from contextlib import closing, contextmanager
 from typing import Any, TypeVar
 from urllib.parse import quote, urlsplit
 
+import psycopg
 import pytest
 from msgspec.structs import replace
 from psycopg import errors as driver
@@ -25,6 +26,7 @@ from ninelives.backends.postgres.connection import connect
 from ninelives.backends.postgres.queries import migrations
 from ninelives.backends.postgres.transaction import Transaction, save_runs
 from ninelives.core.commits import End, Outcome
+from ninelives.core.entries import Happening, NewEntry
 from ninelives.core.errors import (
     BadRecord,
     LeaseLost,
@@ -33,7 +35,7 @@ from ninelives.core.errors import (
     StoreUnsafe,
     UsageError,
 )
-from ninelives.core.model import Run, State
+from ninelives.core.model import Claims, Run, RunQuery, State
 from ninelives.core.sessions import Cause, Fate
 from tests.contract.makers import AGENTS, append, new_run, new_session, reserve
 from tests.servers.postgres import change, shared_url
@@ -133,6 +135,58 @@ def test_a_claim_whose_answer_was_lost_is_still_answered(far: PostgresStore, pro
     assert (row(far).session, row(far).epoch) == ("s1", 1)
 
 
+@contextmanager
+def slow_commits(url: str, table: str) -> Iterator[Callable[[], bool]]:
+    """Let every COMMIT that touches a table wait, as for a standby; yields whether one does."""
+    number, schema_name = secrets.randbits(31), parse(url).schema
+    change(
+        f"""CREATE FUNCTION {schema_name}.wait() RETURNS trigger LANGUAGE plpgsql AS
+        $$ BEGIN PERFORM pg_advisory_xact_lock_shared({number}); RETURN NULL; END $$;
+        CREATE CONSTRAINT TRIGGER wait AFTER INSERT OR UPDATE ON {schema_name}.{table}
+        DEFERRABLE INITIALLY DEFERRED FOR EACH ROW EXECUTE FUNCTION {schema_name}.wait()"""
+    )
+    with closing(psycopg.connect(shared_url(), autocommit=True)) as holder:
+        holder.execute("SELECT pg_advisory_lock(%s)", (number,))
+
+        def is_waited_for() -> bool:
+            waiting = "SELECT 1 FROM pg_locks WHERE locktype = 'advisory' AND objid = %s AND NOT granted"
+            return holder.execute(waiting, (number,)).fetchone() is not None
+
+        yield is_waited_for
+
+
+ENTRY = NewEntry(kind=Happening.TAKEN, run="r1", session="s1", body=b"{}")
+FIRST_WRITES: dict[str, tuple[str, Callable[[PostgresStore], object]]] = {
+    "signal": ("signals", lambda store: store.send_signal("r1", "coin", b"5")),
+    "claim": ("runs", lambda store: store.claim_runs("s1", 1, AGENTS)),
+    "log": ("log", lambda store: store.append_log([ENTRY])),
+}
+
+
+@pytest.mark.parametrize("what", FIRST_WRITES)
+def test_the_first_write_of_a_connection_counts_once_when_it_breaks_while_the_commit_is_under_way(
+    postgres_url: str, proxy: Proxy, what: str
+) -> None:
+    table, write = FIRST_WRITES[what]
+    with closing(PostgresStore(postgres_url)) as near:
+        near.create_runs([new_run("r1"), new_run("r2")])
+        near.register_session(new_session("s1", lease_ms=1_000_000))
+        port = urlsplit(postgres_url).port
+        with closing(PostgresStore(postgres_url.replace(f":{port}/", f":{proxy.port}/"))) as far:
+            with ThreadPoolExecutor(1) as pool, slow_commits(postgres_url, table) as is_waited_for:
+                answer = pool.submit(write, far)
+                until(is_waited_for)
+                proxy.cut()
+                with pytest.raises(TimeoutError):  # it waits to find out, and does not do it again
+                    answer.result(0.3)
+            found = answer.result(60)
+        if isinstance(found, Claims):
+            (claimed,) = found.runs
+            assert [run.id for run in near.list_runs(RunQuery(session="s1"))] == [claimed.id]
+        assert len(near.load_journal("r1").signals) == (what == "signal")
+        assert len(near.read_log()) == (what == "log")
+
+
 @NTH
 def test_a_birth_whose_answer_was_lost_is_still_the_session_s(
     far: PostgresStore, proxy: Proxy, nth: int
@@ -181,7 +235,7 @@ def test_a_server_that_cannot_be_reached_is_unavailable(far: PostgresStore, prox
 def test_many_processes_may_open_a_new_store_at_once(postgres_url: str) -> None:
     with ThreadPoolExecutor(8) as threads:
         stores = list(threads.map(PostgresStore, [postgres_url] * 8))
-    assert {store.migrate()[1] for store in stores} == {1}
+    assert {store.migrate()[1] for store in stores} == {len(migrations())}
     for store in stores:
         store.close()
 

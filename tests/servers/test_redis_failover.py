@@ -15,6 +15,7 @@ from ninelives.core.inbox import ItemKind
 from ninelives.core.keyring import KeyState
 from ninelives.core.model import State
 from ninelives.core.sessions import Cause
+from ninelives.engine.stranded import Stranded
 from tests.contract.makers import AGENTS as AGENTS_WANTED
 from tests.contract.makers import append, new_item, new_run, new_session, reserve
 from tests.servers.postgres import quick_directory
@@ -88,6 +89,24 @@ def test_a_claim_that_was_lost_makes_the_run_doubtful_too(server: ValkeyServer) 
     assert store.read_run(run.id) is None  # created since; whoever started it is told that it is not there
     with pytest.raises(Corrupt, match="lost acknowledged writes"):
         store.load_journal("other")  # it was under way
+    store.close()
+
+
+def test_a_run_whose_end_was_lost_under_a_session_that_lives_is_given_back_and_doubtful(
+    server: ValkeyServer,
+) -> None:
+    store = RedisStore(server.url)
+    run = running(store)
+    kept = copy(server)
+    store.commit([append(run, b"1", change=End(State.COMPLETED))])
+    set_back(server, kept)
+    assert row(store).state is State.RUNNING
+    stranded = Stranded(store, "s1", 3000)
+    for now_ms in (1, 2):
+        stranded.look(set(), now_ms)
+    assert row(store).state is State.CHECKPOINTED
+    with pytest.raises(Corrupt, match="lost acknowledged writes"):
+        store.load_journal(run.id)
     store.close()
 
 

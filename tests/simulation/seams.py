@@ -13,7 +13,7 @@ from random import Random
 from typing import Any
 from unittest.mock import patch
 
-from ninelives.engine import committer, doubts, lease, steps, threads, ticket
+from ninelives.engine import committer, doubts, lease, outside, remnants, steps, threads, ticket
 from ninelives.runtime import facade, listener
 from tests.simulation.machine import Machine
 from tests.simulation.primitives import Local, SimpleQueue, Threading, Time
@@ -31,12 +31,16 @@ def on(machine: Machine, seed: int) -> Iterator[None]:
         (threads, "threading", threading),
         (threads, "time", time),
         (threads, "SimpleQueue", partial(SimpleQueue, machine)),
-        (threads, "_local", Local(machine)),
+        (outside, "threading", threading),
+        (outside, "time", time),
+        (outside, "_local", Local(machine)),
         (listener, "threading", threading),
         (steps, "time", time),
         (steps, "random", random),
         (doubts, "time", time),
         (doubts, "random", random),
+        (remnants, "host", lambda: "nowhere"),  # of one another, processes see what the store says
+        (remnants, "_processes", lambda: iter(())),
         (facade, "SystemClock", lambda: machine.current.process),
     ]
     with ExitStack() as stack:

@@ -30,11 +30,14 @@ class Gang:
             NewSession(id="worker", host=where, pid=self.worker.pid, keeper=self.keeper, lease_ms=600_000)
         )
 
-    def kill(self, *processes: subprocess.Popen[bytes]) -> None:
-        """Kill -9 them."""
+    def kill(self, *processes: subprocess.Popen[bytes], is_reaped: bool = True) -> None:
+        """Kill -9 them; not reaped, they stay as zombies."""
         for process in processes:
             process.kill()
-            process.wait(60)
+            if is_reaped:
+                process.wait(60)
+            else:
+                os.waitid(os.P_PID, process.pid, os.WEXITED | os.WNOWAIT)
 
     def fate(self) -> Fate:
         """Return what is known of the worker."""
@@ -75,12 +78,14 @@ def look(neighbour: Keeper, clock: SteppingClock) -> None:
     neighbour.watch()
 
 
+@pytest.mark.parametrize("is_reaped", [True, False])
 def test_who_died_with_its_supervisor_is_proved_gone_by_one_that_is_there(
-    neighbour: Keeper, gang: Gang, clock: SteppingClock
+    neighbour: Keeper, gang: Gang, clock: SteppingClock, is_reaped: bool
 ) -> None:
+    """Also in a container whose first process reaps nobody."""
     look(neighbour, clock)
     assert gang.fate() is Fate.LIVES
-    gang.kill(gang.supervisor, gang.worker)
+    gang.kill(gang.supervisor, gang.worker, is_reaped=is_reaped)
     look(neighbour, clock)
     assert gang.fate() is Fate.GONE
 

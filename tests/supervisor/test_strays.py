@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import subprocess
+import sys
 from collections.abc import Iterator
 
 import pytest
@@ -54,3 +55,32 @@ def test_only_what_dead_supervisors_of_the_same_store_have_left_is_killed(marked
     orphan.wait()
     assert strays.sweep_orphaned_fleets(OURS) == []
     assert [one.poll() for one in spared] == [None, None, None]
+
+
+INSIDE = f"""
+import os, subprocess, sys
+from ninelives.supervisor import strays
+from ninelives.supervisor.order import KEEPER
+mark = strays.name_keeper(os.getpid(), {OURS!r})
+worker = subprocess.Popen(["sleep", "1000"], env={{**os.environ, KEEPER: mark}})
+print(mark, flush=True)
+sys.stdin.read()
+"""
+
+
+def test_a_supervisor_on_the_host_kills_no_worker_of_a_container() -> None:
+    """From the host a container's processes can be seen, and their supervisor's number names nobody."""
+    if os.geteuid() != 0:
+        pytest.skip("needs root: unshare makes a namespace of processes")
+    apart = ["unshare", "--pid", "--fork", "--kill-child", "--mount-proc", sys.executable, "-c", INSIDE]
+    with subprocess.Popen(apart, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True) as container:
+        try:
+            assert container.stdout is not None
+            mark = container.stdout.readline().strip()
+            workers = [one.pid for one in strays.processes() if one.marks.get(KEEPER) == mark]
+            assert len(workers) == 1
+            assert strays.sweep_orphaned_fleets(OURS) == []
+            assert strays.look_at(workers[0]) is not None
+            assert not strays.is_left_of(int(mark.partition("-")[0]))
+        finally:
+            container.kill()

@@ -65,6 +65,31 @@ class Grant(enum.IntFlag, boundary=enum.KEEP):
     WRITE = 2
 
 
+class Scope(enum.IntFlag):
+    """Of its combinations, some have names that do not say all of their bits, or none."""
+
+    BOTH = 3
+    MORE = 4
+
+
+class Mine:
+    class Status(enum.Enum):
+        OPEN = "open"
+
+    @dataclasses.dataclass
+    class Item:
+        name: str
+
+
+class Yours:
+    class Status(enum.Enum):
+        OPEN = "open"
+
+    @dataclasses.dataclass
+    class Item:
+        name: str
+
+
 class Contrary(enum.Enum):
     YES = "yes"
     NO = "no"

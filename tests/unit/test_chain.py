@@ -9,7 +9,7 @@ from msgspec.structs import replace
 
 from ninelives.core import chain
 from ninelives.core.errors import Corrupt
-from ninelives.core.model import Kind, Record
+from ninelives.core.model import Kind, Record, StepKind
 
 Content = tuple[Kind, str, int, bytes, tuple[bytes, ...]]
 
@@ -147,7 +147,7 @@ def test_fields_cannot_run_into_each_other() -> None:
     one: chain.Draft = (Kind.LOG, "ab", 1, b"c", ())
     two: chain.Draft = (Kind.LOG, "a", 1, b"bc", ())
     three: chain.Draft = (Kind.LOG, "a", 1, b"c", (b"b",))
-    assert len({chain.link(b"", 0, draft) for draft in (one, two, three)}) == 3
+    assert len({chain.link(b"", 0, draft, 1) for draft in (one, two, three)}) == 3
 
 
 def test_the_checks_are_those_of_journals_that_exist() -> None:
@@ -156,14 +156,59 @@ def test_the_checks_are_those_of_journals_that_exist() -> None:
         (Kind.RESULT, "#ä#0", 11, b"[1]", (b"x" * 16, b"y" * 16)),
     ]
     assert chain.start("r1").hex() == "c685d42913983f3501e8b5434fb6a151"
-    assert [(record.seq, *draft_of(record), record.check.hex()) for record in sealed(content)] == [
-        (0, *content[0], "5d2a8b592cdc8060921adc1e2704c9b0"),
-        (1, *content[1], "bdf2adc2839e8a7acc91794df902b519"),
+    assert [record.check.hex() for record in of_schema_1(content)] == [
+        "5d2a8b592cdc8060921adc1e2704c9b0",
+        "bdf2adc2839e8a7acc91794df902b519",
+    ]
+    told: list[chain.Draft] = [content[0], (*content[1], StepKind.ACTION, 12)]
+    assert [record.check.hex() for record in chain.seal(0, chain.start("r1"), told, 3)] == [
+        "84c9574fee63b9161f45b31fb93006d7",
+        "72a3a11abdfd4407dbf2b1a876bc24d6",
     ]
 
 
-def draft_of(record: Record) -> Content:
+def of_schema_1(content: list[Content]) -> list[Record]:
+    """Return records as they were sealed before they said which life wrote them."""
+    records: list[Record] = []
+    head = chain.start("r1")
+    for seq, draft in enumerate(content):
+        head = chain.link(head, seq, draft, None)
+        records.append(Record(seq, *draft, head))
+    return records
+
+
+def test_records_of_schema_1_are_followed_by_later_ones() -> None:
+    old = of_schema_1([(Kind.CREATED, "", 10, b"{}", ()), (Kind.RESULT, "a#0", 11, b"1", ())])
+    new = chain.seal(2, old[-1].check, [(Kind.RESULT, "b#0", 12, b"2", (), StepKind.READ, 1)], 2)
+    verify([*old, *new], 3, new[-1].check)
+    first = chain.seal(0, chain.start("r1"), [(Kind.CREATED, "", 10, b"{}", ())])
+    late = Record(
+        1, Kind.RESULT, "a#0", 11, b"1", (), chain.link(first[0].check, 1, content_of(old[1]), None)
+    )
+    with pytest.raises(Corrupt, match="older format"):
+        verify([*first, late], 2, late.check)
+
+
+def content_of(record: Record) -> Content:
     return record.kind, record.step, record.at_ms, record.body, record.blobs
+
+
+@pytest.mark.parametrize("changes", [{"epoch": None}, {"epoch": None, "step_kind": None, "took_ms": None}])
+def test_a_record_cannot_be_passed_off_as_one_of_schema_1(changes: dict[str, None]) -> None:
+    (record,) = chain.seal(0, chain.start("r1"), [(Kind.LOG, "a", 1, b"c", ())], 1)
+    with pytest.raises(Corrupt):
+        verify([replace(record, **changes)], 1, record.check)
+
+
+@pytest.mark.parametrize(
+    "changes",
+    [{"epoch": 2}, {"took_ms": 8}, {"took_ms": None}, {"step_kind": StepKind.READ}, {"step_kind": None}],
+)
+def test_a_changed_epoch_duration_or_kind_of_step_is_found(changes: dict[str, object]) -> None:
+    (record,) = chain.seal(0, chain.start("r1"), [(Kind.RESULT, "a", 1, b"c", (), StepKind.ACTION, 7)], 1)
+    verify([record], 1, record.check)
+    with pytest.raises(Corrupt):
+        verify([replace(record, **changes)], 1, record.check)
 
 
 def test_damage_is_told_with_its_place_and_what_to_do() -> None:

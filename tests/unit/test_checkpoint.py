@@ -36,7 +36,7 @@ def journal(*drafts: tuple[Kind, str, dict[str, Any]]) -> Any:
         draft = (named.kind, named.step, named.at_ms, named.body, named.blobs)
         from ninelives.core import chain
 
-        commit = replace(made, records=chain.seal(run.length, run.head, [draft]))
+        commit = replace(made, records=chain.seal(run.length, run.head, [draft], run.epoch))
         assert store.commit([commit])[0].outcome is Outcome.COMMITTED
         run = store.read_run("r1") or run
     return store.load_journal("r1")
@@ -161,7 +161,7 @@ def test_show_says_what_is_held_and_what_was_given_up(tmp_path: Path) -> None:
     assert last.kind in (Kind.RESULT, Kind.INTENT)
     import apsw
 
-    connection = apsw.Connection(str(path), vfs="cksmvfs")
+    connection = apsw.Connection(str(path))
     connection.execute("UPDATE records SET body = x'00' WHERE seq = ?", (last.seq,))
     connection.close()
 

@@ -297,3 +297,26 @@ def test_value_recorded_before_the_annotation_became_a_union_is_still_read_when_
     text = codec_for(dt.datetime).encode(dt.datetime(2030, 1, 1, tzinfo=dt.UTC))
     with pytest.raises(Divergence, match="several"):
         codec_for(dt.datetime | str).decode(text)
+
+
+def test_a_comparison_of_numpy_s_counts_as_one() -> None:
+    class Answer:
+        def __init__(self, value: bool) -> None:
+            self._value = value
+
+        def item(self) -> bool:
+            return self._value
+
+    Answer.__module__ = "numpy"
+
+    class Number(float):
+        """Compares as numpy.float64 does."""
+
+        def __eq__(self, other: object) -> Any:
+            return Answer(float(self) == other)
+
+        __hash__ = float.__hash__
+
+    data, value = codec_for(float).round(Number(1.5))
+    assert (data, type(value), value) == (b"1.5", float, 1.5)
+    assert codec_for(list[float]).round([Number(1.5)])[1] == [1.5]

@@ -190,11 +190,9 @@ def test_only_leaving_the_held_states_lets_go(before: KeyState | None, after: Ke
     assert dedup.lets_go(known, row(after)) is (before in HELD and after not in HELD)
 
 
-def test_a_tombstone_keeps_the_name_and_nothing_of_the_result() -> None:
+def test_a_tombstone_keeps_the_name_and_the_time_and_nothing_of_the_result() -> None:
     known = row(KeyState.SETTLED)
-    assert dedup.pruned(known, NOW) == replace(
-        known, state=KeyState.PRUNED, body=b"", blobs=(), changed_ms=NOW
-    )
+    assert dedup.pruned(known) == replace(known, state=KeyState.PRUNED, body=b"", blobs=())
 
 
 def _error(answer: Key | Verdict) -> tuple[str, str | None, str, str | None]:

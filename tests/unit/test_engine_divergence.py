@@ -87,7 +87,7 @@ def test_changed_arguments_escalate_with_all_that_a_person_needs(versions: Versi
     assert item.step == "#charge#0"
     assert "x: 7 → 8" in told["what"]
     assert "test_engine_divergence.py:" in told["what"]
-    for remedy in ("Nothing was executed", "Put the code back", "ignore=", "another name"):
+    for remedy in ("Nothing was executed", "put the code back", "ignore=", "nl.patched", "forgets="):
         assert remedy in told["remedy"]
 
 
@@ -109,14 +109,26 @@ def test_a_renamed_step_keeps_its_record_by_an_alias(versions: Versions) -> None
     assert versions.stage.executed == []
 
 
-def test_a_renamed_step_without_an_alias_is_a_new_one(versions: Versions) -> None:
+def test_an_effect_renamed_without_an_alias_is_refused_and_not_done_again(versions: Versions) -> None:
     old, new = versions.step("old", "old value"), versions.step("new", "new value")
-    assert versions.change(old, new) == "new value"
-    assert versions.stage.executed == ["new value"]
+    with pytest.raises(nl.RunEscalated, match=r"would start new now, but old\[0\]"):
+        versions.change(old, new)
+    assert versions.stage.executed == []
+    (item,) = versions.store.list_inbox(run="run")
+    remedy = msgspec.json.decode(item.body)["remedy"]
+    for one in ('aliases=["old"]', 'forgets=["old"]', 'nl.patched("new")'):
+        assert one in remedy
 
 
-def test_other_steps_may_be_added_moved_and_removed(versions: Versions) -> None:
-    one, two, three, four = (versions.step(name, name) for name in ("one", "two", "three", "four"))
+def test_a_read_renamed_without_an_alias_is_a_new_one(versions: Versions) -> None:
+    old, new = (versions.step(name, name, reads_only=True) for name in ("old", "new"))
+    assert versions.change(old, new) == "new"
+    assert versions.stage.executed == ["new"]
+
+
+def test_other_reads_may_be_added_moved_and_removed(versions: Versions) -> None:
+    names = ("one", "two", "three", "four")
+    one, two, three, four = (versions.step(name, name, reads_only=True) for name in names)
 
     async def before() -> list[str]:
         return [await one(), await two(), await three()]
@@ -169,7 +181,8 @@ def test_an_error_that_is_no_longer_listed_is_a_divergence(versions: Versions) -
 
 
 def test_a_named_branch_keeps_its_records_when_code_moves(versions: Versions) -> None:
-    step, other = versions.step("work", "work"), versions.step("work", "fresh work")
+    step = versions.step("work", "work", reads_only=True)
+    other = versions.step("work", "fresh work", reads_only=True)
 
     async def branch() -> str:
         with nl.branch("payments"):
@@ -327,6 +340,19 @@ def test_a_divergence_of_a_step_that_is_a_task_names_the_step(versions: Versions
 
     with pytest.raises(nl.RunEscalated, match="called as a task"):
         versions.change(lambda: asyncio.create_task(step(x=7)), after)
+
+
+def test_a_divergence_of_a_plain_step_that_is_mapped_names_the_step(versions: Versions) -> None:
+    def body(x: int) -> int:
+        return x
+
+    step = nl.action(name="one")(body)
+
+    async def mapped(x: int) -> Any:
+        return await asyncio.to_thread(nl.sync.map, step, [x])
+
+    with pytest.raises(nl.RunEscalated, match=r"test_engine_divergence\.py:\d+ \(the step; .* in a thread\)"):
+        versions.change(lambda: mapped(7), lambda: mapped(8))
 
 
 KINDS: list[dict[str, Any]] = [

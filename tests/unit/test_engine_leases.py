@@ -7,6 +7,8 @@ import sys
 from types import SimpleNamespace
 from typing import Any, cast
 
+import pytest
+
 import ninelives as nl
 from ninelives.backends.clock import SystemClock
 from ninelives.core.sessions import Session
@@ -84,3 +86,35 @@ def test_a_body_that_was_to_begin_when_its_process_stood_still_waits_for_the_lea
 
     assert run_async(main) == 7
     assert seen == [(3_600_000, True)]
+
+
+def test_a_body_whose_process_stood_still_in_the_middle_goes_on_only_with_the_lease() -> None:
+    clock = StandingStill()
+    store = CountingStore(clock)
+    seen = []
+
+    @nl.action(name="leases.pay", resumable=False)
+    async def pay() -> int:
+        clock.stand_still()
+        await asyncio.sleep(0)
+        seen.append(store.renewals > 0)
+        with pytest.raises(ZeroDivisionError):
+            await asyncio.gather(divided())  # what it awaits still raises in it
+        return 7
+
+    async def divided() -> float:
+        return 1 / 0
+
+    @nl.agent(name="leases.shop")
+    async def shop() -> int:
+        return await pay()
+
+    async def main() -> int:
+        runtime = nl.Runtime(store)
+        runtime._clock, runtime._lease_seconds = clock, 0.6
+        async with runtime:
+            return cast("int", await runtime.run(shop))
+
+    clock.passed_ms = 1  # nothing happens before the body begins
+    assert run_async(main) == 7
+    assert seen == [True]

@@ -524,3 +524,28 @@ async def count(number: int) -> int:
 async def counting() -> None:
     for number in range(300):
         await count(number)
+
+
+@pytest.mark.parametrize("fails", [False, True])
+def test_a_pruned_run_says_how_it_ended_and_that_the_rest_is_gone(fails: bool) -> None:
+    store = QuickStore()
+
+    @nl.agent(name="pruned.ends")
+    async def agent() -> int:
+        if fails:
+            raise ValueError("no")
+        return 7
+
+    async def main() -> nl.RunError:
+        async with nl.Runtime(store) as rt:
+            run = await rt.start(agent, id="run")
+            await rt.work(until_idle=True)
+            store.prune(ended_before_ms=store.now_ms() + 1_000)
+            with pytest.raises(nl.RunError) as error:
+                await (await rt.get(run.id)).result()
+            return error.value
+
+    error = run_async(main)
+    assert isinstance(error, nl.RunFailed) is fails
+    assert ("the run failed, and its error" if fails else "the run completed, and its result") in str(error)
+    assert "has been pruned" in str(error)

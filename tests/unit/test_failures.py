@@ -78,6 +78,46 @@ def test_known_error_comes_back_with_type_text_and_attributes(exc: Exception) ->
     assert str(same_error(exc)) == str(exc)
 
 
+class Slotted(Exception):
+    __slots__ = ("__hidden", "code")
+
+    def __init__(self, code: int) -> None:
+        super().__init__(f"code {code}")
+        self.code, self.__hidden = code, "x"
+
+    def hidden(self) -> str:
+        return self.__hidden
+
+
+class Away(ConnectionError):
+    """A subclass of OSError as it is."""
+
+
+class Refused(OSError):
+    def __init__(self, host: str, number: int) -> None:
+        super().__init__(number, f"{host} refused", f"/{host}")
+        self.host = host
+
+
+def test_attributes_outside_of_the_dict_of_an_error_come_back() -> None:
+    slotted = same_error(Slotted(7), (Slotted,))
+    assert isinstance(slotted, Slotted)
+    assert (slotted.code, slotted.hidden()) == (7, "x")
+    away = same_error(Away(111, "away", "/socket"), (Away,))
+    assert isinstance(away, Away)
+    assert (away.errno, away.strerror, away.filename) == (111, "away", "/socket")
+    refused = same_error(Refused("a", 13), (Refused,))
+    assert isinstance(refused, Refused)
+    assert (refused.errno, refused.filename, refused.host) == (13, "/a", "a")
+    assert str(refused) == str(Refused("a", 13))
+    missing = same_error(ImportError("no module", name="x", path="/y"))
+    assert isinstance(missing, ImportError)
+    assert (missing.name, missing.path) == ("x", "/y")
+    unknown = same_error(AttributeError("no", name="y"))
+    assert isinstance(unknown, AttributeError)
+    assert unknown.name == "y"
+
+
 def test_error_in_raises_comes_back_without_calling_its_init() -> None:
     back = same_error(Declined("o-1", 51), (Declined,))
     assert type(back) is Declined
@@ -201,6 +241,20 @@ def test_any_value_error_comes_back_the_same_twice(args: list[object]) -> None:
     first = same_error(ValueError(*args))
     again = decode_error(encode_error(ValueError(*args)))
     assert (type(first), str(first)) == (type(again), str(again))
+
+
+@pytest.mark.parametrize(
+    ("exc", "remedy"),
+    [
+        (SystemExit(2), "It is no Exception"),
+        (KeyboardInterrupt(), "It is no Exception"),
+        (Sub("x"), "List its class in raises="),
+    ],
+)
+def test_the_remedy_of_a_step_failed_can_be_followed(exc: BaseException, remedy: str) -> None:
+    told = same_error(exc)
+    assert isinstance(told, StepFailed)
+    assert (told.remedy or "").startswith(remedy)
 
 
 def test_raises_is_checked_at_registration() -> None:

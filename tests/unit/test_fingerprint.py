@@ -98,6 +98,12 @@ DIFFERENT: list[Any] = [
     "good",
     {"$": "enum", "of": "Mood", "v": "GOOD"},
     {"$": "record", "of": "Cat", "v": {"name": "a"}},
+    *(types.Grant(bits) for bits in (0, 1, 2, 3, 4, 8, 9)),
+    *(types.Scope(bits) for bits in range(10)),
+    *({types.Grant(4)}, {types.Grant(8)}, {types.Grant(4): 1}, {types.Grant(8): 1}),
+    *(types.Mine.Status.OPEN, types.Yours.Status.OPEN, types.Mine.Item("a"), types.Yours.Item("a")),
+    *({types.Mood.GOOD: 1}, {"good": 1}, {types.Size.SMALL: 1}, {types.Rank.FIRST: 1}, {True: 1}),
+    *(types.Size.SMALL, types.Rank.FIRST, Decimal("1.0"), -0.0, 0.0, 0, False, "", [], (), {}),
 ]
 
 

@@ -277,6 +277,29 @@ def test_what_must_not_be_repeated_is_taken_over_or_repeated(after: str) -> None
     assert ["a", "pay 5", "b", "|", *(["pay 5"] if after == "repeat" else []), "b"] == DONE
 
 
+def test_what_must_not_be_repeated_is_found_by_code_that_moved_since_each_once() -> None:
+    has_moved = False
+
+    @nl.agent(name="fork-moved")
+    async def moving() -> list[Any]:
+        first = await do("a")
+        if not has_moved:
+            return [first, await pay(5), await pay(6)]
+        return [first, *[await asyncio.create_task(pay(cents)) for cents in (6, 5, 5)]]
+
+    async def main() -> Any:
+        nonlocal has_moved
+        store = QuickStore()
+        await made(store, moving)
+        async with nl.Runtime(store) as rt:
+            await (await rt.get("run")).fork("do[0]", result="A", id="fork", after="reuse")
+        has_moved = True
+        return await finish(store, "fork")
+
+    assert run_async(main) == ["A", 60, 50, 50]
+    assert DONE == ["a", "pay 5", "pay 6", "|", "pay 5"]  # only the third is new
+
+
 @pytest.mark.parametrize("says", ["reuse", "repeat"])
 def test_a_person_is_asked_before_it_is_done_again(says: str) -> None:
     async def main() -> Any:
@@ -315,3 +338,18 @@ def test_a_fork_is_refused_while_something_is_in_doubt() -> None:
                 await (await rt.get("run")).fork("do[0]", result="A")
 
     run_async(main)
+
+
+def test_history_names_each_step_as_fork_takes_it() -> None:
+    store = QuickStore()
+
+    async def main() -> list[str]:
+        await made(store, three)
+        async with nl.Runtime(store) as rt:
+            run = await rt.get("run")
+            places = [entry.place for entry in await run.history() if entry.kind == "result"]
+            for place in places:
+                await run.fork(at=place, id=f"fork-{place}")
+            return places
+
+    assert run_async(main) == ["do[0]", "do[1]", "do[2]"]

@@ -3,16 +3,19 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Callable
+import threading
+import time
+from collections.abc import Callable, Sequence
 from contextlib import suppress
 from typing import Any, TypeVar
 
 import pytest
 
 import ninelives as nl
-from ninelives.core.keyring import KeyState
+from ninelives.core.keyring import Key, KeyState
 from ninelives.core.model import Kind
 from tests.replay.lifetimes import QuickStore, Stage, once, run_async, twice
+from tests.unit.test_once import SetForward
 
 T = TypeVar("T")
 DEADLINE_SECONDS = 30.0
@@ -314,6 +317,35 @@ def test_a_key_may_be_used_again_after_its_window() -> None:
     assert done == ["pay:a", "pay:a~1"]
 
 
+def test_a_wall_clock_that_is_set_forward_does_not_end_the_window_of_a_key() -> None:
+    clock, done = SetForward(), list[str]()
+    store = QuickStore()
+    store._clock = clock
+
+    @nl.action(name="pay", key="pay:{order}", key_window=60)
+    async def pay(order: str) -> int:
+        done.append(nl.key())
+        return len(done)
+
+    @nl.agent(name="payer")
+    async def agent() -> int:
+        return await pay("a")
+
+    async def main() -> list[Any]:
+        runtime = nl.Runtime(store)
+        runtime._clock = clock
+        async with runtime as rt:
+            working = asyncio.create_task(rt.work())
+            first = await (await rt.start(agent, id="one")).result(DEADLINE_SECONDS)
+            clock.set_ms = 3_600_000
+            second = await (await rt.start(agent, id="two")).result(DEADLINE_SECONDS)
+            working.cancel()
+            return [first, second]
+
+    assert run_async(main) == [1, 1]
+    assert done == ["pay:a"]
+
+
 def test_the_intent_reserves_and_the_result_settles_in_one_commit_each() -> None:
     store, seen = QuickStore(), []
 
@@ -330,3 +362,102 @@ def test_the_intent_reserves_and_the_result_settles_in_one_commit_each() -> None
     assert seen == [KeyState.RESERVED]
     kinds = [record.kind for record in store.load_journal("run", since=0).records if record.step]
     assert kinds == [Kind.INTENT, Kind.RESULT]
+
+
+def test_who_waits_for_a_key_that_was_taken_again_meanwhile_is_told_of_its_end() -> None:
+    held, looks = list[int](), list[int]()
+    busy, gates = asyncio.Event(), [asyncio.Event(), asyncio.Event()]
+
+    class Slow(QuickStore):
+        """A store whose reader of keys comes too late."""
+
+        def read_keys(self, keys: Sequence[str]) -> dict[str, Key]:
+            """Read; a key that was let go, only once it is held again."""
+            is_again = gates[0].is_set()
+            while (found := super().read_keys(keys))["pay:a"].state is KeyState.FREE:
+                time.sleep(0.001)
+            if is_again:
+                looks.append(1)
+            return found
+
+    store = Slow()
+
+    @nl.action(name="pay", key="pay:{order}", identity="order", retry=nl.Retry(attempts=1))
+    async def pay(order: str, who: str) -> str:
+        held.append(1)
+        number = len(held)
+        if number <= 2:
+            await gates[number - 1].wait()
+        if number == 1:
+            raise RuntimeError("the till is busy")
+        return who
+
+    @nl.action(name="other")
+    async def other() -> None:
+        await busy.wait()
+
+    @nl.agent(name="holder")
+    async def holder() -> str:
+        with suppress(RuntimeError):
+            await pay("a", "holder")
+        return await pay("a", "holder")  # again at once: who waits finds it held
+
+    @nl.agent(name="waiter")
+    async def waiter() -> str:
+        return (await asyncio.gather(pay("a", "waiter"), other()))[0]
+
+    def asked() -> int:
+        found = store.load_journal("waiter", since=0).records
+        return sum(record.kind is Kind.WAITING for record in found)
+
+    async def main() -> list[Any]:
+        async with nl.Runtime(store) as rt:
+            working = asyncio.create_task(rt.work())
+            runs = [await rt.start(holder, id="holder")]
+            await until(lambda: held)
+            runs.append(await rt.start(waiter, id="waiter"))
+            await until(asked)
+            gates[0].set()
+            await until(lambda: len(looks) == 2)  # the holder's, and that of who was told: it is held again
+            busy.set()
+            await until(lambda: store.read_run("waiter").state == "checkpointed")  # type: ignore[union-attr]
+            gates[1].set()
+            results = [await run.result(DEADLINE_SECONDS) for run in runs]
+            working.cancel()
+            return results
+
+    assert run_async(main) == ["holder", "holder"]
+
+
+def test_a_doubt_that_is_taken_over_from_a_living_worker_is_not_called_not_happened() -> None:
+    store, starts, go_on = QuickStore(), list[int](), threading.Event()
+
+    @nl.action(
+        name="pay", resumable=False, key="pay:{order}", verify=lambda order: nl.NotHappened(), timeout=0.1
+    )
+    async def pay(order: str) -> str:
+        starts.append(1)
+        return str(await asyncio.to_thread(go_on.wait, DEADLINE_SECONDS))
+
+    @nl.agent(name="payer")
+    async def agent() -> str:
+        return await pay("a")
+
+    async def main() -> None:
+        async with nl.Runtime(store) as rt:
+            working = asyncio.create_task(rt.work())
+            first = await rt.start(agent, id="one")
+            await until(lambda: key_of(store).state is KeyState.IN_DOUBT if starts else None)
+            await first.cancel()
+            with suppress(nl.RunError):
+                await first.result(DEADLINE_SECONDS)
+            second = await rt.start(agent, id="two")
+            try:
+                with pytest.raises(nl.RunEscalated):
+                    await second.result(DEADLINE_SECONDS)
+            finally:
+                go_on.set()
+                working.cancel()
+
+    run_async(main)
+    assert starts == [1]

@@ -200,6 +200,19 @@ def test_separator_of_the_template_in_a_value_cannot_shift_the_border(separator:
     assert left != template_key(template, {"x": "1", "y": f"2{separator}3"})
 
 
+def test_flags_without_a_name_and_enums_of_one_name_give_keys_of_their_own() -> None:
+    members = [
+        *(types.Grant(bits) for bits in range(40)),
+        *(types.Scope(bits) for bits in range(40)),
+        *(types.Right(bits) for bits in range(4)),
+        *(types.Mine.Status.OPEN, types.Yours.Status.OPEN, types.Size.SMALL, types.Rank.FIRST, 1, True),
+        *(types.Mood.GOOD, "good"),
+    ]
+    assert len({template_key("grant:{x}", {"x": one}) for one in members}) == len(members)
+    assert template_key("grant:{x}", {"x": types.Right(3)}) == "grant:Right=READ%7CWRITE"
+    assert template_key("grant:{x}", {"x": types.Grant(8)}) == "grant:Grant=8"
+
+
 def test_look_alike_values_give_one_key() -> None:
     assert template_key("a:{x}", {"x": "cafe\u0301"}) == template_key("a:{x}", {"x": "caf\u00e9"})
 

@@ -3,6 +3,9 @@
 from __future__ import annotations
 
 import asyncio
+import signal
+import subprocess
+import sys
 import threading
 from collections.abc import Iterator
 from pathlib import Path
@@ -66,3 +69,72 @@ def test_work_that_nobody_ended_is_ended_with_the_runtime(
     assert begun.is_set()
     assert complaints == []
     assert "Traceback" not in capfd.readouterr().err
+
+
+STUBBORN = """
+import asyncio, ninelives as nl
+
+@nl.action
+async def stubborn() -> int:
+    while True:
+        try:
+            await asyncio.sleep(0.1)
+        except asyncio.CancelledError:
+            pass
+
+@nl.agent
+async def agent() -> str:
+    asyncio.ensure_future(stubborn())
+    await asyncio.sleep(0.05)
+    return "done"
+
+print(nl.run(agent, store="sqlite:///runs.db"))
+"""
+
+VERIFYING = """
+import time, ninelives as nl
+
+def verify() -> nl.NotHappened:
+    print("verifying", flush=True)
+    time.sleep(60)
+    return nl.NotHappened()
+
+@nl.action(resumable=False, verify=verify)
+async def pay() -> int:
+    raise ConnectionResetError("while the answer was on its way")
+
+@nl.agent
+async def agent() -> int:
+    return await pay()
+
+nl.run(agent, id="x", store="sqlite:///runs.db")
+"""
+
+
+def test_a_body_that_is_left_behind_leaves_nothing_on_the_screen(tmp_path: Path) -> None:
+    (tmp_path / "agent.py").write_text(STUBBORN)
+    ended = subprocess.run(
+        [sys.executable, "agent.py"],
+        cwd=tmp_path,
+        timeout=WAIT_SECONDS,
+        capture_output=True,
+        text=True,
+        check=True,
+    )
+    assert ended.stdout == "done\n"
+    assert "Traceback" not in ended.stderr
+
+
+def test_an_interrupt_does_not_wait_for_a_plain_verify(tmp_path: Path) -> None:
+    (tmp_path / "agent.py").write_text(VERIFYING)
+    with subprocess.Popen(
+        [sys.executable, "agent.py"], cwd=tmp_path, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True
+    ) as process:
+        assert process.stdout is not None
+        assert process.stdout.readline() == "verifying\n"
+        process.send_signal(signal.SIGINT)
+        try:
+            process.wait(WAIT_SECONDS)
+        finally:
+            process.kill()
+    assert process.returncode == -signal.SIGINT

@@ -5,11 +5,21 @@ from __future__ import annotations
 import os
 import subprocess
 import sys
+import time
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from typing import cast
 
 import pytest
 
 import ninelives as nl
+from ninelives.backends.clock import SystemClock
+from ninelives.core.fingerprint import Fingerprint
+from ninelives.core.model import StepKind
 from ninelives.core.sessions import Cause, Fate, NewSession
+from ninelives.engine.context import Place, Watched
+from ninelives.engine.remnants import is_at_work
 from ninelives.engine.whereabouts import host, is_missed, machine
 from tests.replay.lifetimes import QuickStore, run_async
 
@@ -66,3 +76,41 @@ def test_nobody_is_missed_by_a_number_that_names_no_process() -> None:
     assert not is_missed(host(), 0)
     assert not is_missed(host(), -1)
     assert not is_missed(host(), os.getpid())
+
+
+@contextmanager
+def headless() -> Iterator[int]:
+    """Yield the number of a child process whose first thread has ended, and another has not."""
+    goes_on = (
+        "import ctypes, sys, threading; threading.Thread(target=sys.stdin.read).start(); print(flush=True); "
+        "ctypes.CDLL(None).pthread_exit(None)"
+    )
+    with subprocess.Popen(
+        [sys.executable, "-c", goes_on], stdin=subprocess.PIPE, stdout=subprocess.PIPE
+    ) as lives:
+        assert lives.stdout is not None
+        lives.stdout.readline()
+        stat = Path(f"/proc/{lives.pid}/stat")
+        deadline = time.monotonic() + 60
+        while " Z " not in stat.read_text() and time.monotonic() < deadline:
+            time.sleep(0.01)
+        try:
+            yield lives.pid
+        finally:
+            lives.kill()
+
+
+def test_a_zombie_is_missed_and_a_process_whose_first_thread_has_ended_is_not() -> None:
+    dead = subprocess.Popen([sys.executable, "-c", ""])
+    os.waitid(os.P_PID, dead.pid, os.WEXITED | os.WNOWAIT)
+    assert is_missed(host(), dead.pid)
+    dead.wait(60)
+    with headless() as lives:
+        assert not is_missed(host(), lives)
+
+
+def test_a_child_process_whose_first_thread_has_ended_is_at_work() -> None:
+    frame = Watched(cast("Place", None), cast("Fingerprint", None), StepKind.ACTION, SystemClock().boot_ms())
+    assert not is_at_work(frame)
+    with headless():
+        assert is_at_work(frame)

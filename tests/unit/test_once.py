@@ -3,19 +3,29 @@
 from __future__ import annotations
 
 import asyncio
+import subprocess
 import threading
-from collections.abc import Sequence
+from collections.abc import Callable, Iterator, Sequence
+from pathlib import Path
 from typing import Any
 
 import pytest
 
 import ninelives as nl
+from ninelives.backends.clock import SystemClock
 from ninelives.core.commits import Commit, Verdict
 from ninelives.core.inbox import ItemKind
 from ninelives.core.model import Kind
-from ninelives.core.sessions import Cause, Evidence
-from ninelives.core.settlement import read_start
-from tests.replay.lifetimes import QuickStore, Stage, first_life, once, run_async, second_life, twice
+from tests.replay.lifetimes import (
+    QuickStore,
+    Stage,
+    first_life,
+    once,
+    prove_gone,
+    run_async,
+    second_life,
+    twice,
+)
 
 QUICK = nl.Retry(attempts=3, base_seconds=0.0001, max_seconds=0.001)
 DEADLINE_SECONDS = 30.0
@@ -158,7 +168,7 @@ def test_what_was_in_flight_is_verified(happened: bool) -> None:
         asked.append((cents, key))
         return nl.Happened(cents * 2) if happened else nl.NotHappened()
 
-    @nl.action(name="pay", resumable=False, verify=look, timeout=0.05)
+    @nl.action(name="pay", resumable=False, verify=look)
     async def pay(cents: int) -> int:
         stage.did(nl.key())
         await stage.stop_here()
@@ -169,11 +179,36 @@ def test_what_was_in_flight_is_verified(happened: bool) -> None:
         return await pay(5)
 
     store = QuickStore()
-    assert twice(stage, agent, store=store) == (10 if happened else 5)
+
+    async def main() -> object:
+        await first_life(stage, store, agent)
+        prove_gone(store)
+        return await second_life(store, agent)
+
+    assert run_async(main) == (10 if happened else 5)
     assert len(stage.executed) == (0 if happened else 1)
     assert {key for _, key in asked} == {"nl:run:0::pay:0"}
     end = [Kind.RESULT] if happened else [Kind.VOIDED, Kind.INTENT, Kind.RESULT]
     assert kinds(store) == [Kind.INTENT, Kind.DOUBT, *end]
+
+
+def test_a_worker_that_left_a_process_which_lives_on_proves_nothing() -> None:
+    stage, store = Stage(), QuickStore()
+
+    @nl.action(name="pay", resumable=False, verify=nl.NotHappened, timeout=0.05)
+    async def pay() -> int:
+        stage.did("paid")
+        await stage.stop_here()
+        return 5
+
+    @nl.agent(name="payer")
+    async def agent() -> int:
+        return await pay()
+
+    with pytest.raises(nl.RunEscalated):
+        twice(stage, agent, store=store)
+    assert stage.executed == []
+    assert Kind.VOIDED not in kinds(store)
 
 
 def test_a_proof_that_comes_later_is_not_waited_for_until_the_time_limit() -> None:
@@ -182,9 +217,7 @@ def test_a_proof_that_comes_later_is_not_waited_for_until_the_time_limit() -> No
 
     async def look() -> object:
         if not asked:
-            records = store.load_journal("run", since=0).records
-            (session,) = [read_start(one).w for one in records if one.kind is Kind.INTENT]
-            store.end_sessions([session], Cause.DIED, evidence={session: Evidence(is_gone=True)})
+            prove_gone(store)
         asked.append(1)
         return nl.NotHappened()
 
@@ -343,6 +376,143 @@ def test_a_body_whose_time_is_over_is_in_doubt() -> None:
     assert "not done within 0.05 s" in once(agent)
 
 
+CHILDREN: list[subprocess.Popen[bytes]] = []
+
+
+@pytest.fixture
+def done(tmp_path: Path) -> Iterator[Path]:
+    """Yield a file that, once it is there, ends the child processes of a test."""
+    path = tmp_path / "done"
+    yield path
+    path.touch()
+    while CHILDREN:
+        CHILDREN.pop().wait(DEADLINE_SECONDS)
+
+
+def begin(done: Path) -> subprocess.Popen[bytes]:
+    """Begin a child process that waits for the file."""
+    CHILDREN.append(subprocess.Popen(["sh", "-c", f"while [ ! -e {done} ]; do sleep 0.01; done"]))
+    return CHILDREN[-1]
+
+
+async def hand_over(how: str, work: Callable[[], str], done: Path) -> str:
+    """Do something in another thread, task or process, as bodies do."""
+    if how == "to_thread":
+        return await asyncio.to_thread(work)
+    if how == "executor":
+        return await asyncio.get_running_loop().run_in_executor(None, work)
+    if how == "shield":
+        return await asyncio.shield(asyncio.ensure_future(asyncio.to_thread(work)))
+    child = begin(done)
+    while child.poll() is None:  # noqa: ASYNC110 (nothing else says so)
+        await asyncio.sleep(0.01)
+    return "late, and done"
+
+
+HANDED_OVER = pytest.mark.parametrize("how", ["to_thread", "executor", "shield", "process"])
+
+
+@HANDED_OVER
+def test_a_body_that_was_broken_off_is_not_over_while_its_process_lives(how: str, done: Path) -> None:
+    go_on, store, starts = threading.Event(), QuickStore(), list[int]()
+
+    @nl.action(name="pay", resumable=False, timeout=0.05, verify=nl.NotHappened)
+    async def pay() -> str:
+        starts.append(1)
+        return await hand_over(how, lambda: str(go_on.wait(DEADLINE_SECONDS)), done)
+
+    @nl.agent(name="payer")
+    async def agent() -> str:
+        return await pay()
+
+    async def main() -> None:
+        async with nl.Runtime(store) as rt:
+            try:
+                with pytest.raises(nl.RunEscalated):
+                    await rt.run(agent, id="run")
+            finally:
+                go_on.set()
+
+    run_async(main)
+    assert starts == [1]
+    assert Kind.VOIDED not in kinds(store)
+
+
+@HANDED_OVER
+def test_a_body_that_raised_is_over_once_all_that_it_began_is(how: str, done: Path) -> None:
+    go_on, store, starts = threading.Event(), QuickStore(), list[int]()
+    asked: list[bool] = []
+
+    def look() -> object:
+        asked.append(done.exists())
+        if not asked[-1]:
+            go_on.set()
+            done.touch()
+            return nl.NotHappened()  # true, and it lands right after
+        return nl.Happened("landed")
+
+    @nl.action(name="pay", resumable=False, verify=look)
+    async def pay() -> str:
+        starts.append(1)
+        async with asyncio.timeout(0.05):  # the body's own: it raises by itself
+            return await hand_over(how, lambda: str(go_on.wait(DEADLINE_SECONDS)), done)
+
+    @nl.agent(name="payer")
+    async def agent() -> str:
+        return await pay()
+
+    assert once(agent, store=store, id="run") == "landed"
+    assert starts == [1]
+    assert asked == [False, True]
+
+
+class SetForward(SystemClock):
+    """A clock that somebody sets."""
+
+    set_ms = 0
+
+    def now_ms(self) -> int:
+        """Return the wall clock."""
+        return super().now_ms() + self.set_ms
+
+
+@pytest.mark.parametrize("by", ["verify", "a person"])
+def test_a_wall_clock_that_is_set_forward_makes_nothing_not_happened(by: str) -> None:
+    clock, starts = SetForward(), list[int]()
+    store = QuickStore()
+    store._clock = clock
+
+    def look() -> object:
+        clock.set_ms = 3_600_000
+        return nl.NotHappened() if by == "verify" else nl.Unknown()
+
+    @nl.action(name="pay", resumable=False, verify=look, settle_after=0.6)
+    async def pay() -> int:
+        starts.append(clock.boot_ms())
+        if len(starts) == 1:
+            raise OSError("gone")
+        return 5
+
+    @nl.agent(name="payer")
+    async def agent() -> int:
+        return await pay()
+
+    async def main() -> object:
+        runtime = nl.Runtime(store)
+        runtime._clock = clock
+        async with runtime as rt:
+            run = await rt.start(agent, id="run")
+            if by == "a person":
+                await (await until_escalated(rt)).settle(happened=False, by="ann")
+            working = asyncio.create_task(rt.work())
+            result = await run.result(DEADLINE_SECONDS)
+            working.cancel()
+            return result
+
+    assert run_async(main) == 5
+    assert starts[1] - starts[0] >= 600
+
+
 def test_a_plain_body_that_runs_on_is_never_called_not_happened() -> None:
     go_on, asked = threading.Event(), []
 
@@ -428,7 +598,7 @@ def test_a_cancelled_action_is_finished_and_recorded_first() -> None:
 
     assert once(agent, store=store, id="run") == "timed out"
     assert done == [1]
-    assert kinds(store) == [Kind.INTENT, Kind.RESULT]
+    assert kinds(store) == [Kind.INTENT, Kind.RESULT, Kind.WITHDRAWN]  # done, and told as cancelled
 
 
 def test_a_cancelled_action_comes_out_the_same_on_replay() -> None:

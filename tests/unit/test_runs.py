@@ -47,7 +47,7 @@ RUNNING = in_state(State.RUNNING)
 def commit(
     run: Run = RUNNING, *bodies: bytes, kind: Kind = Kind.RESULT, change: Change | None = None
 ) -> Commit:
-    records = chain.seal(run.length, run.head, [(kind, "step", 5, body, ()) for body in bodies])
+    records = chain.seal(run.length, run.head, [(kind, "step", 5, body, ()) for body in bodies], run.epoch)
     return Commit(
         run=run.id, epoch=run.epoch, length=run.length, head=run.head, records=records, change=change
     )
@@ -116,6 +116,7 @@ def test_a_new_run_has_what_it_was_asked_with_and_nothing_has_happened_to_it() -
         left_by=None,
         created_ms=20,
         changed_ms=20,
+        steps=1,  # a fork is born with what it shares
     )
     assert runs.blobs_of(new) == [b"b", b"p"]
 
@@ -520,7 +521,7 @@ def test_wrong_content_is_named(wrong: Commit, kind: type[NineLivesError]) -> No
 
 def test_each_take_belongs_to_a_signal_record() -> None:
     records = [(kind, "", 1, b"", ()) for kind in (Kind.LOG, Kind.SIGNAL, Kind.RESULT, Kind.SIGNAL)]
-    made = replace(commit(), records=chain.seal(1, RUNNING.head, records), takes=(8, 3))
+    made = replace(commit(), records=chain.seal(1, RUNNING.head, records, RUNNING.epoch), takes=(8, 3))
     assert messages.taken_in(made) == [(8, 2), (3, 4)]
 
 

@@ -154,7 +154,7 @@ def test_parts_that_are_kept_apart_follow_the_body(tail: Tail) -> None:
 def test_parts_of_other_types_are_refused_too(tail: Tail, part: object) -> None:
     one = ticket(tail)
     with pytest.raises(BadRecord):
-        one.add((Kind.RESULT, "list#0", b"", [b"good", part]), 7)  # type: ignore[list-item]
+        one.add((Kind.RESULT, "list#0", b"", [b"good", part]), 7)  # type: ignore[arg-type]
     assert sealed([one]).records == ()
     assert one.spills == []
 

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from typing import TYPE_CHECKING
-from urllib.parse import unquote
 
 from ninelives.backends import urls
 from ninelives.core.errors import UsageError
@@ -19,11 +18,12 @@ if TYPE_CHECKING:
 DEFAULT_URL = "sqlite:///.ninelives/runs.db"
 
 
-def open_store(url: str = DEFAULT_URL) -> AnyStore:
+def open_store(url: str = DEFAULT_URL, *, known: str = "") -> AnyStore:
     """Open the store that a URL names: `sqlite:///relative.db`, `sqlite:////absolute.db`, `memory:`,
     `postgresql://user@host/database?schema=name`, `redis://host/0?prefix=name` (or `valkey:`, and with TLS
     `rediss:` or `valkeys:`).
 
+    `known` is the `identity` that it must have: then no new one is made, and another is StoreBroken.
     Raises UsageError for any other URL; StoreUnsafe, StoreUnavailable, SchemaMismatch, Corrupt.
     """
     scheme, _, rest = url.partition(":")
@@ -32,14 +32,14 @@ def open_store(url: str = DEFAULT_URL) -> AnyStore:
         from ninelives.backends.memory import MemoryStore
 
         return MemoryStore(SystemClock())
-    if scheme == "sqlite" and rest.startswith("///") and len(rest) > 3:
+    if (path := urls.path_of(url)) is not None:
         from ninelives.backends.sqlite import SqliteStore
 
-        return SqliteStore(unquote(rest[3:]))
+        return SqliteStore(path)
     if scheme in ("postgresql", "postgres") and rest.startswith("//"):
-        return _open_postgres(url)
+        return _open_postgres(url, known)
     if scheme in ("redis", "rediss", "valkey", "valkeys") and rest.startswith("//"):
-        return _open_redis(url)
+        return _open_redis(url, known)
     raise UsageError(
         f"{urls.shown(url)!r} names no store",
         remedy="Use sqlite:///PATH (sqlite:////PATH if it is absolute), postgresql://HOST/DATABASE,"
@@ -47,21 +47,21 @@ def open_store(url: str = DEFAULT_URL) -> AnyStore:
     )
 
 
-def _open_postgres(url: str) -> PostgresStore:
+def _open_postgres(url: str, known: str) -> PostgresStore:
     try:
         from ninelives.backends.postgres import PostgresStore
     except ModuleNotFoundError as error:
         raise UsageError(
             f"a PostgreSQL store needs psycopg: {error}", remedy="pip install 'ninelives[postgres]'"
         ) from error
-    return PostgresStore(url)
+    return PostgresStore(url, known=known)
 
 
-def _open_redis(url: str) -> RedisStore:
+def _open_redis(url: str, known: str) -> RedisStore:
     try:
         from ninelives.backends.redis import RedisStore
     except ModuleNotFoundError as error:
         raise UsageError(
             f"a Redis store needs redis-py: {error}", remedy="pip install 'ninelives[redis]'"
         ) from error
-    return RedisStore(url)
+    return RedisStore(url, known=known)

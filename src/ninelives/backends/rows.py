@@ -10,8 +10,9 @@ from ninelives.core.blobs import DIGEST_BYTES
 from ninelives.core.entries import Entry, Happening
 from ninelives.core.inbox import Item, ItemKind, ItemState, Signal
 from ninelives.core.keyring import Key, KeyState
-from ninelives.core.model import Kind, Record, Run, State
+from ninelives.core.model import Kind, Record, Run, State, StepKind
 from ninelives.core.sessions import Cause, Evidence, NewSession, Session
+from ninelives.core.tally import Tally
 
 Row = tuple[Any, ...]
 _LABELS = msgspec.json.Decoder(dict[str, str])
@@ -19,6 +20,7 @@ _AGENTS = msgspec.json.Decoder(tuple[str, ...])
 _EVIDENCE = msgspec.json.Decoder(Evidence)
 _STATES = {state.value: state for state in State}
 _KINDS = {kind.value: kind for kind in Kind}
+_STEP_KINDS: dict[str | None, StepKind | None] = {None: None, **{one.value: one for one in StepKind}}
 
 
 def run_of(row: Row) -> Run:
@@ -55,6 +57,12 @@ def run_of(row: Row) -> Run:
         created_ms=row[28],
         changed_ms=row[29],
         effect_length=row[30],
+        steps=row[31],
+        tokens_in=row[32],
+        tokens_out=row[33],
+        progress=row[34],
+        last_error=row[35],
+        retrying=row[36],
     )
 
 
@@ -92,7 +100,15 @@ def row_of(run: Run) -> Row:
         run.created_ms,
         run.changed_ms,
         run.effect_length,
+        *sums_of(run),
     )
+
+
+def sums_of(run: Run | Tally | None) -> Row:
+    """Return what a row sums up of its journal; nothing of None, which leaves it as it is."""
+    if run is None:
+        return (None,) * 6
+    return (run.steps, run.tokens_in, run.tokens_out, run.progress, run.last_error, run.retrying)
 
 
 def changes_of(run: Run) -> Row:
@@ -118,12 +134,25 @@ def changes_of(run: Run) -> Row:
         run.solo_deaths,
         run.is_alone,
         run.left_by,
+        *sums_of(run),
     )
 
 
 def record_of(row: Row) -> Record:
     """Return the record of a row. Raises KeyError when its kind is none that was ever written."""
-    return Record(row[0], _KINDS[row[1]], row[2], row[3], row[4], digests_of(row[5]), row[6])
+    seq, kind, step, at_ms, body, blobs, check, step_kind, epoch, took_ms = row
+    return Record(
+        seq,
+        _KINDS[kind],
+        step,
+        at_ms,
+        body,
+        digests_of(blobs),
+        check,
+        _STEP_KINDS[step_kind],
+        epoch,
+        took_ms,
+    )
 
 
 def row_of_record(run: int, record: Record) -> Row:
@@ -135,8 +164,11 @@ def row_of_record(run: int, record: Record) -> Row:
         record.step,
         record.at_ms,
         record.body,
-        joined(record.blobs),
+        joined(record.blobs) if record.blobs else None,
         record.check,
+        record.step_kind,
+        record.epoch,
+        record.took_ms,
     )
 
 

@@ -6,8 +6,9 @@ the likeliest to be a password with a character that should have been encoded: w
 
 from __future__ import annotations
 
+import os
 import re
-from urllib.parse import parse_qsl, unquote, urlencode, urlsplit
+from urllib.parse import parse_qsl, unquote, unquote_to_bytes, urlencode, urlsplit
 
 _SERVERS = {
     "postgresql": ("postgres", "schema"),
@@ -23,6 +24,14 @@ _LOCAL = ("sqlite", "memory")
 _AFTER_USER = re.compile(r"//[^/?@]*:[^@]*@")
 _AS_PARAMETER = re.compile(r"[?&][^=&]*pass[^=&]*=", re.IGNORECASE)
 _QUOTED = re.compile(r"[\"'].*", re.DOTALL)
+
+
+def path_of(url: str) -> str | None:
+    """Return the path of the database that a URL names, if it names a file; in UTF-8, whatever the locale."""
+    rest = url.removeprefix("sqlite:///")
+    if rest in (url, ""):
+        return None
+    return os.fsdecode(unquote_to_bytes(rest.encode("utf-8", "surrogateescape")))
 
 
 def scheme_of(url: str) -> str:

@@ -22,7 +22,7 @@ from ninelives.chaos.trap import Trap
 from ninelives.chaos.witness import Witness, name_of
 from ninelives.core.errors import Divergence, UsageError
 from ninelives.core.keys import step_text
-from ninelives.engine import callers, children, declare, inside, once, steps
+from ninelives.engine import callers, declare, identity, inside
 from ninelives.engine.context import FRAME, Frame
 from ninelives.engine.registry import Agent, Step, place_of
 from ninelives.runtime.code import raised_at
@@ -53,9 +53,8 @@ class Calls:
         vars(declare)["make_step"] = make_watched
         vars(declare)["make_agent"] = self._hardy(vars(declare)["make_agent"])
         vars(callers)["_OURS"] = (*vars(callers)["_OURS"], str(Path(__file__).parent))
-        for module in (steps, once, children):
-            vars(module)["check_arguments"] = self._checked(vars(module)["check_arguments"])
-        vars(steps)["changed_start"] = self._changed(vars(steps)["changed_start"])
+        for refusal in ("changed", "not_asked_for", "weaker"):
+            vars(identity)[refusal] = self._refused(vars(identity)[refusal])
         asked = inside.key
 
         @functools.wraps(asked)
@@ -146,7 +145,13 @@ class Calls:
     def _begins(self, frame: Frame) -> None:
         place = frame.place
         step = name_of(frame)
-        data = {"attempt": frame.attempt, "name": place.name, "turn": place.execution.turn}
+        waited_ms = place.execution.clock.boot_ms() - frame.admitted_ms
+        data = {
+            "attempt": frame.attempt,
+            "name": place.name,
+            "turn": place.execution.turn,
+            "admitted_ago": waited_ms / 1000 if frame.admitted_ms else 0.0,
+        }
         self._ledger.write(What.BEGIN, step=step, target=place.key(), data=data)
         self._trap.reach(Moment.BEGIN, step_text(step))
 
@@ -193,23 +198,13 @@ class Calls:
     def _place(self, step: Step) -> str:
         return self._witness.shown(place_of(step.function))
 
-    def _checked(self, check: Callable[..., None]) -> Callable[..., None]:
-        def checked(recorded: Any, asked: Any, *, run: str, where: Callable[[], str]) -> None:
-            try:
-                check(recorded, asked, run=run, where=where)
-            except Divergence as error:
-                self._diverged(recorded.step, where(), error)
-                raise
-
-        return checked
-
-    def _changed(self, make: Callable[..., Divergence]) -> Callable[..., Divergence]:
-        def changed(start: Any, asked: Any, *, run: str, step: str, where: str) -> Divergence:
-            error = make(start, asked, run=run, step=step, where=where)
-            self._diverged(step, where, error)
+    def _refused(self, make: Callable[..., Divergence]) -> Callable[..., Divergence]:
+        def refused(asking: identity.Asking, found: Any) -> Divergence:
+            error = make(asking, found)
+            self._diverged(found.step, asking.where(), error)
             return error
 
-        return changed
+        return refused
 
     def _diverged(self, step: str, where: str, error: Divergence) -> None:
         place = self._witness.shown(where.partition(" (")[0])

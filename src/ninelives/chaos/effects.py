@@ -211,15 +211,32 @@ def counted(same: list[Effect]) -> int:
 
 def executed_again(trial: Trial) -> list[str]:
     """Return the steps whose body was begun after their result was recorded: there must be none."""
+    return [line.step for line, recorded_at in _begun_after(trial) if _admitted_at(line) >= recorded_at]
+
+
+def landed_late(trial: Trial) -> list[str]:
+    """Return the steps whose body was admitted in time by a worker that stood still before its first line.
+
+    Nobody can take that back: others have recorded the step since, and the body lands beside theirs.
+    """
+    return [line.step for line, recorded_at in _begun_after(trial) if _admitted_at(line) < recorded_at]
+
+
+def _begun_after(trial: Trial) -> Iterator[tuple[Line, float]]:
+    """Yield the lines of bodies that were begun after their step was recorded, and when that was."""
     turns: dict[str, int] = {}
-    recorded: set[tuple[str, int]] = set()
-    again = []
+    recorded: dict[tuple[str, int], float] = {}
     for line in trial.lines:
         if line.what is What.STORED:
-            steps = [step for kind, step in line.data["records"] if kind == "result"]
-            recorded.update((step, turns[step]) for step in steps if step in turns)
+            steps = [step for kind, step in line.data["records"] if kind == "result" and step in turns]
+            for step in steps:
+                recorded.setdefault((step, turns[step]), line.at)
         elif line.what is What.BEGIN:
             turns[line.step] = line.data["turn"]
             if (line.step, turns[line.step]) in recorded:
-                again.append(line.step)
-    return again
+                yield line, recorded[line.step, turns[line.step]]
+
+
+def _admitted_at(line: Line) -> float:
+    """Return when the worker of a body was last found to hold its lease, in the ledger's time."""
+    return line.at - float(line.data.get("admitted_ago", 0.0))

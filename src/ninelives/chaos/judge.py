@@ -10,7 +10,7 @@ from collections.abc import Sequence
 from msgspec import Struct
 
 from ninelives.chaos.campaign import Campaign
-from ninelives.chaos.effects import counted, effects, executed_again, surplus, unsafe_requests
+from ninelives.chaos.effects import counted, effects, executed_again, landed_late, surplus, unsafe_requests
 from ninelives.chaos.finding import Finding
 from ninelives.chaos.ledger import What
 from ninelives.chaos.likeness import differing_files, has_same_journal, has_same_result, results_agree
@@ -135,11 +135,12 @@ def _times(recoveries: Sequence[Recovery]) -> tuple[Number, ...]:
 
 
 def _duplicates(campaign: Campaign) -> Number:
-    due, extra, again = 0, 0, 0
+    due, extra, again, late = 0, 0, 0, 0
     for trial in campaign.trials:
         more, taken = _extra(campaign, trial)
         due, extra = due + taken, extra + more
         again += len(executed_again(trial))
+        late += len(landed_late(trial))
     rate = (extra + again) / max(1, due)
     return Number(
         "duplicate rate",
@@ -147,7 +148,12 @@ def _duplicates(campaign: Campaign) -> Number:
         "0",
         extra + again == 0,
         f"{due} effects in {len(campaign.trials)} runs, {extra} more than were due; {again} recorded steps "
-        "were executed again",
+        "were executed again"
+        + (
+            f" ({late} more had been let in by a worker before it stood still, and landed late)"
+            if late
+            else ""
+        ),
         rate,
     )
 

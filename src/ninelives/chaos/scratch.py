@@ -6,6 +6,7 @@ its own, named chaos_…: they are left there, so name a server that can be thro
 
 from __future__ import annotations
 
+import os
 import secrets
 from collections.abc import Callable
 from pathlib import Path
@@ -23,7 +24,7 @@ Url = Callable[[int, Path], str]
 def urls(store: str) -> Url:
     """Return what names a store for each trial. Raises UsageError."""
     if store == SQLITE:
-        return lambda _, home: f"sqlite:///{quote(str(home / 'runs.db'))}"
+        return lambda _, home: f"sqlite:///{quote(os.fsencode(home / 'runs.db'))}"
     if not is_server(store):
         raise UsageError(
             f"--store {shown(store)!r}: chaos makes scratch stores, and does not know how to make one there",

@@ -9,19 +9,21 @@ import subprocess
 import sys
 import time
 from collections import Counter
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from contextlib import suppress
 
 import msgspec
 import typer
 
 from ninelives.cli.options import EXIT_FAILED, existing
-from ninelives.cli.text import emit_json, emit_table, say
+from ninelives.cli.text import emit, emit_json, say
 from ninelives.core.errors import StoreUnavailable, UsageError
+from ninelives.ops.escape import shown
 from ninelives.ops.rehearsal import (
     EXIT_STORE,
     EXIT_USAGE,
     Begun,
+    Done,
     Finding,
     Fit,
     Foreign,
@@ -33,6 +35,8 @@ from ninelives.ops.rehearsal import (
 
 _START_SECONDS = 60.0
 _GRACE_SECONDS = 2.0
+_MOST_RUNS = 3
+_NOTHING = "Nothing was executed. "  # of a check that is plain
 _LINE = msgspec.json.Decoder(Line)
 
 
@@ -41,7 +45,11 @@ class Report(msgspec.Struct, kw_only=True):
 
     fits: int = 0
     unused: int = 0
+    moved: int = 0
+    escalated: int = 0
+    asked_again: int = 0
     problems: list[Finding] = []
+    warnings: list[Finding] = []
     elsewhere: Counter[str] = msgspec.field(default_factory=Counter)
 
 
@@ -59,6 +67,7 @@ def check(target: str, url: str, *, limit_seconds: float, as_json: bool) -> None
         report.problems.append(lost)
         skip = tuple(one.run for one in report.problems)
         report.fits, report.unused, report.elsewhere = 0, 0, Counter()
+        report.moved, report.asked_again, report.escalated, report.warnings = 0, 0, 0, []
     _show(report, as_json=as_json)
     if report.problems:
         raise typer.Exit(EXIT_FAILED)
@@ -69,10 +78,12 @@ def _rehearse(order: Order, report: Report) -> Finding | None:
     command = [sys.executable, "-m", "ninelives.ops.rehearsal"]
     with subprocess.Popen(command, stdout=subprocess.PIPE, stdin=subprocess.PIPE) as child:  # noqa: S603
         begun: Begun | None = None
+        is_done = False
         try:
             _send(child, order)
             for line in _lines(child, order.limit_seconds):
                 begun = line if isinstance(line, Begun) else None
+                is_done = isinstance(line, Done)
                 if isinstance(line, Found):
                     _count(report, line.finding)
                 elif isinstance(line, Foreign):
@@ -86,6 +97,11 @@ def _rehearse(order: Order, report: Report) -> Finding | None:
         raise typer.Exit(EXIT_STORE)
     if begun is None and child.returncode != 0:
         raise StoreUnavailable(f"the check of {order.target} died", remedy="Look at what it said above")
+    if begun is None and not is_done:
+        raise UsageError(
+            f"{order.target} ended the process while it was loaded or between two runs",
+            remedy="Nothing is known of the runs. Code outside of steps must not leave the process",
+        )
     if begun is None:
         return None
     if died is None:
@@ -125,11 +141,19 @@ def _lines(child: subprocess.Popen[bytes], limit_seconds: float) -> Iterator[Lin
 
 
 def _count(report: Report, finding: Finding) -> None:
-    if finding.fit is Fit.FITS:
-        report.fits += 1
-        report.unused += finding.unused
-    else:
+    if finding.fit not in (Fit.FITS, Fit.FAILS_AS_BEFORE):
         report.problems.append(finding)
+        return
+    report.fits += 1
+    report.unused += finding.unused
+    report.moved += len(finding.moved)
+    report.escalated += finding.is_escalated
+    report.asked_again += len(finding.asked_again)
+    if finding.has_warnings:
+        report.warnings.append(finding)
+
+
+# What people read ------------------------------------------------------------------------------------
 
 
 def _show(report: Report, *, as_json: bool) -> None:
@@ -137,13 +161,48 @@ def _show(report: Report, *, as_json: bool) -> None:
         emit_json(msgspec.json.encode(report))
         return
     for agent, count in sorted(report.elsewhere.items()):
-        say(f"{count} runs of agent {agent!r}, which this code does not declare: they need other workers")
-    if report.unused:
-        say(f"{report.unused} recorded steps are asked for no more: left out, which is no divergence")
-    if report.problems:
-        rows = [
-            (one.run, one.agent, str(one.fit), one.step or "", one.what, one.remedy or "")
-            for one in report.problems
-        ]
-        emit_table(("run", "agent", "verdict", "step", "what", "remedy"), rows)
+        say(
+            f"{count} runs of agent {agent!r}, which this code does not declare: they need other workers; "
+            f'if it was renamed, keep its name: @nl.agent(name="{agent}")'
+        )
+    if report.moved:
+        say(f"{report.moved} recorded steps are found at another place than before, which is fine")
+    groups: dict[tuple[str, ...], list[Finding]] = {}
+    for one in report.warnings:
+        for what, remedy in _warnings(one):
+            groups.setdefault((one.agent, "warning", "", what, remedy), []).append(one)
+    for one in report.problems:
+        # Arguments and line numbers of the journal differ from run to run; the cause is the same.
+        cause = one.what.partition(":")[0] if one.fit is Fit.FAILS else ""
+        key = (one.agent, str(one.fit), one.step or "", cause, one.remedy or "")
+        groups.setdefault(key, []).append(one)
+    for (agent, verdict, step, what, remedy), found in groups.items():
+        _emit_group(agent, verdict, step, what if verdict == "warning" else found[0].what, remedy, found)
+    if report.escalated:
+        say(
+            f"{report.escalated} runs that fit wait for a person (ninelives inbox): one that was stopped for "
+            "its code goes on after ninelives resolve ITEM --retry"
+        )
     say(f"{report.fits} runs in flight fit this code, {len(report.problems)} do not")
+
+
+def _warnings(one: Finding) -> Iterator[tuple[str, str]]:
+    if one.fit is Fit.FAILS_AS_BEFORE:
+        yield f"fails, as it would with the code that it has run with: {one.what}", one.remedy or ""
+    yield from ((told.what, told.remedy) for told in one.warnings)
+
+
+def _emit_group(
+    agent: str, verdict: str, step: str, what: str, remedy: str, found: Sequence[Finding]
+) -> None:
+    """Print one cause: the runs that have it, what it is in the first of them, and what can be done."""
+    names = ", ".join(one.run for one in found[:_MOST_RUNS])
+    more = f" and {len(found) - _MOST_RUNS} more" if len(found) > _MOST_RUNS else ""
+    at = f" at {step}" if step else ""
+    count = f"{len(found)} runs" if len(found) > 1 else "1 run"
+    lines = [
+        f"{verdict}{at}: {count} of {agent} ({names}{more})",
+        what,
+        *remedy.removeprefix(_NOTHING).split("; "),
+    ]
+    emit("\n    ".join(shown(line) for line in lines if line))

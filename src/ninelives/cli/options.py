@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
-from pathlib import Path
 from typing import Annotated
-from urllib.parse import unquote
 
 import typer
 
+from ninelives.backends import urls
+from ninelives.backends.presence import is_there
 from ninelives.core.errors import UsageError
 
 EXIT_FAILED, EXIT_USAGE, EXIT_PERSON, EXIT_STORE = 1, 2, 3, 4
@@ -18,12 +18,11 @@ AsJson = Annotated[bool, typer.Option("--json", help="Print JSON, for machines."
 
 
 def existing(url: str) -> str:
-    """Return the URL if its database is there: looking at a store must not make one.
+    """Return the URL if its store is there: looking at one must not make one.
 
-    Raises UsageError.
+    Raises UsageError; StoreError where a server cannot be asked.
     """
-    rest = url.removeprefix("sqlite:///")
-    path = unquote(rest)
-    if rest != url and not Path(path).exists() and not Path(f"{path}-anchor").exists():
-        raise UsageError(f"there is no store at {path}", remedy="Name one with --store or NINELIVES_STORE")
+    if not is_there(url):
+        where = urls.path_of(url) or urls.shown(url)
+        raise UsageError(f"there is no store at {where}", remedy="Name one with --store or NINELIVES_STORE")
     return url

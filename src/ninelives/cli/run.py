@@ -125,7 +125,9 @@ def _announce(store: Store, order: Order) -> int | None:
         say(f"run {order.id!r} is being worked on by session {owner.id}; waiting for it")
         return 0
     turn = f" of turn {known.turn}" if known.turn else ""
-    say(f"resumed run {order.id!r}: {steps} recorded steps{turn} replayed, none of them executed again")
+    say(
+        f"resumed run {order.id!r}: {steps} recorded steps{turn} replayed; no effect among them is done again"
+    )
     return steps
 
 

@@ -11,15 +11,16 @@ from ninelives.backends.open import open_store
 from ninelives.cli.options import EXIT_STORE, existing
 from ninelives.cli.ps import session_text, status_of
 from ninelives.cli.text import age, emit, emit_json, emit_table, is_terminal, moment, say
-from ninelives.core.keys import check_id
+from ninelives.core.keys import check_id, step_text
 from ninelives.core.model import Record, State
+from ninelives.core.tally import Retrying
 from ninelives.engine.checkpoint import Effect, Operation, Resource
 from ninelives.ops import journal
 from ninelives.ops.escape import shortened, shown
 from ninelives.ops.position import Position, Waiting, position
 from ninelives.ops.sessions import Life
 
-COLUMNS = ("seq", "time", "kind", "branch", "step", "value")
+COLUMNS = ("seq", "time", "kind", "branch", "step", "took", "value")
 _VALUE_CHARACTERS = 400
 
 
@@ -64,7 +65,9 @@ def _show_history(records: Sequence[Record], limit: int) -> None:
     for line in journal.lines(last):
         step = f"{line.step}[{line.number}]" if line.number is not None else line.step
         when = line.at.strftime("%m-%d %H:%M:%S.%f")[:-3] if is_terminal() else line.at.isoformat()
-        rows.append((str(line.seq), when, line.kind, line.branch, step, line.value))
+        took = f"{line.took_ms} ms" if line.took_ms is not None else ""
+        kind = f"{line.kind} of {line.step_kind}" if line.step_kind is not None else line.kind
+        rows.append((str(line.seq), when, kind, line.branch, step, took, line.value))
     emit_table(COLUMNS, rows)
 
 
@@ -86,6 +89,10 @@ def _facts(run: Position, now: float) -> Iterator[tuple[str, str]]:
     signals = [f"{shown(one.name)}, sent {age(now - one.at.timestamp())} ago" for one in run.signals]
     yield from _listed("signals", signals, always=False)
     yield "last error", _error(run)
+    if run.retrying is not None:
+        yield "tries again", _retrying(run.retrying, now)
+    if run.tokens_in or run.tokens_out:
+        yield "tokens", f"{run.tokens_in:,} in, {run.tokens_out:,} out"
     yield "session", _session(run)
     yield "next wake-up", _wake_up(run, now)
     died = f", {run.deaths} death{'s' if run.deaths > 1 else ''} without progress" if run.deaths else ""
@@ -150,6 +157,13 @@ def _error(run: Position) -> str:
         return "none"
     where = f"in step {failed.step}" if failed.step else "of the run itself"
     return f"{shortened(str(failed), _VALUE_CHARACTERS)} ({shown(where)}, record {failed.seq})"
+
+
+def _retrying(known: Retrying, now: float) -> str:
+    left = known.due_ms / 1000 - now
+    when = f"in {age(left)}" if left > 0 else "now"
+    told = f"{step_text(known.step)} {when}, after attempt {known.attempt} of {known.of}: {known.error}"
+    return shortened(told, _VALUE_CHARACTERS)
 
 
 def _session(run: Position) -> str:

@@ -3,8 +3,11 @@
 from __future__ import annotations
 
 import re
+from collections.abc import Iterator
+from contextlib import contextmanager
 from pathlib import Path
 from typing import Annotated
+from urllib.parse import unquote
 
 import msgspec
 import typer
@@ -13,7 +16,9 @@ from ninelives.backends.open import DEFAULT_URL, open_store
 from ninelives.cli.options import AsJson, Url, existing
 from ninelives.cli.text import emit, emit_table
 from ninelives.core.errors import UsageError
+from ninelives.core.keys import step_text
 from ninelives.ops.escape import shown
+from ninelives.store import Progress
 
 EXIT_FAULTS = 1
 _UNITS_MS = {"s": 1_000, "m": 60_000, "h": 3_600_000, "d": 86_400_000}
@@ -50,16 +55,10 @@ def stats(store: Url = DEFAULT_URL, as_json: AsJson = False) -> None:
 @app.command()
 def verify(store: Url = DEFAULT_URL, as_json: AsJson = False) -> None:
     """Read everything and check it: structure, chains, blobs, keys. Exit 1 if something is wrong."""
-    from rich.console import Console
-    from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn
-
     opened = open_store(existing(store))
-    console = Console(stderr=True)
-    columns = (TextColumn("verifying"), BarColumn(), MofNCompleteColumn())
     try:
-        with Progress(*columns, console=console, disable=as_json or not console.is_terminal) as bar:
-            task = bar.add_task("runs", total=None)
-            faults = opened.verify(lambda done, total: bar.update(task, completed=done, total=total))
+        with _bar("verifying", as_json=as_json) as told:
+            faults = opened.verify(told)
     finally:
         opened.close()
     if as_json:
@@ -107,6 +106,86 @@ def migrate(store: Url = DEFAULT_URL) -> None:
     before, after = opened.migrate()
     opened.close()
     typer.echo(f"schema version {after}" + (f", was {before}" if before != after else ", nothing to do"))
+
+
+@app.command()
+def backup(
+    target: Annotated[Path, typer.Argument(help="The file to write; a backup of before is replaced.")],
+    store: Url = DEFAULT_URL,
+    as_json: AsJson = False,
+) -> None:
+    """Copy a SQLite store to a file while it is in use, and verify the copy."""
+    opened = open_store(existing(store))
+    try:
+        if not hasattr(opened, "backup"):
+            raise UsageError(
+                f"{shown(opened.url)} is kept by a server",
+                remedy="Use the server's own tools: pg_dump, or Redis' RDB files",
+            )
+        with _bar("copying", as_json=as_json) as told:
+            made = opened.backup(target, told)
+    finally:
+        opened.close()
+    if as_json:
+        typer.echo(msgspec.json.encode(made).decode())
+    else:
+        typer.echo(shown(f"{made.path}: {made.runs:,} runs, {made.bytes:,} bytes, verified"))
+
+
+@app.command()
+def restore(
+    source: Annotated[Path, typer.Argument(help="The backup, or any copy of a store's database.")],
+    store: Url = DEFAULT_URL,
+    replace: Annotated[
+        bool,
+        typer.Option("--replace", help="Replace the store that is there; it is kept beside."),
+    ] = False,
+    as_json: AsJson = False,
+) -> None:
+    """Put a SQLite store back from a backup: every unfinished run is paused, what was begun waits in the
+    inbox.
+
+    What a run did after the backup is not recorded: look at each before you resume it.
+    """
+    from ninelives.backends.clock import SystemClock
+    from ninelives.backends.sqlite import backups
+
+    path = store.removeprefix("sqlite:///")
+    if path == store:
+        raise UsageError(
+            f"{shown(store)} is no SQLite store", remedy="Restore a server's data with the server's own tools"
+        )
+    with _bar("copying", as_json=as_json) as told:
+        done = backups.restore(source, unquote(path), SystemClock(), replaces=replace, progress=told)
+    if as_json:
+        typer.echo(msgspec.json.encode(done).decode())
+        return
+    for run in done.paused:
+        typer.echo(shown(f"paused {run}"))
+    for run, step in done.doubts:
+        typer.echo(shown(f"asks whether {step_text(step)} of {run} happened: ninelives inbox"))
+    if done.replaced is not None:
+        typer.echo(shown(f"what was there is kept as {done.replaced}"))
+    typer.echo(
+        shown(
+            f"{done.path}: {done.runs:,} runs restored, {len(done.paused):,} unfinished ones paused, "
+            f"{len(done.doubts):,} actions in doubt; go on with: ninelives resume RUN"
+        )
+    )
+
+
+@contextmanager
+def _bar(what: str, *, as_json: bool) -> Iterator[Progress]:
+    """Yield a function that shows how far something is, on a terminal."""
+    from rich.console import Console
+    from rich.progress import BarColumn, MofNCompleteColumn, TextColumn
+    from rich.progress import Progress as Bar
+
+    console = Console(stderr=True)
+    columns = (TextColumn(what), BarColumn(), MofNCompleteColumn())
+    with Bar(*columns, console=console, disable=as_json or not console.is_terminal) as bar:
+        task = bar.add_task(what, total=None)
+        yield lambda done, total: bar.update(task, completed=done, total=total)
 
 
 @app.command("accept-loss")

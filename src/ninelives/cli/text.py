@@ -14,7 +14,7 @@ from datetime import datetime
 import typer
 
 from ninelives.cli.options import EXIT_FAILED, EXIT_PIPE
-from ninelives.ops.escape import json_text, shown
+from ninelives.ops.escape import ascii_json, json_text, shown
 
 _SHORT_CHARACTERS = 20
 _AGES = ((86_400, "d"), (3_600, "h"), (60, "m"))
@@ -50,7 +50,12 @@ def _forget_stdout() -> None:
 
 def emit_json(data: bytes) -> None:
     """Print JSON: indented for a person, on one line for a program."""
-    emit(json_text(data, pretty=is_terminal()))
+    text = json_text(data, pretty=is_terminal())
+    try:
+        text.encode(sys.stdout.encoding)
+    except (UnicodeError, AttributeError):
+        text = ascii_json(text)  # the locale has no such characters
+    emit(text)
 
 
 def say(line: str) -> None:

@@ -197,13 +197,19 @@ def _class(cls: type[Any], at: str, memo: Memo) -> Shape:
     if typing.is_typeddict(cls):
         return _fill(Record(cls.__name__, dict, dict), cls, _typed_dict_fields, at, memo)
     if issubclass(cls, msgspec.Struct):
-        record = Record(cls.__name__, cls, lambda values: cls(**values), cls.__eq__ is msgspec.Struct.__eq__)
+        record = Record(
+            cls.__name__, cls, lambda values: cls(**values), cls.__eq__ is msgspec.Struct.__eq__, _bare(cls)
+        )
         return _fill(_compared(record, at), cls, _struct_fields, at, memo)
     if dataclasses.is_dataclass(cls):
-        record = Record(cls.__name__, cls, _maker(cls, "__post_init__"), _compares_all(cls))
+        record = Record(
+            cls.__name__, cls, _maker(cls, "__post_init__"), _compares_all(cls), _maker(cls, None)
+        )
         return _fill(_compared(record, at), cls, _dataclass_fields, at, memo)
     if "__attrs_attrs__" in cls.__dict__:
-        record = Record(cls.__name__, cls, _maker(cls, "__attrs_post_init__"), _compares_all(cls))
+        record = Record(
+            cls.__name__, cls, _maker(cls, "__attrs_post_init__"), _compares_all(cls), _maker(cls, None)
+        )
         return _fill(_compared(record, at), cls, _attrs_fields, at, memo)
     raise _unsupported(cls, at)
 
@@ -276,8 +282,8 @@ def _compares_all(cls: Any) -> bool:
     return compared and code is not None and code.co_filename.startswith("<")
 
 
-def _maker(cls: type[Any], after: str) -> Callable[[dict[str, Any]], object]:
-    hook = getattr(cls, after, None)
+def _maker(cls: type[Any], after: str | None) -> Callable[[dict[str, Any]], object]:
+    hook = getattr(cls, after, None) if after is not None else None
     new: Any = cls.__new__
 
     def make(values: dict[str, Any]) -> object:
@@ -286,6 +292,18 @@ def _maker(cls: type[Any], after: str) -> Callable[[dict[str, Any]], object]:
             object.__setattr__(made, name, value)
         if hook is not None:
             hook(made)
+        return made
+
+    return make
+
+
+def _bare(cls: Any) -> Callable[[dict[str, Any]], object]:
+    """Return what makes a struct without its `__post_init__`: as one of a subclass that has another."""
+
+    def make(values: dict[str, Any]) -> object:
+        members = {"__post_init__": lambda _: None, "__annotations__": {}}
+        made = type(cls)(cls.__name__, (cls,), members)(**values)
+        msgspec.structs.force_setattr(made, "__class__", cls)
         return made
 
     return make

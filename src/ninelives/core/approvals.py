@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Coroutine, Mapping
 from hashlib import blake2b
+from inspect import isawaitable
 from typing import Any
 
 import msgspec
@@ -30,7 +31,16 @@ class Approval(Struct, frozen=True, kw_only=True):
 
     def is_needed(self, args: tuple[Any, ...], kwargs: Mapping[str, Any]) -> bool:
         """Tell whether a person has to say yes to a call with these arguments."""
-        return self.when is None or bool(self.when(*args, **kwargs))
+        if self.when is None:
+            return True
+        found = self.when(*args, **kwargs)
+        if isawaitable(found):
+            if isinstance(found, Coroutine):
+                found.close()
+            raise UsageError(
+                "approval= gave something to be awaited, not an answer", remedy="Give a plain predicate"
+            )
+        return bool(found)
 
 
 def declared(approval: object) -> Approval | None:

@@ -22,3 +22,12 @@ class Clock(Protocol):
 
     def boot_ms(self) -> int:
         """Return milliseconds since boot."""
+
+
+def witness(clock: Clock) -> tuple[str, int]:
+    """Return what bears out how much time has passed, whoever sets the wall clock: the boot, and its clock.
+
+    A clock that is moved by hand says itself what bears it out.
+    """
+    own = getattr(clock, "witness", None)
+    return own() if own is not None else (clock.boot_id, clock.boot_ms())

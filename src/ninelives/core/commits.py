@@ -11,6 +11,7 @@ from ninelives.core.errors import NineLivesError
 from ninelives.core.inbox import NewItem
 from ninelives.core.keyring import Key, KeyOp
 from ninelives.core.model import Kind, Record, State
+from ninelives.core.tally import Tally
 
 
 class Park(Struct, frozen=True, tag="park"):
@@ -45,6 +46,8 @@ class Commit(Struct, frozen=True, kw_only=True):
 
     `length` and `head` are the run's before it; `records` go on from there, sealed. `effect_length` is how
     many of the run's records something visible rests on by now, as far as its owner has begun it.
+    `tally` is what the row sums up of the journal after it; None leaves that as it is. `only_counts`: of it,
+    only the number of steps has changed.
     `is_sealed`: who made this has sealed the records just now, so no store must take their hashes again.
     """
 
@@ -60,6 +63,8 @@ class Commit(Struct, frozen=True, kw_only=True):
     change: Change | None = None
     effect_length: int = 0
     is_sealed: bool = False
+    tally: Tally | None = None
+    only_counts: bool = False
 
     @property
     def new_length(self) -> int:

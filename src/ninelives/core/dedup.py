@@ -52,10 +52,11 @@ def reserved(known: Key | None, op: ReserveKey, run: str, now_ms: int) -> Key | 
         return _refused(
             run,
             f"the key {op.key!r} was used before and its result has been pruned",
-            "Use another key, or declare key_window= if it may be used again",
+            _again(known, op, now_ms),
         )
-    if (known.action, known.fingerprint) != (op.action, op.fingerprint):
-        other = f"action {known.action!r}" if known.action != op.action else "other arguments"
+    is_other = not is_same_action(known, op)
+    if is_other or known.fingerprint != op.fingerprint:
+        other = f"action {known.action!r}" if is_other else "other arguments"
         return _refused(
             run,
             f"the key {op.key!r} belongs to run {known.run!r} with {other}",
@@ -64,6 +65,19 @@ def reserved(known: Key | None, op: ReserveKey, run: str, now_ms: int) -> Key | 
     if known.state is KeyState.RESERVED and known.run == run:
         return known
     return Verdict(run, Outcome.HELD, key=known)
+
+
+def _again(known: Key, op: ReserveKey, now_ms: int) -> str:
+    """Say how a key may be used again whose result is gone."""
+    if op.window_ms is None:
+        return "Use another key, or declare key_window= if it may be used again"
+    left_ms = known.changed_ms + op.window_ms - now_ms
+    return f"Use another key, or wait: by its key_window= it may be used again in {left_ms / 1000:.0f} s"
+
+
+def is_same_action(known: Key, op: ReserveKey) -> bool:
+    """Tell whether a key belongs to the action that asks for it, under its name or one that it had."""
+    return known.action == op.action or known.action in op.aliases
 
 
 def _is_past(known: Key, window_ms: int | None, now_ms: int) -> bool:
@@ -120,9 +134,9 @@ def lets_go(before: Key | None, after: Key) -> bool:
     return before is not None and before.state in _HELD and after.state not in _HELD
 
 
-def pruned(known: Key, now_ms: int) -> Key:
-    """Return a settled key's tombstone: it was used, and what came of it is not known any more."""
-    return replace(known, state=KeyState.PRUNED, body=b"", blobs=(), changed_ms=now_ms)
+def pruned(known: Key) -> Key:
+    """Return a settled key's tombstone: what came of it is not known any more, but when it was settled is."""
+    return replace(known, state=KeyState.PRUNED, body=b"", blobs=())
 
 
 def _refused(run: str, what: str, remedy: str) -> Verdict:

@@ -48,6 +48,15 @@ _BUILTIN: Final = {
     for name, kind in _exceptions(vars(builtins)).items()
     if not issubclass(kind, StopIteration | StopAsyncIteration | BaseExceptionGroup)
 }
+_KEPT_OUTSIDE: Final[Mapping[type, tuple[str, ...]]] = {
+    OSError: ("errno", "strerror", "filename", "filename2"),
+    ImportError: ("name", "path"),
+    NameError: ("name",),
+    AttributeError: ("name",),
+    UnicodeDecodeError: ("encoding", "object", "start", "end", "reason"),
+    UnicodeEncodeError: ("encoding", "object", "start", "end", "reason"),
+    UnicodeTranslateError: ("object", "start", "end", "reason"),
+}
 _OURS: Final = _exceptions(vars(errors))
 
 
@@ -104,6 +113,18 @@ def same_error(exc: BaseException, raises: Raises = ()) -> BaseException:
     return decode_error(encode_error(exc, raises=raises), raises=raises)
 
 
+_NO_EXCEPTIONS = frozenset(
+    {
+        "BaseException",
+        "BaseExceptionGroup",
+        "CancelledError",
+        "GeneratorExit",
+        "KeyboardInterrupt",
+        "SystemExit",
+    }
+)
+
+
 # --------------------------------------------------------------------------------------------- writing
 
 
@@ -124,8 +145,26 @@ def _args(exc: BaseException) -> tuple[Any, ...]:
 
 
 def _attributes(exc: BaseException) -> dict[str, object]:
-    held = vars(exc) if hasattr(exc, "__dict__") else {}
+    held = dict(vars(exc)) if hasattr(exc, "__dict__") else {}
+    for name in _members(type(exc)):
+        value = getattr(exc, name, None)
+        if value is not None:
+            held[name] = value
     return {name: value for name, value in held.items() if _may_set(name) and _plain(value) is not None}
+
+
+def _members(kind: type[BaseException]) -> set[str]:
+    """Name the attributes that a class keeps outside of `__dict__`: slots, and what C code keeps."""
+    names: set[str] = set()
+    for base in kind.__mro__:
+        slots = base.__dict__.get("__slots__", ())
+        for slot in (slots,) if isinstance(slots, str) else slots:
+            is_private = slot.startswith("__") and not slot.endswith("__")
+            names.add(f"_{base.__name__.lstrip('_')}{slot}" if is_private else slot)
+        # What a built-in OSError keeps is in its args.
+        if kind.__name__ not in _BUILTIN or base is not OSError:
+            names.update(_KEPT_OUTSIDE.get(base, ()))
+    return names
 
 
 def _may_set(name: str) -> bool:
@@ -159,8 +198,12 @@ def _comes_back(failure: Failure, kind: type[BaseException], raises: Raises) -> 
 
 def _rebuild(failure: Failure, raises: Raises) -> BaseException:
     if failure.home == "other":
+        is_no_exception = failure.name in _NO_EXCEPTIONS
         return StepFailed(
-            f"{failure.name}: {failure.message}", remedy="List its class in raises= to get it back as itself"
+            f"{failure.name}: {failure.message}",
+            remedy="It is no Exception, and raises= cannot list it: raise an Exception instead"
+            if is_no_exception
+            else "List its class in raises= to get it back as itself",
         )
     homes: dict[str, Mapping[str, type[BaseException]]] = {
         "builtin": _BUILTIN,
@@ -194,9 +237,13 @@ def _make(
             # Not through __init__: its parameters need not be the args. The state is what was recorded.
             made = kind.__new__(kind, *args)
             made.args = tuple(args)
-        if attributes:
-            vars(made).update(attributes)
-    except (TypeError, ValueError) as bad:
+        outside = _members(kind) if attributes else ()
+        for name, value in attributes.items():
+            if name in outside:
+                object.__setattr__(made, name, value)
+            else:
+                vars(made)[name] = value
+    except (TypeError, ValueError, AttributeError) as bad:
         raise Corrupt(f"the recorded {failure.name} cannot be rebuilt: {bad}") from bad
     if (
         isinstance(made, NineLivesError)

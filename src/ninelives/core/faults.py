@@ -16,6 +16,7 @@ from ninelives.core.errors import (
     LeaseLost,
     NineLivesError,
     NotSerializable,
+    StoreBroken,
     UnknownRun,
     UsageError,
 )
@@ -45,6 +46,8 @@ def fault_in(commit: Commit) -> NineLivesError | None:
             return BadRecord(f"record {seq} has a step or a time that cannot be kept", run=commit.run)
         if not commit.is_sealed and not chain.follows(head, record):
             return BadRecord(f"record {seq} is not sealed", run=commit.run, step=record.step)
+        if record.epoch is None:
+            return BadRecord(f"record {seq} does not say which life wrote it", run=commit.run)
         head = record.check
     if not (commit.keys or commit.opens or commit.closes or commit.takes or commit.change):
         return None
@@ -208,6 +211,15 @@ def not_owned(run: str) -> LeaseLost:
 def unknown_run(run: str) -> UnknownRun:
     """Return the error for an id that names no run."""
     return UnknownRun("there is no such run", run=run, remedy="Check the id; a pruned run may be forgotten")
+
+
+def vanished(what: str) -> StoreBroken:
+    """Return the error for a store that was emptied or replaced under a process that served it."""
+    return StoreBroken(
+        f"the store that this process served is gone: {what}",
+        remedy="Nothing is started on an empty store. Restore it from a backup; if it was emptied on purpose,"
+        " start the workers again",
+    )
 
 
 def lease_lost(session: str, known: Session | None) -> LeaseLost | None:

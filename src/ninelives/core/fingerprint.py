@@ -25,6 +25,7 @@ from ninelives.core import codec, growth
 from ninelives.core.containers import Untyped, dump_pairs, refuse
 from ninelives.core.errors import Corrupt, NotSerializable, UsageError
 from ninelives.core.growth import Memory
+from ninelives.core.keys import class_name, member_name
 from ninelives.core.previews import preview
 from ninelives.core.shapes import MAX_DEPTH, SCALARS, TAG, TEXT, Misfit, dump_items, step_to, tag
 
@@ -244,11 +245,11 @@ def _dump_other(value: Any, depth: int, *, is_whole: bool = False) -> object:
     """Encode what an untyped result could not hold: enum members, records, and subclasses of built-ins."""
     kind, dump = type(value), (_WHOLE if is_whole else _ARGUMENTS).dump
     if isinstance(value, enum.Enum):
-        return {TAG: "enum", "of": kind.__name__, "v": str(value.name)}
+        return {TAG: "enum", "of": class_name(kind), "v": member_name(value)}
     fields = _fields(value, is_whole)
     if fields is not None:
         held = dump_pairs(dict(fields), TEXT.dump, dump, depth)
-        return {TAG: "record", "of": kind.__name__, "v": held}
+        return {TAG: "record", "of": class_name(kind), "v": held}
     if isinstance(value, dict):
         return dump_pairs(value, dump, dump, depth)
     if isinstance(value, list | tuple | set | frozenset):

@@ -41,6 +41,7 @@ class ReserveKey(Struct, frozen=True, tag="reserve"):
     fingerprint: bytes
     resumable: bool
     window_ms: int | None = None  # so long after it was settled, or pruned, it may be used again
+    aliases: tuple[str, ...] = ()  # names that the action had: what they hold under the key is its own
 
 
 class SettleKey(Struct, frozen=True, tag="settle"):

@@ -83,6 +83,24 @@ class StepId(NamedTuple):
     n: int
 
 
+ID_MARK: Final = "@"
+"""What stands before an id from outside, in place of the branch: branches are empty or begin otherwise."""
+
+
+_ASIDE: Final = "/~"
+
+
+def aside(branch: str, number: int) -> str:
+    """Return the branch of calls whose own ids others have: no task and no name gives such a one."""
+    return f"{branch}{_ASIDE}{number}"
+
+
+def beside(branch: str) -> str:
+    """Return the branch that a call was moved aside from; any other as it is."""
+    before, mark, number = branch.rpartition(_ASIDE)
+    return before if mark and number.isdecimal() else branch
+
+
 def step_id(branch: str, name: str, n: int) -> str:
     """Write a step's identity as one readable text; `parse_step_id` reads it back."""
     return f"{_hide(branch) if branch else branch}#{_hide(name)}#{_count(n)}"
@@ -263,9 +281,29 @@ def _escape(value: object, field: str, special: set[str]) -> str:
     return f"{kind}={escaped}" if kind else escaped
 
 
+def class_name(kind: type) -> str:
+    """Name a class in an identity: as its module does (Order.Status); the module itself may move."""
+    return kind.__qualname__.rpartition("<locals>.")[2]
+
+
+def member_name(member: enum.Enum) -> str:
+    """Name a member of an enum in an identity: another member has another name.
+
+    Combinations of flags have their members' names, as far as these say it all; the name of no bits, or of
+    unknown ones, is None for all of them: those are written as their number.
+    """
+    if not isinstance(member, enum.Flag):
+        return member.name
+    bits = 0
+    for part in (member.name or "").split("|"):
+        known = type(member).__members__.get(part)
+        bits |= known.value if known is not None else int(part) if part.isdecimal() else 0
+    return str(member.name) if member.name and bits == member.value else str(member.value)
+
+
 def _text_of(value: object, field: str) -> tuple[str, str]:
     if isinstance(value, enum.Enum):
-        return _UNSAFE.sub(_percent, type(value).__name__), str(value.name)
+        return _UNSAFE.sub(_percent, class_name(type(value))), member_name(value)
     if type(value) is str:
         return "", value
     if isinstance(value, bool | int | UUID) and type(value) in (bool, int, UUID):

@@ -63,11 +63,21 @@ class Kind(StrEnum):
     END = "end"  # the result or the error of the run
 
 
+class StepKind(StrEnum):
+    """What the step of a record is."""
+
+    DECISION = "decision"
+    ACTION = "action"
+    READ = "read"  # an action that only reads
+    BUILTIN = "built-in"  # one of our own: a sleep, a question, a signal, a child
+
+
 class Record(Struct, frozen=True):
     """One entry of a run's journal.
 
     `check` chains it to all records before it (see `chain`). When `body` is empty and `blobs` is not,
-    the first blob is the body.
+    the first blob is the body. `step_kind` is None where the record is not of a step. `epoch` is the life
+    that wrote it; `took_ms` how long the step took up to here. A record of schema 1 has none of these three.
     """
 
     seq: int
@@ -77,6 +87,9 @@ class Record(Struct, frozen=True):
     body: bytes
     blobs: tuple[bytes, ...] = ()
     check: bytes = b""
+    step_kind: StepKind | None = None
+    epoch: int | None = None
+    took_ms: int | None = None
 
 
 class NewRun(Struct, frozen=True, kw_only=True):
@@ -110,6 +123,8 @@ class Run(Struct, frozen=True, kw_only=True):
     `solo_deaths` those of them that had no other run; `is_alone` says that its owner has it that way.
     `left_by` is the session that was gone while it had the run, until the run is parked or ends.
     `effect_length` counts the records that something visible rests on: these must not be lost.
+    The rest sums up the journal, so that a list of runs reads none: outcomes recorded so far, tokens that
+    models said they took, what `nl.progress` said last, the last error, what is tried again (see `tally`).
     """
 
     id: str
@@ -143,6 +158,12 @@ class Run(Struct, frozen=True, kw_only=True):
     created_ms: int
     changed_ms: int
     effect_length: int = 0
+    steps: int = 0
+    tokens_in: int = 0
+    tokens_out: int = 0
+    progress: str = ""
+    last_error: str = ""
+    retrying: str = ""
 
 
 class RunQuery(Struct, frozen=True, kw_only=True):

@@ -68,7 +68,7 @@ class Recovery(msgspec.Struct, frozen=True, kw_only=True):
     """The body of a RECOVERED entry: who died, who took over, what that saved and cost.
 
     `replayed` counts steps that were found recorded, `decisions` and `tokens` what no model was asked again,
-    `redone` names the steps that were under way and were begun again. Times are the store's.
+    `redone` names the steps that were under way: begun again, or settled first. Times are the store's.
     """
 
     left_by: str

@@ -12,7 +12,7 @@ from collections.abc import Iterable, Mapping
 
 from msgspec.structs import replace
 
-from ninelives.core import chain
+from ninelives.core import chain, tally
 from ninelives.core.commits import Commit, End, Escalate, Outcome, Park, Verdict
 from ninelives.core.errors import (
     IdConflict,
@@ -36,9 +36,10 @@ def created(
 ) -> tuple[Run, tuple[Record, ...]]:
     """Return the row of a new run and the records that it is born with; if it is due, it is the session's."""
     before = chain.start(new.id)
-    drafts = [(Kind.CREATED, "", now_ms, new.body, new.blobs)]
-    drafts += [(one.kind, one.step, one.at_ms, one.body, one.blobs) for one in new.prefix]
+    drafts: list[chain.Draft] = [(Kind.CREATED, "", now_ms, new.body, new.blobs)]
+    drafts += map(chain.draft_of, new.prefix)
     records = chain.seal(0, before, drafts)
+    summed = tally.summed(records)
     run = Run(
         id=new.id,
         number=number,
@@ -70,6 +71,8 @@ def created(
         left_by=None,
         created_ms=now_ms,
         changed_ms=now_ms,
+        steps=summed.steps,
+        progress=summed.progress,
     )
     if session is not None and is_claimable(run, now_ms):
         run = claimed(run, session, now_ms)
@@ -247,6 +250,8 @@ def committed(run: Run, commit: Commit, now_ms: int) -> Run | Verdict:
         changed_ms=now_ms,
         effect_length=max(run.effect_length, effect_length_of(commit)),
     )
+    if commit.tally is not None:
+        after = tally.told(after, commit.tally)
     for record in commit.records:
         if record.kind is Kind.TURN:
             after = replace(after, turn=after.turn + 1, turn_seq=record.seq)

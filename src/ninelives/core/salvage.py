@@ -67,7 +67,7 @@ def salvaged(run: Run, records: Sequence[Record], why: str, now_ms: int) -> tupl
             raise _corrupt(run, good, f"{why}; no snapshot is left to go on from")
         turn, turn_seq = turn - 1, starts[-1]
     body = msgspec.json.encode(Salvaged(good, run.length, why))
-    (said,) = chain.seal(good, head, [(Kind.SALVAGED, "", now_ms, body, ())])
+    (said,) = chain.seal(good, head, [(Kind.SALVAGED, "", now_ms, body, ())], run.epoch)
     after = replace(run, length=good + 1, head=said.check, turn=turn, turn_seq=turn_seq, changed_ms=now_ms)
     return after, said
 
@@ -76,8 +76,7 @@ def _good(run: Run, records: Sequence[Record]) -> tuple[int, bytes]:
     """Return the length and the head of the part of a journal that is as it was written."""
     head = run.base_check
     for seq, record in enumerate(records[: run.length - run.base], run.base):
-        draft = (record.kind, record.step, record.at_ms, record.body, record.blobs)
-        if record.seq != seq or chain.link(head, seq, draft) != record.check:
+        if record.seq != seq or not chain.follows(head, record):
             return seq, head
         head = record.check
     return run.base + len(records), head

@@ -9,7 +9,9 @@ Invariants, explored exhaustively by `tests/unit/test_settlement.py`:
 - Starts are numbered, and at most one start is not voided: it takes effect at most once.
 - "Not happened" counts only if it was asked after the start could no longer take effect: its process is
   proved gone, or it was cut off and its body's time limit has passed since; and so has the time that the
-  world needs to show it. A process that still lives may still act: then nothing is "not happened".
+  world needs to show it. A process that still lives may still act: then nothing is "not happened", unless
+  the body ended by itself and nothing that it began is at work.
+- Time has passed when the wall clock says so and, within one boot, the boot clock too.
 - What stays unknown goes to a person.
 If we die anywhere in here, the journal says the same to the next life.
 """
@@ -55,6 +57,8 @@ class StartBody(StepBody, frozen=True, omit_defaults=True, kw_only=True):
     with that; `k` is its business key. `t` is when it came to be in doubt, by the store's clock, `why` says
     why, `over` that its body had ended by then, `lost` that it had happened and only its result is not
     known; `i` names the inbox item that asks a person, `g` who gave it up there: then it is asked anew.
+    `boot` and `boot_ms` are the boot clock's word for the same moment as `t`, or as the start, whose
+    process belonged to the session `sid` of its machine's processes.
     """
 
     n: int = 0
@@ -68,6 +72,9 @@ class StartBody(StepBody, frozen=True, omit_defaults=True, kw_only=True):
     lost: bool = False
     i: str = ""
     g: str = ""
+    boot: str = ""
+    boot_ms: int = 0
+    sid: int | None = None  # 0 is a session that began outside this container
 
 
 _ENCODE = msgspec.json.Encoder().encode
@@ -131,6 +138,16 @@ def ripe_ms(start: StartBody, fate: Fate, since_ms: int, settle_after_ms: int) -
     if fate is Fate.UNKNOWN and start.b:
         return since_ms + start.l + settle_after_ms
     return None
+
+
+def believed_ms(doubt: StartBody, now_ms: int, boot: str, boot_ms: int) -> int:
+    """Return the time that a doubt is judged by: the wall clock's, which may have been set forward since.
+
+    Within one boot, no more time counts than has passed by the boot clock.
+    """
+    if not doubt.boot or doubt.boot != boot:
+        return now_ms
+    return min(now_ms, doubt.t + boot_ms - doubt.boot_ms)
 
 
 def rule(answer: object, asked_ms: int, ripe: int | None, give_up_ms: int) -> Ruling:

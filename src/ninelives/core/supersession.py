@@ -19,7 +19,7 @@ from ninelives.core.model import Kind, Record
 from ninelives.core.replay import read_body
 
 TIMEOUT = "timeout"
-"""The built-in step whose result is that time ran out."""
+"""The built-in step whose result is that time ran out; withdrawn, when its block was left in time."""
 
 _OUTCOMES = frozenset({Kind.RESULT, Kind.FAILURE, Kind.WITHDRAWN, Kind.SIGNAL, Kind.ANSWER})
 
@@ -43,6 +43,8 @@ def fatal_steps(records: Sequence[Record]) -> tuple[str, ...]:
             branch, name, _ = parse_step_id(record.step)
         except BadName:
             continue
+        if name == TIMEOUT and record.kind is Kind.WITHDRAWN:
+            continue  # a block that was left in time: that says nothing of what the code survived
         may_be_fatal = record.kind in (Kind.FAILURE, Kind.WITHDRAWN) or name == TIMEOUT
         is_the_end = record.kind is Kind.FAILURE and _error(record) == ended_with
         if is_the_end or (may_be_fatal and not any(one in survived for one in _line(branch))):

@@ -5,19 +5,45 @@ from __future__ import annotations
 from typing import Any
 
 import msgspec
+from msgspec import Struct
 
 _PARTS = (("prompt_tokens", "completion_tokens"), ("input_tokens", "output_tokens"))
 _DEPTH = 3
+_MARK = b"_tokens"
+_MODEL_CHARACTERS = 100
+
+
+class Usage(Struct, frozen=True, omit_defaults=True):
+    """What an answer says of its cost: tokens read and written, and the model."""
+
+    tokens_in: int = 0
+    tokens_out: int = 0
+    model: str = ""
 
 
 def tokens_in(value: bytes) -> int:
     """Return the tokens that an encoded value speaks of; 0 when it does not."""
-    if b"_tokens" not in value:
+    if _MARK not in value:
         return 0
     try:
         return _tokens(msgspec.json.decode(value), _DEPTH)
     except msgspec.DecodeError:
         return 0
+
+
+def usage_in(value: bytes) -> Usage | None:
+    """Return what an encoded value says of its cost; None when it says nothing."""
+    if _MARK not in value:
+        return None
+    try:
+        tree = msgspec.json.decode(value)
+    except msgspec.DecodeError:
+        return None
+    read, written = _parts(tree, _DEPTH)
+    if not (read or written):
+        return None
+    model = tree.get("model") if isinstance(tree, dict) else None
+    return Usage(read, written, model[:_MODEL_CHARACTERS] if isinstance(model, str) else "")
 
 
 def _tokens(value: Any, depth: int) -> int:
@@ -33,3 +59,17 @@ def _tokens(value: Any, depth: int) -> int:
         if len(parts) == len(names):
             return sum(parts)
     return sum(_tokens(one, depth - 1) for one in value.values()) if depth else 0
+
+
+def _parts(value: Any, depth: int) -> tuple[int, int]:
+    """Return the tokens read and written that a decoded value speaks of."""
+    if isinstance(value, dict):
+        for read, written in _PARTS:
+            first, second = value.get(read), value.get(written)
+            if type(first) is int and type(second) is int and 0 <= first < 2**53 and 0 <= second < 2**53:
+                return first, second
+        value = list(value.values())
+    if not isinstance(value, list) or not depth:
+        return 0, 0
+    found = [_parts(one, depth - 1) for one in value]
+    return sum(one[0] for one in found), sum(one[1] for one in found)

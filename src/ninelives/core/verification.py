@@ -22,6 +22,8 @@ _ANEW = frozenset({Kind.SUPERSEDED, Kind.FORKED})
 _OPEN = (Kind.INTENT, Kind.DOUBT)
 _HELD = (KeyState.RESERVED, KeyState.IN_DOUBT)
 _WITH_KEY = b'"k":'
+_LIMIT = "#timeout#"
+"""A limit that was left in time may be reached in a later life, by code that stays longer."""
 
 
 class Account(Struct, frozen=True):
@@ -40,7 +42,9 @@ def account_of(records: Iterable[Record]) -> Account:
     faults = []
     for record in records:
         if record.kind in _OUTCOMES:
-            if record.step in settled:
+            if record.step in settled and record.kind is Kind.WITHDRAWN:
+                continue  # its code was cancelled before it was told: what it came to stands
+            if record.step in settled and _LIMIT not in record.step:
                 faults.append(f"step {record.step} has two outcomes")
             settled.add(record.step)
             if record.step in steps:

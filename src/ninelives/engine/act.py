@@ -20,9 +20,10 @@ from ninelives.core.inbox import NewItem
 from ninelives.core.keyring import DoubtKey, KeyOp, PassKey, ReleaseKey, SettleKey
 from ninelives.core.keys import generation_key
 from ninelives.core.model import INLINE_BYTES, Kind
-from ninelives.core.replay import write_body
+from ninelives.core.replay import Attempt, write_body
 from ninelives.core.settlement import Standing, advance, read_body_of_start, standing, write_start
-from ninelives.engine.context import BRANCH, Place
+from ninelives.core.tally import Facts, error_text
+from ninelives.engine.context import BRANCH, Place, Watched
 from ninelives.engine.effects import Effect
 from ninelives.engine.execution import BranchTask, Execution
 from ninelives.engine.registry import Step
@@ -60,6 +61,9 @@ class Ended(Struct, frozen=True):
 class Act:
     """A call, where it stands, and what it writes."""
 
+    is_wanted = True
+    """Whether the code asks for it; else it is only settled (`engine.leftovers`)."""
+
     def __init__(
         self,
         execution: Execution,
@@ -73,23 +77,32 @@ class Act:
         self.args, self.kwargs, self.body = args, kwargs, body
         self.asked = step.fingerprint(args, kwargs)
         self.key = effect.key(args, kwargs) if effect.key is not None else None
-        place = Place(execution, BRANCH.get(), step.name)
-        self.place = place if self.key is None else KeyedPlace(self.key, place)
+        self.given = step.given(args, kwargs) if step.given is not None else None
+        self.natural = Place(execution, BRANCH.get(), step.name, self.given)
+        self.place = self.natural
+        self.use_key(self.key)
         self.standing = Standing()
         self.late: asyncio.Task[Any] | None = None
-        self.is_cancelled = False
+        self.frame: Watched | None = None
+        self.is_cancelled = self.is_starting = self.is_waiting = False
         task = asyncio.current_task(execution.loop)
         self.branch = task if isinstance(task, BranchTask) else None
 
+    @property
+    def is_under_way(self) -> bool:
+        """Tell whether it has started, and what came of that is not on record."""
+        return self.is_starting or self.standing.start is not None
+
+    def use_key(self, key: str | None) -> None:
+        """Go on under a business key, or under the key of the place."""
+        self.key = key
+        self.place = self.natural if key is None else KeyedPlace(key, self.natural)
+
     def recall(self) -> None:
         """Read where the action stands from what earlier lives recorded."""
-        replay = self.execution.replay
-        names = [self.place.id, *(self.place.id_under(alias) for alias in self.step.aliases)]
-        for name in names:
-            records = replay.starts(name)
-            if records:
-                self.standing = standing(records)
-                return
+        records = self.execution.replay.starts(self.place.id)
+        if records:
+            self.standing = standing(records)
 
     def keep(self, late: asyncio.Task[Any]) -> None:
         """Keep a body that runs on after its time: as long as it does, the run stays in memory."""
@@ -133,7 +146,21 @@ class Act:
 
     def draft(self, kind: Kind, **known: Any) -> Draft:
         """Return a record of a start."""
-        return (kind, self.place.id, write_start(self.asked, k=self.key or "", **known))
+        body = write_start(self.asked, k=self.key or "", **known)
+        return (kind, self.place.id, body, (), Facts(self.step.kind))
+
+    def begin(self) -> Watched:
+        """Return the frame of a body that begins now."""
+        began_ms = self.execution.clock.boot_ms()
+        self.frame = frame = Watched(self.place, self.asked, self.step.kind, began_ms)
+        frame.at = self.execution.loop.time()
+        return frame
+
+    def _facts(self, error: BaseException | None = None) -> Facts:
+        took = None
+        if self.frame is not None:
+            took = max(0, int((self.execution.loop.time() - self.frame.at) * 1000))
+        return Facts(self.step.kind, took, error=error_text(error) if error is not None else "")
 
     async def record(
         self,
@@ -145,7 +172,11 @@ class Act:
     ) -> Verdict:
         """Record something about a start; where the action stands changes with it."""
         draft = self.draft(kind, **known)
-        verdict = await self.write([*before, draft], Extras(keys=keys, opens=opens, is_effect=True))
+        self.is_starting = kind is Kind.INTENT
+        try:
+            verdict = await self.write([*before, draft], Extras(keys=keys, opens=opens, is_effect=True))
+        finally:
+            self.is_starting = False
         if verdict.outcome is Outcome.COMMITTED:
             self.standing = advance(self.standing, kind, read_body_of_start(draft[2]))
         return verdict
@@ -163,26 +194,35 @@ class Act:
             if self.is_cancelled:
                 raise asyncio.CancelledError  # noqa: TRY301 (the run's code withdrew it long ago)
             await delivery.live(turn)
-        except BaseException:
+        except BaseException as error:
             turn.withdraw()
             delivery.look()
+            if isinstance(error, asyncio.CancelledError):
+                # What it came to stands; that the code was told otherwise is on record beside it.
+                self.execution.note(Kind.WITHDRAWN, self.place.id, write_body(self.asked), self._facts())
             raise
         self.execution.executed += 1
         if told is not None:
             raise told
-        return self.step.codec.decode(ended.data)
+        return self.step.codec.recall(ended.data)
 
     def _outcome(self, ended: Ended) -> tuple[list[Draft], Extras, BaseException | None]:
         if ended.error is not None:
             told = same_error(ended.error, self.step.raises)
             error = encode_error(told, raises=self.step.raises)
-            failure: Draft = (Kind.FAILURE, self.place.id, write_body(self.asked, error=error))
+            body = write_body(self.asked, error=error, attempts=self._failures)
+            failure: Draft = (Kind.FAILURE, self.place.id, body, (), self._facts(told))
             return [*ended.before, failure], Extras(keys=ended.keys, closes=ended.closes), told
-        body, large = write_body(self.asked, value=ended.data), len(ended.data) > INLINE_BYTES
+        body = write_body(self.asked, value=ended.data, attempts=self._failures)
+        large = len(ended.data) > INLINE_BYTES
         shares = any(isinstance(op, SettleKey) for op in ended.keys)
         spilled = [ended.data] if large and shares else []
-        result: Draft = (Kind.RESULT, self.place.id, body, spilled)
+        result: Draft = (Kind.RESULT, self.place.id, body, spilled, self._facts())
         return [*ended.before, result], Extras(keys=ended.keys, closes=ended.closes), None
+
+    @property
+    def _failures(self) -> tuple[Attempt, ...]:
+        return self.frame.failures if self.frame is not None else ()
 
     # Its business key ---------------------------------------------------------------------------
 

@@ -23,11 +23,12 @@ from ninelives.core.answers import (
     write_taken,
 )
 from ninelives.core.blobs import digest
+from ninelives.core.clock import witness
 from ninelives.core.errors import Corrupt, Divergence, InDoubt, NotSerializable
 from ninelives.core.inbox import Item, ItemKind, ItemState, NewItem
 from ninelives.core.model import Kind, News
 from ninelives.core.schema import schema_for
-from ninelives.core.settlement import StartBody, advance, read_body_of_start
+from ninelives.core.settlement import StartBody, advance, believed_ms, read_body_of_start
 from ninelives.engine.act import Act, Ended
 from ninelives.engine.ticket import Draft
 from ninelives.engine.waiting import wait
@@ -36,6 +37,9 @@ _FIRST_LOOK_MS = 1_000
 _REMEDY = (
     "Look where it would show. If it happened, say so, with its result; if it did not, it is "
     "started again; or let it fail"
+)
+_LEFT_REMEDY = (
+    "The code asks for it no more, and nothing is started. Look where it would show, and say if it happened"
 )
 _RESULT_REMEDY = "Look where it would show. Say that it happened, with its result; or let it fail"
 _RECORDED = "a recorded value no longer fits its annotation: "
@@ -74,7 +78,7 @@ def _item(act: Act, start: StartBody, doubt: StartBody, said: str) -> NewItem:
         "given up before by": doubt.g,
         MAY_ACT: "no" if doubt.over else "yes, as far as is known",
     }
-    what, remedy = f"Did {act.step.name} happen? {doubt.why}", _REMEDY
+    what, remedy = f"Did {act.step.name} happen? {doubt.why}", _REMEDY if act.is_wanted else _LEFT_REMEDY
     if doubt.lost:
         what, remedy = f"What did {act.step.name} give? It happened. {doubt.why}", _RESULT_REMEDY
     body = write_asked(
@@ -130,11 +134,12 @@ async def _take(act: Act, start: StartBody, doubt: StartBody, item: Item, ripe: 
     if doubt.lost:
         said = f"{item.by} says that it did not happen; but it did"
         return await escalate(act, start, doubt, said, (taken,))
-    now_ms = act.execution.store.now_ms()
-    believed_ms = ripe if ripe is not None else doubt.t + start.l + act.effect.settle_after_ms
-    if now_ms < believed_ms:
+    now_ms, asked_ms = clocks(act, doubt)
+    at_ms = ripe if ripe is not None else doubt.t + start.l + act.effect.settle_after_ms
+    if asked_ms < at_ms:
         # A person has looked; but what may still land could prove him wrong.
-        await rest(act, believed_ms if ripe is not None else next_look(now_ms, doubt.t), "it may still land")
+        due_ms = at_ms if ripe is not None else next_look(asked_ms, doubt.t)
+        await rest(act, due_ms + now_ms - asked_ms, "it may still land")
         return None
     why = f"{item.by} says that it did not happen"
     await act.record(Kind.VOIDED, act.releases(), n=start.n, why=why, before=(taken,))
@@ -165,8 +170,16 @@ def known(start: StartBody, doubt: StartBody) -> dict[str, Any]:
         "lost": doubt.lost,
         "i": doubt.i,
         "g": doubt.g,
+        "boot": doubt.boot,
+        "boot_ms": doubt.boot_ms,
     }
     return of_start | told
+
+
+def clocks(act: Act, doubt: StartBody) -> tuple[int, int]:
+    """Return the store's time, and the time that the doubt is judged by."""
+    now_ms = act.execution.store.now_ms()
+    return now_ms, believed_ms(doubt, now_ms, *witness(act.execution.clock))
 
 
 def moment(ms: int) -> str:

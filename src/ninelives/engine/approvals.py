@@ -18,9 +18,10 @@ from ninelives.core.errors import Denied
 from ninelives.core.failures import encode_error
 from ninelives.core.fingerprint import Fingerprint, whole
 from ninelives.core.inbox import Item, ItemKind
-from ninelives.core.model import Kind
+from ninelives.core.model import Kind, StepKind
 from ninelives.core.replay import write_body
-from ninelives.engine import asking
+from ninelives.core.tally import Facts, error_text
+from ninelives.engine import asking, callbacks
 from ninelives.engine.asking import Late, Matter
 from ninelives.engine.context import Place
 from ninelives.engine.execution import Execution
@@ -43,7 +44,7 @@ async def obtain(
     Raises Denied, recorded as the step's outcome.
     """
     approval = step.approval
-    if approval is None or not approval.is_needed(args, kwargs):
+    if approval is None or not callbacks.call_plain("approval=", approval.is_needed, args, kwargs):
         return
     arguments = whole(step.signature, args, kwargs, ignore=step.ignore)
     matter = Matter(
@@ -69,16 +70,19 @@ async def obtain(
     while True:
         try:
             found = await asking.ask(execution, matter, misfit)
+            is_settled = await _settle(builtin, found, asked, step.kind, default=approval.default)
         except asyncio.CancelledError:
-            execution.note(Kind.WITHDRAWN, place.id, write_body(asked))
+            execution.note(Kind.WITHDRAWN, place.id, write_body(asked), Facts(step.kind))
             raise
-        if await _settle(builtin, found, asked, default=approval.default):
+        if is_settled:
             if execution.closed is not None:
                 await execution.turn_away()
             return
 
 
-async def _settle(builtin: Builtin, found: Item | Late, asked: Fingerprint, *, default: bool) -> bool:
+async def _settle(
+    builtin: Builtin, found: Item | Late, asked: Fingerprint, kind: StepKind, *, default: bool
+) -> bool:
     """Record the answer; False when one came at this moment: look again. Raises Denied."""
     execution, step = builtin.execution, builtin.id
     extras = NOTHING
@@ -96,7 +100,8 @@ async def _settle(builtin: Builtin, found: Item | Late, asked: Fingerprint, *, d
         return verdict.outcome is Outcome.COMMITTED
     note = f", saying: {answer.note}" if answer.note else ""
     error = Denied(f"{who} denied it{note}", run=execution.run.id, step=step)
-    drafts.append((Kind.FAILURE, step, write_body(asked, error=encode_error(error))))
+    facts = Facts(kind, error=error_text(error))
+    drafts.append((Kind.FAILURE, step, write_body(asked, error=encode_error(error)), (), facts))
     verdict = await builtin.settle(drafts, extras)
     if verdict.outcome is Outcome.COMMITTED:
         raise error

@@ -104,20 +104,20 @@ def decode(
         )
     try:
         positional = [
-            agent.codecs[name].decode(bytes(kept.p[name]))
+            agent.codecs[name].recall(bytes(kept.p[name]))
             for name, one in parameters.items()
             if name in kept.p and one.kind is not inspect.Parameter.KEYWORD_ONLY
         ]
         named = {
-            name: agent.codecs[name].decode(bytes(kept.p[name]))
+            name: agent.codecs[name].recall(bytes(kept.p[name]))
             for name, one in parameters.items()
             if name in kept.p and one.kind is inspect.Parameter.KEYWORD_ONLY
         }
         for name, one in parameters.items():
             if one.kind is inspect.Parameter.VAR_POSITIONAL:
-                positional += [agent.codecs[name].decode(bytes(item)) for item in kept.args]
+                positional += [agent.codecs[name].recall(bytes(item)) for item in kept.args]
             elif one.kind is inspect.Parameter.VAR_KEYWORD:
-                named |= {key: agent.codecs[name].decode(bytes(item)) for key, item in kept.kwargs.items()}
+                named |= {key: agent.codecs[name].recall(bytes(item)) for key, item in kept.kwargs.items()}
         agent.signature.bind(*positional, **named)
     except Divergence as error:
         error.run = run

@@ -11,7 +11,8 @@ import asyncio
 from msgspec import UNSET, Struct, json
 
 from ninelives.core.model import Kind, News
-from ninelives.core.replay import read_body, write_body
+from ninelives.core.replay import Attempt, read_body, write_body
+from ninelives.core.tally import Facts, Retrying, error_text
 from ninelives.engine.context import FRAME, Frame
 from ninelives.engine.execution import BranchTask, Execution
 from ninelives.engine.waiting import wait
@@ -26,6 +27,7 @@ class Pause(Struct, frozen=True):
     attempts: int
     due_ms: int
     error: str = ""
+    failures: tuple[Attempt, ...] = ()
 
 
 _DECODE = json.Decoder(Pause).decode
@@ -39,20 +41,23 @@ async def attempts_before(frame: Frame) -> int:
     if said is UNSET:
         return 0
     pause = _DECODE(bytes(said))
+    frame.failures = pause.failures
     await _rest(frame, pause)
     return pause.attempts
 
 
-async def rest(frame: Frame, seconds: float, error: BaseException) -> None:
-    """Pause after a failed attempt."""
+async def rest(frame: Frame, seconds: float, error: BaseException, *, of: int) -> None:
+    """Pause after a failed attempt, of so many."""
     if seconds < LONG_SECONDS:
         await asyncio.sleep(seconds)
         return
     execution = frame.place.execution
     due_ms = execution.store.now_ms() + int(seconds * 1000)
-    pause = Pause(frame.attempt, due_ms, f"{type(error).__name__}: {error}"[:200])
+    pause = Pause(frame.attempt, due_ms, error_text(error), frame.failures)
+    retrying = Retrying(frame.place.id, frame.attempt, of, due_ms, pause.error)
     # CRASH: tried and not recorded: the next life does not count this attempt.
-    execution.note(Kind.INTENT, frame.place.id, write_body(frame.asked, value=json.encode(pause)))
+    body = write_body(frame.asked, value=json.encode(pause))
+    execution.note(Kind.INTENT, frame.place.id, body, Facts(frame.kind, retrying=retrying))
     await _rest(frame, pause)
 
 

@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import asyncio
+import concurrent.futures
 import sys
+import threading
 from pathlib import Path
 from types import FrameType
 
@@ -12,6 +14,7 @@ from ninelives.engine.registry import Step
 
 _OURS = tuple(str(Path(__file__).parents[1] / room) for room in ("core", "engine", "sync.py"))
 _ASYNCIO = str(Path(asyncio.__file__).parent)
+_NOBODYS = (_ASYNCIO, threading.__file__, str(Path(concurrent.futures.__file__).parent))
 
 
 def caller() -> str | None:
@@ -24,14 +27,14 @@ def caller() -> str | None:
 
 
 def _first(frame: FrameType | None, skipped: tuple[str, ...]) -> str | None:
-    """Return the innermost place in code that is not ours; the event loop's own is nobody's."""
+    """Return the innermost place in code that is not ours; where loops and threads begin is nobody's."""
     while frame is not None and frame.f_code.co_filename.startswith(skipped):
         frame = frame.f_back
-    if frame is None or frame.f_code.co_filename.startswith(_ASYNCIO):
+    if frame is None or frame.f_code.co_filename.startswith(_NOBODYS):
         return None
     return f"{frame.f_code.co_filename}:{frame.f_lineno}"
 
 
 def asks(step: Step) -> str:
     """Say who asks for a step: the line that calls it, or else where it is declared."""
-    return caller() or f"{step.where} (the step; it is called as a task)"
+    return caller() or f"{step.where} (the step; it is called as a task or in a thread)"

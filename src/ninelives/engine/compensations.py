@@ -18,12 +18,13 @@ from msgspec.structs import replace
 from ninelives.core.errors import Corrupt, Divergence, UsageError
 from ninelives.core.keys import step_id
 from ninelives.core.model import Control, Journal, Kind, Record, RunQuery, State
+from ninelives.core.replay import CARRIED
 from ninelives.engine import arguments
 from ninelives.engine.context import BRANCH, FRAME, Branch, require
 from ninelives.engine.execution import Execution
-from ninelives.engine.holds import CARRIED, keep
+from ninelives.engine.holds import keep
 from ninelives.engine.inside import log
-from ninelives.engine.registry import STEPS, Agent, Step, find_step, make_agent
+from ninelives.engine.registry import RIVALS, STEPS, Agent, Step, find_step, make_agent
 from ninelives.engine.ticket import Draft
 from ninelives.store import Store
 
@@ -67,9 +68,65 @@ def on_failure(action: Any, *args: Any, **kwargs: Any) -> None:
             "it is found by its name when the process that registered it is gone",
         )
     body, _ = arguments.encode(_callee(step), args, kwargs, in_parts=False)
-    place = execution.place("on_failure").id
-    if not execution.replay.knows_line(place):
-        keep(execution, Kind.UNDO, place, msgspec.json.encode(Undo(step.name, Raw(body))))
+    place = execution.place("on_failure")
+    undos = [msgspec.json.encode(Undo(name, Raw(body))) for name in (step.name, *step.aliases)]
+    if _is_registered(execution, place.id, undos):
+        return
+    missing = _undeclared(execution)
+    if missing is not None:
+        error = _renamed(missing, step.name, execution.run.id)
+        execution.on_loop(lambda: execution.seal(error))
+        return
+    place.move_aside(execution.replay.undo_ids)
+    keep(execution, Kind.UNDO, place.id, undos[0])
+
+
+def _is_registered(execution: Execution, place: str, undos: list[bytes]) -> bool:
+    """Tell whether an earlier life has registered this: at this place, or anywhere as the same; once each.
+
+    So code that was changed registers nothing twice, also under a name that the action had before. Which of
+    two calls finds a record does not matter: they register the same.
+    """
+    unclaimed = execution.replay.undos
+    if not unclaimed:
+        return False
+    if unclaimed.get(place) in (*undos, void()):
+        del unclaimed[place]
+        return True
+    for known, body in unclaimed.items():
+        if body in undos and not known.startswith(CARRIED):
+            del unclaimed[known]
+            return True
+    return False
+
+
+def _undeclared(execution: Execution) -> str | None:
+    """Return a compensation of this turn that no call has registered in this life, and no code declares."""
+    for known, body in execution.replay.undos.items():
+        action = _UNDO(body).action
+        if action and not known.startswith(CARRIED) and _declared(action) is None:
+            return action
+    return None
+
+
+def _renamed(old: str, new: str, run: str) -> Divergence:
+    """Return the error for a registration that may be a second one of what was renamed."""
+    return Divergence(
+        f"the code registers the compensation {new!r}, but {old!r}, which is registered, was not asked for "
+        "and is not declared in this code: both would be called",
+        run=run,
+        remedy=f'Nothing was executed. If {new} is {old} renamed, declare it with aliases=["{old}"]; '
+        "else put the action back under its name",
+    )
+
+
+def _declared(action: str) -> Step | None:
+    """Return the step that has this name, or had it."""
+    found = find_step(action)
+    if found is not None:
+        return found
+    steps = (getattr(one, "__ninelives__", None) for one in STEPS.values())
+    return next((step for step in steps if isinstance(step, Step) and action in step.aliases), None)
 
 
 def _callee(step: Step) -> Agent:
@@ -114,8 +171,13 @@ def last_stretch(journal: Journal) -> tuple[Journal, Undoing, list[Undo]]:
 
 
 async def undo(execution: Execution, pending: list[Undo]) -> None:
-    """Call the compensations, the last registered first; the code of a run's last stretch."""
+    """End what the run's children do, and undo what it did itself; the code of a run's last stretch."""
     await execution.call_store(_cancel_children, execution.run.id)
+    await call_all(execution, pending)
+
+
+async def call_all(execution: Execution, pending: list[Undo]) -> None:
+    """Call the compensations, the last registered first."""
     for number in reversed(range(len(pending))):
         token = BRANCH.set(Branch(f"{BRANCH_NAME}/{number}"))
         try:
@@ -142,13 +204,17 @@ async def _call(execution: Execution, one: Undo) -> None:
 
 
 def _found(action: str, run: str) -> Step:
-    step = find_step(action)
+    step = _declared(action)
     if step is None:
         raise Divergence(
             f"the compensation {action!r} is not declared in this code",
             run=run,
-            remedy="Put the action back under this name, then retry",
+            remedy=f'Put the action back under this name, or declare aliases=["{action}"] where it has '
+            "another one now, then retry",
         )
+    if action in RIVALS:
+        error = RIVALS[action]
+        raise Divergence(f"the compensation {action!r}: {error.what}", run=run, remedy=error.remedy)
     return step
 
 

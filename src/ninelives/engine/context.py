@@ -11,13 +11,16 @@ import asyncio
 import threading
 from collections.abc import Coroutine, Generator
 from contextvars import Context, ContextVar, copy_context
+from itertools import count
 from types import CoroutineType
 from typing import TYPE_CHECKING, Any
 
 from ninelives.core.errors import NoRun
 from ninelives.core.fingerprint import Fingerprint
-from ninelives.core.keys import positional_key, step_id
+from ninelives.core.keys import ID_MARK, aside, parse_step_id, positional_key, step_id
+from ninelives.core.model import StepKind
 from ninelives.core.origins import Origin
+from ninelives.core.replay import Attempt
 
 if TYPE_CHECKING:
     from ninelives.engine.execution import Execution
@@ -45,7 +48,12 @@ class Branch:
             self.children = {}
         number = self.children.get(name, 0)
         self.children[name] = number + 1
-        return Branch(f"{self.name}/{name}.{number}" if number else f"{self.name}/{name}")
+        if not number:
+            return Branch(f"{self.name}/{name}")
+        while (numbered := f"{name}.{number}") in self.children:  # another was named so
+            number += 1
+        self.children[numbered] = 1
+        return Branch(f"{self.name}/{numbered}")
 
 
 class Place:
@@ -53,14 +61,31 @@ class Place:
 
     __slots__ = ("branch", "execution", "id", "name", "number")
 
-    def __init__(self, execution: Execution, branch: Branch, name: str) -> None:
-        self.execution, self.branch, self.name = execution, branch.name, name
-        self.number = branch.next_call(name)
+    def __init__(self, execution: Execution, branch: Branch, name: str, given: str | None = None) -> None:
+        self.execution, self.name = execution, name
+        if given is None:
+            self.branch, self.number = branch.name, branch.next_call(name)
+        else:
+            self.branch, self.number = ID_MARK + given, 0
         self.id = step_id(self.branch, name, self.number)
 
     def id_under(self, name: str) -> str:
         """Return the id that the step would have under another name."""
         return step_id(self.branch, name, self.number)
+
+    def adopt(self, step: str) -> None:
+        """Be the step that was recorded under this id: its key and all that is written go on under it."""
+        self.branch, self.name, self.number = parse_step_id(step)
+        self.id = step
+
+    def move_aside(self, taken: set[str]) -> None:
+        """Take an id beside one's own that nothing is recorded under: the same in the next life."""
+        own = self.branch
+        for number in count(1):
+            if self.id not in taken:
+                return
+            self.branch = aside(own, number)
+            self.id = step_id(self.branch, self.name, self.number)
 
     def key(self) -> str:
         """Return the idempotency key: the same on every attempt, in every life."""
@@ -75,17 +100,34 @@ class Place:
 class Frame:
     """A body that is being executed: where, with which arguments, since when, at which attempt.
 
-    `cancels`: how often its task had been asked to leave before it began.
+    `cancels`: how often its task had been asked to leave before it began. `failures` are the attempts so far.
+    `admitted_ms`: when its process was last found to hold its lease before it began, by the boot clock.
     """
 
-    __slots__ = ("asked", "at", "attempt", "cancels", "is_over", "place")
+    __slots__ = ("admitted_ms", "asked", "at", "attempt", "cancels", "failures", "is_over", "kind", "place")
 
-    def __init__(self, place: Place, asked: Fingerprint) -> None:
-        self.place, self.asked = place, asked
+    def __init__(self, place: Place, asked: Fingerprint, kind: StepKind = StepKind.ACTION) -> None:
+        self.place, self.asked, self.kind = place, asked, kind
+        self.failures: tuple[Attempt, ...] = ()
         self.at = 0.0
+        self.admitted_ms = 0
         self.attempt = 1
         self.cancels = 0
         self.is_over = False
+
+
+class Watched(Frame):
+    """A body of which it matters when all that it began is over: tasks and threads beside its own.
+
+    `is_cut`: it was told to leave before it had ended by itself.
+    """
+
+    __slots__ = ("at_work", "began_ms", "is_cut")
+
+    def __init__(self, place: Place, asked: Fingerprint, kind: StepKind, began_ms: int) -> None:
+        super().__init__(place, asked, kind)
+        self.at_work: set[object] = set()
+        self.began_ms, self.is_cut = began_ms, False
 
 
 EXECUTION: ContextVar[Execution | None] = ContextVar("ninelives_execution", default=None)
@@ -147,9 +189,13 @@ def make_task(
     **options: Any,
 ) -> asyncio.Task[Any]:
     """Create a task; inside a run, and outside its steps, it is a branch. The event loop's task factory."""
-    execution = EXECUTION.get()
-    if execution is None or FRAME.get() is not None:
-        return asyncio.Task(coroutine, loop=loop, context=context, **options)
+    execution, frame = EXECUTION.get(), FRAME.get()
+    if execution is None or frame is not None:
+        plain: asyncio.Task[Any] = asyncio.Task(coroutine, loop=loop, context=context, **options)
+        if isinstance(frame, Watched):
+            frame.at_work.add(plain)
+            plain.add_done_callback(frame.at_work.discard)
+        return plain
     name = getattr(coroutine, "__qualname__", type(coroutine).__name__).replace("<locals>.", "")
     branched = context.copy() if context is not None else copy_context()
     branched.run(BRANCH.set, BRANCH.get().child(name))

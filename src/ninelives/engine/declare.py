@@ -14,9 +14,10 @@ from ninelives.core.approvals import Approval
 from ninelives.core.errors import StaleResource, UsageError
 from ninelives.core.retry import Retry
 from ninelives.engine import once, steps, threads
+from ninelives.engine.context import EXECUTION
 from ninelives.engine.effects import OPTIONS
 from ninelives.engine.methods import Method, is_method
-from ninelives.engine.registry import STEPS, Step, add_agent, make_agent, make_step
+from ninelives.engine.registry import RIVALS, Step, add_agent, add_step, make_agent, make_step, refuse_rival
 
 P = ParamSpec("P")
 R = TypeVar("R")
@@ -58,6 +59,7 @@ def agent(
     pin: str | None = None,
     on_stale: Callable[[StaleResource], Any] | None = None,
     timeout: float | None = None,
+    forgets: Sequence[str] = (),
 ) -> Callable[[Callable[P, R]], Declared[P, R]]: ...
 def agent(
     function: Callable[..., Any] | None = None,
@@ -70,6 +72,7 @@ def agent(
     pin: str | None = None,
     on_stale: Callable[[StaleResource], Any] | None = None,
     timeout: float | None = None,
+    forgets: Sequence[str] = (),
 ) -> Any:
     """Declare an agent: a function whose runs survive.
 
@@ -81,10 +84,12 @@ def agent(
     it returns, the run goes on with the resource as it is; if it raises what it was given, a person is
     asked; if it raises anything else, the run fails.
     `timeout`: a run that has not ended so many seconds after its start fails with TimedOut, wherever it is.
+    `forgets` names steps whose recorded effects this code gives up on purpose: a run that has them on record
+    goes on although the code asks for them no more.
     """
 
     def declare(declared: Callable[..., Any]) -> Any:
-        made = make_agent(declared, name, durability, queue, pin, on_stale, timeout, lives)
+        made = make_agent(declared, name, durability, queue, pin, on_stale, timeout, lives, forgets)
         add_agent(made)
 
         @functools.wraps(declared)
@@ -112,6 +117,7 @@ def decision(
     ignore: Sequence[str] = (),
     raises: Sequence[type[BaseException]] = (),
     aliases: Sequence[str] = (),
+    id: str | Callable[..., str] | None = None,
     upgrade: Callable[[Any], Any] | None = None,
 ) -> Declared[P, R]: ...
 @overload
@@ -124,10 +130,15 @@ def decision(
     ignore: Sequence[str] = (),
     raises: Sequence[type[BaseException]] = (),
     aliases: Sequence[str] = (),
+    id: str | Callable[..., str] | None = None,
     upgrade: Callable[[Any], Any] | None = None,
 ) -> Callable[[Callable[P, R]], Declared[P, R]]: ...
 def decision(function: Callable[..., Any] | None = None, /, **options: Any) -> Any:
-    """Declare a decision: a model's answer, recorded and never asked for twice."""
+    """Declare a decision: a model's answer, recorded and never asked for twice.
+
+    `id`, a template over the arguments or a function of them, names a call from outside (the id of a tool
+    call): its record is found by it, wherever in the code it is asked for.
+    """
     return _declare(function, {**options, "is_decision": True, "reads_only": True})
 
 
@@ -154,6 +165,7 @@ def action(
     ignore: Sequence[str] = (),
     raises: Sequence[type[BaseException]] = (),
     aliases: Sequence[str] = (),
+    id: str | Callable[..., str] | None = None,
     upgrade: Callable[[Any], Any] | None = None,
 ) -> Declared[P, R]: ...
 @overload
@@ -172,6 +184,7 @@ def action(
     ignore: Sequence[str] = (),
     raises: Sequence[type[BaseException]] = (),
     aliases: Sequence[str] = (),
+    id: str | Callable[..., str] | None = None,
     upgrade: Callable[[Any], Any] | None = None,
 ) -> Callable[[Callable[Concatenate[Any, P], R]], Declared[P, R]]: ...
 @overload
@@ -193,6 +206,7 @@ def action(
     ignore: Sequence[str] = (),
     raises: Sequence[type[BaseException]] = (),
     aliases: Sequence[str] = (),
+    id: str | Callable[..., str] | None = None,
     upgrade: Callable[[Any], Any] | None = None,
 ) -> Callable[[Callable[P, R]], Declared[P, R]]: ...
 def action(function: Callable[..., Any] | None = None, /, **options: Any) -> Any:
@@ -208,7 +222,8 @@ def action(function: Callable[..., Any] | None = None, /, **options: Any) -> Any
     for all runs that ask with the same key; `identity` names the arguments that must then be equal, and
     `key_window` is the time after which a key may be used again. With `transaction`, which gives a connection
     to the user's own SQLite or PostgreSQL database, the body gets it as its first parameter `conn`, and its
-    effect there commits together with the record that it was done.
+    effect there commits together with the record that it was done. `id` names a call from outside, as for
+    decisions.
     """
     return _declare(function, {"reads_only": False, **options, "is_decision": False})
 
@@ -221,6 +236,7 @@ _DEFAULTS: dict[str, Any] = {
     "ignore": (),
     "raises": (),
     "aliases": (),
+    "id": None,
     "upgrade": None,
     "approval": False,
 }
@@ -235,7 +251,8 @@ def _declare(function: Callable[..., Any] | None, options: dict[str, Any]) -> An
     def declare(declared: Any) -> Any:
         inner = declared.__func__ if isinstance(declared, classmethod | staticmethod) else declared
         step = make_step(inner, **{**_DEFAULTS, **options})
-        made = STEPS[step.name] = _wrap(step, inner)
+        made = _wrap(step, inner)
+        add_step(step, made)
         if isinstance(declared, staticmethod):
             return staticmethod(made)
         if isinstance(declared, classmethod) or is_method(inner):
@@ -252,7 +269,9 @@ def _refuse_options(options: dict[str, Any]) -> None:
             f"{misplaced[0]}= is for actions, not for decisions",
             remedy="A decision only asks a model. What touches the world is declared with nl.action",
         )
-    known = _DEFAULTS.keys() if options["is_decision"] else {*_DEFAULTS, *OPTIONS, "reads_only"}
+    known = (
+        _DEFAULTS.keys() - _ACTIONS_ONLY if options["is_decision"] else {*_DEFAULTS, *OPTIONS, "reads_only"}
+    )
     unknown = sorted(options.keys() - known - {"is_decision", "reads_only"})
     if unknown:
         raise UsageError(f"there is no option {unknown[0]}=", remedy=f"There are: {', '.join(sorted(known))}")
@@ -265,12 +284,16 @@ def _wrap(step: Step, declared: Callable[..., Any]) -> Any:
 
         @functools.wraps(declared)
         async def call(*args: Any, **kwargs: Any) -> Any:
+            if RIVALS:
+                _refuse_rival(step)
             return await steps.call(step, args, kwargs)
 
     else:
 
         @functools.wraps(declared)
         def call(*args: Any, **kwargs: Any) -> Any:
+            if RIVALS:
+                _refuse_rival(step)
             return threads.call(step, args, kwargs)
 
     wrapped = cast("Any", call)
@@ -279,17 +302,29 @@ def _wrap(step: Step, declared: Callable[..., Any]) -> Any:
     return wrapped
 
 
+def _refuse_rival(step: Step) -> None:
+    execution = EXECUTION.get()
+    if execution is not None and step.name in RIVALS:
+        if execution.called is None:
+            execution.called = {}
+        refuse_rival(step, execution.called, execution.run.id)
+
+
 def _wrap_protected(step: Step, declared: Callable[..., Any]) -> Any:
     if step.is_async:
 
         @functools.wraps(declared)
         async def call(*args: Any, **kwargs: Any) -> Any:
+            if RIVALS:
+                _refuse_rival(step)
             return await once.call(step, args, kwargs)
 
         return call
 
     @functools.wraps(declared)
     def plain(*args: Any, **kwargs: Any) -> Any:
+        if RIVALS:
+            _refuse_rival(step)
         return once.call_plain(step, args, kwargs)
 
     return plain

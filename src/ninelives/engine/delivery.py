@@ -6,6 +6,9 @@ Invariants:
   body that it has cancelled is still on its way out.
   So whoever was first the first time is first again: gather's first failure, races, cancellations.
 - No fresh body starts while a recorded outcome can still be delivered.
+- A call that has no record at its own place is given one by what it is only when the code is at rest, the
+  earliest first and one at a time (`engine.identity`).
+- The body of an effect starts only when no effect on record is unclaimed.
 - Code that waits for timers or sockets of its own (`asyncio.sleep`) is waited for while an outcome recorded
   earlier is not asked for yet, about as long as it took then: code that was changed may never ask.
 
@@ -22,14 +25,18 @@ from collections import deque
 from collections.abc import Callable
 from contextvars import Context
 from functools import partial
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any, cast
 
+from ninelives.core.claims import Claimed, Start
 from ninelives.core.replay import Replay
+from ninelives.engine import identity
 from ninelives.engine.context import is_code_of
 from ninelives.engine.ready import has_foreign, is_plainly_idle, round_of
 
 if TYPE_CHECKING:
     from ninelives.engine.execution import Execution
+    from ninelives.engine.identity import Asking
+    from ninelives.engine.outside import Outside
 
 FOREIGN_SECONDS = 0.05
 """How soon we look again whether a run still waits for timers or sockets of its own."""
@@ -37,6 +44,8 @@ AT_ONCE = 64
 """How many recorded outcomes a single branch is told before others on the event loop have their turn."""
 SLACK_SECONDS = 1.0
 """How much longer than it took then we wait for an outcome to be asked for."""
+REFUSAL_SECONDS = 5.0
+"""The same, before a run is stopped because an effect was not asked for."""
 
 
 class Turn:
@@ -66,7 +75,8 @@ class Delivery:
         self._round = round_of(loop)
         self._recorded: list[tuple[int, int, asyncio.Future[None]]] = []
         self._live: deque[Turn] = deque()
-        self._fresh: deque[asyncio.Future[None]] = deque()
+        self._fresh: deque[tuple[Asking | None, asyncio.Future[Claimed | None]]] = deque()
+        self._seeking: list[tuple[Asking, asyncio.Future[Claimed | None]]] = []
         self._is_scheduled = False
         self._at_once = 0
         self.running: set[object] = set()
@@ -74,6 +84,11 @@ class Delivery:
         self._later: asyncio.TimerHandle | None = None
         self._told_ms: int | None = None
         self._patience: tuple[int, float] | None = None
+        self.outside: Outside | None = None
+        self.rests = 0
+        """How often the run's code was found at rest."""
+        self._refusal: tuple[int, float] | None = None
+        self.told_seq = -1
 
     async def recorded(self, seq: int, at_ms: int | None = None) -> None:
         """Wait until the recorded outcome at this place is next; `at_ms` is when it was recorded."""
@@ -82,13 +97,15 @@ class Delivery:
             heapq.heappush(self._recorded, (seq, id(turn), turn))  # one that was cancelled may ask again
             self.look()
             await turn
+            self._note_told()
+        self.told_seq = max(self.told_seq, seq)
         if at_ms is not None:
             self._told_ms = at_ms
 
     def _is_next_anyway(self, seq: int) -> bool:
         """Tell whether a single branch asks for the next outcome, and the run is at rest but for it."""
         execution = self._execution
-        if self.has_anybody or self._fresh or self.running or not execution.has_one_branch:
+        if self.has_anybody or self._fresh or self._seeking or self.running or not execution.has_one_branch:
             return False
         earliest = self._replay.earliest()
         if earliest is not None and earliest.seq < seq:
@@ -126,15 +143,46 @@ class Delivery:
         self.look()
         try:
             await turn.told
+            self._note_told()
         finally:
             self.look()
 
+    def _note_told(self) -> None:
+        """Note on the branch that is told here that the run's code has not come to rest since: for limits."""
+        if self._execution.timers and hasattr(task := asyncio.current_task(), "told_at"):
+            cast("Any", task).told_at = self.rests
+
     async def fresh(self) -> None:
         """Wait until a body may start: nothing recorded can be delivered any more."""
-        turn = self._loop.create_future()
-        self._fresh.append(turn)
+        await self._wait_fresh(None)
+
+    async def begin(self, asking: Asking) -> None:
+        """Wait until a body that was started before may start again: as if it were fresh."""
+        await self._wait_fresh(asking)
+
+    async def _wait_fresh(self, asking: Asking | None) -> None:
+        turn: asyncio.Future[Claimed | None] = self._loop.create_future()
+        self._fresh.append((asking, turn))
         self.look()
         await turn
+
+    async def seek(self, asking: Asking) -> Claimed | None:
+        """Return what a call claims by what it is, once the code is at rest; None when its body may start."""
+        turn: asyncio.Future[Claimed | None] = self._loop.create_future()
+        if identity.claims_of(self._execution).earliest_match(asking.call) is None:
+            self._fresh.append((asking, turn))  # what is unclaimed only grows less: it never has a match
+        else:
+            self._seeking.append((asking, turn))
+        self.look()
+        try:
+            return await turn
+        except asyncio.CancelledError:
+            found = turn.result() if turn.done() and not turn.cancelled() else None
+            if (
+                isinstance(found, Start) and found.is_protected
+            ):  # claimed at this moment, and not gone on with
+                identity.claims_of(self._execution).give_back(found)
+            raise
 
     @property
     def has_recorded(self) -> bool:
@@ -164,26 +212,78 @@ class Delivery:
     def check(self, busy: frozenset[object]) -> None:
         """Tell the next outcome, unless something of the run is ready or running."""
         self._is_scheduled = False
-        if self.running:
+        if self.running and (self.outside is None or not self.outside.is_at_rest()):
             return  # whoever is running makes us look again
         if self._execution in busy:
             self.look()
             return
-        if self._replay.left and (self._recorded or self._fresh) and self._is_early():
+        self.rests += 1
+        if self._replay.left and (self._recorded or self._fresh or self._seeking) and self._is_early():
             self.look_later()
             return
-        if self._next_of_recorded() or self._next_of_live():
+        if self._next_of_claims() or self._next_of_recorded() or self._next_of_live():
             self.look()
             return
-        has_begun = False
-        while self._fresh:
-            turn = self._fresh.popleft()
-            if not turn.done():  # else cancelled meanwhile by the run's own code
-                turn.set_result(None)
-                has_begun = True
-        if self.at_rest and not has_begun and not self._live:
+        if self._fresh and self._begin_fresh():
+            return
+        if self.at_rest and not self._live:
             for consider in self.at_rest:
                 consider()
+
+    def _next_of_claims(self) -> bool:
+        """Give a call the earliest record that is what it is, unless one recorded earlier is next anyway."""
+        if not self._seeking:
+            return False
+        claims, best = identity.claims_of(self._execution), None
+        for one in tuple(self._seeking):
+            asking, turn = one
+            found = claims.earliest_match(asking.call) if not turn.done() else None
+            if found is None:
+                self._seeking.remove(one)
+                if not turn.done():  # else cancelled meanwhile by the run's own code
+                    self._fresh.append(one)
+            elif best is None or found < best[0]:
+                best = found, one
+        next_seq = min((seq for seq, _, turn in self._recorded if not turn.done()), default=None)
+        if best is None or (next_seq is not None and next_seq < best[0][0]):
+            return False
+        (_, step), one = best
+        self._seeking.remove(one)
+        one[1].set_result(claims.take(step))
+        return True
+
+    def _begin_fresh(self) -> bool:
+        """Let fresh bodies start; those of effects only when no effect on record was passed over."""
+        has_effects = any(asking is not None and asking.call.is_effect for asking, _ in self._fresh)
+        missed = identity.passed_over(self._execution) if has_effects else None
+        has_begun, held = False, deque[tuple["Asking", asyncio.Future[Claimed | None]]]()
+        while self._fresh:
+            asking, turn = self._fresh.popleft()
+            if turn.done():  # cancelled meanwhile by the run's own code
+                continue
+            if missed is not None and asking is not None and asking.call.is_effect:
+                held.append((asking, turn))
+                continue
+            turn.set_result(None)
+            has_begun = True
+        self._fresh.extend(held)
+        if missed is not None and held and not has_begun and not self._execution.reads:
+            return self._hold(held[0][0], missed)
+        return has_begun
+
+    def _hold(self, asking: Asking, missed: Claimed) -> bool:
+        """Stop the run before an effect, unless its code waits for a timer, and may yet ask for the other."""
+        if self.has_foreign():
+            now = self._loop.time()
+            if self._refusal is None or self._refusal[0] != missed.seq:
+                began_ms = self._told_ms if self._told_ms is not None else self._replay.began_ms
+                took_seconds = max(0, missed.at_ms - began_ms) / 1000
+                self._refusal = (missed.seq, now + took_seconds + REFUSAL_SECONDS)
+            if now < self._refusal[1]:
+                self.look_later()
+                return True
+        identity.refuse(asking, missed)
+        return False
 
     def _is_early(self) -> bool:
         """Tell whether an outcome recorded earlier may still be asked for, by code that waits for a timer."""

@@ -15,13 +15,15 @@ from typing import Any
 
 from msgspec.structs import replace
 
+from ninelives.core.clock import witness
 from ninelives.core.errors import InvariantViolation, NotDone, NotSerializable
 from ninelives.core.model import Kind
 from ninelives.core.retry import delay_seconds, reason_for, retry_after_seconds
 from ninelives.core.sessions import Fate, Session
 from ninelives.core.settlement import Happened, Ruling, StartBody, Unknown, ripe_ms, rule
+from ninelives.engine import remnants
 from ninelives.engine.act import Act, Ended
-from ninelives.engine.appeal import answer_of_person, escalate, moment, next_look, rest
+from ninelives.engine.appeal import answer_of_person, clocks, escalate, moment, next_look, rest
 from ninelives.engine.probe import PROBE_SECONDS, ask, said_by
 
 MOST_STARTS = 9
@@ -36,14 +38,17 @@ async def judge(act: Act, ended: asyncio.Task[Any], number: int) -> Ended | None
         act.keep(ended)
         await _doubt(act, number, f"it was not done within {limit}, and its body runs on", over=False)
         return None
-    if ended.cancelled():
-        await _doubt(act, number, f"it was not done within {limit}")
-        return None
-    error = ended.exception()
+    is_cut = act.frame is not None and act.frame.is_cut
+    error = asyncio.CancelledError() if ended.cancelled() else ended.exception()
     if isinstance(error, NotDone):
         return await _void(act, number, error)
+    if error is not None and is_cut:
+        # Its task is over. What it had handed to a thread, a child process or another task may not be.
+        await _doubt(act, number, f"it was not done within {limit} and was broken off", over=False)
+        return None
     if error is not None:
-        await _doubt(act, number, f"it raised {type(error).__name__}: {error}"[:500])
+        why = f"it raised {type(error).__name__}: {error}"[:500]
+        await _doubt(act, number, why, over=not _is_at_work(act))
         return None
     try:
         data = act.step.codec.round(ended.result())[0]
@@ -59,6 +64,7 @@ async def _doubt(
 ) -> None:
     """Record that a start is in doubt, with all that is needed to settle it."""
     start = act.standing.start or StartBody()
+    boot, boot_ms = witness(act.execution.clock)
     await act.record(
         Kind.DOUBT,
         act.doubts(),
@@ -72,6 +78,8 @@ async def _doubt(
         lost=lost,
         i=item,
         g=given,
+        boot=boot,
+        boot_ms=boot_ms,
     )
 
 
@@ -104,15 +112,17 @@ async def settle(act: Act) -> Ended | None:
         ended = await judge(act, late, start.n)
         return ended and replace(ended, closes=(doubt.i,) if doubt is not None and doubt.i else ())
     session = await _session(act, start) if doubt is None or not doubt.over else None
+    fate, is_bounded = (
+        await _fate(act, session, start) if doubt is None or not doubt.over else (Fate.GONE, True)
+    )
     if doubt is None:
-        await _doubt(act, start.n, _death(session, start), over=_fate(session) is Fate.GONE)
+        await _doubt(act, start.n, _death(session, start), over=fate is Fate.GONE)
         return None
-    if not doubt.over and _fate(session) is Fate.GONE:
-        why = f"{doubt.why}; its process is gone now"
+    if not doubt.over and (fate is Fate.GONE or _is_over_by_itself(act)):
+        why = f"{doubt.why}; {'its process' if fate is Fate.GONE else 'what it had begun'} is gone now"
         await _doubt(act, start.n, why, lost=doubt.lost, item=doubt.i, given=doubt.g)
         return None
-    fate = Fate.GONE if doubt.over else _fate(session)
-    ripe = ripe_ms(start, fate, doubt.t, act.effect.settle_after_ms)
+    ripe = ripe_ms(replace(start, b=is_bounded), fate, doubt.t, act.effect.settle_after_ms)
     if doubt.i and not doubt.g:
         return await answer_of_person(act, doubt, ripe)
     return await _probe(act, start, doubt, ripe)
@@ -125,8 +135,19 @@ async def _session(act: Act, start: StartBody) -> Session | None:
     return await act.patiently(partial(act.execution.call_store, lambda store: store.read_session(start.w)))
 
 
-def _fate(session: Session | None) -> Fate:
-    return session.fate if session is not None else Fate.UNKNOWN
+async def _fate(act: Act, session: Session | None, start: StartBody) -> tuple[Fate, bool]:
+    clock = act.execution.clock
+    return await act.patiently(lambda: asyncio.to_thread(remnants.fate_of, session, start, clock))
+
+
+def _is_at_work(act: Act) -> bool:
+    return act.frame is not None and remnants.is_at_work(act.frame)
+
+
+def _is_over_by_itself(act: Act) -> bool:
+    """Tell whether a body of this life raised by itself, and all that it had begun is over now."""
+    is_ours = act.frame is not None and act.frame.is_over and not act.frame.is_cut
+    return is_ours and act.late is None and not _is_at_work(act)
 
 
 def _death(session: Session | None, start: StartBody) -> str:
@@ -144,7 +165,7 @@ def _death(session: Session | None, start: StartBody) -> str:
 
 async def _probe(act: Act, start: StartBody, doubt: StartBody, ripe: int | None) -> Ended | None:
     """Ask the probe, and do what the rules say."""
-    asked_ms = act.execution.store.now_ms()
+    now_ms, asked_ms = clocks(act, doubt)
     give_up_ms = doubt.t + start.l + act.effect.settle_after_ms
     answer: object = Unknown("" if doubt.lost else "it declares no verify=")
     if doubt.lost or act.effect.verify is None:
@@ -157,7 +178,7 @@ async def _probe(act: Act, start: StartBody, doubt: StartBody, ripe: int | None)
     if ruling is Ruling.HAPPENED and isinstance(answer, Happened):
         return await _happened(act, start, doubt, answer.result)
     if ruling is Ruling.VOID and start.n + 1 < MOST_STARTS:
-        why, due_ms = "verify says that it did not happen", asked_ms + _pause_ms(start.n)
+        why, due_ms = "verify says that it did not happen", now_ms + _pause_ms(start.n)
         await act.record(Kind.VOIDED, act.releases(), n=start.n, why=why, t=due_ms)
         return None
     if ruling is Ruling.VOID:
@@ -169,7 +190,7 @@ async def _probe(act: Act, start: StartBody, doubt: StartBody, ripe: int | None)
     due_ms = ripe if ripe is not None and too_early else next_look(asked_ms, doubt.t)
     if not doubt.over:  # that its process is gone may be proved at any moment, and what it did may show
         due_ms = min(due_ms, next_look(asked_ms, doubt.t))
-    await rest(act, due_ms, "what became of it")
+    await rest(act, due_ms + now_ms - asked_ms, "what became of it")
     return None
 
 

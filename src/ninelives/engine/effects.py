@@ -11,7 +11,8 @@ from msgspec import Struct
 
 from ninelives.core.errors import UsageError
 from ninelives.core.fingerprint import Taker, taker
-from ninelives.core.keys import check_key, check_template, template_key
+from ninelives.core.keys import check_id, check_template, template_key
+from ninelives.engine.callbacks import call_plain, refuse_async
 
 LIMIT_SECONDS: Final = 60.0
 """The time limit of a non-resumable action that declares none."""
@@ -84,7 +85,7 @@ def _refuse(options: Mapping[str, Any], names: Sequence[str], action: str, why: 
             )
 
 
-def _key_maker(key: object, signature: inspect.Signature) -> KeyMaker:
+def _key_maker(key: object, signature: inspect.Signature, option: str = "key") -> KeyMaker:
     if isinstance(key, str):
         check_template(key, signature.parameters)
         template = key
@@ -92,13 +93,22 @@ def _key_maker(key: object, signature: inspect.Signature) -> KeyMaker:
         def fill(args: tuple[Any, ...], kwargs: Mapping[str, Any]) -> str:
             bound = signature.bind(*args, **kwargs)
             bound.apply_defaults()
-            return check_key(template_key(template, bound.arguments))
+            return check_id(template_key(template, bound.arguments), option)
 
         return fill
     if not callable(key):
-        raise UsageError(f"key={key!r}", remedy='Give a template ("refund:{order_id}") or a function')
+        raise UsageError(f"{option}={key!r}", remedy='Give a template ("refund:{order_id}") or a function')
+    refuse_async(f"{option}=", key)
     made = key
-    return lambda args, kwargs: check_key(made(*args, **kwargs))
+    return lambda args, kwargs: check_id(call_plain(f"{option}=", made, *args, **kwargs), option)
+
+
+def id_maker(given: object, signature: inspect.Signature) -> KeyMaker | None:
+    """Return what makes the id from outside of a call; None for a step that declares none.
+
+    Raises UsageError for what cannot be meant.
+    """
+    return None if given is None else _key_maker(given, signature, "id")
 
 
 def _identity(signature: inspect.Signature, identity: object, ignore: Sequence[str], name: str) -> Taker:

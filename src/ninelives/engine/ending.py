@@ -11,7 +11,9 @@ from ninelives.core.commits import End, Outcome
 from ninelives.core.failures import encode_error
 from ninelives.core.model import Kind, State
 from ninelives.core.replay import write_body
+from ninelives.core.tally import NO_FACTS, Facts, error_text
 from ninelives.engine.execution import Execution
+from ninelives.engine.threads import landed
 from ninelives.engine.ticket import Draft, Extras
 
 
@@ -24,29 +26,35 @@ async def complete(execution: Execution, value: bytes) -> None:
 async def fail(execution: Execution, error: BaseException, *, after: Sequence[Draft] = ()) -> None:
     """End a run with what its code raised; `after` are records that go before, in the same commit."""
     told = error if isinstance(error, Exception) else RuntimeError(f"the agent ended with {error!r}")
-    encoded = encode_error(told)
-    if not await _undoes(execution, State.FAILED, encoded, after):
-        await finish(execution, State.FAILED, encoded, after)
+    encoded, facts = encode_error(told), Facts(error=error_text(told))
+    if not await _undoes(execution, State.FAILED, encoded, after, facts):
+        await finish(execution, State.FAILED, encoded, after, facts)
 
 
 async def cancel(execution: Execution) -> None:
     """End a run that somebody asked to end."""
-    if not await _undoes(execution, State.CANCELLED, None, ()):
+    if not await _undoes(execution, State.CANCELLED, None, (), NO_FACTS):
         await finish(execution, State.CANCELLED, None)
 
 
 async def finish(
-    execution: Execution, state: State, error: bytes | None, after: Sequence[Draft] = ()
+    execution: Execution,
+    state: State,
+    error: bytes | None,
+    after: Sequence[Draft] = (),
+    facts: Facts = NO_FACTS,
 ) -> None:
     """End a run that failed or was cancelled, with nothing left to undo."""
     drafts = list(after)
     if error is not None:
-        drafts.append((Kind.END, "", write_body(None, error=error)))
+        drafts.append((Kind.END, "", write_body(None, error=error), (), facts))
     change = End(State.FAILED if state is State.FAILED else State.CANCELLED)
     await execution.write(drafts, Extras(change=change))
 
 
-async def _undoes(execution: Execution, state: State, error: bytes | None, after: Sequence[Draft]) -> bool:
+async def _undoes(
+    execution: Execution, state: State, error: bytes | None, after: Sequence[Draft], facts: Facts
+) -> bool:
     """Begin to undo what the run has done, if there is anything; its end comes after that."""
     if not execution.replay.kept:
         return False
@@ -54,7 +62,8 @@ async def _undoes(execution: Execution, state: State, error: bytes | None, after
 
     if not compensations.registered(execution.replay.kept):
         return False
-    undoing = (Kind.UNDOING, "", compensations.write_undoing(state, error))
+    await landed(execution)
+    undoing = (Kind.UNDOING, "", compensations.write_undoing(state, error), (), facts)
     # CRASH: undone from here on, whatever else becomes of the run; or not begun, and the run ends again.
     verdict = await execution.write([*after, undoing])
     execution.is_undoing = verdict.outcome is Outcome.COMMITTED

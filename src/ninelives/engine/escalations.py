@@ -62,7 +62,9 @@ async def escalate(
 ) -> None:
     """Put before a person what stands in the way of a run that has stopped here, and leave the run."""
     await execution.flushed()
-    tail, body = execution.tail, write_asked(asked)
+    tail, body, riders = execution.tail, write_asked(asked), execution.take_riders()
+    if riders:  # before: the item belongs to the length that the journal has then
+        await commits.commit(tail, riders)
     named = f"step {step_text(step)}: " if step else ""
     item = NewItem(
         id=_id(tail.run, tail.length, kind, body),

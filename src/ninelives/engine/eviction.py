@@ -3,6 +3,10 @@
 Its tasks are cancelled and given a second. Code that swallows the cancellation and calls a step or a wait is
 cancelled again, a hundred times, and then waits for ever; what has not left after the second is abandoned:
 it begins and records nothing in the run's name, and nobody waits for it, the process's end included.
+
+A run whose own code is through does not end before its non-resumable actions that have started: each comes
+to its outcome first, or the run is parked or put before a person with the doubt, as if the agent awaited it.
+If we die meanwhile, the next life replays the agent to its end and finds their starts.
 """
 
 from __future__ import annotations
@@ -26,9 +30,24 @@ async def clear(execution: Execution) -> None:
     for task in left:
         task.cancel()
     _, stuck = await asyncio.wait(left, timeout=ABANDON_SECONDS)
+    if stuck and execution.sealed is None and execution.has_acts:
+        stuck = await _let_land(execution)
     for task in stuck:
         execution.is_leaving, execution.closed = True, execution.closed or _abandoned(execution.run.id)
         _abandon(task)
+
+
+async def _let_land(execution: Execution) -> set[asyncio.Task[Any]]:
+    """Wait for the outcomes of non-resumable actions that have started; nothing else begins meanwhile.
+
+    Returns what is left to be abandoned; nothing when the execution is sealed: that clears up by itself.
+    """
+    execution.is_ending, execution.closed = True, execution.closed or _abandoned(execution.run.id)
+    execution.delivery.look()  # it may park now
+    while execution.sealed is None and execution.has_acts:
+        left = {*execution.open_branches(), execution.when_sealed()}
+        await asyncio.wait(left, timeout=ABANDON_SECONDS, return_when=asyncio.FIRST_COMPLETED)
+    return set(execution.open_branches()) if execution.sealed is None else set()
 
 
 def _abandoned(run: str) -> NineLivesError:

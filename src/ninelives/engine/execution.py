@@ -15,6 +15,7 @@ from contextvars import Context
 from hashlib import blake2b
 from typing import TYPE_CHECKING, Any, TypeVar
 
+from ninelives.core.claims import Claims
 from ninelives.core.clock import Clock
 from ninelives.core.commits import Outcome, Verdict
 from ninelives.core.errors import (
@@ -32,8 +33,10 @@ from ninelives.core.growth import Memory
 from ninelives.core.model import Journal, Kind, News, Run
 from ninelives.core.replay import Recorded, Replay
 from ninelives.core.resources import Target
+from ninelives.core.tally import NO_FACTS, Facts
 from ninelives.engine.context import BRANCH, FRAME, Branch, Place
 from ninelives.engine.delivery import Delivery
+from ninelives.engine.foreign import timer_of
 from ninelives.engine.intents import Intents
 from ninelives.engine.lease import ENDLESS, Endless, Lease
 from ninelives.engine.loop import LoopCommits
@@ -42,6 +45,7 @@ from ninelives.engine.ticket import NOTHING, Draft, Extras, Tail
 from ninelives.store import Store
 
 if TYPE_CHECKING:
+    from ninelives.engine.act import Act
     from ninelives.engine.children import Births, Ends
     from ninelives.engine.keyed import Keyring
     from ninelives.engine.registry import Step
@@ -55,7 +59,6 @@ UNAVAILABLE_SECONDS = 0.5
 """How soon a store that was not there is asked again."""
 PATIENCE = 100
 """How often code that was told to leave is told so again; then it waits for ever."""
-_FOREIGN_TIMERS = {"_on_timeout": "asyncio.timeout", "_cancel_and_wait": "asyncio.wait_for"}
 
 
 class Paused(RunError):
@@ -70,12 +73,20 @@ class BranchTask(asyncio.Task[Any]):
     code: Coroutine[Any, Any, Any] | None = None
     thread: int | None = None
     """The thread that waits for it, if it is asked for by plain code."""
+    act: Act | None = None
+    """The protected action that is called on it, if one is."""
+    told_at = -1
+    """How often the run's code had come to rest when this branch was last told an outcome."""
+
+    @property
+    def is_acting(self) -> bool:
+        """Tell whether a non-resumable action has started on it, and has no outcome."""
+        return self.act is not None and self.act.is_under_way
 
     def cancel(self, msg: Any | None = None) -> bool:
         """Cancel, and note it if a timer of the agent's code does it; a body's own timers may."""
-        code = sys._getframe(1).f_code  # noqa: SLF001
-        if code.co_name in _FOREIGN_TIMERS and "asyncio" in code.co_filename and FRAME.get() is None:
-            self.foreign_timer = _FOREIGN_TIMERS[code.co_name]
+        if FRAME.get() is None:
+            self.foreign_timer = timer_of(sys._getframe(1)) or self.foreign_timer  # noqa: SLF001
         if self.body_of is not None:
             # Until the body is out, the run's code has not learnt of this: it is not at rest.
             self.body_of.delivery.running.add(self)
@@ -93,14 +104,24 @@ class Execution:
     stopped: RunCancelled | TimedOut | None = None
     deadline_ms: int | None = None
     is_leaving = False
+    is_ending = False
+    """Whether the agent's code is through, and only actions that have started go on."""
     _refusals = 0
     _alarm: asyncio.TimerHandle | None = None
     lease: Lease | Endless = ENDLESS
     _taken: frozenset[int] = frozenset()
     births: Births | None = None
+    claims: Claims | None = None
+    given: dict[str, str] | None = None
+    reads = 0
+    """How many decisions and reads that were asked afresh, while records were unclaimed, are under way."""
     ends: Ends | None = None
+    called: dict[str, Any] | None = None
+    """The steps called so far whose names other steps have, too."""
     is_undoing = False
     """Whether the run's own code is over and what it did is to be undone."""
+    riders: tuple[Draft, ...] = ()
+    """Records that go with the next one."""
     is_accepting = False
     """Whether a person has said that the run goes on with its resources as they are."""
 
@@ -119,6 +140,9 @@ class Execution:
         self.store, self.loop, self.clock, self.is_pipelined = store, loop, clock, is_pipelined
         self.intents = intents
         self.replay = Replay(journal.records)
+        self.moved: list[tuple[str, str]] = []
+        self.asked_again: list[str] = []
+        self.patches: dict[str, bool] = {}
         self.replayed = 0
         self.executed = 0
         self.timers = 0
@@ -166,6 +190,11 @@ class Execution:
         return any(isinstance(task, BranchTask) and task.body_of is not None for task in self._tasks)
 
     @property
+    def has_acts(self) -> bool:
+        """Tell whether a non-resumable action has started and has no outcome."""
+        return any(isinstance(task, BranchTask) and task.is_acting for task in self._tasks)
+
+    @property
     def has_waits(self) -> bool:
         """Tell whether a branch waits durably."""
         return self.waits is not None and self.waits.has_any
@@ -182,6 +211,11 @@ class Execution:
     def is_alone(self) -> bool:
         """Tell whether the only branch may be told of its own outcome at once: there is no order to keep."""
         return self.has_one_branch and not self.replay.left and not self.delivery.has_anybody
+
+    @property
+    def is_resumed(self) -> bool:
+        """Tell whether a call may have a record, or has to wait for one."""
+        return bool(self.replay.ids) or self.replay.left > 0
 
     @property
     def is_catching_up(self) -> bool:
@@ -206,7 +240,12 @@ class Execution:
         if extras is not NOTHING and extras.takes:
             self._signals = tuple(one for one in self._signals if one.number not in extras.takes)
             self._taken = self._taken.union(extras.takes)
+        riders = self.take_riders() if self.riders else ()
         try:
+            if riders and extras.may_be_refused:
+                self._commits.start(self.tail, riders)  # apart: they count, whatever becomes of the rest
+            elif riders:
+                drafts = (*riders, *drafts)
             return self._commits.start(self.tail, drafts, extras)
         except NineLivesError as error:
             self.seal(error)
@@ -214,6 +253,8 @@ class Execution:
 
     def append(self, draft: Draft, *, is_alone: bool) -> Awaitable[Verdict] | None:
         """Hand one record to the committer, as `write` does; None when it is durable already."""
+        if self.riders:
+            return self.write([draft])
         try:
             return self._commits.append(self.tail, draft, is_alone=is_alone)
         except NineLivesError as error:
@@ -230,10 +271,20 @@ class Execution:
         if written is not None:
             await written
 
-    def note(self, kind: Kind, step: str, body: bytes) -> None:
+    def note(self, kind: Kind, step: str, body: bytes, facts: Facts = NO_FACTS) -> None:
         """Record something that nobody waits for; what comes after it is not durable before it."""
         if self.sealed is None:
-            self.on_loop(lambda: self.write([(kind, step, body)]))
+            self.on_loop(lambda: self.write([(kind, step, body, (), facts)]))
+
+    def ride(self, draft: Draft) -> None:
+        """Record something that matters only to what is recorded, or done, after it: it goes with that."""
+        if self.sealed is None:
+            self.riders = (*self.riders, draft)
+
+    def take_riders(self) -> tuple[Draft, ...]:
+        """Return the records that go with what is being recorded now."""
+        riders, self.riders = self.riders, ()
+        return riders
 
     async def durable(self, written: Awaitable[Verdict]) -> Verdict:
         """Wait until something written is durable. Never returns once the execution is sealed.
@@ -248,8 +299,13 @@ class Execution:
             await self.forever()
         return verdict
 
-    async def barrier(self) -> None:
-        """Wait until everything written so far is durable: what comes next can be seen by the world."""
+    async def barrier(self, *, is_read: bool = False) -> None:
+        """Wait until everything written so far is durable: what comes next can be seen by the world.
+
+        What is only read, or decided, is no effect: what goes with the next record may do so.
+        """
+        if self.riders and not is_read:
+            self.write(())
         answered = self._commits.all_answered(self.tail)
         if answered is not None:
             await answered
@@ -336,12 +392,21 @@ class Execution:
             _ring(self._when_over)
 
     def stop(self, why: RunCancelled | TimedOut) -> None:
-        """End the run's code: it is cancelled now and at each further call, and soon abandoned."""
+        """End the run's code: it is cancelled now and at each further call, and soon abandoned.
+
+        A non-resumable action that is being carried out has its own time for that.
+        """
         if self.stopped is None and self.sealed is None:
             self.stopped = self.closed = why
             if self.main is not None:
                 self.main.cancel()
-            self._set_alarm(STOP_SECONDS, lambda: self.seal(why))
+            self._set_alarm(STOP_SECONDS, lambda: self._give_out(why))
+
+    def _give_out(self, why: RunCancelled | TimedOut) -> None:
+        if self.has_acts and self.has_bodies:
+            self._set_alarm(STOP_SECONDS, lambda: self._give_out(why))
+        else:
+            self.seal(why)
 
     def limit(self, seconds: float) -> None:
         """End the run when it takes longer than this, from its creation on, in all its lives."""
@@ -389,9 +454,15 @@ class Execution:
         while self.closed is not None:
             if self.sealed is not None or self.is_leaving:
                 await self.forever()
-            if self.stopped is not None:
+            if self.stopped is None and self.is_ending and self._is_acting():
+                return  # it settles what it has started
+            if self.stopped is not None or self.is_ending:
                 await self._refuse()
             await until_resumed(self)
+
+    def _is_acting(self) -> bool:
+        task = asyncio.current_task(self.loop)
+        return isinstance(task, BranchTask) and task.is_acting
 
     async def require_lease(self) -> None:
         """Go on once something may begin again; never, if the lease is lost."""
@@ -421,7 +492,7 @@ class Execution:
             here = False
         if here:
             work()
-        else:
+        elif not self.loop.is_closed():  # else code that was left behind is thrown away
             self.loop.call_soon_threadsafe(work)
 
     def derived(self, place: Place) -> random.Random:

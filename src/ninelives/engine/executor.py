@@ -34,7 +34,8 @@ from ninelives.core.errors import (
 from ninelives.core.inbox import ItemKind
 from ninelives.core.model import Journal, Kind, NewRun, Run, State
 from ninelives.core.replay import write_superseded
-from ninelives.engine import arguments, bodies, ending, escalations, quarantine, retries, threads
+from ninelives.engine import arguments, bodies, ending, escalations, leftovers, quarantine, retries, threads
+from ninelives.engine.callbacks import Unruly, call_plain
 from ninelives.engine.context import BRANCH, EXECUTION, FRAME
 from ninelives.engine.eviction import clear, contained
 from ninelives.engine.execution import UNAVAILABLE_SECONDS, BranchTask, Execution
@@ -126,7 +127,7 @@ class Executor:
         if agent is None:
             raise UnknownAgent(f"agent {run.agent!r} is not loaded here", run=run.id)
         journal = await self._read(agent, run)
-        if journal is not None and journal.run.epoch == run.epoch and journal.records[-1].kind is Kind.END:
+        if journal is not None and journal.run.epoch == run.epoch and retries.is_retried(journal):
             await self._supersede(journal)
             journal = bodies.load(self._store, run.id)
         if journal is None or journal.run.epoch != run.epoch:
@@ -187,6 +188,7 @@ class Executor:
     async def _supersede(self, journal: Journal) -> None:
         """Record that a failed run goes on: what it did not survive no longer counts."""
         # CRASH: the journal still ends with the end; the next owner finds the same and records the same.
+        await asyncio.to_thread(retries.retry_children, self._store, journal)
         steps = await asyncio.to_thread(retries.superseded, self._store, journal)
         body = write_superseded(steps)
         await self._commits.commit(Tail(journal.run), [(Kind.SUPERSEDED, "", body)])
@@ -256,6 +258,9 @@ class Executor:
         except Corrupt as error:
             await self._give_up(execution, error)  # of this run; others go on
             return None
+        except Unruly as error:
+            await ending.fail(execution, error)
+            return None
         finally:
             self._leave(execution)
 
@@ -281,14 +286,15 @@ class Executor:
     async def _drive(self, execution: Execution, agent: Agent, journal: Journal) -> asyncio.Task[Any] | None:
         """Run the agent's code; None when the execution was sealed before it came to an end."""
         try:
-            args, kwargs, execution.blobs = arguments.decode(
-                agent, journal.records[0].body, journal.run.id, self._store.get_blobs
+            body, run = journal.records[0].body, journal.run.id
+            args, kwargs, execution.blobs = call_plain(
+                "an argument's own code", arguments.decode, agent, body, run, self._store.get_blobs
             )
         except (Divergence, Corrupt) as error:
             execution.seal(error)
             return None
         if agent.is_async:
-            code = agent.function(*args, **kwargs)
+            code = call_plain("the agent's code", agent.function, *args, **kwargs)
         else:
             code = threads.run_agent(execution, lambda: agent.function(*args, **kwargs))
         return await self._perform(execution, code)
@@ -305,7 +311,11 @@ class Executor:
         await execution.over(task)
         if execution.sealed is None:
             await clear(execution)
-        return task if execution.sealed is None else None
+        if execution.sealed is None:
+            return task
+        if task.done() and not task.cancelled():
+            task.exception()  # parked at its end: the next life comes to it again, and asyncio says nothing
+        return None
 
     async def _conclude(
         self, execution: Execution, agent: Agent, journal: Journal, task: asyncio.Task[Any] | None
@@ -321,6 +331,8 @@ class Executor:
         error = asyncio.CancelledError() if task.cancelled() else task.exception()
         if isinstance(error, InvariantViolation):
             raise error
+        if not await self._settle_leftovers(execution):
+            return None
         if error is not None:
             await ending.fail(execution, error)
             return None
@@ -328,7 +340,7 @@ class Executor:
         try:
             if isinstance(result, NextTurn):
                 return await self._next_turn(execution, agent, result)
-            value = agent.result.round(result)[0]
+            value = call_plain("the result's own code", agent.result.round, result)[0]
             await ending.complete(execution, value)
             if execution.sealed is None:
                 self.completed(journal.run.id, agent, value)
@@ -336,6 +348,21 @@ class Executor:
             refused.run = journal.run.id
             await ending.fail(execution, refused)
         return None
+
+    async def _settle_leftovers(self, execution: Execution) -> bool:
+        """Have starts settled that the code asks for no more; False when the run does not end here."""
+        starts = leftovers.unclaimed(execution)
+        if not starts:
+            return True
+        if execution.is_leaving:  # code of it runs on, and nothing may begin beside that
+            execution.seal(leftovers.left_behind(starts[0], execution.run.id))
+        else:
+            await self._perform(execution, leftovers.settle(execution, starts))
+        if execution.sealed is None:
+            return True
+        await clear(execution)
+        await self._give_up(execution, execution.sealed)
+        return False
 
     async def _next_turn(self, execution: Execution, agent: Agent, following: NextTurn) -> Journal | None:
         """Commit the snapshot that the next turn starts from: one commit, and the old journal is history."""
@@ -373,7 +400,7 @@ class Executor:
             return
         if isinstance(why, Parked):
             # CRASH: not parked; the next owner replays up to here and parks it.
-            await self._commits.commit(execution.tail, (), Extras(change=why.change))
+            await self._commits.commit(execution.tail, execution.take_riders(), Extras(change=why.change))
             return
         if isinstance(why, StoreError) and not isinstance(why, Corrupt | BadRecord):
             raise why
@@ -391,11 +418,16 @@ class Executor:
 
 def _carried(execution: Execution) -> list[Draft]:
     """Return the records that the next turn starts with, after its snapshot."""
-    if not execution.replay.kept:
-        return []
-    from ninelives.engine import compensations, holds
+    drafts: list[Draft] = []
+    if execution.replay.kept:
+        from ninelives.engine import compensations, holds
 
-    return [*holds.carried(execution), *compensations.carried(execution)]
+        drafts += [*holds.carried(execution), *compensations.carried(execution)]
+    if execution.replay.returned:
+        from ninelives.engine import signals
+
+        drafts += signals.carried(execution)
+    return drafts
 
 
 def _is_short(run: Run) -> bool:

@@ -146,7 +146,7 @@ def _refuse_doubts(journal: Journal, replay: Replay) -> None:
 
 def _counts(replay: Replay, record: Record) -> bool:
     if record.kind in _OUTCOMES:
-        return replay.is_current(record)
+        return replay.stands(record)
     return record.kind in _COPIED or record.kind is Kind.UNDO
 
 
@@ -163,7 +163,8 @@ def _edited(run: str, target: Record, result: Any) -> Record:
         error.run, error.step = run, target.step
         raise
     body = replace(read_body(target), v=Raw(value), e=UNSET)
-    return Record(0, Kind.RESULT, target.step, target.at_ms, msgspec.json.encode(body))
+    made = msgspec.json.encode(body)
+    return Record(0, Kind.RESULT, target.step, target.at_ms, made, step_kind=target.step_kind)
 
 
 def _done(journal: Journal, replay: Replay, target: Record, result: Any) -> dict[str, Done]:
@@ -172,7 +173,7 @@ def _done(journal: Journal, replay: Replay, target: Record, result: Any) -> dict
     for step, records in _started(journal).items():
         for record in records:
             is_after = record.seq > target.seq or (record.seq == target.seq and result is UNCHANGED)
-            if is_after and record.kind is Kind.RESULT and replay.is_current(record):
+            if is_after and record.kind is Kind.RESULT and replay.stands(record):
                 body = read_body(record)
                 if body.v is not UNSET:
                     found[step] = Done(body.f, body.v)

@@ -9,7 +9,6 @@ goes to the agent's `on_stale`, else to a person. If we die here, the next life 
 from __future__ import annotations
 
 import asyncio
-import inspect
 import os
 from collections.abc import Callable
 from contextvars import Context
@@ -23,9 +22,10 @@ from ninelives.core.failures import decode_error, encode_error
 from ninelives.core.inbox import ItemKind
 from ninelives.core.keys import check_id, step_id
 from ninelives.core.model import Journal, Kind, Record
-from ninelives.core.replay import write_body
+from ninelives.core.replay import CARRIED, write_body
 from ninelives.core.resources import Holding, Target, difference, open_in, write_held, write_released
-from ninelives.engine import examination
+from ninelives.core.tally import BUILTIN
+from ninelives.engine import callbacks, examination
 from ninelives.engine.context import FRAME, require
 from ninelives.engine.escalations import answered
 from ninelives.engine.examination import Gone
@@ -68,8 +68,6 @@ class Custom:
 
 
 Resource = File | GitBranch | Url | Custom
-CARRIED = "^"
-"""The branch of what an earlier turn has left to this one."""
 
 
 class Held:
@@ -123,7 +121,7 @@ def hold(resource: Resource) -> Held:
         error = UsageError(
             f"the {target} cannot be held: {gone}", run=execution.run.id, step=step, remedy="Make it first"
         )
-        execution.note(Kind.FAILURE, step, write_body(None, error=encode_error(error)))
+        execution.note(Kind.FAILURE, step, write_body(None, error=encode_error(error)), BUILTIN)
         raise error from None
     _adopt(execution, resource, target, step)
     keep(execution, Kind.HELD, step, write_held(Holding(target, evidence)))
@@ -232,10 +230,7 @@ async def _handled(agent: Agent, error: StaleResource) -> bool:
     if agent.on_stale is None:
         return False
     try:
-        if inspect.iscoroutinefunction(agent.on_stale):
-            await agent.on_stale(error)
-        else:
-            await asyncio.to_thread(agent.on_stale, error)
+        await callbacks.call("on_stale", agent.on_stale, error)
     except StaleResource:
         return False
     return True
@@ -277,19 +272,18 @@ class _Recheck:
     async def _check(self) -> StaleResource | None:
         check, what, target = self._resource.check, "its check says so", _target(self._resource)
         try:
-            found = await check() if inspect.iscoroutinefunction(check) else await asyncio.to_thread(check)
-            if found is not False:
+            if await callbacks.call("its check", check) is not False:
                 self._execution.checked(target, None)
                 return None
         except Exception as error:  # noqa: BLE001 (whatever it raises, it is not what it was)
-            what = f"{type(error).__name__}: {error}"
+            what = str(error) if isinstance(error, callbacks.Unruly) else f"{type(error).__name__}: {error}"
         self._execution.checked(target, what)
         stale = _stale(self._execution, self._resource, target, what, self._step)
         return None if await _handled(AGENTS[self._execution.run.agent], stale) else stale
 
     def _end(self, task: asyncio.Task[StaleResource | None]) -> None:
         execution = self._execution
-        error: BaseException | None = task.exception()
+        error = asyncio.CancelledError() if task.cancelled() else task.exception()
         if error is None:
             stale = task.result()
         else:

@@ -1,4 +1,4 @@
-"""What a runtime sets on its event loop: tasks become branches, lent threads are counted.
+"""What a runtime sets on its event loop: tasks become branches, lent threads are counted, waits recorded.
 
 Several runtimes may share a loop; the first to come sets it up and the last to go puts it back.
 """
@@ -10,7 +10,7 @@ from functools import partial
 from typing import Any, cast
 from weakref import WeakKeyDictionary
 
-from ninelives.engine import ready
+from ninelives.engine import limits, ready
 from ninelives.engine.context import make_task, runtime_lives
 from ninelives.engine.threads import lend
 
@@ -35,6 +35,7 @@ def enter(loop: asyncio.AbstractEventLoop) -> None:
     loop.set_task_factory(cast("Any", make_task))
     cast("Any", loop).run_in_executor = partial(lend, loop.run_in_executor)
     ready.watch(loop)
+    cast("Any", loop).call_later = partial(limits.call_later, loop.call_later)
 
 
 def leave(loop: asyncio.AbstractEventLoop) -> None:
@@ -48,3 +49,4 @@ def leave(loop: asyncio.AbstractEventLoop) -> None:
     loop.set_task_factory(guests.factory)
     del cast("Any", loop).run_in_executor
     ready.unwatch(loop)
+    vars(loop).pop("call_later", None)

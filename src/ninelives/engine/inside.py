@@ -14,10 +14,12 @@ import msgspec
 from msgspec import Struct
 
 from ninelives.core.errors import NoRun, UsageError
-from ninelives.core.keys import check_id
+from ninelives.core.keys import check_id, step_id
 from ninelives.core.model import Kind
 from ninelives.core.replay import write_body
-from ninelives.engine.context import BRANCH, FRAME, Branch, require
+from ninelives.core.tally import BUILTIN
+from ninelives.engine import identity
+from ninelives.engine.context import BRANCH, FRAME, require
 from ninelives.engine.execution import Execution
 from ninelives.engine.executor import NextTurn
 
@@ -68,7 +70,7 @@ def now() -> datetime:
     if found is not None and isinstance(found.body.v, msgspec.Raw):
         return _moment(int(bytes(found.body.v)))
     now_ms = execution.clock.now_ms()
-    execution.note(Kind.RESULT, place.id, write_body(None, value=str(now_ms).encode()))
+    execution.note(Kind.RESULT, place.id, write_body(None, value=str(now_ms).encode()), BUILTIN)
     return _moment(now_ms)
 
 
@@ -147,14 +149,41 @@ def progress(step: int, of: int | None = None, note: str = "") -> None:
 
 @contextmanager
 def branch(name: str) -> Iterator[None]:
-    """Name the branch of the steps and tasks inside: they keep their records when code around them moves."""
+    """Name the branch of the steps and tasks inside, for who reads the history.
+
+    Entered again under the same name, it is another branch: `x`, then `x.1`.
+    """
     require("nl.branch()")
-    parent = BRANCH.get()
-    token = BRANCH.set(Branch(f"{parent.name}/={check_id(name, 'branch name')}"))
+    token = BRANCH.set(BRANCH.get().child(f"={check_id(name, 'branch name')}"))
     try:
         yield
     finally:
         BRANCH.reset(token)
+
+
+def patched(name: str) -> bool:
+    """Tell whether code that was added here is for this run: True where it has not passed this point yet.
+
+    False while the run catches up with what it had recorded after this point. The answer is recorded, is the
+    same on every replay, and holds for all calls with this name until the next turn.
+    """
+    execution = require("nl.patched()")
+    if FRAME.get() is not None:
+        raise UsageError("nl.patched() is for the agent, not for a step", run=execution.run.id)
+    name = check_id(name, "patch name")
+    known = execution.patches.get(name)
+    if known is None:
+        step = step_id("", f"patched:{name}", 0)
+        found = execution.replay.take(step)
+        if found is not None:
+            known = bytes(found.body.v or b"") == b"true"
+        else:
+            known = not identity.has_gone_on(execution)
+            body = write_body(None, value=b"true" if known else b"false")
+            # CRASH: not recorded, and nothing that rests on it either: it is judged again.
+            execution.note(Kind.RESULT, step, body, BUILTIN)
+        execution.patches[name] = known
+    return known
 
 
 async def gather(*awaitables: Awaitable[T]) -> list[T]:

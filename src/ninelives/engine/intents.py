@@ -12,6 +12,7 @@ from contextvars import Context
 
 from ninelives.core.model import Kind
 from ninelives.core.replay import write_body
+from ninelives.core.tally import Facts
 from ninelives.engine.context import Frame
 
 INTENT_SECONDS = 0.004
@@ -41,7 +42,7 @@ class Intents:
             frame = started.popleft()
             if not frame.is_over:
                 place = frame.place
-                place.execution.note(Kind.INTENT, place.id, write_body(frame.asked))
+                place.execution.note(Kind.INTENT, place.id, write_body(frame.asked), Facts(frame.kind))
         self._is_set = bool(started)
         if started:
             delay = started[0].at + INTENT_SECONDS - now

@@ -10,11 +10,15 @@ If we die here, the key is ours and the next life goes on with it.
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Awaitable, Callable
+from collections.abc import AsyncIterator, Awaitable, Callable
+from contextlib import asynccontextmanager
+
+from msgspec.structs import replace
 
 from ninelives.core import dedup
+from ninelives.core.clock import witness
 from ninelives.core.commits import Outcome, Verdict
-from ninelives.core.errors import Divergence, InvariantViolation, KeyConflict, NotDone
+from ninelives.core.errors import Divergence, InvariantViolation, KeyConflict, NotDone, UnknownRun
 from ninelives.core.keyring import AdoptKey, Key, KeyOp, KeyState, ReserveKey, WaitKey
 from ninelives.core.model import Kind, News, Record
 from ninelives.core.replay import Replay, write_body
@@ -25,7 +29,11 @@ from ninelives.engine.context import Frame
 from ninelives.engine.execution import Execution
 from ninelives.engine.ticket import Extras
 from ninelives.engine.waiting import Look, wait
+from ninelives.store import Store
 
+_CLOCKS_DIFFER_MS = 1_000
+"""What two clocks that nobody has set may differ by."""
+_OF_STARTS = (Kind.INTENT, Kind.DOUBT, Kind.VOIDED)
 _OURS = (KeyState.RESERVED, KeyState.IN_DOUBT)
 
 
@@ -38,7 +46,9 @@ class Keyring:
         found: dict[str, list[Record]] = {}
         for step in {*replay.intents, *replay.doubts}:
             records = replay.starts(step)
-            key = next((key for record in records if (key := read_start(record).k)), "")
+            key = (
+                standing(records).start or read_start(records[-1])
+            ).k  # a voided start may have had another
             found[key] = sorted([*found.get(key, ()), *records], key=lambda record: record.seq)
         self.open = {key: standing(records) for key, records in found.items() if key}
 
@@ -51,15 +61,10 @@ def _ring(execution: Execution) -> Keyring:
 
 async def carry_out(act: Act, start: Callable[[Act], Awaitable[Ended | None]]) -> object:
     """Give the outcome of an action with a key: another's result, or that of its own body."""
-    execution, key = act.execution, _key(act)
-    ring = _ring(execution)
-    while key in ring.busy:
-        what = f"for the key {key!r}, which another branch of this run holds"
-        await wait(execution, what, lambda _: True if key not in ring.busy else None, for_person=True)
-    ring.busy.add(key)
-    try:
+    key = _key(act)
+    async with _alone(act) as ring:
         if not act.effect.resumable:
-            act.standing = ring.open.get(key, Standing())
+            act.standing = ring.open.get(key, act.standing)
             await _regain(act)
         ended: Ended | None = None
         while ended is None:
@@ -69,6 +74,39 @@ async def carry_out(act: Act, start: Callable[[Act], Awaitable[Ended | None]]) -
                 ended = await (start(act) if act.standing.may_start else doubts.settle(act))
         ring.open[key] = act.standing if ended.error is not None else Standing()
         return await act.tell(ended)
+
+
+async def settle_start(act: Act) -> Ended | None:
+    """Settle a start that stands under the key it was made with, if it had one; None: it did not happen."""
+    if act.key is None:
+        return await _settled(act)
+    async with _alone(act) as ring:
+        await _regain(act)
+        ended = await _settled(act)
+        ring.open[act.key] = act.standing if ended is None or ended.error is not None else Standing()
+        return ended
+
+
+async def _settled(act: Act) -> Ended | None:
+    ended: Ended | None = None
+    while ended is None and not act.standing.may_start:
+        ended = await doubts.settle(act)
+    return ended
+
+
+@asynccontextmanager
+async def _alone(act: Act) -> AsyncIterator[Keyring]:
+    """Wait until no other branch of the run is at the action's key; none comes to it meanwhile."""
+    execution, key = act.execution, _key(act)
+    ring = _ring(execution)
+    act.is_waiting = True
+    while key in ring.busy:
+        what = f"for the key {key!r}, which another branch of this run holds"
+        await wait(execution, what, lambda _: True if key not in ring.busy else None, for_person=True)
+    act.is_waiting = False
+    ring.busy.add(key)
+    try:
+        yield ring
     finally:
         ring.busy.discard(key)
         if execution.waits is not None:
@@ -81,7 +119,19 @@ def reserves(act: Act) -> tuple[KeyOp, ...]:
         return ()
     effect = act.effect
     asked = effect.identity(act.args, act.kwargs)
-    return (ReserveKey(act.key, act.step.name, asked.digest, effect.resumable, effect.window_ms),)
+    window_ms = None if effect.window_ms is None else effect.window_ms + _set_forward_ms(act.execution)
+    name, aliases = act.step.name, act.step.aliases
+    return (ReserveKey(act.key, name, asked.digest, effect.resumable, window_ms, aliases),)
+
+
+def _set_forward_ms(execution: Execution) -> int:
+    """Return by how much the store's clock was set forward since we began: no key is older for that."""
+    if execution.lease.since is None:
+        return 0
+    now_ms, steady_ms = execution.lease.since
+    passed_ms = witness(execution.clock)[1] - steady_ms
+    set_ms = execution.store.now_ms() - now_ms - passed_ms
+    return set_ms if set_ms > _CLOCKS_DIFFER_MS else 0
 
 
 def extras(keys: tuple[KeyOp, ...]) -> Extras:
@@ -110,7 +160,9 @@ async def refused(act: Act, verdict: Verdict) -> Ended | None:
     if known.state is KeyState.ORPHANED or known.run == act.execution.run.id:
         await _take_over(act, known)
         return None
+    act.is_waiting = True
     await _wait(act, known)
+    act.is_waiting = False
     return None
 
 
@@ -139,7 +191,7 @@ async def _copied(act: Act, known: Key) -> Ended:
         found = await act.patiently(lambda: act.execution.call_store(lambda store: store.get_blobs([name])))
         data = found[name]
     try:
-        act.step.codec.decode(data)
+        act.step.codec.recall(data)
     except Divergence as error:
         error.run, error.step = act.execution.run.id, act.place.id
         act.execution.seal(error)
@@ -166,29 +218,60 @@ async def _take_over(act: Act, known: Key) -> None:
     start, doubt = act.standing.start, act.standing.doubt
     ended = known.state is KeyState.ORPHANED
     if start is None or doubt is None or known.run != act.execution.run.id:
+        boot, boot_ms = witness(act.execution.clock)
+        found = await _standing_of(act, known)
+        start = start or replace(
+            found.start or StartBody(l=act.effect.limit_ms, b=act.step.is_async), n=act.standing.next
+        )
         doubt = StartBody(
             t=act.execution.store.now_ms(),
+            boot=boot,
+            boot_ms=boot_ms,
             why=f"run {known.run!r} {'ended' if ended else 'went on'} without knowing whether it happened",
+            over=found.doubt is not None and found.doubt.over,
+            lost=found.doubt is not None and found.doubt.lost,
         )
-    start = start or StartBody(n=act.standing.next, l=act.effect.limit_ms, b=act.step.is_async)
     adopts = (AdoptKey(known.key),) if ended else ()
     verdict = await act.record(Kind.DOUBT, adopts, **appeal.known(start, doubt))
     if verdict.outcome is Outcome.COMMITTED and isinstance(act.place, KeyedPlace):
         act.place.generation = known.generation
 
 
+async def _standing_of(act: Act, known: Key) -> Standing:
+    """Return where another run left the action under the key: by whom it was started, and what is known."""
+
+    def read(store: Store) -> list[Record]:
+        try:
+            found = store.load_journal(known.run, since=0).records
+        except UnknownRun:
+            return []  # it was pruned
+        return [one for one in found if one.kind in _OF_STARTS and read_start(one).k == known.key]
+
+    return standing(await act.patiently(lambda: act.execution.call_store(read)))
+
+
 async def _wait(act: Act, known: Key) -> None:
     """Wait until the key is settled or free."""
     execution, key = act.execution, known.key
     waiting = (Kind.WAITING, act.place.id, write_body(act.asked))
-    await act.write([waiting], Extras(keys=(WaitKey(key),)))
+    asks = Extras(keys=(WaitKey(key),))
+    asked_at = execution.latest.news
+    await act.write([waiting], asks)
     # CRASH: we wait, and nobody knows in memory: the next life asks for the key again.
     if act.is_cancelled:
         raise asyncio.CancelledError
 
-    async def look(_: News) -> bool | None:
+    async def look(news: News) -> bool | None:
+        nonlocal asked_at
         rows = await execution.call_store(lambda store: store.read_keys([key]))
-        return None if dedup.is_held(rows.get(key), execution.run.id) else True
+        if not dedup.is_held(rows.get(key), execution.run.id):
+            return True
+        if news.run.news != asked_at:
+            # The news may have been of this key, which is held again: who was told once is told no more
+            # unless it asks again. If it is free by now, the store says so at once.
+            asked_at = news.run.news
+            await execution.durable(execution.write([waiting], asks))
+        return None
 
     asking: Look[bool] = look
     await wait(execution, f"for the key {key!r}, held by run {known.run!r}", asking)
@@ -203,7 +286,7 @@ async def _attempt(act: Act) -> Ended | None:
     if verdict.outcome is not Outcome.COMMITTED:
         return await refused(act, verdict)
     await learn_generation(act)
-    frame, branch = Frame(place, act.asked), act.branch
+    frame, branch = act.begin(), act.branch
     frame.cancels = cancels = branch.cancelling() if branch is not None else 0
     if branch is not None:
         branch.body_of = execution
@@ -215,7 +298,7 @@ async def _attempt(act: Act) -> Ended | None:
             raise asyncio.CancelledError  # noqa: TRY301 (the body swallowed it)
     except asyncio.CancelledError:
         if execution.sealed is None:
-            execution.write([steps.withdrawn(place, act.asked)], extras(act.passes()))
+            execution.write([steps.withdrawn(place, act.asked, act.step.kind)], extras(act.passes()))
         raise
     finally:
         frame.is_over = True

@@ -25,6 +25,7 @@ class Endless:
     """What an execution has that belongs to no session: nothing holds it up."""
 
     until_ms = float("inf")
+    since: tuple[int, int] | None = None
 
     async def renewed(self) -> None:
         """Return at once."""
@@ -34,7 +35,12 @@ ENDLESS = Endless()
 
 
 class Lease:
-    """The lease of one session. `until_ms` is when the last thing may begin, on the boot-time clock."""
+    """The lease of one session. `until_ms` is when the last thing may begin, on the boot-time clock.
+
+    `since` is when it began, by the store's clock and by what bears that out.
+    """
+
+    since: tuple[int, int] | None = None
 
     def __init__(
         self,

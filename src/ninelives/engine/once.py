@@ -8,20 +8,27 @@ way that does not prove that nothing was done.
 from __future__ import annotations
 
 import asyncio
+from collections.abc import Awaitable, Callable
 from contextvars import copy_context
+from functools import partial
 from typing import Any
 
+from ninelives.core.claims import Start
+from ninelives.core.clock import witness
 from ninelives.core.commits import Outcome
 from ninelives.core.errors import Divergence, UsageError
 from ninelives.core.failures import decode_error
 from ninelives.core.model import Kind
-from ninelives.core.replay import Recorded, check_arguments
-from ninelives.engine import approvals, doubts, keyed, steps, threads
+from ninelives.core.replay import Recorded, write_body
+from ninelives.core.tally import Facts
+from ninelives.engine import approvals, doubts, elsewhere, identity, keyed, remnants, steps, threads
 from ninelives.engine.act import Act, Body, Ended
 from ninelives.engine.callers import asks
-from ninelives.engine.context import FRAME, Frame, current
+from ninelives.engine.context import FRAME, current
 from ninelives.engine.effects import Effect
 from ninelives.engine.execution import Execution
+from ninelives.engine.guard import guarded
+from ninelives.engine.identity import Asking, Care
 from ninelives.engine.registry import Step
 from ninelives.engine.waiting import wait
 from ninelives.engine.withdrawals import withdrawn
@@ -36,6 +43,8 @@ async def call(step: Step, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any
     if execution is None:
         return await step.function(*args, **kwargs)
     _refuse_inside(execution, step)
+    if elsewhere.is_elsewhere(execution):
+        return await elsewhere.ask(execution, step, args, kwargs, perform)
     return await perform(execution, step, args, kwargs, lambda: step.function(*args, **kwargs))
 
 
@@ -67,29 +76,84 @@ async def perform(
     effect: Effect = step.effect  # type: ignore[assignment]
     act = Act(execution, step, effect, args, kwargs, body)
     if act.branch is not None:
-        act.branch.foreign_timer = None
+        act.branch.foreign_timer, act.branch.act = None, act
     try:
         if execution.closed is not None:
             await execution.turn_away()
-        if execution.is_catching_up:
-            aliases = [act.place.id_under(alias) for alias in step.aliases]
-            found = execution.replay.take(act.place.id, aliases)
-            if found is not None:
-                return await _recorded(act, found)
-        if execution.replay.intents or execution.replay.doubts:
-            await steps.refuse_changed(execution, step, act.asked, act.place)
-        if execution.is_catching_up:
-            await execution.delivery.fresh()
-        await execution.barrier()
-        if not execution.replay.starts(act.place.id):  # what was started is settled first
-            _refuse_lossy(act)
-        if step.approval is not None:
-            await approvals.obtain(execution, step, act.asked, act.place, args, kwargs, act.place.key())
-        return await _carry_out(act)
+        return await _outcome(act)
     except asyncio.CancelledError:
+        if act.is_waiting:  # for a key that may be free on replay: it is cancelled then, too
+            execution.note(Kind.WITHDRAWN, act.place.id, write_body(act.asked), Facts(step.kind))
         if act.branch is not None and act.branch.foreign_timer is not None and execution.sealed is None:
             raise steps.foreign(act.branch.foreign_timer, act.place) from None
         raise
+    finally:
+        if act.branch is not None:
+            act.branch.act = None
+
+
+async def _outcome(act: Act) -> Any:
+    """Give what is recorded of an action, or carry it out."""
+    execution, step = act.execution, act.step
+    if act.given is not None:
+        identity.take_id(execution, act.natural, asks(step))
+    start: Start | None = None
+    if execution.is_resumed and not identity.is_past(execution, act.place):
+        found = await identity.find(_asking(act))
+        if isinstance(found, Recorded):
+            return await _recorded(act, found)
+        act.use_key(act.key)  # at the place that was found
+        start = found
+        if start is not None and not act.effect.resumable:
+            act.recall()  # under way from here on, whatever its caller does
+    await execution.barrier()
+    if start is not None and start.is_open and start.key != (act.key or ""):
+        return await _under_old_key(act, start, act.key)
+    if not execution.replay.starts(act.place.id):  # what was started is settled first
+        _refuse_lossy(act)
+    if step.approval is not None:
+        await approvals.obtain(execution, step, act.asked, act.place, act.args, act.kwargs, act.place.key())
+    return await _carry_out(act)
+
+
+async def _begin(act: Act, wait: Callable[[], Awaitable[None]]) -> None:
+    """Wait until all that is recorded was told; what has started is under way, whatever its caller does."""
+    act.use_key(act.key)  # at the place that was found
+    if not act.effect.resumable:
+        act.recall()
+    await (act.patiently(wait) if act.is_under_way else wait())
+
+
+def _asking(act: Act) -> Asking:
+    return Asking(
+        act.execution,
+        act.natural,
+        act.asked,
+        where=lambda: asks(act.step),
+        aliases=act.step.aliases,
+        is_effect=True,
+        given=act.given,
+        care=Care.of_step(act.step),
+        begin=partial(_begin, act),
+    )
+
+
+async def _under_old_key(act: Act, start: Start, key: str | None) -> Any:
+    """Go on with a start that was made under another key than the action has now: the old one counts.
+
+    The new one is used once the start is proved not to have happened.
+    """
+    act.use_key(start.key or None)
+    if act.effect.resumable:
+        if start.key:
+            return await keyed.carry_out(act, _start)
+        return await steps.execute(act.execution, act.step, act.asked, act.place, act.body)
+    act.recall()
+    ended = await keyed.settle_start(act)
+    if ended is not None:
+        return await act.tell(ended)
+    act.use_key(key)
+    return await _carry_out(act)
 
 
 def _refuse_lossy(act: Act) -> None:
@@ -107,10 +171,11 @@ def _refuse_lossy(act: Act) -> None:
 async def _recorded(act: Act, found: Recorded) -> Any:
     execution, step = act.execution, act.step
     try:
-        check_arguments(found, act.asked, run=execution.run.id, where=lambda: asks(step))
-        if found.kind is Kind.WITHDRAWN:
-            await withdrawn(execution, found)
         await act.patiently(lambda: execution.delivery.recorded(found.seq))
+        if found.kind is Kind.WITHDRAWN:
+            if not act.is_cancelled:
+                await withdrawn(execution, found)
+            raise asyncio.CancelledError
         execution.count(act.step, found)
         if act.is_cancelled:
             raise asyncio.CancelledError
@@ -127,7 +192,8 @@ async def _carry_out(act: Act) -> Any:
     """Start the action, or settle what was started, until there is an outcome."""
     if act.key is not None:
         return await keyed.carry_out(act, _start)
-    act.recall()
+    if act.standing.may_start and not act.standing.next:
+        act.recall()
     ended: Ended | None = None
     if act.execution.replay.passage is not None and not act.standing.next:
         from ninelives.engine import reuse
@@ -143,6 +209,7 @@ async def _start(act: Act) -> Ended | None:
     await _pause(act)
     _refuse_lossy(act)
     number, effect = act.standing.next, act.effect
+    boot, boot_ms = witness(act.execution.clock)
     verdict = await act.record(
         Kind.INTENT,
         keyed.reserves(act),
@@ -150,6 +217,9 @@ async def _start(act: Act) -> Ended | None:
         w=act.execution.run.session or "",
         l=effect.limit_ms,
         b=act.step.is_async,
+        boot=boot,
+        boot_ms=boot_ms,
+        sid=remnants.own_sid(),
     )
     if verdict.outcome is not Outcome.COMMITTED:
         return await keyed.refused(act, verdict)
@@ -168,7 +238,9 @@ async def _start(act: Act) -> Ended | None:
 async def _withdraw(act: Act, number: int) -> None:
     """Take back a start whose body has not begun: the run's code wants it no more."""
     voided = act.draft(Kind.VOIDED, n=number, why="it was cancelled before it began")
-    await act.write([voided, steps.withdrawn(act.place, act.asked)], keyed.extras(act.releases()))
+    await act.write(
+        [voided, steps.withdrawn(act.place, act.asked, act.step.kind)], keyed.extras(act.releases())
+    )
     raise asyncio.CancelledError
 
 
@@ -191,7 +263,7 @@ async def _run(act: Act, number: int) -> asyncio.Task[Any]:
     execution, place = act.execution, act.place
     if execution.clock.boot_ms() >= execution.lease.until_ms:
         await act.patiently(execution.require_lease)
-    frame = Frame(place, act.asked)
+    frame = act.begin()
     frame.attempt = number + 1
     context = copy_context()
     context.run(FRAME.set, frame)
@@ -200,12 +272,13 @@ async def _run(act: Act, number: int) -> asyncio.Task[Any]:
     deadline = execution.loop.time() + act.effect.limit_ms / 1000
     if act.branch is not None:
         act.branch.body_of = execution
-    running = asyncio.Task(_contained(execution, act.body), loop=execution.loop, context=context)
+    running = asyncio.Task(_contained(act), loop=execution.loop, context=context)
     try:
         await act.patiently(
             lambda: asyncio.wait({running}, timeout=max(0.0, deadline - execution.loop.time()))
         )
         if not running.done() and act.step.is_async:
+            frame.is_cut = True
             running.cancel()
             await act.patiently(lambda: asyncio.wait({running}, timeout=ABANDON_SECONDS))
     except asyncio.CancelledError:
@@ -225,11 +298,14 @@ def _gave_value(running: asyncio.Task[Any]) -> bool:
     return running.done() and not running.cancelled() and running.exception() is None
 
 
-async def _contained(execution: Execution, body: Body) -> Any:
+async def _contained(act: Act) -> Any:
+    execution = act.execution
     try:
         if execution.clock.boot_ms() >= execution.lease.until_ms:  # the process may have stood still since
             await execution.require_lease()
-        return await body()
+        if act.frame is not None:
+            act.frame.admitted_ms = execution.clock.boot_ms()
+        return await (guarded(execution, act.body) if act.step.is_async else act.body())
     except asyncio.CancelledError as error:
         task = asyncio.current_task()
         if task is None or task.cancelling():

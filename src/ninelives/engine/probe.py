@@ -9,8 +9,10 @@ from typing import Any
 
 from ninelives.core.retry import PASSING, classify
 from ninelives.core.settlement import Happened, NotHappened, Unknown
+from ninelives.engine import callbacks
 from ninelives.engine.act import Act
 from ninelives.engine.context import FRAME, Frame
+from ninelives.engine.threads import IN_ITS_OWN
 
 PROBE_SECONDS = 60.0
 """How long one probe may take, and for how long probes that fail are tried again before a person is asked."""
@@ -20,6 +22,7 @@ async def ask(act: Act) -> object:
     """Ask the probe; an error that passes is returned, any other is an Unknown that says so."""
     context = copy_context()
     context.run(FRAME.set, Frame(act.place, act.asked))
+    context.run(IN_ITS_OWN.set, True)
     asking = asyncio.Task(_verify(act), loop=act.execution.loop, context=context)
     try:
         await act.patiently(lambda: asyncio.wait({asking}, timeout=PROBE_SECONDS))
@@ -30,6 +33,8 @@ async def ask(act: Act) -> object:
     error = asking.exception()
     if isinstance(error, Exception) and classify(error) in PASSING:
         return error
+    if isinstance(error, callbacks.Unruly):
+        return Unknown(str(error)[:500])
     if error is not None:
         return Unknown(f"verify raised {type(error).__name__}: {error}"[:500])
     answer = asking.result()
@@ -41,9 +46,7 @@ async def ask(act: Act) -> object:
 async def _verify(act: Act) -> object:
     verify: Any = act.effect.verify
     kwargs = act.kwargs | ({"key": act.place.key()} if _takes_key(verify) else {})
-    if inspect.iscoroutinefunction(inspect.unwrap(verify)):
-        return await verify(*act.args, **kwargs)
-    return await asyncio.to_thread(verify, *act.args, **kwargs)
+    return await callbacks.call("verify", verify, *act.args, **kwargs)
 
 
 def _takes_key(verify: Any) -> bool:

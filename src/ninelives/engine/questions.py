@@ -26,6 +26,7 @@ from ninelives.core.schema import schema_for
 from ninelives.engine import asking
 from ninelives.engine.asking import Late, Matter
 from ninelives.engine.context import FRAME, require
+from ninelives.engine.elsewhere import at_home
 from ninelives.engine.registry import signature_of
 from ninelives.engine.ticket import Draft, Extras
 from ninelives.engine.timers import check_seconds
@@ -80,6 +81,7 @@ async def ask(
     timeout: float | None = None,  # noqa: ASYNC109
     default: Any = ...,
 ) -> Any: ...
+@at_home
 async def ask(
     question: str,
     options: Sequence[Any] | None = None,
@@ -198,7 +200,7 @@ async def _settle(
         return None
     if error is not None:
         raise error
-    return (codec.decode(data),)
+    return (codec.recall(data),)
 
 
 def _value(item: Item) -> bytes:

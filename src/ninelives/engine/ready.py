@@ -109,7 +109,7 @@ class Round:
     def ask(self, loop: asyncio.AbstractEventLoop, asking: Asking) -> None:
         """Tell somebody soon what is ready then."""
         self._asking.append(asking)
-        if len(self._asking) == 1:
+        if len(self._asking) == 1 and not loop.is_closed():  # else code that was left behind is thrown away
             loop.call_soon(self._look, loop, context=self._context)
 
     def _look(self, loop: asyncio.AbstractEventLoop) -> None:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import inspect
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from hashlib import blake2b
 from pathlib import Path
 from typing import Any
@@ -16,8 +16,11 @@ from ninelives.core.errors import DuplicateName, UnknownAgent, UsageError
 from ninelives.core.failures import check_raises
 from ninelives.core.fingerprint import Taker, check_ignore, taker
 from ninelives.core.keys import check_id
+from ninelives.core.model import StepKind
 from ninelives.core.retry import Retry
-from ninelives.engine.effects import OPTIONS, Effect, make_effect
+from ninelives.engine import functions
+from ninelives.engine.callbacks import refuse_async
+from ninelives.engine.effects import OPTIONS, Effect, KeyMaker, id_maker, make_effect
 from ninelives.engine.mutation import LOOKS, Looks
 from ninelives.engine.transactions import enclose, without_connection
 
@@ -43,8 +46,11 @@ class Step(Struct, frozen=True, eq=False):
     upgrade: Callable[[Any], Any] | None
     approval: Approval | None
     looks: Looks
+    kind: StepKind
     effect: Effect | None = None
     is_transactional: bool = False
+    given: KeyMaker | None = None
+    """Makes the id from outside of a call, if the step declares one."""
 
     @property
     def where(self) -> str:
@@ -68,25 +74,60 @@ class Agent(Struct, frozen=True, eq=False):
     is_pinned: bool
     on_stale: Callable[[Any], Any] | None = None
     timeout_seconds: float | None = None
+    forgets: tuple[str, ...] = ()
 
 
 AGENTS: dict[str, Agent] = {}
 STEPS: dict[str, Callable[..., Any]] = {}
 """The steps declared last under their names: what a name in the data can mean."""
+RIVALS: dict[str, DuplicateName] = {}
+"""Names that two functions of modules have. That is fine in two agents, and refused within one run."""
 
 
 def add_agent(agent: Agent) -> None:
     """Make an agent known by its name.
 
-    Raises DuplicateName when another function has it. The same function again (a reload) replaces it.
+    Raises DuplicateName when another function has it. The same function again (a reload) replaces it, and so
+    does a later one of `__main__` (a cell of a notebook that was edited).
     """
     known = AGENTS.get(agent.name)
-    if known is not None and place_of(known.function) != place_of(agent.function):
+    if (
+        known is not None
+        and place_of(known.function) != place_of(agent.function)
+        and not functions.is_redefined(known.function, agent.function)
+    ):
         raise DuplicateName(
             f"two agents are {agent.name!r}: {place_of(known.function)} and {place_of(agent.function)}",
             remedy="Give one of them name=",
         )
     AGENTS[agent.name] = agent
+
+
+def add_step(step: Step, call: Callable[..., Any]) -> None:
+    """Make a step known by its name; that another function of a module has it is noted."""
+    known = find_step(step.name)
+    if known is not None and functions.are_rivals(known.function, step.function):
+        RIVALS[step.name] = rivalry(known, step)
+    STEPS[step.name] = call
+
+
+def rivalry(known: Step, other: Step) -> DuplicateName:
+    """Return the error for two functions under one name."""
+    return DuplicateName(
+        f"two steps are {known.name!r}: {known.where} and {other.where}", remedy="Give one of them name="
+    )
+
+
+def refuse_rival(step: Step, called: dict[str, Step], run: str) -> None:
+    """Refuse to call two steps of one name in one run: a record of one would be taken for the other's.
+
+    `called` keeps those that the run has called so far. Raises DuplicateName.
+    """
+    known = called.setdefault(step.name, step)
+    if known is not step and functions.are_rivals(known.function, step.function):
+        error = rivalry(known, step)
+        error.run = run
+        raise error
 
 
 def get_agent(agent: object) -> Agent:
@@ -123,6 +164,7 @@ def make_agent(
     on_stale: Callable[[Any], Any] | None = None,
     timeout: float | None = None,
     lives: int = 9,
+    forgets: Sequence[str] = (),
 ) -> Agent:
     """Check an agent's declaration.
 
@@ -146,13 +188,14 @@ def make_agent(
             one.name: codec_for(annotated(one.annotation), where=f"{named}({one.name})") for one in parameters
         },
         result=codec_for(annotated(signature.return_annotation), where=f"{named} ->"),
-        is_async=inspect.iscoroutinefunction(function),
+        is_async=functions.is_async(function),
         is_pipelined=durability == "pipelined",
         lives=lives,
         queue=check_id(queue, "queue"),
         is_pinned=pin is not None,
         on_stale=on_stale,
         timeout_seconds=_seconds(timeout),
+        forgets=_names(forgets, "forgets"),
     )
 
 
@@ -167,9 +210,16 @@ def make_step(function: Callable[..., Any], **options: Any) -> Step:
     annotation = returns if returns is not None else signature.return_annotation
     ignore = tuple(options.pop("ignore"))
     approval = declared(options.pop("approval"))
+    refuse_async(f"{named}: approval=", approval.when if approval is not None else None)
+    refuse_async(f"{named}: upgrade=", options["upgrade"])
     if approval is not None and options["is_decision"]:
         raise UsageError(f"the decision {named!r} has approval=", remedy="Approve the action that follows it")
     check_ignore(signature, ignore)
+    if options["reads_only"] and options.get("resumable", True) is False:
+        raise UsageError(
+            f"the action {named!r} has reads_only=True and resumable=False",
+            remedy="What only reads may be repeated: leave out one of them",
+        )
     seconds = _seconds(options.pop("timeout"))
     protection = {option: options.pop(option, default) for option, default in OPTIONS.items()}
     codec, transaction = codec_for(annotated(annotation), where=f"{named} ->"), protection["transaction"]
@@ -182,17 +232,25 @@ def make_step(function: Callable[..., Any], **options: Any) -> Step:
         signature=signature,
         fingerprint=taker(signature, ignore=ignore),
         codec=codec,
-        is_async=inspect.iscoroutinefunction(inspect.unwrap(function)),
+        is_async=functions.is_async(function),
         is_transactional=transaction is not None,
         ignore=ignore,
         raises=check_raises(tuple(options.pop("raises"))),
-        aliases=tuple(check_id(alias, "alias") for alias in options.pop("aliases")),
+        aliases=_names(options.pop("aliases"), "aliases"),
+        given=id_maker(options.pop("id"), signature),
         approval=approval,
         looks=Looks(LOOKS if signature.parameters else 0),
+        kind=_kind_of(options),
         timeout_seconds=seconds,
         effect=make_effect(signature, protection, name=named, timeout=seconds, ignore=ignore),
         **options,
     )
+
+
+def _kind_of(options: Mapping[str, Any]) -> StepKind:
+    if options["is_decision"]:
+        return StepKind.DECISION
+    return StepKind.READ if options["reads_only"] else StepKind.ACTION
 
 
 def _named(function: Callable[..., Any], name: str | None, what: str) -> str:
@@ -236,6 +294,11 @@ def signature_of(function: Callable[..., Any]) -> inspect.Signature:
             f"an annotation at {place_of(function)} cannot be resolved: {error}",
             remedy="Define the type before the function, at the level of the module",
         ) from None
+    except (ValueError, TypeError) as error:
+        raise UsageError(
+            f"{function!r} does not say what its parameters are: {error}",
+            remedy="Declare a function of your own that calls it",
+        ) from None
 
 
 def code_version(agents: Iterable[str]) -> str:
@@ -257,7 +320,15 @@ def place_of(function: Callable[..., Any]) -> str:
     return f"{code.co_filename}:{code.co_firstlineno}" if code else repr(function)
 
 
+def _names(names: Sequence[str], option: str) -> tuple[str, ...]:
+    """Check names of steps. Raises UsageError, BadName."""
+    if isinstance(names, str):
+        raise UsageError(f"{option}={names!r}", remedy=f'Give a list of names: {option}=["{names}"]')
+    return tuple(check_id(name, f"name in {option}=") for name in names)
+
+
 def _seconds(value: float | None) -> float | None:
-    if value is not None and not value > 0:
+    is_number = isinstance(value, int | float) and not isinstance(value, bool)
+    if value is not None and not (is_number and value > 0):
         raise UsageError(f"timeout={value!r}", remedy="Give seconds above 0, or leave it out")
     return value

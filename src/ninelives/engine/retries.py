@@ -34,20 +34,36 @@ def retry(store: Store, run: str) -> Run:
     return store.control_run(run, Control.RETRY)
 
 
-def superseded(store: Store, journal: Journal) -> tuple[str, ...]:
-    """Return the steps that a retried run does anew, and retry the children whose failure it did not survive.
+def is_retried(journal: Journal) -> bool:
+    """Tell whether a run has ended before: its next owner first records what counts no more."""
+    return journal.records[-1].kind is Kind.END
 
-    A child that was cancelled with the run is spawned anew, under another id. May be called again: a child
-    that has not failed again meanwhile is left alone.
+
+def retry_children(store: Store, journal: Journal) -> None:
+    """Retry the children whose failure a run did not survive that is itself retried.
+
+    May be called again: a child that has not failed again meanwhile is left alone.
+    """
+    steps = set(fatal_steps(journal.records))
+    for record in journal.records:
+        kind, _, child = _name(record).partition(":")
+        if kind == "result" and record.step in steps:
+            with suppress(UsageError):  # it was cancelled or forgotten, and then fails the run again
+                retry(store, child)
+
+
+def superseded(store: Store, journal: Journal) -> tuple[str, ...]:
+    """Return the steps that a retried run does anew; nothing is changed.
+
+    A child that was cancelled with the run is spawned anew, under another id.
     """
     steps = dict.fromkeys(fatal_steps(journal.records))
     told: set[str] = set()  # children of which the run's code has learnt, and went on
     for record in journal.records:
         kind, _, child = _name(record).partition(":")
         if kind == "result" and record.step in steps:
-            with suppress(UsageError):  # it was cancelled or forgotten, and then fails the run again
-                retry(store, child)
-        elif kind in ("result", "cancel") and record.kind in (Kind.RESULT, Kind.FAILURE):
+            continue
+        if kind in ("result", "cancel") and record.kind in (Kind.RESULT, Kind.FAILURE):
             told.add(child)
     for record in journal.records:
         if record.kind is Kind.RESULT and _name(record).startswith("spawn:"):

@@ -1,12 +1,15 @@
 """What the run that a fork came from did after the fork's point: taken over, repeated, or asked about.
 
 A non-resumable action that was done once is not done again because somebody wanted to see what would have
-been. When a fork comes to one, with the same arguments at the same place, its `after` decides. A person's
-answer is recorded before the action starts; if we die between the two, the next life finds it.
+been. When a fork comes to one, with the same arguments, its `after` decides: at the same place or, since the
+code may have moved, anywhere, each once. The call then goes on under the id that the action had, so that the
+next life knows which were met. A person's answer is recorded before the action starts; if we die between the
+two, the next life finds it.
 """
 
 from __future__ import annotations
 
+from ninelives.core.keys import parse_step_id
 from ninelives.core.origins import Done, Origin
 from ninelives.engine import questions
 from ninelives.engine.act import Act, Ended
@@ -26,12 +29,22 @@ async def offer(act: Act) -> Ended | None:
 
 
 def _done(act: Act) -> tuple[Origin, Done] | None:
-    passage = act.execution.replay.passage
-    for _, origin in reversed(passage.origins if passage is not None else []):
+    replay, asked = act.execution.replay, act.asked.digest.hex()
+    for _, origin in reversed(replay.passage.origins if replay.passage is not None else []):
         done = origin.done.get(act.place.id)
-        if done is not None and done.f == act.asked.digest.hex():
+        if done is not None and done.f == asked:
+            replay.ids.add(act.place.id)
             return origin, done
+        for step, done in origin.done.items():
+            if done.f == asked and step not in replay.ids and _is_named(act, step):
+                act.natural.adopt(step)
+                replay.ids.add(step)
+                return origin, done
     return None
+
+
+def _is_named(act: Act, step: str) -> bool:
+    return parse_step_id(step).name in (act.step.name, *act.step.aliases)
 
 
 async def _ask(act: Act, origin: Origin) -> str:

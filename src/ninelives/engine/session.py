@@ -12,7 +12,7 @@ import secrets
 from collections.abc import Callable, Sequence
 from contextlib import suppress
 
-from ninelives.core.clock import Clock
+from ninelives.core.clock import Clock, witness
 from ninelives.core.errors import NineLivesError
 from ninelives.core.sessions import Cause, NewSession
 from ninelives.engine.lease import Lease
@@ -43,7 +43,8 @@ class OwnSession:
             self.lease.lost = lost
             return
         sent_ms, self.agents = self._clock.boot_ms(), tuple(sorted(agents))
-        self._store.register_session(
+        _, steady_ms = witness(self._clock)
+        registered = self._store.register_session(
             NewSession(
                 id=self.id,
                 host=host(),
@@ -55,6 +56,7 @@ class OwnSession:
             )
         )
         self.lease = Lease(self._store, self._clock, self.id, self.lease_ms, sent_ms=sent_ms, lost=lost)
+        self.lease.since = registered.started_ms, steady_ms
         self.has_begun = True
 
     def serves(self, agents: Sequence[str]) -> bool:

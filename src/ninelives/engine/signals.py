@@ -1,7 +1,14 @@
-"""Signals: what others send to a run, in order per name, each taken once."""
+"""Signals: what others send to a run, in order per name, each taken once.
+
+A signal is taken by the record that says so. When the code is cancelled before it is told, the next record
+withdraws the step, and the signal is there for the next one that receives: in this life, in a later one, and
+in the next turn. If we die between the two records, the next life tells the signal, or is cancelled as the
+last one was and gives it back then.
+"""
 
 from __future__ import annotations
 
+import asyncio
 from typing import Any, TypeVar, overload
 
 from ninelives.core.codec import UNTYPED_CODEC, Codec, codec_for
@@ -16,11 +23,14 @@ from ninelives.core.errors import (
 )
 from ninelives.core.failures import encode_error
 from ninelives.core.inbox import Signal
-from ninelives.core.keys import check_id
+from ninelives.core.keys import check_id, parse_step_id, step_id
 from ninelives.core.model import Kind, News
-from ninelives.core.replay import write_body
+from ninelives.core.replay import CARRIED, Recorded, read_step_body, write_body, write_signal
+from ninelives.core.tally import BUILTIN
 from ninelives.engine.context import FRAME, require
-from ninelives.engine.ticket import Extras
+from ninelives.engine.elsewhere import at_home
+from ninelives.engine.execution import Execution
+from ninelives.engine.ticket import NOTHING, Draft, Extras
 from ninelives.engine.timers import check_seconds
 from ninelives.engine.waiting import Builtin, deadline_ms, wait
 
@@ -42,6 +52,7 @@ def encode(value: object) -> bytes:
 async def receive(name: str, *, type: type[T], timeout: float | None = None) -> T: ...  # noqa: ASYNC109
 @overload
 async def receive(name: str, *, type: Any = ..., timeout: float | None = None) -> Any: ...  # noqa: ASYNC109
+@at_home
 async def receive(name: str, *, type: Any = Any, timeout: float | None = None) -> Any:  # noqa: ASYNC109
     """Return the next signal of that name; the run may leave memory until it comes.
 
@@ -66,9 +77,10 @@ async def receive(name: str, *, type: Any = Any, timeout: float | None = None) -
         due_ms = deadline_ms(step.place, timeout) if timeout is not None else None
 
         def look(news: News) -> Signal | str | None:
-            for signal in news.signals:
-                if signal.name == name:
-                    return signal
+            waiting = [signal for signal in news.signals if signal.name == name]
+            waiting += _returned(execution, name)
+            if waiting:
+                return min(waiting, key=lambda signal: signal.number)
             return _LATE if due_ms is not None and news.now_ms >= due_ms else None
 
         while True:
@@ -93,11 +105,44 @@ async def _settle(step: Builtin, got: Signal | str, codec: Codec, name: str) -> 
                 remedy="It was not taken: receive it as another type, or without one",
             )
         else:
-            # CRASH: taken or not taken, with the record that says so.
-            taken = (Kind.SIGNAL, step.id, write_body(None, value=got.body))
-            verdict = await step.settle([taken], Extras(takes=(got.number,)))
-            return (value,) if verdict.outcome is Outcome.COMMITTED else None
+            return (value,) if await _take(step, got) else None
     else:
         error = TimedOut(f"no signal {name!r} came in time", run=step.execution.run.id, step=step.id)
     await step.settle([(Kind.FAILURE, step.id, write_body(None, error=encode_error(error)))])
     raise error
+
+
+async def _take(step: Builtin, signal: Signal) -> bool:
+    """Record that a signal is taken; False when it was gone."""
+    returned, body = step.execution.replay.returned, write_signal(signal.number, signal.body)
+    is_returned = returned.pop(signal.number, None) is not None
+    kind, extras = (Kind.RESULT, NOTHING) if is_returned else (Kind.SIGNAL, Extras(takes=(signal.number,)))
+    try:
+        # CRASH: taken or not taken, with the record that says so.
+        verdict = await step.settle([(kind, step.id, body)], extras)
+    except asyncio.CancelledError:
+        step.give_back(Recorded(-1, kind, step.id, read_step_body(body)))
+        raise
+    return verdict.outcome is Outcome.COMMITTED
+
+
+def _returned(execution: Execution, name: str) -> list[Signal]:
+    """Return the signals of that name that were taken and given back."""
+    return [
+        Signal(run=execution.run.id, number=number, name=name, id="", body=_value(taken), at_ms=0)
+        for number, taken in execution.replay.returned.items()
+        if parse_step_id(taken.step).name == f"receive:{name}"
+    ]
+
+
+def carried(execution: Execution) -> list[Draft]:
+    """Return the records that take signals that were given back over into the next turn."""
+    drafts: list[Draft] = []
+    for number, taken in execution.replay.returned.items():
+        step = step_id(CARRIED, parse_step_id(taken.step).name, number)
+        drafts.append((Kind.WITHDRAWN, step, write_signal(number, _value(taken)), (), BUILTIN))
+    return drafts
+
+
+def _value(taken: Recorded) -> bytes:
+    return bytes(taken.body.v or b"null")

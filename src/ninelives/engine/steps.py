@@ -10,6 +10,7 @@ from __future__ import annotations
 import asyncio
 import random
 import time
+from asyncio import get_running_loop
 from collections.abc import Awaitable, Callable
 from itertools import count
 from typing import Any
@@ -25,20 +26,25 @@ from ninelives.core.errors import (
 )
 from ninelives.core.failures import decode_error, encode_error, same_error
 from ninelives.core.fingerprint import Fingerprint
-from ninelives.core.model import Kind
-from ninelives.core.replay import Recorded, changed_start, check_arguments, write_body
+from ninelives.core.model import Kind, StepKind
+from ninelives.core.replay import Attempt, Recorded, write_body
 from ninelives.core.retry import delay_seconds, reason_for, retry_after_seconds
-from ninelives.core.settlement import standing
-from ninelives.engine import approvals, mutation, withdrawals
+from ninelives.core.tally import Facts, error_text
+from ninelives.core.usage import usage_in
+from ninelives.engine import approvals, elsewhere, identity, mutation, withdrawals
 from ninelives.engine.backoff import attempts_before, rest
+from ninelives.engine.callbacks import call_plain
 from ninelives.engine.callers import asks, caller
 from ninelives.engine.context import BRANCH, FRAME, Frame, Place, current
 from ninelives.engine.delivery import Turn
 from ninelives.engine.execution import BranchTask, Execution
+from ninelives.engine.identity import Asking
 from ninelives.engine.registry import Step
 from ninelives.engine.ticket import Draft
 
 Body = Callable[[], Awaitable[Any]]
+MOST_ATTEMPTS = 20
+"""How many failed attempts are recorded with an outcome: the last ones."""
 
 
 async def call(step: Step, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
@@ -48,6 +54,8 @@ async def call(step: Step, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any
         # Without a runtime a step is an ordinary function; inside a step, another one is part of its body.
         refuse_inside(execution, step)
         return await step.function(*args, **kwargs)
+    if get_running_loop() is not execution.loop:
+        return await elsewhere.ask(execution, step, args, kwargs, perform)
     return await perform(execution, step, args, kwargs, lambda: step.function(*args, **kwargs))
 
 
@@ -62,36 +70,47 @@ def refuse_inside(execution: Execution | None, step: Step) -> None:
         )
 
 
-async def perform(
+async def perform(  # noqa: PLR0912 (the hot path: a coroutine less)
     execution: Execution, step: Step, args: tuple[Any, ...], kwargs: dict[str, Any], body: Body
 ) -> Any:
     """Give the outcome of a step at its place in the run, executing its body only if there is none."""
     asked = step.fingerprint(args, kwargs, execution.lists)
-    place = Place(execution, BRANCH.get(), step.name)
+    given = step.given(args, kwargs) if step.given is not None else None
+    place = Place(execution, BRANCH.get(), step.name, given)
+    if given is not None:
+        identity.take_id(execution, place, asks(step))
     task = asyncio.current_task(execution.loop)
     branch = task if isinstance(task, BranchTask) else None
     if branch is not None:
         branch.foreign_timer = None
+    is_awaited = False
     try:
         if execution.closed is not None:
             await execution.turn_away()
-        if execution.is_catching_up or execution.replay.intents:
-            found = await _recall(execution, step, asked, place)
+        if execution.is_resumed and not identity.is_past(execution, place):
+            found = identity.at_place(execution, place, asked) or await _recall(
+                execution, step, asked, place, given
+            )
             if found is not None:
-                return await _deliver_recorded(execution, step, asked, found)
+                return await _deliver_recorded(execution, step, found)
+            is_awaited = identity.hold_up(execution, step)
         if not _may_be_told_early(execution, step):
-            await execution.barrier()  # in a rehearsal, the end: whatever could be seen comes after it
+            # In a rehearsal, the end: whatever could be seen comes after it.
+            await execution.barrier(is_read=step.is_decision or step.reads_only)
         if execution.closed is not None:
             await execution.turn_away()
         if step.approval is not None:
             await approvals.obtain(execution, step, asked, place, args, kwargs, place.key())
         if not step.reads_only:
             execution.tail.effect_length = execution.tail.length
-        value = await _execute(execution, step, asked, place, body)
+        value = await execute(execution, step, asked, place, body)
     except asyncio.CancelledError:
         if branch is not None and branch.foreign_timer is not None and execution.sealed is None:
             raise foreign(branch.foreign_timer, place) from None
         raise
+    finally:
+        if is_awaited:
+            identity.let_go(execution)
     if step.looks.left:
         mutation.look(step, args, kwargs, asked, execution.run.id)
     return value
@@ -107,28 +126,59 @@ def foreign(timer: str, place: Place) -> UsageError:
     )
 
 
-def withdrawn(place: Place, asked: Fingerprint) -> Draft:
+def withdrawn(place: Place, asked: Fingerprint, kind: StepKind = StepKind.ACTION) -> Draft:
     """Return the record of a step that the run's code has cancelled."""
-    return (Kind.WITHDRAWN, place.id, write_body(asked))
+    return (Kind.WITHDRAWN, place.id, write_body(asked), (), Facts(kind))
+
+
+def took_ms(frame: Frame) -> int:
+    """Return how long ago a body began."""
+    return max(0, int((frame.place.execution.loop.time() - frame.at) * 1000))
+
+
+def result(frame: Frame, data: bytes) -> Draft:
+    """Return the record of a step's value."""
+    kind, place = frame.kind, frame.place
+    usage = usage_in(data) if kind is StepKind.DECISION else None
+    if usage is None and not frame.failures:  # the hot path
+        body = write_body(frame.asked, value=data)
+        return (Kind.RESULT, place.id, body, (), Facts(kind, took_ms(frame)))
+    body = write_body(frame.asked, value=data, attempts=frame.failures, usage=usage)
+    read, written = (usage.tokens_in, usage.tokens_out) if usage is not None else (0, 0)
+    return (Kind.RESULT, place.id, body, (), Facts(kind, took_ms(frame), read, written))
+
+
+def failure(frame: Frame, error: BaseException, encoded: bytes) -> Draft:
+    """Return the record of a step's failure."""
+    body = write_body(frame.asked, error=encoded, attempts=frame.failures)
+    facts = Facts(frame.kind, took_ms(frame), error=error_text(error))
+    return (Kind.FAILURE, frame.place.id, body, (), facts)
 
 
 def _may_be_told_early(execution: Execution, step: Step) -> bool:
     return execution.is_pipelined and (step.is_decision or step.reads_only)
 
 
-async def _recall(execution: Execution, step: Step, asked: Fingerprint, place: Place) -> Recorded | None:
+async def _recall(
+    execution: Execution, step: Step, asked: Fingerprint, place: Place, given: str | None
+) -> Recorded | None:
     """Return what earlier lives recorded of a step; None when its body may start, now."""
-    found = execution.replay.take(place.id, [place.id_under(alias) for alias in step.aliases])
-    if found is None:
-        await refuse_changed(execution, step, asked, place)
-        if execution.is_catching_up:
-            await execution.delivery.fresh()
-    return found
+    is_effect = identity.is_effect_step(step)
+    asking = Asking(
+        execution,
+        place,
+        asked,
+        where=lambda: asks(step),
+        aliases=step.aliases,
+        is_effect=is_effect,
+        given=given,
+    )
+    found = await identity.find(asking)
+    return found if isinstance(found, Recorded) else None
 
 
-async def _deliver_recorded(execution: Execution, step: Step, asked: Fingerprint, found: Recorded) -> Any:
+async def _deliver_recorded(execution: Execution, step: Step, found: Recorded) -> Any:
     try:
-        check_arguments(found, asked, run=execution.run.id, where=lambda: asks(step))
         if found.kind is Kind.WITHDRAWN:
             await withdrawals.withdrawn(execution, found)
         await execution.delivery.recorded(found.seq, found.at_ms)
@@ -142,30 +192,14 @@ async def _deliver_recorded(execution: Execution, step: Step, asked: Fingerprint
     raise failure
 
 
-async def refuse_changed(execution: Execution, step: Step, asked: Fingerprint, place: Place) -> None:
-    """Stop the run where a step was started with other arguments, and nobody knows what came of that.
-
-    Carried out with these, it could take effect twice, once for each.
-    """
-    replay = execution.replay
-    is_resumable = step.effect is None or step.effect.resumable
-    for name in (place.id, *(place.id_under(alias) for alias in step.aliases)):
-        intent = replay.intents.get(name)
-        if intent is not None and is_resumable and not replay.counts(intent):
-            continue  # it failed, and was given another chance: with what it is asked for now
-        start = standing(replay.starts(name)).start
-        if start is not None and start.f != asked.digest.hex():
-            execution.seal(changed_start(start, asked, run=execution.run.id, step=name, where=asks(step)))
-            await execution.forever()
-
-
 def recorded_value(step: Step, data: bytes, run: str, at: str) -> Any:
     """Return a value that was recorded.
 
     Raises Divergence when it no longer fits its annotation.
     """
     try:
-        return step.codec.decode(data)
+        # With upgrade= a value that its class refuses is an old one, to be mapped.
+        return step.codec.recall(data) if step.upgrade is None else step.codec.decode(data)
     except Divergence as error:
         if step.upgrade is None:
             error.run, error.step = run, at
@@ -173,15 +207,15 @@ def recorded_value(step: Step, data: bytes, run: str, at: str) -> Any:
             raise
         from ninelives.core.codec import UNTYPED_CODEC
 
-        return step.codec.round(step.upgrade(UNTYPED_CODEC.decode(data)))[1]
+        return step.codec.round(call_plain("upgrade=", step.upgrade, UNTYPED_CODEC.decode(data)))[1]
 
 
-async def _execute(execution: Execution, step: Step, asked: Fingerprint, place: Place, body: Body) -> Any:
+async def execute(execution: Execution, step: Step, asked: Fingerprint, place: Place, body: Body) -> Any:
     """Run the body, record its value or its failure, and tell it once that is durable and its turn.
 
     Raises CancelledError when the run's code withdrew the step meanwhile, whatever the body made of that.
     """
-    frame = Frame(place, asked)
+    frame = Frame(place, asked, step.kind)
     execution.intents.start(frame)
     task = asyncio.current_task(execution.loop)
     branch = task if isinstance(task, BranchTask) else None
@@ -192,10 +226,10 @@ async def _execute(execution: Execution, step: Step, asked: Fingerprint, place: 
     try:
         try:
             data, value = step.codec.round(await attempt(step, frame, body))
-            draft = (Kind.RESULT, place.id, write_body(asked, value=data))
+            draft = result(frame, data)
         except (Exception, SystemExit, KeyboardInterrupt) as error:  # noqa: BLE001 (a failure is an outcome)
             told = same_error(named(error, execution, place), step.raises)
-            draft = (Kind.FAILURE, place.id, write_body(asked, error=encode_error(told, raises=step.raises)))
+            draft = failure(frame, told, encode_error(told, raises=step.raises))
         if task is not None and task.cancelling() > cancels:
             raise asyncio.CancelledError  # noqa: TRY301 (the body swallowed it)
         if execution.output is not None:
@@ -203,14 +237,18 @@ async def _execute(execution: Execution, step: Step, asked: Fingerprint, place: 
     except asyncio.CancelledError:
         if execution.output is not None:
             execution.output.settle(place.id, stands=False)
-        execution.note(Kind.WITHDRAWN, place.id, write_body(asked))
+        execution.note(Kind.WITHDRAWN, place.id, write_body(asked), Facts(step.kind, took_ms(frame)))
         raise
     finally:
         frame.is_over = True
         if branch is not None:
             branch.body_of = None
             execution.delivery.is_out(branch)
-    await settle(execution, draft, is_early=_may_be_told_early(execution, step))
+    try:
+        await settle(execution, draft, is_early=_may_be_told_early(execution, step))
+    except asyncio.CancelledError:  # on record and not told: on replay it is not told either
+        execution.note(Kind.WITHDRAWN, place.id, write_body(asked), Facts(step.kind, took_ms(frame)))
+        raise
     if told is not None:
         raise told
     execution.executed += 1
@@ -260,10 +298,13 @@ async def attempt(step: Step, frame: Frame, body: Body) -> Any:
     token, execution = FRAME.set(frame), frame.place.execution
     try:
         before = await attempts_before(frame) if execution.replay.intents else 0
+        began = frame.at if not before else execution.loop.time()
         for attempt in count(before + 1):
             frame.attempt = attempt
-            if execution.clock.boot_ms() >= execution.lease.until_ms:
+            frame.admitted_ms = execution.clock.boot_ms()
+            if frame.admitted_ms >= execution.lease.until_ms:
                 await execution.require_lease()
+                frame.admitted_ms = execution.clock.boot_ms()
             if (output := execution.output) is not None:
                 output.begin(frame.place.id)
             try:
@@ -285,9 +326,22 @@ async def attempt(step: Step, frame: Frame, body: Body) -> Any:
                 )
                 if pause is None:
                     raise error  # noqa: B904 (it is the one caught, or has it as its cause)
-                await rest(frame, pause, error)
+                note_failure(frame, began, error)
+                await rest(frame, pause, error, of=step.retry.attempts)
+                began = execution.loop.time()
     finally:
-        FRAME.reset(token)
+        try:  # noqa: SIM105 (what suppresses it would cost every step)
+            FRAME.reset(token)
+        except ValueError:  # thrown away where it was left behind: that is no context of ours
+            pass
+
+
+def note_failure(frame: Frame, began: float, error: BaseException) -> None:
+    """Note an attempt that failed and is followed by another: it is recorded with the outcome."""
+    execution = frame.place.execution
+    took = max(0, int((execution.loop.time() - began) * 1000))
+    failed = Attempt(execution.clock.now_ms() - took, took, error_text(error))
+    frame.failures = (*frame.failures, failed)[-MOST_ATTEMPTS:]
 
 
 def failure_of(error: BaseException, frame: Frame) -> Exception:

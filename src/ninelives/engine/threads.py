@@ -11,21 +11,25 @@ import threading
 import time
 from collections.abc import Awaitable, Callable, Coroutine
 from contextlib import suppress
-from contextvars import copy_context
+from contextvars import ContextVar, copy_context
 from functools import partial
 from queue import SimpleQueue
 from typing import Any, TypeVar
 
 from ninelives.core.errors import UsageError
-from ninelives.engine import steps
-from ninelives.engine.context import EXECUTION, FRAME, current
+from ninelives.engine import elsewhere, steps
+from ninelives.engine.context import EXECUTION, FRAME, Watched, current
 from ninelives.engine.execution import BranchTask, Execution
+from ninelives.engine.outside import Lent, line, run_as
 from ninelives.engine.registry import Step
 
 T = TypeVar("T")
+IN_ITS_OWN: ContextVar[bool] = ContextVar("ninelives_in_its_own", default=False)
+"""Whether plain code that is called beside bodies gets a thread for which the process's end does not wait."""
 Perform = Callable[[Execution, Step, tuple[Any, ...], dict[str, Any], steps.Body], Coroutine[Any, Any, Any]]
-_local = threading.local()
 _LEASE_LOOK_SECONDS = 0.01
+LANDING_SECONDS = 60.0
+"""How long what a run has done waits to be undone for a thread that is still at it."""
 
 
 class Work:
@@ -74,6 +78,7 @@ def ask(
     Raises UsageError on the event loop's own thread, which it would hold up.
     """
     refuse_on_loop(execution, step.name)
+    lent = line(execution, lambda: elsewhere.first_call(step, args, kwargs))
     desk: SimpleQueue[Work | None] = SimpleQueue()
 
     def body() -> Awaitable[Any]:
@@ -81,12 +86,12 @@ def ask(
         desk.put(Work(lambda: step.function(*args, **kwargs), outcome))
         return outcome
 
-    return _ask(execution, lambda: perform(execution, step, args, kwargs, body), desk)
+    return _ask(execution, lambda: perform(execution, step, args, kwargs, body), desk, lent)
 
 
-def wait(execution: Execution, coroutine: Callable[[], Coroutine[Any, Any, T]]) -> T:
+def wait(execution: Execution, what: str, coroutine: Callable[[], Coroutine[Any, Any, T]]) -> T:
     """Wait in a thread for something that is awaited elsewhere."""
-    found: T = _ask(execution, coroutine, SimpleQueue())
+    found: T = _ask(execution, coroutine, SimpleQueue(), line(execution, lambda: what))
     return found
 
 
@@ -105,12 +110,15 @@ def refuse_on_loop(execution: Execution, what: str) -> None:
 
 
 def _ask(
-    execution: Execution, coroutine: Callable[[], Coroutine[Any, Any, Any]], desk: SimpleQueue[Work | None]
+    execution: Execution,
+    coroutine: Callable[[], Coroutine[Any, Any, Any]],
+    desk: SimpleQueue[Work | None],
+    lent: Lent,
 ) -> Any:
     """Have the event loop await something for this thread, and run the bodies that it sends back."""
     context, loop, thread = copy_context(), execution.loop, threading.get_ident()
     asked: list[asyncio.Task[Any]] = []
-    running, lent = execution.delivery.running, getattr(_local, "lent", None)
+    running = execution.delivery.running
 
     def begin() -> None:
         running.discard(lent)
@@ -119,26 +127,27 @@ def _ask(
         execution.adopt(task)
         task.add_done_callback(finish)
         asked.append(task)
-        if isinstance(lent, Lent):
-            lent.waits_for = task
-            if lent.is_over:
-                task.cancel()
+        lent.waits_for = task
+        if lent.is_over:
+            task.cancel()
         execution.delivery.look()
 
     def finish(_: asyncio.Task[Any]) -> None:
-        if isinstance(lent, Lent) and not lent.is_over:
+        lent.is_awake = False
+        if not lent.is_over:
             running.add(lent)
         desk.put(None)
 
     loop.call_soon_threadsafe(begin, context=context)
     while (work := desk.get()) is not None:
         _run(loop, work)
+    lent.is_awake = True
     return asked[0].result()
 
 
 def _run(loop: asyncio.AbstractEventLoop, work: Work) -> None:
     try:
-        if _has_lease(work) and work.begin():
+        if work.begin():
             _run_body(loop, work)
     finally:
         UNDER_WAY.discard(work)
@@ -147,6 +156,10 @@ def _run(loop: asyncio.AbstractEventLoop, work: Work) -> None:
 def _run_body(loop: asyncio.AbstractEventLoop, work: Work) -> None:
     token = FRAME.set(work.frame)
     try:
+        # Last of all: wherever a thread is held up on its way here, it is found out now. What is left is the
+        # moment between this comparison and the body's first line.
+        if not _has_lease(work):
+            return
         value, error = work.function(), None
     except BaseException as caught:  # noqa: BLE001 (handed over as it is)
         value, error = None, caught
@@ -160,11 +173,30 @@ def _has_lease(work: Work) -> bool:
     if work.frame is None:
         return True
     execution = work.frame.place.execution
-    while execution.clock.boot_ms() >= execution.lease.until_ms:
+    while (now_ms := execution.clock.boot_ms()) >= execution.lease.until_ms:
         if execution.sealed is not None or work.outcome.done():
             return False
         time.sleep(_LEASE_LOOK_SECONDS)
+        if not work.begin():
+            return False  # withdrawn while it waited
+    work.frame.admitted_ms = now_ms
     return True
+
+
+async def landed(execution: Execution) -> None:
+    """Wait until no body of a run is at work in a thread, for a minute at most.
+
+    One that the run's code has withdrawn cannot be stopped: what undoes its effect comes after it.
+    """
+    until = execution.loop.time() + LANDING_SECONDS
+    while execution.loop.time() < until and any(  # noqa: ASYNC110 (it ends in a thread, which may be stuck)
+        _is_of(execution, work) for work in tuple(UNDER_WAY)
+    ):
+        await asyncio.sleep(_LEASE_LOOK_SECONDS)
+
+
+def _is_of(execution: Execution, work: Work) -> bool:
+    return work.frame is not None and work.frame.place.execution is execution
 
 
 def _settle(outcome: asyncio.Future[Any], value: Any, error: BaseException | None) -> None:
@@ -178,25 +210,6 @@ def _settle(outcome: asyncio.Future[Any], value: Any, error: BaseException | Non
         outcome.set_exception(error)
 
 
-class Lent:
-    """A thread that runs a run's own code, and the task that it waits for, if it does."""
-
-    __slots__ = ("is_over", "waits_for")
-
-    def __init__(self) -> None:
-        self.is_over = False
-        self.waits_for: asyncio.Task[Any] | None = None
-
-
-def run_as(lent: Lent, work: Callable[[], T]) -> T:
-    """Run code of a run in this thread."""
-    _local.lent = lent
-    try:
-        return work()
-    finally:
-        _local.lent = None
-
-
 def lend(
     run_in_executor: Callable[..., asyncio.Future[T]], executor: Any, function: Callable[..., T], *args: Any
 ) -> asyncio.Future[T]:
@@ -206,8 +219,12 @@ def lend(
     cancels it, the step that the thread waits for is withdrawn, as it would be in a task. It gets a thread of
     its own: in a queue for one it would hold up those who have one, and wait for their turn.
     """
-    execution = EXECUTION.get()
-    if execution is None or FRAME.get() is not None:
+    execution, frame = EXECUTION.get(), FRAME.get()
+    if execution is None or frame is not None:
+        if executor is None and IN_ITS_OWN.get():
+            return _start(asyncio.get_running_loop(), partial(function, *args))
+        if isinstance(frame, Watched):
+            return _lend_watched(frame, run_in_executor, executor, partial(function, *args))
         return run_in_executor(executor, function, *args)
     lent, delivery = Lent(), execution.delivery
     delivery.running.add(lent)
@@ -222,6 +239,33 @@ def lend(
         delivery.look()
 
     future.add_done_callback(give_back)
+    return future
+
+
+def _lend_watched(
+    frame: Watched,
+    run_in_executor: Callable[..., asyncio.Future[T]],
+    executor: Any,
+    function: Callable[[], T],
+) -> asyncio.Future[T]:
+    """Run what a body began in a thread: until that ends, it is at work, whatever became of the body."""
+    work, begun = object(), threading.Event()
+
+    def watched() -> T:
+        begun.set()
+        frame.at_work.add(work)
+        try:
+            return function()
+        finally:
+            frame.at_work.discard(work)
+
+    def forget(future: asyncio.Future[T]) -> None:
+        if future.cancelled() and not begun.is_set():
+            frame.at_work.discard(work)  # it was still in the queue, and never begins
+
+    frame.at_work.add(work)
+    future = run_in_executor(executor, watched)
+    future.add_done_callback(forget)
     return future
 
 

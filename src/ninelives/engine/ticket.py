@@ -26,11 +26,18 @@ from ninelives.core.keyring import (
     WaitKey,
 )
 from ninelives.core.model import INLINE_BYTES, Kind, Run, State
+from ninelives.core.tally import NO_FACTS, Facts, added, is_counted, tally_of
 
-Draft = tuple[Kind, str, bytes] | tuple[Kind, str, bytes, Sequence[bytes]]
-"""A record to be: its kind, its step, its body, and the contents of blobs that the body refers to."""
+Draft = (
+    tuple[Kind, str, bytes]
+    | tuple[Kind, str, bytes, Sequence[bytes]]
+    | tuple[Kind, str, bytes, Sequence[bytes], Facts]
+)
+"""A record to be: its kind, its step, its body, the contents of blobs that the body refers to, and what else
+is known of it."""
 
 
+_SHAPES: tuple[list[type], ...] = ([], [list], [tuple], [list, Facts], [tuple, Facts])
 Judge = Callable[[Verdict | None, NineLivesError | None], None]
 
 
@@ -40,7 +47,7 @@ class Tail:
     On the event loop of its owner: `sent` counts the tickets submitted, `answered` those of which the loop
     knows the verdict, `barriers` are who waits for a number of them, and `judge` is told of each one
     that was not committed, before whoever waits for it. `effect_length` is what the length was when the last
-    effect was begun; it goes into the row with the next commit.
+    effect was begun; it goes into the row with the next commit, and so does `tally`, the sums of the journal.
     """
 
     __slots__ = (
@@ -54,18 +61,21 @@ class Tail:
         "length",
         "run",
         "sent",
+        "tally",
     )
 
     def __init__(self, run: Run, judge: Judge | None = None) -> None:
         self.run, self.epoch, self.length, self.head = run.id, run.epoch, run.length, run.head
         self.is_over, self.judge, self.sent, self.answered = False, judge, 0, 0
         self.effect_length = 0
+        self.tally = tally_of(run)
         self.barriers: list[tuple[int, asyncio.Future[None]]] | None = None
 
     def move(self, commit: Commit, outcome: Outcome) -> None:
         """Note what became of a commit that went on from here."""
         if outcome is Outcome.COMMITTED:
             self.length, self.head = commit.new_length, commit.new_head
+            self.tally = commit.tally or self.tally
             self.is_over = commit.change is not None
         elif outcome is Outcome.FENCED:
             self.is_over = True
@@ -138,11 +148,23 @@ def _is_sound(op: KeyOp) -> bool:
 class Ticket:
     """Something to commit, and later its verdict."""
 
-    __slots__ = ("_gate", "error", "extras", "home", "records", "spills", "tail", "verdict", "waiting")
+    __slots__ = (
+        "_gate",
+        "error",
+        "extras",
+        "facts",
+        "home",
+        "records",
+        "spills",
+        "tail",
+        "verdict",
+        "waiting",
+    )
 
     def __init__(self, tail: Tail, extras: Extras, home: Home | None, *, waited_for: bool) -> None:
         self.tail, self.extras, self.home = tail, extras, home
         self.records: list[chain.Draft] = []
+        self.facts: list[Facts] = []
         self.spills: list[bytes] = []
         self.verdict: Verdict | None = None
         self.error: NineLivesError | None = None
@@ -162,14 +184,18 @@ class Ticket:
         else:
             kind, step, body = self._checked(draft)
         names: tuple[bytes, ...] = ()
-        if len(draft) == 4:
+        facts = draft[4] if len(draft) == 5 else NO_FACTS
+        if len(draft) > 3 and draft[3]:
             self.spills.extend(draft[3])
             names = tuple(blobs.digest(content) for content in draft[3])
         if len(body) <= INLINE_BYTES:
-            self.records.append((kind, step, at_ms, body, names))
+            self.records.append((kind, step, at_ms, body, names, facts.kind, facts.took_ms))
+            self.facts.append(facts)
         elif len(body) <= blobs.MAX_BYTES:
             self.spills.append(body)
-            self.records.append((kind, step, at_ms, b"", (blobs.digest(body), *names)))
+            names = (blobs.digest(body), *names)
+            self.records.append((kind, step, at_ms, b"", names, facts.kind, facts.took_ms))
+            self.facts.append(facts)
         else:
             raise BadRecord(
                 f"the value has {len(body)} bytes; the limit is {blobs.MAX_BYTES}",
@@ -180,11 +206,11 @@ class Ticket:
 
     def _checked(self, draft: Draft) -> tuple[Kind, str, bytes]:
         shape = [type(part) for part in draft]
-        if len(draft) == 4 and not all(type(part) is bytes for part in draft[3]):
+        if len(draft) > 3 and not all(type(part) is bytes for part in draft[3]):
             raise BadRecord(
                 "the parts of a record are bytes", run=self.tail.run, remedy="Encode each part first"
             )
-        if shape[:3] != [Kind, str, bytes] or shape[3:] not in ([], [list], [tuple]):
+        if shape[:3] != [Kind, str, bytes] or shape[3:] not in _SHAPES:
             raise BadRecord(
                 f"a record is (Kind, str, bytes), not ({', '.join(kind.__name__ for kind in shape)})",
                 run=self.tail.run,
@@ -237,9 +263,9 @@ class Ticket:
 
 def _is_plain(draft: Draft) -> bool:
     """Tell whether nothing can be wrong with a record to be, and it brings no blobs."""
-    if len(draft) != 3:
+    if len(draft) != 3 and (len(draft) != 5 or draft[3]):
         return False
-    kind, step, body = draft
+    kind, step, body = draft[:3]
     # Neither NUL nor a lone surrogate is printable.
     return type(body) is bytes and type(kind) is Kind and type(step) is str and step.isprintable()
 
@@ -248,15 +274,21 @@ def sealed_alone(tail: Tail, draft: Draft, at_ms: int) -> Commit | None:
     """Chain one plain record onto a run's tail; None for any that needs the care of a ticket."""
     if not _is_plain(draft) or len(draft[2]) > INLINE_BYTES:
         return None
-    length, head = tail.length, tail.head
+    length, head, epoch = tail.length, tail.head, tail.epoch
+    kind, step, body = draft[:3]
+    facts = draft[4] if len(draft) == 5 else NO_FACTS
+    record = chain.sealed(length, head, (kind, step, at_ms, body, (), facts.kind, facts.took_ms), epoch)
+    tally = tail.tally
     return Commit(
         run=tail.run,
-        epoch=tail.epoch,
+        epoch=epoch,
         length=length,
         head=head,
-        records=(chain.sealed(length, head, (draft[0], draft[1], at_ms, draft[2], ())),),
+        records=(record,),
         effect_length=tail.effect_length,
         is_sealed=True,
+        tally=added(tally, kind, step, body, facts),
+        only_counts=is_counted(tally, kind, facts),
     )
 
 
@@ -264,7 +296,13 @@ def sealed(group: Sequence[Ticket]) -> Commit:
     """Join tickets of one run and chain their records onto its tail."""
     tail, extras = group[0].tail, group[-1].extras
     drafts = group[0].records if len(group) == 1 else [draft for ticket in group for draft in ticket.records]
-    records = chain.seal(tail.length, tail.head, drafts)
+    records = chain.seal(tail.length, tail.head, drafts, tail.epoch)
+    tally, only_counts = tail.tally, True
+    for ticket in group:
+        for record, facts in zip(ticket.records, ticket.facts, strict=True):
+            kind = record[0]
+            only_counts = only_counts and is_counted(tally, kind, facts)
+            tally = added(tally, kind, record[1], record[3], facts)
     effects = tail.length + len(records) if extras.is_effect else tail.effect_length
     return Commit(
         run=tail.run,
@@ -279,6 +317,8 @@ def sealed(group: Sequence[Ticket]) -> Commit:
         change=extras.change,
         effect_length=effects,
         is_sealed=True,
+        tally=tally,
+        only_counts=only_counts,
     )
 
 

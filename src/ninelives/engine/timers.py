@@ -9,15 +9,18 @@ from contextlib import asynccontextmanager
 from datetime import UTC, datetime
 
 from ninelives.core.errors import NoRun, TimedOut, UsageError
-from ninelives.core.model import Kind, News
+from ninelives.core.model import Kind
 from ninelives.core.replay import write_body
 from ninelives.engine.context import EXECUTION, FRAME, current
+from ninelives.engine.elsewhere import at_home
 from ninelives.engine.execution import BranchTask, Execution
-from ninelives.engine.waiting import Builtin, deadline_ms, wait
+from ninelives.engine.limits import Limit, until
+from ninelives.engine.waiting import Builtin, deadline_ms
 
 LONGEST_SECONDS = 100 * 366 * 86_400.0
 
 
+@at_home
 async def sleep(seconds: float) -> None:
     """Sleep; the run may leave memory meanwhile, and wakes at the time even if every process died.
 
@@ -33,6 +36,7 @@ async def sleep(seconds: float) -> None:
             await _sleep(execution, step, deadline_ms(step.place, seconds))
 
 
+@at_home
 async def sleep_until(when: datetime) -> None:
     """Sleep until a moment, durably; one that has passed costs a record and no time.
 
@@ -52,17 +56,9 @@ async def sleep_until(when: datetime) -> None:
 
 
 async def _sleep(execution: Execution, step: Builtin, due_ms: int) -> None:
-    await _until(execution, due_ms)
+    await until(execution, due_ms)
     # CRASH: awake and not recorded; the next life sees that the time has passed.
     await step.settle([(Kind.RESULT, step.id, write_body(None, value=b"null"))])
-
-
-async def _until(execution: Execution, due_ms: int) -> None:
-    def look(news: News) -> bool | None:
-        return True if news.now_ms >= due_ms else None
-
-    until = datetime.fromtimestamp(due_ms / 1000, UTC).isoformat(" ", "seconds")
-    await wait(execution, f"until {until}", look, due_ms=due_ms)
 
 
 def check_seconds(seconds: float, what: str) -> None:
@@ -75,8 +71,9 @@ def check_seconds(seconds: float, what: str) -> None:
 async def timeout(seconds: float) -> AsyncIterator[None]:
     """Limit the time of what is inside, and record who won: the same on replay.
 
-    Raises TimedOut.
+    Raises TimedOut; UsageError for what is no time.
     """
+    check_seconds(seconds, "nl.timeout()")
     execution, task = EXECUTION.get(), asyncio.current_task()
     if execution is None or FRAME.get() is not None:
         try:
@@ -87,59 +84,16 @@ async def timeout(seconds: float) -> AsyncIterator[None]:
         return
     if not isinstance(task, BranchTask):
         raise NoRun("nl.timeout() is for the agent's own tasks")
-    limit = _Timeout(execution, task, seconds)
+    before = task.cancelling()
+    limit = Limit(execution, task, seconds, task.cancel)
     limit.begin()
     try:
         yield
     except asyncio.CancelledError:
-        if limit.has_fired and task.uncancel() <= limit.cancels_before:
+        if limit.has_fired and task.uncancel() <= before:
             raise TimedOut(
                 f"not done within {seconds:g} s", run=execution.run.id, step=limit.place.id
             ) from None
         raise
     finally:
         limit.end()
-
-
-class _Timeout:
-    """A limit whose firing is a recorded outcome, delivered in its turn."""
-
-    def __init__(self, execution: Execution, task: BranchTask, seconds: float) -> None:
-        self.place = execution.place("timeout")
-        self.has_fired = False
-        self.cancels_before = task.cancelling()
-        self._execution, self._task, self._seconds = execution, task, seconds
-        self._watch: asyncio.Task[None] | None = None
-
-    def begin(self) -> None:
-        self._execution.timers += 1
-        found = self._execution.replay.take(self.place.id)
-        watch = self._fire_again(found.seq) if found else self._fire(deadline_ms(self.place, self._seconds))
-        self._watch = asyncio.Task(watch, loop=self._execution.loop)
-
-    def end(self) -> None:
-        self._execution.timers -= 1
-        if self._watch is not None and not self._watch.done():
-            self._watch.cancel()
-
-    async def _fire_again(self, seq: int) -> None:
-        await self._execution.delivery.recorded(seq)
-        self._cancel()
-
-    async def _fire(self, due_ms: int) -> None:
-        await _until(self._execution, due_ms)
-        if self._execution.sealed is not None:
-            return
-        turn = self._execution.delivery.reserve()
-        try:
-            fired = (Kind.RESULT, self.place.id, write_body(None, value=b"true"))
-            await self._execution.durable(self._execution.write([fired]))
-            await self._execution.delivery.live(turn, is_own=False)
-        except BaseException:
-            turn.withdraw()
-            raise
-        self._cancel()
-
-    def _cancel(self) -> None:
-        self.has_fired = True
-        self._task.cancel()

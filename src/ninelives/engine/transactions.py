@@ -21,6 +21,7 @@ from typing import Any, Final
 from ninelives.core.codec import Codec
 from ninelives.core.errors import InDoubt, UsageError
 from ninelives.engine.context import FRAME
+from ninelives.engine.functions import is_async
 
 _TABLE: Final = "CREATE TABLE IF NOT EXISTS ninelives_done (key TEXT PRIMARY KEY, value TEXT)"
 _CLAIM: Final = (
@@ -34,7 +35,7 @@ Transaction = Callable[[], Any]
 
 def enclose(function: Callable[..., Any], transaction: Transaction, codec: Codec) -> Callable[..., Any]:
     """Return the function with its connection put in, inside a transaction that records that it was done."""
-    if inspect.iscoroutinefunction(inspect.unwrap(function)):
+    if is_async(function):
 
         @functools.wraps(function)
         async def perform(*args: Any, **kwargs: Any) -> Any:
@@ -45,7 +46,7 @@ def enclose(function: Callable[..., Any], transaction: Transaction, codec: Codec
                     mark = _mark(conn)
                     found = _claim(conn, mark)
                     if found is not None:
-                        return codec.decode(found)
+                        return codec.recall(found)
                     return _fill(conn, mark, codec, await function(conn, *args, **kwargs))
 
         return perform
@@ -56,7 +57,7 @@ def enclose(function: Callable[..., Any], transaction: Transaction, codec: Codec
             mark = _mark(conn)
             found = _claim(conn, mark)
             if found is not None:
-                return codec.decode(found)
+                return codec.recall(found)
             return _fill(conn, mark, codec, function(conn, *args, **kwargs))
 
     return perform_plain
@@ -129,7 +130,7 @@ async def _run_async(conn: Any, codec: Codec, body: Callable[[], Any]) -> Any:
             claimed = await (await conn.execute(_CLAIM.format("%s"), (key,))).fetchall()
             if not claimed:
                 rows = await (await conn.execute(_FIND.format("%s"), (key,))).fetchall()
-                return codec.decode(_found(rows, key))
+                return codec.recall(_found(rows, key))
         data, value = codec.round(await body())
         if key is not None:
             await conn.execute(_FILL.format("%s"), (data.decode(), key))

@@ -7,13 +7,13 @@ from datetime import datetime
 from msgspec import Struct
 
 from ninelives.core.errors import BadName
-from ninelives.core.keys import parse_step_id
+from ninelives.core.keys import parse_step_id, step_text
 from ninelives.core.model import Record
 from ninelives.engine.checkpoint import moment
 
 
 class Entry(Struct, frozen=True, kw_only=True):
-    """One line of a run's history."""
+    """One line of a run's history. `place` names the step as `Run.fork(at=)` takes it: "refund[0]"."""
 
     seq: int
     at: datetime
@@ -22,6 +22,7 @@ class Entry(Struct, frozen=True, kw_only=True):
     branch: str
     number: int
     text: str
+    place: str = ""
 
 
 def history(records: tuple[Record, ...]) -> list[Entry]:
@@ -42,6 +43,7 @@ def _entry(record: Record) -> Entry:
         branch=branch,
         number=number,
         text=_text(record),
+        place=step_text(record.step) if record.step else "",
     )
 
 

@@ -19,15 +19,19 @@ from typing import Any, Self, TypeVar
 
 from msgspec import UNSET, Struct
 
+from ninelives.core.claims import Claimed
 from ninelives.core.codec import Codec
 from ninelives.core.commits import Escalate, Outcome, Park, Verdict
 from ninelives.core.errors import Divergence, NineLivesError, UsageError
 from ninelives.core.failures import decode_error
 from ninelives.core.fingerprint import Fingerprint
-from ninelives.core.model import Kind, News
-from ninelives.core.replay import Recorded, check_arguments, read_body, write_body
+from ninelives.core.model import Kind, News, StepKind
+from ninelives.core.replay import Recorded, read_body, signal_number, write_body
+from ninelives.core.tally import BUILTIN, OUTCOMES, Facts
+from ninelives.engine import identity
 from ninelives.engine.context import Place
 from ninelives.engine.execution import BranchTask, Execution
+from ninelives.engine.identity import Asking
 from ninelives.engine.ticket import NOTHING, Draft, Extras
 from ninelives.engine.withdrawals import withdrawn
 
@@ -141,7 +145,9 @@ class Waits:
     def _consider(self) -> None:
         """Park the run if nothing in it can move by itself. Called when its code is at rest."""
         execution = self._execution
-        if execution.sealed is not None or execution.has_ended or not self._all or execution.has_bodies:
+        if execution.sealed is not None or not self._all or execution.has_bodies:
+            return
+        if execution.has_ended and not execution.is_ending:
             return
         if any(one.woken is None or one.woken.done() for one in self._all):
             return
@@ -225,7 +231,7 @@ def deadline_ms(place: Place, seconds: float) -> int:
         return int(bytes(said))
     due_ms = execution.store.now_ms() + math.ceil(seconds * 1000)
     if seconds * 1000 > SHORT_MS:
-        execution.note(Kind.INTENT, place.id, write_body(None, value=str(due_ms).encode()))
+        execution.note(Kind.INTENT, place.id, write_body(None, value=str(due_ms).encode()), BUILTIN)
     return due_ms
 
 
@@ -245,13 +251,15 @@ class Builtin:
             ...
             await step.settle([(Kind.RESULT, step.id, write_body(None, value=b"null"))])
 
-    Use it as `async with`: a wait that the run's code cancels is recorded as withdrawn, and a timer of
-    asyncio's that ends it is refused, since it would not do so on replay.
+    Use it as `async with`: a wait that the run's code cancels is recorded as withdrawn, also when what ended
+    it is on record already and was not told, and a timer of asyncio's that ends it is refused.
     """
 
     def __init__(self, execution: Execution, name: str, place: Place | None = None) -> None:
         self.execution, self.place = execution, place or execution.place(name)
-        self._is_written = False
+        self._is_withdrawn = False
+        self._asked: Fingerprint | None = None
+        self._began = execution.loop.time()
         task = asyncio.current_task()
         self._task = task if isinstance(task, BranchTask) else None
 
@@ -270,6 +278,8 @@ class Builtin:
     async def __aexit__(self, _: object, error: BaseException | None, __: object) -> None:
         if not isinstance(error, asyncio.CancelledError) or self.execution.sealed is not None:
             return
+        if not self._is_withdrawn:  # first: on replay it waits to be cancelled again, by whatever did it
+            self.execution.note(Kind.WITHDRAWN, self.id, write_body(self._asked), self._facts)
         if self._task is not None and self._task.foreign_timer is not None:
             raise UsageError(
                 f"{self._task.foreign_timer} ended this wait, and would not do so on replay",
@@ -277,37 +287,43 @@ class Builtin:
                 step=self.id,
                 remedy="Use nl.timeout: it records who won",
             ) from None
-        if not self._is_written:
-            self.execution.note(Kind.WITHDRAWN, self.id, write_body(None))
 
-    async def recorded(self, codec: Codec | None = None, *, asked: Fingerprint | None = None) -> Found | None:
+    async def recorded(
+        self,
+        codec: Codec | None = None,
+        *,
+        asked: Fingerprint | None = None,
+        is_effect: bool = False,
+        child: str | None = None,
+    ) -> Found | None:
         """Return the outcome that is in the journal, in its turn; None when there is none.
 
-        Raises what was recorded as a failure. With a codec, `value` is decoded; a value that no longer fits,
-        or that was recorded for something else than is `asked`, is a divergence, which seals the execution.
+        Raises what was recorded as a failure. With a codec, `value` is decoded; a value that no longer fits
+        is a divergence, which seals the execution. With `is_effect`, None means that it may be done now.
         """
-        execution = self.execution
-        found = execution.replay.take(self.id)
-        if found is not None:
-            self._is_written = True
+        execution, self._asked = self.execution, asked
+        found: Claimed | None = None
+        if execution.is_resumed and not identity.is_past(execution, self.place):
+            found = await identity.find(
+                Asking(execution, self.place, asked, where=self._asks, is_effect=is_effect, child=child)
+            )
+        if isinstance(found, Recorded):
+            self._is_withdrawn = True  # or it comes to what it came to then, in the same order
             if found.kind is Kind.WITHDRAWN:
                 await withdrawn(execution, found)
-            if asked is not None:
-                await self._check(found, asked)
-            await execution.delivery.recorded(found.seq, found.at_ms)
+            try:
+                await execution.delivery.recorded(found.seq, found.at_ms)
+            except asyncio.CancelledError:
+                # Taken, and the life before this died before it could say that its code had gone on without.
+                self._is_withdrawn = signal_number(found) < 0
+                self.give_back(found)
+                raise
             execution.replayed += 1
             if found.kind is Kind.FAILURE:
                 raise decode_error(bytes(found.body.e or b""))
             data = bytes(found.body.v or b"null")
             return Found(found, await self.value(codec, data) if codec is not None else None)
         return None
-
-    async def _check(self, found: Recorded, asked: Fingerprint) -> None:
-        try:
-            check_arguments(found, asked, run=self.execution.run.id, where=self._asks)
-        except Divergence as error:
-            self.execution.seal(error)
-            await self.execution.forever()
 
     def _asks(self) -> str:
         from ninelives.engine.callers import caller
@@ -317,7 +333,7 @@ class Builtin:
     async def value(self, codec: Codec, data: bytes) -> Any:
         """Decode an outcome; one that does not fit any more is a divergence, which seals the execution."""
         try:
-            return codec.decode(data)
+            return codec.recall(data)
         except Divergence as error:
             error.run, error.step = self.execution.run.id, self.id
             self.execution.seal(error)
@@ -331,21 +347,39 @@ class Builtin:
         execution = self.execution
         await execution.require_open()
         turn = execution.delivery.reserve()
-        self._is_written = True
         try:
-            verdict = await execution.durable(execution.write(drafts, extras))
+            named = [self._named(draft) for draft in drafts]
+            verdict = await execution.durable(execution.write(named, extras))
             if verdict.outcome is Outcome.COMMITTED:
                 await execution.delivery.live(turn)
                 execution.executed += 1
                 return verdict
         except BaseException:
+            # Cancelled between the record and its telling: the record of the withdrawal comes after it.
             turn.withdraw()
             raise
-        self._is_written = False
         turn.withdraw()
         execution.delivery.look()
         await refresh(execution)
         return verdict
+
+    def give_back(self, taken: Recorded) -> None:
+        """Keep a signal that was taken and not told for the next step that receives it."""
+        number, execution = signal_number(taken), self.execution
+        if number >= 0 and execution.sealed is None:
+            execution.replay.returned[number] = taken
+            if execution.waits is not None:
+                execution.waits.hear()
+
+    @property
+    def _facts(self) -> Facts:
+        return Facts(StepKind.BUILTIN, max(0, int((self.execution.loop.time() - self._began) * 1000)))
+
+    def _named(self, draft: Draft) -> Draft:
+        """Return a record of this step with what is known of it, unless it says so itself."""
+        if draft[1] != self.id or draft[0] not in OUTCOMES or len(draft) == 5:
+            return draft
+        return (*draft[:3], draft[3] if len(draft) == 4 else (), self._facts)
 
 
 async def refresh(execution: Execution) -> None:

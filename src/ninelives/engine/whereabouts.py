@@ -6,14 +6,14 @@ of processes. Containers and cloned machines often share a name, and not that.
 
 from __future__ import annotations
 
-import os
 import socket
 from functools import cache
 from hashlib import blake2b
 from pathlib import Path
 
+from ninelives.processes import is_dead, namespace
+
 _BOOT = Path("/proc/sys/kernel/random/boot_id")
-_PROCESSES = Path("/proc/self/ns/pid")
 
 
 def machine() -> str:
@@ -25,24 +25,19 @@ def machine() -> str:
 def host() -> str:
     """Return what sessions say of where they are: equal only where process numbers mean the same."""
     try:
-        said = f"{_BOOT.read_text().strip()} {_PROCESSES.stat().st_ino}"
+        boot = _BOOT.read_text().strip()
     except OSError:
         return machine()
+    if not namespace():
+        return machine()
+    said = f"{boot} {namespace()}"
     return f"{machine()}~{blake2b(said.encode(), digest_size=4).hexdigest()}"
 
 
 def is_missed(where: str, pid: int) -> bool:
     """Tell whether a process was of this machine and namespace, and is not there any more.
 
-    That there is none of its number proves that it is gone. That there is one proves nothing: it may be
-    a later one, or a zombie.
+    That there is none of its number, or only a zombie, proves that it is gone. That there is one proves
+    nothing: it may be a later one.
     """
-    if where != host() or where == machine() or pid <= 0:
-        return False
-    try:
-        os.kill(pid, 0)
-    except ProcessLookupError:
-        return True
-    except OSError:
-        return False  # another user's
-    return False
+    return where == host() and where != machine() and pid > 0 and is_dead(pid)

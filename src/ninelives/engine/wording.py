@@ -6,6 +6,7 @@ import msgspec
 
 from ninelives.core.entries import Entry, Happening
 from ninelives.core.errors import StoreError
+from ninelives.core.keys import step_text
 from ninelives.core.recoverylog import Completion, Left, Recovery, SessionEnd, Verified
 from ninelives.engine.checkpoint import moment
 from ninelives.engine.quarantine import manner
@@ -58,7 +59,7 @@ def _recovered(told: Recovery) -> str:
         parts.append(f"of these {_count(told.decisions, 'decision')} not paid for again{tokens}")
     if told.redone:
         more = "…" if len(told.redone) > _MOST_STEPS else ""
-        parts.append(f"begun again: {', '.join(told.redone[:_MOST_STEPS])}{more}")
+        parts.append(f"under way then: {', '.join(map(step_text, told.redone[:_MOST_STEPS]))}{more}")
     parts.append(_verified(told.verified))
     return "; ".join(parts)
 

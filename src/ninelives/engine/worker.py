@@ -14,6 +14,7 @@ import asyncio
 import zlib
 from collections import Counter
 from collections.abc import Awaitable, Callable, Mapping, Sequence
+from collections.abc import Set as AbstractSet
 from contextlib import suppress
 
 from ninelives.core.clock import Clock
@@ -26,6 +27,7 @@ from ninelives.engine.lease import Lease
 from ninelives.engine.recovery import Chronicle, Takeover
 from ninelives.engine.registry import AGENTS
 from ninelives.engine.session import OwnSession
+from ninelives.engine.stranded import Stranded
 from ninelives.engine.whereabouts import is_missed, machine
 from ninelives.store import Store
 
@@ -71,6 +73,8 @@ class Worker:
         self.claims, self.first_claimed = 0, ""
         self._takeovers: dict[str, Takeover] = {}
         self._chronicle = Chronicle(store, self._session)
+        self._began_ms, self._has_expired = clock.boot_ms(), False
+        self._stranded = Stranded(store, self._session, session.lease_ms)
         self._solo: str | None = None
         self._suspects_since_ms: int | None = None
         self._failure: BaseException | None = None
@@ -122,8 +126,12 @@ class Worker:
 
     @property
     def is_idle(self) -> bool:
-        """Tell whether nothing is being executed and, when last looked for, nothing was due."""
-        return not self._tasks and self._has_found_nothing
+        """Tell whether nothing is being executed and, when last looked for, nothing was due or about to be.
+
+        A session whose lease has run out is watched for a while before it is ended (`backends.witness`): its
+        runs are about to be due. A worker that left before that would leave them to a next one that does too.
+        """
+        return not self._tasks and self._has_found_nothing and not self._has_expired
 
     # The session --------------------------------------------------------------------------------
 
@@ -295,15 +303,24 @@ class Worker:
             return
         self._executor.newsroom.hear()
         seconds = POLL_SECONDS
+        executed = {run.id for run in self._tasks.values()}  # nothing is claimed before we are back here
         with suppress(StoreUnavailable):
-            seconds = await asyncio.to_thread(self._end_the_dead)
+            seconds = await asyncio.to_thread(self._look_around, executed)
         self._look_at_ms = self._clock.boot_ms() + seconds * 1000
+
+    def _look_around(self, executed: AbstractSet[str]) -> float:
+        """Give back what is ours and not executed, and end the sessions that are gone."""
+        self._stranded.look(executed, self._clock.boot_ms())
+        return self._end_the_dead()
 
     def _end_the_dead(self) -> float:
         """End the sessions that are gone; returns when to look again: when the next lease ends, if soon."""
         self._store.end_sessions(None, Cause.DIED)
         others = [one for one in self._store.list_sessions() if one.id != self._session]
         self._end_the_missed(others)
+        # No session is watched for longer than a lease: nothing here waits for one that nobody may end.
+        is_early = self._clock.boot_ms() < self._began_ms + self._own.lease_ms
+        self._has_expired = is_early and any(one.left_ms <= 0 for one in others)
         next_end_seconds = min((one.left_ms for one in others), default=self._own.lease_ms) / 1000
         return min(POLL_SECONDS, max(_LEAST_LOOK_SECONDS, next_end_seconds))
 

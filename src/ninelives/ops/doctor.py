@@ -7,21 +7,24 @@ back by another connection. Probes are blobs that nothing refers to; `store prun
 
 from __future__ import annotations
 
+import os
 import secrets
 import shutil
 import stat
 import time
 from collections.abc import Iterable, Iterator
+from contextlib import suppress
 from enum import StrEnum
 from pathlib import Path
 from statistics import median
 from typing import TYPE_CHECKING
-from urllib.parse import unquote
 
 from msgspec import Struct
 
+from ninelives.backends import urls
 from ninelives.backends.open import open_store
-from ninelives.core.errors import StoreBroken, StoreError
+from ninelives.backends.presence import is_there
+from ninelives.core.errors import Corrupt, StoreBroken, StoreError
 from ninelives.core.model import RunQuery
 from ninelives.ops import sessions
 from ninelives.ops.sessions import Life
@@ -34,6 +37,7 @@ PROBES = 20
 _SLOW_MS = 50.0
 _LITTLE_BYTES, _TOO_LITTLE_BYTES = 1 << 30, 64 << 20
 _SKEW_MS = 5_000
+_CLOCK_RUNS, _CLOCK_RECORDS = 20, 100  # how much is read to see whether a time is ahead
 _EPOCH_MS = 1_735_689_600_000  # 2025: a clock before that was never set
 _FLEETING = {
     "tmpfs": "is memory: all is lost at a reboot",
@@ -74,22 +78,19 @@ def prove(store: Store) -> None:
 
 
 def examine(url: str) -> Iterator[Finding]:
-    """Look at a store, making it if there is none; findings come as they are made.
+    """Look at a store, and make none where there is none; findings come as they are made.
 
     Raises UsageError when the URL names no store.
     """
     path = database_of(url)
-    is_new = path is not None and not path.exists()
-    try:
-        store = open_store(url)
-    except StoreError as error:
-        yield _failed("open", error)
+    store = _opened(url)
+    if isinstance(store, Finding):
+        yield store
         if path is not None and path.parent.is_dir():
             yield from _surroundings(path)
         return
     try:
-        made = ": there was none, it has been created" if is_new else ""
-        yield Finding(check="open", level=Level.OK, what=f"{store.url}{made}")
+        yield Finding(check="open", level=Level.OK, what=store.url)
         if path is None:
             yield from _durability(store)
         else:
@@ -100,6 +101,21 @@ def examine(url: str) -> Iterator[Finding]:
         store.close()
 
 
+def _opened(url: str) -> AnyStore | Finding:
+    """Open the store; that there is none, or that it cannot be opened, is a finding."""
+    try:
+        if is_there(url):
+            return open_store(url)
+    except StoreError as error:
+        return _failed("open", error)
+    return Finding(
+        check="open",
+        level=Level.FAIL,
+        what=f"there is no store at {database_of(url) or urls.shown(url)}",
+        remedy="Name one with --store or NINELIVES_STORE; run, start, worker and up make a new one",
+    )
+
+
 def worst(findings: Iterable[Finding]) -> Level:
     """Return the worst level among findings."""
     levels = {finding.level for finding in findings}
@@ -108,8 +124,8 @@ def worst(findings: Iterable[Finding]) -> Level:
 
 def database_of(url: str) -> Path | None:
     """Return the database file that a URL names, if it names one."""
-    rest = url.removeprefix("sqlite:///")
-    return Path(unquote(rest)).absolute() if rest not in (url, "") else None
+    path = urls.path_of(url)
+    return Path(os.path.realpath(path)) if path is not None else None
 
 
 # The server --------------------------------------------------------------------------------------
@@ -136,7 +152,7 @@ def _durability(store: AnyStore) -> Iterator[Finding]:
 
 def _surroundings(path: Path) -> Iterator[Finding]:
     yield _permissions(path)
-    mounts = Path("/proc/self/mountinfo").read_text(encoding="utf-8").splitlines()
+    mounts = os.fsdecode(Path("/proc/self/mountinfo").read_bytes()).splitlines()
     yield judge_filesystem(*filesystem_of(path.resolve(), mounts))
     yield judge_space(shutil.disk_usage(path.parent).free)
 
@@ -214,7 +230,7 @@ def _database(store: AnyStore, path: Path) -> Iterator[Finding]:
         # Opening asserts every setting; this only says what they are.
         with_settings = connection.connect(path)
         try:
-            names = ("journal_mode", "synchronous", "checksum_verification")
+            names = ("journal_mode", "synchronous", "page_size")
             settings = ", ".join(f"{name}={with_settings.pragma(name)}" for name in names)
             ((version,),) = with_settings.execute("SELECT sqlite_version()")
         finally:
@@ -280,7 +296,13 @@ def judge_latency(middle_ms: float, worst_ms: float) -> Finding:
 
 
 def _clock(store: AnyStore) -> Iterator[Finding]:
-    newest = [run.changed_ms for run in store.list_runs(RunQuery(limit=200))]
+    runs = store.list_runs(RunQuery(limit=200))
+    newest = [run.changed_ms for run in runs]
+    # A run that was touched since has the right time in its row; what was written before stays as it is.
+    for run in sorted(runs, key=lambda run: run.number)[-_CLOCK_RUNS:]:
+        with suppress(Corrupt):
+            records = store.load_journal(run.id, since=max(run.base, run.length - _CLOCK_RECORDS)).records
+            newest += [record.at_ms for record in records]
     newest += [session.renewed_ms for session in store.list_sessions()]
     yield judge_clock(store.now_ms(), max(newest, default=0))
 

@@ -31,6 +31,11 @@ def json_text(data: bytes, *, pretty: bool = False) -> str:
     return "".join(one if one.isprintable() or one == "\n" else _json_escape(one) for one in text)
 
 
+def ascii_json(text: str) -> str:
+    """Return JSON with every character beyond ASCII escaped; it means the same as before."""
+    return "".join(one if one.isascii() else _json_escape(one) for one in text)
+
+
 def _json_escape(character: str) -> str:
     units = character.encode("utf-16-be")
     return "".join(f"\\u{units[at : at + 2].hex()}" for at in range(0, len(units), 2))

@@ -32,6 +32,9 @@ class Line(Struct, frozen=True, kw_only=True):
     step: str
     number: int | None
     value: str
+    step_kind: str | None
+    took_ms: int | None
+    epoch: int | None
 
 
 class LogLine(Struct, frozen=True, kw_only=True):
@@ -85,9 +88,9 @@ def log_lines(records: Iterable[Record]) -> list[LogLine]:
     return found
 
 
-def progress_of(record: Record) -> Progress:
-    """Return what a record of progress says."""
-    said = _object(record.body)
+def progress_of(body: bytes) -> Progress:
+    """Return what the body of a record of progress says."""
+    said = _object(body)
     return Progress(step=said.get("step"), of=said.get("of"), note=str(said.get("note") or ""))
 
 
@@ -106,12 +109,6 @@ def failure_of(record: Record) -> Failed | None:
     return Failed(
         seq=record.seq, at=moment(record.at_ms), step=step, type=name, message=message, reason=reason
     )
-
-
-def arguments_of(record: Record) -> dict[str, str]:
-    """Return a preview of each argument of a step."""
-    body = _body(record)
-    return dict(body.a) if body is not None else {}
 
 
 def step_parts(step: str) -> tuple[str, str, int | None]:
@@ -150,7 +147,7 @@ def _log_line(record: Record) -> str:
 
 
 def _progress(record: Record) -> str:
-    return str(progress_of(record))
+    return str(progress_of(record.body))
 
 
 def _beginning(record: Record) -> str:
@@ -185,6 +182,9 @@ def _line(record: Record) -> Line:
         step=step,
         number=number,
         value=preview(record),
+        step_kind=record.step_kind,
+        took_ms=record.took_ms,
+        epoch=record.epoch,
     )
 
 

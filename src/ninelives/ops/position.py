@@ -14,6 +14,7 @@ from ninelives.core.inbox import Item, ItemState, Signal
 from ninelives.core.keys import step_text
 from ninelives.core.model import Journal, Kind, Record, Run, RunQuery, State
 from ninelives.core.replay import read_body
+from ninelives.core.tally import Retrying, read_retrying
 from ninelives.engine import bodies
 from ninelives.engine.checkpoint import (
     Effect,
@@ -48,6 +49,9 @@ class Summary(Struct, frozen=True, kw_only=True):
     turn: int
     steps: int | None
     progress: Progress | None
+    tokens_in: int
+    tokens_out: int
+    retrying: Retrying | None
     waits: str
     is_loaded: bool
     is_starting: bool
@@ -139,7 +143,6 @@ def _current(store: Store, run: Run) -> tuple[tuple[Record, ...], str]:
 
 def _summary(run: Run, records: Sequence[Record], fault: str, living: Mapping[str, Seen]) -> Summary:
     session = None if run.session is None else living.get(run.session) or sessions.ended(run.session)
-    said = [record for record in records if record.kind is Kind.PROGRESS]
     return Summary(
         id=run.id,
         number=run.number,
@@ -149,7 +152,10 @@ def _summary(run: Run, records: Sequence[Record], fault: str, living: Mapping[st
         cancelling=run.cancelling,
         turn=run.turn,
         steps=None if fault else steps_in(records),
-        progress=journal.progress_of(said[-1]) if said else None,
+        progress=journal.progress_of(run.progress.encode()) if run.progress else None,
+        tokens_in=run.tokens_in,
+        tokens_out=run.tokens_out,
+        retrying=read_retrying(run.retrying),
         waits=run.waits or lives.waits_alone(run),
         is_loaded=run.agent in sessions.served(living),
         is_starting=sessions.is_any_starting(living),

@@ -31,7 +31,7 @@ from ninelives.ops import journal, sessions
 from ninelives.ops.escape import json_text
 from ninelives.store import Store
 
-FORMAT, VERSION = "ninelives-snapshot", 1
+FORMAT, VERSION = "ninelives-snapshot", 2
 _NAME_CHARACTERS = 100
 
 
@@ -124,6 +124,9 @@ def _record(record: Record, kept: Record) -> dict[str, Any]:
         "at": journal.moment(record.at_ms),
         "at_ms": record.at_ms,
         "kind": record.kind,
+        "step_kind": record.step_kind,
+        "epoch": record.epoch,
+        "took_ms": record.took_ms,
         "id": record.step,
         "branch": branch,
         "step": step,

@@ -50,7 +50,7 @@ class Runtime:
         self._is_dedicated = False
         self._away: Away | None = None
         self._clock: Clock = SystemClock()
-        self._keeper = self._session = ""
+        self._keeper = self._session = self._identity = ""
         self._failure: BaseException | None = None
         self._workers: set[Worker] = set()
         self._working: set[asyncio.Task[None]] = set()
@@ -60,7 +60,7 @@ class Runtime:
     async def __aenter__(self) -> Self:
         self._loop = asyncio.get_running_loop()
         url = self._given if self._given is not None else os.environ.get("NINELIVES_STORE", DEFAULT_URL)
-        self.store: Store = open_store(url) if isinstance(url, str) else url
+        self.store: Store = open_store(url, known=self._identity) if isinstance(url, str) else url
         self._committer = Committer(self.store, self._clock, fatal=self._fatal)
         commits = LoopCommits(self._committer, self._loop, is_dedicated=self._is_dedicated)
         self._executor = Executor(self.store, commits, self._loop, self._clock)

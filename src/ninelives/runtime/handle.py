@@ -8,7 +8,7 @@ from collections.abc import AsyncIterator
 from typing import TYPE_CHECKING, Any, Literal
 
 from ninelives.core.codec import UNTYPED_CODEC, Codec
-from ninelives.core.errors import RunCancelled, RunEscalated, RunFailed, TimedOut, UnknownRun
+from ninelives.core.errors import RunCancelled, RunError, RunEscalated, RunFailed, TimedOut, UnknownRun
 from ninelives.core.failures import decode_error
 from ninelives.core.model import Control, Kind, State
 from ninelives.core.model import Run as Row
@@ -65,7 +65,7 @@ class Run:
                 raise TimedOut(f"the run did not end within {timeout} s", run=self.id) from None
         if self._completed is not None:
             codec, value = self._completed
-            return codec.decode(value)
+            return codec.recall(value)
         return await self._runtime.call(_result, row)
 
     async def history(self) -> list[view.Entry]:
@@ -184,7 +184,12 @@ def _result(store: Store, row: Row) -> Any:
         )
     records = bodies.whole(store, store.load_journal(row.id, since=row.length - 1).records)
     if not records or records[-1].kind is not Kind.END:
-        raise RunFailed("the run has ended and its journal has been pruned", run=row.id)
+        has_failed = row.state is State.FAILED
+        raise (RunFailed if has_failed else RunError)(
+            f"the run {row.state.value}, and its {'error' if has_failed else 'result'} has been pruned",
+            run=row.id,
+            remedy="Ask for it before `ninelives store prune` does its work, or keep it elsewhere",
+        )
     end = read_body(records[-1])
     if row.state is State.FAILED:
         cause = decode_error(bytes(end.e or b""))
@@ -194,4 +199,4 @@ def _result(store: Store, row: Row) -> Any:
             remedy=f"Once the cause is mended, `{shlex.join(['ninelives', 'retry', row.id])}` lets it go on",
         ) from cause
     known = AGENTS.get(row.agent)
-    return (known.result if known else UNTYPED_CODEC).decode(bytes(end.v or b"null"))
+    return (known.result if known else UNTYPED_CODEC).recall(bytes(end.v or b"null"))

@@ -18,6 +18,8 @@ from collections.abc import Awaitable, Callable, Iterator, Mapping
 from contextlib import contextmanager, nullcontext
 from typing import Any, TypeVar
 
+from ninelives.backends.open import DEFAULT_URL
+from ninelives.backends.urls import path_of
 from ninelives.core.errors import LeaseLost, StoreUnavailable, UsageError
 from ninelives.engine.committer import end_process
 from ninelives.engine.registry import get_agent
@@ -48,12 +50,16 @@ def run(
     is_main = threading.current_thread() is threading.main_thread()
     is_ours = is_main and signal.getsignal(signal.SIGINT) is signal.default_int_handler
 
+    made = _store_to_make(store)
+
     async def main() -> Any:
         runtime = Runtime(store)
         # A script has nothing that could outlive a broken store, and nobody else on its event loop.
         runtime._fatal, runtime._is_dedicated = end_process, True  # noqa: SLF001
         try:
             async with runtime:
+                if made is not None:
+                    _say(f"made a new store: {made}")
                 with _interruptible(name) if is_ours else nullcontext():
                     return await insist(runtime, agent, args, name, kwargs)
         except _Terminated:
@@ -63,6 +69,13 @@ def run(
             raise
 
     return asyncio.run(main())
+
+
+def _store_to_make(store: str | None) -> str | None:
+    """Return the path of a database that is not there yet: another directory has another store."""
+    url = store if store is not None else os.environ.get("NINELIVES_STORE", DEFAULT_URL)
+    path = path_of(url)
+    return os.path.realpath(path) if path is not None and not os.path.exists(path) else None  # noqa: PTH110
 
 
 async def insist(

@@ -21,7 +21,7 @@ from typing import Any
 from msgspec.structs import replace
 
 from ninelives.core.clock import Clock
-from ninelives.core.errors import StoreUnavailable
+from ninelives.core.errors import SchemaMismatch, StoreBroken, StoreUnavailable
 from ninelives.store import Store
 from ninelives.supervisor import strays
 from ninelives.supervisor.child import Child
@@ -49,6 +49,7 @@ class Fleet:
         self._order, self._clock = order, clock
         self._tell, self._hear = tell, hear
         self._mark = strays.name_keeper(os.getpid(), store.url)
+        self._identity = store.identity
         self._kin = Kin()
         self._selector = selectors.DefaultSelector()
         self._keeper = Keeper(store, clock, order.lease_seconds, tell, self._selector)
@@ -72,8 +73,7 @@ class Fleet:
             self._restart()
             self._wait()
             self._look_at_kin()
-            self._keeper.renew()
-            self._keeper.watch()
+            self._keep()
             self._reap()
             self._bury()
             self._watch()
@@ -81,6 +81,15 @@ class Fleet:
             self._obey()
         self._stop()
         return self._exit_code
+
+    def _keep(self) -> None:
+        try:
+            self._keeper.renew()
+            self._keeper.watch()
+        except (StoreBroken, SchemaMismatch) as error:
+            # The next worker would meet the same: whoever knows what happened to the store starts us again.
+            self._tell(f"{error}: stopping")
+            self._exit_code = EXIT_STORE
 
     def _begin(self) -> None:
         """Begin our session; a server that went away since the store was opened is waited for."""
@@ -150,7 +159,12 @@ class Fleet:
 
     def _start(self, slot: Slot) -> Child | None:
         self._count += 1
-        order = replace(self._order, keeper=self._keeper.id, session=self._keeper.name_session())
+        order = replace(
+            self._order,
+            identity=self._identity,
+            keeper=self._keeper.id,
+            session=self._keeper.name_session(),
+        )
         try:
             child = Child(order, self._mark, self._count, self._clock.boot_ms())
         except OSError as error:

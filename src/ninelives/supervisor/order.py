@@ -29,6 +29,7 @@ class Order(Struct, frozen=True, kw_only=True):
 
     target: str
     url: str
+    identity: str = ""  # of the store that is served: workers make no new one in its place
     keeper: str = ""
     session: str = ""
     concurrency: int = 100

@@ -19,6 +19,7 @@ from pathlib import Path
 
 from msgspec import Struct
 
+from ninelives.processes import is_dead, is_zombie, namespace, stat_of
 from ninelives.supervisor.order import KEEPER, WARD
 
 _PR_SET_CHILD_SUBREAPER = 36
@@ -51,12 +52,8 @@ def processes() -> Iterator[Process]:
 
 def look_at(pid: int) -> Process | None:
     """Return a process, or None if it is gone or a zombie."""
-    try:
-        stat = Path(f"/proc/{pid}/stat").read_bytes()
-        fields = stat[stat.rindex(b")") + 2 :].split()
-    except (OSError, ValueError):
-        return None
-    if fields[0] in (b"Z", b"X"):
+    fields = stat_of(pid)
+    if fields is None or is_zombie(fields):
         return None
     environ = b""
     with suppress(OSError):  # another user's, or gone meanwhile: without marks
@@ -74,10 +71,14 @@ def _marks(environ: bytes) -> dict[str, str]:
 
 
 def name_keeper(pid: int, store: str) -> str:
-    """Name a process so that no later one with its number is taken for it, and the store that it serves."""
+    """Name a process so that no other one with its number is taken for it, and the store that it serves.
+
+    A later process is told apart by when it began, one in another container by its namespace: from the host
+    the processes of containers can be seen, but not under the numbers that they have there.
+    """
     found = look_at(pid)
     served = blake2b(store.encode(), digest_size=8).hexdigest()
-    return f"{pid}-{found.began if found else 0}-{_boot()}-{served}"
+    return f"{pid}-{found.began if found else 0}-{_boot()}-{served}-{namespace()}"
 
 
 def _boot() -> str:
@@ -92,24 +93,20 @@ def kill_group(group: int) -> None:
 
 def is_gone(pid: int) -> bool:
     """Tell whether a process has ended; one that /proc hides from us, being another user's, has not."""
-    try:
-        os.kill(pid, 0)
-    except ProcessLookupError:
-        return True
-    except PermissionError:
-        return False
-    return look_at(pid) is None
+    return is_dead(pid)
 
 
 def is_group(group: int) -> bool:
-    """Tell whether a process group has anybody in it, be it a zombie."""
+    """Tell whether a process group has anybody in it that lives, as far as we can see."""
     try:
         os.killpg(group, 0)
     except ProcessLookupError:
         return False
     except PermissionError:
         return True
-    return True
+    stats = [stat_of(int(name)) for name in os.listdir("/proc") if name.isdigit()]
+    members = [fields for fields in stats if fields is not None and int(fields[2]) == group]
+    return not members or not all(is_zombie(fields) for fields in members)
 
 
 def sweep(
@@ -139,9 +136,14 @@ def is_left_of(supervisor: int) -> bool:
     """Tell whether anything carries the mark of a supervisor that had this number, whatever store it served.
 
     A store may be called by several names, so what was swept under one of them proves nothing by itself.
+    A mark from another namespace names another supervisor.
     """
-    number = str(supervisor)
-    return any(one.marks.get(KEEPER, "").partition("-")[0] == number for one in processes())
+
+    def may_be_of(mark: str) -> bool:
+        parts = mark.split("-")
+        return parts[0] == str(supervisor) and parts[4:] in ([], [namespace()])
+
+    return any(may_be_of(one.marks[KEEPER]) for one in processes() if KEEPER in one.marks)
 
 
 def sweep_orphaned_fleets(store: str) -> list[int]:
@@ -152,7 +154,7 @@ def sweep_orphaned_fleets(store: str) -> list[int]:
     def is_orphaned(one: Process) -> bool:
         keeper = one.marks.get(KEEPER)
         if keeper is None or keeper.split("-")[2:] != ours.split("-")[2:]:
-            return False  # of another store, or from another boot: a container that was restored
+            return False  # of another store or container, or from another boot: a container that was restored
         if keeper not in alive:
             number = keeper.partition("-")[0]
             alive[keeper] = number.isdigit() and name_keeper(int(number), store) == keeper

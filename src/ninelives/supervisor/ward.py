@@ -99,6 +99,7 @@ async def _work(order: Order, link: socket.socket) -> None:
     # A worker has nothing that could outlive a broken store, and nobody else on its event loop.
     runtime._fatal, runtime._is_dedicated = end_process, True  # noqa: SLF001
     runtime._keeper, runtime._session = order.keeper, order.session  # noqa: SLF001
+    runtime._identity = order.identity  # noqa: SLF001
     runtime._away = _away()  # noqa: SLF001
     beat()
     async with AsyncExitStack() as stack:

@@ -17,7 +17,7 @@ from ninelives.backends.memory import MemoryStore
 from ninelives.core.errors import UsageError
 from ninelives.core.inbox import ItemState
 from ninelives.core.model import Run, RunQuery, State
-from ninelives.engine.registry import AGENTS, STEPS, get_agent
+from ninelives.engine.registry import AGENTS, RIVALS, STEPS, get_agent
 from ninelives.runtime.facade import Runtime
 from ninelives.testing.clock import START, SkippingClock
 from ninelives.testing.handles import SandboxItem, SandboxRun
@@ -50,7 +50,7 @@ class Sandbox:
         self._life: Life | None = None
         self._started = self._signals = self._asked = 0
         self._left: set[str] = set()
-        self._known = dict(AGENTS), dict(STEPS)
+        self._known = dict(AGENTS), dict(STEPS), dict(RIVALS)
 
     def __enter__(self) -> Self:
         return self
@@ -71,6 +71,8 @@ class Sandbox:
         AGENTS.update(self._known[0])
         STEPS.clear()
         STEPS.update(self._known[1])
+        RIVALS.clear()
+        RIVALS.update(self._known[2])
 
     # Runs ---------------------------------------------------------------------------------------
 

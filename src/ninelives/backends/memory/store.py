@@ -33,7 +33,7 @@ from ninelives.core.model import Claims, Control, Journal, NewRun, News, Run, Ru
 from ninelives.core.sessions import Cause, Evidence, NewSession, Session
 from ninelives.store import Fault, Progress, Pruned, Stats
 
-VERSION = 1
+VERSION = 2
 
 
 class MemoryStore:
@@ -51,6 +51,11 @@ class MemoryStore:
     def url(self) -> str:
         """Name the store for people."""
         return "memory:"
+
+    @property
+    def identity(self) -> str:
+        """Return nothing: who has opened this store has this one."""
+        return ""
 
     @property
     def lossy(self) -> str | None:

@@ -81,7 +81,7 @@ def prune(tables: Tables, ended_before_ms: int, forget_before_ms: int, now_ms: i
             _keep_from(tables, run, run.length)
             _drop_messages(tables, run.id)
             journals += stored > 0
-            keys += _bury_keys(tables, run.id, now_ms)
+            keys += _bury_keys(tables, run.id)
         records += stored - len(tables.journals[run.id])
         if run.state.is_final and run.changed_ms < forget_before_ms:
             _forget(tables, run.id)
@@ -116,11 +116,11 @@ def _drop_messages(tables: Tables, run: str) -> None:
     tables.rows.refers.pop(run, None)
 
 
-def _bury_keys(tables: Tables, run: str, now_ms: int) -> int:
+def _bury_keys(tables: Tables, run: str) -> int:
     rows = tables.rows
     own = (rows.keys[name] for name in rows.holds.get(run, ()))
     settled = [key for key in own if key.run == run and key.state is KeyState.SETTLED]
-    rows.keys.update({key.key: dedup.pruned(key, now_ms) for key in settled})
+    rows.keys.update({key.key: dedup.pruned(key) for key in settled})
     return len(settled)
 
 

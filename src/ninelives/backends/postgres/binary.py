@@ -31,18 +31,20 @@ def _bytea(value: bytes) -> bytes:
     return value
 
 
-def _longs(values: Sequence[int]) -> bytes:
+def _longs(values: Sequence[int | None]) -> bytes:
+    if None in values:
+        return _array(_OIDS["bigint"], [None if one is None else _LONG.pack(one) for one in values])
     count = len(values)
-    flat = [8] * (2 * count)
+    flat: list[int | None] = [8] * (2 * count)
     flat[1::2] = values
     return _ARRAY.pack(1, 0, _OIDS["bigint"], count, 1) + struct.pack("!" + "iq" * count, *flat)
 
 
-def _array(oid: int, values: Sequence[bytes]) -> bytes:
+def _array(oid: int, values: Sequence[bytes | None]) -> bytes:
     pack = _INT.pack
-    parts = [_ARRAY.pack(1, 0, oid, len(values), 1)]
+    parts = [_ARRAY.pack(1, int(None in values), oid, len(values), 1)]
     for value in values:
-        parts += (pack(len(value)), value)
+        parts += (pack(-1),) if value is None else (pack(len(value)), value)
     return b"".join(parts)
 
 
@@ -54,8 +56,8 @@ def _byteas(values: Sequence[bytes]) -> bytes:
     return _array(_OIDS["bytea"], values)
 
 
-def _texts(values: Sequence[str]) -> bytes:
-    return _array(_OIDS["text"], [value.encode() for value in values])
+def _texts(values: Sequence[str | None]) -> bytes:
+    return _array(_OIDS["text"], [None if value is None else value.encode() for value in values])
 
 
 _ENCODERS: dict[str, Encoder] = {

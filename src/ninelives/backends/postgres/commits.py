@@ -12,6 +12,7 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from typing import Any
 
+from ninelives.backends import rows
 from ninelives.backends.memory import commits as rules
 from ninelives.backends.postgres.lines import Before, Lines
 from ninelives.backends.postgres.queries import migrations
@@ -24,6 +25,7 @@ from ninelives.core.model import Kind, Record
 
 _VERSION = len(migrations())
 _ONE = [(1,)]
+_SUMS = ("sum_steps", "sum_in", "sum_out", "sum_progress", "sum_error", "sum_retrying")
 Wakes = Callable[[bool, bool], tuple[list[str], list[int]]]
 """Which channels to notify, and their doors, when there is work, and when there is output."""
 
@@ -78,8 +80,8 @@ def _append_one(lines: Lines, one: Commit, now_ms: int | None) -> bool:
     if record.blobs or record.kind is Kind.OUTPUT or faults.fault_in(one) or not faults.is_text(one.run):
         return False
     fence = (one.run, one.epoch, one.length, one.head, record.check, one.effect_length)
-    content = (now_ms, record.kind, record.step, record.at_ms, record.body)
-    return lines.ask("append_one", fence + content) == _ONE
+    content = (now_ms, record.kind, record.step, record.at_ms, record.body, record.step_kind, record.took_ms)
+    return lines.ask("append_one", fence + content + rows.sums_of(one.tally)) == _ONE
 
 
 def _append(lines: Lines, batch: Sequence[Commit], now_ms: int | None, wakes: Wakes) -> set[str]:
@@ -102,11 +104,17 @@ def _many(batch: Sequence[Commit]) -> dict[str, Any]:
         "new_heads": [one.new_head for one in batch],
         "effects": [runs.effect_length_of(one) for one in batch],
         "ends": [one.change is not None for one in batch],
+        **_sums(batch),
         **_columns([one.records[0] for one in batch], ""),
         "owners": [place for place, _ in more],
         "more_seqs": [record.seq for _, record in more],
         **_columns([record for _, record in more], "more_"),
     }
+
+
+def _sums(batch: Sequence[Commit]) -> dict[str, Any]:
+    columns = zip(*(rows.sums_of(one.tally) for one in batch), strict=True)
+    return dict(zip(_SUMS, map(list, columns), strict=True))
 
 
 def _columns(records: Sequence[Record], prefix: str) -> dict[str, Any]:
@@ -116,6 +124,8 @@ def _columns(records: Sequence[Record], prefix: str) -> dict[str, Any]:
         f"{prefix}times": [record.at_ms for record in records],
         f"{prefix}bodies": [record.body for record in records],
         f"{prefix}checks": [record.check for record in records],
+        f"{prefix}step_kinds": [record.step_kind for record in records],
+        f"{prefix}took": [record.took_ms for record in records],
     }
 
 

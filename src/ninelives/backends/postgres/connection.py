@@ -4,13 +4,14 @@ from __future__ import annotations
 
 import logging
 import re
-from typing import Any
+from collections.abc import Callable
 
 import psycopg
 from psycopg import errors as driver
 
 from ninelives.backends.postgres.address import Address
 from ninelives.backends.postgres.queries import statements
+from ninelives.backends.postgres.silence import Watched
 from ninelives.core.errors import (
     BadRecord,
     Corrupt,
@@ -21,7 +22,7 @@ from ninelives.core.errors import (
     StoreUnsafe,
 )
 
-Connection = psycopg.Connection[tuple[Any, ...]]
+Connection = Watched
 _LEAST_VERSION = 130000
 _OPTIONS = {
     "application_name": "ninelives",
@@ -65,16 +66,19 @@ PASSING = (driver.DeadlockDetected, driver.SerializationFailure, driver.UniqueVi
 """The transaction was rolled back because of another one; made again, it sees that one's rows."""
 
 
-def connect(address: Address, *, is_direct: bool = False) -> tuple[Connection, dict[str, str]]:
+def connect(
+    address: Address, *, is_direct: bool = False, watch: Callable[[Connection], None] | None = None
+) -> tuple[Connection, dict[str, str]]:
     """Open a connection to a server that keeps what it acknowledges; directly, if so asked, past any pooler.
 
-    Returns it and what is not safe about the server, where the URL accepts that.
+    Returns it and what is not safe about the server, where the URL accepts that. `watch` gets the connection
+    before anything is asked on it.
     Raises StoreUnsafe naming the setting that would lose it; StoreUnavailable.
     """
     url = address.direct if is_direct and address.direct is not None else address.libpq
     given = psycopg.conninfo.conninfo_to_dict(url)
     try:
-        connection: Connection = psycopg.connect(
+        connection = Watched.connect(
             **(_OPTIONS | given),  # type: ignore[arg-type]
             autocommit=True,
             prepare_threshold=None,  # we prepare ourselves what is frequent (see `line`)
@@ -83,6 +87,8 @@ def connect(address: Address, *, is_direct: bool = False) -> tuple[Connection, d
     except psycopg.Error as error:
         raise _refused(error) from error
     try:
+        if watch is not None:
+            watch(connection)
         risks = check(connection, address, is_own=is_direct or not address.is_pooled)
     except BaseException:
         connection.close()

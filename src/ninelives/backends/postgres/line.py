@@ -12,6 +12,7 @@ from __future__ import annotations
 import secrets
 from collections import deque
 from contextlib import suppress
+from time import monotonic
 from typing import Any
 
 import psycopg
@@ -68,12 +69,18 @@ class Line:
         """Have one statement done that is a transaction by itself, and return its rows."""
         libpq, name = self._libpq, statement.name
         bound: list[Any] = statement.bound(values)  # None is NULL: the driver's types do not say so
-        if name in self._prepared:  # libpq waits for the answer by itself, for half of what the driver takes
-            return self.rows_in(libpq.exec_prepared(name, bound, statement.formats, 1))
-        if self._is_pooled:
-            answer = libpq.exec_params(statement.text, bound, statement.types, statement.formats, 1)
-            return self.rows_in(answer)
-        return self._ask_first(statement, values)
+        if name not in self._prepared and not self._is_pooled:
+            return self._ask_first(statement, values)
+        # libpq waits for the answer by itself, for half of what the driver takes.
+        self.connection.since = monotonic()
+        try:
+            if self._is_pooled:
+                answer = libpq.exec_params(statement.text, bound, statement.types, statement.formats, 1)
+            else:
+                answer = libpq.exec_prepared(name, bound, statement.formats, 1)
+        finally:
+            self.connection.since = 0.0
+        return self.rows_in(answer)
 
     def _ask_first(self, statement: Statement, values: Values) -> list[rows.Row]:
         self.open()

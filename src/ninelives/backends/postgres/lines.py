@@ -16,22 +16,29 @@ import threading
 import time
 import weakref
 from collections.abc import Callable, Iterator
-from contextlib import contextmanager, suppress
+from contextlib import closing, contextmanager, suppress
 from typing import TypeVar
 
 import psycopg
+from psycopg import errors as driver
 
 from ninelives.backends import rows
+from ninelives.backends.clock import SystemClock
 from ninelives.backends.postgres.address import Address
 from ninelives.backends.postgres.connection import PASSING, Connection, connect, is_lost, translate
 from ninelives.backends.postgres.line import Line
 from ninelives.backends.postgres.queries import Values, migrations, statements
+from ninelives.backends.postgres.silence import Vigil
 from ninelives.backends.postgres.transaction import Transaction
+from ninelives.backends.witness import Witness
+from ninelives.core import faults
 from ninelives.core.clock import Clock
 from ninelives.core.errors import (
     BadRecord,
+    LeaseLost,
     SchemaMismatch,
     StoreBroken,
+    StoreError,
     StoreUnavailable,
     StoreUnsafe,
 )
@@ -51,7 +58,9 @@ class Lines:
         self.address = address
         self.sql = statements(address.schema)
         self.risks: dict[str, str] = {}
+        self.identity = ""
         self._clock = clock
+        self.witness = Witness(SystemClock().boot_ms if clock is None else None)
         self._pid = os.getpid()
         self._is_closed = False
         self._failure: StoreBroken | None = None
@@ -60,6 +69,7 @@ class Lines:
         self._lock = threading.Lock()
         self._turn = threading.Condition(self._lock)
         self._connections: weakref.WeakSet[Connection] = weakref.WeakSet()
+        self._vigil = Vigil(address.libpq, is_pooled=address.is_pooled, connections=self._watched)
         _OPEN.add(self)
 
     @property
@@ -72,9 +82,17 @@ class Lines:
 
         Raises StoreUnavailable, StoreUnsafe.
         """
-        connection, self.risks = connect(self.address, is_direct=is_direct)
-        self._connections.add(connection)
+        connection, self.risks = connect(self.address, is_direct=is_direct, watch=self._watch)
         return connection
+
+    def _watch(self, connection: Connection) -> None:
+        with self._lock:
+            self._connections.add(connection)
+            self._vigil.begin()
+
+    def _watched(self) -> list[Connection]:
+        with self._lock:
+            return list(self._connections)
 
     def prepare(self, work: Callable[[Connection, Address], Answer]) -> Answer:
         """Do what comes before all else, on what becomes the first line. Raises StoreUnavailable at once."""
@@ -106,7 +124,7 @@ class Lines:
         """Run a reading transaction: one consistent view."""
         for _ in range(_TRIES):
             with self._line() as line:
-                tx = Transaction(line, self.sql, self._clock)
+                tx = Transaction(line, self.sql, self._clock, self.witness)
                 try:
                     line.open()
                     tx.begin(None)
@@ -116,7 +134,11 @@ class Lines:
                 except psycopg.Error as error:
                     self._clear(line)
                     if not is_lost(line.connection):
-                        raise translate(error) from error
+                        raise self._told(error) from error
+                except LeaseLost:
+                    self._clear(line)
+                    self.require_same()
+                    raise
                 except BaseException:
                     self._clear(line)
                     raise
@@ -138,16 +160,23 @@ class Lines:
                 raise _refusal(error) from error
             except psycopg.Error as error:
                 if not is_lost(line.connection):
-                    raise translate(error) from error
+                    raise self._told(error) from error
             finally:
                 self._give_back(line)
         raise StoreUnavailable("other transactions are in the way again and again")
 
     def write(self, work: Work[Answer], finish: Before | None = None) -> Answer:
         """Run a writing transaction; durable when this returns. `finish` is done last, if it wrote."""
+        try:
+            return self._write(work, finish)
+        except LeaseLost:
+            self.require_same()  # a session is not known either where all was dropped
+            raise
+
+    def _write(self, work: Work[Answer], finish: Before | None) -> Answer:
         for _ in range(_TRIES):
             with self._line() as line:
-                tx = Transaction(line, self.sql, self._clock)
+                tx = Transaction(line, self.sql, self._clock, self.witness)
                 answers: list[Answer] = []
                 try:
                     self._transact(line, tx, work, finish, answers)
@@ -157,7 +186,7 @@ class Lines:
                 except psycopg.Error as error:
                     self._clear(line)
                     if not is_lost(line.connection):
-                        raise translate(error) from error
+                        raise self._told(error) from error
                 except BaseException:
                     self._clear(line)
                     raise
@@ -175,6 +204,8 @@ class Lines:
         tx.begin(line.name)
         answer = work(tx)
         tx.note_count()
+        if self.identity not in ("", tx.identity):
+            raise self._broken(faults.vanished("another one stands in its place"))
         if tx.version != len(migrations()):
             raise SchemaMismatch(
                 "another process has brought the store to another schema version",
@@ -186,6 +217,33 @@ class Lines:
         tx.ask("end" if tx.is_changed else "undo")
         line.close()
 
+    def _told(self, error: psycopg.Error) -> StoreError:
+        """Return our error for one of the driver's; tables that are not there were dropped under us."""
+        if isinstance(error, driver.UndefinedTable | driver.InvalidSchemaName):
+            self.require_same()
+        return translate(error)
+
+    def require_same(self) -> None:
+        """Raise StoreBroken if the store that was opened is not there any more."""
+        if not self.identity:
+            return
+        found: str | None = None
+        try:
+            with closing(self.connect(is_direct=False)) as apart:  # our caller may hold one of the lines
+                row = apart.execute(self.sql["find_store"].text, (self.address.schema,)).fetchone()
+                if row is not None and row[0]:
+                    row = apart.execute(self.sql["read_identity"].text).fetchone()
+                    found = row[0] if row is not None else None
+        except (psycopg.Error, StoreError):
+            return  # then nobody knows
+        if found != self.identity:
+            what = "it was dropped" if found is None else "another one stands in its place"
+            raise self._broken(faults.vanished(what))
+
+    def _broken(self, failure: StoreBroken) -> StoreBroken:
+        self._failure = failure
+        return failure
+
     def _has_happened(self, writer: str, count: int) -> bool:
         """Tell whether the last transaction of a line that broke was committed.
 
@@ -194,7 +252,7 @@ class Lines:
         deadline = time.monotonic() + _DOUBT_SECONDS
         while True:
             try:
-                found = self.ask("read_writer", (writer,))
+                found = self.ask("settle_writer", (writer,))
             except StoreUnavailable as error:
                 if time.monotonic() < deadline:
                     continue
@@ -203,7 +261,7 @@ class Lines:
                     remedy="End this process and start it again when the server can be reached",
                 )
                 raise self._failure from error
-            return bool(found) and found[0][0] == count
+            return bool(found[0][0] == count)
 
     @contextmanager
     def _line(self) -> Iterator[Line]:
@@ -282,6 +340,7 @@ class Lines:
             for line in self._idle:
                 line.connection.close()
             self._idle.clear()
+        self._vigil.end()
         _OPEN.discard(self)
 
     def disown(self) -> None:
@@ -293,6 +352,7 @@ class Lines:
             if not connection.closed:
                 with suppress(OSError, psycopg.Error):
                     os.close(connection.fileno())
+            connection.let_go()
             ctypes.pythonapi.Py_IncRef(ctypes.py_object(connection))
 
 

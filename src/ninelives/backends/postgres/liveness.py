@@ -48,6 +48,10 @@ class SessionLock:
         """Tell whether the lock is held, as far as is known."""
         return self._is_held.is_set()
 
+    def doubt(self) -> None:
+        """Take the lock again: the server says that nobody holds it, though our connection seems sound."""
+        self._connection.break_off()
+
     def release(self) -> Connection | None:
         """Let go: the session is over. Returns the connection, if it can be used again."""
         self._is_over.set()
@@ -63,12 +67,22 @@ class SessionLock:
         if self._connection.closed or self._watch.is_alive():
             self._connection.close()
             return None
-        with suppress(psycopg.Error):
-            while self._connection.pgconn.get_result() is not None:
-                pass
-            return self._connection
+        with suppress(psycopg.Error, OSError):
+            if self._is_answered():
+                return self._connection
         self._connection.close()
         return None
+
+    def _is_answered(self) -> bool:
+        """Tell whether the server has said that the lock is let go; a silent connection is of no use."""
+        libpq = self._connection.pgconn
+        while True:
+            while libpq.is_busy():
+                if not readable([libpq.socket], _LOOK_SECONDS):
+                    return False
+                libpq.consume_input()
+            if libpq.get_result() is None:
+                return True
 
     def _locked(self, statement: str) -> Connection:
         connection = self._connect()

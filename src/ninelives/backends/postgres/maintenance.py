@@ -140,7 +140,7 @@ def _clear(tx: Transaction, before_ms: int) -> list[tuple[int, int]]:
     done = []
     for number, run, length, head in tx.all("ended_runs", (before_ms,)):
         removed = _counted(tx, "delete_records", (number, length))
-        buried = _counted(tx, "bury_keys", (tx.now_ms, run))
+        buried = _counted(tx, "bury_keys", (run,))
         for statement, value in (("delete_signals", number), ("delete_items", run), ("forget_blobs", number)):
             tx.do(statement, (value,))
         tx.do("rebase_run", (length, head, number))

@@ -7,10 +7,11 @@
 -- part: run
 r.id, r.number, r.agent, r.fingerprint, r.queue, r.pin, r.priority, r.labels, r.parent, r.state, r.paused, r.cancelling,
   r.epoch, r.session, r.head, r.length, r.base, r.base_check, r.turn, r.turn_seq, r.due_ms, r.waits, r.news, r.deaths,
-  r.death_length, r.solo_deaths, r.is_alone, r.left_by, r.created_ms, r.changed_ms, r.effect_length
+  r.death_length, r.solo_deaths, r.is_alone, r.left_by, r.created_ms, r.changed_ms, r.effect_length, r.steps,
+  r.tokens_in, r.tokens_out, r.progress, r.last_error, r.retrying
 
 -- part: record
-c.seq, c.kind, c.step, c.at_ms, c.body, c.blobs, c."check"
+c.seq, c.kind, c.step, c.at_ms, c.body, c.blobs, c."check", c.step_kind, c.epoch, c.took_ms
 
 -- part: item
 i.id, i.run, i.kind, i.step, i.digest, i.body, i."to", i.deadline_ms, i.opened_ms, i.state, i.answer, i."by", i.answered_ms
@@ -61,10 +62,14 @@ ROLLBACK;
 -- name: count_write (text)
 INSERT INTO :schema.writers AS w (id, commits, touched_ms) VALUES ($1, 1, :now)
 ON CONFLICT (id) DO UPDATE SET commits = w.commits + 1, touched_ms = excluded.touched_ms
-RETURNING w.touched_ms, w.commits, (SELECT version FROM :schema.store);
+RETURNING w.touched_ms, w.commits, (SELECT version FROM :schema.store), (SELECT encode(id, 'hex') FROM :schema.store);
 
--- name: read_writer (text)
-SELECT commits FROM :schema.writers WHERE id = $1 FOR UPDATE;
+-- name: settle_writer (text)
+-- The first write of a line inserts its row, which nobody else sees before its COMMIT is over: to insert the same one
+-- waits for that, where a SELECT would find nothing and go on.
+INSERT INTO :schema.writers AS w (id, commits, touched_ms) VALUES ($1, 0, :now)
+ON CONFLICT (id) DO UPDATE SET touched_ms = excluded.touched_ms
+RETURNING w.commits;
 
 -- name: sweep_writers
 DELETE FROM :schema.writers WHERE touched_ms < :now - 86400000;
@@ -105,6 +110,9 @@ DROP SCHEMA IF EXISTS :schema CASCADE;
 -- name: read_store
 SELECT version FROM :schema.store;
 
+-- name: read_identity
+SELECT encode(id, 'hex') FROM :schema.store;
+
 -- name: insert_store (bytea, integer)
 INSERT INTO :schema.store (one, id, version) VALUES (1, $1, $2);
 
@@ -129,11 +137,13 @@ SELECT nextval(':schema.run_numbers') FROM generate_series(1, $1);
 
 -- name: insert_run (text, bigint, text, bytea, text, text, bigint, text, text, text, boolean, boolean, bigint, text,
 --   bytea, bigint, bigint, bytea, bigint, bigint, bigint, text, bigint, bigint, bigint, bigint, boolean, text,
---   bigint, bigint, bigint)
+--   bigint, bigint, bigint, bigint, bigint, bigint, text, text, text)
 INSERT INTO :schema.runs (id, number, agent, fingerprint, queue, pin, priority, labels, parent, state, paused,
   cancelling, epoch, session, head, length, base, base_check, turn, turn_seq, due_ms, waits, news, deaths, death_length,
-  solo_deaths, is_alone, left_by, created_ms, changed_ms, effect_length)
-VALUES ($1, $2, $3, $4, $5, $6, $7, $8, $9, $10, $11, $12, $13, $14, $15, $16, $17, $18, $19, $20, $21, $22, $23, $24, $25, $26, $27, $28, $29, $30, $31);
+  solo_deaths, is_alone, left_by, created_ms, changed_ms, effect_length, steps, tokens_in, tokens_out, progress,
+  last_error, retrying)
+VALUES ($1, $2, $3, $4, $5, $6, $7, $8, $9, $10, $11, $12, $13, $14, $15, $16, $17, $18, $19, $20, $21, $22, $23, $24, $25, $26, $27, $28, $29, $30, $31,
+  $32, $33, $34, $35, $36, $37);
 
 -- name: read_runs (text[])
 SELECT :run FROM :schema.runs AS r WHERE r.id = ANY($1::text[]);
@@ -150,6 +160,10 @@ SELECT r.* FROM unnest($states) AS wanted (state) CROSS JOIN LATERAL (
   ORDER BY r.number DESC LIMIT $limit) AS r
 ORDER BY r.number DESC LIMIT $limit;
 
+-- name: list_labelled (after bigint, states text[], agent text, session text, labels text, limit bigint)
+SELECT :run FROM :schema.runs AS r WHERE r.labels <> '{}' AND r.labels::jsonb @> $labels::jsonb AND :fitting
+ORDER BY r.number DESC LIMIT $limit;
+
 -- name: list_owned (after bigint, states text[], agent text, session text, labels text, limit bigint)
 SELECT :run FROM :schema.runs AS r WHERE r.session = $session AND :fitting ORDER BY r.number DESC LIMIT $limit;
 
@@ -164,25 +178,30 @@ WHERE r.parent = ANY($1::text[]) AND r.state NOT IN ('completed', 'failed', 'can
 SELECT :run FROM :schema.runs AS r WHERE r.session = $1 ORDER BY r.id FOR UPDATE;
 
 -- name: update_run (text, boolean, boolean, bigint, text, bytea, bigint, bigint, bigint, bigint, text, bigint,
---   bigint, bigint, bigint, bigint, bigint, boolean, text, bigint)
+--   bigint, bigint, bigint, bigint, bigint, boolean, text, bigint, bigint, bigint, text, text, text, bigint)
 UPDATE :schema.runs SET state = $1, paused = $2, cancelling = $3, epoch = $4, session = $5, head = $6, length = $7,
   turn = $8, turn_seq = $9, due_ms = $10, waits = $11, news = $12, deaths = $13, death_length = $14, changed_ms = $15,
-  effect_length = $16, solo_deaths = $17, is_alone = $18, left_by = $19,
+  effect_length = $16, solo_deaths = $17, is_alone = $18, left_by = $19, steps = $20, tokens_in = $21,
+  tokens_out = $22, progress = $23, last_error = $24, retrying = $25,
   ended_ms = CASE WHEN $1 IN ('completed', 'failed', 'cancelled') THEN $15 END, is_pruned = base = $7
-WHERE number = $20;
+WHERE number = $26;
 
 -- A run's row is found by its id and by nothing else, whatever the planner believes of a table that has just been
 -- made: `IS TRUE` keeps it from walking all running runs. (And it stays HOT: no index names what changes.)
 
 -- name: append_one (run text, epoch bigint, length bigint, head bytea, new_head bytea, effects bigint, now bigint,
---   kind text, step text, at_ms bigint, body bytea)
+--   kind text, step text, at_ms bigint, body bytea, step_kind text, took_ms bigint, sum_steps bigint, sum_in bigint,
+--   sum_out bigint, sum_progress text, sum_error text, sum_retrying text)
 WITH fenced AS (
   UPDATE :schema.runs AS r SET head = $new_head, length = $length + 1, changed_ms = coalesce($now, :now),
-    effect_length = greatest(r.effect_length, $effects)
+    effect_length = greatest(r.effect_length, $effects), steps = coalesce($sum_steps, r.steps),
+    tokens_in = coalesce($sum_in, r.tokens_in), tokens_out = coalesce($sum_out, r.tokens_out),
+    progress = coalesce($sum_progress, r.progress), last_error = coalesce($sum_error, r.last_error),
+    retrying = coalesce($sum_retrying, r.retrying)
   WHERE r.id = $run AND r.epoch = $epoch AND r.length = $length AND r.head = $head AND (r.state = 'running') IS TRUE
   RETURNING r.number)
-INSERT INTO :schema.records (run, seq, kind, step, at_ms, body, "check")
-SELECT f.number, $length, $kind, $step, $at_ms, $body, $new_head FROM fenced AS f;
+INSERT INTO :schema.records (run, seq, kind, step, at_ms, body, "check", step_kind, epoch, took_ms)
+SELECT f.number, $length, $kind, $step, $at_ms, $body, $new_head, $step_kind, $epoch, $took_ms FROM fenced AS f;
 
 -- Here each row is looked up on its own and then updated where it lies, so that no plan can join a batch with the whole
 -- table; and only in the version that was looked at (xmin): what another has changed meanwhile, the slow way judges.
@@ -191,13 +210,16 @@ SELECT f.number, $length, $kind, $step, $at_ms, $body, $new_head FROM fenced AS 
 
 -- name: append_many (runs text[], epochs bigint[], lengths bigint[], heads bytea[], new_lengths bigint[],
 --   new_heads bytea[], effects bigint[], ends boolean[], kinds text[], steps text[], times bigint[], bodies bytea[],
---   checks bytea[], now bigint, version integer, owners bigint[], more_seqs bigint[], more_kinds text[],
---   more_steps text[], more_times bigint[], more_bodies bytea[], more_checks bytea[], channels text[], doors bigint[])
+--   checks bytea[], step_kinds text[], took bigint[], now bigint, version integer, owners bigint[], more_seqs bigint[],
+--   more_kinds text[], more_steps text[], more_times bigint[], more_bodies bytea[], more_checks bytea[],
+--   more_step_kinds text[], more_took bigint[], sum_steps bigint[], sum_in bigint[], sum_out bigint[],
+--   sum_progress text[], sum_error text[], sum_retrying text[], channels text[], doors bigint[])
 WITH given AS (
   SELECT g.*, f.lies_at, f.version
   FROM unnest($runs, $epochs, $lengths, $heads, $new_lengths, $new_heads, $effects, $ends, $kinds, $steps, $times, $bodies,
-    $checks) WITH ORDINALITY AS g (id, epoch, length, head, new_length, new_head, effects, is_end, kind, step, at_ms,
-    body, "check", place)
+    $checks, $step_kinds, $took, $sum_steps, $sum_in, $sum_out, $sum_progress, $sum_error, $sum_retrying)
+    WITH ORDINALITY AS g (id, epoch, length, head, new_length, new_head, effects, is_end, kind, step, at_ms,
+    body, "check", step_kind, took_ms, sum_steps, sum_in, sum_out, sum_progress, sum_error, sum_retrying, place)
   CROSS JOIN LATERAL (
     SELECT r.ctid AS lies_at, r.xmin AS version FROM :schema.runs AS r
     WHERE r.id = g.id AND r.epoch = g.epoch AND r.length = g.length AND r.head = g.head AND (r.state = 'running') IS TRUE
@@ -209,7 +231,10 @@ WITH given AS (
   WHERE (SELECT version FROM :schema.store) = $version),
 fenced AS (
   UPDATE :schema.runs AS r SET head = g.new_head, length = g.new_length, changed_ms = coalesce($now, :now),
-    effect_length = greatest(r.effect_length, g.effects),
+    effect_length = greatest(r.effect_length, g.effects), steps = coalesce(g.sum_steps, r.steps),
+    tokens_in = coalesce(g.sum_in, r.tokens_in), tokens_out = coalesce(g.sum_out, r.tokens_out),
+    progress = coalesce(g.sum_progress, r.progress), last_error = coalesce(g.sum_error, r.last_error),
+    retrying = coalesce(g.sum_retrying, r.retrying),
     state = CASE WHEN g.is_end THEN 'completed' ELSE r.state END,
     session = CASE WHEN NOT g.is_end THEN r.session END,
     due_ms = CASE WHEN NOT g.is_end THEN r.due_ms END,
@@ -221,14 +246,15 @@ fenced AS (
     ended_ms = CASE WHEN g.is_end THEN coalesce($now, :now) END,
     is_pruned = r.is_pruned AND NOT g.is_end
   FROM given AS g WHERE r.ctid = g.lies_at AND r.xmin = g.version
-  RETURNING r.number, r.id, g.place, g.is_end, g.length AS seq, g.kind, g.step, g.at_ms, g.body, g."check"),
+  RETURNING r.number, r.id, g.place, g.is_end, g.length AS seq, g.kind, g.step, g.at_ms, g.body, g."check",
+    g.step_kind, g.epoch, g.took_ms),
 written AS (
-  INSERT INTO :schema.records (run, seq, kind, step, at_ms, body, "check")
-  SELECT f.number, f.seq, f.kind, f.step, f.at_ms, f.body, f."check" FROM fenced AS f
+  INSERT INTO :schema.records (run, seq, kind, step, at_ms, body, "check", step_kind, epoch, took_ms)
+  SELECT f.number, f.seq, f.kind, f.step, f.at_ms, f.body, f."check", f.step_kind, f.epoch, f.took_ms FROM fenced AS f
   UNION ALL
-  SELECT f.number, n.seq, n.kind, n.step, n.at_ms, n.body, n."check"
-  FROM unnest($owners, $more_seqs, $more_kinds, $more_steps, $more_times, $more_bodies, $more_checks)
-    AS n (owner, seq, kind, step, at_ms, body, "check")
+  SELECT f.number, n.seq, n.kind, n.step, n.at_ms, n.body, n."check", n.step_kind, f.epoch, n.took_ms
+  FROM unnest($owners, $more_seqs, $more_kinds, $more_steps, $more_times, $more_bodies, $more_checks, $more_step_kinds,
+    $more_took) AS n (owner, seq, kind, step, at_ms, body, "check", step_kind, took_ms)
   JOIN fenced AS f ON f.place = n.owner),
 closed AS (
   UPDATE :schema.items AS i SET state = 'closed' WHERE i.ctid = ANY(ARRAY(
@@ -239,8 +265,9 @@ SELECT ARRAY(SELECT place FROM fenced), ARRAY(
   SELECT pg_notify(d.channel, '')::text FROM unnest($channels, $doors) AS d (channel, door)
   WHERE NOT pg_try_advisory_xact_lock(d.door));
 
--- name: insert_record (bigint, bigint, text, text, bigint, bytea, bytea, bytea)
-INSERT INTO :schema.records (run, seq, kind, step, at_ms, body, blobs, "check") VALUES ($1, $2, $3, $4, $5, $6, $7, $8);
+-- name: insert_record (bigint, bigint, text, text, bigint, bytea, bytea, bytea, text, bigint, bigint)
+INSERT INTO :schema.records (run, seq, kind, step, at_ms, body, blobs, "check", step_kind, epoch, took_ms)
+VALUES ($1, $2, $3, $4, $5, $6, $7, $8, $9, $10, $11);
 
 -- name: read_records (bigint, bigint)
 SELECT :record FROM :schema.records AS c WHERE c.run = $1 AND c.seq >= $2 ORDER BY c.seq;
@@ -538,9 +565,9 @@ DELETE FROM :schema.items WHERE run = $1;
 -- name: forget_blobs (bigint)
 DELETE FROM :schema.blob_runs WHERE run = $1;
 
--- name: bury_keys (bigint, text)
+-- name: bury_keys (text)
 WITH buried AS (
-  UPDATE :schema.keys SET state = 'pruned', body = '', blobs = NULL, changed_ms = $1 WHERE run = $2 AND state = 'settled'
+  UPDATE :schema.keys SET state = 'pruned', body = '', blobs = NULL WHERE run = $1 AND state = 'settled'
   RETURNING 1)
 SELECT count(*) FROM buried;
 

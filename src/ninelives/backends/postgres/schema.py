@@ -17,7 +17,7 @@ from ninelives.backends.postgres.address import Address, parse
 from ninelives.backends.postgres.connection import PASSING, Connection, connect, translate
 from ninelives.backends.postgres.liveness import lock_number
 from ninelives.backends.postgres.queries import in_schema, migrations, statements
-from ninelives.core import recoverylog
+from ninelives.core import faults, recoverylog
 from ninelives.core.errors import SchemaMismatch, StoreError, StoreUnavailable
 
 _TRIES = 5
@@ -36,6 +36,27 @@ def migrate(connection: Connection, address: Address) -> tuple[int, int]:
         raise _denied(connection, address, error) from error
     except psycopg.Error as error:
         raise translate(error) from error
+
+
+def open_or_make(connection: Connection, address: Address, *, known: str) -> tuple[tuple[int, int], str]:
+    """Migrate, and return the versions before and after, and the store's name.
+
+    Raises StoreBroken, and makes nothing, where it is not the one that is known.
+    """
+    try:
+        if known and _version(connection, address) == 0:
+            raise faults.vanished("its schema was dropped")
+    except psycopg.Error as error:
+        raise translate(error) from error
+    versions = migrate(connection, address)
+    try:
+        row = connection.execute(statements(address.schema)["read_identity"].text).fetchone()
+    except psycopg.Error as error:
+        raise translate(error) from error
+    name = str(row[0]) if row is not None else ""
+    if known not in ("", name):
+        raise faults.vanished("another one stands in its place")
+    return versions, name
 
 
 def drop(url: str) -> None:

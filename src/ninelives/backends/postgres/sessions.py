@@ -10,7 +10,6 @@ from __future__ import annotations
 import threading
 from collections.abc import Mapping, Sequence
 from contextlib import suppress
-from pathlib import Path
 
 from msgspec.structs import replace
 
@@ -25,6 +24,7 @@ from ninelives.core import faults, lives, recoverylog, runs
 from ninelives.core.errors import Corrupt, IdConflict, LeaseLost, StoreUnavailable
 from ninelives.core.model import Run
 from ninelives.core.sessions import Cause, Evidence, Fate, NewSession, Session
+from ninelives.processes import is_dead
 
 DROPPED = Evidence(note="its connection to the server ended")
 _BOOT = "server"  # leases are judged by the server's clock, which no reboot sets back
@@ -61,12 +61,14 @@ class Sessions:
             tx.do("insert_session", (*row, lock is not None))
             return rows.session_of((*row, None, None, None), _BOOT, tx.boot_ms)
 
+        sent_ms = self._lines.witness.now_ms()
         try:
             session = self._lines.write(work, finish)
         except BaseException:
             if lock is not None:
                 self._release(lock)
             raise
+        self._lines.witness.renewed(session, sent_ms)
         if lock is not None:
             with self._turn:
                 self._locks[new.id] = lock
@@ -75,14 +77,21 @@ class Sessions:
 
     def renew(self, session: str) -> Session:
         """Renew a lease; see `Store.renew_session`."""
-        lock = self._locks.get(session)
+        lock, sent_ms = self._locks.get(session), self._lines.witness.now_ms()
 
-        def work(tx: Transaction) -> Session:
+        def work(tx: Transaction) -> tuple[Session, bool]:
+            held = tx.ask("held_locks") if lock is not None else None
             found = may_act(tx, session, tx.all("lock_sessions", (texts([session]),)))
-            tx.do("renew_session", (tx.now_ms, tx.boot_ms, lock is not None and lock.is_held, session))
-            return replace(found, renewed_ms=tx.now_ms, left_ms=found.lease_ms)
+            is_held = lock is not None and lock.is_held
+            tx.do("renew_session", (tx.now_ms, tx.boot_ms, is_held, session))
+            is_known = held is None or (lock_number(self._schema, session),) in held.fetchall()
+            return replace(found, renewed_ms=tx.now_ms, left_ms=found.lease_ms), is_held and not is_known
 
-        return self._lines.write(work)
+        renewed, is_dropped = self._lines.write(work)
+        self._lines.witness.renewed(renewed, sent_ms)
+        if is_dropped and lock is not None:
+            lock.doubt()
+        return renewed
 
     def find(self, session: str) -> Session | None:
         """Return a session, ended or not."""
@@ -91,7 +100,9 @@ class Sessions:
 
     def live(self) -> list[Session]:
         """Return the sessions that have not ended, oldest first."""
-        return self._lines.read(lambda tx: self._read(tx, tx.all("live_sessions")))
+        found = self._lines.read(lambda tx: self._read(tx, tx.all("live_sessions")))
+        self._lines.witness.forget_others({one.id for one in found})
+        return found
 
     @property
     def has_own(self) -> bool:
@@ -167,20 +178,24 @@ class Sessions:
     def _connect(self) -> Connection:
         with self._turn:
             spare, self._spare = self._spare, None
-        return spare if spare is not None and not is_lost(spare) else self._lines.connect()
+        if spare is not None and is_lost(spare):
+            spare.close()
+            spare = None
+        return spare or self._lines.connect()
 
     def _gone(self) -> dict[str, Ending]:
         """Return those that anybody may end now, and why."""
-        live = self.live()
-        dropped = [one for one in live if one.fate is Fate.UNKNOWN and one.left_ms > 0]
+        live = self._lines.read(lambda tx: self._look(tx, tx.all("live_sessions")))
+        dropped = [one for one, _ in live if one.fate is Fate.UNKNOWN and one.left_ms > 0]
         if any(not self._is_missed(one) for one in dropped):
             threading.Event().wait(_SECOND_LOOK_SECONDS)  # a holder that lost its connection comes back
-            live = self.live()
-        kept_by = {one.id for one in live if one.fate is Fate.LIVES}
+            live = self._lines.read(lambda tx: self._look(tx, tx.all("live_sessions")))
+        kept_by = {one.id for one, _ in live if one.fate is Fate.LIVES}
         found: dict[str, Ending] = {}
-        for session in live:
+        for session, is_dropped in live:
             if session.left_ms <= 0:
-                found[session.id] = Cause.EXPIRED, None
+                if is_dropped or self._lines.witness.may_end(session):
+                    found[session.id] = Cause.EXPIRED, None
             elif session.fate is Fate.UNKNOWN and session.keeper not in kept_by:
                 found[session.id] = Cause.DIED, DROPPED
         return found
@@ -190,7 +205,7 @@ class Sessions:
 
         It only saves a wait. It proves nothing: a container may have the host's name and other processes.
         """
-        return session.host in self._hosts and not Path(f"/proc/{session.pid}").exists()
+        return session.host in self._hosts and is_dead(session.pid)
 
     def _lock(self, session: str) -> SessionLock:
         number = lock_number(self._schema, session)
@@ -200,6 +215,10 @@ class Sessions:
         return SessionLock(self._connect, self._lines.sql, number)
 
     def _read(self, tx: Transaction, found: Sequence[rows.Row]) -> list[Session]:
+        return [session for session, _ in self._look(tx, found)]
+
+    def _look(self, tx: Transaction, found: Sequence[rows.Row]) -> list[tuple[Session, bool]]:
+        """Return the sessions of rows, and whether each had a lock and has dropped it."""
         if not found:
             return []
         is_locked = {row[0] for row in found if row[14]}
@@ -207,13 +226,13 @@ class Sessions:
         sessions = []
         for row in found:
             with decoding("a session's row"):
-                session = rows.session_of(row[:14], _BOOT, tx.boot_ms)
+                session = tx.witness.judged(rows.session_of(row[:14], _BOOT, tx.boot_ms))
             is_held = lock_number(self._schema, session.id) in held
             is_dropped = session.id in is_locked and not is_held
             fate = runs.fate_of(session, is_dropped=False, is_held=is_held and session.id not in self._locks)
             if is_dropped and fate is Fate.LIVES:
                 fate = Fate.UNKNOWN
-            sessions.append(replace(session, fate=fate))
+            sessions.append((replace(session, fate=fate), is_dropped))
         return sessions
 
 
@@ -222,7 +241,7 @@ def may_act(tx: Transaction, name: str, found: Sequence[rows.Row]) -> Session:
     session = None
     if found:
         with decoding("a session's row"):
-            session = rows.session_of(found[0][:14], _BOOT, tx.boot_ms)
+            session = tx.witness.judged_own(rows.session_of(found[0][:14], _BOOT, tx.boot_ms))
     lost = faults.lease_lost(name, session)
     if session is None or lost is not None:
         raise lost or LeaseLost(name)

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import threading
 from collections.abc import Iterable, Mapping, Sequence
+from functools import partial
 
 import msgspec
 
@@ -44,11 +45,11 @@ _MOST = 2**62
 class PostgresStore:
     """A store in one schema of a database. Both `Store` and `Maintenance`."""
 
-    def __init__(self, url: str, *, clock: Clock | None = None) -> None:
+    def __init__(self, url: str, *, clock: Clock | None = None, known: str = "") -> None:
         self._address: Address = parse(url)
         self._clock = clock
         self._lines = Lines(self._address, clock)
-        self._migrated = self._lines.prepare(schema.migrate)
+        self._migrated, self._lines.identity = self._lines.prepare(partial(schema.open_or_make, known=known))
         self._sessions = Sessions(self._lines)
         self._deaths = Deaths(self._lines, self._sessions.ring, lambda: self.end_sessions(None, Cause.DIED))
         self._waits_for_work = False
@@ -62,6 +63,11 @@ class PostgresStore:
     def url(self) -> str:
         """Name the store for people, without secrets."""
         return self._address.shown
+
+    @property
+    def identity(self) -> str:
+        """Name this store, as it was named when its schema was made."""
+        return self._lines.identity
 
     @property
     def lossy(self) -> str | None:
@@ -368,4 +374,6 @@ def _listing(query: RunQuery) -> str:
         return "list_children"
     if query.session is not None:
         return "list_owned"
+    if query.labels:
+        return "list_labelled"
     return "list_in_states" if query.states else "list_runs"

@@ -10,6 +10,7 @@ import msgspec
 from ninelives.backends import rows
 from ninelives.backends.postgres.line import Answer, Line
 from ninelives.backends.postgres.queries import Statement, Values
+from ninelives.backends.witness import Witness
 from ninelives.core import faults
 from ninelives.core.clock import Clock
 from ninelives.core.errors import Corrupt
@@ -19,12 +20,26 @@ from ninelives.core.model import Record, Run
 class Transaction:
     """An open transaction: its line, its time, and who is to be woken with it."""
 
-    __slots__ = ("_clock", "_line", "_sql", "_time", "count", "emits", "is_changed", "version", "wakes")
+    __slots__ = (
+        "_clock",
+        "_line",
+        "_sql",
+        "_time",
+        "count",
+        "emits",
+        "identity",
+        "is_changed",
+        "version",
+        "wakes",
+        "witness",
+    )
 
-    def __init__(self, line: Line, sql: Mapping[str, Statement], clock: Clock | None) -> None:
-        self._line, self._sql, self._clock = line, sql, clock
+    def __init__(
+        self, line: Line, sql: Mapping[str, Statement], clock: Clock | None, witness: Witness
+    ) -> None:
+        self._line, self._sql, self._clock, self.witness = line, sql, clock, witness
         self._time: Answer | int | None = None
-        self.count = self.version = 0
+        self.count, self.version, self.identity = 0, 0, ""
         self.is_changed = self.wakes = self.emits = False
 
     def begin(self, writer: str | None) -> None:
@@ -44,7 +59,7 @@ class Transaction:
     def _note(self, said: Answer) -> None:
         ((self._time, *of_writer),) = said.fetchall()
         if of_writer:
-            self.count, self.version = of_writer
+            self.count, self.version, self.identity = of_writer
 
     @property
     def now_ms(self) -> int:

@@ -9,6 +9,7 @@ notifier's transaction is over, and looks for work after that.
 from __future__ import annotations
 
 from collections.abc import Callable
+from time import monotonic
 
 import psycopg
 from psycopg import sql
@@ -17,6 +18,8 @@ from ninelives.backends.postgres.connection import Connection
 from ninelives.backends.postgres.liveness import lock_number
 from ninelives.backends.wakeups import WakeUps, readable
 from ninelives.core.errors import StoreError
+
+_ASK_SECONDS = 20.0
 
 
 class Channel:
@@ -33,11 +36,13 @@ class Notifications(WakeUps[Connection]):
     def __init__(self, channel: Channel, connect: Callable[[], Connection], open_door: bytes) -> None:
         super().__init__()
         self._channel, self._connect, self._open_door = channel, connect, open_door
+        self._ask_at = 0.0
 
     def _listen(self, timeout_seconds: float) -> Connection | None:
         connection: Connection | None = None
         try:
             connection = self._connect()
+            self._ask_at = monotonic() + _ASK_SECONDS
             connection.execute(self._open_door, (self._channel.door,))
             connection.execute(sql.SQL("LISTEN {}").format(sql.Identifier(self._channel.name)))
         except (StoreError, psycopg.Error, OSError):
@@ -59,9 +64,20 @@ class Notifications(WakeUps[Connection]):
 
     def _notified(self, connection: Connection, timeout_seconds: float) -> bool:
         if connection.fileno() not in readable([connection.fileno(), self._inner], timeout_seconds):
-            return False
+            return self._is_asked(connection)
         connection.pgconn.consume_input()
         found = False
         while connection.pgconn.notifies() is not None:
             found = True
         return found
+
+    def _is_asked(self, connection: Connection) -> bool:
+        """Ask now and then, where nothing is ever answered, whether the connection still is one.
+
+        What was notified meanwhile the driver has taken: who asked looks for work.
+        """
+        if monotonic() < self._ask_at:
+            return False
+        connection.execute("SELECT 1")
+        self._ask_at = monotonic() + _ASK_SECONDS
+        return True

@@ -80,7 +80,8 @@ def _append(lines: Lines, batch: Sequence[Commit], now_ms: int | None) -> set[st
         records = [encoding.record_bytes(record) for record in one.records]
         before = encoding.fence(one.epoch, one.length, one.head)
         after = encoding.fence(one.epoch, one.new_length, one.new_head)
-        values += (before, after, runs.effect_length_of(one), len(records), *records)
+        sums = encoding.sums_of(one.tally)
+        values += (before, after, runs.effect_length_of(one), sums, len(records), *records)
     answer = lines.append(keys, values)
     if answer[0] == b"version":
         raise mismatch()

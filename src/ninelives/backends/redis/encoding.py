@@ -2,7 +2,8 @@
 
 A run's row is in two parts. The tail is what its owner's appends change: whether it runs, epoch, length and
 head (the fence, which an append compares as it stands), then changed_ms, effect_length, and what scripts
-read of the rest: base, turn_seq, news. Everything else is in the other part, which only slow writes change.
+read of the rest: base, turn_seq, news; then what the row sums up of its journal (core/tally.py). Everything
+else is in the other part, which only slow writes change.
 """
 
 from __future__ import annotations
@@ -22,14 +23,17 @@ from ninelives.core.inbox import Item, Signal
 from ninelives.core.keyring import Key
 from ninelives.core.model import Record, Run, State
 from ninelives.core.sessions import NewSession, Session
+from ninelives.core.tally import Tally
 
 _encode = msgspec.msgpack.Encoder().encode
 _decode = msgspec.msgpack.Decoder(tuple[Any, ...]).decode
 _ID, _EPOCH, _HEAD, _LENGTH, _BASE, _TURN_SEQ, _NEWS, _CHANGED, _EFFECTS = 0, 12, 14, 15, 16, 19, 22, 29, 30
 _IN_TAIL = (_ID, _EPOCH, _HEAD, _LENGTH, _BASE, _TURN_SEQ, _NEWS, _CHANGED, _EFFECTS)
+_SUMS = 31  # from here on, a row is what it sums up of its journal
+_FIRST_COLUMNS = 7  # of a record of schema 1
 _TAIL = re.compile(
-    rb"[R.](\d+) (\d+) (.{%d}) (\d+) (\d+) (\d+) (\d+) (\d+)" % CHECK_BYTES, re.DOTALL
-)  # epoch, length, head, changed_ms, effect_length, base, turn_seq, news
+    rb"[R.](\d+) (\d+) (.{%d}) (\d+) (\d+) (\d+) (\d+) (\d+) (.+)" % CHECK_BYTES, re.DOTALL
+)  # epoch, length, head, changed_ms, effect_length, base, turn_seq, news, the sums
 BOOT = "server"  # leases are judged by the server's clock, which no reboot sets back
 
 
@@ -57,12 +61,22 @@ def tail_of(run: Run) -> bytes:
     if run.state is not State.RUNNING:
         begin = b"." + begin[1:]
     rest = (run.changed_ms, run.effect_length, run.base, run.turn_seq, run.news)
-    return b"%b %d %d %d %d %d" % (begin, *rest)
+    return b"%b %d %d %d %d %d %b" % (begin, *rest, sums_of(run))
+
+
+def sums_of(run: Run | Tally | None) -> bytes:
+    """Return what the tail says of the journal's sums; nothing of None, which leaves them as they are."""
+    return b"" if run is None else _encode(rows.sums_of(run))
+
+
+def has_sums(tail: bytes) -> bool:
+    """Tell whether a tail says what the journal sums up to: one of schema 1 does not."""
+    return _TAIL.fullmatch(tail) is not None
 
 
 def rest_of(run: Run) -> bytes:
     """Return the other part of a run's row."""
-    row: list[Any] = list(rows.row_of(run))
+    row: list[Any] = list(rows.row_of(run)[:_SUMS])
     for place in _IN_TAIL:
         row[place] = None
     return _encode(row)
@@ -76,8 +90,8 @@ def run_of(run: str, rest: bytes | None, tail: bytes | None) -> Run | None:
         found = _TAIL.fullmatch(tail or b"")
         if found is None or rest is None:
             raise ValueError("a part of it is missing or torn")
-        row = list(_decode(rest))
-        epoch, length, head, *others = found.groups()
+        epoch, length, head, *others, sums = found.groups()
+        row = [*_decode(rest), *_decode(sums)]
         row[_ID], row[_HEAD] = run, head
         numbers = (_EPOCH, _LENGTH, _CHANGED, _EFFECTS, _BASE, _TURN_SEQ, _NEWS)
         for place, number in zip(numbers, (epoch, length, *others), strict=True):
@@ -96,7 +110,8 @@ def record_bytes(record: Record) -> bytes:
 def record_of(raw: bytes, run: str | None = None) -> Record:
     """Return the record of bytes. Raises Corrupt."""
     with decoding("a record", run):
-        return rows.record_of(_decode(raw))
+        row = _decode(raw)
+        return rows.record_of(row if len(row) > _FIRST_COLUMNS else (*row, None, None, None))
 
 
 def signal_bytes(signal: Signal) -> bytes:

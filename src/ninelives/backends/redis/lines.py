@@ -18,6 +18,7 @@ from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from typing import Any, TypeVar
 
+from ninelives.backends.clock import SystemClock
 from ninelives.backends.redis.address import Address
 from ninelives.backends.redis.connection import Command, Line, LineLost
 from ninelives.backends.redis.lineage import Lineage
@@ -25,8 +26,10 @@ from ninelives.backends.redis.names import Names
 from ninelives.backends.redis.scripts import script
 from ninelives.backends.redis.settings import REPLICAS_REMEDY, Server, check
 from ninelives.backends.redis.transaction import Conflict, Transaction
+from ninelives.backends.witness import Witness
+from ninelives.core import faults
 from ninelives.core.clock import Clock
-from ninelives.core.errors import NineLivesError, StoreBroken, StoreUnavailable, StoreUnsafe
+from ninelives.core.errors import LeaseLost, NineLivesError, StoreBroken, StoreUnavailable, StoreUnsafe
 
 Answer = TypeVar("Answer")
 Work = Callable[[Transaction], Answer]
@@ -46,6 +49,7 @@ class Lines:
         self.server = Server()
         self.doubt_seconds = _DOUBT_SECONDS
         self._clock = clock
+        self.witness = Witness(SystemClock().boot_ms if clock is None else None)
         self._pid = os.getpid()
         self._is_closed = False
         self._failure: StoreBroken | None = None
@@ -85,7 +89,7 @@ class Lines:
 
     def _mark(self, line: Line, began: int) -> None:
         for _ in range(_TRIES):
-            tx = Transaction(line, self.names, self._clock)
+            tx = Transaction(line, self.names, self._clock, self.witness)
             self.lineage.mark(tx, began)
             # CRASH: not marked by us, who are dead now; what only we knew is lost with us.
             if not tx.is_changed or tx.apply()[0] == b"done":
@@ -121,7 +125,7 @@ class Lines:
         for _ in range(_TRIES):
             with self._line() as line:
                 try:
-                    return work(Transaction(line, self.names, self._clock))
+                    return work(Transaction(line, self.names, self._clock, self.witness))
                 except (LineLost, Conflict):
                     continue
         raise StoreUnavailable("connections to the server break as soon as they are made")
@@ -141,9 +145,27 @@ class Lines:
 
     def write(self, work: Work[Answer]) -> Answer:
         """Run a writing transaction; durable when this returns."""
+        try:
+            return self._write(work)
+        except LeaseLost:
+            self.require_same(self.names.identity)  # a session is not known either where all was removed
+            raise
+        except StoreBroken as error:
+            self._failure = error
+            raise
+
+    def require_same(self, known: bytes) -> None:
+        """Raise StoreBroken if the store of that id is not there any more."""
+        (found,) = self.read(lambda tx: tx.ask([(b"HGET", tx.names.store, b"id")]))
+        if known not in (b"", found):
+            what = "it was emptied" if found is None else "another one stands in its place"
+            self._failure = faults.vanished(what)
+            raise self._failure
+
+    def _write(self, work: Work[Answer]) -> Answer:
         for conflicts in range(_MOST_CONFLICTS):
             with self._line() as line:
-                tx = Transaction(line, self.names, self._clock)
+                tx = Transaction(line, self.names, self._clock, self.witness)
                 try:
                     answer = work(tx)
                     if not tx.is_changed:

@@ -1,4 +1,4 @@
-"""Listing runs, newest first: the states' indexes are walked down together, part by part."""
+"""Listing runs, newest first: a label's index, or those of the states together, are walked down in parts."""
 
 from __future__ import annotations
 
@@ -35,12 +35,14 @@ def _candidates(tx: Transaction, query: RunQuery) -> Iterator[list[str]]:
         ordered = [name.decode() for _, name in sorted(born, reverse=True)]
         yield from (ordered[start : start + _PART] for start in range(0, len(ordered), _PART))
         return
-    states = query.states or tuple(State)
+    indexes = [names.in_state(state) for state in query.states or tuple(State)]
+    if query.labels:
+        indexes = [names.labelled(*next(iter(query.labels.items())))]
     below = b"+inf" if query.after is None else f"({query.after}"
     while True:
         asked = [
-            (b"ZREVRANGEBYSCORE", names.in_state(state), below, b"-inf", b"WITHSCORES", b"LIMIT", 0, _PART)
-            for state in states
+            (b"ZREVRANGEBYSCORE", index, below, b"-inf", b"WITHSCORES", b"LIMIT", 0, _PART)
+            for index in indexes
         ]
         lists = tx.ask(asked)
         pairs = [

@@ -16,6 +16,7 @@ class Names:
 
     def __init__(self, prefix: str) -> None:
         self.tag = tag = f"{{{prefix}}}:".encode()
+        self.identity = b""  # the id in there, once it is known; what is written must find the same
         self.store = tag + b"store"  # version, id, counters, the recovery log's head
         self.writers = tag + b"writers"  # line -> its count of writes
         self.sessions, self.live = tag + b"sessions", tag + b"live"
@@ -81,6 +82,10 @@ class Names:
     def in_state(self, state: State) -> Name:
         """Name the runs that are in a state."""
         return self.tag + b"state:" + state.value.encode()
+
+    def labelled(self, name: str, value: str) -> Name:
+        """Name the runs that have a label."""
+        return self.tag + b"\0".join((b"label:" + name.encode(), value.encode()))
 
     def owned(self, session: str) -> Name:
         """Name the runs that a session owns."""

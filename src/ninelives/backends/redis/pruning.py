@@ -80,7 +80,7 @@ def _clear(tx: Transaction, run_id: str, before_ms: int) -> tuple[int, int]:
     for name in tables.holds[run_id]:
         key = tables.keys.get(name)
         if key is not None and key.run == run_id and key.state is KeyState.SETTLED:
-            tx.do(b"HSET", names.keys, name.encode(), encoding.key_bytes(dedup.pruned(key, tx.now_ms)))
+            tx.do(b"HSET", names.keys, name.encode(), encoding.key_bytes(dedup.pruned(key)))
             buried += 1
     for item in tables.items_of[run_id]:
         tx.do(b"HDEL", names.items, item.encode())

@@ -94,6 +94,7 @@ def entries(names: Names, run: Run) -> list[Entry]:
     """Return what stands for a run in the indexes."""
     id_ = run.id.encode()
     found: list[Entry] = [("runs", names.in_state(run.state), id_, run.number)]
+    found += [("runs", names.labelled(*label), id_, run.number) for label in run.labels.items()]
     if run.session is not None:
         found.append(("set", names.owned(run.session), id_, 0))
     if run.state in _WAITING and run.due_ms is not None and not run.paused:

@@ -8,7 +8,7 @@ from importlib.resources import files
 
 from msgspec import Struct
 
-VERSION = b"1"
+VERSION = b"2"
 """The version of what is kept: a process of another version stops."""
 
 

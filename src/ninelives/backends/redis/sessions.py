@@ -54,20 +54,25 @@ def read(tx: Transaction, names: Sequence[str]) -> list[Session]:
     """Return those of these sessions that there are, ended or not; they must be the same when we write."""
     wanted = texts(names)
     found = tx.fields([(tx.names.sessions, name.encode()) for name in wanted])
-    return [_told(encoding.session_of(raw, tx.boot_ms)[0]) for raw in found if raw is not None]
+    known = [encoding.session_of(raw, tx.boot_ms)[0] for raw in found if raw is not None]
+    return [_told(tx.witness.judged(one)) for one in known]
 
 
 def live(tx: Transaction) -> list[Session]:
     """Return the sessions that have not ended, oldest first."""
     (names,) = tx.ask([(b"ZRANGE", tx.names.live, 0, -1)])
-    return [one for one in read(tx, [name.decode() for name in names]) if one.ended_ms is None]
+    found = [one for one in read(tx, [name.decode() for name in names]) if one.ended_ms is None]
+    tx.witness.forget_others({one.id for one in found})
+    return found
 
 
 def end(tx: Transaction, given: Mapping[str, Ending] | None) -> list[Session]:
     """End sessions, or those that anybody may end; see `Store.end_sessions`."""
     open_ = live(tx)
     if given is None:
-        given = {one.id: (Cause.EXPIRED, None) for one in open_ if one.left_ms <= 0}
+        given = {
+            one.id: (Cause.EXPIRED, None) for one in open_ if one.left_ms <= 0 and tx.witness.may_end(one)
+        }
     elif not given:
         return []
     by_name = {one.id: one for one in read(tx, [name for name in given if name not in {o.id for o in open_}])}
@@ -83,7 +88,7 @@ def may_act(tx: Transaction, name: str, row: bytes | None) -> Session:
     """Return a session that may still act; it must be the same when we write. Raises LeaseLost."""
     session = None
     if row is not None:
-        session, _ = encoding.session_of(row, tx.boot_ms)
+        session = tx.witness.judged_own(encoding.session_of(row, tx.boot_ms)[0])
         tx.expect(tx.names.sessions, name.encode(), row)
     lost = faults.lease_lost(name, session)
     if session is None or lost is not None:

@@ -6,7 +6,6 @@ happens to rows, in `backends.memory.commits` and `core`; how the server's rows 
 
 from __future__ import annotations
 
-import secrets
 import threading
 from collections.abc import Iterable, Mapping, Sequence
 
@@ -20,13 +19,13 @@ from ninelives.backends.redis import (
     ownership,
     pruning,
     recoverylog,
+    schema,
 )
 from ninelives.backends.redis import sessions as leases
 from ninelives.backends.redis.address import parse
 from ninelives.backends.redis.lines import Lines
 from ninelives.backends.redis.runrows import read_runs, texts
-from ninelives.backends.redis.scripts import VERSION
-from ninelives.backends.redis.transaction import Transaction, mismatch
+from ninelives.backends.redis.transaction import Transaction
 from ninelives.backends.redis.wake import Ear
 from ninelives.core import blobs, faults, runs
 from ninelives.core.clock import Clock
@@ -45,13 +44,17 @@ _MOST = 2**31
 class RedisStore:
     """A store under one prefix of a server. Both `Store` and `Maintenance`."""
 
-    def __init__(self, url: str, *, clock: Clock | None = None) -> None:
+    def __init__(self, url: str, *, clock: Clock | None = None, known: str = "") -> None:
         self._address = parse(url)
         self._clock = clock
         self._lines = Lines(self._address, clock)
         self._lines.begin()
-        self._lines.read(_prepare)
+        if known:
+            self._lines.require_same(known.encode())  # before a new one could be made
+        self._migrated = self._lines.read(schema.open_version)
         names = self._lines.names
+        (identity,) = self._lines.read(lambda tx: tx.ask([(b"HGET", names.store, b"id")]))
+        names.identity = identity or b""
         self._is_closed = threading.Event()
         self._workers = Ear(names.work, names.tag, self._lines.connect)
         self._readers = Ear(names.output, names.tag, self._lines.connect)
@@ -60,6 +63,11 @@ class RedisStore:
     def url(self) -> str:
         """Name the store for people, without secrets."""
         return self._address.shown
+
+    @property
+    def identity(self) -> str:
+        """Name this store, as it was named when it was made."""
+        return self._lines.names.identity.decode()
 
     @property
     def lossy(self) -> str | None:
@@ -93,13 +101,18 @@ class RedisStore:
         fault = faults.fault_in_session(new)
         if fault is not None:
             raise fault
+        sent_ms = self._lines.witness.now_ms()
         session = self._lines.write(lambda tx: leases.register(tx, new))
+        self._lines.witness.renewed(session, sent_ms)
         self._lines.lineage.sessions.add(session.id)
         return session
 
     def renew_session(self, session: str) -> Session:
         """Renew the lease of a session that still has one."""
-        return self._lines.write(lambda tx: leases.renew(tx, session))
+        sent_ms = self._lines.witness.now_ms()
+        renewed = self._lines.write(lambda tx: leases.renew(tx, session))
+        self._lines.witness.renewed(renewed, sent_ms)
+        return renewed
 
     def end_sessions(
         self,
@@ -286,9 +299,9 @@ class RedisStore:
         return self._lines.server.risks
 
     def migrate(self) -> tuple[int, int]:
-        """Return the one version there is, twice."""
+        """Return the versions before and after this process opened the store."""
         self._lines.require()
-        return int(VERSION), int(VERSION)
+        return self._migrated
 
     def stats(self) -> Stats:
         """Measure the store."""
@@ -302,22 +315,6 @@ class RedisStore:
     def prune(self, *, ended_before_ms: int, forget_before_ms: int = 0) -> Pruned:
         """Remove what is no longer needed, in small transactions."""
         return pruning.prune(self._lines, ended_before_ms, forget_before_ms, runs.BLOB_GRACE_MS)
-
-
-def _prepare(tx: Transaction) -> None:
-    """Make what a new store begins with. Raises SchemaMismatch."""
-    store, name = tx.names.store, secrets.token_hex(16).encode()
-    (version,) = tx.ask([(b"HGET", store, b"version")])
-    if version is None:  # only then: a server without memory can be looked at
-        *_, version = tx.ask(
-            [
-                (b"HSETNX", store, b"id", name),
-                (b"HSETNX", store, b"version", VERSION),
-                (b"HGET", store, b"version"),
-            ]
-        )
-    if version != VERSION:
-        raise mismatch()
 
 
 def _clamped(limit: int) -> int:

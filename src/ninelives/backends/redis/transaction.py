@@ -16,6 +16,8 @@ from redis.exceptions import RedisError
 from ninelives.backends.redis.connection import Command, Line, translate
 from ninelives.backends.redis.names import Names
 from ninelives.backends.redis.scripts import VERSION, script
+from ninelives.backends.witness import Witness
+from ninelives.core import faults
 from ninelives.core.clock import Clock
 from ninelives.core.errors import SchemaMismatch
 
@@ -46,10 +48,12 @@ class Transaction:
         "frees",
         "names",
         "wakes",
+        "witness",
     )
 
-    def __init__(self, line: Line, names: Names, clock: Clock | None) -> None:
+    def __init__(self, line: Line, names: Names, clock: Clock | None, witness: Witness | None = None) -> None:
         self._line, self.names, self._clock = line, names, clock
+        self.witness = witness or Witness(None)
         self._checks: dict[tuple[bytes, bytes], bytes | None] = {}
         self._present: set[tuple[bytes, bytes]] = set()
         self._writes: list[Write] = []
@@ -144,7 +148,7 @@ class Transaction:
     def apply(self) -> tuple[bytes, int]:
         """Write all that is queued, if all that was read is still so; returns what came of it.
 
-        Raises LineLost when nobody knows; SchemaMismatch; StoreError, when nothing was written.
+        Raises LineLost when nobody knows; SchemaMismatch, StoreBroken, StoreError, when nothing was written.
         """
         names = self.names
         keys = {names.store: 1, names.writers: 2, names.work: 3, names.output: 4}
@@ -164,16 +168,18 @@ class Transaction:
         line = self._line
         line.count += 1
         woken = (int(self.wakes), int(self.wakes or self.emits))
-        head = (VERSION, line.name, line.count, *woken, len(checks) // 4)
+        head = (VERSION + b" " + names.identity, line.name, line.count, *woken, len(checks) // 4)
         what, written = line.call(script("apply", frees=self.frees), list(keys), [*head, *checks, *writes])
         if what == b"version":
             raise mismatch()
+        if what == b"gone":
+            raise faults.vanished("it was emptied, or another one stands in its place")
         return what, written
 
 
 def mismatch() -> SchemaMismatch:
     """Return the error for data of another version."""
     return SchemaMismatch(
-        "another process has brought the store to another schema version, or it was emptied",
+        "another process has brought the store to another schema version",
         remedy="End this process and start it with the version of ninelives that the data is of",
     )

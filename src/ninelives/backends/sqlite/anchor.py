@@ -9,6 +9,9 @@ a newer log would otherwise be mixed with it.
 The anchor is written but not synced: it can only be behind the database after a power cut, which is
 harmless. If we die between commit and anchor, it is one behind, which is harmless too. A database
 and an anchor that are both put back from one old backup cannot be told from the truth.
+
+Nothing here depends on who copied the log into the database, or when: stock tools do it too. A database
+without an anchor is a copy that a tool made: it is taken as it is and gets an anchor.
 """
 
 from __future__ import annotations
@@ -75,16 +78,10 @@ def read(path: Path) -> tuple[bytes, int, int]:
 def compare(path: Path, store_id: bytes, commits: int, in_file: int | None) -> None:
     """Check the database against its anchor: its id, its last commit, and the last one in the file itself.
 
-    Raises Corrupt when the anchor is missing, damaged, another store's, or ahead of the database: then
-    the log has lost its tail, or an older database was put beside it.
+    Raises FileNotFoundError; Corrupt when the anchor is damaged, another store's, or ahead of the database:
+    then the log has lost its tail, or an older database was put beside it.
     """
-    try:
-        anchored_id, anchored, copied = read(path)
-    except FileNotFoundError:
-        raise Corrupt(
-            f"the anchor {path} is missing, so nobody can tell whether the database is whole",
-            remedy=remedy(path),
-        ) from None
+    anchored_id, anchored, copied = read(path)
     if anchored_id != store_id:
         raise Corrupt(f"the anchor {path} belongs to another database", remedy=remedy(path))
     if anchored > commits:

@@ -1,22 +1,21 @@
 """Connections: opened one way, with every setting read back, and every driver error translated.
 
-Pages carry checksums (SQLite's own checksum VFS), verified on each read from the file: a flipped bit
-in a row, an index or the schema is `Corrupt`, not another answer.
+The file is an ordinary one: any SQLite may read it, copy it or write its own tables into it, while we use
+it and after we were killed. What we read is verified row by row (checks.py).
 """
 
 from __future__ import annotations
 
-import ctypes
 import errno
+import os
 from collections.abc import Iterator
 from contextlib import contextmanager
-from functools import cache
 from pathlib import Path
 from urllib.parse import quote
 
 import apsw
-import apsw.sqlite_extra
 
+from ninelives.backends.sqlite import checks, place
 from ninelives.backends.sqlite.queries import SQL
 from ninelives.core.errors import (
     BadRecord,
@@ -29,7 +28,6 @@ from ninelives.core.errors import (
 
 PAGE_BYTES = 4096  # a commit writes whole pages to the log: small ones keep it close to the disk
 APPLICATION_ID = 0x394C4956  # "9LIV"
-_RESERVED_BYTES = 8
 _PRAGMAS: tuple[tuple[str, object], ...] = (
     ("journal_mode", "wal"),
     ("synchronous", 2),
@@ -40,7 +38,7 @@ _PRAGMAS: tuple[tuple[str, object], ...] = (
     ("temp_store", 2),
     ("cache_size", -32768),
     ("locking_mode", "normal"),
-    ("checksum_verification", "1"),
+    ("foreign_keys", 0),  # a guest's table may refer to ours, and must not change them through us
 )
 _FULL = {errno.ENOSPC, errno.EFBIG, errno.EDQUOT}
 
@@ -50,16 +48,19 @@ def connect(path: Path, *, create: bool = False, busy_ms: int = 5000) -> apsw.Co
 
     Raises StoreUnsafe when a setting does not hold; Corrupt, StoreUnavailable.
     """
-    with translated():
+    with translated(path=path):
         flags = apsw.SQLITE_OPEN_READWRITE | (apsw.SQLITE_OPEN_CREATE if create else 0)
-        connection = apsw.Connection(str(path), flags=flags, vfs=_checksum_vfs())
+        connection = apsw.Connection(_name(path), flags=flags)
         connection.set_busy_timeout(busy_ms)
         connection.config(apsw.SQLITE_DBCONFIG_DEFENSIVE, 1)
         connection.config(apsw.SQLITE_DBCONFIG_TRUSTED_SCHEMA, 0)
+        connection.config(apsw.SQLITE_DBCONFIG_DQS_DML, 0)
+        checks.register(connection)
         if create:
-            _control(connection, apsw.SQLITE_FCNTL_RESERVE_BYTES, _RESERVED_BYTES)
             connection.pragma("page_size", PAGE_BYTES)
             connection.pragma("application_id", APPLICATION_ID)
+        if connection.pragma("journal_mode") != "wal":
+            # Ours when it is new, and when another program took it out of WAL mode.
             connection.pragma("journal_mode", "wal")
         for name, wanted in _PRAGMAS:
             _assert_pragma(connection, path, name, wanted)
@@ -73,19 +74,29 @@ def commits_in_file(path: Path) -> int | None:
     """
     flags = apsw.SQLITE_OPEN_READONLY | apsw.SQLITE_OPEN_URI
     try:
-        alone = apsw.Connection(f"file:{quote(str(path))}?immutable=1", flags=flags, vfs=_checksum_vfs())
+        alone = apsw.Connection(f"file:{quote(os.fsencode(path))}?immutable=1", flags=flags)
         try:
-            found = alone.execute(SQL["read_store"]).fetchall()
+            found = [checks.VERIFIED["read_store"](row) for row in alone.execute(SQL["read_store"])]
         finally:
             alone.close()
-    except apsw.Error:
+    except (apsw.Error, Corrupt, TypeError, UnicodeDecodeError):
         return None
-    return int(str(found[0][2])) if found else None
+    return int(found[0][2]) if found else None
+
+
+def _name(path: Path) -> str:
+    """Return a path as SQLite takes it: in UTF-8, whatever the locale."""
+    try:
+        return os.fsencode(path).decode()
+    except UnicodeError:
+        raise StoreUnsafe(
+            f"the path {os.fsencode(path)!r} is not in UTF-8", remedy="Keep the store under another name"
+        ) from None
 
 
 def _assert_pragma(connection: apsw.Connection, path: Path, name: str, wanted: object) -> None:
     # A pragma that is not understood or not possible fails without an error: only what is read back counts.
-    if name not in ("journal_mode", "checksum_verification"):
+    if name != "journal_mode":
         connection.pragma(name, wanted)
     found = connection.pragma(name)
     if found != wanted:
@@ -95,30 +106,22 @@ def _assert_pragma(connection: apsw.Connection, path: Path, name: str, wanted: o
         )
 
 
-def _control(connection: apsw.Connection, operation: int, value: int) -> None:
-    holder = ctypes.c_int(value)
-    connection.file_control("main", operation, ctypes.addressof(holder))
-
-
-@cache
-def _checksum_vfs() -> str:
-    if not apsw.sqlite_extra.has("cksumvfs"):
-        raise StoreUnsafe(
-            "this build of apsw has no checksum VFS", remedy="Install apsw from its wheel: pip install apsw"
-        )
-    loader = apsw.Connection(":memory:")
-    apsw.sqlite_extra.load(loader, "cksumvfs")
-    loader.close()
-    return "cksmvfs"
-
-
 @contextmanager
-def translated(connection: apsw.Connection | None = None) -> Iterator[None]:
-    """Turn the driver's errors into ours."""
+def translated(connection: apsw.Connection | None = None, *, path: Path | None = None) -> Iterator[None]:
+    """Turn the driver's errors into ours; `path` is what is being opened."""
     try:
         yield
     except apsw.Error as error:
+        if path is not None and isinstance(error, apsw.CantOpenError):
+            raise _cannot_open(path, error) from error
         raise translate(error, connection) from error
+    except UnicodeDecodeError as error:
+        raise no_text(error) from error
+
+
+def no_text(error: UnicodeDecodeError) -> Corrupt:
+    """Return our error for a text in the file that is none."""
+    return _damaged(f"a text is damaged: {error}")
 
 
 def translate(error: apsw.Error, connection: apsw.Connection | None = None) -> StoreError:
@@ -130,7 +133,7 @@ def translate(error: apsw.Error, connection: apsw.Connection | None = None) -> S
     if isinstance(error, apsw.CorruptError | apsw.NotADBError | apsw.FormatError):
         return _damaged(told)
     if isinstance(error, apsw.FullError):
-        return _full(told)
+        return _full("SQLite: database or disk is full")  # the driver's own text may be "not an error"
     if isinstance(error, apsw.BusyError | apsw.LockedError | apsw.CantOpenError | apsw.ProtocolError):
         return StoreUnavailable(told, remedy="Nothing was written; try again")
     if isinstance(error, apsw.ReadOnlyError | apsw.PermissionsError | apsw.AuthError):
@@ -142,11 +145,31 @@ def translate(error: apsw.Error, connection: apsw.Connection | None = None) -> S
     return StoreBroken(told, remedy="End the process and start it again")
 
 
+def _cannot_open(path: Path, error: apsw.CantOpenError) -> StoreError:
+    # The driver does not say why. What was opened on the way is still open here, so the cause is, too. The
+    # database itself is not opened: closing it would drop the locks that SQLite holds for this process.
+    try:
+        path.stat()
+        os.close(os.open(os.devnull, os.O_RDONLY | os.O_CLOEXEC))
+    except OSError as cause:
+        if cause.errno in place.TOO_MANY_FILES:
+            return place.too_many_files(path, cause)
+        return StoreUnavailable(
+            f"cannot open {path}: {cause.strerror}",
+            remedy="Nothing was written. Put the file back; try again",
+        )
+    return StoreUnavailable(f"cannot open {path}: SQLite: {error}", remedy="Nothing was written; try again")
+
+
 def _translate_io(code: int, told: str, connection: apsw.Connection | None) -> StoreError:
     if code in (apsw.SQLITE_IOERR_DATA, apsw.SQLITE_IOERR_CORRUPTFS, apsw.SQLITE_IOERR_SHORT_READ):
         return _damaged(told)
     if code == apsw.SQLITE_IOERR_WRITE and connection is not None and connection.system_errno in _FULL:
         return _full(told)
+    if code == apsw.SQLITE_IOERR_SHMSIZE:
+        return _full(
+            f"{told}: no room for the index of the log"
+        )  # it could not be opened: nothing was written
     # Above all a failed sync: the kernel has dropped the pages and the next sync would say all is well.
     return StoreBroken(
         f"{told}: whether the last write is durable is unknown",

@@ -14,16 +14,23 @@ import sys
 import threading
 import weakref
 from collections import Counter
-from collections.abc import Callable, Sequence
-from contextlib import ExitStack
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import ExitStack, contextmanager
 from pathlib import Path
 from typing import TypeVar
 
 import apsw
 
-from ninelives.backends.sqlite import anchor, place, schema
+from ninelives.backends import rows
+from ninelives.backends.sqlite import anchor, checks, place, schema, structure
 from ninelives.backends.sqlite.checkpointer import FRAME_BYTES, LOG_BYTES, Checkpointer
-from ninelives.backends.sqlite.connection import APPLICATION_ID, commits_in_file, connect, translate
+from ninelives.backends.sqlite.connection import (
+    APPLICATION_ID,
+    commits_in_file,
+    connect,
+    translate,
+    translated,
+)
 from ninelives.backends.sqlite.liveness import SessionLocks
 from ninelives.backends.sqlite.queue import WritersQueue
 from ninelives.backends.sqlite.transaction import Transaction
@@ -55,6 +62,7 @@ class StoreFiles:
         self._steps = steps
         self._pid = os.getpid()
         self._failure: StoreError | None = None
+        self._counted: tuple[rows.Row, bytes] | None = None
         self._is_closed = False
         self._busy_ms = int(lock_timeout_seconds * 1000)
         self._writing = threading.Lock()
@@ -75,9 +83,8 @@ class StoreFiles:
         undo.callback(self._queue.close)
         self._queue.acquire()
         try:
-            self.migrated = self._open_database(undo)
-        except apsw.Error as error:
-            raise translate(error) from error
+            with translated():
+                self.migrated = self._open_database(undo)
         finally:
             self._queue.release()
         self.locks = SessionLocks(self.place.live)
@@ -101,15 +108,19 @@ class StoreFiles:
                 remedy="SQLite would take its locks for ours: open the store after fork, or start by spawn",
             )
         in_file: int | None = None
+        is_first = False
         if not _is_open(self.inode):
             # Else not: closing any descriptor of a file drops the locks that SQLite holds for this process.
             place.inspect(self.place, APPLICATION_ID)
+            is_first = not _is_locked(self.place.database)
             in_file = commits_in_file(self.place.database)
-        place.refuse_open_to_others(self.place)
+        place.keep_private(self.place)
         _CONNECTED[self.inode] += 1  # still under the writers' lock: whoever opens next must know
         undo.callback(_disconnected, self.inode)
         self._writer = self.connect()
         undo.callback(self._writer.close)
+        if is_first and self.place.database.stat().st_size <= structure.AT_OPEN_BYTES:
+            structure.require_sound(self._writer)
         versions = schema.migrate(self._writer, self._steps)
         schema.check(self._writer, self._steps)
         self._cursor = self._writer.cursor()
@@ -117,7 +128,7 @@ class StoreFiles:
         if row is None:
             raise Corrupt(f"{self.place.database} has lost its own row", remedy="Restore it from a backup")
         store_id, self._commits = row[0], row[2]
-        anchor.compare(self.place.anchor, store_id, self._commits, in_file)
+        self._compare(store_id, in_file)
         self._anchor = anchor.Anchor(self.place.anchor, store_id)
         undo.callback(self._anchor.close)
         if in_file is not None:
@@ -125,6 +136,13 @@ class StoreFiles:
         self._reader = self.connect()
         undo.callback(self._reader.close)
         return versions
+
+    def _compare(self, store_id: bytes, in_file: int | None) -> None:
+        try:
+            anchor.compare(self.place.anchor, store_id, self._commits, in_file)
+        except FileNotFoundError:
+            # A copy that a tool made of the database alone. What it lacks, nobody can tell.
+            anchor.create(self.place.anchor, store_id, self._commits, in_file or 0)
 
     def _create(self) -> None:
         """Make a new database under another name, then give it its own: it is there whole or not at all."""
@@ -190,19 +208,36 @@ class StoreFiles:
         return answer
 
     def _count(self, tx: Transaction) -> int:
+        commits = self._count_known(tx)
+        if commits is not None:
+            return commits
         counted = tx.one("count_commit", (len(self._steps),))
         if counted is None:
             raise SchemaMismatch(
                 "another process has brought the store to another schema version",
                 remedy="End this process and start it with the new version of ninelives",
             )
-        commits: int = counted[0]
+        commits = int(counted[2])
+        self._counted = counted[:-1], counted[-1]
         if commits <= self._commits:
             raise Corrupt(
                 f"the database went back: this process has seen commit {self._commits}",
                 remedy=anchor.remedy(self.place.anchor),
             )
         return commits
+
+    def _count_known(self, tx: Transaction) -> int | None:
+        """Count where the store's row is as we left it: its check is then made here, not in the statement."""
+        if self._counted is None:
+            return None
+        (store_id, version, commits, *others), check = self._counted
+        self._counted = None
+        row = (store_id, version, commits + 1, *others)
+        made = checks.seal("store", row)
+        if commits != self._commits or tx.one("count_known", (commits + 1, made, version, check)) is None:
+            return None
+        self._counted = row, made
+        return int(commits + 1)
 
     def _roll_back(self, writer: apsw.Connection, cursor: apsw.Cursor) -> None:
         try:
@@ -216,9 +251,21 @@ class StoreFiles:
         self._alone(self._make_room)
 
     def _make_room(self) -> None:
-        """Give the log as much room again as it has used, up to its full size. Under the writers' lock."""
+        """Give the log as much room again as it has used, up to its full size.
+
+        Under the writers' lock and SQLite's: a stock tool that writes knows only the latter, and zeros must
+        not fall on what it has just written.
+        """
         size = min(LOG_BYTES, max(_LEAST_ROOM_BYTES, 2 * self._log_pages * FRAME_BYTES))
-        place.fill_log(self.place, size)
+        try:
+            self._cursor.execute("BEGIN IMMEDIATE")
+        except apsw.BusyError:
+            return  # a stock tool is writing; the next commit asks again
+        try:
+            with self.expected():
+                place.fill_log(self.place, size)
+        finally:
+            self._cursor.execute("ROLLBACK")
         self._room_pages = size // FRAME_BYTES - _AHEAD_PAGES if size < LOG_BYTES else sys.maxsize
 
     def read(self, work: Work[Answer]) -> Answer:
@@ -240,7 +287,8 @@ class StoreFiles:
         self.require()
         with self._reading:
             if self._readers is None:
-                self._readers = WakeUps(self.place.live, f"{self._pid}-{os.urandom(6).hex()}", READERS)
+                with self.expected():
+                    self._readers = WakeUps(self.place.live, f"{self._pid}-{os.urandom(6).hex()}", READERS)
         return self._readers.wait(timeout_seconds)
 
     def require(self) -> None:
@@ -274,6 +322,27 @@ class StoreFiles:
                     remedy="End the process; restore the files together before you start it again",
                 )
             )
+
+    @contextmanager
+    def expected(self) -> Iterator[None]:
+        """Say which file is missing, and why, where one of the store's own is to be opened.
+
+        Raises StoreBroken; StoreUnavailable when no more files may be opened.
+        """
+        try:
+            yield
+        except FileNotFoundError as error:
+            self.require_in_place()
+            raise self._noted(
+                StoreBroken(
+                    f"{error.filename or self.place.live} was removed under this process",
+                    remedy="End the process and start it again; leave the files beside the database alone",
+                )
+            ) from error
+        except OSError as error:
+            if error.errno in place.TOO_MANY_FILES:
+                raise place.too_many_files(Path(error.filename or self.place.live), error) from error
+            raise
 
     def close(self) -> None:
         """Close everything that is open in this process; closing again is harmless."""
@@ -360,17 +429,21 @@ def require_closed(path: Path) -> None:
         inode = _identity(path)
     except FileNotFoundError:
         raise UsageError(f"there is no database {path}", remedy="Name the database file") from None
-    if not _is_open(inode):
-        fd = os.open(path, os.O_RDWR | os.O_CLOEXEC)
-        try:
-            fcntl.lockf(fd, fcntl.LOCK_EX | fcntl.LOCK_NB, _SHARED_BYTES, _SHARED_AT)
-        except OSError:
-            pass
-        else:
-            return
-        finally:
-            os.close(fd)
+    if not _is_open(inode) and not _is_locked(path):
+        return
     raise UsageError(f"{path} is open in a process", remedy="End every process that uses the store first")
+
+
+def _is_locked(path: Path) -> bool:
+    """Tell whether another process has a database open; not to be asked where this one has."""
+    fd = os.open(path, os.O_RDWR | os.O_CLOEXEC)
+    try:
+        fcntl.lockf(fd, fcntl.LOCK_EX | fcntl.LOCK_NB, _SHARED_BYTES, _SHARED_AT)
+    except OSError:
+        return True
+    finally:
+        os.close(fd)
+    return False
 
 
 def _disconnected(inode: tuple[int, int]) -> None:

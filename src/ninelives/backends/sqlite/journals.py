@@ -8,6 +8,8 @@ from collections.abc import Sequence
 import msgspec
 
 from ninelives.backends import rows
+from ninelives.backends.sqlite import halves
+from ninelives.backends.sqlite.outside import confirm_counts
 from ninelives.backends.sqlite.transaction import Transaction, decoding, find_runs, get_run
 from ninelives.core import chain, faults
 from ninelives.core.errors import UnknownRun
@@ -20,11 +22,12 @@ def read_journal(tx: Transaction, run_id: str, since: int | None) -> Journal:
     run = get_run(tx, run_id)
     first = min(max(run.turn_seq if since is None else since, run.base), run.length)
     with decoding("a record", run_id):
-        records = tuple(rows.record_of(row) for row in tx.all("read_records", (run.number, first)))
+        records = tuple(halves.record_of(row) for row in tx.all("read_records", (run.number, first)))
     _verify(tx, run, first, records)
     with decoding("a signal or an inbox item", run_id):
         signals = tuple(rows.signal_of(run.id, row) for row in tx.all("waiting_signals", (run.number,)))
         items = tuple(rows.item_of(row) for row in tx.all("items_of_run", (run.id,)))
+    confirm_counts(tx, [run], len(signals), len(items))
     return Journal(run, first, records, signals, items)
 
 
@@ -41,12 +44,18 @@ def read_journals(tx: Transaction, names: Sequence[str]) -> list[Journal | Unkno
     with decoding("a record, a signal or an inbox item"):
         turns = [(run.number, max(run.turn_seq, run.base)) for run in found.values()]
         for row in tx.many("read_turns", turns):
-            records[row[0]].append(rows.record_of(row[1:]))
+            records[row[0]].append(halves.record_of(row[1:]))
         for row in tx.all("signals_of_runs", (numbers,)):
             signals[row[0]].append(rows.signal_of(row[0], row[1:]))
         for row in tx.all("items_of_runs", (numbers,)):
             item = rows.item_of(row)
             items[item.run].append(item)
+    confirm_counts(
+        tx,
+        list(found.values()),
+        sum(map(len, signals.values())),
+        sum(map(len, items.values())),
+    )
     journals: list[Journal | UnknownRun] = []
     for name in names:
         run = found.get(name)

@@ -5,21 +5,32 @@ from __future__ import annotations
 from collections.abc import Callable
 from functools import partial
 from pathlib import Path
+from typing import Protocol, TypeVar
 
-import apsw
+from msgspec.structs import replace
 
 from ninelives.backends import rows
-from ninelives.backends.sqlite import anchor, place, recoverylog, schema
-from ninelives.backends.sqlite.connection import APPLICATION_ID, commits_in_file, connect, translate
+from ninelives.backends.sqlite import anchor, checks, halves, place, recoverylog, schema, structure
+from ninelives.backends.sqlite.connection import APPLICATION_ID, commits_in_file, connect, translated
 from ninelives.backends.sqlite.files import StoreFiles, require_closed
 from ninelives.backends.sqlite.place import Place
+from ninelives.backends.sqlite.queries import SQL
 from ninelives.backends.sqlite.queue import WritersQueue
-from ninelives.backends.sqlite.transaction import Transaction, get_run
-from ninelives.core import blobs, chain
+from ninelives.backends.sqlite.transaction import (
+    Transaction,
+    delete_records,
+    get_run,
+    save_key,
+    save_labels,
+    save_run,
+)
+from ninelives.core import blobs, chain, dedup
 from ninelives.core.clock import Clock
 from ninelives.core.errors import Corrupt, StoreError, UnknownRun, UsageError
-from ninelives.core.model import State
+from ninelives.core.model import Run, State
 from ninelives.store import Fault, Progress, Pruned, Stats
+
+Answer = TypeVar("Answer")
 
 
 def measure(tx: Transaction, where: Place) -> Stats:
@@ -40,7 +51,17 @@ def measure(tx: Transaction, where: Place) -> Stats:
     )
 
 
-def verify(files: StoreFiles, progress: Progress | None) -> list[Fault]:
+class Reader(Protocol):
+    """What can be verified: a store's files, or a copy of them."""
+
+    def require(self) -> None:
+        """Check that this process may read."""
+
+    def read(self, work: Callable[[Transaction], Answer]) -> Answer:
+        """Run a reading transaction."""
+
+
+def verify(files: Reader, progress: Progress | None) -> list[Fault]:
     """Read every page, every chain and every blob; each fault is found, none ends the search."""
     files.require()
     faults = _structure(files)
@@ -55,7 +76,7 @@ def verify(files: StoreFiles, progress: Progress | None) -> list[Fault]:
     return faults + _row_faults(files) + _log_faults(files) + _blob_faults(files)
 
 
-def _log_faults(files: StoreFiles) -> list[Fault]:
+def _log_faults(files: Reader) -> list[Fault]:
     try:
         files.read(recoverylog.verify)
     except StoreError as error:
@@ -63,16 +84,20 @@ def _log_faults(files: StoreFiles) -> list[Fault]:
     return []
 
 
-def _row_faults(files: StoreFiles) -> list[Fault]:
+def _row_faults(files: Reader) -> list[Fault]:
     """Read every row beside the journals: keys, items, signals, sessions."""
     readers: tuple[tuple[str, Callable[[rows.Row], object]], ...] = (
         ("all_keys", rows.key_of),
         ("all_items", rows.item_of),
         ("all_signals", lambda row: rows.signal_of("", row)),
         ("all_sessions", lambda row: rows.session_of(row, "", 0)),
+        ("blob_references", lambda row: row),
+        ("all_waiters", lambda row: row),
+        ("all_labels", lambda row: row),
     )
     faults = []
     for name, read in readers:
+        verified = checks.VERIFIED[name]
         try:
             found = files.read(partial(_all, name=name))
         except StoreError as error:
@@ -80,22 +105,27 @@ def _row_faults(files: StoreFiles) -> list[Fault]:
             continue
         for row in found:
             try:
-                read(row)
+                read(verified(row))
+            except Corrupt as error:
+                faults.append(Fault(error.run, error.what))
             except (ValueError, KeyError, TypeError) as error:
                 faults.append(Fault(None, f"a row of {name.removeprefix('all_')} ({row[0]!r}): {error}"))
     return faults
 
 
 def _all(tx: Transaction, name: str) -> list[rows.Row]:
-    return tx.all(name)
+    """Return the rows of a statement, not yet verified: each fault is to be found, not only the first."""
+    with translated():
+        return tx.cursor.execute(SQL[name]).fetchall()
 
 
-def _structure(files: StoreFiles) -> list[Fault]:
+def _structure(files: Reader) -> list[Fault]:
     def work(tx: Transaction) -> list[Fault]:
-        told = [row[0] for row in tx.cursor.execute("PRAGMA integrity_check(50)")]
-        found = [Fault(None, f"SQLite: {line}") for line in told if line != "ok"]
+        found = [Fault(None, f"SQLite: {line}") for line in structure.faults(tx.cursor.connection)]
         for (number,) in tx.all("stray_records"):
             found.append(Fault(None, f"records of a run without a row (number {number})"))
+        for (number,) in tx.all("stray_labels"):
+            found.append(Fault(None, f"the labels of a run are not those of its row (number {number})"))
         for run, digest in tx.all("missing_blobs"):
             found.append(Fault(run, f"blob {digest.hex()} is missing"))
         for key, run, state in tx.all("stray_keys"):
@@ -108,10 +138,10 @@ def _structure(files: StoreFiles) -> list[Fault]:
         return [Fault(error.run, str(error))]
 
 
-def _run_faults(files: StoreFiles, run_id: str) -> list[Fault]:
+def _run_faults(files: Reader, run_id: str) -> list[Fault]:
     def work(tx: Transaction) -> None:
         run = get_run(tx, run_id)
-        found = tuple(rows.record_of(row) for row in tx.all("read_records", (run.number, run.base)))
+        found = tuple(halves.record_of(row) for row in tx.all("read_records", (run.number, run.base)))
         chain.verify(run.id, run.base_check, run.base, found, length=run.length, head=run.head)
         if (run.session is not None) != (run.state is State.RUNNING):
             raise Corrupt(f"the run is {run.state} and its session is {run.session!r}", run=run.id)
@@ -127,7 +157,7 @@ def _run_faults(files: StoreFiles, run_id: str) -> list[Fault]:
     return []
 
 
-def _blob_faults(files: StoreFiles) -> list[Fault]:
+def _blob_faults(files: Reader) -> list[Fault]:
     faults: list[Fault] = []
     try:
         digests = files.read(lambda tx: [digest for (digest,) in tx.all("blob_digests")])
@@ -150,6 +180,10 @@ def _packed(tx: Transaction, digest: bytes) -> rows.Row | None:
 def prune(files: StoreFiles, ended_before_ms: int, forget_before_ms: int, blobs_before_ms: int) -> Pruned:
     """Remove journals, tombstone keys, sweep blobs; see `Maintenance.prune`."""
     journals = records = keys = forgotten = swept = 0
+    # What an index hides is still needed, or is still referred to.
+    files.read(
+        lambda tx: structure.require_sound(tx.cursor.connection, "runs", "records", "keys", "blob_runs")
+    )
     while cleared := files.write(lambda tx: _clear(tx, max(ended_before_ms, forget_before_ms))):
         journals += len(cleared)
         records += sum(removed for removed, _ in cleared)
@@ -160,7 +194,7 @@ def prune(files: StoreFiles, ended_before_ms: int, forget_before_ms: int, blobs_
         records += removed
     while gone := files.write(lambda tx: _forget(tx, forget_before_ms)):
         forgotten += gone
-    while gone := files.write(lambda tx: len(tx.all("sweep_blobs", (blobs_before_ms,)))):
+    while gone := files.write(lambda tx: _sweep(tx, blobs_before_ms)):
         swept += gone
     return Pruned(journals=journals, records=records, blobs=swept, keys=keys, runs=forgotten)
 
@@ -168,34 +202,62 @@ def prune(files: StoreFiles, ended_before_ms: int, forget_before_ms: int, blobs_
 def _clear(tx: Transaction, before_ms: int) -> list[tuple[int, int]]:
     """Clear the journals of some runs that have ended; their rows keep head and length."""
     done = []
-    for number, run, length, head in tx.all("ended_runs", (before_ms,)):
-        removed = len(tx.all("delete_records", (number, length)))
-        buried = len(tx.all("bury_keys", (tx.now_ms, run)))
-        for statement, value in (("delete_signals", number), ("delete_items", run), ("forget_blobs", number)):
+    for (name,) in tx.all("ended_runs", (before_ms,)):
+        run = get_run(tx, name)
+        removed = delete_records(tx, run.number, run.length)
+        buried = _bury(tx, name)
+        for statement, value in (
+            ("delete_signals", run.number),
+            ("delete_items", name),
+            ("forget_blobs", run.number),
+        ):
             tx.do(statement, (value,))
-        tx.do("rebase_run", (length, head, number))
+        _rebase(tx, run, run.length, run.head)
         done.append((removed, buried))
     return done
+
+
+def _bury(tx: Transaction, run: str) -> int:
+    """Make tombstones of the settled keys of a run."""
+    found = [rows.key_of(row) for row in tx.all("settled_keys_of_run", (run,))]
+    for key in found:
+        save_key(tx, dedup.pruned(key))
+    return len(found)
+
+
+def _rebase(tx: Transaction, run: Run, base: int, check: bytes) -> None:
+    after = replace(run, base=base, base_check=check)
+    tx.do("rebase_run", (base, check, *checks.of_run(after), run.number))
+
+
+def _sweep(tx: Transaction, before_ms: int) -> int:
+    old = tx.all("old_blobs", (before_ms,))
+    for digest, _ in old:
+        tx.do("delete_blob", (digest,))
+    return len(old)
 
 
 def _shorten(tx: Transaction, after: int) -> tuple[int | None, int]:
     """Drop the turns before the previous one of some live runs; returns where to go on, if anywhere."""
     removed = 0
     batch = tx.all("long_runs", (after,))
-    for number, base, turn_seq in batch:
-        ((previous,),) = tx.all("previous_turn", (number, turn_seq))
-        if previous is None or previous <= base:
+    for number, name in batch:
+        run = get_run(tx, name)
+        ((previous,),) = tx.all("previous_turn", (number, run.turn_seq))
+        if previous is None or previous <= run.base:
             continue
         ((check,),) = tx.all("read_check", (number, previous - 1))
-        tx.do("rebase_run", (previous, check, number))
-        removed += len(tx.all("delete_records", (number, previous)))
+        _rebase(tx, run, previous, check)
+        removed += delete_records(tx, number, previous)
     return (batch[-1][0] if batch else None), removed
 
 
 def _forget(tx: Transaction, before_ms: int) -> int:
     batch = tx.all("forgettable_runs", (before_ms,))
-    for number, _ in batch:
-        tx.do("forget_run", (number,))
+    for (name,) in batch:
+        run = get_run(tx, name)
+        save_labels(tx, run, is_gone=True)
+        tx.do("forget_run", (run.number,))
     return len(batch)
 
 
@@ -211,11 +273,10 @@ def accept_loss(path: str | Path, clock: Clock) -> list[str]:
     try:
         queue.acquire()
         try:
-            return _accept(where, clock)
+            with translated():
+                return _accept(where, clock)
         finally:
             queue.release()
-    except apsw.Error as error:
-        raise translate(error) from error
     finally:
         queue.close()
 
@@ -228,11 +289,11 @@ def _accept(where: Place, clock: Clock) -> list[str]:
     try:
         schema.migrate(connection, schema.migrations())
         tx = Transaction(connection.cursor(), clock.now_ms())
-        ((store_id, _, commits),) = tx.all("read_store")
+        ((store_id, _, commits, *_),) = tx.all("read_store")
         if _agrees(where, store_id, commits, in_file):
             raise UsageError("nothing is lost: the anchor agrees", remedy="Open the store as it is")
         tx.cursor.execute("BEGIN IMMEDIATE")
-        paused = [run for (run,) in tx.all("pause_unfinished", (tx.now_ms,))]
+        paused = pause_unfinished(tx)
         tx.cursor.execute("COMMIT")
         # CRASH: paused, and the anchor still objects; the next call does the rest.
         anchor.create(where.anchor, store_id, commits, in_file or 0)
@@ -241,9 +302,20 @@ def _accept(where: Place, clock: Clock) -> list[str]:
         connection.close()
 
 
+def pause_unfinished(tx: Transaction) -> list[str]:
+    """Pause every run that has not ended; returns those that were not paused before."""
+    paused = []
+    for (name,) in tx.all("unfinished_runs"):
+        run = get_run(tx, name)
+        if not run.paused:
+            save_run(tx, replace(run, paused=True, news=run.news + 1, changed_ms=tx.now_ms))
+            paused.append(name)
+    return paused
+
+
 def _agrees(where: Place, store_id: bytes, commits: int, in_file: int | None) -> bool:
     try:
         anchor.compare(where.anchor, store_id, commits, in_file)
-    except Corrupt:
+    except (Corrupt, FileNotFoundError):
         return False
     return True

@@ -2,9 +2,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
+
+import msgspec
 
 from ninelives.backends import rows
+from ninelives.backends.sqlite import checks
 from ninelives.backends.sqlite.transaction import Transaction, decoding, end_run, get_run, save_run
 from ninelives.core import messages, runs
 from ninelives.core.errors import Corrupt
@@ -19,10 +22,13 @@ def send_signal(tx: Transaction, run_id: str, name: str, body: bytes, signal_id:
         row = tx.one("read_signal", (run.number, signal_id))
         if row is not None:
             return messages.same_signal(rows.signal_of(run.id, row), name, body)
+        if tx.one("signal_again", (run.number, signal_id)) is not None:
+            raise checks.hidden("signals", signal_id)
     if run.state.is_final:
         raise runs.finished(run, "signalled")
     number = tx.all("next_signal_number", (run.number,))[0][0]
-    tx.do("insert_signal", (run.number, number, name, signal_id, body, tx.now_ms))
+    row = (number, name, signal_id, body, tx.now_ms, None, run.number)
+    tx.do("insert_signal", checks.sealed("signals", row))
     save_run(tx, runs.nudged(run, tx.now_ms))
     tx.wakes = True
     return Signal(run=run.id, number=number, name=name, id=signal_id, body=body, at_ms=tx.now_ms)
@@ -70,4 +76,18 @@ def _news_of(tx: Transaction, run_id: str) -> News:
     with decoding("a signal or an inbox item", run_id):
         signals = tuple(rows.signal_of(run.id, row) for row in tx.all("waiting_signals", (run.number,)))
         items = tuple(rows.item_of(row) for row in tx.all("items_of_run", (run.id,)))
+    confirm_counts(tx, [run], len(signals), len(items))
     return News(run, signals, items, tx.now_ms)
+
+
+def confirm_counts(tx: Transaction, of: Sequence[Run], signals: int, items: int) -> None:
+    """Count the waiting signals and the items of runs on a second way: none may be hidden by a damaged index.
+
+    Raises Corrupt.
+    """
+    numbers = msgspec.json.encode([run.number for run in of]).decode()
+    names = msgspec.json.encode([run.id for run in of]).decode()
+    if tx.all("count_waiting_signals", (numbers,)) != [(signals,)]:
+        raise checks.hidden("signals", "a signal")
+    if tx.all("count_items", (names,)) != [(items,)]:
+        raise checks.hidden("items", "an item")

@@ -7,14 +7,17 @@ from collections.abc import Mapping, Sequence
 import msgspec
 
 from ninelives.backends import rows
+from ninelives.backends.sqlite import checks
 from ninelives.backends.sqlite.recoverylog import append as append_log
 from ninelives.backends.sqlite.transaction import (
     Transaction,
     append_all,
+    changes_of,
     decoding,
     find_run,
     find_runs,
     lost_blob,
+    save_labels,
     save_run,
 )
 from ninelives.core import faults, lives, recoverylog, runs
@@ -66,7 +69,10 @@ def _insert(tx: Transaction, fresh: Sequence[NewRun], session: str | None) -> di
         return {}
     first: int = tx.all("next_run_numbers", (len(fresh),))[0][0]
     made = [runs.created(new, number, tx.now_ms, session) for number, new in enumerate(fresh, first)]
-    tx.many("insert_run", [rows.row_of(run) for run, _ in made])
+    tx.many("insert_run", [(*rows.row_of(run), *checks.of_run(run)) for run, _ in made])
+    for run, _ in made:
+        if run.labels:
+            save_labels(tx, run)
     append_all(tx, [(run.number, records) for run, records in made])
     tx.wakes = any(run.session is None for run, _ in made)
     return {run.id: run for run, _ in made}
@@ -97,7 +103,7 @@ def claim(
     ]
     given = runs.chosen(due, agents, limit, alone=alone)
     claimed = tuple(runs.claimed(run, session.id, tx.now_ms) for run in given)
-    tx.many("update_run", [rows.changes_of(run) for run in claimed])
+    tx.many("update_run", [changes_of(run) for run in claimed])
     suspects = next_due(tx, waiting, host, alone=True)
     others = suspects if alone else next_due(tx, waiting, host, alone=False)
     return Claims(claimed, others, suspects)
@@ -216,7 +222,7 @@ def release(tx: Transaction, session: Session, cause: Cause, evidence: Evidence 
         released.append(after)
         log.append(recoverylog.left(session, run, after, cause))
     if log:
-        tx.many("update_run", [rows.changes_of(run) for run in released])
+        tx.many("update_run", [changes_of(run) for run in released])
         append_log(tx, [recoverylog.ended(session, cause, evidence, len(log)), *log])
     tx.wakes = True
 

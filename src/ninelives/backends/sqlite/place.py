@@ -10,6 +10,7 @@ there is no database; a file that is there and empty or half is never ours.
 
 from __future__ import annotations
 
+import errno
 import os
 import re
 import stat
@@ -41,9 +42,12 @@ _REMOTE = frozenset(
         *("ocfs2", "fuse.sshfs", "fuse.glusterfs", "fuse.s3fs", "fuse.rclone", "fuse.ceph"),
     )
 )
+TOO_MANY_FILES = (errno.EMFILE, errno.ENFILE)
+DEFAULT_DIRECTORY = ".ninelives"
 _OCTAL = re.compile(rb"\\([0-7]{3})")
 _HEADER = b"SQLite format 3\x00"
-_APPLICATION_AT, _RESERVED_AT = 68, 20
+_APPLICATION_AT = 68
+_LONGEST = 500
 
 
 class Place(Struct, frozen=True):
@@ -59,16 +63,34 @@ def locate(path: str | Path) -> Place:
 
     Raises StoreUnsafe on a filesystem that other hosts can write to; OSError where we may not write.
     """
-    database = Path(path).absolute()
+    if "\0" in str(path):
+        raise UsageError(f"{str(path)!r} is no path", remedy="Leave the NUL out")
+    # The anchor and the log stand beside the file itself, not beside a symbolic link to it.
+    database = Path(os.path.realpath(path))
+    if database.is_symlink():
+        raise _not_ours(database, os.strerror(errno.ELOOP))
     place = Place(
         database, database.with_name(database.name + "-anchor"), database.with_name(database.name + "-live")
     )
-    if "\0" in str(database):
-        raise UsageError(f"{str(database)!r} is no path", remedy="Leave the NUL out")
+    if len(os.fsencode(database)) > _LONGEST:
+        raise StoreUnsafe(
+            f"the path {database} is longer than SQLite takes ({_LONGEST} bytes)",
+            remedy="Keep the store in a directory with a shorter path",
+        )
     # Before anything is made.
-    refuse_remote(database, Path("/proc/self/mountinfo").read_text(encoding="utf-8").splitlines())
+    mounts = os.fsdecode(Path("/proc/self/mountinfo").read_bytes())
+    refuse_remote(database, mounts.splitlines())
+    make_directories(database.parent)
+    if database.parent.name == DEFAULT_DIRECTORY and not database.exists():
+        keep_out_of_git(database.parent)
     make_directories(place.live)
     return place
+
+
+def keep_out_of_git(directory: Path) -> None:
+    """Let git pass over the directory that we make beside people's sources; a file that is there stays."""
+    with suppress(OSError), (directory / ".gitignore").open("x") as file:
+        file.write("*\n")
 
 
 def make_directories(path: Path) -> None:
@@ -97,12 +119,10 @@ def refuse_remote(path: Path, mountinfo: Iterable[str]) -> None:
     Raises StoreUnsafe.
     """
     best, kind = "", ""
-    resolved = str(path.resolve())
+    resolved = os.path.realpath(path)
     for line in mountinfo:
         left, _, right = line.partition(" - ")
-        point = _OCTAL.sub(lambda found: bytes([int(found[1], 8)]), os.fsencode(left.split()[4])).decode(
-            errors="surrogateescape"
-        )
+        point = os.fsdecode(_OCTAL.sub(lambda found: bytes([int(found[1], 8)]), os.fsencode(left.split()[4])))
         inside = resolved == point or resolved.startswith(point.rstrip("/") + "/")
         if inside and len(point) >= len(best):
             best, kind = point, right.split()[0]
@@ -124,6 +144,8 @@ def inspect(place: Place, application_id: int) -> None:
     except PermissionError as error:
         raise _read_only(path, error) from error
     except OSError as error:
+        if error.errno in TOO_MANY_FILES:
+            raise too_many_files(path, error) from error
         raise (
             _read_only(path, error) if error.errno == 30 else _not_ours(path, str(error.strerror))
         ) from error
@@ -143,23 +165,27 @@ def inspect(place: Place, application_id: int) -> None:
         raise Corrupt(
             f"{path} is not a SQLite database", remedy="Restore it from a backup, or name another file"
         )
-    if (
-        int.from_bytes(header[_APPLICATION_AT : _APPLICATION_AT + 4]) != application_id
-        or header[_RESERVED_AT] != 8
-    ):
+    if int.from_bytes(header[_APPLICATION_AT : _APPLICATION_AT + 4]) != application_id:
         raise Corrupt(
             f"{path} is a SQLite database, but not a Nine Lives store (or its header is damaged)",
             remedy="Name another file, or restore it from a backup",
         )
 
 
-def refuse_open_to_others(place: Place) -> None:
-    """Refuse a database that others can read or write. Raises StoreUnsafe."""
+def keep_private(place: Place) -> None:
+    """Take from others the right to read or write a database: a copy has the mode that its tool gave it.
+
+    Raises StoreUnsafe when it is not ours to change.
+    """
     mode = stat.S_IMODE(place.database.stat().st_mode)
     if mode & 0o077:
-        raise StoreUnsafe(
-            f"{place.database} can be read by others (mode {mode:04o})", remedy=f"chmod 600 {place.database}"
-        )
+        try:
+            place.database.chmod(0o600)
+        except OSError:
+            raise StoreUnsafe(
+                f"{place.database} can be read by others (mode {mode:04o})",
+                remedy=f"chmod 600 {place.database}",
+            ) from None
 
 
 def refuse_lost(place: Place) -> None:
@@ -181,10 +207,16 @@ def refuse_lost(place: Place) -> None:
 def fill_log(place: Place, size: int) -> None:
     """Give the log a size: writing over what is there needs one sync less than growing a file.
 
-    The caller holds the writers' lock. The zeros are synced with the next commit. If we die here: a shorter
-    log, filled up next time; SQLite takes zeros for the end of the log. On a full disk it stays as it is.
+    The caller holds SQLite's write lock, so that nobody writes there meanwhile. The zeros are synced with
+    the next commit. If we die here: a shorter log, filled up next time; SQLite takes zeros for the end of
+    the log. On a full disk it stays as it is.
     """
-    fd = os.open(f"{place.database}-wal", os.O_WRONLY | os.O_CLOEXEC)
+    try:
+        fd = os.open(f"{place.database}-wal", os.O_WRONLY | os.O_CLOEXEC)
+    except OSError as error:
+        if error.errno in TOO_MANY_FILES:
+            return  # it only costs a sync
+        raise
     try:
         missing = size - os.fstat(fd).st_size
         if missing > 0:
@@ -194,11 +226,22 @@ def fill_log(place: Place, size: int) -> None:
         os.close(fd)
 
 
-def not_possible(path: Path, error: OSError) -> StoreUnsafe:
+def not_possible(path: Path, error: OSError) -> StoreUnsafe | StoreUnavailable:
     """Return the error for a place where the files cannot be opened."""
+    if error.errno in TOO_MANY_FILES:
+        return too_many_files(path, error)
     return StoreUnsafe(
         f"cannot keep a store at {path}: {error.strerror} ({error.filename or path})",
         remedy="The directory of the database must be on a local disk and writable for this user",
+    )
+
+
+def too_many_files(path: Path, error: OSError) -> StoreUnavailable:
+    """Return the error for a process, or a machine, that may open no more files."""
+    whose = "this process" if error.errno == errno.EMFILE else "this machine"
+    return StoreUnavailable(
+        f"cannot open {path}: {whose} has too many open files",
+        remedy="Nothing was written. Raise the limit (ulimit -n, LimitNOFILE=), or close what is not needed",
     )
 
 

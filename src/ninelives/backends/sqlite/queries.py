@@ -1,4 +1,9 @@
-"""The statements of `queries.sql`, by name."""
+"""The statements of `queries.sql`, by name.
+
+Where a statement changes a row, the row's check is made again from all its columns (see checks.py). So that
+no column can be forgotten, they are listed once, in the statement that inserts the row, and `@items` stands
+for them; `@items(state = 'closed')` stands for the same list with new values in it.
+"""
 
 from __future__ import annotations
 
@@ -7,19 +12,55 @@ from collections.abc import Mapping
 from importlib.resources import files
 from types import MappingProxyType
 
+_CHECKS = ("check", "hot", "packed")  # what is packed has its digest
+_APPENDED = (
+    *("head", "length", "changed_ms", "effect_length"),
+    *("steps", "tokens_in", "tokens_out", "progress", "last_error", "retrying"),
+)
+"""The columns that an append changes: the first check of a run's row leaves them out."""
+_HOT = ("number", "epoch", "state", *_APPENDED)
+"""The columns of a run that its second check is made of: what an append changes, and what fences it."""
+
+_SECTION = re.compile(r"^-- name: (\w+)\n", re.MULTILINE)
+_INSERT = re.compile(r"INSERT (?:OR IGNORE )?INTO (\w+) \(([^)]*)\)")
+_LIST = re.compile(r"@(\w+)(?:\(([^()]*(?:\([^()]*\)[^()]*)*)\))?")
+
 
 def load(text: str) -> Mapping[str, str]:
-    """Split a file of `-- name: …` sections.
+    """Split a file of `-- name: …` sections, and fill in the lists of columns.
 
     Raises ValueError when two sections have one name.
     """
     found: dict[str, str] = {}
-    _, *parts = re.split(r"^-- name: (\w+)\n", text, flags=re.MULTILINE)
+    _, *parts = _SECTION.split(text)
+    lists = _lists(text)
     for name, statement in zip(parts[::2], parts[1::2], strict=True):
         if name in found:
             raise ValueError(f"two statements are called {name}")
-        found[name] = statement.strip()
+        found[name] = _LIST.sub(lambda mark: _filled(lists[mark[1]], mark[2]), statement.strip())
     return MappingProxyType(found)
 
 
-SQL = load(files(__package__).joinpath("queries.sql").read_text(encoding="utf-8"))
+def _lists(text: str) -> dict[str, tuple[str, ...]]:
+    lists = {}
+    for table, columns in _INSERT.findall(text):
+        names = (name.strip().strip('"') for name in columns.split(","))
+        lists[table] = tuple(name for name in names if name not in _CHECKS)
+    if "runs" in lists:
+        lists["run"] = lists["runs"]
+        lists["hot"] = _HOT
+        lists["runs"] = tuple(name for name in lists["runs"] if name not in _APPENDED)
+    return lists
+
+
+def _filled(columns: tuple[str, ...], changes: str | None) -> str:
+    new = dict(part.split(" = ", 1) for part in re.split(r",\s+(?=\w+ = )", changes)) if changes else {}
+    if not new.keys() <= set(columns):
+        raise ValueError(f"no such columns: {sorted(new.keys() - set(columns))}")
+    return ", ".join(new.get(name, f'"{name}"') for name in columns)
+
+
+_TEXT = files(__package__).joinpath("queries.sql").read_text(encoding="utf-8")
+SQL = load(_TEXT)
+COLUMNS = MappingProxyType(_lists(_TEXT))
+"""The columns that the check of each table's rows is made of, in order; under `run`, all of a run's."""

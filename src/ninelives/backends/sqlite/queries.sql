@@ -1,43 +1,57 @@
--- Every statement of the store, by name. Ids and values are always bound.
+-- Every statement of the store, by name. Ids and values are always bound. `@table` is the list of the columns that a
+-- row's check is made of (queries.py).
 
 -- name: count_commit
-UPDATE store SET commits = commits + 1 WHERE one = 1 AND version = ? RETURNING commits;
+UPDATE store SET commits = commits + 1, "check" = resealed('store', "check", @store, @store(commits = commits + 1))
+WHERE one = 1 AND version = ? RETURNING @store, "check";
+
+-- name: count_known
+UPDATE store SET commits = ?1, "check" = ?2 WHERE one = 1 AND version = ?3 AND "check" = ?4 RETURNING 1;
 
 -- name: read_store
-SELECT id, version, commits FROM store WHERE one = 1;
+SELECT @store, "check" FROM store WHERE one = 1;
 
 -- name: next_run_numbers
-UPDATE store SET runs = runs + ?1 WHERE one = 1 RETURNING runs - ?1 + 1;
+UPDATE store SET runs = runs + ?1, "check" = resealed('store', "check", @store, @store(runs = runs + ?1))
+WHERE one = 1 RETURNING runs - ?1 + 1;
 
 -- name: set_version
-UPDATE store SET version = ? WHERE one = 1;
+UPDATE store SET version = ?1, "check" = resealed('store', "check", @store, @store(version = ?1)) WHERE one = 1;
+
+-- name: set_store_id
+UPDATE store SET id = ?1, "check" = resealed('store', "check", @store, @store(id = ?1)) WHERE one = 1;
 
 -- name: insert_store
-INSERT INTO store (one, id, version, commits, runs, log_length, log_head) VALUES (1, ?, ?, 0, 0, 0, x'');
+INSERT INTO store (id, version, commits, runs, log_length, log_head, "check")
+VALUES (?, ?, ?, ?, ?, ?, ?);
 
 -- name: insert_run
 INSERT INTO runs (id, number, agent, fingerprint, queue, pin, priority, labels, parent, state, paused, cancelling,
   epoch, session, head, length, base, base_check, turn, turn_seq, due_ms, waits, news, deaths, death_length,
-  solo_deaths, is_alone, left_by, created_ms, changed_ms, effect_length)
+  solo_deaths, is_alone, left_by, created_ms, changed_ms, effect_length, steps, tokens_in, tokens_out, progress,
+  last_error, retrying, "check", hot)
 VALUES (?1, ?2, ?3, ?4, ?5, ?6, ?7, ?8, ?9, ?10, ?11, ?12, ?13, ?14, ?15, ?16, ?17, ?18, ?19, ?20, ?21, ?22, ?23, ?24,
-  ?25, ?26, ?27, ?28, ?29, ?30, ?31);
+  ?25, ?26, ?27, ?28, ?29, ?30, ?31, ?32, ?33, ?34, ?35, ?36, ?37, ?38, ?39);
 
 -- name: read_run
 SELECT id, number, agent, fingerprint, queue, pin, priority, labels, parent, state, paused, cancelling, epoch, session,
   head, length, base, base_check, turn, turn_seq, due_ms, waits, news, deaths, death_length, solo_deaths, is_alone,
-  left_by, created_ms, changed_ms, effect_length
+  left_by, created_ms, changed_ms, effect_length, steps, tokens_in, tokens_out, progress, last_error, retrying, "check", hot
 FROM runs WHERE id = ?;
 
 -- name: read_runs
 SELECT id, number, agent, fingerprint, queue, pin, priority, labels, parent, state, paused, cancelling, epoch, session,
   head, length, base, base_check, turn, turn_seq, due_ms, waits, news, deaths, death_length, solo_deaths, is_alone,
-  left_by, created_ms, changed_ms, effect_length
+  left_by, created_ms, changed_ms, effect_length, steps, tokens_in, tokens_out, progress, last_error, retrying, "check", hot
 FROM runs WHERE id IN (SELECT value FROM json_each(?));
+
+-- name: run_ids_again
+SELECT id FROM runs INDEXED BY runs_again WHERE id IN (SELECT value FROM json_each(?));
 
 -- name: list_runs
 SELECT id, number, agent, fingerprint, queue, pin, priority, labels, parent, state, paused, cancelling, epoch, session,
   head, length, base, base_check, turn, turn_seq, due_ms, waits, news, deaths, death_length, solo_deaths, is_alone,
-  left_by, created_ms, changed_ms, effect_length
+  left_by, created_ms, changed_ms, effect_length, steps, tokens_in, tokens_out, progress, last_error, retrying, "check", hot
 FROM runs
 WHERE (:after IS NULL OR number < :after)
   AND (:states = '[]' OR state IN (SELECT value FROM json_each(:states)))
@@ -49,12 +63,51 @@ WHERE (:after IS NULL OR number < :after)
       SELECT 1 FROM json_each(runs.labels) AS found WHERE found.key = wanted.key AND found.value = wanted.value))
 ORDER BY number DESC LIMIT :limit;
 
+-- name: list_labelled
+SELECT runs.id, number, agent, fingerprint, queue, pin, priority, labels, parent, state, paused, cancelling, epoch,
+  session, head, length, base, base_check, turn, turn_seq, due_ms, waits, news, deaths, death_length, solo_deaths,
+  is_alone, left_by, created_ms, changed_ms, effect_length, steps, tokens_in, tokens_out, progress, last_error, retrying,
+  runs."check", hot
+FROM labels AS label CROSS JOIN runs ON runs.number = label.run
+WHERE label.name = :label AND label.value = :value
+  AND (:after IS NULL OR label.run < :after)
+  AND (:states = '[]' OR state IN (SELECT value FROM json_each(:states)))
+  AND (:agent IS NULL OR agent = :agent)
+  AND (:session IS NULL OR session = :session)
+  AND NOT EXISTS (
+    SELECT 1 FROM json_each(:labels) AS wanted
+    WHERE NOT EXISTS (
+      SELECT 1 FROM json_each(runs.labels) AS found WHERE found.key = wanted.key AND found.value = wanted.value))
+ORDER BY label.run DESC LIMIT :limit;
+
+-- name: insert_labels
+INSERT INTO labels (name, value, run, "check")
+SELECT key, value, ?2, sealed('labels', key, value, ?2) FROM json_each(?1);
+
+-- name: all_labels
+SELECT @labels, "check" FROM labels;
+
+-- name: delete_labels
+DELETE FROM labels WHERE run = ?2 AND (name, value) IN (SELECT key, value FROM json_each(?1));
+
+-- name: stray_labels
+-- Labels of a row that are no JSON are told with the run itself.
+SELECT DISTINCT run FROM labels WHERE NOT EXISTS (
+  SELECT 1 FROM runs WHERE runs.number = labels.run AND NOT json_valid(runs.labels)
+  UNION ALL
+  SELECT 1 FROM runs CROSS JOIN json_each(CASE WHEN json_valid(runs.labels) THEN runs.labels ELSE '{}' END) AS label
+  WHERE runs.number = labels.run AND label.key = labels.name AND label.value = labels.value)
+UNION
+SELECT number FROM runs CROSS JOIN json_each(CASE WHEN json_valid(runs.labels) THEN runs.labels ELSE '{}' END) AS label
+WHERE NOT EXISTS (
+  SELECT 1 FROM labels WHERE labels.name = label.key AND labels.value = label.value AND labels.run = runs.number);
+
 -- name: family_waiting
 WITH RECURSIVE family (id) AS (
   SELECT ?1 UNION SELECT runs.id FROM family CROSS JOIN runs INDEXED BY runs_parent ON runs.parent = family.id)
 SELECT id, number, agent, fingerprint, queue, pin, priority, labels, parent, state, paused, cancelling, epoch, session,
   head, length, base, base_check, turn, turn_seq, due_ms, waits, news, deaths, death_length, solo_deaths, is_alone,
-  left_by, created_ms, changed_ms, effect_length
+  left_by, created_ms, changed_ms, effect_length, steps, tokens_in, tokens_out, progress, last_error, retrying, "check", hot
 FROM runs WHERE id IN (SELECT id FROM family)
   AND state IN ('pending', 'checkpointed') AND paused = 0 AND due_ms IS NOT NULL
 ORDER BY priority DESC, due_ms, number;
@@ -62,7 +115,7 @@ ORDER BY priority DESC, due_ms, number;
 -- name: list_children
 SELECT id, number, agent, fingerprint, queue, pin, priority, labels, parent, state, paused, cancelling, epoch, session,
   head, length, base, base_check, turn, turn_seq, due_ms, waits, news, deaths, death_length, solo_deaths, is_alone,
-  left_by, created_ms, changed_ms, effect_length
+  left_by, created_ms, changed_ms, effect_length, steps, tokens_in, tokens_out, progress, last_error, retrying, "check", hot
 FROM runs
 WHERE parent = :parent AND (:after IS NULL OR number < :after)
   AND (:states = '[]' OR state IN (SELECT value FROM json_each(:states)))
@@ -80,7 +133,7 @@ SELECT id FROM runs WHERE parent = ? AND state NOT IN ('completed', 'failed', 'c
 -- name: runs_of_session
 SELECT id, number, agent, fingerprint, queue, pin, priority, labels, parent, state, paused, cancelling, epoch, session,
   head, length, base, base_check, turn, turn_seq, due_ms, waits, news, deaths, death_length, solo_deaths, is_alone,
-  left_by, created_ms, changed_ms, effect_length
+  left_by, created_ms, changed_ms, effect_length, steps, tokens_in, tokens_out, progress, last_error, retrying, "check", hot
 FROM runs WHERE session = ?1 AND number NOT IN (SELECT value FROM json_each(?2)) ORDER BY number;
 
 -- name: waiting_numbers
@@ -93,23 +146,46 @@ SELECT number FROM runs WHERE session = ?;
 -- name: read_run_by_number
 SELECT id, number, agent, fingerprint, queue, pin, priority, labels, parent, state, paused, cancelling, epoch, session,
   head, length, base, base_check, turn, turn_seq, due_ms, waits, news, deaths, death_length, solo_deaths, is_alone,
-  left_by, created_ms, changed_ms, effect_length
+  left_by, created_ms, changed_ms, effect_length, steps, tokens_in, tokens_out, progress, last_error, retrying, "check", hot
 FROM runs WHERE number = ?;
 
 -- name: update_run
 UPDATE runs SET state = ?2, paused = ?3, cancelling = ?4, epoch = ?5, session = ?6, head = ?7, length = ?8,
   turn = ?9, turn_seq = ?10, due_ms = ?11, waits = ?12, news = ?13, deaths = ?14, death_length = ?15, changed_ms = ?16,
-  effect_length = ?17, solo_deaths = ?18, is_alone = ?19, left_by = ?20
+  effect_length = ?17, solo_deaths = ?18, is_alone = ?19, left_by = ?20, steps = ?21, tokens_in = ?22,
+  tokens_out = ?23, progress = ?24, last_error = ?25, retrying = ?26, "check" = ?27, hot = ?28
 WHERE number = ?1;
 
 -- name: append_plain
-UPDATE runs SET head = ?1, length = ?2, changed_ms = ?3, effect_length = max(effect_length, ?8)
+UPDATE runs SET head = ?1, length = ?2, changed_ms = ?3, effect_length = max(effect_length, ?8),
+  steps = coalesce(?9, steps), tokens_in = coalesce(?10, tokens_in), tokens_out = coalesce(?11, tokens_out),
+  progress = coalesce(?12, progress), last_error = coalesce(?13, last_error), retrying = coalesce(?14, retrying),
+  hot = resealed('hot', hot, @hot, @hot(head = ?1, length = ?2, changed_ms = ?3, effect_length = max(effect_length, ?8),
+    steps = coalesce(?9, steps), tokens_in = coalesce(?10, tokens_in), tokens_out = coalesce(?11, tokens_out),
+    progress = coalesce(?12, progress), last_error = coalesce(?13, last_error), retrying = coalesce(?14, retrying)))
 WHERE id = ?4 AND epoch = ?5 AND length = ?6 AND head = ?7 AND state = 'running'
 RETURNING id, number;
 
+-- name: append_counted
+UPDATE runs SET hot = ?1, head = ?6, length = ?7, changed_ms = ?8, effect_length = ?9, steps = ?10
+WHERE number = ?3 AND hot = ?2 AND epoch = ?4 AND state = ?5 AND state = 'running'
+RETURNING number;
+
+-- name: append_known
+UPDATE runs SET hot = ?1, head = ?6, length = ?7, changed_ms = ?8, effect_length = ?9, steps = ?10, tokens_in = ?11,
+  tokens_out = ?12, progress = ?13, last_error = ?14, retrying = ?15
+WHERE number = ?3 AND hot = ?2 AND epoch = ?4 AND state = ?5 AND state = 'running'
+RETURNING number;
+
 -- name: append_end
 UPDATE runs SET head = ?1, length = ?2, changed_ms = ?3, effect_length = max(effect_length, ?8), state = 'completed',
-  session = NULL, due_ms = NULL, waits = '', deaths = 0, solo_deaths = 0, is_alone = 0, left_by = NULL
+  steps = coalesce(?9, steps), tokens_in = coalesce(?10, tokens_in), tokens_out = coalesce(?11, tokens_out),
+  progress = coalesce(?12, progress), last_error = coalesce(?13, last_error), retrying = coalesce(?14, retrying),
+  session = NULL, due_ms = NULL, waits = '', deaths = 0, solo_deaths = 0, is_alone = 0, left_by = NULL,
+  hot = resealed('hot', hot, @hot, @hot(head = ?1, length = ?2, changed_ms = ?3, effect_length = max(effect_length, ?8),
+    steps = coalesce(?9, steps), tokens_in = coalesce(?10, tokens_in), tokens_out = coalesce(?11, tokens_out),
+    progress = coalesce(?12, progress), last_error = coalesce(?13, last_error), retrying = coalesce(?14, retrying), state = 'completed')),
+  "check" = resealed('runs', "check", @runs, @runs(state = 'completed', session = NULL, due_ms = NULL, waits = '', deaths = 0, solo_deaths = 0, is_alone = 0, left_by = NULL))
 WHERE id = ?4 AND epoch = ?5 AND length = ?6 AND head = ?7 AND state = 'running' AND parent IS NULL
   AND NOT EXISTS (SELECT 1 FROM keys WHERE keys.run = runs.id AND keys.state IN ('reserved', 'in doubt'))
   AND NOT EXISTS (SELECT 1 FROM waiters WHERE waiters.run = runs.id)
@@ -117,28 +193,36 @@ WHERE id = ?4 AND epoch = ?5 AND length = ?6 AND head = ?7 AND state = 'running'
 RETURNING id, number;
 
 -- name: insert_record
-INSERT INTO records (run, seq, kind, step, at_ms, body, blobs, "check") VALUES (?, ?, ?, ?, ?, ?, ?, ?);
+-- The second half of a body goes in first: its place is then the last one that was given.
+INSERT INTO records (run, seq, kind, step, at_ms, body, blobs, "check", step_kind, epoch, took_ms, more)
+VALUES (?1, ?2, ?3, ?4, ?5, ?6, ?7, ?8, ?9, ?10, ?11, CASE WHEN ?12 THEN last_insert_rowid() END);
 
 -- name: read_records
-SELECT seq, kind, step, at_ms, body, blobs, "check" FROM records WHERE run = ? AND seq >= ? ORDER BY seq;
+SELECT c.seq, c.kind, c.step, c.at_ms, c.body, c.blobs, c."check", c.step_kind, c.epoch, c.took_ms,
+  CASE WHEN c.more IS NOT NULL THEN (SELECT m.body FROM records AS m WHERE m.place = c.more) END
+FROM records AS c WHERE c.run = ? AND c.seq >= 0 AND c.seq >= ? ORDER BY c.seq;
 
 -- name: read_turns
-SELECT run, seq, kind, step, at_ms, body, blobs, "check" FROM records WHERE run = ? AND seq >= ? ORDER BY seq;
+SELECT c.run, c.seq, c.kind, c.step, c.at_ms, c.body, c.blobs, c."check", c.step_kind, c.epoch, c.took_ms,
+  CASE WHEN c.more IS NOT NULL THEN (SELECT m.body FROM records AS m WHERE m.place = c.more) END
+FROM records AS c WHERE c.run = ? AND c.seq >= 0 AND c.seq >= ? ORDER BY c.seq;
 
 -- name: read_record
-SELECT seq, kind, step, at_ms, body, blobs, "check" FROM records WHERE run = ? AND seq = ?;
+SELECT c.seq, c.kind, c.step, c.at_ms, c.body, c.blobs, c."check", c.step_kind, c.epoch, c.took_ms,
+  CASE WHEN c.more IS NOT NULL THEN (SELECT m.body FROM records AS m WHERE m.place = c.more) END
+FROM records AS c WHERE c.run = ? AND c.seq >= 0 AND c.seq = ?;
 
 -- name: move_run
 UPDATE runs SET number = ?2 WHERE number = ?1;
 
 -- name: move_signals
-UPDATE signals SET run = ?2 WHERE run = ?1;
+UPDATE signals SET run = ?2, "check" = resealed('signals', "check", @signals, @signals(run = ?2)) WHERE run = ?1;
 
 -- name: move_blobs
-UPDATE blob_runs SET run = ?2 WHERE run = ?1;
+UPDATE blob_runs SET run = ?2, "check" = resealed('blob_runs', "check", @blob_runs, @blob_runs(run = ?2)) WHERE run = ?1;
 
 -- name: read_check
-SELECT "check" FROM records WHERE run = ? AND seq = ?;
+SELECT "check" FROM records WHERE run = ? AND seq >= 0 AND seq = ?;
 
 -- name: waiting_agents
 SELECT queues.value, agents.value, suspects.column1
@@ -156,7 +240,7 @@ WHERE due_ms IS NOT NULL AND paused = 0 AND state IN ('pending', 'checkpointed')
 -- name: due_runs
 SELECT id, number, agent, fingerprint, queue, pin, priority, labels, parent, state, paused, cancelling, epoch, session,
   head, length, base, base_check, turn, turn_seq, due_ms, waits, news, deaths, death_length, solo_deaths, is_alone,
-  left_by, created_ms, changed_ms, effect_length
+  left_by, created_ms, changed_ms, effect_length, steps, tokens_in, tokens_out, progress, last_error, retrying, "check", hot
 FROM runs
 WHERE due_ms IS NOT NULL AND paused = 0 AND state IN ('pending', 'checkpointed')
   AND queue = ?1 AND agent = ?2 AND (deaths > 1) = ?8 AND priority = ?3 AND due_ms <= ?4
@@ -171,84 +255,109 @@ SELECT min(due_ms) FROM (
   ORDER BY due_ms LIMIT 1);
 
 -- name: has_news
-SELECT 1 FROM runs WHERE id = ? AND news <> ?;
+SELECT 1 FROM runs WHERE id = ?1 AND intact('runs', "check", @runs) AND news <> ?2;
 
 -- name: insert_signal
-INSERT INTO signals (run, number, name, id, body, at_ms, taken) VALUES (?, ?, ?, ?, ?, ?, NULL);
+INSERT INTO signals (number, name, id, body, at_ms, taken, run, "check") VALUES (?, ?, ?, ?, ?, ?, ?, ?);
 
 -- name: next_signal_number
-SELECT coalesce(max(number), 0) + 1 FROM signals WHERE run = ?;
+SELECT coalesce(max(number), 0) + 1 FROM signals NOT INDEXED WHERE run = ?;
 
 -- name: read_signal
-SELECT number, name, id, body, at_ms, taken FROM signals WHERE run = ? AND id = ?;
+SELECT @signals, "check" FROM signals INDEXED BY signals_id WHERE run = ? AND id = ? AND id <> '';
+
+-- name: signal_again
+SELECT 1 FROM signals NOT INDEXED WHERE run = ? AND id = ?;
 
 -- name: waiting_signals
-SELECT number, name, id, body, at_ms, taken FROM signals WHERE run = ? AND taken IS NULL ORDER BY number;
+SELECT @signals, "check" FROM signals NOT INDEXED WHERE run = ? AND taken IS NULL ORDER BY number;
+
+-- name: count_waiting_signals
+SELECT count(*) FROM json_each(?) CROSS JOIN signals INDEXED BY signals_again ON signals.run = json_each.value
+WHERE signals.taken IS NULL;
 
 -- name: signals_of_runs
-SELECT runs.id, signals.number, signals.name, signals.id, signals.body, signals.at_ms, signals.taken
-FROM json_each(?) CROSS JOIN signals ON signals.run = json_each.value JOIN runs ON runs.number = json_each.value
+SELECT runs.id, signals.number, signals.name, signals.id, signals.body, signals.at_ms, signals.taken, signals.run,
+  signals."check"
+FROM json_each(?) CROSS JOIN signals NOT INDEXED ON signals.run = json_each.value
+  JOIN runs ON runs.number = json_each.value
 WHERE signals.taken IS NULL ORDER BY signals.run, signals.number;
 
 -- name: take_signal
-UPDATE signals SET taken = ? WHERE run = ? AND number = ? AND taken IS NULL RETURNING number;
+UPDATE signals SET taken = ?1, "check" = resealed('signals', "check", @signals, @signals(taken = ?1))
+WHERE run = ?2 AND number = ?3 AND taken IS NULL RETURNING number;
 
 -- name: insert_item
-INSERT INTO items (id, run, kind, step, digest, body, "to", deadline_ms, opened_ms, state, answer, "by", answered_ms)
-VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?);
+INSERT INTO items (id, run, kind, step, digest, body, "to", deadline_ms, opened_ms, state, answer, "by", answered_ms, "check")
+VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?);
 
 -- name: read_item
-SELECT id, run, kind, step, digest, body, "to", deadline_ms, opened_ms, state, answer, "by", answered_ms
-FROM items WHERE id = ?;
+SELECT @items, "check" FROM items WHERE id = ?;
+
+-- name: item_again
+SELECT 1 FROM items INDEXED BY items_again WHERE run = ?1 AND id = ?2;
 
 -- name: items_of_run
-SELECT id, run, kind, step, digest, body, "to", deadline_ms, opened_ms, state, answer, "by", answered_ms
-FROM items WHERE run = ? ORDER BY place;
+SELECT @items, "check" FROM items INDEXED BY items_run WHERE run = ? ORDER BY place;
 
 -- name: items_of_runs
 SELECT items.id, items.run, items.kind, items.step, items.digest, items.body, items."to", items.deadline_ms,
-  items.opened_ms, items.state, items.answer, items."by", items.answered_ms
-FROM json_each(?) JOIN runs ON runs.number = json_each.value JOIN items ON items.run = runs.id
+  items.opened_ms, items.state, items.answer, items."by", items.answered_ms, items."check"
+FROM json_each(?) JOIN runs ON runs.number = json_each.value JOIN items INDEXED BY items_run ON items.run = runs.id
 ORDER BY items.place;
 
+-- name: count_items
+SELECT count(*) FROM json_each(?) CROSS JOIN items INDEXED BY items_again ON items.run = json_each.value;
+
 -- name: list_inbox
-SELECT id, run, kind, step, digest, body, "to", deadline_ms, opened_ms, state, answer, "by", answered_ms
-FROM items ORDER BY place LIMIT ?;
+SELECT @items, "check" FROM items ORDER BY place LIMIT ?;
 
 -- name: list_open_items
-SELECT id, run, kind, step, digest, body, "to", deadline_ms, opened_ms, state, answer, "by", answered_ms
-FROM items WHERE state = 'open' ORDER BY place LIMIT ?;
+SELECT @items, "check" FROM items WHERE state = 'open' ORDER BY place LIMIT ?;
 
 -- name: close_item
-UPDATE items SET state = 'closed' WHERE id = ? AND run = ? AND state = 'open' RETURNING id;
+UPDATE items SET state = 'closed', "check" = resealed('items', "check", @items, @items(state = 'closed'))
+WHERE id = ? AND run = ? AND state = 'open' RETURNING id;
 
 -- name: close_items_of_run
-UPDATE items SET state = 'closed' WHERE run = ? AND state = 'open';
+UPDATE items SET state = 'closed', "check" = resealed('items', "check", @items, @items(state = 'closed'))
+WHERE run = ? AND state = 'open';
 
 -- name: close_items_of_runs
-UPDATE items SET state = 'closed' WHERE run IN (SELECT value FROM json_each(?)) AND state = 'open';
+UPDATE items SET state = 'closed', "check" = resealed('items', "check", @items, @items(state = 'closed'))
+WHERE run IN (SELECT value FROM json_each(?)) AND state = 'open';
 
 -- name: answer_item
-UPDATE items SET state = 'answered', answer = ?, "by" = ?, answered_ms = ? WHERE id = ?;
+UPDATE items SET state = 'answered', answer = ?1, "by" = ?2, answered_ms = ?3,
+  "check" = resealed('items', "check", @items, @items(state = 'answered', answer = ?1, by = ?2, answered_ms = ?3))
+WHERE id = ?4;
 
 -- name: read_key
-SELECT key, action, fingerprint, run, resumable, state, generation, body, blobs, changed_ms FROM keys WHERE key = ?;
+SELECT @keys, "check" FROM keys NOT INDEXED WHERE key = ?;
+
+-- name: key_again
+SELECT 1 FROM keys INDEXED BY keys_again WHERE key = ?;
 
 -- name: write_key
-INSERT INTO keys (key, action, fingerprint, run, resumable, state, generation, body, blobs, changed_ms)
-VALUES (?1, ?2, ?3, ?4, ?5, ?6, ?7, ?8, ?9, ?10)
+INSERT INTO keys (key, action, fingerprint, run, resumable, state, generation, body, blobs, changed_ms, "check")
+VALUES (?1, ?2, ?3, ?4, ?5, ?6, ?7, ?8, ?9, ?10, ?11)
 ON CONFLICT (key) DO UPDATE SET action = ?2, fingerprint = ?3, run = ?4, resumable = ?5, state = ?6, generation = ?7,
-  body = ?8, blobs = ?9, changed_ms = ?10;
+  body = ?8, blobs = ?9, changed_ms = ?10, "check" = ?11;
 
 -- name: held_keys_of_run
-SELECT key, action, fingerprint, run, resumable, state, generation, body, blobs, changed_ms
-FROM keys WHERE run = ? AND state IN ('reserved', 'in doubt') ORDER BY key;
+SELECT @keys, "check" FROM keys WHERE run = ? AND state IN ('reserved', 'in doubt') ORDER BY key;
+
+-- name: settled_keys_of_run
+SELECT @keys, "check" FROM keys WHERE run = ? AND state = 'settled' ORDER BY key;
 
 -- name: add_waiter
-INSERT OR IGNORE INTO waiters (key, run) VALUES (?, ?);
+INSERT OR IGNORE INTO waiters (run, key, "check") VALUES (?, ?, ?);
 
 -- name: waiters
-SELECT run FROM waiters WHERE key = ? ORDER BY run;
+SELECT @waiters, "check" FROM waiters WHERE key = ? ORDER BY run;
+
+-- name: all_waiters
+SELECT @waiters, "check" FROM waiters;
 
 -- name: drop_waiters
 DELETE FROM waiters WHERE key = ?;
@@ -258,13 +367,11 @@ DELETE FROM waiters WHERE run = ?;
 
 -- name: has_progressed
 SELECT 1 FROM records
-WHERE run = ? AND seq >= ? AND kind NOT IN ('created', 'forked', 'intent', 'log', 'output', 'progress') LIMIT 1;
-
--- name: read_log_head
-SELECT log_length, log_head FROM store WHERE one = 1;
+WHERE run = ? AND seq >= 0 AND seq >= ? AND kind NOT IN ('created', 'forked', 'intent', 'log', 'output', 'progress') LIMIT 1;
 
 -- name: write_log_head
-UPDATE store SET log_length = ?1, log_head = ?2 WHERE one = 1;
+UPDATE store SET log_length = ?1, log_head = ?2,
+  "check" = resealed('store', "check", @store, @store(log_length = ?1, log_head = ?2)) WHERE one = 1;
 
 -- name: insert_entry
 INSERT INTO log (seq, kind, run, session, at_ms, body, "check") VALUES (?, ?, ?, ?, ?, ?, ?);
@@ -283,52 +390,61 @@ SELECT "check" FROM log WHERE seq = ?;
 SELECT seq, kind, run, session, at_ms, body, "check" FROM log ORDER BY seq;
 
 -- name: insert_session
-INSERT INTO sessions (id, host, pid, code, lease_ms, agents, keeper, started_ms, renewed_ms, renewed_boot, boot)
-VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?);
+INSERT INTO sessions (id, host, pid, code, lease_ms, agents, keeper, started_ms, renewed_ms, renewed_boot, boot, ended_ms, cause, evidence,
+  "check")
+VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?);
 
 -- name: read_session
-SELECT id, host, pid, code, lease_ms, agents, keeper, started_ms, renewed_ms, renewed_boot, boot, ended_ms, cause, evidence
-FROM sessions WHERE id = ?;
+SELECT @sessions, "check" FROM sessions WHERE id = ?;
 
 -- name: live_sessions
-SELECT id, host, pid, code, lease_ms, agents, keeper, started_ms, renewed_ms, renewed_boot, boot, ended_ms, cause, evidence
-FROM sessions WHERE ended_ms IS NULL ORDER BY place;
+SELECT @sessions, "check" FROM sessions WHERE ended_ms IS NULL ORDER BY place;
 
 -- name: renew_session
-UPDATE sessions SET renewed_ms = ?, renewed_boot = ? WHERE id = ?;
+UPDATE sessions SET renewed_ms = ?1, renewed_boot = ?2,
+  "check" = resealed('sessions', "check", @sessions, @sessions(renewed_ms = ?1, renewed_boot = ?2))
+WHERE id = ?3;
 
 -- name: end_session
-UPDATE sessions SET ended_ms = ?, cause = ?, evidence = ? WHERE id = ?;
+UPDATE sessions SET ended_ms = ?1, cause = ?2, evidence = ?3,
+  "check" = resealed('sessions', "check", @sessions, @sessions(ended_ms = ?1, cause = ?2, evidence = ?3))
+WHERE id = ?4;
 
 -- name: prove_session
-UPDATE sessions SET evidence = ? WHERE id = ?;
+UPDATE sessions SET evidence = ?1,
+  "check" = resealed('sessions', "check", @sessions, @sessions(evidence = ?1))
+WHERE id = ?2;
 
 -- name: expired_sessions
-SELECT id, keeper FROM sessions INDEXED BY sessions_expired WHERE cause = 'expired' AND evidence IS NULL ORDER BY place;
+SELECT @sessions, "check" FROM sessions INDEXED BY sessions_expired
+WHERE cause = 'expired' AND evidence IS NULL ORDER BY place;
 
 -- name: sweep_session
-UPDATE sessions SET evidence = ? WHERE id = ? AND evidence IS NULL;
+UPDATE sessions SET evidence = ?1,
+  "check" = resealed('sessions', "check", @sessions, @sessions(evidence = ?1))
+WHERE id = ?2 AND evidence IS NULL;
 
 -- name: touch_blob
-UPDATE blobs SET put_ms = ?1 WHERE digest = ?2 AND put_ms < ?3;
+UPDATE blobs SET put_ms = ?1, "check" = resealed('blobs', "check", @blobs, @blobs(put_ms = ?1))
+WHERE digest = ?2 AND put_ms < ?3;
 
 -- name: has_blob
 SELECT 1 FROM blobs WHERE digest = ?;
 
 -- name: insert_blob
-INSERT INTO blobs (digest, packed, put_ms) VALUES (?, ?, ?) ON CONFLICT (digest) DO NOTHING;
+INSERT INTO blobs (digest, put_ms, "check", packed) VALUES (?, ?, ?, ?) ON CONFLICT (digest) DO NOTHING;
 
 -- name: read_blob
-SELECT packed FROM blobs WHERE digest = ?;
+SELECT packed, @blobs, "check" FROM blobs WHERE digest = ?;
 
 -- name: refer_blob
-INSERT OR IGNORE INTO blob_runs (digest, run) VALUES (?, ?);
+INSERT OR IGNORE INTO blob_runs (digest, run, "check") VALUES (?, ?, ?);
 
 -- name: count_runs
 SELECT state, count(*) FROM runs GROUP BY state;
 
 -- name: count_others
-SELECT (SELECT count(*) FROM records),
+SELECT (SELECT count(*) FROM records WHERE seq >= 0),
        (SELECT coalesce(sum(length(body)), 0) FROM records),
        (SELECT count(*) FROM blobs),
        (SELECT coalesce(sum(length(packed)), 0) FROM blobs),
@@ -340,16 +456,16 @@ SELECT (SELECT count(*) FROM records),
 SELECT id FROM runs ORDER BY number;
 
 -- name: all_keys
-SELECT key, action, fingerprint, run, resumable, state, generation, body, blobs, changed_ms FROM keys;
+SELECT @keys, "check" FROM keys;
 
 -- name: all_items
-SELECT id, run, kind, step, digest, body, "to", deadline_ms, opened_ms, state, answer, "by", answered_ms FROM items;
+SELECT @items, "check" FROM items;
 
 -- name: all_signals
-SELECT number, name, id, body, at_ms, taken FROM signals;
+SELECT @signals, "check" FROM signals;
 
 -- name: all_sessions
-SELECT id, host, pid, code, lease_ms, agents, keeper, started_ms, renewed_ms, renewed_boot, boot, ended_ms, cause, evidence FROM sessions;
+SELECT @sessions, "check" FROM sessions;
 
 -- name: blob_digests
 SELECT digest FROM blobs ORDER BY place;
@@ -361,32 +477,40 @@ SELECT DISTINCT run FROM records WHERE run NOT IN (SELECT number FROM runs);
 SELECT DISTINCT runs.id, blob_runs.digest FROM blob_runs JOIN runs ON runs.number = blob_runs.run
 WHERE NOT EXISTS (SELECT 1 FROM blobs WHERE blobs.digest = blob_runs.digest);
 
+-- name: blob_references
+SELECT @blob_runs, "check" FROM blob_runs;
+
 -- name: stray_keys
 SELECT key, run, state FROM keys WHERE state IN ('reserved', 'in doubt')
   AND run NOT IN (SELECT id FROM runs WHERE state NOT IN ('completed', 'failed', 'cancelled'));
 
 -- name: ended_runs
-SELECT number, id, length, head FROM runs INDEXED BY runs_ended
+SELECT id FROM runs INDEXED BY runs_ended
 WHERE (state = 'completed' OR state = 'failed' OR state = 'cancelled') AND (base = length) = 0 AND changed_ms < ?
 ORDER BY changed_ms LIMIT 100;
 
 -- name: forgettable_runs
-SELECT number, id FROM runs INDEXED BY runs_ended
+SELECT id FROM runs INDEXED BY runs_ended
 WHERE (state = 'completed' OR state = 'failed' OR state = 'cancelled') AND (base = length) = 1 AND changed_ms < ?
 ORDER BY changed_ms LIMIT 100;
 
 -- name: long_runs
-SELECT number, base, turn_seq FROM runs
+SELECT number, id FROM runs
 WHERE number > ? AND turn >= 2 AND state NOT IN ('completed', 'failed', 'cancelled') ORDER BY number LIMIT 100;
 
 -- name: previous_turn
-SELECT max(seq) FROM records WHERE run = ? AND seq < ? AND kind = 'turn';
+SELECT max(seq) FROM records WHERE run = ? AND seq >= 0 AND seq < ? AND kind = 'turn';
 
 -- name: rebase_run
-UPDATE runs SET base = ?, base_check = ? WHERE number = ?;
+UPDATE runs SET base = ?, base_check = ?, "check" = ?, hot = ? WHERE number = ?;
 
 -- name: delete_records
-DELETE FROM records WHERE run = ? AND seq < ? RETURNING 1;
+DELETE FROM records WHERE run = ? AND seq >= 0 AND seq < ? RETURNING 1;
+
+-- name: delete_halves
+-- What `more` leads to is a half of the same run, or it is left alone.
+DELETE FROM records WHERE run = ?1 AND seq = -1 AND place IN (
+  SELECT more FROM records WHERE run = ?1 AND seq >= 0 AND seq < ?2 AND more IS NOT NULL);
 
 -- name: delete_signals
 DELETE FROM signals WHERE run = ?;
@@ -397,16 +521,15 @@ DELETE FROM items WHERE run = ?;
 -- name: forget_blobs
 DELETE FROM blob_runs WHERE run = ?;
 
--- name: bury_keys
-UPDATE keys SET state = 'pruned', body = x'', blobs = NULL, changed_ms = ? WHERE run = ? AND state = 'settled' RETURNING 1;
-
 -- name: forget_run
 DELETE FROM runs WHERE number = ?;
 
--- name: sweep_blobs
-DELETE FROM blobs WHERE place IN (
-  SELECT place FROM blobs WHERE put_ms < ? AND digest NOT IN (SELECT digest FROM blob_runs) LIMIT 200) RETURNING 1;
+-- name: old_blobs
+SELECT @blobs, "check" FROM blobs
+WHERE put_ms < ? AND digest NOT IN (SELECT digest FROM blob_runs) LIMIT 200;
 
--- name: pause_unfinished
-UPDATE runs SET paused = 1, news = news + 1, changed_ms = ?
-WHERE state NOT IN ('completed', 'failed', 'cancelled') AND paused = 0 RETURNING id;
+-- name: delete_blob
+DELETE FROM blobs WHERE digest = ?;
+
+-- name: unfinished_runs
+SELECT id FROM runs WHERE state NOT IN ('completed', 'failed', 'cancelled') ORDER BY number;

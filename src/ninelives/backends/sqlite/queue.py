@@ -27,11 +27,14 @@ class WritersQueue:
     """The queue of all processes that write to one database; one thread of a process at a time."""
 
     def __init__(self, directory: Path, timeout_seconds: float) -> None:
-        self._fds = {
-            name: os.open(directory / name, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600)
-            for name in _LOOK_SECONDS
-        }
         self._timeout = timeout_seconds
+        self._fds: dict[str, int] = {}
+        try:
+            for name in _LOOK_SECONDS:
+                self._fds[name] = os.open(directory / name, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600)
+        except OSError:
+            self.close()
+            raise
 
     def acquire(self, *, urgent: bool = False) -> None:
         """Wait for our turn to write.

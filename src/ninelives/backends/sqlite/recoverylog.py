@@ -43,8 +43,8 @@ def verify(tx: Transaction) -> None:
 
 
 def _end(tx: Transaction) -> tuple[int, bytes]:
-    row = tx.one("read_log_head")
-    return (row[0], row[1]) if row is not None and row[0] else (0, recoverylog.START)
+    row = tx.one("read_store")
+    return (row[4], row[5]) if row is not None and row[4] else (0, recoverylog.START)
 
 
 def _before(tx: Transaction, seq: int) -> bytes:

@@ -11,9 +11,17 @@ from contextlib import suppress
 import apsw
 from msgspec.structs import replace
 
-from ninelives.backends import rows
+from ninelives.backends.sqlite import halves
 from ninelives.backends.sqlite.files import StoreFiles
-from ninelives.backends.sqlite.transaction import Transaction, append_all, decoding, get_run, save_run
+from ninelives.backends.sqlite.transaction import (
+    Transaction,
+    append_all,
+    decoding,
+    delete_records,
+    get_run,
+    save_labels,
+    save_run,
+)
 from ninelives.core import blobs, faults
 from ninelives.core.errors import Corrupt, StoreError
 from ninelives.core.model import Record, Run, State
@@ -32,7 +40,7 @@ def salvage(files: StoreFiles, run_id: str, epoch: int) -> Run:
     moved = files.write(lambda tx: _move(tx, run, after, kept))
     # CRASH: the run goes on under its new number; the damaged records are nobody's.
     with suppress(StoreError):
-        files.write(lambda tx: tx.all("delete_records", (run.number, run.length + 1)))
+        files.write(lambda tx: delete_records(tx, run.number, run.length + 1))
     return moved
 
 
@@ -46,7 +54,7 @@ def _readable(tx: Transaction, run_id: str) -> tuple[Run, list[Record], str]:
             if row is None:
                 return run, records, f"record {seq} is missing"
             with decoding("a record", run_id):
-                record = rows.record_of(row)
+                record = halves.record_of(row)
             for digest in record.blobs:
                 _read_blob(tx, digest)
         except (apsw.Error, Corrupt) as error:
@@ -80,6 +88,9 @@ def _move(tx: Transaction, known: Run, after: Run, kept: list[Record]) -> Run:
         turn_seq=after.turn_seq,
         changed_ms=tx.now_ms,
     )
+    if run.labels:
+        save_labels(tx, run, is_gone=True)
+        save_labels(tx, moved)
     append_all(tx, [(number, kept)])
     save_run(tx, moved)
     return moved

@@ -17,6 +17,7 @@ from ninelives.backends.sqlite.liveness import SessionLocks
 from ninelives.backends.sqlite.transaction import Transaction, decoding
 from ninelives.core import runs
 from ninelives.core.clock import Clock
+from ninelives.core.restoring import RESTORED
 from ninelives.core.sessions import Cause, Evidence, Fate, Session
 
 DROPPED = Evidence(is_gone=True, note="its lock was dropped")
@@ -83,7 +84,7 @@ class Watch:
 
     def swept(self, tx: Transaction) -> dict[str, Evidence]:
         """Return the sessions that had expired and whose processes have gone since, with the evidence."""
-        expired = tx.all("expired_sessions")
+        expired = ((row[0], row[6]) for row in tx.all("expired_sessions"))
         return {name: LATE if keeper else DROPPED for name, keeper in expired if self._locks.is_dropped(name)}
 
     def sweep(self, tx: Transaction, swept: Mapping[str, Evidence]) -> None:
@@ -95,7 +96,8 @@ class Watch:
         with decoding("a session's row"):
             session = rows.session_of(row, self._clock.boot_id, self._clock.boot_ms())
             is_of_this_boot = row[10] == self._clock.boot_id
-        if not is_of_this_boot and session.ended_ms is not None:
-            return replace(session, fate=Fate.GONE)  # nothing outlives a reboot
+        if not is_of_this_boot and session.ended_ms is not None and session.evidence != RESTORED:
+            # Nothing outlives a reboot; but a restored store may be on another machine than its workers.
+            return replace(session, fate=Fate.GONE)
         held = self._locks.is_held(session.id)
         return replace(session, fate=runs.fate_of(session, is_dropped=held is False, is_held=held is True))

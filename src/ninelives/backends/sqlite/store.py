@@ -5,6 +5,7 @@ What each method means is said in `ninelives.store.Store`; how it becomes durabl
 
 from __future__ import annotations
 
+import os
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from contextlib import suppress
 from pathlib import Path
@@ -16,6 +17,8 @@ import msgspec
 from ninelives.backends import rows
 from ninelives.backends.clock import SystemClock
 from ninelives.backends.sqlite import (
+    backups,
+    checks,
     commits,
     journals,
     maintenance,
@@ -74,7 +77,12 @@ class SqliteStore:
     @property
     def url(self) -> str:
         """Name the store for people."""
-        return f"sqlite:///{quote(str(self.path))}"
+        return f"sqlite:///{quote(os.fsencode(self.path))}"
+
+    @property
+    def identity(self) -> str:
+        """Return nothing: who has opened this store has this one."""
+        return ""
 
     @property
     def lossy(self) -> str | None:
@@ -114,10 +122,13 @@ class SqliteStore:
             "labels": labels,
             "limit": max(0, query.limit),
         }
+        name = "list_runs" if query.parent is None else "list_children"
+        if query.labels and query.parent is None:
+            name = "list_labelled"
+            wanted["label"], wanted["value"] = next(iter(query.labels.items()))
 
         def work(tx: Transaction) -> list[Run]:
             with decoding("a run's row"):
-                name = "list_runs" if query.parent is None else "list_children"
                 return [rows.run_of(row) for row in tx.all(name, wanted)]
 
         return self._files.read(work)
@@ -134,7 +145,8 @@ class SqliteStore:
             f"session {new.id!r} was registered before", remedy="Use a fresh id for each process"
         )
         try:
-            self._files.locks.hold(new.id)
+            with self._files.expected():
+                self._files.locks.hold(new.id)
         except BlockingIOError:
             raise taken from None
         # CRASH: a lock file without a session; nothing refers to it.
@@ -143,7 +155,8 @@ class SqliteStore:
             if tx.one("read_session", (new.id,)) is not None:
                 raise taken
             boot_ms, boot_id = self._clock.boot_ms(), self._clock.boot_id
-            tx.do("insert_session", rows.row_of_session(new, tx.now_ms, boot_ms, boot_id))
+            row = rows.row_of_session(new, tx.now_ms, boot_ms, boot_id)
+            tx.do("insert_session", checks.sealed("sessions", (*row, None, None, None)))
             return self._session(tx, new.id)
 
         try:
@@ -411,7 +424,7 @@ class SqliteStore:
             for digest in known:
                 tx.do("touch_blob", (tx.now_ms, digest, tx.now_ms - runs.BLOB_GRACE_MS // 4))
             for digest, content in packed:
-                tx.do("insert_blob", (digest, content, tx.now_ms))
+                tx.do("insert_blob", (*checks.sealed("blobs", (digest, tx.now_ms)), content))
 
         self._files.write(work)
         return [digest for digest, _ in named]
@@ -434,7 +447,8 @@ class SqliteStore:
     def wait_for_work(self, timeout_seconds: float) -> bool:
         """Block until something may have happened or the time is over."""
         self._files.require()
-        woken = self._files.wake.wait(timeout_seconds)
+        with self._files.expected():
+            woken = self._files.wake.wait(timeout_seconds)
         if woken and self._files.wake.take_death():
             with suppress(StoreUnavailable):  # whoever polls next ends it
                 self.end_sessions(None, Cause.DIED)
@@ -467,6 +481,10 @@ class SqliteStore:
     def verify(self, progress: Progress | None = None) -> list[Fault]:
         """Read everything and check it."""
         return maintenance.verify(self._files, progress)
+
+    def backup(self, path: str | Path, progress: Progress | None = None) -> backups.Backup:
+        """Copy the store to a file while it is in use, and verify the copy."""
+        return backups.back_up(self._files, Path(path), progress)
 
     def prune(self, *, ended_before_ms: int, forget_before_ms: int = 0) -> Pruned:
         """Remove what is no longer needed, in small transactions."""

@@ -10,6 +10,8 @@ import apsw
 import msgspec
 
 from ninelives.backends import rows
+from ninelives.backends.sqlite import checks, halves
+from ninelives.backends.sqlite.connection import no_text
 from ninelives.backends.sqlite.queries import SQL
 from ninelives.core import dedup, faults, runs
 from ninelives.core.errors import BadRecord, Corrupt
@@ -31,18 +33,31 @@ class Transaction:
 
     def do(self, name: str, values: Values = ()) -> None:
         """Run a statement that gives no rows."""
-        self.cursor.execute(SQL[name], values)
+        try:
+            self.cursor.execute(SQL[name], values)
+        except UnicodeDecodeError as error:
+            raise no_text(error) from error
 
     def all(self, name: str, values: Values = ()) -> list[rows.Row]:
-        """Run a statement to its end and return its rows; a name that is no text names nothing."""
+        """Run a statement to its end and return its rows; a name that is no text names nothing.
+
+        Raises Corrupt when a row that carries a check fails it.
+        """
         try:
-            return self.cursor.execute(SQL[name], values).fetchall()
+            found: list[rows.Row] = self.cursor.execute(SQL[name], values).fetchall()
         except UnicodeEncodeError:
             return []
+        except UnicodeDecodeError as error:
+            raise no_text(error) from error
+        verified = checks.VERIFIED.get(name)
+        return [verified(row) for row in found] if verified is not None and found else found
 
     def many(self, name: str, values: Sequence[Values]) -> list[rows.Row]:
         """Run a statement for each set of values and return all rows: one call of the driver."""
-        return self.cursor.executemany(SQL[name], values).fetchall()
+        try:
+            return self.cursor.executemany(SQL[name], values).fetchall()
+        except UnicodeDecodeError as error:
+            raise no_text(error) from error
 
     def one(self, name: str, values: Values = ()) -> rows.Row | None:
         """Run a statement to its end and return its first row, if there is one."""
@@ -67,6 +82,7 @@ def find_run(tx: Transaction, run: str) -> Run | None:
     """Return a run's row, if there is one."""
     row = tx.one("read_run", (run,))
     if row is None:
+        _confirm_missing(tx, [run])
         return None
     with decoding("the run's row", run):
         return rows.run_of(row)
@@ -80,7 +96,22 @@ def find_runs(tx: Transaction, names: Sequence[str]) -> dict[str, Run]:
         return {run: row for run in names if (row := find_run(tx, run)) is not None}
     with decoding("a run's row"):
         by_name = {row[0]: rows.run_of(row) for row in found}
+    _confirm_missing(tx, [run for run in names if run not in by_name])
     return {run: by_name[run] for run in names if run in by_name}
+
+
+def _confirm_missing(tx: Transaction, names: Sequence[str]) -> None:
+    """Look for runs that were not found on a second way: a damaged index must not let one be created again.
+
+    Raises Corrupt when it finds one.
+    """
+    if not names:
+        return
+    try:
+        for (name,) in tx.all("run_ids_again", (msgspec.json.encode(names).decode(),)):
+            raise checks.hidden("runs", name)
+    except UnicodeEncodeError:
+        return  # a name that is no text names nothing
 
 
 def get_run(tx: Transaction, run: str) -> Run:
@@ -93,7 +124,18 @@ def get_run(tx: Transaction, run: str) -> Run:
 
 def save_run(tx: Transaction, run: Run) -> None:
     """Write what has changed of a run's row."""
-    tx.do("update_run", rows.changes_of(run))
+    tx.do("update_run", changes_of(run))
+
+
+def changes_of(run: Run) -> rows.Row:
+    """Return what has changed of a run's row, with its checks."""
+    return (*rows.changes_of(run), *checks.of_run(run))
+
+
+def save_labels(tx: Transaction, run: Run, *, is_gone: bool = False) -> None:
+    """Note by which labels a run can be found, or that it cannot be any more."""
+    labels = msgspec.json.encode(run.labels).decode()
+    tx.do("delete_labels" if is_gone else "insert_labels", (labels, run.number))
 
 
 def nudge(tx: Transaction, run: str) -> None:
@@ -109,20 +151,27 @@ def append_all(tx: Transaction, appended: Sequence[tuple[int, Sequence[Record]]]
 
     One call of the driver for all of them: each call costs as much as what it does.
     """
-    tx.many(
-        "insert_record",
-        [rows.row_of_record(number, record) for number, records in appended for record in records],
-    )
+    found: list[rows.Row] = []
+    for number, records in appended:
+        for record in records:
+            halves.add_rows(found, number, record)
+    tx.many("insert_record", found)
     for number, records in appended:
         for record in records:
             if record.blobs:
                 refer(tx, number, record.blobs)
 
 
+def delete_records(tx: Transaction, number: int, before: int) -> int:
+    """Delete the first records of the run with that number; returns how many."""
+    tx.do("delete_halves", (number, before))
+    return len(tx.all("delete_records", (number, before)))
+
+
 def refer(tx: Transaction, number: int, digests: Iterable[bytes]) -> None:
     """Keep blobs for as long as the run's journal."""
     for digest in digests:
-        tx.do("refer_blob", (digest, number))
+        tx.do("refer_blob", checks.sealed("blob_runs", (digest, number)))
 
 
 def lost_blob(tx: Transaction, digests: Iterable[bytes], run: str) -> BadRecord | None:
@@ -137,6 +186,8 @@ def find_key(tx: Transaction, key: str) -> Key | None:
     """Return a business key's row, if it was ever used."""
     row = tx.one("read_key", (key,))
     if row is None:
+        if tx.one("key_again", (key,)) is not None:
+            raise checks.hidden("keys", key)  # whoever misses it would do again what was done under it
         return None
     with decoding(f"the key {key!r}"):
         return rows.key_of(row)
@@ -144,7 +195,7 @@ def find_key(tx: Transaction, key: str) -> Key | None:
 
 def save_key(tx: Transaction, key: Key) -> None:
     """Write a business key's row."""
-    tx.do("write_key", rows.row_of_key(key))
+    tx.do("write_key", checks.sealed("keys", rows.row_of_key(key)))
 
 
 def tell_waiters(tx: Transaction, key: str) -> None:

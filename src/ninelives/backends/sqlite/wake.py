@@ -29,7 +29,11 @@ class WakeUps:
         self._directory = directory
         self._folder = os.open(directory, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
         self._name = name + suffix
-        self._sender = _datagram_socket()
+        try:
+            self._sender = _datagram_socket()
+        except OSError:
+            os.close(self._folder)
+            raise
         self._receiver: socket.socket | None = None
         self._turn = threading.Condition()
         self._reading = False

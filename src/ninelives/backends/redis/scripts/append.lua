@@ -2,7 +2,7 @@
 -- Append to many runs, each on the condition that its row begins with its owner's fence.
 -- KEYS: store, readers' ears, then two for each run: its row, its journal.
 -- ARGV: version, now ('' is the server's), 1 if there is output, then for each run:
---   fence before, fence after, effect_length, number of records, the records.
+--   fence before, fence after, effect_length, the sums of its journal ('' leaves them), number of records, the records.
 -- Answers: the count of writes, then the places of the runs that were appended to. 'version' when it is another.
 -- Nothing is written before all is checked: a script that fails is not rolled back.
 --! parts
@@ -14,17 +14,18 @@ local found = {}
 for place = 1, (#KEYS - 2) / 2 do
   local row, journal = KEYS[2 * place + 1], KEYS[2 * place + 2]
   local fence, after = ARGV[at + 1], ARGV[at + 2]
-  local effects, records = ARGV[at + 3], tonumber(ARGV[at + 4])
+  local effects, sums, records = ARGV[at + 3], ARGV[at + 4], tonumber(ARGV[at + 5])
   local tail = redis.call('HGET', row, 't')
   if tail and string.sub(tail, 1, #fence) == fence then
-    local before, rest = string.match(string.sub(tail, #fence + 1), '^ %d+ (%d+)( .*)$')
+    local before, rest, known = string.match(string.sub(tail, #fence + 1), '^ %d+ (%d+)( %d+ %d+ %d+ )(.*)$')
     if before then
+      rest = rest .. (sums ~= '' and sums or known)
       redis.call('LLEN', journal)
       if tonumber(before) > tonumber(effects) then effects = before end
-      found[#found + 1] = {place, row, journal, after .. ' ' .. changed .. ' ' .. effects .. rest, at + 5, records}
+      found[#found + 1] = {place, row, journal, after .. ' ' .. changed .. ' ' .. effects .. rest, at + 6, records}
     end
   end
-  at = at + 4 + records
+  at = at + 5 + records
 end
 redis.call('ZCARD', KEYS[2])
 local written = tonumber(known[2] or '0')

@@ -1,10 +1,10 @@
 #!lua
 -- Write what was decided elsewhere, on the condition that all that it was decided by is still so.
 -- KEYS: store, writers, workers' ears, readers' ears, then those that are named by their place here.
--- ARGV: version, line, its count, 1 if there is work, 1 if there is output, how many checks, the checks, the writes.
+-- ARGV: version and the store's id, line, its count, 1 if there is work, 1 if there is output, how many checks, the checks, the writes.
 -- A check: key, field, how ('=' is this value, '-' is absent, '+' is there), value.
 -- A write: verb, key, and two more.
--- Answers: what came of it ('done', 'conflict', 'version', 'closed') and the count of writes.
+-- Answers: what came of it ('done', 'conflict', 'version', 'gone', 'closed') and the count of writes.
 -- Nothing is written before all is checked: a script that fails is not rolled back.
 --! parts
 
@@ -57,9 +57,11 @@ for _, verb in ipairs({'HSET', 'ZADD', 'LTRIM'}) do
   VERBS[verb] = function(name, first, second) redis.call(verb, name, first, second) end
 end
 
-local known = redis.call('HMGET', KEYS[1], 'version', 'writes')
+local known = redis.call('HMGET', KEYS[1], 'version', 'writes', 'id')
 local written = tonumber(known[2] or '0')
-if known[1] ~= ARGV[1] then return {'version', written} end
+local version, id = string.match(ARGV[1], '^(%S+) (.*)$')
+if id ~= '' and known[3] ~= id then return {'gone', written} end
+if known[1] ~= version then return {'version', written} end
 local writer = redis.call('HGET', KEYS[2], ARGV[2])
 if writer and string.sub(writer, 1, 1) == 'x' then return {'closed', written} end
 local first = 7 + 4 * tonumber(ARGV[6])

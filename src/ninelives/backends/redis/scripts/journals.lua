@@ -8,8 +8,10 @@ for place = 1, (#KEYS - 1) / 4 do
   local row, journal, signals, items = unpack(KEYS, 4 * place - 2, 4 * place + 1)
   local parts = redis.call('HMGET', row, 'r', 't', 'x')
   local one = {parts[1], parts[2], parts[3]}
-  local length, base, turn, news = string.match(parts[2] or '', '^.%d+ (%d+) .* %d+ %d+ (%d+) (%d+) (%d+)$')
-  local wanted = length ~= nil
+  local tail, base, turn, news = parts[2] or '', nil, nil, nil
+  local length, at = string.match(tail, '^.%d+ (%d+) ()')
+  if length then base, turn, news = string.match(tail, '^ %d+ %d+ (%d+) (%d+) (%d+) ', at + 16) end  -- after the head
+  local wanted = base ~= nil
   if ARGV[1] == 'news' then
     wanted = wanted and news ~= ARGV[place + 1]
   elseif wanted then

@@ -1,0 +1,126 @@
+"""What a run has on record between two lives: what is done, and what was only started."""
+
+from __future__ import annotations
+
+import ast
+from collections import Counter
+from collections.abc import Iterable
+
+import msgspec
+from msgspec import Struct
+from msgspec.structs import replace
+
+from ninelives.core.errors import BadName
+from ninelives.core.keys import parse_step_id
+from ninelives.core.model import Kind, Record, RunQuery
+from ninelives.core.replay import read_body
+from ninelives.core.settlement import read_start
+from ninelives.store import Store
+from tests.edits.meaning import CHILD, Logical
+
+STRAY = "stray"
+"""The name of a child that was born, and of which its parent's journal does not know yet."""
+_DONE = frozenset({Kind.RESULT, Kind.FAILURE, Kind.SIGNAL})
+
+
+class Past(Struct, frozen=True):
+    """A call that is on record: the name of its step then, its arguments, and whether it ever ended."""
+
+    name: str
+    to: str
+    n: int
+    is_open: bool = False
+    is_protected: bool = False
+    has_key: bool = False
+    is_childs: bool = False
+    says_kind: bool = False
+    seq: int = 0
+    is_no: bool = False
+
+    @property
+    def lineage(self) -> str:
+        """Return the lineage of its step, which its names give away."""
+        if self.name == CHILD.name:
+            return "spawn"
+        return CHILD.lineage if self.is_childs else self.name.partition("_")[2].partition("_")[0]
+
+    @property
+    def logical(self) -> Logical:
+        """Name the effect."""
+        return (self.lineage, self.to, self.n)
+
+    @property
+    def is_effect(self) -> bool:
+        """Return whether it touches the world, which its names give away as well."""
+        return self.name.startswith(("mail", "pay", "spawn", "note"))
+
+    def __str__(self) -> str:
+        return f"{self.name}({self.to}, {self.n}){' started' if self.is_open else ''}"
+
+
+def pasts_of(store: Store) -> tuple[Past, ...]:
+    """Read the calls that are on record: those of the run, then those of its children."""
+    found: list[Past] = []
+    born: dict[str, int] = {}
+    for run in sorted(store.list_runs(RunQuery(limit=100)), key=lambda run: run.number):
+        done: dict[str, Past] = {}
+        started: dict[str, Past] = {}
+        children: dict[str, int] = {}
+        for record in store.load_journal(run.id, since=0).records:
+            past = _past(record, children)
+            if past is None:
+                continue
+            past = replace(past, seq=record.seq, says_kind=getattr(record, "step_kind", None) is not None)
+            if record.kind in _DONE:
+                done[record.step] = past
+                started.pop(record.step, None)
+            elif record.kind is Kind.VOIDED:
+                started.pop(record.step, None)
+            elif record.kind in (Kind.INTENT, Kind.DOUBT) and record.step not in done:
+                start = read_start(record)
+                first = started.get(record.step, past)
+                started[record.step] = replace(
+                    first,
+                    is_open=True,
+                    is_protected=start.l > 0 or record.kind is Kind.DOUBT,
+                    has_key=bool(start.k),
+                )
+        found += [*done.values(), *started.values()]
+        born.update(children)
+        if run.parent is not None and run.id not in born:
+            found.append(Past(STRAY, "child", 0, is_childs=True))
+    return tuple(found)
+
+
+def counted(pasts: Iterable[Past]) -> Counter[Logical]:
+    """Count the effects that are done."""
+    return Counter(past.logical for past in pasts if past.is_effect and not past.is_open)
+
+
+def _past(record: Record, children: dict[str, int]) -> Past | None:
+    try:
+        name = parse_step_id(record.step).name
+    except BadName:
+        return None
+    if name.startswith(("mail_", "pay_", "ask_", "look_")):
+        shown = read_body(record).a
+        return Past(name, _plain(shown.get("to", "''")), int(_plain(shown.get("n", "0"))))
+    if name == CHILD.name:
+        body = read_body(record)
+        n = int(_plain(body.a.get("n", "0")))
+        if record.kind is Kind.RESULT:
+            children[msgspec.json.decode(body.v or b"null")] = n
+        return Past(name, "child", n)
+    if name.startswith("result:"):
+        return Past("child", "", children.get(name.removeprefix("result:"), 0))
+    if name.startswith(("sleep", "receive:")):
+        return Past(name, "", 0)
+    if name.startswith("patched:"):
+        return Past(name, "", 0, is_no=bytes(read_body(record).v or b"") == b"false")
+    if name == "note":
+        return Past(name, "child", int(_plain(read_body(record).a.get("n", "0"))), is_childs=True)
+    return None
+
+
+def _plain(shown: str) -> str:
+    return str(ast.literal_eval(shown))

@@ -1,0 +1,227 @@
+"""What must hold of a pair, by the ledger outside: no effect twice, no start forgotten, `check` right."""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Iterator
+
+from ninelives.core.model import State
+from ninelives.ops.rehearsal import Fit
+from tests.edits.edits import HARMLESS, NEED_KINDS
+from tests.edits.journal import Past, counted
+from tests.edits.lives import RUN
+from tests.edits.meaning import Logical, Meaning, meaning_of
+from tests.edits.model import Fate, predict
+from tests.edits.pairs import History, Taken, effects_of
+from tests.edits.programs import Patched, nodes
+
+
+def judge(history: History) -> list[str]:
+    """Return what was wrong."""
+    return [
+        *_repeats(history),
+        *_shared(history),
+        *_forgotten(history),
+        *_ends(history),
+        *_divergences(history),
+        *_checks(history),
+        *_unexpected(history),
+        *_false_alarms(history),
+    ]
+
+
+def asked_for(history: History) -> Counter[Logical]:
+    """Return how often each effect was asked for by the version that asks for it most."""
+    most: Counter[Logical] = Counter()
+    for life in history.lives:
+        most |= life.meaning.asks
+    for logical in most:
+        if len({_key(life, logical[0]) for life in history.lives}) > 1:  # another key is another effect
+            most[logical] = max(life.meaning.calls[logical] for life in history.lives)
+        if any(_gives_up(life, logical[0]) for life in history.lives):
+            most[logical] = sum(life.meaning.calls[logical] for life in history.lives)
+    return most
+
+
+def _repeats(history: History) -> Iterator[str]:
+    """No effect more often than asked for; one that may be repeated, only where a kill has cut it off."""
+    asked, done = asked_for(history), effects_of(history)
+    cut, unseen = _cut(history)
+    events = [event for event in history.events if event.fact == "effect"]
+    for logical, times in done.items():
+        may_repeat = any(_kind(life, logical[0]) == "action" for life in history.lives)
+        if times > asked[logical] + (cut[logical] if may_repeat else 0):
+            yield f"{_shown(logical)} took effect {times} times; it is asked for {asked[logical]} times"
+        keys = {event.key for event in events if (event.lineage, event.to, event.n) == logical}
+        if len(keys) > asked[logical] + unseen[logical]:
+            yield f"{_shown(logical)} had {len(keys)} keys; it is asked for {asked[logical]} times"
+
+
+def _shared(history: History) -> Iterator[str]:
+    """No two calls share a key: their provider would take the second for the first.
+
+    Of one that was cut off before its start was on record nothing is known: the place has its key again.
+    """
+    cut, unseen = _cut(history)
+    calls: dict[str, Counter[Logical]] = {}
+    for event in history.events:
+        if event.fact == "effect":
+            calls.setdefault(event.key, Counter())[event.lineage, event.to, event.n] += 1
+    for key, done in calls.items():
+        known = [logical for logical in done if not unseen[logical]]
+        if len(known) > 1:
+            yield f"{' and '.join(map(_shown, known))} had one key: {key}"
+        for logical, times in done.items():
+            if times > 1 + cut[logical]:
+                yield f"{_shown(logical)} took effect {times} times under one key: {key}"
+
+
+def _cut(history: History) -> tuple[Counter[Logical], Counter[Logical]]:
+    """Count effects that a kill kept from being recorded; and those of them without a recorded start."""
+    cut: Counter[Logical] = Counter()
+    unseen: Counter[Logical] = Counter()
+    for number, life in enumerate(history.lives, 1):
+        if life.died:
+            here = effects_of(history, number)
+            lost = here - (counted(life.after) - counted(life.before))
+            cut += lost
+            started = Counter(past.logical for past in life.after if past.is_open)
+            unseen += lost - started
+    return cut, unseen
+
+
+def _forgotten(history: History) -> Iterator[str]:
+    """A start that must not be repeated, without an outcome, is settled before the run ends, or seen."""
+    last = history.lives[-1]
+    if last.state is not State.COMPLETED:
+        return
+    for number, life in enumerate(history.lives[:-1], 1):
+        for past in life.after:
+            if past.is_open and past.is_protected and not _is_answered(history, past, number):
+                yield f"the start of {past} in life {number} was forgotten"
+
+
+def _is_answered(history: History, past: Past, number: int) -> bool:
+    """Return whether a start of a life was looked into: by its probe later, or by a person."""
+    return any(
+        (event.to, event.n) == (past.to, past.n)
+        and event.life >= number + (event.fact == "verified")  # a person's answer is kept, a probe's is not
+        and event.fact in ("verified", "settled")
+        for event in history.events
+    )
+
+
+def _ends(history: History) -> Iterator[str]:
+    """The run ends with what its last code gives and asks for; or stops before anything fresh."""
+    for number, life in enumerate(history.lives, 1):
+        if life.died or (life.version.kill.at == "rest" and not life.state.is_final):
+            continue
+        if life.why:
+            yield f"life {number}: {life.why}"
+        elif life.state is State.COMPLETED:
+            if not life.before or life.check is not None:
+                yield from _completed(history, life, number)
+        elif life.state is not State.ESCALATED:
+            yield f"life {number} ended {life.state}"
+
+
+def _completed(history: History, life: Taken, number: int) -> Iterator[str]:
+    meant = [one for one in _meanings(life) if one.result == life.result]
+    if not meant:
+        yield f"life {number} gave {life.result}, not {life.meaning.result}"
+        return
+    done = sum((effects_of(history, one) for one in range(1, number + 1)), Counter[Logical]())
+    program = life.version.program
+    for logical, times in meant[0].asks.items():
+        fails = logical[0] in program.decls and program.decls[logical[0]].fails
+        if not fails and done[logical] < times:
+            yield f"life {number} ended, and {_shown(logical)} was done {done[logical]} of {times} times"
+
+
+def _meanings(life: Taken) -> Iterator[Meaning]:
+    """Yield what the program means to runs that have, and have not, passed its patches."""
+    names = [node.name for node in nodes(life.version.program.block) if isinstance(node, Patched)]
+    for mask in range(1 << len(names)):
+        skipped = frozenset(name for bit, name in enumerate(names) if mask >> bit & 1)
+        yield meaning_of(life.version.program, skipped)
+
+
+def _divergences(history: History) -> Iterator[str]:
+    """Where a run diverges, nothing fresh was done."""
+    for number, life in enumerate(history.lives, 1):
+        if life.diverged and number == 1:
+            yield f"life {number} diverged without a change: {life.waiting}"
+        elif life.diverged:
+            for event in history.events:
+                if event.life == number and event.fact == "begin" and event.run == RUN:
+                    yield f"life {number} diverged, after it had begun {event}"
+
+
+def _checks(history: History) -> Iterator[str]:
+    """`check` refuses what the run then refuses, and nothing else.
+
+    What lies behind something fresh that is no effect (a decision, a read, a wait) it cannot know.
+    """
+    for number, life in enumerate(history.lives, 1):
+        if life.check is None:
+            continue
+        refuses = life.check.fit not in (Fit.FITS, Fit.FAILS_AS_BEFORE)
+        if refuses and not life.diverged and not life.died:
+            yield f"life {number}: check refuses ({life.check.what}), and the run went on: {life.state}"
+        expected = predict(life.version.program, life.before)
+        if life.diverged and not refuses and not expected.is_hidden and not expected.is_open:
+            yield f"life {number}: check lets it through, and the run diverged: {life.waiting}"
+
+
+def _unexpected(history: History) -> Iterator[str]:
+    """Each life becomes what the rules say."""
+    for number, life in enumerate(history.lives, 1):
+        if life.check is None or life.died or life.why or life.state is State.CHECKPOINTED:
+            continue
+        expected = predict(life.version.program, life.before)
+        if expected.is_open:
+            continue
+        if (expected.fate is Fate.DIVERGES) is not life.diverged:
+            missed = ", ".join(map(str, expected.missed)) or "nothing is missed"
+            yield f"life {number} {'diverged' if life.diverged else 'went on'}; it {expected.fate} ({missed})"
+        if expected.fate is Fate.ESCALATES and not _is_settled(history, number):
+            missed = ", ".join(map(str, expected.missed))
+            yield f"life {number} ended, and asked nobody what became of {missed}"
+
+
+def _false_alarms(history: History) -> Iterator[str]:
+    """Edits that change nothing for a run, or say what they change, are not refused."""
+    edits: set[str] = set()
+    for number, life in enumerate(history.lives, 1):
+        edits.update(life.version.edits)
+        if not edits <= HARMLESS:
+            return
+        says_kinds = all(past.says_kind for past in life.before)
+        if life.diverged and (says_kinds or not edits & NEED_KINDS):
+            yield f"life {number} diverged, although all its edits are harmless: {', '.join(sorted(edits))}"
+
+
+def _is_settled(history: History, number: int) -> bool:
+    return any(event.life == number and event.fact == "settled" for event in history.events)
+
+
+def _kind(life: Taken, lineage: str) -> str:
+    decl = life.version.program.decls.get(lineage)
+    return "action" if decl is None else decl.kind
+
+
+def _key(life: Taken, lineage: str) -> str:
+    decl = life.version.program.decls.get(lineage)
+    return "" if decl is None else decl.key
+
+
+def _gives_up(life: Taken, lineage: str) -> bool:
+    """Return whether the code forgets a name that the step had, and has no more: then it is a new one."""
+    decl = life.version.program.decls.get(lineage)
+    names = () if decl is None else (decl.name, *decl.aliases)
+    return any(f"_{lineage}_" in f"{name}_" and name not in names for name in life.version.program.forgets)
+
+
+def _shown(logical: Logical) -> str:
+    lineage, to, n = logical
+    return f"{lineage}({to}, {n})"

@@ -1,0 +1,150 @@
+"""What random edits have found, written out: each was two effects, or a check that was wrong."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+import pytest
+
+from ninelives.core.model import State
+from ninelives.ops.rehearsal import Fit
+from tests.edits.lives import NEVER, Kill, Stage
+
+pytestmark = pytest.mark.usefixtures("declarations")
+HEAD = """
+import asyncio
+
+import ninelives as nl
+from tests.edits import ledger as world
+
+async def verify(to: str, n: int, key: str) -> object:
+    return world.verify("pay", to, n, key)
+
+@nl.agent(name="child")
+async def child(n: int) -> str:
+    return await note("child", n)
+
+@nl.action
+async def note(to: str, n: int) -> str:
+    return await world.act("note", to, n)
+
+@nl.action(key="mail:{to}")
+async def mail(to: str, n: int) -> str:
+    return await world.act("mail", to, n)
+"""
+PAY = """
+@nl.action(name="pay", resumable=False, verify=verify, key="KEY:{to}")
+async def pay(to: str, n: int) -> str:
+    return await world.act("pay", to, n)
+
+@nl.agent(name="agent")
+async def agent() -> str:
+    return await pay("ann", 1)
+"""
+
+
+@pytest.fixture
+def stage() -> Iterator[Stage]:
+    made = Stage()
+    yield made
+    made.store.close()
+
+
+def _effects(stage: Stage, lineage: str) -> int:
+    return sum(one.fact == "effect" and one.lineage == lineage for one in stage.ledger.events)
+
+
+def test_a_start_under_a_changed_key_is_verified_before_it_is_made_again(stage: Stage) -> None:
+    stage.load(HEAD + PAY.replace("KEY", "old"), "first")
+    assert stage.live(Kill("begin"))  # started under the old key, and not done
+    stage.load(HEAD + PAY.replace("KEY", "new"), "second")
+    assert stage.live(Kill("end"))  # proved not done, started under the new key, and done
+    assert not stage.live(NEVER)
+    assert stage.row().state is State.COMPLETED
+    assert _effects(stage, "pay") == 1
+
+
+ALONE = """
+@nl.agent(name="agent")
+async def agent() -> str:
+    return await (await nl.spawn(child, 1)).result()
+"""
+NAMED = """
+@nl.agent(name="agent")
+async def agent() -> str:
+    with nl.branch("x"):
+        return await (await nl.spawn(child, 1)).result()
+"""
+
+
+@pytest.mark.parametrize("commit", [1, 2])
+def test_a_child_that_was_born_is_not_spawned_again_by_code_that_moved(stage: Stage, commit: int) -> None:
+    stage.load(HEAD + ALONE, "first")
+    assert stage.live(Kill("before", commit))  # one of them would record the birth
+    stage.load(HEAD + NAMED, "second")
+    assert stage.check().fit is Fit.FITS
+    assert not stage.live(NEVER)
+    assert stage.row().state is State.COMPLETED
+    assert _effects(stage, "note") == 1
+
+
+def test_nothing_begins_beside_a_start_that_the_code_would_repeat_with_less_care(stage: Stage) -> None:
+    stage.load(HEAD + PAY.replace("KEY", "k"), "first")
+    assert stage.live(Kill("begin"))
+    begun = len(stage.ledger.events)
+    less = PAY.replace(', resumable=False, verify=verify, key="KEY:{to}"', "")
+    beside = less.replace(
+        'return await pay("ann", 1)', 'await asyncio.gather(pay("ann", 1), note("b", 2), note("b", 3))'
+    )
+    stage.load(HEAD + beside, "second")
+    assert stage.check().fit is Fit.DIVERGES
+    assert not stage.live(NEVER)
+    assert stage.row().state is State.ESCALATED
+    assert [one.fact for one in stage.ledger.events[begun:]] == ["life"]
+
+
+DONE = """
+@nl.action(name="pay", key="{to}")
+async def pay(to: str, n: int) -> str:
+    return await world.act("pay", to, n)
+
+@nl.agent(name="agent")
+async def agent() -> None:
+    await pay("ann", 1)
+    await nl.receive("go")
+"""
+
+
+def test_check_refuses_an_effect_that_is_passed_over_beside_a_wait(stage: Stage) -> None:
+    stage.load(HEAD + DONE, "first")
+    assert not stage.live(Kill("rest"))
+    begin, _, _ = DONE.partition("    await pay")
+    stage.load(HEAD + begin + '    await asyncio.gather(nl.receive("stop"), pay("ann", 9))', "second")
+    assert stage.check().fit is Fit.DIVERGES
+    assert not stage.live(NEVER)
+    assert stage.row().state is State.ESCALATED
+    assert _effects(stage, "pay") == 1
+
+
+GROWN = """
+@nl.action(name="look"KIND)
+async def look(to: str, n: int) -> str:
+    return await world.act("look", to, n)
+
+@nl.agent(name="agent")
+async def agent() -> None:
+    await look("ann", 1)
+"""
+
+
+def test_an_effect_is_not_passed_over_because_its_step_was_a_read_before(stage: Stage) -> None:
+    stage.load(HEAD + GROWN.replace("KIND", ", reads_only=True") + '    await note("c", 3)', "first")
+    assert stage.live(Kill("begin", 2))  # `look` was a read then
+    twice = '    await look("ann", 2)\n    await note("b", 3)'
+    stage.load(HEAD + GROWN.replace("KIND", "") + twice, "second")
+    assert stage.live(Kill("begin", 2))  # and is an effect now
+    begin, _, _ = GROWN.replace("KIND", "").partition("    await look")
+    stage.load(HEAD + begin + '    await note("c", 3)', "third")
+    assert not stage.live(NEVER)
+    assert stage.row().state is State.ESCALATED
+    assert _effects(stage, "note") == 0

@@ -1,0 +1,1 @@
+"""Data of each released format, and that it is read, migrated and carried on."""
