@@ -58,14 +58,14 @@ def test_a_commit_without_sums_leaves_them_as_they_are(bench: Bench) -> None:
 def test_a_commit_that_only_counts_sets_the_number_of_steps(bench: Bench) -> None:
     run = bench.running()
     made = append(run, b"one", tally=Tally(1))
-    bench.store.commit([replace(made, only_counts=True)])
+    bench.store.commit([made])
     assert tally_of(bench.row("r1")) == Tally(1)
 
 
 def test_sums_of_many_runs_in_one_batch_are_each_ones_own(bench: Bench) -> None:
     first, second = bench.running("a"), bench.running("b")
     one, other = append(first, b"1", tally=SUMS), append(second, b"1", b"2", tally=Tally(2))
-    bench.store.commit([one, replace(other, only_counts=True)])
+    bench.store.commit([one, other])
     assert (tally_of(bench.row("a")), tally_of(bench.row("b"))) == (SUMS, Tally(2))
 
 

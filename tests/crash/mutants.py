@@ -20,6 +20,7 @@ from ninelives.backends.postgres import queries as served_sql
 from ninelives.backends.sqlite import (
     anchor,
     checks,
+    commits,
     connection,
     files,
     journals,
@@ -139,16 +140,14 @@ def alone_first() -> None:
 @_mutant
 def torn_commit() -> None:
     """The run's row and its records go in two transactions."""
-    original = transaction.Transaction.many
+    original = commits._append
 
-    def many(self: transaction.Transaction, name: str, values: Sequence[transaction.Values]) -> Any:
-        found = original(self, name, values)
-        if name in ("append_plain", "append_known", "append_counted") and found:
-            self.cursor.execute("COMMIT")
-            self.cursor.execute("BEGIN IMMEDIATE")
-        return found
+    def append(tx: transaction.Transaction, done: Mapping[str, int], batch: Sequence[Commit]) -> None:
+        tx.cursor.execute("COMMIT")
+        tx.cursor.execute("BEGIN IMMEDIATE")
+        original(tx, done, batch)
 
-    _put(transaction.Transaction, "many", many)
+    _put(commits, "_append", append)
 
 
 @_mutant

@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+from operator import itemgetter
 from typing import Any
 
 import msgspec
+from msgspec.structs import astuple
 
 from ninelives.core.blobs import DIGEST_BYTES
 from ninelives.core.entries import Entry, Happening
@@ -18,90 +20,40 @@ Row = tuple[Any, ...]
 _LABELS = msgspec.json.Decoder(dict[str, str])
 _AGENTS = msgspec.json.Decoder(tuple[str, ...])
 _EVIDENCE = msgspec.json.Decoder(Evidence)
+_AT = {name: at for at, name in enumerate(Run.__struct_fields__)}
+_LABELS_AT, _STATE_AT = _AT["labels"], _AT["state"]
+FLAGS_AT = (_AT["paused"], _AT["cancelling"], _AT["is_alone"])
+"""Which columns of a run are true or false."""
+_CHANGING = itemgetter(
+    *(
+        _AT[name]
+        for name in ("number", "state", "paused", "cancelling", "epoch", "session", "head", "length")
+    ),
+    *(_AT[name] for name in ("turn", "turn_seq", "due_ms", "waits", "news", "deaths", "death_length")),
+    *(_AT[name] for name in ("changed_ms", "effect_length", "solo_deaths", "is_alone", "left_by")),
+    *(_AT[name] for name in ("steps", "tokens_in", "tokens_out", "progress", "last_error", "retrying")),
+)
 _STATES = {state.value: state for state in State}
 _KINDS = {kind.value: kind for kind in Kind}
 _STEP_KINDS: dict[str | None, StepKind | None] = {None: None, **{one.value: one for one in StepKind}}
 
 
 def run_of(row: Row) -> Run:
-    """Return the run of a row."""
-    return Run(
-        id=row[0],
-        number=row[1],
-        agent=row[2],
-        fingerprint=row[3],
-        queue=row[4],
-        pin=row[5],
-        priority=row[6],
-        labels=_LABELS.decode(row[7]) if row[7] != "{}" else {},
-        parent=row[8],
-        state=_STATES[row[9]],
-        paused=bool(row[10]),
-        cancelling=bool(row[11]),
-        epoch=row[12],
-        session=row[13],
-        head=row[14],
-        length=row[15],
-        base=row[16],
-        base_check=row[17],
-        turn=row[18],
-        turn_seq=row[19],
-        due_ms=row[20],
-        waits=row[21],
-        news=row[22],
-        deaths=row[23],
-        death_length=row[24],
-        solo_deaths=row[25],
-        is_alone=bool(row[26]),
-        left_by=row[27],
-        created_ms=row[28],
-        changed_ms=row[29],
-        effect_length=row[30],
-        steps=row[31],
-        tokens_in=row[32],
-        tokens_out=row[33],
-        progress=row[34],
-        last_error=row[35],
-        retrying=row[36],
-    )
+    """Return the run of a row: its columns stand in the order of the run's fields."""
+    made = list(row)
+    made[_LABELS_AT] = _LABELS.decode(row[_LABELS_AT]) if row[_LABELS_AT] != "{}" else {}
+    made[_STATE_AT] = _STATES[row[_STATE_AT]]
+    for at in FLAGS_AT:
+        made[at] = bool(row[at])
+    return Run(*made)
 
 
 def row_of(run: Run) -> Row:
-    """Return the whole row of a new run."""
-    return (
-        run.id,
-        run.number,
-        run.agent,
-        run.fingerprint,
-        run.queue,
-        run.pin,
-        run.priority,
-        msgspec.json.encode(run.labels).decode(),
-        run.parent,
-        run.state.value,
-        run.paused,
-        run.cancelling,
-        run.epoch,
-        run.session,
-        run.head,
-        run.length,
-        run.base,
-        run.base_check,
-        run.turn,
-        run.turn_seq,
-        run.due_ms,
-        run.waits,
-        run.news,
-        run.deaths,
-        run.death_length,
-        run.solo_deaths,
-        run.is_alone,
-        run.left_by,
-        run.created_ms,
-        run.changed_ms,
-        run.effect_length,
-        *sums_of(run),
-    )
+    """Return the whole row of a run."""
+    made = list(astuple(run))
+    made[_LABELS_AT] = msgspec.json.encode(run.labels).decode() if run.labels else "{}"
+    made[_STATE_AT] = run.state.value
+    return tuple(made)
 
 
 def sums_of(run: Run | Tally | None) -> Row:
@@ -111,31 +63,10 @@ def sums_of(run: Run | Tally | None) -> Row:
     return (run.steps, run.tokens_in, run.tokens_out, run.progress, run.last_error, run.retrying)
 
 
-def changes_of(run: Run) -> Row:
-    """Return the columns of a run that change during its life, its number first."""
-    return (
-        run.number,
-        run.state.value,
-        run.paused,
-        run.cancelling,
-        run.epoch,
-        run.session,
-        run.head,
-        run.length,
-        run.turn,
-        run.turn_seq,
-        run.due_ms,
-        run.waits,
-        run.news,
-        run.deaths,
-        run.death_length,
-        run.changed_ms,
-        run.effect_length,
-        run.solo_deaths,
-        run.is_alone,
-        run.left_by,
-        *sums_of(run),
-    )
+def changes_of(row: Row) -> Row:
+    """Return the columns of a run's row that change during its life, its number first."""
+    changing: Row = _CHANGING(row)
+    return changing
 
 
 def record_of(row: Row) -> Record:

@@ -46,8 +46,8 @@ class Commit(Struct, frozen=True, kw_only=True):
 
     `length` and `head` are the run's before it; `records` go on from there, sealed. `effect_length` is how
     many of the run's records something visible rests on by now, as far as its owner has begun it.
-    `tally` is what the row sums up of the journal after it; None leaves that as it is. `only_counts`: of it,
-    only the number of steps has changed.
+    `tally` is what the row sums up of the journal after it; None leaves that as it is.
+    `is_lone`: nothing but one sealed, sound record without blobs, which neither ends a turn nor is output.
     `is_sealed`: who made this has sealed the records just now, so no store must take their hashes again.
     """
 
@@ -64,7 +64,7 @@ class Commit(Struct, frozen=True, kw_only=True):
     effect_length: int = 0
     is_sealed: bool = False
     tally: Tally | None = None
-    only_counts: bool = False
+    is_lone: bool = False
 
     @property
     def new_length(self) -> int:
@@ -79,7 +79,7 @@ class Commit(Struct, frozen=True, kw_only=True):
     @property
     def is_plain(self) -> bool:
         """Tell whether this only appends records of the current turn."""
-        return self.change is None and self._only_appends()
+        return self.is_lone or (self.change is None and self._only_appends())
 
     @property
     def is_plain_end(self) -> bool:

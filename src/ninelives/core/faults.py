@@ -25,12 +25,14 @@ from ninelives.core.keys import check_id
 from ninelives.core.model import INLINE_BYTES, Kind, NewRun
 from ninelives.core.sessions import Evidence, NewSession, Session
 
-_INT_LIMIT = 2**63
+INT_LIMIT = 2**63
 _PRIORITY_LIMIT = 2**31
 
 
 def fault_in(commit: Commit) -> NineLivesError | None:
     """Return what is wrong with a commit's content, before anything is written; None if nothing is."""
+    if commit.is_lone:
+        return None
     head = commit.head
     for seq, record in enumerate(commit.records, commit.length):
         if record.seq != seq:
@@ -103,7 +105,7 @@ def is_text(value: str) -> bool:
 
 
 def _is_count(value: int) -> bool:
-    return 0 <= value < _INT_LIMIT
+    return 0 <= value < INT_LIMIT
 
 
 def lost_blob(run: str, digest: bytes) -> BadRecord:
@@ -152,7 +154,7 @@ def fault_in_session(new: NewSession) -> UsageError | None:
         fault = fault_in_name(new.keeper, "keeper's session id")
     for agent in new.agents:
         fault = fault or fault_in_name(agent, "agent name")
-    if fault is None and not (0 < new.lease_ms < _INT_LIMIT and _is_count(new.pid)):
+    if fault is None and not (0 < new.lease_ms < INT_LIMIT and _is_count(new.pid)):
         fault = UsageError("lease_ms or pid is out of range", remedy="Use a lease of some seconds")
     return fault
 

@@ -26,7 +26,7 @@ from ninelives.core.containers import Untyped, dump_pairs, refuse
 from ninelives.core.errors import Corrupt, NotSerializable, UsageError
 from ninelives.core.growth import Memory
 from ninelives.core.keys import class_name, member_name
-from ninelives.core.previews import preview
+from ninelives.core.previews import preview, preview_plain
 from ninelives.core.shapes import MAX_DEPTH, SCALARS, TAG, TEXT, Misfit, dump_items, step_to, tag
 
 _ENCODE: Final = msgspec.json.Encoder(order="deterministic").encode
@@ -41,16 +41,20 @@ _REMEDY: Final = "Pass plain data, or name the parameter in ignore="
 class Fingerprint(msgspec.Struct, frozen=True):
     """A digest of 16 bytes, and the canonical arguments it was taken of.
 
-    Taken with a memory, of a list that has grown, it has only what is `shown` of them.
+    Taken with a memory, of a list that has grown, it has only what is `shown` of them. `plain` are arguments
+    that are nothing but small numbers and plain text.
     """
 
     digest: bytes
     arguments: bytes
     shown: dict[str, str] | None = None
+    plain: dict[str, int | str] | None = None
 
     def preview(self) -> dict[str, str]:
         """Return a few characters of each argument."""
-        return preview(self.arguments) if self.shown is None else self.shown
+        if self.shown is not None:
+            return self.shown
+        return preview(self.arguments) if self.plain is None else preview_plain(self.plain)
 
 
 class Taker(Protocol):
@@ -147,14 +151,15 @@ def _take_bound(
 
 def _take(arguments: dict[str, Any], memory: Memory | None) -> Fingerprint:
     data = _canonical_of_plain(arguments)
-    if data is None and memory is not None:
+    if data is not None:
+        return Fingerprint(blake2b(data, digest_size=16).digest(), data, None, arguments)
+    if memory is not None:
         for name, value in arguments.items():
             if type(value) is list and len(value) >= growth.FEWEST_ITEMS:
                 taken = growth.take(arguments, name, memory, _canonical)
                 if taken is not None:
                     return Fingerprint(taken[0], b"", taken[1])
-    if data is None:
-        data = _canonical_of_any(arguments)
+    data = _canonical_of_any(arguments)
     return Fingerprint(blake2b(data, digest_size=16).digest(), data)
 
 

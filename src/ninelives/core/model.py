@@ -112,7 +112,7 @@ class NewRun(Struct, frozen=True, kw_only=True):
     prefix: tuple[Record, ...] = ()
 
 
-class Run(Struct, frozen=True, kw_only=True):
+class Run(Struct, frozen=True):
     """The run's row: who owns it, where its journal ends, what it waits for.
 
     `length` counts all records ever appended; those from `base` on are still stored, and

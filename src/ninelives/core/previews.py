@@ -8,6 +8,7 @@ import msgspec
 from msgspec import Raw
 
 CHARACTERS: Final = 60
+_TEXT: Final = msgspec.json.Encoder().encode
 _ARGUMENTS: Final = msgspec.json.Decoder(dict[str, Raw]).decode
 
 
@@ -17,6 +18,18 @@ def preview(arguments: bytes) -> dict[str, str]:
     for name, raw in _ARGUMENTS(arguments).items():
         text = bytes(raw).decode()
         shown[name] = text if len(text) <= CHARACTERS else cut(text, len(text))
+    return shown
+
+
+def preview_plain(arguments: dict[str, int | str]) -> dict[str, str]:
+    """Return the same of small numbers and plain text, without their canonical form."""
+    shown = {}
+    for name, value in arguments.items():
+        if value.__class__ is int:
+            shown[name] = str(value)
+        else:
+            text = _TEXT(value).decode()
+            shown[name] = text if len(text) <= CHARACTERS else cut(text, len(text))
     return shown
 
 

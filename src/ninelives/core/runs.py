@@ -290,6 +290,8 @@ def _states_after(commit: Commit) -> tuple[State, ...]:
 
 def blobs_in(commit: Commit) -> list[bytes]:
     """Return the blobs that a commit refers to: those of its records, then those of its keys."""
+    if commit.is_lone:
+        return []
     found = [digest for record in commit.records if record.blobs for digest in record.blobs]
     if commit.keys:
         found += [digest for op in commit.keys if isinstance(op, SettleKey) for digest in op.blobs]
@@ -298,6 +300,8 @@ def blobs_in(commit: Commit) -> list[bytes]:
 
 def effect_length_of(commit: Commit) -> int:
     """Return how many records must be kept after a commit: also its own, if they took or gave something."""
+    if commit.is_lone:
+        return commit.effect_length
     if commit.keys or commit.opens or commit.closes or commit.takes or emits(commit):
         return commit.new_length
     return commit.effect_length
@@ -305,6 +309,8 @@ def effect_length_of(commit: Commit) -> int:
 
 def emits(commit: Commit) -> bool:
     """Tell whether a commit brings output, which somebody may be waiting for."""
+    if commit.is_lone:
+        return False
     for record in commit.records:  # noqa: SIM110 (the hot path)
         if record.kind is Kind.OUTPUT:
             return True

@@ -101,17 +101,6 @@ def added(tally: Tally, kind: Kind, step: str, body: bytes, facts: Facts) -> Tal
     return tally
 
 
-def is_counted(tally: Tally, kind: Kind, facts: Facts) -> bool:
-    """Tell whether one more record changes the number of steps at most."""
-    return (
-        kind is Kind.RESULT
-        and not facts.tokens_in
-        and not facts.tokens_out
-        and not facts.error
-        and not tally.retrying
-    )
-
-
 def summed(records: Iterable[Record]) -> Tally:
     """Return the sums of records of which only the content is known: a fork's prefix, or those of before."""
     tally = Tally()

@@ -133,7 +133,7 @@ def withdrawn(place: Place, asked: Fingerprint, kind: StepKind = StepKind.ACTION
 
 def took_ms(frame: Frame) -> int:
     """Return how long ago a body began."""
-    return max(0, int((frame.place.execution.loop.time() - frame.at) * 1000))
+    return int((frame.place.execution.loop.time() - frame.at) * 1000)
 
 
 def result(frame: Frame, data: bytes) -> Draft:
@@ -141,8 +141,8 @@ def result(frame: Frame, data: bytes) -> Draft:
     kind, place = frame.kind, frame.place
     usage = usage_in(data) if kind is StepKind.DECISION else None
     if usage is None and not frame.failures:  # the hot path
-        body = write_body(frame.asked, value=data)
-        return (Kind.RESULT, place.id, body, (), Facts(kind, took_ms(frame)))
+        took = int((place.execution.loop.time() - frame.at) * 1000)
+        return (Kind.RESULT, place.id, write_body(frame.asked, value=data), (), Facts(kind, took))
     body = write_body(frame.asked, value=data, attempts=frame.failures, usage=usage)
     read, written = (usage.tokens_in, usage.tokens_out) if usage is not None else (0, 0)
     return (Kind.RESULT, place.id, body, (), Facts(kind, took_ms(frame), read, written))

@@ -26,7 +26,7 @@ from ninelives.core.keyring import (
     WaitKey,
 )
 from ninelives.core.model import INLINE_BYTES, Kind, Run, State
-from ninelives.core.tally import NO_FACTS, Facts, added, is_counted, tally_of
+from ninelives.core.tally import NO_FACTS, Facts, added, tally_of
 
 Draft = (
     tuple[Kind, str, bytes]
@@ -274,21 +274,24 @@ def sealed_alone(tail: Tail, draft: Draft, at_ms: int) -> Commit | None:
     """Chain one plain record onto a run's tail; None for any that needs the care of a ticket."""
     if not _is_plain(draft) or len(draft[2]) > INLINE_BYTES:
         return None
-    length, head, epoch = tail.length, tail.head, tail.epoch
     kind, step, body = draft[:3]
     facts = draft[4] if len(draft) == 5 else NO_FACTS
-    record = chain.sealed(length, head, (kind, step, at_ms, body, (), facts.kind, facts.took_ms), epoch)
-    tally = tail.tally
+    return _lone(tail, (kind, step, at_ms, body, (), facts.kind, facts.took_ms), facts)
+
+
+def _lone(tail: Tail, draft: chain.Draft, facts: Facts) -> Commit:
+    """Return the commit of one sound record without blobs and of nothing else."""
+    length, head, epoch, kind = tail.length, tail.head, tail.epoch, draft[0]
     return Commit(
         run=tail.run,
         epoch=epoch,
         length=length,
         head=head,
-        records=(record,),
+        records=(chain.sealed(length, head, draft, epoch),),
         effect_length=tail.effect_length,
         is_sealed=True,
-        tally=added(tally, kind, step, body, facts),
-        only_counts=is_counted(tally, kind, facts),
+        tally=added(tail.tally, kind, draft[1], draft[3], facts),
+        is_lone=kind is not Kind.TURN and kind is not Kind.OUTPUT and draft[2] < faults.INT_LIMIT,
     )
 
 
@@ -296,13 +299,13 @@ def sealed(group: Sequence[Ticket]) -> Commit:
     """Join tickets of one run and chain their records onto its tail."""
     tail, extras = group[0].tail, group[-1].extras
     drafts = group[0].records if len(group) == 1 else [draft for ticket in group for draft in ticket.records]
+    if extras is NOTHING and len(drafts) == 1 and not drafts[0][4]:
+        return _lone(tail, drafts[0], next(ticket.facts[0] for ticket in group if ticket.facts))
     records = chain.seal(tail.length, tail.head, drafts, tail.epoch)
-    tally, only_counts = tail.tally, True
+    tally = tail.tally
     for ticket in group:
         for record, facts in zip(ticket.records, ticket.facts, strict=True):
-            kind = record[0]
-            only_counts = only_counts and is_counted(tally, kind, facts)
-            tally = added(tally, kind, record[1], record[3], facts)
+            tally = added(tally, record[0], record[1], record[3], facts)
     effects = tail.length + len(records) if extras.is_effect else tail.effect_length
     return Commit(
         run=tail.run,
@@ -318,7 +321,6 @@ def sealed(group: Sequence[Ticket]) -> Commit:
         effect_length=effects,
         is_sealed=True,
         tally=tally,
-        only_counts=only_counts,
     )
 
 

@@ -148,7 +148,7 @@ def get_run(tx: Transaction, run: str, *, lock: bool = False) -> Run:
 def save_runs(tx: Transaction, changed: Sequence[Run]) -> None:
     """Write what has changed of runs' rows, in the order in which everybody locks them."""
     ordered = sorted(changed, key=lambda run: run.id)
-    moved = (rows.changes_of(run) for run in ordered)
+    moved = (rows.changes_of(rows.row_of(run)) for run in ordered)
     tx.many("update_run", [(*values, number) for number, *values in moved])
 
 

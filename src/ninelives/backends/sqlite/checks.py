@@ -13,6 +13,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from hashlib import blake2b
+from operator import itemgetter
 from typing import Any
 
 import apsw
@@ -24,8 +25,9 @@ from ninelives.core.errors import Corrupt
 from ninelives.core.model import Run
 
 CHECK_BYTES = 8
-HOT: dict[str, tuple[rows.Row, bytes]] = {}
-"""Of runs that this process owns, by id: what it last wrote of what an append changes, and its check.
+HOT: dict[str, tuple[rows.Row, bytes, rows.Row]] = {}
+"""Of runs that this process owns, by id: what it last wrote of what an append changes, and its check; then
+the whole row with its checks as it was before all appends.
 
 Only hints: an append by one of them (`append_known`) writes all of these columns, or compares them, and
 only where the check in the row is the one that is known here.
@@ -52,28 +54,47 @@ def sealed(table: str, values: Sequence[Any]) -> rows.Row:
 
 # Runs: two checks --------------------------------------------------------------------------------
 
-_COLD_AT = tuple(COLUMNS["run"].index(name) for name in COLUMNS["runs"])
-_HOT_AT = tuple(COLUMNS["run"].index(name) for name in COLUMNS["hot"])
+_COLD = itemgetter(*(COLUMNS["run"].index(name) for name in COLUMNS["runs"]))
+_HOT = itemgetter(*(COLUMNS["run"].index(name) for name in COLUMNS["hot"]))
+_ENDED = tuple(
+    (COLUMNS["run"].index(name), value)
+    for name, value in {
+        "state": "completed",
+        "session": None,
+        "due_ms": None,
+        "waits": "",
+        "deaths": 0,
+        "solo_deaths": 0,
+        "is_alone": 0,
+        "left_by": None,
+    }.items()
+)
 
 
-def of_run(run: Run) -> tuple[bytes, bytes]:
-    """Return both checks of a run's row."""
-    row = tuple([int(value) if value.__class__ is bool else value for value in rows.row_of(run)])
+def sealed_run(run: Run) -> rows.Row:
+    """Return the whole row of a run, as SQLite will return it, with both its checks."""
+    made = list(rows.row_of(run))
+    for at in rows.FLAGS_AT:
+        made[at] = int(made[at])
+    row = tuple(made)
     cold, hot = _of_run(row)
     if run.session is not None:
-        remember(run.id, tuple([row[at] for at in _HOT_AT]), hot)
-    return cold, hot
+        if len(HOT) >= HOT_AT_MOST:
+            HOT.clear()
+        HOT[run.id] = (_HOT(row), hot, (*row, cold, hot))
+    return (*row, cold, hot)
 
 
-def remember(run: str, hot: rows.Row, check: bytes) -> None:
-    """Keep what was written of a run that this process may append to next."""
-    if len(HOT) >= HOT_AT_MOST:
-        HOT.clear()
-    HOT[run] = (hot, check)
+def ended(row: rows.Row) -> bytes:
+    """Return the first check of a row whose run is completed; see `append_end_known`."""
+    made = list(row)
+    for at, value in _ENDED:
+        made[at] = value
+    return seal("runs", _COLD(made))
 
 
 def _of_run(row: rows.Row) -> tuple[bytes, bytes]:
-    return seal("runs", tuple([row[at] for at in _COLD_AT])), seal("hot", tuple([row[at] for at in _HOT_AT]))
+    return seal("runs", _COLD(row)), seal("hot", _HOT(row))
 
 
 # Reading -----------------------------------------------------------------------------------------

@@ -10,6 +10,7 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 
 import msgspec
+from msgspec.structs import astuple
 
 from ninelives.backends import rows
 from ninelives.backends.sqlite import checks
@@ -28,7 +29,7 @@ from ninelives.backends.sqlite.transaction import (
 )
 from ninelives.core import dedup, faults, messages, runs
 from ninelives.core.commits import Commit, Outcome, Verdict
-from ninelives.core.errors import UsageError
+from ninelives.core.errors import NineLivesError, UsageError
 from ninelives.core.inbox import NewItem
 from ninelives.core.keyring import Key, KeyOp, ReserveKey, WaitKey
 from ninelives.core.model import Run
@@ -45,11 +46,10 @@ def commit(tx: Transaction, batch: Sequence[Commit]) -> list[Verdict]:
     """Apply a batch; see `Store.commit`."""
     if len({one.run for one in batch}) != len(batch):
         raise UsageError("a run occurs twice in one batch", remedy="Merge its commits, or send them apart")
-    faulty = [faults.fault_in(one) or lost_blob(tx, runs.blobs_in(one), one.run) for one in batch]
-    judged = list(zip(batch, faulty, strict=True))
+    judged = [(one, None if one.is_lone else _fault(tx, one)) for one in batch]
     sound = [one for one, fault in judged if fault is None and one.records]
     done = _append_plain(tx, [one for one in sound if one.is_plain])
-    done |= _end_plain(tx, [one for one in sound if one.is_plain_end])
+    done |= _end_plain(tx, [one for one in sound if not one.is_lone and one.is_plain_end])
     return [
         Verdict(one.run, Outcome.REFUSED, fault)
         if fault is not None
@@ -58,6 +58,10 @@ def commit(tx: Transaction, batch: Sequence[Commit]) -> list[Verdict]:
         else _apply(tx, one)
         for one, fault in judged
     ]
+
+
+def _fault(tx: Transaction, one: Commit) -> NineLivesError | None:
+    return faults.fault_in(one) or lost_blob(tx, runs.blobs_in(one), one.run)
 
 
 def _append_plain(tx: Transaction, plain: Sequence[Commit]) -> set[str]:
@@ -77,40 +81,42 @@ def _append_known(tx: Transaction, plain: Sequence[Commit]) -> dict[str, int]:
 
     Whatever is not as we know it is left to the others' way.
     """
-    counted: list[rows.Row] = []
-    others: list[rows.Row] = []
-    after: dict[int, tuple[str, rows.Row, bytes]] = {}
-    now_ms, seal = tx.now_ms, checks.seal
+    new: list[rows.Row] = []
+    after: dict[int, tuple[str, rows.Row, bytes, rows.Row]] = {}
     for one in plain:
         known = checks.HOT.pop(one.run, None)
-        if known is None:
+        if known is None or not _is_as_known(one, known[0]):
             continue
-        before, check = known
-        number, length = before[0], one.length
-        if before[1] != one.epoch or before[4] != length or before[3] != one.head:
-            continue
-        records, tally, effects = one.records, one.tally, runs.effect_length_of(one)
-        changed = (records[-1].check, length + len(records), now_ms, max(before[6], effects))
-        if tally is None:
-            hot = before[:3] + changed + before[7:]
-        elif one.only_counts:  # the others stay as they are in the row
-            hot = (*before[:3], *changed, tally.steps, *before[8:])
-        else:
-            hot = before[:3] + changed + rows.sums_of(tally)
-        made = seal("hot", hot)
-        after[number] = one.run, hot, made
-        if one.only_counts:
-            counted.append((made, check, *hot[:8]))
-        else:
-            others.append((made, check, *hot))
-    found = tx.many("append_counted", counted) if counted else []
-    found += tx.many("append_known", others) if others else []
-    done: dict[str, int] = {}
-    for (number,) in found:
-        run, hot, made = after[number]
-        checks.HOT[run] = hot, made  # it was taken out above: there is room for it
-        done[run] = number
-    return done
+        before, check, row = known
+        hot = before[:3] + _hot_after(tx, one, before)
+        made = checks.seal("hot", hot)
+        after[before[0]] = one.run, hot, made, row
+        new.append((made, check, *hot))
+    if not new:
+        return {}
+    changed = tx.changes()
+    if len(new) == 1:
+        tx.do("append_known", new[0])
+    else:
+        tx.write("append_known_rows", new)
+    if tx.changes() - changed != len(new):
+        found = {number for (number,) in tx.many("appended", [(row[2], row[0]) for row in new])}
+        after = {number: one for number, one in after.items() if number in found}
+    for run, hot, made, row in after.values():
+        checks.HOT[run] = hot, made, row  # it was taken out above: there is room for it
+    return {one[0]: number for number, one in after.items()}
+
+
+def _is_as_known(one: Commit, hot: rows.Row) -> bool:
+    return bool(hot[1] == one.epoch and hot[4] == one.length and hot[3] == one.head)
+
+
+def _hot_after(tx: Transaction, one: Commit, before: rows.Row) -> rows.Row:
+    """Return the columns that an append changes, as they are after it."""
+    effects = runs.effect_length_of(one)
+    kept = max(before[6], effects)
+    sums = astuple(one.tally) if one.tally is not None else before[7:]
+    return (one.new_head, one.new_length, tx.now_ms, kept, *sums)
 
 
 def _end_plain(tx: Transaction, ending: Sequence[Commit]) -> set[str]:
@@ -120,12 +126,31 @@ def _end_plain(tx: Transaction, ending: Sequence[Commit]) -> set[str]:
     """
     if not ending:
         return set()
-    done: dict[str, int] = dict(tx.many("append_end", [_fence(tx, one) for one in ending]))
+    done = _end_known(tx, ending)
+    others = [one for one in ending if one.run not in done]
+    if others:
+        done |= dict(tx.many("append_end", [_fence(tx, one) for one in others]))
     if done:
         _append(tx, done, ending)
         tx.do("close_items_of_runs", (msgspec.json.encode(list(done)).decode(),))
         tx.wakes = True
     return set(done)
+
+
+def _end_known(tx: Transaction, ending: Sequence[Commit]) -> dict[str, int]:
+    """Complete the runs whose whole row we know: their checks are then made here, as by `_append_known`."""
+    new: dict[int, tuple[str, rows.Row]] = {}
+    for one in ending:
+        known = checks.HOT.pop(one.run, None)
+        if known is None or not _is_as_known(one, known[0]):
+            continue
+        before, check, row = known
+        number, epoch, _ = before[:3]
+        after = _hot_after(tx, one, before)
+        hot = checks.seal("hot", (number, epoch, "completed", *after))
+        new[number] = one.run, (hot, checks.ended(row), check, row[-2], number, epoch, *after)
+    found = tx.many("append_end_known", [row for _, row in new.values()]) if new else []
+    return {new[number][0]: number for (number,) in found}
 
 
 def _fence(tx: Transaction, one: Commit) -> rows.Row:

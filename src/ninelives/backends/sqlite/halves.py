@@ -17,21 +17,18 @@ _PAGE_BYTES = 4070  # what rows can fill of a page of 4096
 _ROW_BYTES = 70  # of a row beside its body and its step's name
 _HALF_BYTES = 40  # of the row of a second half
 _LEAST_BYTES = 600  # of a row: smaller ones leave little empty
-_WHOLE = (False,)
 _since: Counter[int] = Counter()  # records since one was halved, by how many fill a page
 
 
-def add_rows(found: list[Row], number: int, record: Record) -> None:
-    """Add the rows of a record of the run with that number: one, or two with the second half first."""
-    body = record.body
-    size = len(body) + len(record.step) + _ROW_BYTES
-    if _LEAST_BYTES < size < _PAGE_BYTES and _is_turn(size):
-        middle = len(body) - size // 2
-        found.append((number, -1, "", "", 0, body[middle:], None, b"", None, None, None, False))
-        row = rows.row_of_record(number, record)
-        found.append((*row[:5], body[:middle], *row[6:], True))
-    else:
-        found.append(rows.row_of_record(number, record) + _WHOLE)
+def halved(row: Row) -> tuple[Row, Row] | None:
+    """Return the two rows of a record, the second half first; None when it is kept whole."""
+    body = row[5]
+    size = len(body) + len(row[3]) + _ROW_BYTES
+    if not (_LEAST_BYTES < size < _PAGE_BYTES and _is_turn(size)):
+        return None
+    middle = len(body) - size // 2
+    second = (row[0], -1, "", "", 0, body[middle:], None, b"", None, None, None)
+    return second, (*row[:5], body[:middle], *row[6:])
 
 
 def _is_turn(size: int) -> bool:

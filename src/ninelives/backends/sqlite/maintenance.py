@@ -227,7 +227,7 @@ def _bury(tx: Transaction, run: str) -> int:
 
 def _rebase(tx: Transaction, run: Run, base: int, check: bytes) -> None:
     after = replace(run, base=base, base_check=check)
-    tx.do("rebase_run", (base, check, *checks.of_run(after), run.number))
+    tx.do("rebase_run", (base, check, *checks.sealed_run(after)[-2:], run.number))
 
 
 def _sweep(tx: Transaction, before_ms: int) -> int:

@@ -69,7 +69,7 @@ def _insert(tx: Transaction, fresh: Sequence[NewRun], session: str | None) -> di
         return {}
     first: int = tx.all("next_run_numbers", (len(fresh),))[0][0]
     made = [runs.created(new, number, tx.now_ms, session) for number, new in enumerate(fresh, first)]
-    tx.many("insert_run", [(*rows.row_of(run), *checks.of_run(run)) for run, _ in made])
+    tx.many("insert_run", [checks.sealed_run(run) for run, _ in made])
     for run, _ in made:
         if run.labels:
             save_labels(tx, run)

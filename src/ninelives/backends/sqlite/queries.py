@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Mapping
+from functools import cache
 from importlib.resources import files
 from types import MappingProxyType
 
@@ -23,6 +24,7 @@ _HOT = ("number", "epoch", "state", *_APPENDED)
 
 _SECTION = re.compile(r"^-- name: (\w+)\n", re.MULTILINE)
 _INSERT = re.compile(r"INSERT (?:OR IGNORE )?INTO (\w+) \(([^)]*)\)")
+_VALUES = re.compile(r"VALUES (\([?, ]+\))")
 _LIST = re.compile(r"@(\w+)(?:\(([^()]*(?:\([^()]*\)[^()]*)*)\))?")
 
 
@@ -64,3 +66,9 @@ _TEXT = files(__package__).joinpath("queries.sql").read_text(encoding="utf-8")
 SQL = load(_TEXT)
 COLUMNS = MappingProxyType(_lists(_TEXT))
 """The columns that the check of each table's rows is made of, in order; under `run`, all of a run's."""
+
+
+@cache
+def for_rows(name: str, count: int) -> str:
+    """Return the text of a statement with its one list of values, `VALUES (?, …)`, for so many rows."""
+    return _VALUES.sub(lambda row: f"VALUES {', '.join([row[1]] * count)}", SQL[name])

@@ -166,15 +166,32 @@ UPDATE runs SET head = ?1, length = ?2, changed_ms = ?3, effect_length = max(eff
 WHERE id = ?4 AND epoch = ?5 AND length = ?6 AND head = ?7 AND state = 'running'
 RETURNING id, number;
 
--- name: append_counted
-UPDATE runs SET hot = ?1, head = ?6, length = ?7, changed_ms = ?8, effect_length = ?9, steps = ?10
-WHERE number = ?3 AND hot = ?2 AND epoch = ?4 AND state = ?5 AND state = 'running'
-RETURNING number;
-
 -- name: append_known
 UPDATE runs SET hot = ?1, head = ?6, length = ?7, changed_ms = ?8, effect_length = ?9, steps = ?10, tokens_in = ?11,
   tokens_out = ?12, progress = ?13, last_error = ?14, retrying = ?15
-WHERE number = ?3 AND hot = ?2 AND epoch = ?4 AND state = ?5 AND state = 'running'
+WHERE number = ?3 AND hot = ?2 AND epoch = ?4 AND state = ?5 AND state = 'running';
+
+-- name: append_known_rows
+-- The same for many runs.
+WITH new (hot, known, number, epoch, state, head, length, changed_ms, effect_length, steps, tokens_in, tokens_out, progress,
+  last_error, retrying) AS (VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?))
+UPDATE runs SET hot = new.hot, head = new.head, length = new.length, changed_ms = new.changed_ms,
+  effect_length = new.effect_length, steps = new.steps, tokens_in = new.tokens_in, tokens_out = new.tokens_out,
+  progress = new.progress, last_error = new.last_error, retrying = new.retrying
+FROM new WHERE runs.number = new.number AND runs.hot = new.known AND runs.epoch = new.epoch
+  AND runs.state = new.state AND runs.state = 'running';
+
+-- name: appended
+SELECT number FROM runs WHERE number = ? AND hot = ?;
+
+-- name: append_end_known
+UPDATE runs SET hot = ?1, "check" = ?2, head = ?7, length = ?8, changed_ms = ?9, effect_length = ?10, steps = ?11,
+  tokens_in = ?12, tokens_out = ?13, progress = ?14, last_error = ?15, retrying = ?16, state = 'completed', session = NULL,
+  due_ms = NULL, waits = '', deaths = 0, solo_deaths = 0, is_alone = 0, left_by = NULL
+WHERE number = ?5 AND hot = ?3 AND "check" = ?4 AND epoch = ?6 AND state = 'running' AND parent IS NULL
+  AND NOT EXISTS (SELECT 1 FROM keys WHERE keys.run = runs.id AND keys.state IN ('reserved', 'in doubt'))
+  AND NOT EXISTS (SELECT 1 FROM waiters WHERE waiters.run = runs.id)
+  AND NOT EXISTS (SELECT 1 FROM runs AS child WHERE child.parent = runs.id)
 RETURNING number;
 
 -- name: append_end
@@ -193,9 +210,13 @@ WHERE id = ?4 AND epoch = ?5 AND length = ?6 AND head = ?7 AND state = 'running'
 RETURNING id, number;
 
 -- name: insert_record
+INSERT INTO records (run, seq, kind, step, at_ms, body, blobs, "check", step_kind, epoch, took_ms)
+VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?);
+
+-- name: insert_halved
 -- The second half of a body goes in first: its place is then the last one that was given.
 INSERT INTO records (run, seq, kind, step, at_ms, body, blobs, "check", step_kind, epoch, took_ms, more)
-VALUES (?1, ?2, ?3, ?4, ?5, ?6, ?7, ?8, ?9, ?10, ?11, CASE WHEN ?12 THEN last_insert_rowid() END);
+VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, last_insert_rowid());
 
 -- name: read_records
 SELECT c.seq, c.kind, c.step, c.at_ms, c.body, c.blobs, c."check", c.step_kind, c.epoch, c.took_ms,

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Sequence
 from contextlib import contextmanager, suppress
+from itertools import chain
 from typing import Any
 
 import apsw
@@ -12,13 +13,15 @@ import msgspec
 from ninelives.backends import rows
 from ninelives.backends.sqlite import checks, halves
 from ninelives.backends.sqlite.connection import no_text
-from ninelives.backends.sqlite.queries import SQL
+from ninelives.backends.sqlite.queries import SQL, for_rows
 from ninelives.core import dedup, faults, runs
 from ninelives.core.errors import BadRecord, Corrupt
 from ninelives.core.keyring import Key
 from ninelives.core.model import Control, Record, Run
 
 Values = tuple[Any, ...] | dict[str, Any]
+_AT_ONCE = (20, 5, 1)
+"""How many rows a statement writes at a time: the most that fit, of a few sizes that stay prepared."""
 
 
 class Transaction:
@@ -58,6 +61,23 @@ class Transaction:
             return self.cursor.executemany(SQL[name], values).fetchall()
         except UnicodeDecodeError as error:
             raise no_text(error) from error
+
+    def write(self, name: str, values: Sequence[rows.Row]) -> None:
+        """Write many rows by few statements, each with one list of values in it.
+
+        The driver gives up the interpreter's lock for each statement. Row by row it would have to wait for
+        that lock again each time, while the event loop has it.
+        """
+        start = 0
+        for size in _AT_ONCE:
+            while len(values) - start >= size:
+                given = chain.from_iterable(values[start : start + size])
+                self.cursor.execute(for_rows(name, size), tuple(given))
+                start += size
+
+    def changes(self) -> int:
+        """Return how many rows this connection has changed so far."""
+        return self.cursor.connection.total_changes()
 
     def one(self, name: str, values: Values = ()) -> rows.Row | None:
         """Run a statement to its end and return its first row, if there is one."""
@@ -129,7 +149,8 @@ def save_run(tx: Transaction, run: Run) -> None:
 
 def changes_of(run: Run) -> rows.Row:
     """Return what has changed of a run's row, with its checks."""
-    return (*rows.changes_of(run), *checks.of_run(run))
+    row = checks.sealed_run(run)
+    return rows.changes_of(row) + row[-2:]
 
 
 def save_labels(tx: Transaction, run: Run, *, is_gone: bool = False) -> None:
@@ -149,13 +170,19 @@ def nudge(tx: Transaction, run: str) -> None:
 def append_all(tx: Transaction, appended: Sequence[tuple[int, Sequence[Record]]]) -> None:
     """Insert the sealed records of many runs, by number, and note the blobs that they refer to.
 
-    One call of the driver for all of them: each call costs as much as what it does.
+    Few calls of the driver for all of them: each call costs as much as what it does.
     """
-    found: list[rows.Row] = []
+    whole: list[rows.Row] = []
     for number, records in appended:
         for record in records:
-            halves.add_rows(found, number, record)
-    tx.many("insert_record", found)
+            row = rows.row_of_record(number, record)
+            parts = halves.halved(row)
+            if parts is None:
+                whole.append(row)
+            else:
+                tx.do("insert_record", parts[0])
+                tx.do("insert_halved", parts[1])
+    tx.write("insert_record", whole)
     for number, records in appended:
         for record in records:
             if record.blobs:
