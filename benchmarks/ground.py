@@ -8,14 +8,14 @@ import time
 from collections.abc import Callable
 
 from benchmarks.programs.play import PAYLOAD_BYTES
-from ninelives.backends.clock import SystemClock
-from ninelives.backends.open import open_store
-from ninelives.core.commits import End, Outcome
-from ninelives.core.model import Kind, NewRun, State
-from ninelives.core.sessions import Cause, NewSession
-from ninelives.engine.committer import Committer
-from ninelives.engine.loop import LoopCommits
-from ninelives.engine.ticket import Draft, Extras, Tail
+from ninelives.core.model.commit import End, Outcome
+from ninelives.core.model.run import Kind, NewRun, State
+from ninelives.core.model.session import Cause, NewSession
+from ninelives.engine.commit.committer import Committer
+from ninelives.engine.commit.loop_commits import LoopCommits
+from ninelives.engine.commit.ticket import Draft, Extras, Tail
+from ninelives.stores.clock import SystemClock
+from ninelives.stores.open import open_store
 
 _COMPLETED = Extras(change=End(State.COMPLETED))
 _BODIES = [os.urandom(PAYLOAD_BYTES) for _ in range(64)]

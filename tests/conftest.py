@@ -10,7 +10,7 @@ from pathlib import Path
 
 import pytest
 
-from ninelives.engine.registry import AGENTS, RIVALS, STEPS
+from ninelives.engine.spec.registry import AGENTS, RIVALS, STEPS
 from tests.crash.stores import DURABLE, scratch
 
 

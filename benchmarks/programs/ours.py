@@ -16,7 +16,7 @@ from urllib.parse import urlsplit
 import ninelives as nl
 from benchmarks.programs import play
 from benchmarks.programs.play import KILLED_IN, STEPS, Numbers
-from ninelives.engine.committer import end_process
+from ninelives.engine.commit.committer import end_process
 
 _doom = play.Doom()
 _times: list[float] = []

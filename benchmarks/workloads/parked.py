@@ -18,12 +18,12 @@ from benchmarks import processes
 from benchmarks.cells import Cell, Metric, Round, Workload
 from benchmarks.figures import percentile
 from benchmarks.programs import ours
-from ninelives.backends.open import open_store
-from ninelives.core.commits import Commit, Park
-from ninelives.core.model import NewRun, Record, Run
-from ninelives.core.sessions import Cause, NewSession
-from ninelives.engine import arguments
-from ninelives.engine.registry import get_agent
+from ninelives.core.model.commit import Commit, Park
+from ninelives.core.model.run import NewRun, Record, Run
+from ninelives.core.model.session import Cause, NewSession
+from ninelives.engine.spec import agent_arguments
+from ninelives.engine.spec.registry import get_agent
+from ninelives.stores.open import open_store
 
 _BATCH = 2_000
 _PATIENCE_SECONDS = 180.0
@@ -68,7 +68,7 @@ async def _journal(url: str) -> tuple[Record, ...]:
 
 def _new(number: int, journal: tuple[Record, ...]) -> NewRun:
     agent = get_agent(ours.waiter)
-    body, _ = arguments.encode(agent, (number,), {})
+    body, _ = agent_arguments.encode(agent, (number,), {})
     digest = agent.fingerprint((number,), {}).digest
     return NewRun(id=f"w{number}", agent=agent.name, fingerprint=digest, body=body, prefix=journal)
 

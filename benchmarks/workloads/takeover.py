@@ -20,8 +20,8 @@ from benchmarks import processes
 from benchmarks.cells import Cell, Metric, Round, Workload
 from benchmarks.figures import percentile
 from benchmarks.programs import ours
-from ninelives.backends.open import open_store
 from ninelives.store import Store
+from ninelives.stores.open import open_store
 
 _PATIENCE_SECONDS = 60.0
 

@@ -8,9 +8,6 @@ from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
     from ninelives import sync
-    from ninelives.core.approvals import (
-        Approval,
-    )
     from ninelives.core.errors import (
         ActionError,
         BudgetExceeded,
@@ -47,41 +44,12 @@ if TYPE_CHECKING:
         UnknownRun,
         UsageError,
     )
-    from ninelives.core.output import (
-        Output,
-    )
-    from ninelives.core.retry import (
-        Retry,
-    )
-    from ninelives.core.settlement import (
-        Happened,
-        NotHappened,
-        Unknown,
-    )
-    from ninelives.engine.children import (
-        Child,
-        spawn,
-    )
-    from ninelives.engine.compensations import (
-        on_failure,
-    )
-    from ninelives.engine.declare import (
-        action,
-        agent,
-        decision,
-    )
-    from ninelives.engine.histories import (
-        repair_history,
-    )
-    from ninelives.engine.holds import (
-        Custom,
-        File,
-        GitBranch,
-        Held,
-        Url,
-        hold,
-    )
-    from ninelives.engine.inside import (
+    from ninelives.core.journal.approval import Approval
+    from ninelives.core.journal.output import Output
+    from ninelives.core.journal.settlement import Happened, NotHappened, Unknown
+    from ninelives.core.values.retry import Retry
+    from ninelives.engine.agent.ask import ask
+    from ninelives.engine.agent.basics import (
         branch,
         gather,
         info,
@@ -95,20 +63,14 @@ if TYPE_CHECKING:
         random,
         uuid,
     )
-    from ninelives.engine.output import (
-        emit,
-    )
-    from ninelives.engine.questions import (
-        ask,
-    )
-    from ninelives.engine.signals import (
-        receive,
-    )
-    from ninelives.engine.timers import (
-        sleep,
-        sleep_until,
-        timeout,
-    )
+    from ninelives.engine.agent.chat_history import repair_history
+    from ninelives.engine.agent.children import Child, spawn
+    from ninelives.engine.agent.compensations import on_failure
+    from ninelives.engine.agent.decorators import action, agent, decision
+    from ninelives.engine.agent.output import emit
+    from ninelives.engine.agent.resources import Custom, File, GitBranch, Held, Url, hold
+    from ninelives.engine.agent.signals import receive
+    from ninelives.engine.agent.timers import sleep, sleep_until, timeout
     from ninelives.runtime import (
         InboxItem,
         Run,
@@ -199,18 +161,18 @@ __all__ = [
 ]
 
 _HOMES = {
-    "repair_history": "engine.histories",
-    "on_failure": "engine.compensations",
-    "Child": "engine.children",
-    "spawn": "engine.children",
+    "repair_history": "engine.agent.chat_history",
+    "on_failure": "engine.agent.compensations",
+    "Child": "engine.agent.children",
+    "spawn": "engine.agent.children",
     "StaleResource": "core.errors",
-    "Custom": "engine.holds",
-    "File": "engine.holds",
-    "GitBranch": "engine.holds",
-    "Held": "engine.holds",
-    "Url": "engine.holds",
-    "hold": "engine.holds",
-    "Approval": "core.approvals",
+    "Custom": "engine.agent.resources",
+    "File": "engine.agent.resources",
+    "GitBranch": "engine.agent.resources",
+    "Held": "engine.agent.resources",
+    "Url": "engine.agent.resources",
+    "hold": "engine.agent.resources",
+    "Approval": "core.journal.approval",
     "ActionError": "core.errors",
     "BudgetExceeded": "core.errors",
     "Corrupt": "core.errors",
@@ -244,33 +206,33 @@ _HOMES = {
     "UnknownAgent": "core.errors",
     "UnknownRun": "core.errors",
     "UsageError": "core.errors",
-    "Output": "core.output",
-    "Retry": "core.retry",
-    "Happened": "core.settlement",
-    "NotHappened": "core.settlement",
-    "Unknown": "core.settlement",
-    "action": "engine.declare",
-    "agent": "engine.declare",
-    "decision": "engine.declare",
-    "ask": "engine.questions",
-    "branch": "engine.inside",
-    "gather": "engine.inside",
-    "info": "engine.inside",
-    "key": "engine.inside",
-    "log": "engine.inside",
-    "map": "engine.inside",
-    "next_turn": "engine.inside",
-    "patched": "engine.inside",
-    "now": "engine.inside",
-    "progress": "engine.inside",
-    "random": "engine.inside",
-    "timeout": "engine.timers",
-    "uuid": "engine.inside",
+    "Output": "core.journal.output",
+    "Retry": "core.values.retry",
+    "Happened": "core.journal.settlement",
+    "NotHappened": "core.journal.settlement",
+    "Unknown": "core.journal.settlement",
+    "action": "engine.agent.decorators",
+    "agent": "engine.agent.decorators",
+    "decision": "engine.agent.decorators",
+    "ask": "engine.agent.ask",
+    "branch": "engine.agent.basics",
+    "gather": "engine.agent.basics",
+    "info": "engine.agent.basics",
+    "key": "engine.agent.basics",
+    "log": "engine.agent.basics",
+    "map": "engine.agent.basics",
+    "next_turn": "engine.agent.basics",
+    "patched": "engine.agent.basics",
+    "now": "engine.agent.basics",
+    "progress": "engine.agent.basics",
+    "random": "engine.agent.basics",
+    "timeout": "engine.agent.timers",
+    "uuid": "engine.agent.basics",
     "InboxItem": "runtime",
-    "emit": "engine.output",
-    "receive": "engine.signals",
-    "sleep": "engine.timers",
-    "sleep_until": "engine.timers",
+    "emit": "engine.agent.output",
+    "receive": "engine.agent.signals",
+    "sleep": "engine.agent.timers",
+    "sleep_until": "engine.agent.timers",
     "Run": "runtime",
     "Runtime": "runtime",
     "run": "runtime",

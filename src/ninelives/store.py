@@ -24,13 +24,13 @@ from typing import Protocol
 
 from msgspec import Struct
 
-from ninelives.core.commits import Commit, Verdict
-from ninelives.core.entries import Entry, NewEntry
 from ninelives.core.errors import NineLivesError, UsageError
-from ninelives.core.inbox import Item, Signal
-from ninelives.core.keyring import Key
-from ninelives.core.model import Claims, Control, Journal, NewRun, News, Run, RunQuery, State
-from ninelives.core.sessions import Cause, Evidence, NewSession, Session
+from ninelives.core.model.commit import Commit, Verdict
+from ninelives.core.model.inbox import Item, Signal
+from ninelives.core.model.key import Key
+from ninelives.core.model.log_entry import Entry, NewEntry
+from ninelives.core.model.run import Claims, Control, Journal, NewRun, News, Run, RunQuery, State
+from ninelives.core.model.session import Cause, Evidence, NewSession, Session
 
 Progress = Callable[[int, int], None]
 """Told how many of how many are done."""

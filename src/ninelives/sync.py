@@ -12,9 +12,11 @@ from typing import Any, TypeVar, overload
 
 from msgspec import UNSET
 
-from ninelives.engine import children, histories, inside, questions, signals, threads, timers
+from ninelives.engine.agent import ask as questions
+from ninelives.engine.agent import basics, chat_history, children, signals, timers
+from ninelives.engine.agent.output import emit_from_thread as emit
 from ninelives.engine.context import FRAME, current
-from ninelives.engine.output import emit_from_thread as emit
+from ninelives.engine.step import threads
 
 __all__ = ["Child", "ask", "emit", "map", "receive", "repair_history", "sleep", "sleep_until", "spawn"]
 
@@ -43,7 +45,7 @@ def map(step: Callable[[T], U], items: Iterable[T], *, limit: int = 10) -> list[
     def one(item: T) -> Coroutine[Any, Any, U]:
         return asyncio.to_thread(step, item)
 
-    return _wait("nl.sync.map", lambda: inside.map(one, items, limit=limit))
+    return _wait("nl.sync.map", lambda: basics.map(one, items, limit=limit))
 
 
 @overload
@@ -113,7 +115,7 @@ def spawn(agent: Any, *args: Any, id: str | None = None, kwargs: Mapping[str, An
 
 def repair_history(messages: Sequence[Mapping[str, Any]], *, run: str | None = None) -> list[dict[str, Any]]:
     """Return a chat history in which every tool call has its result; see `ninelives.repair_history`."""
-    return _wait("nl.sync.repair_history", lambda: histories.repair_history(messages, run=run))
+    return _wait("nl.sync.repair_history", lambda: chat_history.repair_history(messages, run=run))
 
 
 def _wait(what: str, coroutine: Callable[[], Coroutine[Any, Any, T]]) -> T:

@@ -9,13 +9,13 @@ from typing import Any
 
 import pytest
 
-from ninelives.chaos.breakdown import ChaosBroken
-from ninelives.chaos.campaign import Campaign
-from ninelives.chaos.finding import Mistake, the_run
-from ninelives.chaos.findings import find
+from ninelives.chaos.campaign.campaign import Campaign
+from ninelives.chaos.findings.detectors import find
+from ninelives.chaos.findings.finding import Mistake, the_run
+from ninelives.chaos.findings.own_crashes import ChaosBroken
 from ninelives.chaos.ledger import Line, What
-from ninelives.chaos.tree import Content
-from ninelives.chaos.trial import Trial
+from ninelives.chaos.trial.trial import Trial
+from ninelives.chaos.trial.work_tree import Content
 from tests.chaos.commands import Ran, chaos
 from tests.chaos.test_findings import STEP, begin, line, number, trial
 

@@ -11,8 +11,8 @@ from typing import cast
 
 import pytest
 
-from ninelives.chaos.clock import SkippedTime
-from ninelives.core.model import RunQuery, State
+from ninelives.chaos.process.clock import SkippedTime
+from ninelives.core.model.run import RunQuery, State
 from ninelives.store import Store
 
 

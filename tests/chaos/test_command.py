@@ -10,12 +10,12 @@ from typing import Any, cast
 
 import pytest
 
-from ninelives.chaos import campaign as campaigns
-from ninelives.chaos.campaign import Campaign
-from ninelives.chaos.finding import Mistake
-from ninelives.chaos.script import Calm
-from ninelives.chaos.trial import Ground, Trial
-from ninelives.cli import chaos as command
+from ninelives.chaos.campaign import campaign as campaigns
+from ninelives.chaos.campaign.campaign import Campaign
+from ninelives.chaos.findings.finding import Mistake
+from ninelives.chaos.trial.scenarios import Calm
+from ninelives.chaos.trial.trial import Ground, Trial
+from ninelives.cli.commands import chaos as command
 from ninelives.core.errors import UsageError
 from ninelives.demo.command import ending_in_order
 from tests.chaos.commands import chaos

@@ -9,18 +9,18 @@ from typing import Any, cast
 
 import pytest
 
-from ninelives.chaos import campaign as campaigns
-from ninelives.chaos.campaign import Campaign
-from ninelives.chaos.effects import effects
-from ninelives.chaos.finding import Mistake
-from ninelives.chaos.findings import find
-from ninelives.chaos.judge import judge
+from ninelives.chaos.campaign import campaign as campaigns
+from ninelives.chaos.campaign.campaign import Campaign
+from ninelives.chaos.findings.detectors import find
+from ninelives.chaos.findings.effects import effects
+from ninelives.chaos.findings.finding import Mistake
+from ninelives.chaos.findings.metrics import judge
 from ninelives.chaos.ledger import Line, What
-from ninelives.chaos.order import Moment
-from ninelives.chaos.proxy import Request
-from ninelives.chaos.script import Nested
-from ninelives.chaos.tree import Content
-from ninelives.chaos.trial import Ground, Trial
+from ninelives.chaos.protocol import Moment
+from ninelives.chaos.trial.proxy import Request
+from ninelives.chaos.trial.scenarios import Nested
+from ninelives.chaos.trial.trial import Ground, Trial
+from ninelives.chaos.trial.work_tree import Content
 
 STEP = "#book#0"
 

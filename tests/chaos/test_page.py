@@ -5,13 +5,13 @@ from __future__ import annotations
 import re
 from html.parser import HTMLParser
 
-from ninelives.chaos.campaign import Campaign
-from ninelives.chaos.finding import Finding, Mistake
-from ninelives.chaos.judge import judge
+from ninelives.chaos.campaign.campaign import Campaign
+from ninelives.chaos.findings.finding import Finding, Mistake
+from ninelives.chaos.findings.metrics import judge
 from ninelives.chaos.ledger import Line, What
-from ninelives.chaos.page import page
-from ninelives.chaos.timelines import timelines
-from ninelives.chaos.trial import Life, Trial
+from ninelives.chaos.report.html import page
+from ninelives.chaos.report.timelines import timelines
+from ninelives.chaos.trial.trial import Life, Trial
 
 HOSTILE = '<script>alert(1)</script>"\x1b[31m\u202e'
 VOID = {"meta", "br"}

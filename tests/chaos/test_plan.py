@@ -6,11 +6,11 @@ from itertools import pairwise
 
 import pytest
 
+from ninelives.chaos.campaign.plan import EVERY_STEP, RANDOM, Wishes, plan, share
 from ninelives.chaos.ledger import Line, What
-from ninelives.chaos.order import Deed, Fault, Moment
-from ninelives.chaos.plan import EVERY_STEP, RANDOM, Wishes, plan, share
-from ninelives.chaos.script import Full, Once, Turns, Walk
-from ninelives.chaos.trial import Life, Trial
+from ninelives.chaos.protocol import Deed, Fault, Moment
+from ninelives.chaos.trial.scenarios import Full, Once, Turns, Walk
+from ninelives.chaos.trial.trial import Life, Trial
 
 KINDS = 12
 

@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from ninelives.chaos.finding import Mistake
+from ninelives.chaos.findings.finding import Mistake
 from tests.chaos.commands import chaos
 
 PLANTED = Path(__file__).parent / "planted"

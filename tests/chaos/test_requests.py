@@ -13,7 +13,7 @@ from typing import Any
 
 import pytest
 
-from ninelives.chaos.proxy import Proxy
+from ninelives.chaos.trial.proxy import Proxy
 from tests.chaos.commands import Ran, chaos
 
 AGENTS = Path(__file__).parent / "planted" / "requests.py"

@@ -7,9 +7,9 @@ from io import StringIO
 import pytest
 from rich.console import Console
 
-from ninelives.chaos.campaign import Campaign
-from ninelives.chaos.screen import unended
-from ninelives.chaos.trial import Trial
+from ninelives.chaos.campaign.campaign import Campaign
+from ninelives.chaos.report.terminal import unended
+from ninelives.chaos.trial.trial import Trial
 from ninelives.demo.judge import Number
 from ninelives.demo.screen import show_numbers
 

@@ -12,8 +12,8 @@ from pathlib import Path
 
 import pytest
 
-from ninelives.chaos import tree
-from ninelives.chaos.tree import GONE, Tree, state_of
+from ninelives.chaos.trial import work_tree
+from ninelives.chaos.trial.work_tree import GONE, Tree, state_of
 from ninelives.core.errors import UsageError
 
 
@@ -65,7 +65,7 @@ def test_databases_are_compared_by_their_rows(root: Path, tmp_path: Path) -> Non
 
 
 def test_a_tree_that_is_too_large_is_refused(root: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(tree, "MOST_FILES", 2)
+    monkeypatch.setattr(work_tree, "MOST_FILES", 2)
     with pytest.raises(UsageError, match="--tree"):
         Tree(root)
 
@@ -119,7 +119,7 @@ def test_a_file_outside_is_told_by_its_content_or_its_size(
     assert state_of(str(file)) == state_of(str(other)) != "3 bytes"
     other.write_text("abd")
     assert state_of(str(file)) != state_of(str(other))
-    monkeypatch.setattr(tree, "MOST_READ_BYTES", 2)
+    monkeypatch.setattr(work_tree, "MOST_READ_BYTES", 2)
     assert state_of(str(file)) == "3 bytes"
 
 

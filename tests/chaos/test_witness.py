@@ -15,7 +15,7 @@ SEEN = """
 import os, shutil, sys, tempfile
 from pathlib import Path
 from ninelives.chaos.ledger import Ledger
-from ninelives.chaos.witness import Witness
+from ninelives.chaos.process.effect_recorder import Witness
 
 home = Path(sys.argv[1])
 os.chdir(home / "tree")

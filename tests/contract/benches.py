@@ -9,10 +9,11 @@ from typing import Any
 
 from msgspec.structs import replace
 
-from ninelives.backends.memory import MemoryStore
-from ninelives.core import lives, recoverylog
-from ninelives.core.commits import Outcome
-from ninelives.core.model import Run, RunQuery
+from ninelives.core.journal import recovery_log
+from ninelives.core.model.commit import Outcome
+from ninelives.core.model.run import Run, RunQuery
+from ninelives.core.rules import deaths
+from ninelives.stores.memory import MemoryStore
 from tests.clocks import SteppingClock
 from tests.contract.makers import AnyStore, append, new_run, new_session
 
@@ -71,7 +72,7 @@ class Bench:
         for other in self.due():
             if other.id != run:
                 raise AssertionError(f"{other.id} is due as well")
-        asked = {"queues": (row.queue,), "host": row.pin, "alone": lives.is_suspect(row)}
+        asked = {"queues": (row.queue,), "host": row.pin, "alone": deaths.is_suspect(row)}
         (claimed,) = self.store.claim_runs(session, 1, {row.agent: 1}, **asked).runs  # type: ignore[arg-type]
         assert claimed.id == run
         return claimed
@@ -149,7 +150,7 @@ class SqliteBench(Bench):
 
     def open(self) -> AnyStore:
         """Open the file."""
-        from ninelives.backends.sqlite import SqliteStore
+        from ninelives.stores.sqlite import SqliteStore
 
         return SqliteStore(self.path, clock=self.clock)
 
@@ -199,7 +200,7 @@ class PostgresBench(Bench):
 
     def open(self) -> AnyStore:
         """Open the schema."""
-        from ninelives.backends.postgres import PostgresStore
+        from ninelives.stores.postgres import PostgresStore
 
         return PostgresStore(self.url, clock=self.clock)
 
@@ -224,7 +225,7 @@ class PostgresBench(Bench):
         super().close()
         tables = ("runs", "records", "signals", "items", "keys", "waiters", "sessions", "blobs", "blob_runs")
         wiping = [f"DELETE FROM {{}}.{table};" for table in (*tables, "writers", "log")]
-        wiping.append(f"UPDATE {{}}.log_head SET length = 0, head = '\\x{recoverylog.START.hex()}';")
+        wiping.append(f"UPDATE {{}}.log_head SET length = 0, head = '\\x{recovery_log.START.hex()}';")
         self._change(" ".join(wiping) + "ALTER SEQUENCE {}.run_numbers RESTART", ())
         _WIPED.append(self._schema)
 
@@ -246,13 +247,13 @@ class RedisBench(Bench):
 
     def open(self) -> AnyStore:
         """Open the prefix."""
-        from ninelives.backends.redis import RedisStore
+        from ninelives.stores.redis import RedisStore
 
         return RedisStore(self.url, clock=self.clock)
 
     def damage(self, run: str, seq: int) -> None:
         """Change a record in the list."""
-        from ninelives.backends.redis.encoding import record_bytes, record_of
+        from ninelives.stores.redis.encoding import record_bytes, record_of
 
         name, client = self._names.journal(run), self._client
         raw = client.lindex(name, seq)
@@ -265,7 +266,7 @@ class RedisBench(Bench):
 
     def damage_log(self, seq: int) -> None:
         """Change an entry in the list."""
-        from ninelives.backends.redis.encoding import entry_bytes, entry_of
+        from ninelives.stores.redis.encoding import entry_bytes, entry_of
 
         entry = entry_of(self._client.lindex(self._names.log, seq))
         self._client.lset(self._names.log, seq, entry_bytes(replace(entry, body=b"other")))

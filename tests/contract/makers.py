@@ -5,13 +5,13 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Protocol
 
-from ninelives.core import chain
-from ninelives.core.commits import Change, Commit
-from ninelives.core.inbox import ItemKind, NewItem
-from ninelives.core.keyring import KeyOp, ReserveKey
-from ninelives.core.model import Kind, NewRun, Run, StepKind
-from ninelives.core.sessions import NewSession
-from ninelives.core.tally import Tally
+from ninelives.core.journal import chain
+from ninelives.core.model.commit import Change, Commit
+from ninelives.core.model.inbox import ItemKind, NewItem
+from ninelives.core.model.key import KeyOp, ReserveKey
+from ninelives.core.model.run import Kind, NewRun, Run, StepKind
+from ninelives.core.model.session import NewSession
+from ninelives.core.model.totals import Tally
 from ninelives.store import Maintenance, Store
 
 AGENTS = {"helper": 100}

@@ -11,11 +11,9 @@ from typing import NamedTuple
 
 from msgspec.structs import replace
 
-from ninelives.core import runs as rules
-from ninelives.core.commits import Change, Commit, End, Escalate, Park
-from ninelives.core.entries import Happening, NewEntry
-from ninelives.core.inbox import ItemState, NewItem
-from ninelives.core.keyring import (
+from ninelives.core.model.commit import Change, Commit, End, Escalate, Park
+from ninelives.core.model.inbox import ItemState, NewItem
+from ninelives.core.model.key import (
     AdoptKey,
     DoubtKey,
     KeyOp,
@@ -25,9 +23,21 @@ from ninelives.core.keyring import (
     SettleKey,
     WaitKey,
 )
-from ninelives.core.model import INLINE_BYTES, Control, Kind, NewRun, Record, Run, RunQuery, State, StepKind
-from ninelives.core.sessions import Cause, Evidence
-from ninelives.core.tally import Tally
+from ninelives.core.model.log_entry import Happening, NewEntry
+from ninelives.core.model.run import (
+    INLINE_BYTES,
+    Control,
+    Kind,
+    NewRun,
+    Record,
+    Run,
+    RunQuery,
+    State,
+    StepKind,
+)
+from ninelives.core.model.session import Cause, Evidence
+from ninelives.core.model.totals import Tally
+from ninelives.core.rules import run_rules as rules
 from tests.clocks import SteppingClock
 from tests.contract.makers import AnyStore, append, new_item, new_run, new_session, reserve
 

@@ -9,8 +9,8 @@ from collections.abc import Callable
 import pytest
 
 from ninelives.core.errors import BadName, LeaseLost, NotSerializable, StoreUnsafe, UnknownRun, UsageError
-from ninelives.core.model import INLINE_BYTES, Control, NewRun, Run, RunQuery
-from ninelives.core.sessions import Cause, NewSession
+from ninelives.core.model.run import INLINE_BYTES, Control, NewRun, Run, RunQuery
+from ninelives.core.model.session import Cause, NewSession
 from tests.contract.benches import Bench
 from tests.contract.makers import AGENTS, AnyStore, new_run, new_session
 

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import pytest
 
-from ninelives.core import blobs
 from ninelives.core.errors import Corrupt, NotSerializable, UsageError
+from ninelives.core.values import blobs
 from tests.contract.benches import Bench
 from tests.contract.makers import new_run
 

@@ -6,11 +6,11 @@ from itertools import pairwise
 
 import pytest
 
-from ninelives.core.commits import Park
 from ninelives.core.errors import LeaseLost
-from ninelives.core.model import Claims, Control, State
-from ninelives.core.sessions import Cause
-from ninelives.engine.stranded import Stranded
+from ninelives.core.model.commit import Park
+from ninelives.core.model.run import Claims, Control, State
+from ninelives.core.model.session import Cause
+from ninelives.engine.worker.stranded import Stranded
 from tests.contract.benches import Bench
 from tests.contract.makers import AGENTS, append, new_run
 

@@ -7,10 +7,10 @@ from collections.abc import Callable
 import pytest
 from msgspec.structs import replace
 
-from ninelives.core.commits import Commit, End, Escalate, Outcome, Park, Verdict
 from ninelives.core.errors import BadRecord, UnknownRun, UsageError
-from ninelives.core.model import INLINE_BYTES, Control, Kind, Run, State
-from ninelives.core.sessions import Cause
+from ninelives.core.model.commit import Commit, End, Escalate, Outcome, Park, Verdict
+from ninelives.core.model.run import INLINE_BYTES, Control, Kind, Run, State
+from ninelives.core.model.session import Cause
 from tests.contract.benches import Bench
 from tests.contract.makers import append, new_item, new_run, reserve
 

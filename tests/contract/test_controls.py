@@ -4,10 +4,10 @@ from __future__ import annotations
 
 import pytest
 
-from ninelives.core.commits import End, Escalate, Park
 from ninelives.core.errors import RunFinished, UnknownRun
-from ninelives.core.model import Control, Run, State
-from ninelives.core.sessions import Cause
+from ninelives.core.model.commit import End, Escalate, Park
+from ninelives.core.model.run import Control, Run, State
+from ninelives.core.model.session import Cause
 from tests.contract.benches import Bench
 from tests.contract.makers import new_item
 

@@ -15,11 +15,11 @@ import pytest
 from msgspec import Struct
 from msgspec.structs import astuple, replace
 
-from ninelives.core.commits import Change, Commit, Outcome, Verdict
 from ninelives.core.errors import NineLivesError
-from ninelives.core.keyring import Key, KeyOp, KeyState
-from ninelives.core.model import Claims, Control, Run, RunQuery, State
-from ninelives.core.transitions import TABLE, Event
+from ninelives.core.model.commit import Change, Commit, Outcome, Verdict
+from ninelives.core.model.key import Key, KeyOp, KeyState
+from ninelives.core.model.run import Claims, Control, Run, RunQuery, State
+from ninelives.core.model.transitions import TABLE, Event
 from tests.clocks import SteppingClock
 from tests.contract.benches import STORES, make_bench
 from tests.contract.makers import AnyStore

@@ -4,9 +4,9 @@ from __future__ import annotations
 
 import pytest
 
-from ninelives.core.commits import End, Park
 from ninelives.core.errors import IdConflict, RunFinished, UsageError
-from ninelives.core.model import Control, Kind, Record, State
+from ninelives.core.model.commit import End, Park
+from ninelives.core.model.run import Control, Kind, Record, State
 from tests.contract.benches import Bench
 from tests.contract.makers import new_run
 

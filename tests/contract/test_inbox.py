@@ -5,10 +5,10 @@ from __future__ import annotations
 import pytest
 from msgspec.structs import replace
 
-from ninelives.core.commits import Commit, End, Escalate, Outcome, Park, Verdict
 from ninelives.core.errors import BadName, BadRecord, NotSerializable, StaleAnswer
-from ninelives.core.inbox import Item, ItemKind, ItemState, NewItem
-from ninelives.core.model import INLINE_BYTES, State
+from ninelives.core.model.commit import Commit, End, Escalate, Outcome, Park, Verdict
+from ninelives.core.model.inbox import Item, ItemKind, ItemState, NewItem
+from ninelives.core.model.run import INLINE_BYTES, State
 from tests.contract.benches import Bench
 from tests.contract.makers import append, new_item
 

@@ -4,9 +4,9 @@ from __future__ import annotations
 
 import pytest
 
-from ninelives.core import runs
 from ninelives.core.errors import Corrupt, UnknownRun
-from ninelives.core.model import Kind
+from ninelives.core.model.run import Kind
+from ninelives.core.rules import run_rules
 from tests.contract.benches import Bench
 from tests.contract.makers import append, new_item, new_run, reserve
 
@@ -21,7 +21,7 @@ def test_what_a_run_is_born_with_follows_from_its_row(bench: Bench) -> None:
     new = new_run(body=b"arguments", labels={"team": "a"}, priority=3)
     bench.store.create_runs([new])
     row, journal = bench.row("r1"), bench.store.load_journal("r1")
-    made, records = runs.created(new, row.number, row.created_ms)
+    made, records = run_rules.created(new, row.number, row.created_ms)
     assert (journal.first, journal.records, made) == (0, records, row)
 
 

@@ -5,10 +5,19 @@ from __future__ import annotations
 import pytest
 from msgspec.structs import replace
 
-from ninelives.core.commits import End, Outcome, Park, Verdict
 from ninelives.core.errors import BadName, BadRecord, KeyConflict
-from ninelives.core.keyring import AdoptKey, DoubtKey, Key, KeyState, PassKey, ReleaseKey, SettleKey, WaitKey
-from ninelives.core.model import INLINE_BYTES, Control, Run, State
+from ninelives.core.model.commit import End, Outcome, Park, Verdict
+from ninelives.core.model.key import (
+    AdoptKey,
+    DoubtKey,
+    Key,
+    KeyState,
+    PassKey,
+    ReleaseKey,
+    SettleKey,
+    WaitKey,
+)
+from ninelives.core.model.run import INLINE_BYTES, Control, Run, State
 from tests.contract.benches import Bench
 from tests.contract.makers import append, reserve
 

@@ -5,11 +5,11 @@ from __future__ import annotations
 import pytest
 from msgspec.structs import replace
 
-from ninelives.core import runs as rules
-from ninelives.core.commits import End, Outcome, Park
 from ninelives.core.errors import BadRecord, Corrupt, KeyConflict
-from ninelives.core.keyring import DoubtKey, KeyState, ReleaseKey, SettleKey
-from ninelives.core.model import Kind, Run, State
+from ninelives.core.model.commit import End, Outcome, Park
+from ninelives.core.model.key import DoubtKey, KeyState, ReleaseKey, SettleKey
+from ninelives.core.model.run import Kind, Run, State
+from ninelives.core.rules import run_rules as rules
 from ninelives.store import Pruned
 from tests.contract.benches import Bench
 from tests.contract.makers import append, new_item, new_run, reserve

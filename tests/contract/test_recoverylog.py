@@ -5,12 +5,12 @@ from __future__ import annotations
 import msgspec
 import pytest
 
-from ninelives.core.commits import End
-from ninelives.core.entries import Happening, NewEntry
 from ninelives.core.errors import Corrupt, UsageError
-from ninelives.core.model import State
-from ninelives.core.recoverylog import Left, SessionEnd
-from ninelives.core.sessions import Cause, Evidence
+from ninelives.core.journal.recovery_log import Left, SessionEnd
+from ninelives.core.model.commit import End
+from ninelives.core.model.log_entry import Happening, NewEntry
+from ninelives.core.model.run import State
+from ninelives.core.model.session import Cause, Evidence
 from tests.contract.benches import Bench
 from tests.contract.makers import AGENTS, new_run
 

@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
-from ninelives.core import chain
-from ninelives.core.commits import End
 from ninelives.core.errors import IdConflict
-from ninelives.core.model import Kind, Run, RunQuery, State
+from ninelives.core.journal import chain
+from ninelives.core.model.commit import End
+from ninelives.core.model.run import Kind, Run, RunQuery, State
 from tests.contract.benches import Bench
 from tests.contract.makers import new_run
 

@@ -5,11 +5,11 @@ from __future__ import annotations
 import pytest
 from msgspec.structs import replace
 
-from ninelives.core.commits import End, Outcome
 from ninelives.core.errors import Corrupt, LeaseLost, UnknownRun
-from ninelives.core.model import Kind, Run, State
-from ninelives.core.salvage import read_salvaged
-from ninelives.core.sessions import Cause
+from ninelives.core.journal.salvage import read_salvaged
+from ninelives.core.model.commit import End, Outcome
+from ninelives.core.model.run import Kind, Run, State
+from ninelives.core.model.session import Cause
 from tests.contract.benches import Bench
 from tests.contract.makers import append, new_item, reserve
 

@@ -4,11 +4,11 @@ from __future__ import annotations
 
 import pytest
 
-from ninelives.core.commits import Commit, Escalate, Park
 from ninelives.core.errors import IdConflict, LeaseLost, UsageError
-from ninelives.core.keyring import ReserveKey
-from ninelives.core.model import Kind, State
-from ninelives.core.sessions import Cause, Evidence, Fate, Session
+from ninelives.core.model.commit import Commit, Escalate, Park
+from ninelives.core.model.key import ReserveKey
+from ninelives.core.model.run import Kind, State
+from ninelives.core.model.session import Cause, Evidence, Fate, Session
 from tests.contract.benches import Bench
 from tests.contract.makers import AGENTS, append, new_run, new_session
 

@@ -4,10 +4,10 @@ from __future__ import annotations
 
 import pytest
 
-from ninelives.core.commits import End, Escalate, Outcome, Park, Verdict
 from ninelives.core.errors import BadName, BadRecord, IdConflict, NotSerializable, RunFinished, UnknownRun
-from ninelives.core.inbox import Signal
-from ninelives.core.model import INLINE_BYTES, Control, Kind, State
+from ninelives.core.model.commit import End, Escalate, Outcome, Park, Verdict
+from ninelives.core.model.inbox import Signal
+from ninelives.core.model.run import INLINE_BYTES, Control, Kind, State
 from tests.contract.benches import Bench
 from tests.contract.makers import append, new_item
 

@@ -7,9 +7,9 @@ import os
 import pytest
 from msgspec.structs import replace
 
-from ninelives.core.commits import End, Park
-from ninelives.core.model import Kind, RunQuery, State, StepKind
-from ninelives.core.tally import Tally, tally_of
+from ninelives.core.model.commit import End, Park
+from ninelives.core.model.run import Kind, RunQuery, State, StepKind
+from ninelives.core.model.totals import Tally, tally_of
 from tests.contract.benches import Bench
 from tests.contract.makers import append
 

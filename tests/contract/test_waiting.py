@@ -7,10 +7,10 @@ from threading import Event, Thread
 
 import pytest
 
-from ninelives.core.commits import End, Escalate, Park
-from ninelives.core.keyring import ReleaseKey, WaitKey
-from ninelives.core.model import Control, Kind, State
-from ninelives.core.sessions import Cause
+from ninelives.core.model.commit import End, Escalate, Park
+from ninelives.core.model.key import ReleaseKey, WaitKey
+from ninelives.core.model.run import Control, Kind, State
+from ninelives.core.model.session import Cause
 from tests.contract.benches import Bench
 from tests.contract.makers import AnyStore, append, new_item, new_run, reserve
 

@@ -12,8 +12,8 @@ from typing import Any
 
 import pytest
 
-from ninelives.backends.sqlite import SqliteStore
-from ninelives.core.model import Run, RunQuery, State
+from ninelives.core.model.run import Run, RunQuery, State
+from ninelives.stores.sqlite import SqliteStore
 from tests.control.families import CHILDREN, FamilyServer
 from tests.crash.forkserver import ForkServer
 from tests.crash.killing import Side

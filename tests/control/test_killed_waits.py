@@ -13,7 +13,7 @@ from typing import Any
 
 import pytest
 
-from ninelives.core.model import Run, State
+from ninelives.core.model.run import Run, State
 from tests.control.lives import CANCEL, LETTERS, SEND, WORK, ControlServer
 from tests.crash.forkserver import ForkServer
 from tests.crash.killing import Side

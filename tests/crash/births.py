@@ -11,8 +11,9 @@ from collections.abc import Callable
 from pathlib import Path
 from random import Random
 
-from ninelives.backends.sqlite import SqliteStore, schema
-from ninelives.core.model import RunQuery
+from ninelives.core.model.run import RunQuery
+from ninelives.stores.sqlite import SqliteStore
+from ninelives.stores.sqlite.files import schema
 from tests.crash import mutants, syscalls
 from tests.crash.campaign import LIVE, Told
 from tests.crash.damage import copied
@@ -126,8 +127,8 @@ def check_upgraded(home: str) -> list[str]:
 
 def restore_here(home: str) -> list[str]:
     """Back up the store in `home`, restore it, and back it up again; returns who is paused."""
-    from ninelives.backends.clock import SystemClock
-    from ninelives.backends.sqlite.backups import restore
+    from ninelives.stores.clock import SystemClock
+    from ninelives.stores.sqlite.files.backups import restore
 
     database, first = Path(home) / "runs.db", Path(home) / "first.db"
     if not first.exists():

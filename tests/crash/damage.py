@@ -19,11 +19,11 @@ from typing import Any
 from msgspec import Struct
 from msgspec.structs import replace
 
-from ninelives.core import chain
-from ninelives.core.commits import Commit, Outcome
 from ninelives.core.errors import NineLivesError, StoreError
-from ninelives.core.model import Kind, Run, RunQuery, State
-from ninelives.core.sessions import Fate
+from ninelives.core.journal import chain
+from ninelives.core.model.commit import Commit, Outcome
+from ninelives.core.model.run import Kind, Run, RunQuery, State
+from ninelives.core.model.session import Fate
 from tests.crash import mutants
 from tests.crash.stores import AnyStore, open_at
 from tests.crash.workload import all_keys, run_ids

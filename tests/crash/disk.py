@@ -15,14 +15,14 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
-from ninelives.backends.clock import SystemClock
-from ninelives.backends.sqlite import SqliteStore
-from ninelives.core.commits import Outcome
 from ninelives.core.errors import StoreBroken, StoreUnavailable
-from ninelives.core.model import Kind, NewRun
-from ninelives.core.sessions import NewSession
-from ninelives.engine.committer import Committer, end_process
-from ninelives.engine.ticket import NOTHING, Tail
+from ninelives.core.model.commit import Outcome
+from ninelives.core.model.run import Kind, NewRun
+from ninelives.core.model.session import NewSession
+from ninelives.engine.commit.committer import Committer, end_process
+from ninelives.engine.commit.ticket import NOTHING, Tail
+from ninelives.stores.clock import SystemClock
+from ninelives.stores.sqlite import SqliteStore
 from tests.crash import judge, mutants, processes
 from tests.crash.damage import reach
 from tests.crash.ledger import Fact, Ledger, count, read

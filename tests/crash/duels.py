@@ -9,14 +9,14 @@ from __future__ import annotations
 import os
 from pathlib import Path
 
-from ninelives.backends.clock import SystemClock
-from ninelives.core.commits import Outcome, Park
 from ninelives.core.errors import UsageError
-from ninelives.core.keyring import ReserveKey, SettleKey
-from ninelives.core.model import Kind, NewRun, Run
-from ninelives.core.sessions import Cause, NewSession
-from ninelives.engine.committer import Committer
-from ninelives.engine.ticket import NOTHING, Draft, Extras, Tail
+from ninelives.core.model.commit import Outcome, Park
+from ninelives.core.model.key import ReserveKey, SettleKey
+from ninelives.core.model.run import Kind, NewRun, Run
+from ninelives.core.model.session import Cause, NewSession
+from ninelives.engine.commit.committer import Committer
+from ninelives.engine.commit.ticket import NOTHING, Draft, Extras, Tail
+from ninelives.stores.clock import SystemClock
 from tests.crash import mutants, processes
 from tests.crash.ledger import Fact, Ledger
 from tests.crash.stores import AnyStore, open_at

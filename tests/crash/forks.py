@@ -8,8 +8,8 @@ from collections.abc import Callable
 from pathlib import Path
 
 from ninelives.core.errors import StoreUnsafe
-from ninelives.core.model import Control, NewRun, RunQuery
-from ninelives.core.sessions import Cause, NewSession, Session
+from ninelives.core.model.run import Control, NewRun, RunQuery
+from ninelives.core.model.session import Cause, NewSession, Session
 from tests.crash import mutants, processes
 from tests.crash.disk import Writer, judged
 from tests.crash.stores import open_at

@@ -31,10 +31,10 @@ ack_fd = -1
 
 _LAST_WORDS_SECONDS = 2.0
 _PRELOAD = (
-    "ninelives.backends.postgres",
-    "ninelives.backends.redis",
-    "ninelives.backends.sqlite",
-    "ninelives.engine.committer",
+    "ninelives.stores.postgres",
+    "ninelives.stores.redis",
+    "ninelives.stores.sqlite",
+    "ninelives.engine.commit.committer",
     "tests.crash.judge",
     "tests.crash.mutants",
     "tests.crash.workload",

@@ -16,9 +16,9 @@ from typing import Any
 import msgspec
 
 from ninelives.core.errors import NineLivesError
-from ninelives.core.inbox import ItemState
-from ninelives.core.keyring import KeyState
-from ninelives.core.model import Journal, Kind, Run, RunQuery
+from ninelives.core.model.inbox import ItemState
+from ninelives.core.model.key import KeyState
+from ninelives.core.model.run import Journal, Kind, Run, RunQuery
 from tests.crash.ledger import Entry, Fact, read
 from tests.crash.stores import AnyStore, open_at
 from tests.crash.workload import all_keys

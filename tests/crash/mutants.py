@@ -15,29 +15,27 @@ from typing import Any
 import apsw
 from msgspec.structs import replace
 
-from ninelives.backends.postgres import lines
-from ninelives.backends.postgres import queries as served_sql
-from ninelives.backends.sqlite import (
+from ninelives.core.errors import Corrupt, StoreUnavailable
+from ninelives.core.journal import chain
+from ninelives.core.model.commit import Commit, Outcome, Verdict
+from ninelives.core.model.key import Key
+from ninelives.core.model.run import Run
+from ninelives.core.rules import dedup, run_rules
+from ninelives.core.values import blobs
+from ninelives.engine.commit.committer import Committer
+from ninelives.engine.commit.ticket import NOTHING, Draft, Tail, Ticket, deliver, sealed, sealed_alone
+from ninelives.stores.postgres.server import pool
+from ninelives.stores.postgres.server import queries as served_sql
+from ninelives.stores.sqlite import checks, commits, journals, queries, transaction
+from ninelives.stores.sqlite.files import (
     anchor,
-    checks,
-    commits,
     connection,
-    files,
-    journals,
-    queries,
-    queue,
+    database,
     schema,
     structure,
-    transaction,
-    wake,
+    wakeups,
+    write_queue,
 )
-from ninelives.core import blobs, chain, dedup, runs
-from ninelives.core.commits import Commit, Outcome, Verdict
-from ninelives.core.errors import Corrupt, StoreUnavailable
-from ninelives.core.keyring import Key
-from ninelives.core.model import Run
-from ninelives.engine.committer import Committer
-from ninelives.engine.ticket import NOTHING, Draft, Tail, Ticket, deliver, sealed, sealed_alone
 
 _DEFINED: dict[str, Callable[[], None]] = {}
 
@@ -167,14 +165,14 @@ def sync_retried() -> None:
 def made_in_place() -> None:
     """A new database is made under its own name: half of it may be there."""
 
-    def create(self: files.StoreFiles) -> None:
+    def create(self: database.StoreFiles) -> None:
         anchor.create(self.place.anchor, b"i" * 16)
         self.place.database.touch(mode=0o600)
         made = connection.connect(self.place.database, create=True)
         schema.create(made, self._steps, b"i" * 16)
         made.close()
 
-    _put(files.StoreFiles, "_create", create)
+    _put(database.StoreFiles, "_create", create)
 
 
 @_mutant
@@ -209,25 +207,25 @@ def epoch_dropped() -> None:
             found[name] = replace(found[name], text=found[name].text.replace(fence, b""))
         return found
 
-    _put(lines, "statements", statements)
-    original = runs.committed
+    _put(pool, "statements", statements)
+    original = run_rules.committed
 
     def committed(run: Run, commit: Commit, now_ms: int) -> Run | Verdict:
         return original(run, replace(commit, epoch=run.epoch), now_ms)
 
-    _put(runs, "committed", committed)
+    _put(run_rules, "committed", committed)
 
 
 @_mutant
 def head_dropped() -> None:
     """The owner's epoch is enough; where it believes the journal ends does not matter."""
-    original = runs.committed
+    original = run_rules.committed
 
     def committed(run: Run, commit: Commit, now_ms: int) -> Run | Verdict:
         known = replace(run, length=commit.length, head=commit.head)
         return original(known, commit, now_ms)
 
-    _put(runs, "committed", committed)
+    _put(run_rules, "committed", committed)
 
 
 @_mutant
@@ -244,8 +242,8 @@ def keys_unguarded() -> None:
 @_mutant
 def locks_inherited() -> None:
     """A forked child keeps its parent's session lock."""
-    _put(files.StoreFiles, "disown", lambda self: None)
-    _put(lines.Lines, "disown", lambda self: None)
+    _put(database.StoreFiles, "disown", lambda self: None)
+    _put(pool.Lines, "disown", lambda self: None)
 
 
 # Integrity ------------------------------------------------------------------------------------
@@ -316,10 +314,10 @@ def anchor_ignored() -> None:
 def counter_stands() -> None:
     """Commits are not counted, so the anchor says nothing."""
 
-    def count(self: files.StoreFiles, tx: transaction.Transaction) -> int:
+    def count(self: database.StoreFiles, tx: transaction.Transaction) -> int:
         return int(self._commits)
 
-    _put(files.StoreFiles, "_count", count)
+    _put(database.StoreFiles, "_count", count)
 
 
 # Many processes -------------------------------------------------------------------------------
@@ -328,17 +326,17 @@ def counter_stands() -> None:
 @_mutant
 def turn_kept() -> None:
     """The process that came first leaves the queue after every fiftieth commit only."""
-    enter, leave = queue.WritersQueue.acquire, queue.WritersQueue.release
+    enter, leave = write_queue.WritersQueue.acquire, write_queue.WritersQueue.release
     turns = [0]
 
     def leaves() -> bool:
         return turns[0] < 10 or turns[0] % 50 == 0
 
-    def acquire(self: queue.WritersQueue, *, urgent: bool = False) -> None:
+    def acquire(self: write_queue.WritersQueue, *, urgent: bool = False) -> None:
         if leaves():
             enter(self, urgent=urgent)
 
-    def release(self: queue.WritersQueue) -> None:
+    def release(self: write_queue.WritersQueue) -> None:
         turns[0] += 1
         if leaves():
             leave(self)
@@ -348,19 +346,19 @@ def turn_kept() -> None:
         folder.mkdir()
     except FileExistsError:
         return
-    _put(queue.WritersQueue, "acquire", acquire)
-    _put(queue.WritersQueue, "release", release)
+    _put(write_queue.WritersQueue, "acquire", acquire)
+    _put(write_queue.WritersQueue, "release", release)
 
 
 @_mutant
 def wake_dropped() -> None:
     """One wake-up in a hundred is not sent."""
-    original = wake.WakeUps.send
+    original = wakeups.WakeUps.send
     sent = [0]
 
-    def send(self: wake.WakeUps, *, only_readers: bool = False) -> None:
+    def send(self: wakeups.WakeUps, *, only_readers: bool = False) -> None:
         sent[0] += 1
         if sent[0] % 100:
             original(self, only_readers=only_readers)
 
-    _put(wake.WakeUps, "send", send)
+    _put(wakeups.WakeUps, "send", send)

@@ -7,15 +7,21 @@ from __future__ import annotations
 
 from typing import Any
 
-from ninelives.backends.sqlite import anchor, files, queue
+from ninelives.stores.sqlite.files import anchor, database, write_queue
 from tests.crash.killing import Mark
 
 
 def watch(mark: Mark) -> None:
     """Note the phases of every transaction in this process from now on."""
-    _around(queue.WritersQueue, "acquire", mark, "commit: waiting for its turn", "commit: in the transaction")
-    _around(queue.WritersQueue, "release", mark, "commit: leaving the queue", "outside a transaction")
-    _around(files.StoreFiles, "_count", mark, "commit: in the transaction", "commit: in COMMIT")
+    _around(
+        write_queue.WritersQueue,
+        "acquire",
+        mark,
+        "commit: waiting for its turn",
+        "commit: in the transaction",
+    )
+    _around(write_queue.WritersQueue, "release", mark, "commit: leaving the queue", "outside a transaction")
+    _around(database.StoreFiles, "_count", mark, "commit: in the transaction", "commit: in COMMIT")
     _around(anchor.Anchor, "write", mark, "commit: writing the anchor", "commit: durable, not told")
 
 

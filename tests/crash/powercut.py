@@ -22,8 +22,8 @@ from typing import Any
 
 from msgspec import Struct, to_builtins
 
-from ninelives.core.model import Kind, NewRun
-from ninelives.engine.ticket import Draft, Tail
+from ninelives.core.model.run import Kind, NewRun
+from ninelives.engine.commit.ticket import Draft, Tail
 from tests.crash import judge, mutants, processes
 from tests.crash.duels import AGENT, Duellist
 from tests.crash.ledger import Entry, Fact, Ledger, count, read

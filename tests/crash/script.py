@@ -15,11 +15,11 @@ from typing import Protocol
 
 from msgspec import Struct
 
-from ninelives.core.commits import Change, End, Escalate, Outcome, Park, Verdict
-from ninelives.core.inbox import ItemKind, ItemState, NewItem
-from ninelives.core.keyring import DoubtKey, KeyState, ReleaseKey, ReserveKey, SettleKey, WaitKey
-from ninelives.core.model import Journal, Kind, State
-from ninelives.engine.ticket import NOTHING, Draft, Extras
+from ninelives.core.model.commit import Change, End, Escalate, Outcome, Park, Verdict
+from ninelives.core.model.inbox import ItemKind, ItemState, NewItem
+from ninelives.core.model.key import DoubtKey, KeyState, ReleaseKey, ReserveKey, SettleKey, WaitKey
+from ninelives.core.model.run import Journal, Kind, State
+from ninelives.engine.commit.ticket import NOTHING, Draft, Extras
 
 OUTCOMES = frozenset({Kind.RESULT, Kind.SIGNAL, Kind.ANSWER, Kind.TURN, Kind.SUPERSEDED})
 

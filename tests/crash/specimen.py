@@ -11,7 +11,7 @@ from pathlib import Path
 
 import apsw
 
-from ninelives.backends.sqlite.connection import connect
+from ninelives.stores.sqlite.files.connection import connect
 from tests.crash.campaign import CHECK, LIVE
 from tests.crash.forkserver import ForkServer
 from tests.crash.stores import scratch

@@ -14,9 +14,9 @@ from contextlib import AbstractContextManager, contextmanager
 from pathlib import Path
 from typing import Protocol, cast
 
-from ninelives.backends.open import open_store
-from ninelives.core.sessions import Cause, Evidence, Fate
+from ninelives.core.model.session import Cause, Evidence, Fate
 from ninelives.store import Maintenance, Store
+from ninelives.stores.open import open_store
 
 _ADDRESS = "address"
 _SEEN = Evidence(is_gone=True, signal=9, note="killed by the test, which has seen it end")
@@ -52,9 +52,9 @@ def _redis() -> Iterator[str]:
 GROUNDS: dict[str, Callable[[], AbstractContextManager[str]]] = {"postgresql": _postgresql, "redis": _redis}
 """How to get a fresh address on a server, which goes again."""
 CLASSES = {
-    "sqlite": "ninelives.backends.sqlite:SqliteStore",
-    "postgresql": "ninelives.backends.postgres:PostgresStore",
-    "redis": "ninelives.backends.redis:RedisStore",
+    "sqlite": "ninelives.stores.sqlite:SqliteStore",
+    "postgresql": "ninelives.stores.postgres:PostgresStore",
+    "redis": "ninelives.stores.redis:RedisStore",
 }
 """What opens the addresses of a scheme."""
 DURABLE = ("sqlite", *GROUNDS)

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from typing import Any
 
-from ninelives.engine.committer import EXIT_CODE
+from ninelives.engine.commit.committer import EXIT_CODE
 from tests.crash import syscalls
 from tests.crash.forkserver import ForkServer
 from tests.crash.stores import scratch

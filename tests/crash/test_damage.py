@@ -9,9 +9,9 @@ from pathlib import Path
 import apsw
 import pytest
 
-from ninelives.backends.sqlite import SqliteStore
 from ninelives.core.errors import Corrupt
-from ninelives.core.model import Kind
+from ninelives.core.model.run import Kind
+from ninelives.stores.sqlite import SqliteStore
 from tests.crash import specimen
 from tests.crash.damage import Sweep, copied, look, truth_of
 from tests.crash.disk import Writer

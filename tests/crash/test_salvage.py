@@ -16,10 +16,10 @@ import apsw
 import pytest
 
 import ninelives as nl
-from ninelives.backends.sqlite import SqliteStore
 from ninelives.core.errors import StoreError
-from ninelives.core.model import Kind, State
-from ninelives.core.sessions import Cause
+from ninelives.core.model.run import Kind, State
+from ninelives.core.model.session import Cause
+from ninelives.stores.sqlite import SqliteStore
 from tests.replay.lifetimes import run_async
 
 RUNS = 8
@@ -193,8 +193,8 @@ def test_decisions_are_asked_again_unless_something_was_done_with_them(tmp_path:
 
 KILLED = """
 import os, signal, sys
-from ninelives.backends.sqlite import SqliteStore, transaction
-from ninelives.core.sessions import NewSession
+from ninelives.stores.sqlite import SqliteStore, transaction
+from ninelives.core.model.session import NewSession
 
 store = SqliteStore("runs.db")
 store.register_session(NewSession(id=sys.argv[2], host="h", pid=1, lease_ms=600000))

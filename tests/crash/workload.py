@@ -16,16 +16,16 @@ from contextlib import suppress
 from pathlib import Path
 from typing import Any, Literal, cast
 
-from ninelives.backends.clock import SystemClock
-from ninelives.core.commits import Outcome, Verdict
-from ninelives.core.entries import Happening, NewEntry
 from ninelives.core.errors import RunFinished, StaleAnswer, UsageError
-from ninelives.core.inbox import ItemKind
-from ninelives.core.keyring import KeyState, SettleKey
-from ninelives.core.model import Control, NewRun, Run, RunQuery, State
-from ninelives.core.sessions import Cause, NewSession
-from ninelives.engine.committer import Committer
-from ninelives.engine.ticket import NOTHING, Draft, Extras, Tail, Ticket
+from ninelives.core.model.commit import Outcome, Verdict
+from ninelives.core.model.inbox import ItemKind
+from ninelives.core.model.key import KeyState, SettleKey
+from ninelives.core.model.log_entry import Happening, NewEntry
+from ninelives.core.model.run import Control, NewRun, Run, RunQuery, State
+from ninelives.core.model.session import Cause, NewSession
+from ninelives.engine.commit.committer import Committer
+from ninelives.engine.commit.ticket import NOTHING, Draft, Extras, Tail, Ticket
+from ninelives.stores.clock import SystemClock
 from tests.crash import forkserver, mutants, phases
 from tests.crash.killing import KillingStore, KillPoint, Mark
 from tests.crash.ledger import Fact, Ledger, read

@@ -11,8 +11,8 @@ from typing import Any
 import msgspec
 from msgspec import Struct, to_builtins
 
-from ninelives.core.model import NewRun
-from ninelives.core.sessions import NewSession
+from ninelives.core.model.run import NewRun
+from ninelives.core.model.session import NewSession
 from tests.crash import judge, mutants, processes
 from tests.crash.disk import Writer
 from tests.crash.ledger import Fact, read

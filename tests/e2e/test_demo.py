@@ -19,7 +19,7 @@ from typing import Any
 import pytest
 
 import ninelives as nl
-from ninelives.core.retry import Reason, classify
+from ninelives.core.values.retry import Reason, classify
 from ninelives.demo import model
 from ninelives.demo.model import Choice, Message
 from ninelives.demo.moments import Moment, plan

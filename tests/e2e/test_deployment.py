@@ -15,7 +15,7 @@ import yaml
 from typer.main import get_command
 
 from ninelives.cli.app import app
-from ninelives.supervisor.order import EXIT_USAGE
+from ninelives.supervisor.protocol import EXIT_USAGE
 
 ROOT = Path(__file__).parents[2]
 DEPLOY = ROOT / "deploy"

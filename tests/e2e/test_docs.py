@@ -11,7 +11,7 @@ from pathlib import Path
 
 import pytest
 
-from ninelives.backends.sqlite import SqliteStore
+from ninelives.stores.sqlite import SqliteStore
 
 ROOT = Path(__file__).parents[2]
 PAGES = [ROOT / "README.md", ROOT / "CONTRIBUTING.md", *sorted((ROOT / "docs").rglob("*.md"))]

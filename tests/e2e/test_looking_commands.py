@@ -15,17 +15,15 @@ from pathlib import Path
 import msgspec
 import pytest
 
-from ninelives.backends.sqlite import SqliteStore
-from ninelives.core import chain
-from ninelives.core.commits import Commit, End, Park
-from ninelives.core.entries import Happening, NewEntry
-from ninelives.core.inbox import ItemKind, NewItem
-from ninelives.core.model import Control, Kind, NewRun, State, StepKind
-from ninelives.core.recoverylog import Recovery, Verified
-from ninelives.core.replay import write_body
-from ninelives.core.sessions import Cause, Evidence, NewSession
-from ninelives.core.tally import NO_FACTS, added, tally_of
-from ninelives.engine.wording import last_recovery
+from ninelives.core.journal import chain
+from ninelives.core.journal.recovery_log import Recovery, Verified
+from ninelives.core.journal.replay import write_body
+from ninelives.core.model.commit import Commit, End, Park
+from ninelives.core.model.inbox import ItemKind, NewItem
+from ninelives.core.model.log_entry import Happening, NewEntry
+from ninelives.core.model.run import Control, Kind, NewRun, State, StepKind
+from ninelives.core.model.session import Cause, Evidence, NewSession
+from ninelives.core.model.totals import NO_FACTS, added, tally_of
 from ninelives.ops import doctor
 from ninelives.ops.doctor import (
     Level,
@@ -36,7 +34,9 @@ from ninelives.ops.doctor import (
     judge_log,
     judge_space,
 )
-from ninelives.ops.escape import json_text, shown
+from ninelives.stores.sqlite import SqliteStore
+from ninelives.views.escape import json_text, shown
+from ninelives.views.recovery_text import last_recovery
 from tests.clocks import SteppingClock
 
 NASTY = "\x1b[31mred\r\n\x9b\u202etxet"

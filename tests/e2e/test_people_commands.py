@@ -13,14 +13,14 @@ from typing import Any, NamedTuple
 import pytest
 from msgspec import Raw
 
-from ninelives.backends.sqlite import SqliteStore
 from ninelives.cli.app import main
-from ninelives.core import chain
-from ninelives.core.answers import Asked, read_answer, write_asked
-from ninelives.core.commits import Commit, Escalate
-from ninelives.core.inbox import ItemKind, NewItem
-from ninelives.core.model import Kind, NewRun, State
-from ninelives.core.sessions import NewSession
+from ninelives.core.journal import chain
+from ninelives.core.journal.answers import Asked, read_answer, write_asked
+from ninelives.core.model.commit import Commit, Escalate
+from ninelives.core.model.inbox import ItemKind, NewItem
+from ninelives.core.model.run import Kind, NewRun, State
+from ninelives.core.model.session import NewSession
+from ninelives.stores.sqlite import SqliteStore
 
 AGENTS = """
 import ninelives as nl

@@ -16,7 +16,7 @@ import ninelives.core
 import ninelives.engine
 import ninelives.runtime
 import ninelives.testing
-from ninelives.chaos.trial import ChaosFailed
+from ninelives.chaos.trial.trial import ChaosFailed
 from ninelives.testing import NotCrashproof, chaos
 
 pytest_plugins = "pytester"
@@ -251,7 +251,8 @@ def test_an_agent_is_killed_in_real_processes(tmp_path: Path) -> None:
 
 def test_testing_needs_no_pytest_and_pytest_finds_the_plugin() -> None:
     code = (
-        "from ninelives.testing import chaos; from ninelives.engine.registry import AGENTS; assert not AGENTS"
+        "from ninelives.testing import chaos; "
+        "from ninelives.engine.spec.registry import AGENTS; assert not AGENTS"
     )
     subprocess.run([sys.executable, "-c", code], check=True, timeout=60)
     code = "import sys; from ninelives.testing import *; assert not {'pytest', '_pytest'} & set(sys.modules)"

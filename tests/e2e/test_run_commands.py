@@ -11,8 +11,8 @@ from pathlib import Path
 
 import pytest
 
-from ninelives.backends.sqlite import SqliteStore
-from ninelives.core.model import Control
+from ninelives.core.model.run import Control
+from ninelives.stores.sqlite import SqliteStore
 
 AGENTS = """
 import asyncio, os

@@ -15,12 +15,12 @@ from typing import Any
 import pytest
 
 import ninelives as nl
-from ninelives.backends.open import open_store
-from ninelives.core.commits import Commit, Verdict
 from ninelives.core.errors import StoreUnavailable
-from ninelives.core.sessions import Session
-from ninelives.runtime import code
+from ninelives.core.model.commit import Commit, Verdict
+from ninelives.core.model.session import Session
+from ninelives.runtime import agent_loader
 from ninelives.runtime.script import insist
+from ninelives.stores.open import open_store
 from tests.replay.lifetimes import QuickStore, run_async
 
 PATIENCE_SECONDS = 60.0
@@ -227,6 +227,6 @@ def test_a_file_is_compiled_as_it_is_not_as_it_was_in_the_same_second(tmp_path: 
     for word in ("one", "two"):
         path.write_text(f"WORD = '{word}'\n", encoding="utf-8")
         os.utime(path, (1_700_000_000, 1_700_000_000))
-        found.append(code.load(str(path)).WORD)
+        found.append(agent_loader.load(str(path)).WORD)
         sys.modules.pop("hurried", None)
     assert found == ["one", "two"]

@@ -10,11 +10,12 @@ from pathlib import Path
 
 import pytest
 
-from ninelives.backends.sqlite import SqliteStore, anchor
-from ninelives.core import chain
-from ninelives.core.commits import Commit, End
-from ninelives.core.model import Kind, NewRun, State
-from ninelives.core.sessions import NewSession
+from ninelives.core.journal import chain
+from ninelives.core.model.commit import Commit, End
+from ninelives.core.model.run import Kind, NewRun, State
+from ninelives.core.model.session import NewSession
+from ninelives.stores.sqlite import SqliteStore
+from ninelives.stores.sqlite.files import anchor
 from tests.formats import keep
 
 

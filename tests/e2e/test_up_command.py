@@ -14,7 +14,7 @@ from pathlib import Path
 from rich.console import Console
 
 import ninelives as nl
-from ninelives.cli.board import View, picture, view
+from ninelives.cli.up_screen import View, picture, view
 from ninelives.testing import Sandbox
 
 PATIENCE_SECONDS = 120

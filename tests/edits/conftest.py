@@ -7,7 +7,7 @@ from collections.abc import Iterator
 import pytest
 
 from ninelives.engine import context
-from ninelives.engine.registry import AGENTS, STEPS
+from ninelives.engine.spec.registry import AGENTS, STEPS
 
 
 @pytest.fixture

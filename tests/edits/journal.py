@@ -11,10 +11,10 @@ from msgspec import Struct
 from msgspec.structs import replace
 
 from ninelives.core.errors import BadName
-from ninelives.core.keys import parse_step_id
-from ninelives.core.model import Kind, Record, RunQuery
-from ninelives.core.replay import read_body
-from ninelives.core.settlement import read_start
+from ninelives.core.ids import parse_step_id
+from ninelives.core.journal.replay import read_body
+from ninelives.core.journal.settlement import read_start
+from ninelives.core.model.run import Kind, Record, RunQuery
 from ninelives.store import Store
 from tests.edits.meaning import CHILD, Logical
 

@@ -5,8 +5,8 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Iterator
 
-from ninelives.core.model import State
-from ninelives.ops.rehearsal import Fit
+from ninelives.core.model.run import State
+from ninelives.ops.check import Fit
 from tests.edits.edits import HARMLESS, NEED_KINDS
 from tests.edits.journal import Past, counted
 from tests.edits.lives import RUN

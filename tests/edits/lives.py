@@ -14,17 +14,17 @@ import msgspec
 from msgspec import UNSET, Struct
 
 import ninelives as nl
-from ninelives.backends.memory import MemoryStore
-from ninelives.core.inbox import Item, ItemKind
-from ninelives.core.model import Run, RunQuery, State
-from ninelives.engine import host
-from ninelives.engine.registry import AGENTS, STEPS
-from ninelives.ops.rehearsal import Finding, Rehearsal
+from ninelives.core.model.inbox import Item, ItemKind
+from ninelives.core.model.run import Run, RunQuery, State
+from ninelives.engine.spec.registry import AGENTS, STEPS
+from ninelives.engine.worker import event_loop
+from ninelives.ops.check import Finding, Rehearsal
 from ninelives.store import Store
+from ninelives.stores.memory import MemoryStore
 from ninelives.testing.clock import START, SkippingClock
-from ninelives.testing.life import Life
-from ninelives.testing.mortal import Died
-from ninelives.testing.mortal import Kill as StoreKill
+from ninelives.testing.dying_store import Died
+from ninelives.testing.dying_store import Kill as StoreKill
+from ninelives.testing.runtime_life import Life
 from tests.edits import ledger
 from tests.edits.ledger import Event, Ledger
 from tests.edits.meaning import SIGNAL
@@ -171,14 +171,14 @@ def rehearsed(store: Store, run: Run) -> Finding:
     loop = asyncio.new_event_loop()
 
     async def main() -> Finding:
-        host.enter(loop)
+        event_loop.enter(loop)
         return await Rehearsal(store, loop, CHECK_SECONDS).rehearse(run)
 
     try:
         return loop.run_until_complete(main())
     finally:
         with suppress(Exception):
-            host.leave(loop)
+            event_loop.leave(loop)
         loop.close()
 
 

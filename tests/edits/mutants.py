@@ -8,16 +8,20 @@ from typing import Any
 import pytest
 from msgspec.structs import replace
 
-from ninelives.core import claims, dedup
-from ninelives.core.claims import Claims
-from ninelives.core.model import Kind
-from ninelives.core.replay import Replay
-from ninelives.engine import declare, identity, leftovers, once, registry
+from ninelives.core.journal import matching
+from ninelives.core.journal.matching import Claims
+from ninelives.core.journal.replay import Replay
+from ninelives.core.model.run import Kind
+from ninelives.core.rules import dedup
+from ninelives.engine.agent import decorators
 from ninelives.engine.context import Branch
-from ninelives.engine.delivery import Delivery
-from ninelives.engine.execution import Execution
-from ninelives.ops import rehearsal
-from ninelives.ops.rehearsal import Finding, Fit
+from ninelives.engine.protected import non_resumable, open_starts
+from ninelives.engine.run import identity
+from ninelives.engine.run.delivery import Delivery
+from ninelives.engine.run.execution import Execution
+from ninelives.engine.spec import registry
+from ninelives.ops import check
+from ninelives.ops.check import Finding, Fit
 
 Mutant = Callable[[pytest.MonkeyPatch], None]
 MUTANTS: dict[str, Mutant] = {}
@@ -67,13 +71,13 @@ def nothing_is_passed_over(patch: pytest.MonkeyPatch) -> None:
 @_mutant("remove_effect", "change_effect", "rename_effect")
 def starts_are_not_missed(patch: pytest.MonkeyPatch) -> None:
     """A fresh effect starts although one that was started was not asked for."""
-    patch.setattr(claims, "is_guarded", lambda found: not isinstance(found, claims.Start))
+    patch.setattr(matching, "is_guarded", lambda found: not isinstance(found, matching.Start))
 
 
 @_mutant()
 def any_arguments(patch: pytest.MonkeyPatch) -> None:
     """A call takes the record at its place, whatever it was asked for with."""
-    patch.setattr(claims, "is_same_call", lambda *_: True)
+    patch.setattr(matching, "is_same_call", lambda *_: True)
 
 
 @_mutant()
@@ -121,22 +125,22 @@ def old_keys_are_not_looked_up(patch: pytest.MonkeyPatch) -> None:
 
     async def under(act: Any, start: Any, key: Any) -> Any:
         act.use_key(key)
-        return await once._carry_out(act)
+        return await non_resumable._carry_out(act)
 
-    patch.setattr(once, "_under_old_key", under)
+    patch.setattr(non_resumable, "_under_old_key", under)
 
 
 @_mutant("remove_effect")
 def starts_are_forgotten_at_the_end(patch: pytest.MonkeyPatch) -> None:
     """A run ends although nobody knows what became of something that it started."""
-    patch.setattr(leftovers, "unclaimed", lambda _: [])
+    patch.setattr(open_starts, "unclaimed", lambda _: [])
 
 
 @_mutant("change_kind")
 def less_care_is_enough(patch: pytest.MonkeyPatch) -> None:
     """What was started as non-resumable is started again as resumable."""
-    original = claims._start
-    patch.setattr(claims, "_start", lambda *args: replace(original(*args), is_protected=False))
+    original = matching._start
+    patch.setattr(matching, "_start", lambda *args: replace(original(*args), is_protected=False))
 
 
 @_mutant("forget_effect")
@@ -147,7 +151,7 @@ def nothing_is_forgotten_on_purpose(patch: pytest.MonkeyPatch) -> None:
     def make(*args: Any, **options: Any) -> Any:
         return replace(original(*args, **options), forgets=())
 
-    patch.setattr(declare, "make_agent", make)
+    patch.setattr(decorators, "make_agent", make)
 
 
 @_mutant("patch_effect")
@@ -176,14 +180,14 @@ def check_stops_at_once(patch: pytest.MonkeyPatch) -> None:
         self._reach()
         await self.forever()
 
-    patch.setattr(rehearsal._Rehearsed, "barrier", barrier)
+    patch.setattr(check._Rehearsed, "barrier", barrier)
 
 
 @_mutant()
 def check_fits_all(patch: pytest.MonkeyPatch) -> None:
     """The check says of a run that diverges that it fits."""
     patch.setattr(
-        rehearsal, "_finding", lambda run, _fit, _why: Finding(run=run.id, agent=run.agent, fit=Fit.FITS)
+        check, "_finding", lambda run, _fit, _why: Finding(run=run.id, agent=run.agent, fit=Fit.FITS)
     )
 
 

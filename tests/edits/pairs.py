@@ -11,9 +11,9 @@ import msgspec
 from msgspec import Struct
 
 from ninelives.core.errors import NineLivesError
-from ninelives.core.inbox import Item, ItemKind, ItemState
-from ninelives.core.model import Kind, Run, State
-from ninelives.ops.rehearsal import Finding
+from ninelives.core.model.inbox import Item, ItemKind, ItemState
+from ninelives.core.model.run import Kind, Run, State
+from ninelives.ops.check import Finding
 from ninelives.store import Store
 from tests.edits.edits import Editor, edited
 from tests.edits.journal import Past, pasts_of

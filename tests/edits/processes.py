@@ -13,10 +13,10 @@ import msgspec
 from msgspec.structs import replace
 
 import ninelives as nl
-from ninelives.core.inbox import Item
-from ninelives.core.model import Run, State
-from ninelives.ops.rehearsal import Finding, Fit
-from ninelives.runtime import code
+from ninelives.core.model.inbox import Item
+from ninelives.core.model.run import Run, State
+from ninelives.ops.check import Finding, Fit
+from ninelives.runtime import agent_loader
 from tests.crash.forkserver import ForkServer
 from tests.crash.killing import KillingStore, KillPoint, kill_self
 from tests.crash.stores import address, open_at, open_brisk
@@ -141,7 +141,7 @@ def life(home: str, code: str, at: str, number: int) -> None:
 
 
 def _load(path: str) -> None:
-    code.load(path)
+    agent_loader.load(path)
 
 
 async def _live(store: Any, book: Ledger, *, is_brief: bool) -> None:

@@ -6,7 +6,7 @@ from collections import Counter
 
 import pytest
 
-from ninelives.core.model import State
+from ninelives.core.model.run import State
 from tests.edits.campaign import Red, red_of, shrunk
 from tests.edits.edits import EDITS
 from tests.edits.judge import judge
@@ -44,7 +44,7 @@ def test_every_edit_and_every_construct_is_among_the_pairs() -> None:
 
 
 def test_a_red_pair_prints_sources_ledger_and_command(monkeypatch: pytest.MonkeyPatch) -> None:
-    from ninelives.core.replay import Replay
+    from ninelives.core.journal.replay import Replay
 
     monkeypatch.setattr(Replay, "take", lambda *_: None)
     monkeypatch.setattr(Replay, "peek", lambda *_: None)

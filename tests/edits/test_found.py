@@ -6,8 +6,8 @@ from collections.abc import Iterator
 
 import pytest
 
-from ninelives.core.model import State
-from ninelives.ops.rehearsal import Fit
+from ninelives.core.model.run import State
+from ninelives.ops.check import Fit
 from tests.edits.lives import NEVER, Kill, Stage
 
 pytestmark = pytest.mark.usefixtures("declarations")

@@ -11,9 +11,9 @@ from pathlib import Path
 from typing import Any, cast
 
 import ninelives as nl
-from ninelives.core.commits import Verdict
-from ninelives.core.model import Kind
-from ninelives.engine import session
+from ninelives.core.model.commit import Verdict
+from ninelives.core.model.run import Kind
+from ninelives.engine.worker import session
 from tests.crash import forkserver
 from tests.crash.forkserver import ForkServer
 from tests.crash.killing import KillingStore, KillPoint, Side, kill_self

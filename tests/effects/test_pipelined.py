@@ -15,10 +15,10 @@ from typing import Any
 import pytest
 
 import ninelives as nl
-from ninelives.core.commits import Commit, Verdict
-from ninelives.core.model import Kind
-from ninelives.core.replay import read_body
-from ninelives.engine.execution import Execution
+from ninelives.core.journal.replay import read_body
+from ninelives.core.model.commit import Commit, Verdict
+from ninelives.core.model.run import Kind
+from ninelives.engine.run.execution import Execution
 from tests.replay.lifetimes import QuickStore, run_async
 
 AGENTS = 40

@@ -14,7 +14,7 @@ from typing import Any
 
 import pytest
 
-from ninelives.core.model import Kind
+from ninelives.core.model.run import Kind
 from tests.crash.stores import BLIND, DURABLE, open_at, scratch
 from tests.effects.lives import EffectsServer
 from tests.effects.service import Service

@@ -14,9 +14,9 @@ from random import Random
 from typing import Self
 
 import ninelives as nl
-from ninelives.core.answers import read_asked
 from ninelives.core.errors import StoreUnavailable
-from ninelives.core.model import RunQuery, State
+from ninelives.core.journal.answers import read_asked
+from ninelives.core.model.run import RunQuery, State
 from tests.crash.stores import address
 from tests.fleet.agents import expected
 from tests.fleet.ledger import Entry, Fact, Ledger, read

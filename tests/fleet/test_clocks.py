@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from ninelives.backends.clock import SystemClock
+from ninelives.stores.clock import SystemClock
 from tests.crash.stores import at
 from tests.fleet.clocks import Clock
 from tests.fleet.driver import Drive

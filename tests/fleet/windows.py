@@ -17,10 +17,10 @@ from functools import wraps
 from pathlib import Path
 from typing import Any
 
-from ninelives.backends.postgres.lines import Lines
-from ninelives.backends.sqlite.checkpointer import Checkpointer
-from ninelives.backends.sqlite.files import StoreFiles
-from ninelives.core.commits import Outcome
+from ninelives.core.model.commit import Outcome
+from ninelives.stores.postgres.server.pool import Lines
+from ninelives.stores.sqlite.files.checkpointer import Checkpointer
+from ninelives.stores.sqlite.files.database import StoreFiles
 from tests.fleet.ledger import Fact, Ledger
 
 DEADLY = (

@@ -12,9 +12,9 @@ from pathlib import Path
 from typing import Any
 
 import ninelives as nl
-from ninelives.backends.open import open_store
-from ninelives.core.model import State
-from ninelives.core.sessions import Cause, Evidence
+from ninelives.core.model.run import State
+from ninelives.core.model.session import Cause, Evidence
+from ninelives.stores.open import open_store
 
 ENDS = {
     "talk": "gone", "talk-2": "gone", "talk-2-fork": "gone", "read": 120001, "read-2": 120002,

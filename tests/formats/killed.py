@@ -10,7 +10,7 @@ import signal
 from collections.abc import Callable
 from typing import Any
 
-from ninelives.backends.open import open_store
+from ninelives.stores.open import open_store
 
 
 def open_killed(url: str, at: int = 0) -> int:
@@ -56,7 +56,7 @@ def _postgresql(called: Callable[..., None]) -> None:
 
 def _redis(called: Callable[..., None]) -> None:
     """Be called after each command or script: before it is as after the one before."""
-    from ninelives.backends.redis.connection import Line
+    from ninelives.stores.redis.server.connection import Line
 
     ask = Line.ask
 

@@ -17,7 +17,7 @@ from collections.abc import Callable
 from pathlib import Path
 
 import ninelives as nl
-from ninelives.backends.open import open_store
+from ninelives.stores.open import open_store
 from tests.formats import agents, keep
 
 LEASE_SECONDS = 2.0

@@ -8,8 +8,8 @@ from pathlib import Path
 
 import pytest
 
-from ninelives.backends.open import open_store
 from ninelives.core.errors import SchemaMismatch
+from ninelives.stores.open import open_store
 from tests.crash.forkserver import ForkServer
 from tests.formats import keep
 from tests.formats.carry_on import carry_on, faults_in
@@ -80,7 +80,7 @@ def test_a_migration_of_redis_that_is_killed_at_any_call_comes_to_the_same_store
 
 @pytest.mark.parametrize("kept", ["redis"], indirect=True)
 def test_nobody_writes_to_a_redis_store_that_is_on_its_way_to_another_version(kept: Kept) -> None:
-    from ninelives.backends.redis import scripts
+    from ninelives.stores.redis.server import scripts
     from tests.servers import valkey
 
     key = f"{{{kept.url.rpartition('=')[2]}}}:store"

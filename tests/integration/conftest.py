@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 
-from ninelives.backends.sqlite import SqliteStore
+from ninelives.stores.sqlite import SqliteStore
 from tests.integration.children import Child
 
 Opener = Callable[..., SqliteStore]

@@ -11,10 +11,11 @@ import sys
 import tempfile
 from collections.abc import Callable
 
-from ninelives.backends.sqlite import SqliteStore, schema
-from ninelives.core.commits import Commit
 from ninelives.core.errors import NineLivesError
-from ninelives.core.model import Run
+from ninelives.core.model.commit import Commit
+from ninelives.core.model.run import Run
+from ninelives.stores.sqlite import SqliteStore
+from ninelives.stores.sqlite.files import schema
 from tests.contract.makers import AGENTS, append, new_run, new_session
 
 EXTRA = "CREATE TABLE extra (note TEXT NOT NULL) STRICT; INSERT INTO extra VALUES ('migrated')"

@@ -8,13 +8,14 @@ from pathlib import Path
 import apsw
 import pytest
 
-from ninelives.backends.clock import SystemClock
-from ninelives.backends.sqlite import SqliteStore, anchor, queries
-from ninelives.backends.sqlite.maintenance import accept_loss
-from ninelives.core.commits import End, Outcome, Park
 from ninelives.core.errors import Corrupt, NineLivesError, SchemaMismatch, StoreBroken, UsageError
-from ninelives.core.model import Control, Run, State
-from ninelives.core.sessions import Cause
+from ninelives.core.model.commit import End, Outcome, Park
+from ninelives.core.model.run import Control, Run, State
+from ninelives.core.model.session import Cause
+from ninelives.stores.clock import SystemClock
+from ninelives.stores.sqlite import SqliteStore, queries
+from ninelives.stores.sqlite.files import anchor
+from ninelives.stores.sqlite.maintenance import accept_loss
 from tests.contract.makers import AGENTS, append, new_run, new_session
 from tests.integration.conftest import Opener, Starter
 
@@ -132,7 +133,7 @@ def test_a_store_without_its_own_row_is_damaged(path: Path) -> None:
 
 def changed(path: Path, *statements: str) -> None:
     """Change the database behind the store's back, with checks as we write them."""
-    from ninelives.backends.sqlite.connection import connect
+    from ninelives.stores.sqlite.files.connection import connect
 
     connection = connect(path)
     for statement in statements:

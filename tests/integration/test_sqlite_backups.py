@@ -11,17 +11,18 @@ from pathlib import Path
 import msgspec
 import pytest
 
-from ninelives.backends.clock import SystemClock
-from ninelives.backends.sqlite import SqliteStore, anchor
-from ninelives.backends.sqlite.backups import restore
-from ninelives.core import restoring
-from ninelives.core.answers import Asked
-from ninelives.core.commits import Outcome
 from ninelives.core.errors import Corrupt, UsageError
-from ninelives.core.inbox import ItemKind
-from ninelives.core.model import Control, Kind, Record, Run, RunQuery
-from ninelives.core.sessions import Fate
-from ninelives.core.settlement import StartBody
+from ninelives.core.journal.answers import Asked
+from ninelives.core.journal.settlement import StartBody
+from ninelives.core.model.commit import Outcome
+from ninelives.core.model.inbox import ItemKind
+from ninelives.core.model.run import Control, Kind, Record, Run, RunQuery
+from ninelives.core.model.session import Fate
+from ninelives.core.rules import restore as restoring
+from ninelives.stores.clock import SystemClock
+from ninelives.stores.sqlite import SqliteStore
+from ninelives.stores.sqlite.files import anchor
+from ninelives.stores.sqlite.files.backups import restore
 from tests.clocks import SteppingClock
 from tests.contract.makers import AGENTS, append, new_run, new_session
 from tests.integration.conftest import Opener, Starter

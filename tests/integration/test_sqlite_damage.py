@@ -8,8 +8,8 @@ import apsw
 import pytest
 
 from ninelives.core.errors import Corrupt
-from ninelives.core.model import RunQuery
-from ninelives.core.sessions import Cause
+from ninelives.core.model.run import RunQuery
+from ninelives.core.model.session import Cause
 from tests.contract.makers import AGENTS, new_run, new_session
 from tests.integration.conftest import Opener
 

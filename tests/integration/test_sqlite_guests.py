@@ -8,10 +8,11 @@ from pathlib import Path
 
 import pytest
 
-from ninelives.backends.open import open_store
-from ninelives.backends.sqlite import SqliteStore, files
-from ninelives.backends.sqlite.wake import WakeUps
 from ninelives.core.errors import NineLivesError, UsageError
+from ninelives.stores.open import open_store
+from ninelives.stores.sqlite import SqliteStore
+from ninelives.stores.sqlite.files import database
+from ninelives.stores.sqlite.files.wakeups import WakeUps
 from tests.contract.makers import new_run
 from tests.integration.conftest import Opener, Starter
 
@@ -51,11 +52,11 @@ def test_objects_that_are_opened_at_the_same_time_keep_their_lock(
 
     def make_late(*words: object) -> object:
         # Here the first one has its connections and has left the writers' queue, but is not ready yet.
-        monkeypatch.setattr(files, "WakeUps", make)
+        monkeypatch.setattr(database, "WakeUps", make)
         opened()
         return make(*words)  # type: ignore[arg-type]
 
-    monkeypatch.setattr(files, "WakeUps", make_late)
+    monkeypatch.setattr(database, "WakeUps", make_late)
     opened()
     assert is_locked(path), "the second one let go of the first one's lock"
 

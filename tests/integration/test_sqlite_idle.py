@@ -11,12 +11,12 @@ import apsw
 import pytest
 
 import ninelives as nl
-from ninelives.backends.sqlite import SqliteStore
-from ninelives.core.commits import Commit, Park
 from ninelives.core.errors import NineLivesError
-from ninelives.core.model import Journal, State
-from ninelives.core.sessions import Cause, Evidence, Session
-from ninelives.engine import worker
+from ninelives.core.model.commit import Commit, Park
+from ninelives.core.model.run import Journal, State
+from ninelives.core.model.session import Cause, Evidence, Session
+from ninelives.engine.worker import worker
+from ninelives.stores.sqlite import SqliteStore
 from tests.contract.makers import new_run, new_session
 
 PARKED = 1_000

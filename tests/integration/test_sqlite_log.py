@@ -8,9 +8,10 @@ from pathlib import Path
 
 import pytest
 
-from ninelives.backends.sqlite import SqliteStore, checkpointer
-from ninelives.backends.sqlite.checkpointer import Checkpointer
 from ninelives.core.errors import StoreError, StoreUnavailable
+from ninelives.stores.sqlite import SqliteStore
+from ninelives.stores.sqlite.files import checkpointer
+from ninelives.stores.sqlite.files.checkpointer import Checkpointer
 from tests.contract.makers import append, new_run, new_session
 from tests.integration.conftest import Opener, Starter
 from tests.integration.roles import advance, spy_on_log

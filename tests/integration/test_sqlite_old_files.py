@@ -8,8 +8,8 @@ from pathlib import Path
 
 import pytest
 
-from ninelives.backends.sqlite import schema
-from ninelives.core.model import RunQuery
+from ninelives.core.model.run import RunQuery
+from ninelives.stores.sqlite.files import schema
 from tests.formats import keep
 from tests.integration.conftest import Opener
 

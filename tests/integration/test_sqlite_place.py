@@ -14,8 +14,9 @@ from pathlib import Path
 import apsw
 import pytest
 
-from ninelives.backends.sqlite import SqliteStore, place
 from ninelives.core.errors import Corrupt, NineLivesError, StoreBroken, StoreUnavailable, StoreUnsafe
+from ninelives.stores.sqlite import SqliteStore
+from ninelives.stores.sqlite.files import paths
 from tests.contract.makers import new_run, new_session
 from tests.integration.conftest import Opener, Starter
 
@@ -49,7 +50,7 @@ def public() -> Iterator[Path]:
 @pytest.mark.parametrize("kind", ["nfs", "nfs4", "cifs", "smb3", "9p", "ceph", "fuse.sshfs"])
 def test_a_remote_filesystem_is_refused(kind: str) -> None:
     with pytest.raises(StoreUnsafe) as caught:
-        place.refuse_remote(Path("/mnt/share/runs.db"), [LOCAL, mount("/mnt/share", kind)])
+        paths.refuse_remote(Path("/mnt/share/runs.db"), [LOCAL, mount("/mnt/share", kind)])
     refused(caught.value, names=Path("/mnt/share/runs.db"))
     assert kind in caught.value.what
     assert "PostgreSQL" in str(caught.value.remedy)
@@ -57,7 +58,7 @@ def test_a_remote_filesystem_is_refused(kind: str) -> None:
 
 @pytest.mark.parametrize("kind", ["ext4", "xfs", "btrfs", "tmpfs", "overlay", "zfs"])
 def test_a_local_filesystem_is_not(kind: str) -> None:
-    place.refuse_remote(Path("/mnt/disk/runs.db"), [LOCAL, mount("/mnt/disk", kind)])
+    paths.refuse_remote(Path("/mnt/disk/runs.db"), [LOCAL, mount("/mnt/disk", kind)])
 
 
 @pytest.mark.parametrize(
@@ -74,44 +75,44 @@ def test_a_local_filesystem_is_not(kind: str) -> None:
 )
 def test_mount_points_are_read_as_the_kernel_writes_them(point: str, path: str) -> None:
     with pytest.raises(StoreUnsafe):
-        place.refuse_remote(Path(path), [LOCAL, mount(point, "nfs4")])
-    place.refuse_remote(Path("/mnt/elsewhere/runs.db"), [LOCAL, mount(point, "nfs4")])
+        paths.refuse_remote(Path(path), [LOCAL, mount(point, "nfs4")])
+    paths.refuse_remote(Path("/mnt/elsewhere/runs.db"), [LOCAL, mount(point, "nfs4")])
 
 
 def test_the_innermost_mount_counts() -> None:
     mounts = [LOCAL, mount("/data", "nfs"), mount("/data/local", "xfs"), mount("/data/local/deep", "cifs")]
     for order in (mounts, mounts[::-1]):
         with pytest.raises(StoreUnsafe, match="is on nfs"):
-            place.refuse_remote(Path("/data/runs.db"), order)
-        place.refuse_remote(Path("/data/local/runs.db"), order)
+            paths.refuse_remote(Path("/data/runs.db"), order)
+        paths.refuse_remote(Path("/data/local/runs.db"), order)
         with pytest.raises(StoreUnsafe, match="is on cifs"):
-            place.refuse_remote(Path("/data/local/deep/runs.db"), order)
+            paths.refuse_remote(Path("/data/local/deep/runs.db"), order)
 
 
 def test_a_name_that_only_begins_like_a_mount_point_is_not_inside_it() -> None:
-    place.refuse_remote(Path("/data-local/runs.db"), [LOCAL, mount("/data", "nfs")])
+    paths.refuse_remote(Path("/data-local/runs.db"), [LOCAL, mount("/data", "nfs")])
 
 
 def test_of_two_mounts_on_one_point_the_later_counts() -> None:
-    place.refuse_remote(Path("/data/runs.db"), [LOCAL, mount("/data", "nfs"), mount("/data", "ext4")])
+    paths.refuse_remote(Path("/data/runs.db"), [LOCAL, mount("/data", "nfs"), mount("/data", "ext4")])
     with pytest.raises(StoreUnsafe):
-        place.refuse_remote(Path("/data/runs.db"), [LOCAL, mount("/data", "ext4"), mount("/data", "nfs")])
+        paths.refuse_remote(Path("/data/runs.db"), [LOCAL, mount("/data", "ext4"), mount("/data", "nfs")])
 
 
 def test_a_remote_root_is_refused() -> None:
     with pytest.raises(StoreUnsafe):
-        place.refuse_remote(Path("/runs.db"), [mount("/", "nfs4")])
+        paths.refuse_remote(Path("/runs.db"), [mount("/", "nfs4")])
 
 
 def test_a_link_does_not_hide_a_remote_filesystem(tmp_path: Path) -> None:
     (tmp_path / "share").mkdir()
     (tmp_path / "link").symlink_to(tmp_path / "share")
     with pytest.raises(StoreUnsafe):
-        place.refuse_remote(tmp_path / "link" / "runs.db", [LOCAL, mount(str(tmp_path / "share"), "nfs")])
+        paths.refuse_remote(tmp_path / "link" / "runs.db", [LOCAL, mount(str(tmp_path / "share"), "nfs")])
 
 
 def test_opening_looks_at_the_mounts_of_this_process(path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(place, "_REMOTE", place._REMOTE | {kind_of(path.parent)})
+    monkeypatch.setattr(paths, "_REMOTE", paths._REMOTE | {kind_of(path.parent)})
     with pytest.raises(StoreUnsafe, match=r"locks do not hold"):
         SqliteStore(path)
     assert not path.exists()
@@ -417,7 +418,7 @@ def test_too_many_open_files_is_said_to_be_that(tmp_path: Path) -> None:
     code = """
 import os, resource, sys
 from pathlib import Path
-from ninelives.backends.sqlite import SqliteStore
+from ninelives.stores.sqlite import SqliteStore
 from ninelives.core.errors import StoreUnavailable
 path = Path(sys.argv[1])
 SqliteStore(path).close()
@@ -447,7 +448,7 @@ def test_a_path_beyond_ascii_is_the_same_in_every_locale(tmp_path: Path, utf8: s
         url = store.url
     code = """
 import sys
-from ninelives.backends.open import open_store
+from ninelives.stores.open import open_store
 for url in (sys.argv[1], "sqlite:///runs.db", f"sqlite:///{sys.argv[2]}"):
     store = open_store(url)
     assert store.read_run("r") is not None

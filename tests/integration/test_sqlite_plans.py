@@ -8,8 +8,9 @@ import apsw
 import apsw.ext
 import pytest
 
-from ninelives.backends.sqlite import checks, schema
-from ninelives.backends.sqlite.queries import SQL
+from ninelives.stores.sqlite import checks
+from ninelives.stores.sqlite.files import schema
+from ninelives.stores.sqlite.queries import SQL
 
 # What operators ask for now and then may walk a table; each walk is counted here, so that none slips in.
 OPERATORS = {

@@ -7,9 +7,10 @@ from pathlib import Path
 import apsw
 import pytest
 
-from ninelives.backends.sqlite import SqliteStore, connection
-from ninelives.backends.sqlite.connection import connect
 from ninelives.core.errors import StoreUnsafe
+from ninelives.stores.sqlite import SqliteStore
+from ninelives.stores.sqlite.files import connection
+from ninelives.stores.sqlite.files.connection import connect
 from tests.contract.makers import new_run
 from tests.integration.conftest import Opener
 

@@ -8,11 +8,12 @@ from pathlib import Path
 import apsw
 import pytest
 
-from ninelives.backends.sqlite import SqliteStore, schema
-from ninelives.backends.sqlite.connection import connect, translated
-from ninelives.core.commits import Outcome
 from ninelives.core.errors import SchemaMismatch, StoreError, StoreUnavailable
-from ninelives.core.model import Run, RunQuery
+from ninelives.core.model.commit import Outcome
+from ninelives.core.model.run import Run, RunQuery
+from ninelives.stores.sqlite import SqliteStore
+from ninelives.stores.sqlite.files import schema
+from ninelives.stores.sqlite.files.connection import connect, translated
 from tests.contract.makers import AGENTS, append, new_run, new_session
 from tests.integration.conftest import Opener, Starter
 from tests.integration.roles import EXTRA

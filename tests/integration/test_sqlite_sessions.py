@@ -6,11 +6,11 @@ from pathlib import Path
 
 import pytest
 
-from ninelives.backends.clock import SystemClock
-from ninelives.backends.sqlite import SqliteStore
 from ninelives.core.errors import IdConflict, LeaseLost
-from ninelives.core.model import State
-from ninelives.core.sessions import Cause, Evidence, Fate
+from ninelives.core.model.run import State
+from ninelives.core.model.session import Cause, Evidence, Fate
+from ninelives.stores.clock import SystemClock
+from ninelives.stores.sqlite import SqliteStore
 from tests.contract.makers import AGENTS, new_run, new_session
 from tests.integration.conftest import Opener, Starter
 

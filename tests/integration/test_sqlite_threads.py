@@ -10,11 +10,11 @@ from pathlib import Path
 
 import pytest
 
-from ninelives.backends.sqlite import SqliteStore
-from ninelives.backends.sqlite.queue import WritersQueue
-from ninelives.core.commits import End, Outcome
 from ninelives.core.errors import StoreUnavailable
-from ninelives.core.model import RunQuery, State
+from ninelives.core.model.commit import End, Outcome
+from ninelives.core.model.run import RunQuery, State
+from ninelives.stores.sqlite import SqliteStore
+from ninelives.stores.sqlite.files.write_queue import WritersQueue
 from tests.contract.makers import append, new_run, new_session, reserve
 from tests.integration.conftest import Opener, Starter
 from tests.integration.roles import advance
@@ -189,7 +189,7 @@ def test_errors_of_one_thread_do_not_end_the_others_transactions(opened: Opener)
 
 
 def _breaks(tx: object) -> None:
-    from ninelives.backends.sqlite import ownership
+    from ninelives.stores.sqlite import claims as ownership
 
     ownership.create(tx, [new_run("half")], None)  # type: ignore[arg-type]
     raise RuntimeError("in the middle of a transaction")

@@ -15,9 +15,10 @@ from typing import Any
 import pytest
 from msgspec.structs import replace
 
-from ninelives.backends.sqlite import SqliteStore, checks, structure
 from ninelives.core.errors import Corrupt
-from ninelives.core.keyring import ReserveKey
+from ninelives.core.model.key import ReserveKey
+from ninelives.stores.sqlite import SqliteStore, checks
+from ninelives.stores.sqlite.files import structure
 from tests.contract.makers import AGENTS, append, new_item, new_run, new_session
 
 

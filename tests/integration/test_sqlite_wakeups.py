@@ -10,8 +10,8 @@ from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from threading import Barrier
 
-from ninelives.backends.sqlite import SqliteStore
-from ninelives.backends.sqlite.wake import WakeUps
+from ninelives.stores.sqlite import SqliteStore
+from ninelives.stores.sqlite.files.wakeups import WakeUps
 from tests.contract.makers import new_run
 from tests.integration.conftest import Opener, Starter
 

@@ -71,12 +71,22 @@ class Result(Struct, frozen=True):
 
 
 ROOMS = (
-    Room("core/transitions.py", "the states of a run", ("tests/unit/test_transitions.py",)),
-    Room("core/runs.py", "a run's row: fencing, claims, controls, parks, ends", ("tests/unit/test_runs.py",)),
-    Room("core/dedup.py", "the dedup table", ("tests/unit/test_dedup.py",)),
-    Room("core/replay.py", "what a journal says to code that runs again", ("tests/unit/test_replay.py",)),
-    Room("core/settlement.py", "the fate of a non-resumable action", ("tests/unit/test_settlement.py",)),
-    Room("core/lives.py", "what a death costs", ("tests/unit/test_lives.py",)),
+    Room("core/model/transitions.py", "the states of a run", ("tests/unit/test_transitions.py",)),
+    Room(
+        "core/rules/run_rules.py",
+        "a run's row: fencing, claims, controls, parks, ends",
+        ("tests/unit/test_runs.py",),
+    ),
+    Room("core/rules/dedup.py", "the dedup table", ("tests/unit/test_dedup.py",)),
+    Room(
+        "core/journal/replay.py",
+        "what a journal says to code that runs again",
+        ("tests/unit/test_replay.py",),
+    ),
+    Room(
+        "core/journal/settlement.py", "the fate of a non-resumable action", ("tests/unit/test_settlement.py",)
+    ),
+    Room("core/rules/deaths.py", "what a death costs", ("tests/unit/test_lives.py",)),
 )
 
 

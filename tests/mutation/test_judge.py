@@ -12,9 +12,9 @@ from tests.mutation.rooms import ROOMS, Mutant, Result, mutant_of
 from tests.mutation.survivors import outdated, read_explained, stanza
 
 DIFF = """\
-# ninelives.core.replay.xǁReplayǁtake__mutmut_3: survived
---- src/ninelives/core/replay.py
-+++ src/ninelives/core/replay.py
+# ninelives.core.journal.replay.xǁReplayǁtake__mutmut_3: survived
+--- src/ninelives/core/journal/replay.py
++++ src/ninelives/core/journal/replay.py
 @@ -1,3 +1,3 @@
  def take(self):
 -    self.left -= 1
@@ -29,8 +29,8 @@ def result(mutants: int, *survivors: Mutant) -> Result:
 
 
 def test_a_mutant_is_known_by_its_change() -> None:
-    assert mutant_of("ninelives.core.replay.xǁReplayǁtake__mutmut_3", DIFF) == TAKE
-    assert mutant_of("ninelives.core.dedup.x__is_past__mutmut_12", DIFF).function == "_is_past"
+    assert mutant_of("ninelives.core.journal.replay.xǁReplayǁtake__mutmut_3", DIFF) == TAKE
+    assert mutant_of("ninelives.core.rules.dedup.x__is_past__mutmut_12", DIFF).function == "_is_past"
 
 
 def test_one_in_ten_may_live_and_only_with_a_reason() -> None:

@@ -16,9 +16,9 @@ import msgspec
 from msgspec import Struct
 
 import ninelives as nl
-from ninelives.core.answers import Answer, Says, read_taken
-from ninelives.core.inbox import Item, ItemState
-from ninelives.core.model import Kind
+from ninelives.core.journal.answers import Answer, Says, read_taken
+from ninelives.core.model.inbox import Item, ItemState
+from ninelives.core.model.run import Kind
 from ninelives.runtime.inbox import encoded, give
 from tests.crash.killing import KillingStore, KillPoint, Side
 from tests.crash.stores import open_at, open_brisk

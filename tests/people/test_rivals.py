@@ -9,8 +9,8 @@ from pathlib import Path
 
 import pytest
 
-from ninelives.core.answers import Says, read_answer
-from ninelives.core.inbox import ItemState
+from ninelives.core.journal.answers import Says, read_answer
+from ninelives.core.model.inbox import ItemState
 from tests.crash.stores import DURABLE, SERVED, open_at, scratch
 from tests.people.stories import RUN, play
 
@@ -19,7 +19,7 @@ ROUNDS = 2, 1
 _RIVAL = """
 import sys
 from pathlib import Path
-from ninelives.core.answers import Answer, Says
+from ninelives.core.journal.answers import Answer, Says
 from ninelives.core.errors import StaleAnswer
 from ninelives.runtime.inbox import give
 from tests.crash.stores import open_at

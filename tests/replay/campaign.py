@@ -8,9 +8,9 @@ from random import Random
 
 from msgspec import Struct
 
-from ninelives.backends.clock import SystemClock
-from ninelives.backends.memory import MemoryStore
-from ninelives.core.model import State
+from ninelives.core.model.run import State
+from ninelives.stores.clock import SystemClock
+from ninelives.stores.memory import MemoryStore
 from tests.replay import agents
 from tests.replay.judge import judge
 from tests.replay.lives import HUNG, End, Kill, live

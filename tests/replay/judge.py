@@ -16,15 +16,15 @@ from typing import Any
 import msgspec
 from msgspec.structs import replace
 
-from ninelives.backends.clock import SystemClock
-from ninelives.backends.memory import MemoryStore
-from ninelives.core import chain
-from ninelives.core.commits import Commit, Outcome
-from ninelives.core.failures import encode_error
-from ninelives.core.keys import parse_step_id, positional_key
-from ninelives.core.model import Journal, Kind, NewRun, Record, State
-from ninelives.core.sessions import Cause, NewSession
+from ninelives.core.ids import parse_step_id, positional_key
+from ninelives.core.journal import chain
+from ninelives.core.model.commit import Commit, Outcome
+from ninelives.core.model.run import Journal, Kind, NewRun, Record, State
+from ninelives.core.model.session import Cause, NewSession
+from ninelives.core.values.exceptions import encode_error
 from ninelives.store import Store
+from ninelives.stores.clock import SystemClock
+from ninelives.stores.memory import MemoryStore
 from tests.replay import agents
 from tests.replay.lives import OUTCOMES, live
 from tests.replay.oracle import Oracle

@@ -11,12 +11,12 @@ from contextlib import suppress
 from typing import Any, TypeVar
 
 import ninelives as nl
-from ninelives.backends.clock import SystemClock
-from ninelives.backends.memory import MemoryStore
-from ninelives.core.model import Kind
-from ninelives.core.sessions import Cause, Evidence
-from ninelives.core.settlement import read_start
+from ninelives.core.journal.settlement import read_start
+from ninelives.core.model.run import Kind
+from ninelives.core.model.session import Cause, Evidence
 from ninelives.store import Store
+from ninelives.stores.clock import SystemClock
+from ninelives.stores.memory import MemoryStore
 
 T = TypeVar("T")
 DEADLINE_SECONDS = 20.0

@@ -17,12 +17,12 @@ from typing import Any, Literal, cast
 from msgspec import Struct
 
 import ninelives as nl
-from ninelives.core.commits import Commit, Outcome, Verdict
 from ninelives.core.errors import StoreBroken
-from ninelives.core.keys import parse_step_id, positional_key
-from ninelives.core.model import Kind
-from ninelives.core.sessions import Cause
-from ninelives.engine import host
+from ninelives.core.ids import parse_step_id, positional_key
+from ninelives.core.model.commit import Commit, Outcome, Verdict
+from ninelives.core.model.run import Kind
+from ninelives.core.model.session import Cause
+from ninelives.engine.worker import event_loop
 from ninelives.store import Store
 from tests.replay.world import Died, World
 
@@ -188,7 +188,7 @@ def live(
         store.die("it was over")
     finally:
         if entered:
-            host.leave(loop)
+            event_loop.leave(loop)
         _clear(loop, store, runtime, others)
         asyncio.set_event_loop(None)
     sessions = [session.id for session in under.list_sessions()]

@@ -7,11 +7,12 @@ from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from typing import Any
 
-from ninelives.core.model import Kind, Record
-from ninelives.core.replay import Replay
-from ninelives.engine import identity, ready, steps
-from ninelives.engine.delivery import Delivery
-from ninelives.engine.execution import Execution
+from ninelives.core.journal.replay import Replay
+from ninelives.core.model.run import Kind, Record
+from ninelives.engine.run import identity, quiescence
+from ninelives.engine.run.delivery import Delivery
+from ninelives.engine.run.execution import Execution
+from ninelives.engine.step import resumable
 
 MUTANTS: dict[str, Callable[[], Iterator[None]]] = {}
 
@@ -65,7 +66,7 @@ def as_asked() -> Iterator[None]:
 @_mutant
 def never_at_rest() -> Iterator[None]:
     """Nobody waits until the code has come to rest."""
-    with _put(ready, "busy_runs", lambda _: frozenset()):
+    with _put(quiescence, "busy_runs", lambda _: frozenset()):
         yield
 
 
@@ -113,7 +114,7 @@ def told_too_early() -> Iterator[None]:
 @_mutant
 def not_rounded() -> Iterator[None]:
     """The first execution returns what the body returned, not what the record says."""
-    original = steps.execute
+    original = resumable.execute
 
     async def execute(execution: Any, step: Any, asked: Any, place: Any, body: Any) -> Any:
         raw: list[Any] = []
@@ -125,7 +126,7 @@ def not_rounded() -> Iterator[None]:
         await original(execution, step, asked, place, watched)
         return raw[-1]
 
-    with _put(steps, "execute", execute):
+    with _put(resumable, "execute", execute):
         yield
 
 

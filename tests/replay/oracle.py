@@ -15,11 +15,11 @@ from typing import Any
 
 import msgspec
 
-from ninelives.core.codec import codec_for
 from ninelives.core.errors import TimedOut
-from ninelives.core.failures import decode_error
-from ninelives.core.keys import step_id
-from ninelives.core.model import Kind, Record
+from ninelives.core.ids import step_id
+from ninelives.core.model.run import Kind, Record
+from ninelives.core.values.codec import codec_for
+from ninelives.core.values.exceptions import decode_error
 from tests.replay.agents import Listed, Reading
 from tests.replay.interpreter import Interpreter
 from tests.replay.programs import Program

@@ -17,7 +17,7 @@ from typing import Any
 
 import psycopg
 
-from ninelives.backends.postgres import PostgresStore
+from ninelives.stores.postgres import PostgresStore
 from tests.contract.makers import new_run
 
 MOMENTS = ("before", "unheard")

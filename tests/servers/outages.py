@@ -13,7 +13,7 @@ from typing import Protocol
 
 from msgspec import Struct
 
-from ninelives.core.model import RunQuery
+from ninelives.core.model.run import RunQuery
 from tests.crash.stores import open_at
 from tests.fleet.driver import Drive
 from tests.fleet.judge import judge

@@ -23,9 +23,9 @@ import msgspec
 from msgspec import Struct
 from msgspec.structs import replace
 
-from ninelives.core.entries import Happening
-from ninelives.core.model import Run, RunQuery, State
-from ninelives.core.recoverylog import Recovery
+from ninelives.core.journal.recovery_log import Recovery
+from ninelives.core.model.log_entry import Happening
+from ninelives.core.model.run import Run, RunQuery, State
 from ninelives.store import Store
 from tests.crash.stores import place
 from tests.fleet.driver import Drive

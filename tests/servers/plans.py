@@ -16,10 +16,10 @@ from typing import Any
 import psycopg
 from psycopg import sql
 
-from ninelives.backends.postgres import PostgresStore
-from ninelives.backends.postgres.address import parse
-from ninelives.backends.postgres.connection import Connection, connect
-from ninelives.backends.postgres.queries import Statement, Values, statements
+from ninelives.stores.postgres import PostgresStore
+from ninelives.stores.postgres.server.address import parse
+from ninelives.stores.postgres.server.open_connection import Connection, connect
+from ninelives.stores.postgres.server.queries import Statement, Values, statements
 from tests.servers.postgres import PostgresServer
 
 RECORDS_EACH = 100

@@ -11,9 +11,9 @@ from collections.abc import Iterator
 import pytest
 import redis
 
-from ninelives.backends.open import open_store
-from ninelives.backends.presence import is_there
 from ninelives.ops.doctor import Finding, Level, examine
+from ninelives.stores.open import open_store
+from ninelives.stores.presence import is_there
 from tests.servers.postgres import change, quick_directory
 from tests.servers.valkey import ValkeyServer
 

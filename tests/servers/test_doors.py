@@ -11,8 +11,8 @@ import psycopg
 import pytest
 from redis import Redis
 
-from ninelives.backends.open import open_store
 from ninelives.core.errors import StoreAway, StoreUnavailable
+from ninelives.stores.open import open_store
 from tests.servers.postgres import PostgresServer, free_port, quick_directory
 from tests.servers.scene import until
 from tests.servers.valkey import ValkeyServer
@@ -123,10 +123,10 @@ def test_up_waits_for_a_server_that_goes_away_before_its_first_worker_is_ready(
 
 def test_up_gives_up_a_server_that_stays_away(home: Path) -> None:
     script = f"""
-from ninelives.backends.clock import SystemClock
-from ninelives.backends.memory import MemoryStore
-from ninelives.supervisor.fleet import Fleet
-from ninelives.supervisor.order import Order
+from ninelives.stores.clock import SystemClock
+from ninelives.stores.memory import MemoryStore
+from ninelives.supervisor.supervisor import Fleet
+from ninelives.supervisor.protocol import Order
 order = Order(target="agents.py", url="redis://127.0.0.1:{free_port()}/0", patience_seconds=0)
 clock = SystemClock()
 raise SystemExit(Fleet(order, MemoryStore(clock), clock, tell=print, hear=lambda _, line: print(line)).run())

@@ -10,10 +10,10 @@ from pathlib import Path
 
 import pytest
 
-from ninelives.backends.open import open_store
-from ninelives.backends.postgres.address import parse
 from ninelives.core.errors import StoreBroken
 from ninelives.store import Store
+from ninelives.stores.open import open_store
+from ninelives.stores.postgres.server.address import parse
 from tests.contract.makers import AGENTS, append, new_run, new_session
 from tests.servers import valkey
 from tests.servers.postgres import change

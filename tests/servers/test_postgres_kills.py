@@ -10,8 +10,8 @@ from pathlib import Path
 
 import pytest
 
-from ninelives.backends.postgres import PostgresStore
-from ninelives.core.model import RunQuery, State
+from ninelives.core.model.run import RunQuery, State
+from ninelives.stores.postgres import PostgresStore
 from tests.servers.postgres import PostgresServer
 from tests.servers.scene import AGENTS, Scene, repeated_after_seen, start, until
 

@@ -6,10 +6,10 @@ from collections.abc import Iterator
 
 import pytest
 
-from ninelives.backends.postgres import PostgresStore
-from ninelives.backends.postgres.address import parse
-from ninelives.backends.postgres.connection import Connection, connect
-from ninelives.backends.postgres.queries import Values, statements
+from ninelives.stores.postgres import PostgresStore
+from ninelives.stores.postgres.server.address import parse
+from ninelives.stores.postgres.server.open_connection import Connection, connect
+from ninelives.stores.postgres.server.queries import Values, statements
 from tests.servers import plans
 from tests.servers.postgres import change, shared_url
 

@@ -9,11 +9,11 @@ from urllib.parse import quote, urlsplit
 import pytest
 
 import ninelives as nl
-from ninelives.backends.postgres import PostgresStore
-from ninelives.core.commits import End, Outcome
 from ninelives.core.errors import UsageError
-from ninelives.core.model import State
-from ninelives.core.sessions import Cause, Fate, Session
+from ninelives.core.model.commit import End, Outcome
+from ninelives.core.model.run import State
+from ninelives.core.model.session import Cause, Fate, Session
+from ninelives.stores.postgres import PostgresStore
 from tests.contract.makers import AGENTS, append, new_run, new_session, reserve
 from tests.servers.pooler import Pooler
 from tests.servers.postgres import shared_url

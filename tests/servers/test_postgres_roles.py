@@ -13,12 +13,12 @@ from pathlib import Path
 import psycopg
 import pytest
 
-from ninelives.backends.postgres import PostgresStore
-from ninelives.backends.postgres.connection import Connection
-from ninelives.backends.postgres.liveness import lock_number
-from ninelives.backends.postgres.transaction import Transaction
 from ninelives.core.errors import StoreAway, StoreUnavailable
-from ninelives.core.model import State
+from ninelives.core.model.run import State
+from ninelives.stores.postgres import PostgresStore
+from ninelives.stores.postgres.server.open_connection import Connection
+from ninelives.stores.postgres.server.session_locks import lock_number
+from ninelives.stores.postgres.transaction import Transaction
 from tests.contract.makers import new_run
 from tests.servers.postgres import change, shared_url
 from tests.servers.scene import until

@@ -19,14 +19,6 @@ from msgspec.structs import replace
 from psycopg import errors as driver
 from psycopg.conninfo import conninfo_to_dict
 
-from ninelives.backends.open import open_store
-from ninelives.backends.postgres import PostgresStore, ownership, schema, sessions
-from ninelives.backends.postgres.address import parse
-from ninelives.backends.postgres.connection import connect
-from ninelives.backends.postgres.queries import migrations
-from ninelives.backends.postgres.transaction import Transaction, save_runs
-from ninelives.core.commits import End, Outcome
-from ninelives.core.entries import Happening, NewEntry
 from ninelives.core.errors import (
     BadRecord,
     LeaseLost,
@@ -35,8 +27,17 @@ from ninelives.core.errors import (
     StoreUnsafe,
     UsageError,
 )
-from ninelives.core.model import Claims, Run, RunQuery, State
-from ninelives.core.sessions import Cause, Fate
+from ninelives.core.model.commit import End, Outcome
+from ninelives.core.model.log_entry import Happening, NewEntry
+from ninelives.core.model.run import Claims, Run, RunQuery, State
+from ninelives.core.model.session import Cause, Fate
+from ninelives.stores.open import open_store
+from ninelives.stores.postgres import PostgresStore, claims, sessions
+from ninelives.stores.postgres.server import schema
+from ninelives.stores.postgres.server.address import parse
+from ninelives.stores.postgres.server.open_connection import connect
+from ninelives.stores.postgres.server.queries import migrations
+from ninelives.stores.postgres.transaction import Transaction, save_runs
 from tests.contract.makers import AGENTS, append, new_run, new_session, reserve
 from tests.servers.postgres import change, shared_url
 from tests.servers.proxy import Proxy
@@ -420,8 +421,8 @@ def test_a_migration_waits_for_who_claims_and_takes_the_run_from_him(
     claimed: list[Run] = []
 
     def claim(tx: Transaction) -> None:
-        wanted = ownership.Wanted(AGENTS, ("default",), None)
-        claimed.extend(ownership.claim(tx, "s1", 1, wanted, None, alone=False).runs)
+        wanted = claims.Wanted(AGENTS, ("default",), None)
+        claimed.extend(claims.claim(tx, "s1", 1, wanted, None, alone=False).runs)
 
     while_locked(store, claim, lambda: migrated(postgres_url, monkeypatch))
     with pytest.raises(SchemaMismatch):
@@ -490,8 +491,8 @@ def test_a_migration_that_another_transaction_was_in_the_way_of_is_made_again(
 
 DOOMED = """
 import os, sys
-from ninelives.backends.postgres import PostgresStore
-from ninelives.core.sessions import NewSession
+from ninelives.stores.postgres import PostgresStore
+from ninelives.core.model.session import NewSession
 store = PostgresStore(sys.argv[1])
 store.register_session(NewSession(id="s1", host="here", pid=os.getpid(), lease_ms=10**6))
 print("registered", flush=True)

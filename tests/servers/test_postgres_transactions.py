@@ -10,8 +10,8 @@ import psycopg
 import pytest
 
 import ninelives as nl
-from ninelives.backends.clock import SystemClock
-from ninelives.backends.memory import MemoryStore
+from ninelives.stores.clock import SystemClock
+from ninelives.stores.memory import MemoryStore
 from tests.servers import postgres
 
 Opening = Callable[[], Any]

@@ -8,14 +8,14 @@ from pathlib import Path
 
 import pytest
 
-from ninelives.backends.redis import RedisStore
-from ninelives.core.commits import End, Outcome, Park
 from ninelives.core.errors import Corrupt
-from ninelives.core.inbox import ItemKind
-from ninelives.core.keyring import KeyState
-from ninelives.core.model import State
-from ninelives.core.sessions import Cause
-from ninelives.engine.stranded import Stranded
+from ninelives.core.model.commit import End, Outcome, Park
+from ninelives.core.model.inbox import ItemKind
+from ninelives.core.model.key import KeyState
+from ninelives.core.model.run import State
+from ninelives.core.model.session import Cause
+from ninelives.engine.worker.stranded import Stranded
+from ninelives.stores.redis import RedisStore
 from tests.contract.makers import AGENTS as AGENTS_WANTED
 from tests.contract.makers import append, new_item, new_run, new_session, reserve
 from tests.servers.postgres import quick_directory

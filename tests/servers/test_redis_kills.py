@@ -10,9 +10,9 @@ from pathlib import Path
 
 import pytest
 
-from ninelives.backends.redis import RedisStore
-from ninelives.core.model import RunQuery, State
-from ninelives.core.sessions import Fate
+from ninelives.core.model.run import RunQuery, State
+from ninelives.core.model.session import Fate
+from ninelives.stores.redis import RedisStore
 from tests.servers.scene import AGENTS, Scene, repeated_after_seen, start, start_held, until
 from tests.servers.valkey import ValkeyServer
 

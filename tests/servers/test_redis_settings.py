@@ -9,11 +9,12 @@ import pytest
 import redis
 
 import ninelives as nl
-from ninelives.backends.open import open_store
-from ninelives.backends.redis import RedisStore, lines
-from ninelives.core.commits import End
 from ninelives.core.errors import Corrupt, StoreBroken, StoreUnavailable, StoreUnsafe, UsageError
-from ninelives.core.model import State
+from ninelives.core.model.commit import End
+from ninelives.core.model.run import State
+from ninelives.stores.open import open_store
+from ninelives.stores.redis import RedisStore
+from ninelives.stores.redis.server import pool
 from tests.contract.makers import append, reserve
 from tests.servers.postgres import quick_directory
 from tests.servers.scene import until
@@ -198,7 +199,7 @@ def test_replicas_that_are_asked_for_and_not_there_hold_up_what_must_not_be_repe
     run = running(store)
     store.commit([append(run, b"1")])  # nothing visible rests on it
     assert [what for what in store.risks if "replicas=1, and the server has 0" in what]
-    monkeypatch.setattr(lines, "_WAIT_MS", 1)
+    monkeypatch.setattr(pool, "_WAIT_MS", 1)
     store._lines.doubt_seconds = 0.2
     with pytest.raises(StoreBroken, match=r"1 replica: the server has, and 0 of 1 .*take replicas= out"):
         store.commit([append(row(store), b"2", keys=[reserve("k", resumable=False)])])

@@ -12,18 +12,19 @@ from urllib.parse import urlsplit
 
 import pytest
 
-from ninelives.backends.redis import RedisStore, settings
-from ninelives.backends.redis.address import parse
-from ninelives.backends.redis.commits import _apply_all
-from ninelives.backends.redis.connection import Line
-from ninelives.backends.redis.outside import send_signal
-from ninelives.backends.redis.sessions import end
-from ninelives.backends.redis.transaction import Transaction
-from ninelives.core.commits import End, Outcome, Park
 from ninelives.core.errors import StoreUnavailable
-from ninelives.core.keyring import SettleKey, WaitKey
-from ninelives.core.model import Run, State
-from ninelives.core.sessions import Cause
+from ninelives.core.model.commit import End, Outcome, Park
+from ninelives.core.model.key import SettleKey, WaitKey
+from ninelives.core.model.run import Run, State
+from ninelives.core.model.session import Cause
+from ninelives.stores.redis import RedisStore
+from ninelives.stores.redis.commits import _apply_all
+from ninelives.stores.redis.inbound import send_signal
+from ninelives.stores.redis.server import server_checks
+from ninelives.stores.redis.server.address import parse
+from ninelives.stores.redis.server.connection import Line
+from ninelives.stores.redis.sessions import end
+from ninelives.stores.redis.transaction import Transaction
 from tests.contract.makers import AGENTS, append, new_run, new_session, reserve
 from tests.servers.proxy import Proxy
 from tests.servers.valkey import shared_url
@@ -302,4 +303,4 @@ def test_a_server_that_still_loads_its_log_is_not_ready_and_not_unsafe() -> None
             return [said, [b"appendonly", b"yes", b"appendfsync", b"always"]]
 
     with pytest.raises(StoreUnavailable, match="loads"):
-        settings.check(cast("Line", Loading()), parse("redis://localhost/0?prefix=p"))
+        server_checks.check(cast("Line", Loading()), parse("redis://localhost/0?prefix=p"))

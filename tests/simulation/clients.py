@@ -9,12 +9,13 @@ from typing import Any
 import msgspec
 from msgspec import Raw
 
-from ninelives.core.answers import Answer, Says, read_asked
 from ninelives.core.errors import RunFinished, StaleAnswer
-from ninelives.core.inbox import Item, ItemKind
-from ninelives.core.model import Control, NewRun, Run, RunQuery, State
-from ninelives.engine import arguments, retries
-from ninelives.engine.registry import get_agent
+from ninelives.core.journal.answers import Answer, Says, read_asked
+from ninelives.core.model.inbox import Item, ItemKind
+from ninelives.core.model.run import Control, NewRun, Run, RunQuery, State
+from ninelives.engine.spec import agent_arguments
+from ninelives.engine.spec.registry import get_agent
+from ninelives.engine.worker import run_retry
 from ninelives.runtime.inbox import give
 from tests.simulation import agents
 from tests.simulation.ledger import Event, Fact, Ledger
@@ -97,7 +98,7 @@ class Clients:
 
     def _begin(self, declared: Any, args: tuple[Any, ...], number: int) -> None:
         agent = get_agent(declared)
-        body, _ = arguments.encode(agent, args, {})
+        body, _ = agent_arguments.encode(agent, args, {})
         run, told = f"{agent.name[4:]}-{number}", agent.fingerprint(args, {}).digest
         self._archive.create_runs([NewRun(id=run, agent=agent.name, fingerprint=told, body=body)])
         self.runs.append(Started(run, agent.name, number))
@@ -138,7 +139,7 @@ class Clients:
         while not self.are_content:
             for run in self._archive.list_runs(RunQuery(states=(State.FAILED,), limit=1000)):
                 if run.agent == "sim.mended":
-                    retries.retry(self._archive, run.id)
+                    run_retry.retry(self._archive, run.id)
                     self._tell(self._process, f"retried {run.id}")
             self._machine.block(1.0)
 

@@ -8,9 +8,10 @@ from contextlib import ExitStack, contextmanager
 from typing import Any
 from unittest.mock import patch
 
-from ninelives.core import dedup, transitions
-from ninelives.core.keyring import Key
-from ninelives.core.model import Kind
+from ninelives.core.model import transitions
+from ninelives.core.model.key import Key
+from ninelives.core.model.run import Kind
+from ninelives.core.rules import dedup
 from tests.simulation.ledger import Event, Fact
 from tests.simulation.plan import Strike
 

@@ -10,7 +10,7 @@ from pathlib import Path
 from random import Random
 
 from ninelives.core.errors import InvariantViolation, NineLivesError
-from ninelives.core.sessions import Cause, Evidence
+from ninelives.core.model.session import Cause, Evidence
 from ninelives.runtime import Runtime
 from tests.simulation.loop import VirtualLoop
 from tests.simulation.machine import Machine, Process

@@ -12,8 +12,8 @@ from __future__ import annotations
 from collections import defaultdict
 from collections.abc import Iterator, Sequence
 
-from ninelives.core.keys import parse_step_id
-from ninelives.core.model import Kind, State
+from ninelives.core.ids import parse_step_id
+from ninelives.core.model.run import Kind, State
 from tests.simulation import outcomes
 from tests.simulation.ledger import Event, Fact
 from tests.simulation.outcomes import Started

@@ -13,20 +13,22 @@ from unittest.mock import patch
 
 from msgspec.structs import replace
 
-from ninelives.core import dedup, lives, runs
-from ninelives.core.commits import Outcome, Verdict
-from ninelives.core.keyring import KeyState
-from ninelives.core.model import Kind, Record
-from ninelives.core.replay import Replay
-from ninelives.core.sessions import Cause, Evidence, Session
-from ninelives.engine import compensations, doubts, transactions
-from ninelives.engine.act import Act
-from ninelives.engine.committer import Committer
+from ninelives.core.journal.replay import Replay
+from ninelives.core.model.commit import Outcome, Verdict
+from ninelives.core.model.key import KeyState
+from ninelives.core.model.run import Kind, Record
+from ninelives.core.model.session import Cause, Evidence, Session
+from ninelives.core.rules import deaths, dedup, run_rules
+from ninelives.engine.agent import compensations
+from ninelives.engine.agent.output import Outlet
+from ninelives.engine.commit.committer import Committer
+from ninelives.engine.commit.ticket import NOTHING, Ticket, deliver, sealed
 from ninelives.engine.context import Place
-from ninelives.engine.execution import Execution
-from ninelives.engine.lease import Lease
-from ninelives.engine.output import Outlet
-from ninelives.engine.ticket import NOTHING, Ticket, deliver, sealed
+from ninelives.engine.protected import doubt
+from ninelives.engine.protected.protected_call import Act
+from ninelives.engine.run.execution import Execution
+from ninelives.engine.run.lease import Lease
+from ninelives.engine.spec import transactions
 from tests.simulation.store import Archive
 
 MUTANTS: dict[str, Callable[[], Iterator[None]]] = {}
@@ -49,12 +51,12 @@ def planted(name: str) -> Iterator[None]:
 @_mutant
 def epoch_unchecked() -> Iterator[None]:
     """Whoever knows the journal's end may write, owner or not."""
-    original = runs.committed
+    original = run_rules.committed
 
     def committed(run: Any, commit: Any, now_ms: int) -> Any:
         return original(run, replace(commit, epoch=run.epoch), now_ms)
 
-    with patch.object(runs, "committed", committed):
+    with patch.object(run_rules, "committed", committed):
         yield
 
 
@@ -202,7 +204,7 @@ def intent_not_awaited() -> Iterator[None]:
 @_mutant
 def doubt_voided_unasked() -> Iterator[None]:
     """What may have happened is taken for not done, and started again."""
-    original = doubts.settle
+    original = doubt.settle
 
     async def settle(act: Any) -> Any:
         start = act.standing.start
@@ -211,14 +213,14 @@ def doubt_voided_unasked() -> Iterator[None]:
         await act.record(Kind.VOIDED, act.releases(), n=start.n, why="it is probably fine")
         return None
 
-    with patch.object(doubts, "settle", settle):
+    with patch.object(doubt, "settle", settle):
         yield
 
 
 @_mutant
 def not_happened_believed_early() -> Iterator[None]:
     """What the world does not show yet is taken for not happened, though it may be on its way."""
-    with patch.object(doubts, "ripe_ms", lambda *_: 0):
+    with patch.object(doubt, "ripe_ms", lambda *_: 0):
         yield
 
 
@@ -264,27 +266,27 @@ def transaction_not_deduplicated() -> Iterator[None]:
 @_mutant
 def news_lost_by_parking() -> Iterator[None]:
     """What happens to a run while it is being parked does not wake it."""
-    original = runs._changed
+    original = run_rules._changed
 
     def changed(run: Any, commit: Any, now_ms: int) -> Any:
         if hasattr(commit.change, "news_seen"):
             commit = replace(commit, change=replace(commit.change, news_seen=run.news))
         return original(run, commit, now_ms)
 
-    with patch.object(runs, "_changed", changed):
+    with patch.object(run_rules, "_changed", changed):
         yield
 
 
 @_mutant
 def runs_of_the_dead_kept() -> Iterator[None]:
     """The runs of a session that has ended stay its own."""
-    original = lives.released
+    original = deaths.released
 
     def released(run: Any, cause: Any, now_ms: int, *, has_progressed: bool) -> Any:
         after = original(run, cause, now_ms, has_progressed=has_progressed)
         return replace(after, due_ms=None)
 
-    with patch.object(lives, "released", released):
+    with patch.object(deaths, "released", released):
         yield
 
 

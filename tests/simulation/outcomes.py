@@ -9,11 +9,11 @@ from typing import Any
 import msgspec
 from msgspec import Struct
 
-from ninelives.core.codec import codec_for
-from ninelives.core.keys import parse_step_id
-from ninelives.core.model import Kind, Run, State
-from ninelives.core.output import items_of
-from ninelives.core.replay import read_body
+from ninelives.core.ids import parse_step_id
+from ninelives.core.journal.output import items_of
+from ninelives.core.journal.replay import read_body
+from ninelives.core.model.run import Kind, Run, State
+from ninelives.core.values.codec import codec_for
 from tests.simulation.agents import DECLINED, DOUBTFUL
 from tests.simulation.ledger import Event, Fact
 from tests.simulation.store import Archive

@@ -13,7 +13,8 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from unittest.mock import patch
 
-from ninelives.engine import collector, context
+from ninelives.engine import context
+from ninelives.engine.worker import gc_tuning
 from tests.simulation import seams
 from tests.simulation.machine import Machine
 
@@ -52,7 +53,7 @@ def quiet() -> Iterator[None]:
         with (
             warnings.catch_warnings(),
             patch.object(context, "_runtimes", 0),
-            patch.object(collector, "_workers", 1),
+            patch.object(gc_tuning, "_workers", 1),
         ):
             warnings.simplefilter("ignore", RuntimeWarning)
             yield

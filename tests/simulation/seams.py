@@ -13,8 +13,11 @@ from random import Random
 from typing import Any
 from unittest.mock import patch
 
-from ninelives.engine import committer, doubts, lease, outside, remnants, steps, threads, ticket
-from ninelives.runtime import facade, listener
+from ninelives.engine.commit import committer, ticket
+from ninelives.engine.protected import doubt, left_processes
+from ninelives.engine.run import lease, run_threads
+from ninelives.engine.step import resumable, threads
+from ninelives.runtime import runtime, wakeups
 from tests.simulation.machine import Machine
 from tests.simulation.primitives import Local, SimpleQueue, Threading, Time
 
@@ -31,17 +34,17 @@ def on(machine: Machine, seed: int) -> Iterator[None]:
         (threads, "threading", threading),
         (threads, "time", time),
         (threads, "SimpleQueue", partial(SimpleQueue, machine)),
-        (outside, "threading", threading),
-        (outside, "time", time),
-        (outside, "_local", Local(machine)),
-        (listener, "threading", threading),
-        (steps, "time", time),
-        (steps, "random", random),
-        (doubts, "time", time),
-        (doubts, "random", random),
-        (remnants, "host", lambda: "nowhere"),  # of one another, processes see what the store says
-        (remnants, "_processes", lambda: iter(())),
-        (facade, "SystemClock", lambda: machine.current.process),
+        (run_threads, "threading", threading),
+        (run_threads, "time", time),
+        (run_threads, "_local", Local(machine)),
+        (wakeups, "threading", threading),
+        (resumable, "time", time),
+        (resumable, "random", random),
+        (doubt, "time", time),
+        (doubt, "random", random),
+        (left_processes, "host", lambda: "nowhere"),  # of one another, processes see what the store says
+        (left_processes, "_processes", lambda: iter(())),
+        (runtime, "SystemClock", lambda: machine.current.process),
     ]
     with ExitStack() as stack:
         for owner, name, new in changes:

@@ -9,15 +9,15 @@ from typing import Any
 
 from msgspec.structs import replace
 
-from ninelives.backends.memory import MemoryStore
-from ninelives.backends.memory.tables import Lease
-from ninelives.core import runs as rules
-from ninelives.core.commits import Commit, Outcome, Verdict
 from ninelives.core.errors import StoreBroken, StoreUnavailable
-from ninelives.core.keys import parse_step_id, positional_key
-from ninelives.core.model import Claims, Kind, Record
-from ninelives.core.sessions import Cause, Evidence, Session
-from ninelives.core.settlement import read_start
+from ninelives.core.ids import parse_step_id, positional_key
+from ninelives.core.journal.settlement import read_start
+from ninelives.core.model.commit import Commit, Outcome, Verdict
+from ninelives.core.model.run import Claims, Kind, Record
+from ninelives.core.model.session import Cause, Evidence, Session
+from ninelives.core.rules import run_rules as rules
+from ninelives.stores.memory import MemoryStore
+from ninelives.stores.shared.tables import Lease
 from tests.simulation.ledger import Event, Fact, Ledger
 from tests.simulation.machine import Machine, Process, Thread
 from tests.simulation.nemesis import Nemesis, befall

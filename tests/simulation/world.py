@@ -11,7 +11,7 @@ from random import Random
 from typing import TYPE_CHECKING
 
 import ninelives as nl
-from ninelives.core.keys import step_id
+from ninelives.core.ids import step_id
 from ninelives.engine.context import FRAME
 from tests.simulation.ledger import Event, Fact, Ledger
 from tests.simulation.machine import Machine, Process

@@ -14,8 +14,8 @@ from pathlib import Path
 from typing import Self
 
 import ninelives as nl
-from ninelives.backends.sqlite import SqliteStore
-from ninelives.core.model import Run, State
+from ninelives.core.model.run import Run, State
+from ninelives.stores.sqlite import SqliteStore
 
 PATIENCE_SECONDS = 60.0
 _READY = re.compile(r"worker (\d+) is ready \(pid (\d+)\)")

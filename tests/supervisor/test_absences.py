@@ -6,13 +6,13 @@ from selectors import DefaultSelector
 
 import pytest
 
-from ninelives.backends.clock import SystemClock
-from ninelives.backends.memory import MemoryStore
 from ninelives.core.errors import StoreAway
-from ninelives.core.sessions import Cause, NewSession, Session
-from ninelives.supervisor.fleet import Fleet
-from ninelives.supervisor.keeper import Keeper
-from ninelives.supervisor.order import Order
+from ninelives.core.model.session import Cause, NewSession, Session
+from ninelives.stores.clock import SystemClock
+from ninelives.stores.memory import MemoryStore
+from ninelives.supervisor.protocol import Order
+from ninelives.supervisor.supervisor import Fleet
+from ninelives.supervisor.supervisor_session import Keeper
 from tests.clocks import SteppingClock
 
 

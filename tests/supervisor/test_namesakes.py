@@ -12,13 +12,13 @@ from typing import Any, cast
 
 import pytest
 
-from ninelives.backends.clock import SystemClock
-from ninelives.backends.memory import MemoryStore
-from ninelives.core.model import NewRun
-from ninelives.core.sessions import Cause, Evidence, Fate, NewSession
-from ninelives.engine.whereabouts import host, machine
-from ninelives.supervisor.child import Child
-from ninelives.supervisor.keeper import Keeper
+from ninelives.core.model.run import NewRun
+from ninelives.core.model.session import Cause, Evidence, Fate, NewSession
+from ninelives.engine.machine import host, machine
+from ninelives.stores.clock import SystemClock
+from ninelives.stores.memory import MemoryStore
+from ninelives.supervisor.process import Child
+from ninelives.supervisor.supervisor_session import Keeper
 
 NAMESAKE = f"{machine()}~00000000"
 
@@ -59,7 +59,7 @@ def test_the_death_of_a_worker_ends_no_namesake(store: MemoryStore, keeper: Keep
 def test_another_namespace_of_processes_is_another_host() -> None:
     if os.geteuid() != 0:
         pytest.skip("needs root: unshare makes a namespace of processes")
-    say = "from ninelives.engine.whereabouts import host; print(host())"
+    say = "from ninelives.engine.machine import host; print(host())"
     apart = subprocess.run(
         ["unshare", "--pid", "--fork", "--mount-proc", sys.executable, "-c", say],
         capture_output=True,

@@ -9,11 +9,11 @@ from selectors import DefaultSelector
 
 import pytest
 
-from ninelives.backends.clock import SystemClock
-from ninelives.backends.memory import MemoryStore
-from ninelives.core.sessions import Cause, Fate, NewSession
-from ninelives.engine.whereabouts import host, machine
-from ninelives.supervisor.keeper import Keeper
+from ninelives.core.model.session import Cause, Fate, NewSession
+from ninelives.engine.machine import host, machine
+from ninelives.stores.clock import SystemClock
+from ninelives.stores.memory import MemoryStore
+from ninelives.supervisor.supervisor_session import Keeper
 from tests.clocks import SteppingClock
 
 NAMESAKE = f"{machine()}~00000000"

@@ -6,9 +6,9 @@ import subprocess
 import sys
 from pathlib import Path
 
-from ninelives.core.answers import read_asked
-from ninelives.core.inbox import Item, ItemKind
-from ninelives.core.model import State
+from ninelives.core.journal.answers import read_asked
+from ninelives.core.model.inbox import Item, ItemKind
+from ninelives.core.model.run import State
 from tests.supervisor.fleets import PATIENCE_SECONDS, Home, Up, wait_until
 
 LIVES = 2

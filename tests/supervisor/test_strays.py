@@ -9,8 +9,8 @@ from collections.abc import Iterator
 
 import pytest
 
-from ninelives.supervisor import strays
-from ninelives.supervisor.order import KEEPER
+from ninelives.supervisor import descendants
+from ninelives.supervisor.protocol import KEEPER
 
 OURS, OTHER = "sqlite:///tests/strays/ours.db", "sqlite:///tests/strays/other.db"
 
@@ -18,7 +18,7 @@ OURS, OTHER = "sqlite:///tests/strays/ours.db", "sqlite:///tests/strays/other.db
 def dead_keeper(store: str) -> str:
     """Name a supervisor that has died."""
     with subprocess.Popen(["sleep", "1000"]) as process:
-        name = strays.name_keeper(process.pid, store)
+        name = descendants.name_keeper(process.pid, store)
         process.kill()
     return name
 
@@ -48,19 +48,19 @@ def test_only_what_dead_supervisors_of_the_same_store_have_left_is_killed(marked
     orphan = marked(dead_keeper(OURS))
     spared = [
         marked(dead_keeper(OTHER)),
-        marked(strays.name_keeper(os.getpid(), OURS)),
+        marked(descendants.name_keeper(os.getpid(), OURS)),
         marked("no keeper's name"),
     ]
-    assert strays.sweep_orphaned_fleets(OURS) == [orphan.pid]
+    assert descendants.sweep_orphaned_fleets(OURS) == [orphan.pid]
     orphan.wait()
-    assert strays.sweep_orphaned_fleets(OURS) == []
+    assert descendants.sweep_orphaned_fleets(OURS) == []
     assert [one.poll() for one in spared] == [None, None, None]
 
 
 INSIDE = f"""
 import os, subprocess, sys
 from ninelives.supervisor import strays
-from ninelives.supervisor.order import KEEPER
+from ninelives.supervisor.protocol import KEEPER
 mark = strays.name_keeper(os.getpid(), {OURS!r})
 worker = subprocess.Popen(["sleep", "1000"], env={{**os.environ, KEEPER: mark}})
 print(mark, flush=True)
@@ -77,10 +77,10 @@ def test_a_supervisor_on_the_host_kills_no_worker_of_a_container() -> None:
         try:
             assert container.stdout is not None
             mark = container.stdout.readline().strip()
-            workers = [one.pid for one in strays.processes() if one.marks.get(KEEPER) == mark]
+            workers = [one.pid for one in descendants.processes() if one.marks.get(KEEPER) == mark]
             assert len(workers) == 1
-            assert strays.sweep_orphaned_fleets(OURS) == []
-            assert strays.look_at(workers[0]) is not None
-            assert not strays.is_left_of(int(mark.partition("-")[0]))
+            assert descendants.sweep_orphaned_fleets(OURS) == []
+            assert descendants.look_at(workers[0]) is not None
+            assert not descendants.is_left_of(int(mark.partition("-")[0]))
         finally:
             container.kill()

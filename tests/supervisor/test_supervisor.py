@@ -11,8 +11,8 @@ from pathlib import Path
 
 import pytest
 
-from ninelives.core.model import State
-from ninelives.core.sessions import Cause, Fate
+from ninelives.core.model.run import State
+from ninelives.core.model.session import Cause, Fate
 from tests.supervisor.fleets import Home, Up, is_alive, wait_until
 
 

@@ -16,7 +16,7 @@ from typing import Any
 from hypothesis import HealthCheck, Phase, given, settings
 from hypothesis import strategies as st
 
-from ninelives.core.codec import codec_for
+from ninelives.core.values.codec import codec_for
 from tests.unit import named_types, sample_types
 
 EXAMPLES = 3

@@ -12,10 +12,10 @@ from collections import deque
 from collections.abc import Callable, Iterator
 from typing import NamedTuple
 
-from ninelives.core import settlement
-from ninelives.core.model import Kind
-from ninelives.core.sessions import Fate
-from ninelives.core.settlement import Happened, NotHappened, Ruling, Standing, StartBody, Unknown
+from ninelives.core.journal import settlement
+from ninelives.core.journal.settlement import Happened, NotHappened, Ruling, Standing, StartBody, Unknown
+from ninelives.core.model.run import Kind
+from ninelives.core.model.session import Fate
 
 LIMIT = 2  # of a body that ends with its time limit
 LANDING = 2  # until when a request that was sent may still land: what `settle_after` is for

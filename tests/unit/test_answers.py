@@ -12,7 +12,8 @@ import msgspec
 import pytest
 from msgspec import Raw
 
-from ninelives.core.answers import (
+from ninelives.core.errors import Corrupt, UsageError
+from ninelives.core.journal.answers import (
     FITTING,
     VERBS,
     Answer,
@@ -25,10 +26,9 @@ from ninelives.core.answers import (
     write_answer,
     write_asked,
 )
-from ninelives.core.codec import codec_for
-from ninelives.core.errors import Corrupt, UsageError
-from ninelives.core.inbox import Item, ItemKind
-from ninelives.core.schema import check, schema_for
+from ninelives.core.model.inbox import Item, ItemKind
+from ninelives.core.values.codec import codec_for
+from ninelives.core.values.json_schema import check, schema_for
 
 
 class Mood(enum.Enum):

@@ -11,11 +11,11 @@ import msgspec
 import pytest
 
 import ninelives as nl
-from ninelives.core.answers import Answer, Says, read_taken
-from ninelives.core.inbox import ItemKind, ItemState
-from ninelives.core.model import Kind, State
-from ninelives.ops.journal import preview
+from ninelives.core.journal.answers import Answer, Says, read_taken
+from ninelives.core.model.inbox import ItemKind, ItemState
+from ninelives.core.model.run import Kind, State
 from ninelives.runtime.inbox import find, give
+from ninelives.views.records_text import preview
 from tests.replay.lifetimes import QuickStore, run_async
 
 Person = Callable[[nl.InboxItem], Awaitable[None]]

@@ -7,7 +7,7 @@ from contextlib import suppress
 from typing import Any
 
 import ninelives as nl
-from ninelives.core.model import State
+from ninelives.core.model.run import State
 from tests.replay.lifetimes import QuickStore, run_async
 
 PATIENT = nl.Retry(attempts=2, backoff="constant", base_seconds=2, max_seconds=60)

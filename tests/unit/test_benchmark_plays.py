@@ -45,7 +45,7 @@ def test_everybody_may_cache_bytecode(
 
 
 def test_what_is_timed_as_our_import_is_no_empty_shell() -> None:
-    loaded = "'ninelives.engine.declare' in sys.modules and 'ninelives.runtime' in sys.modules"
+    loaded = "'ninelives.engine.agent.decorators' in sys.modules and 'ninelives.runtime' in sys.modules"
     statement = f"import {systems.OURS.imports}; import sys; assert {loaded}"
     subprocess.run([sys.executable, "-c", statement], check=True)
 

@@ -10,8 +10,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from ninelives.core import blobs
 from ninelives.core.errors import Corrupt
+from ninelives.core.values import blobs
 
 raws = st.binary(max_size=200) | st.builds(
     lambda byte, count: byte * count, st.binary(min_size=1, max_size=1), st.integers(0, 5000)

@@ -10,8 +10,8 @@ from typing import Any, cast
 import pytest
 
 import ninelives as nl
-from ninelives.core.commits import Commit
-from ninelives.core.model import Kind
+from ninelives.core.model.commit import Commit
+from ninelives.core.model.run import Kind
 from tests.crash.stores import open_at
 from tests.replay.lifetimes import QuickStore, Stage, first_life, run_async, second_life, twice
 

@@ -7,9 +7,9 @@ from hypothesis import given
 from hypothesis import strategies as st
 from msgspec.structs import replace
 
-from ninelives.core import chain
 from ninelives.core.errors import Corrupt
-from ninelives.core.model import Kind, Record, StepKind
+from ninelives.core.journal import chain
+from ninelives.core.model.run import Kind, Record, StepKind
 
 Content = tuple[Kind, str, int, bytes, tuple[bytes, ...]]
 

@@ -13,11 +13,11 @@ from msgspec.structs import replace
 from typer.testing import CliRunner
 
 import ninelives as nl
-from ninelives.backends.sqlite import SqliteStore
 from ninelives.cli.app import app
-from ninelives.core.commits import Outcome
-from ninelives.core.model import Kind
-from ninelives.engine.checkpoint import EffectState, effects_in, operations_in
+from ninelives.core.model.commit import Outcome
+from ninelives.core.model.run import Kind
+from ninelives.stores.sqlite import SqliteStore
+from ninelives.views.checkpoint import EffectState, effects_in, operations_in
 from tests.contract.makers import append, new_run, new_session
 from tests.replay.lifetimes import QuickStore, once, run_async
 
@@ -34,7 +34,7 @@ def journal(*drafts: tuple[Kind, str, dict[str, Any]]) -> Any:
         made = append(run, msgspec.json.encode(body), kind=kind)
         named = replace(made.records[0], step=step, check=b"")
         draft = (named.kind, named.step, named.at_ms, named.body, named.blobs)
-        from ninelives.core import chain
+        from ninelives.core.journal import chain
 
         commit = replace(made, records=chain.seal(run.length, run.head, [draft], run.epoch))
         assert store.commit([commit])[0].outcome is Outcome.COMMITTED

@@ -9,7 +9,7 @@ from typing import Any, TypeVar
 import pytest
 
 import ninelives as nl
-from ninelives.core.model import Control, Kind, Run, RunQuery, State
+from ninelives.core.model.run import Control, Kind, Run, RunQuery, State
 from tests.replay.lifetimes import QuickStore, Stage, first_life, run_async
 
 T = TypeVar("T")

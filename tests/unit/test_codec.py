@@ -14,8 +14,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from ninelives.core.codec import UNTYPED_CODEC, Codec, codec_for
 from ninelives.core.errors import Divergence, NotSerializable, UsageError
+from ninelives.core.values.codec import UNTYPED_CODEC, Codec, codec_for
 from tests.unit import sample_types as types
 
 IDS = [str(annotation).replace("tests.unit.sample_types.", "") for annotation, _ in types.TYPED]

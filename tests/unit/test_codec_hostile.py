@@ -12,9 +12,9 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from ninelives.core.codec import UNTYPED_CODEC, codec_for
 from ninelives.core.errors import Corrupt, Divergence
-from ninelives.core.failures import decode_error
+from ninelives.core.values.codec import UNTYPED_CODEC, codec_for
+from ninelives.core.values.exceptions import decode_error
 from tests.unit import sample_types as types
 
 ANNOTATIONS = [annotation for annotation, _ in types.TYPED]

@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 
-from ninelives.core.codec import codec_for
+from ninelives.core.values.codec import codec_for
 from tests.unit import named_types
 
 

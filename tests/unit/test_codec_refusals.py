@@ -11,9 +11,9 @@ from zoneinfo import ZoneInfo
 
 import pytest
 
-from ninelives.core import codec as codec_module
-from ninelives.core.codec import UNTYPED_CODEC, codec_for
 from ninelives.core.errors import NotSerializable
+from ninelives.core.values import codec as codec_module
+from ninelives.core.values.codec import UNTYPED_CODEC, codec_for
 from tests.unit import sample_types as types
 
 NAIVE = dt.datetime(2030, 1, 1)  # noqa: DTZ001 - the point

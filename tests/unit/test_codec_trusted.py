@@ -14,8 +14,8 @@ import pydantic_core
 import pytest
 
 import ninelives as nl
-from ninelives.core.codec import codec_for
 from ninelives.core.errors import Divergence
+from ninelives.core.values.codec import codec_for
 from tests.replay.lifetimes import Stage, twice
 
 T = TypeVar("T")

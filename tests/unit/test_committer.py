@@ -14,13 +14,13 @@ import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
-from ninelives.backends.memory import MemoryStore
-from ninelives.core.commits import Commit, End, Outcome, Park, Verdict
 from ninelives.core.errors import BadRecord, Corrupt, NineLivesError, StoreBroken, StoreUnavailable
-from ninelives.core.model import INLINE_BYTES, Kind, State
-from ninelives.engine import committer as module
-from ninelives.engine.committer import EXIT_CODE, Committer
-from ninelives.engine.ticket import NOTHING, Draft, Extras, Tail, Ticket
+from ninelives.core.model.commit import Commit, End, Outcome, Park, Verdict
+from ninelives.core.model.run import INLINE_BYTES, Kind, State
+from ninelives.engine.commit import committer as module
+from ninelives.engine.commit.committer import EXIT_CODE, Committer
+from ninelives.engine.commit.ticket import NOTHING, Draft, Extras, Tail, Ticket
+from ninelives.stores.memory import MemoryStore
 from tests.clocks import SteppingClock
 from tests.contract.makers import new_run, new_session, reserve
 
@@ -496,7 +496,7 @@ def test_what_cannot_be_a_record_is_refused_before_it_is_queued(bench: Bench, dr
 def test_a_body_beyond_every_limit_is_refused_before_it_is_queued(
     bench: Bench, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    from ninelives.core import blobs
+    from ninelives.core.values import blobs
 
     monkeypatch.setattr(blobs, "MAX_BYTES", 100_000)
     with pytest.raises(BadRecord, match="100001 bytes"):
@@ -645,8 +645,8 @@ def test_what_one_half_committed_is_told_even_if_the_other_breaks_the_store() ->
 _DIES = """
 import sys
 from ninelives.core.errors import StoreBroken
-from ninelives.engine.ticket import Tail
-from ninelives.engine.committer import Committer
+from ninelives.engine.commit.ticket import Tail
+from ninelives.engine.commit.committer import Committer
 from tests.unit.test_committer import Bench, results
 
 bench = Bench()

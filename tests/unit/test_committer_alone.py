@@ -7,11 +7,11 @@ from collections.abc import Iterator, Sequence
 
 import pytest
 
-from ninelives.core.commits import Commit, Outcome, Verdict
 from ninelives.core.errors import Corrupt, StoreBroken, StoreUnavailable
-from ninelives.core.model import INLINE_BYTES, Kind
-from ninelives.engine import committer as module
-from ninelives.engine.ticket import Draft, Tail
+from ninelives.core.model.commit import Commit, Outcome, Verdict
+from ninelives.core.model.run import INLINE_BYTES, Kind
+from ninelives.engine.commit import committer as module
+from ninelives.engine.commit.ticket import Draft, Tail
 from tests.unit.test_committer import LONG_SECONDS, Bench, Gate, bad, results
 
 

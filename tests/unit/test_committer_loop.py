@@ -8,9 +8,9 @@ from collections.abc import Sequence
 
 import pytest
 
-from ninelives.core.commits import Commit, Outcome
 from ninelives.core.errors import StoreBroken
-from ninelives.engine.loop import LoopCommits
+from ninelives.core.model.commit import Commit, Outcome
+from ninelives.engine.commit.loop_commits import LoopCommits
 from tests.unit.test_committer import LONG_SECONDS, Bench, Gate, bad, results
 
 

@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 
 import ninelives as nl
-from ninelives.core.model import Control, Kind, State
+from ninelives.core.model.run import Control, Kind, State
 from tests.replay.lifetimes import QuickStore, Stage, first_life, run_async
 from tests.unit.test_children import finish, start
 

@@ -12,8 +12,8 @@ from typing import Any
 import pytest
 
 import ninelives as nl
-from ninelives.core.model import State
-from ninelives.engine import eviction, execution
+from ninelives.core.model.run import State
+from ninelives.engine.run import eviction, execution
 from tests.replay.lifetimes import QuickStore, run_async
 
 

@@ -5,10 +5,9 @@ from __future__ import annotations
 import pytest
 from msgspec.structs import replace
 
-from ninelives.core import dedup
-from ninelives.core.commits import Outcome, Verdict
 from ninelives.core.errors import BadRecord, KeyConflict
-from ninelives.core.keyring import (
+from ninelives.core.model.commit import Outcome, Verdict
+from ninelives.core.model.key import (
     AdoptKey,
     DoubtKey,
     Key,
@@ -18,6 +17,7 @@ from ninelives.core.keyring import (
     ReserveKey,
     SettleKey,
 )
+from ninelives.core.rules import dedup
 
 NOW = 99
 RESERVE = ReserveKey("k", "refund", b"a", False)

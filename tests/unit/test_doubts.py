@@ -9,11 +9,11 @@ import pytest
 from msgspec import Raw
 
 import ninelives as nl
-from ninelives.core.answers import Answer, Says, read_taken, write_answer
 from ninelives.core.errors import StoreUnavailable
-from ninelives.core.keyring import Key
-from ninelives.core.model import Kind
-from ninelives.core.sessions import Session
+from ninelives.core.journal.answers import Answer, Says, read_taken, write_answer
+from ninelives.core.model.key import Key
+from ninelives.core.model.run import Kind
+from ninelives.core.model.session import Session
 from tests.replay.lifetimes import QuickStore, Stage, first_life, run_async, second_life
 from tests.unit.test_once import DEADLINE_SECONDS, until_escalated
 
@@ -195,7 +195,7 @@ class Unsteady(QuickStore):
 def test_a_store_that_is_not_there_for_a_while_fails_no_run_that_settles_a_doubt(
     failing: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("ninelives.engine.execution.UNAVAILABLE_SECONDS", 0.01)
+    monkeypatch.setattr("ninelives.engine.run.execution.UNAVAILABLE_SECONDS", 0.01)
     stage, store = Stage(), Unsteady(failing)
 
     @nl.action(name="pay", resumable=False, key="pay:{order}", verify=lambda order: nl.Happened(7))

@@ -7,7 +7,7 @@ from collections.abc import Iterator
 
 import pytest
 
-from ninelives.engine.collector import THRESHOLD, at_ease
+from ninelives.engine.worker.gc_tuning import THRESHOLD, at_ease
 
 
 @pytest.fixture(autouse=True)

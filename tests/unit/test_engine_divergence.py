@@ -12,9 +12,9 @@ import msgspec
 import pytest
 
 import ninelives as nl
-from ninelives.core.commits import Commit, Verdict
-from ninelives.core.inbox import ItemKind
-from ninelives.core.model import Kind, State
+from ninelives.core.model.commit import Commit, Verdict
+from ninelives.core.model.inbox import ItemKind
+from ninelives.core.model.run import Kind, State
 from tests.replay.lifetimes import QuickStore, Stage, first_life, once, run_async, second_life
 
 
@@ -259,7 +259,7 @@ def test_an_agent_whose_parameter_went_away_escalates() -> None:
 
     async def main() -> None:
         await first_life(stage, store, nl.agent(name="shrunk")(old), 7)
-        from ninelives.engine import registry
+        from ninelives.engine.spec import registry
 
         registry.AGENTS.pop("shrunk")
         nl.agent(name="shrunk")(new)

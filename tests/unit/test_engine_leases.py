@@ -10,9 +10,9 @@ from typing import Any, cast
 import pytest
 
 import ninelives as nl
-from ninelives.backends.clock import SystemClock
-from ninelives.core.sessions import Session
-from ninelives.engine import threads
+from ninelives.core.model.session import Session
+from ninelives.engine.step import threads
+from ninelives.stores.clock import SystemClock
 from tests.replay.lifetimes import QuickStore, run_async
 
 

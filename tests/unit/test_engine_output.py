@@ -9,9 +9,9 @@ from typing import Any
 import pytest
 
 import ninelives as nl
-from ninelives.core.model import Kind
-from ninelives.core.output import read_output
-from ninelives.engine.output import FLUSH_BYTES, emit_from_thread
+from ninelives.core.journal.output import read_output
+from ninelives.core.model.run import Kind
+from ninelives.engine.agent.output import FLUSH_BYTES, emit_from_thread
 from ninelives.store import Store
 from tests.replay.lifetimes import QuickStore, Stage, first_life, once, run_async, second_life, twice
 

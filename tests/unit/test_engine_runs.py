@@ -13,9 +13,9 @@ import pytest
 from msgspec.structs import replace
 
 import ninelives as nl
-from ninelives.core.model import Claims, Control, Journal, NewRun, State
-from ninelives.core.model import Run as Row
-from ninelives.core.sessions import Cause, NewSession
+from ninelives.core.model.run import Claims, Control, Journal, NewRun, State
+from ninelives.core.model.run import Run as Row
+from ninelives.core.model.session import Cause, NewSession
 from ninelives.store import Store
 from tests.replay.lifetimes import QuickStore, Stage, first_life, once, run_async
 

@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 
 import ninelives as nl
-from ninelives.engine import ready
+from ninelives.engine.run import quiescence
 from tests.replay.lifetimes import DEADLINE_SECONDS, QuickStore, Stage, first_life, second_life
 
 uvloop = pytest.importorskip("uvloop")
@@ -93,8 +93,8 @@ def test_plain_agents_and_timeouts_work_and_the_loop_is_put_back() -> None:
         loop = asyncio.get_running_loop()
         async with nl.Runtime(QuickStore()) as rt:
             found = await rt.run(plain), await rt.run(limited)
-            assert loop in ready._noted
-        assert loop not in ready._noted
+            assert loop in quiescence._noted
+        assert loop not in quiescence._noted
         assert "call_soon" not in vars(loop)
         return found
 
@@ -104,13 +104,13 @@ def test_plain_agents_and_timeouts_work_and_the_loop_is_put_back() -> None:
 def test_what_was_cancelled_before_it_ran_is_not_ready() -> None:
     async def main() -> None:
         loop = asyncio.get_running_loop()
-        ready.watch(loop)
+        quiescence.watch(loop)
         try:
             handle = loop.call_soon(print, "never")
-            assert ready.busy_runs(loop)
+            assert quiescence.busy_runs(loop)
             handle.cancel()
-            assert not ready.busy_runs(loop)
+            assert not quiescence.busy_runs(loop)
         finally:
-            ready.unwatch(loop)
+            quiescence.unwatch(loop)
 
     run_on_uvloop(main())

@@ -9,7 +9,7 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 import ninelives as nl
-from ninelives.core.codec import codec_for
+from ninelives.core.values.codec import codec_for
 from tests.replay.lifetimes import Stage, once, twice
 from tests.unit.sample_types import TYPED, untyped_values
 

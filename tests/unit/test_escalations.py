@@ -8,10 +8,10 @@ from typing import Any
 import pytest
 
 import ninelives as nl
-from ninelives.core.answers import Says, read_taken
 from ninelives.core.errors import Corrupt
-from ninelives.core.inbox import ItemKind
-from ninelives.core.model import Journal, Kind, State
+from ninelives.core.journal.answers import Says, read_taken
+from ninelives.core.model.inbox import ItemKind
+from ninelives.core.model.run import Journal, Kind, State
 from tests.replay.lifetimes import QuickStore, Stage, first_life, run_async, second_life
 
 Person = Callable[[nl.InboxItem], Awaitable[None]]

@@ -12,8 +12,14 @@ from hypothesis import strategies as st
 
 from ninelives.core import errors
 from ninelives.core.errors import Corrupt, Divergence, StepFailed, UsageError
-from ninelives.core.failures import check_raises, decode_error, encode_error, read_failure, same_error
-from ninelives.core.retry import Reason
+from ninelives.core.values.exceptions import (
+    check_raises,
+    decode_error,
+    encode_error,
+    read_failure,
+    same_error,
+)
+from ninelives.core.values.retry import Reason
 
 
 class Declined(Exception):

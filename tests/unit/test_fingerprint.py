@@ -9,9 +9,9 @@ from typing import Any
 import pytest
 from hypothesis import given
 
-from ninelives.core import codec
 from ninelives.core.errors import Corrupt, NotSerializable, UsageError
-from ninelives.core.fingerprint import (
+from ninelives.core.values import codec
+from ninelives.core.values.fingerprint import (
     Fingerprint,
     _canonical_of_any,
     check_ignore,

@@ -16,7 +16,7 @@ from typing import Any
 import pytest
 
 import ninelives as nl
-from ninelives.core.model import Kind
+from ninelives.core.model.run import Kind
 from tests.replay.lifetimes import QuickStore, Stage, once, run_async, twice
 
 LIMIT_SECONDS = 60.0

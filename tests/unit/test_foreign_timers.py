@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 
 import ninelives as nl
-from ninelives.engine import delivery
+from ninelives.engine.run import delivery
 from tests.replay.lifetimes import QuickStore, Stage, first_life, run_async, second_life, twice
 
 

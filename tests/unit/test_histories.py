@@ -7,7 +7,7 @@ from typing import Any
 import pytest
 
 from ninelives.core.errors import UsageError
-from ninelives.core.histories import UNKNOWN, Result, calls_in, repaired
+from ninelives.core.journal.chat_history import UNKNOWN, Result, calls_in, repaired
 
 
 def chat_call(*ids: str) -> dict[str, Any]:

@@ -13,11 +13,11 @@ from typing import Any
 import pytest
 
 import ninelives as nl
-from ninelives.core.inbox import ItemKind
-from ninelives.core.model import State
-from ninelives.core.resources import open_in
-from ninelives.engine.examination import WHOLE_BYTES, Gone, examine
-from ninelives.engine.holds import Resource
+from ninelives.core.journal.resources import open_in
+from ninelives.core.model.inbox import ItemKind
+from ninelives.core.model.run import State
+from ninelives.engine.agent.resource_checks import WHOLE_BYTES, Gone, examine
+from ninelives.engine.agent.resources import Resource
 from tests.replay.lifetimes import QuickStore, Stage, first_life, run_async, second_life
 
 
@@ -370,7 +370,7 @@ def test_a_refusal_is_the_same_on_replay(tmp_path: Path) -> None:
 
 
 def test_a_large_file_is_known_by_its_ends_and_its_time(tmp_path: Path) -> None:
-    from ninelives.core.resources import Target
+    from ninelives.core.journal.resources import Target
 
     path = tmp_path / "large"
     with path.open("wb") as file:

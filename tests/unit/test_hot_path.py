@@ -12,17 +12,18 @@ import msgspec
 import pytest
 
 import ninelives as nl
-from ninelives.backends.clock import SystemClock
-from ninelives.backends.memory import MemoryStore
-from ninelives.core.commits import Commit, Verdict
 from ninelives.core.errors import LeaseLost, NineLivesError
-from ninelives.core.fingerprint import fingerprint
-from ninelives.core.model import Journal, Run
-from ninelives.core.replay import StepBody, write_body
-from ninelives.core.sessions import Cause
-from ninelives.engine import executor, loop
-from ninelives.engine.delivery import Delivery
+from ninelives.core.journal.replay import StepBody, write_body
+from ninelives.core.model.commit import Commit, Verdict
+from ninelives.core.model.run import Journal, Run
+from ninelives.core.model.session import Cause
+from ninelives.core.values.fingerprint import fingerprint
+from ninelives.engine.commit import loop_commits
+from ninelives.engine.run.delivery import Delivery
+from ninelives.engine.worker import executor
 from ninelives.store import Store
+from ninelives.stores.clock import SystemClock
+from ninelives.stores.memory import MemoryStore
 from tests.replay.lifetimes import QuickStore, run_async
 
 
@@ -91,7 +92,9 @@ def test_a_lone_branch_of_a_script_commits_without_a_change_of_thread() -> None:
 
 
 def test_a_timer_that_is_due_costs_a_lone_branch_no_change_of_thread(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(loop, "_LOOK_SECONDS", 0.0)  # after every commit, and every time a timer is due
+    monkeypatch.setattr(
+        loop_commits, "_LOOK_SECONDS", 0.0
+    )  # after every commit, and every time a timer is due
     rung: list[bool] = []
 
     @nl.action(name="timed")

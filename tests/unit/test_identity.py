@@ -13,10 +13,11 @@ import msgspec
 import pytest
 
 import ninelives as nl
-from ninelives.core.inbox import ItemKind
-from ninelives.core.model import Kind, RunQuery, State
-from ninelives.engine import eviction, session
-from ninelives.engine.registry import STEPS
+from ninelives.core.model.inbox import ItemKind
+from ninelives.core.model.run import Kind, RunQuery, State
+from ninelives.engine.run import eviction
+from ninelives.engine.spec.registry import STEPS
+from ninelives.engine.worker import session
 from tests.replay.lifetimes import QuickStore, Stage, first_life, prove_gone, run_async, second_life
 
 Code = Callable[[], Coroutine[Any, Any, Any]]

@@ -4,12 +4,12 @@ from __future__ import annotations
 
 import pytest
 
-from ninelives.backends.clock import SystemClock
-from ninelives.backends.memory import MemoryStore
-from ninelives.core.answers import MAY_ACT, STARTED_BY, Asked, write_asked
-from ninelives.core.inbox import Item, ItemKind, ItemState
-from ninelives.core.sessions import Cause, Evidence, NewSession
-from ninelives.ops.inbox import entry, up_to_date
+from ninelives.core.journal.answers import MAY_ACT, STARTED_BY, Asked, write_asked
+from ninelives.core.model.inbox import Item, ItemKind, ItemState
+from ninelives.core.model.session import Cause, Evidence, NewSession
+from ninelives.stores.clock import SystemClock
+from ninelives.stores.memory import MemoryStore
+from ninelives.views.inbox_text import entry, up_to_date
 
 YES = "yes, as far as is known"
 

@@ -12,8 +12,8 @@ from typing import Any, TypeVar
 import pytest
 
 import ninelives as nl
-from ninelives.core.keyring import Key, KeyState
-from ninelives.core.model import Kind
+from ninelives.core.model.key import Key, KeyState
+from ninelives.core.model.run import Kind
 from tests.replay.lifetimes import QuickStore, Stage, once, run_async, twice
 from tests.unit.test_once import SetForward
 

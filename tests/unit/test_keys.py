@@ -14,7 +14,7 @@ from hypothesis import assume, given
 from hypothesis import strategies as st
 
 from ninelives.core.errors import BadName, UsageError
-from ninelives.core.keys import (
+from ninelives.core.ids import (
     check_id,
     check_key,
     check_template,

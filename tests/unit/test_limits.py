@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 
 import ninelives as nl
-from ninelives.core.model import Kind
+from ninelives.core.model.run import Kind
 from tests.replay.lifetimes import QuickStore, Stage, first_life, once, run_async, second_life, twice
 
 

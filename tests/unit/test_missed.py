@@ -14,13 +14,13 @@ from typing import cast
 import pytest
 
 import ninelives as nl
-from ninelives.backends.clock import SystemClock
-from ninelives.core.fingerprint import Fingerprint
-from ninelives.core.model import StepKind
-from ninelives.core.sessions import Cause, Fate, NewSession
+from ninelives.core.model.run import StepKind
+from ninelives.core.model.session import Cause, Fate, NewSession
+from ninelives.core.values.fingerprint import Fingerprint
 from ninelives.engine.context import Place, Watched
-from ninelives.engine.remnants import is_at_work
-from ninelives.engine.whereabouts import host, is_missed, machine
+from ninelives.engine.machine import host, is_missed, machine
+from ninelives.engine.protected.left_processes import is_at_work
+from ninelives.stores.clock import SystemClock
 from tests.replay.lifetimes import QuickStore, run_async
 
 NAMESAKE = f"{machine()}~00000000"

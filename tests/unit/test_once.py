@@ -12,10 +12,10 @@ from typing import Any
 import pytest
 
 import ninelives as nl
-from ninelives.backends.clock import SystemClock
-from ninelives.core.commits import Commit, Verdict
-from ninelives.core.inbox import ItemKind
-from ninelives.core.model import Kind
+from ninelives.core.model.commit import Commit, Verdict
+from ninelives.core.model.inbox import ItemKind
+from ninelives.core.model.run import Kind
+from ninelives.stores.clock import SystemClock
 from tests.replay.lifetimes import (
     QuickStore,
     Stage,
@@ -541,7 +541,7 @@ def test_a_plain_body_that_runs_on_is_never_called_not_happened() -> None:
 
 
 def test_what_never_comes_to_an_end_is_not_started_for_ever(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("ninelives.engine.doubts.MOST_STARTS", 2)
+    monkeypatch.setattr("ninelives.engine.protected.doubt.MOST_STARTS", 2)
     tries: list[int] = []
 
     @nl.action(name="pay", resumable=False, verify=nl.NotHappened, in_doubt="raise")

@@ -8,10 +8,10 @@ from typing import Any
 import pytest
 
 import ninelives as nl
-from ninelives.core.commits import Commit, Verdict
 from ninelives.core.errors import LeaseLost
-from ninelives.core.model import Journal, Kind, Record
-from ninelives.core.sessions import Cause, NewSession
+from ninelives.core.model.commit import Commit, Verdict
+from ninelives.core.model.run import Journal, Kind, Record
+from ninelives.core.model.session import Cause, NewSession
 from tests.replay.lifetimes import QuickStore, run_async
 
 DONE: list[str] = []

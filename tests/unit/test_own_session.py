@@ -11,12 +11,12 @@ from typing import Any
 import pytest
 
 import ninelives as nl
-from ninelives.core.commits import Commit, Verdict
 from ninelives.core.errors import StoreBroken
-from ninelives.core.model import NewRun, RunQuery, State
-from ninelives.core.sessions import Cause, Evidence, NewSession, Session
-from ninelives.engine import session as sessions
-from ninelives.engine import worker
+from ninelives.core.model.commit import Commit, Verdict
+from ninelives.core.model.run import NewRun, RunQuery, State
+from ninelives.core.model.session import Cause, Evidence, NewSession, Session
+from ninelives.engine.worker import session as sessions
+from ninelives.engine.worker import worker
 from tests.replay.lifetimes import QuickStore, run_async
 
 

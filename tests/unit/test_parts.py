@@ -9,16 +9,16 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as some
 
-from ninelives.core import parts
+from ninelives.core.values import list_parts
 
 encode = msgspec.json.encode
 
 
 def round_trip(data: bytes) -> tuple[bytes, Mapping[bytes, bytes]]:
-    kept, made = parts.split(data)
+    kept, made = list_parts.split(data)
     if not made:
         return kept, made  # who keeps it knows that it is whole
-    joined, used = parts.join(kept, lambda names: {name: made[name] for name in names})
+    joined, used = list_parts.join(kept, lambda names: {name: made[name] for name in names})
     assert used == set(made)
     return joined, made
 
@@ -47,7 +47,7 @@ def test_what_looks_like_our_marks_is_kept_whole() -> None:
     ]
     for value in lookalikes:
         data = encode(value)
-        assert parts.split(data) == (data, {})
+        assert list_parts.split(data) == (data, {})
 
 
 leaves = some.none() | some.integers() | some.sampled_from(["", "$", "$parts", '{"$parts":', "x" * 900])

@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 import ninelives as nl
-from ninelives.core.model import Control, RunQuery, State
-from ninelives.ops.position import position, summaries
+from ninelives.core.model.run import Control, RunQuery, State
 from ninelives.testing import Sandbox
+from ninelives.views.position import position, summaries
 
 
 def test_a_run_that_completed_while_it_was_being_paused_is_completed() -> None:

@@ -7,18 +7,18 @@ from collections.abc import Callable
 import pytest
 from msgspec.structs import replace
 
-from ninelives.core import recoverylog
-from ninelives.core.entries import Entry, Happening, NewEntry
 from ninelives.core.errors import Corrupt
+from ninelives.core.journal import recovery_log
+from ninelives.core.model.log_entry import Entry, Happening, NewEntry
 
 NEW = [NewEntry(kind=Happening.TAKEN, run=f"r{n}", session="s", body=b"{}") for n in range(4)]
-LOG = recoverylog.seal(0, recoverylog.START, 7, NEW)
+LOG = recovery_log.seal(0, recovery_log.START, 7, NEW)
 
 
 def test_a_log_that_nobody_touched_is_sound_however_it_was_appended() -> None:
-    recoverylog.verify_all(LOG, length=4, head=LOG[-1].check)
-    recoverylog.verify_all([], length=0, head=recoverylog.START)
-    rest = recoverylog.seal(1, LOG[0].check, 7, NEW[1:])
+    recovery_log.verify_all(LOG, length=4, head=LOG[-1].check)
+    recovery_log.verify_all([], length=0, head=recovery_log.START)
+    rest = recovery_log.seal(1, LOG[0].check, 7, NEW[1:])
     assert [LOG[0], *rest] == LOG
 
 
@@ -33,15 +33,15 @@ def test_a_log_that_nobody_touched_is_sound_however_it_was_appended() -> None:
         lambda log: log[:-1],
         lambda log: [log[0], *log[2:]],
         lambda log: [log[1], log[0], *log[2:]],
-        lambda log: [*log, *recoverylog.seal(4, log[-1].check, 7, NEW[:1])],
+        lambda log: [*log, *recovery_log.seal(4, log[-1].check, 7, NEW[:1])],
     ],
 )
 def test_a_log_that_was_touched_is_found(touch: Callable[[list[Entry]], list[Entry]]) -> None:
     with pytest.raises(Corrupt, match="recovery log"):
-        recoverylog.verify_all(touch(LOG), length=4, head=LOG[-1].check)
+        recovery_log.verify_all(touch(LOG), length=4, head=LOG[-1].check)
 
 
 def test_an_entry_is_verified_against_the_one_before_it() -> None:
-    assert recoverylog.verify(LOG[0].check, LOG[1]) is LOG[1]
+    assert recovery_log.verify(LOG[0].check, LOG[1]) is LOG[1]
     with pytest.raises(Corrupt, match="entry 1"):
-        recoverylog.verify(recoverylog.START, LOG[1])
+        recovery_log.verify(recovery_log.START, LOG[1])

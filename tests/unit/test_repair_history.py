@@ -7,8 +7,8 @@ from contextlib import suppress
 from typing import Any
 
 import ninelives as nl
-from ninelives.core.histories import UNKNOWN
-from ninelives.engine.histories import STARTED
+from ninelives.core.journal.chat_history import UNKNOWN
+from ninelives.engine.agent.chat_history import STARTED
 from tests.replay.lifetimes import QuickStore, Stage, first_life, once, run_async, second_life
 from tests.unit.test_children import until
 

@@ -6,12 +6,9 @@ import msgspec
 import pytest
 
 from ninelives.core.errors import Corrupt
-from ninelives.core.fingerprint import Fingerprint
-from ninelives.core.model import Kind, Record
-from ninelives.core.origins import Origin, write_origin
-from ninelives.core.output import write_output
-from ninelives.core.previews import preview
-from ninelives.core.replay import (
+from ninelives.core.journal.fork_origin import Origin, write_origin
+from ninelives.core.journal.output import write_output
+from ninelives.core.journal.replay import (
     Recorded,
     Replay,
     StepBody,
@@ -22,6 +19,9 @@ from ninelives.core.replay import (
     write_body,
     write_superseded,
 )
+from ninelives.core.model.run import Kind, Record
+from ninelives.core.values.fingerprint import Fingerprint
+from ninelives.core.values.preview import preview
 
 ASKED = Fingerprint(b"\x01" * 16, b'{"x": 7, "who": "me"}')
 

@@ -8,9 +8,9 @@ from typing import Any
 import pytest
 
 import ninelives as nl
-from ninelives.core.model import Control, Kind, State
-from ninelives.core.replay import Replay, read_superseded
-from ninelives.core.supersession import fatal_steps
+from ninelives.core.journal.replay import Replay, read_superseded
+from ninelives.core.journal.retry_scope import fatal_steps
+from ninelives.core.model.run import Control, Kind, State
 from tests.replay.lifetimes import QuickStore, run_async
 
 

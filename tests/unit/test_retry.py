@@ -13,7 +13,7 @@ from hypothesis import strategies as st
 
 from ninelives.core import errors
 from ninelives.core.errors import UsageError
-from ninelives.core.retry import (
+from ninelives.core.values.retry import (
     MAX_RETRY_AFTER_SECONDS,
     PASSING,
     Reason,

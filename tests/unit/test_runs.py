@@ -10,8 +10,6 @@ from hypothesis import given
 from hypothesis import strategies as st
 from msgspec.structs import replace
 
-from ninelives.core import chain, faults, messages, runs
-from ninelives.core.commits import Change, Commit, End, Escalate, Outcome, Park, Verdict
 from ninelives.core.errors import (
     BadName,
     BadRecord,
@@ -22,15 +20,18 @@ from ninelives.core.errors import (
     StaleAnswer,
     UsageError,
 )
-from ninelives.core.inbox import Item, ItemKind, ItemState, NewItem, Signal
-from ninelives.core.keyring import DoubtKey, KeyOp, SettleKey
-from ninelives.core.model import INLINE_BYTES, Control, Kind, NewRun, Record, Run, State
-from ninelives.core.sessions import Evidence, Fate, Session
-from ninelives.core.transitions import TABLE, Event
+from ninelives.core.journal import chain
+from ninelives.core.model.commit import Change, Commit, End, Escalate, Outcome, Park, Verdict
+from ninelives.core.model.inbox import Item, ItemKind, ItemState, NewItem, Signal
+from ninelives.core.model.key import DoubtKey, KeyOp, SettleKey
+from ninelives.core.model.run import INLINE_BYTES, Control, Kind, NewRun, Record, Run, State
+from ninelives.core.model.session import Evidence, Fate, Session
+from ninelives.core.model.transitions import TABLE, Event
+from ninelives.core.rules import inbox_rules, run_rules, validation
 
 NOW = 1_000
 NEW = NewRun(id="r1", agent="helper", fingerprint=b"f", body=b"{}")
-ROW, (FIRST,) = runs.created(NEW, 1, 10)
+ROW, (FIRST,) = run_rules.created(NEW, 1, 10)
 FINAL = [State.COMPLETED, State.FAILED, State.CANCELLED]
 
 
@@ -78,7 +79,7 @@ def test_a_new_run_has_what_it_was_asked_with_and_nothing_has_happened_to_it() -
         due_ms=77,
         prefix=prefix,
     )
-    run, records = runs.created(new, 4, 20)
+    run, records = run_rules.created(new, 4, 20)
     assert [(one.seq, one.kind, one.step, one.at_ms, one.body, one.blobs) for one in records] == [
         (0, Kind.CREATED, "", 20, b"[1]", (b"b",)),
         (1, Kind.RESULT, "#a#0", 8, b"1", (b"p",)),
@@ -118,12 +119,12 @@ def test_a_new_run_has_what_it_was_asked_with_and_nothing_has_happened_to_it() -
         changed_ms=20,
         steps=1,  # a fork is born with what it shares
     )
-    assert runs.blobs_of(new) == [b"b", b"p"]
+    assert run_rules.blobs_of(new) == [b"b", b"p"]
 
 
 @pytest.mark.parametrize("state", State)
 def test_only_a_run_that_has_not_ended_may_have_children(state: State) -> None:
-    refused = runs.refuses_children(in_state(state), "child")
+    refused = run_rules.refuses_children(in_state(state), "child")
     if state not in FINAL:
         assert refused is None
         return
@@ -133,18 +134,18 @@ def test_only_a_run_that_has_not_ended_may_have_children(state: State) -> None:
 
 
 def test_a_run_without_a_parent_is_nobody_s_child() -> None:
-    assert runs.refuses_children(None, "child") is None
+    assert run_rules.refuses_children(None, "child") is None
 
 
 @pytest.mark.parametrize("state", State)
 def test_failing_and_being_cancelled_takes_the_children_along(state: State) -> None:
-    assert runs.takes_along(in_state(state)) is (state in (State.FAILED, State.CANCELLED))
+    assert run_rules.takes_along(in_state(state)) is (state in (State.FAILED, State.CANCELLED))
 
 
 def test_the_same_id_is_the_same_run_or_a_conflict() -> None:
-    assert runs.same_or_conflict(ROW, replace(NEW, body=b"else", queue="else")) is ROW
-    agent = runs.same_or_conflict(ROW, replace(NEW, agent="else"))
-    arguments = runs.same_or_conflict(ROW, replace(NEW, fingerprint=b"else"))
+    assert run_rules.same_or_conflict(ROW, replace(NEW, body=b"else", queue="else")) is ROW
+    agent = run_rules.same_or_conflict(ROW, replace(NEW, agent="else"))
+    arguments = run_rules.same_or_conflict(ROW, replace(NEW, fingerprint=b"else"))
     assert isinstance(agent, IdConflict)
     assert isinstance(arguments, IdConflict)
     remedy = "Use another id, or start it with the arguments it was created with"
@@ -160,7 +161,7 @@ def test_the_same_id_is_the_same_run_or_a_conflict() -> None:
 @pytest.mark.parametrize("state", State)
 def test_claimable_is_waiting_and_due_and_not_paused(state: State, paused: bool, due: int | None) -> None:
     expected = state in (State.PENDING, State.CHECKPOINTED) and not paused and due in (NOW - 1, NOW)
-    assert runs.is_claimable(replace(ROW, state=state, paused=paused, due_ms=due), NOW) is expected
+    assert run_rules.is_claimable(replace(ROW, state=state, paused=paused, due_ms=due), NOW) is expected
 
 
 @pytest.mark.parametrize("state", State)
@@ -168,10 +169,10 @@ def test_claiming_in_every_state(state: State) -> None:
     run = in_state(state, waits="waits")
     if (state, Event.CLAIM) not in TABLE:
         with pytest.raises(IllegalTransition) as caught:
-            runs.claimed(run, "s2", NOW)
+            run_rules.claimed(run, "s2", NOW)
         assert caught.value.run == "r1"
         return
-    after = runs.claimed(run, "s2", NOW)
+    after = run_rules.claimed(run, "s2", NOW)
     assert after == replace(
         run, state=State.RUNNING, session="s2", epoch=4, due_ms=None, waits="", changed_ms=NOW
     )
@@ -179,7 +180,7 @@ def test_claiming_in_every_state(state: State) -> None:
 
 @pytest.mark.parametrize(("deaths", "is_alone"), [(1, False), (2, True)])
 def test_a_suspect_is_claimed_alone(deaths: int, is_alone: bool) -> None:
-    assert runs.claimed(in_state(State.CHECKPOINTED, deaths=deaths), "s2", NOW).is_alone is is_alone
+    assert run_rules.claimed(in_state(State.CHECKPOINTED, deaths=deaths), "s2", NOW).is_alone is is_alone
 
 
 # Fates -------------------------------------------------------------------------------------------
@@ -210,17 +211,17 @@ def test_a_process_is_gone_only_when_that_was_seen(
     session: dict[str, object], is_dropped: bool, is_held: bool, fate: Fate
 ) -> None:
     known = replace(SESSION, **session)
-    assert runs.fate_of(known, is_dropped=is_dropped, is_held=is_held) is fate
-    assert is_held or runs.fate_of(known, is_dropped=is_dropped) is fate
+    assert run_rules.fate_of(known, is_dropped=is_dropped, is_held=is_held) is fate
+    assert is_held or run_rules.fate_of(known, is_dropped=is_dropped) is fate
 
 
 def test_evidence_is_added_once_and_only_if_it_proves_the_end() -> None:
-    assert runs.proved(SESSION, None) is SESSION
-    assert runs.proved(SESSION, UNSEEN) is SESSION
+    assert run_rules.proved(SESSION, None) is SESSION
+    assert run_rules.proved(SESSION, UNSEEN) is SESSION
     for known in (SESSION, replace(SESSION, evidence=UNSEEN)):
-        assert runs.proved(known, SEEN) == replace(SESSION, evidence=SEEN)
+        assert run_rules.proved(known, SEEN) == replace(SESSION, evidence=SEEN)
     proved = replace(SESSION, evidence=SEEN)
-    assert runs.proved(proved, Evidence(is_gone=True, note="later")) is proved
+    assert run_rules.proved(proved, Evidence(is_gone=True, note="later")) is proved
 
 
 # News --------------------------------------------------------------------------------------------
@@ -229,28 +230,28 @@ def test_evidence_is_added_once_and_only_if_it_proves_the_end() -> None:
 @pytest.mark.parametrize(("due", "after"), [(None, NOW), (NOW + 5, NOW), (NOW - 5, NOW - 5)])
 def test_news_makes_a_parked_run_due_and_never_later(due: int | None, after: int) -> None:
     run = replace(in_state(State.CHECKPOINTED), due_ms=due)
-    assert runs.nudged(run, NOW) == replace(run, news=1, due_ms=after, changed_ms=NOW)
+    assert run_rules.nudged(run, NOW) == replace(run, news=1, due_ms=after, changed_ms=NOW)
 
 
 @pytest.mark.parametrize("state", [state for state in State if state is not State.CHECKPOINTED])
 def test_news_only_counts_for_all_others(state: State) -> None:
     run = in_state(state)
-    assert runs.nudged(run, NOW) == replace(run, news=1, changed_ms=NOW)
+    assert run_rules.nudged(run, NOW) == replace(run, news=1, changed_ms=NOW)
 
 
 @pytest.mark.parametrize("state", State)
 def test_resolving_lets_an_escalated_run_go_on_and_nudges_the_others(state: State) -> None:
     run = in_state(state, waits="doubt")
-    after = runs.resolved(run, NOW)
+    after = run_rules.resolved(run, NOW)
     if state is State.ESCALATED:
         assert after == replace(run, state=State.CHECKPOINTED, waits="", due_ms=NOW, news=1, changed_ms=NOW)
     else:
-        assert after == runs.nudged(run, NOW)
+        assert after == run_rules.nudged(run, NOW)
 
 
 def test_needless_waits_are_news() -> None:
-    assert runs.told(RUNNING, 0) == RUNNING
-    assert runs.told(RUNNING, 2) == replace(RUNNING, news=2)
+    assert run_rules.told(RUNNING, 0) == RUNNING
+    assert run_rules.told(RUNNING, 2) == replace(RUNNING, news=2)
 
 
 # Controls ----------------------------------------------------------------------------------------
@@ -268,30 +269,30 @@ def test_every_control_in_every_state_is_refused_or_idempotent(state: State, con
     }
     if state in refused[control]:
         with pytest.raises(RunFinished) as caught:
-            runs.controlled(run, control, NOW)
+            run_rules.controlled(run, control, NOW)
         assert caught.value.run == "r1"
         return
-    once = runs.controlled(run, control, NOW)
-    assert runs.controlled(once, control, NOW + 9) is once
+    once = run_rules.controlled(run, control, NOW)
+    assert run_rules.controlled(once, control, NOW + 9) is once
 
 
 @pytest.mark.parametrize("state", [state for state in State if not state.is_final])
 def test_pausing_and_resuming_changes_the_flag_and_counts_as_news(state: State) -> None:
     run = in_state(state)
-    paused = runs.controlled(run, Control.PAUSE, NOW)
+    paused = run_rules.controlled(run, Control.PAUSE, NOW)
     assert paused == replace(run, paused=True, news=1, changed_ms=NOW)
-    assert runs.controlled(paused, Control.RESUME, NOW) == replace(run, news=2, changed_ms=NOW)
-    assert runs.controlled(run, Control.RESUME, NOW) is run
+    assert run_rules.controlled(paused, Control.RESUME, NOW) == replace(run, news=2, changed_ms=NOW)
+    assert run_rules.controlled(run, Control.RESUME, NOW) is run
 
 
 def test_pausing_moves_no_timer() -> None:
     run = replace(in_state(State.CHECKPOINTED), due_ms=NOW + 5)
-    assert runs.controlled(run, Control.PAUSE, NOW).due_ms == NOW + 5
+    assert run_rules.controlled(run, Control.PAUSE, NOW).due_ms == NOW + 5
 
 
 def test_cancelling_in_every_state() -> None:
     after = {
-        state: runs.controlled(in_state(state, paused=True), Control.CANCEL, NOW)
+        state: run_rules.controlled(in_state(state, paused=True), Control.CANCEL, NOW)
         for state in State
         if state not in (State.COMPLETED, State.FAILED)
     }
@@ -310,14 +311,14 @@ def test_cancelling_in_every_state() -> None:
 def test_retrying_a_failed_run_starts_afresh_with_the_same_journal() -> None:
     run = in_state(State.FAILED, deaths=9, solo_deaths=7, waits="w", cancelling=True, length=2)
     lively = replace(run, deaths=0, solo_deaths=0, waits="", cancelling=False)
-    assert runs.controlled(run, Control.RETRY, NOW) == replace(
+    assert run_rules.controlled(run, Control.RETRY, NOW) == replace(
         lively, state=State.CHECKPOINTED, due_ms=NOW, news=1, changed_ms=NOW
     )
 
 
 def test_what_is_no_control_is_refused() -> None:
     with pytest.raises(UsageError) as caught:
-        runs.controlled(RUNNING, "stop", NOW)  # type: ignore[arg-type]
+        run_rules.controlled(RUNNING, "stop", NOW)  # type: ignore[arg-type]
     told = caught.value
     assert (told.what, told.run) == ("'stop' is no control", "r1")
     assert told.remedy == "It is one of cancel, pause, resume, retry"
@@ -325,7 +326,7 @@ def test_what_is_no_control_is_refused() -> None:
 
 def test_a_failed_run_without_its_journal_cannot_be_retried() -> None:
     with pytest.raises(RunFinished, match="pruned"):
-        runs.controlled(in_state(State.FAILED, base=1), Control.RETRY, NOW)
+        run_rules.controlled(in_state(State.FAILED, base=1), Control.RETRY, NOW)
 
 
 # Commits -----------------------------------------------------------------------------------------
@@ -350,7 +351,7 @@ def test_only_the_owner_at_the_end_of_the_journal_may_write(
 ) -> None:
     run = in_state(state)
     made = replace(commit(run, b"x", change=change), **impostor)
-    after = runs.committed(run, made, NOW)
+    after = run_rules.committed(run, made, NOW)
     assert isinstance(after, Run) is (state is State.RUNNING and not impostor)
     if isinstance(after, Verdict):
         assert after == Verdict("r1", Outcome.FENCED)
@@ -362,26 +363,26 @@ def test_a_commit_made_again_is_known_and_no_other_is(
     change: Change | None, bodies: tuple[bytes, ...]
 ) -> None:
     made = commit(RUNNING, *bodies, change=change)
-    after = runs.committed(RUNNING, made, NOW)
+    after = run_rules.committed(RUNNING, made, NOW)
     assert isinstance(after, Run)
-    assert runs.repeats(after, made)
-    assert runs.repeats(RUNNING, made) is (not bodies and change is None)
-    assert not runs.repeats(replace(after, epoch=4), made)
-    assert not runs.repeats(replace(after, length=9), made)
-    assert not runs.repeats(replace(after, head=b"\0" * 16), made)
+    assert run_rules.repeats(after, made)
+    assert run_rules.repeats(RUNNING, made) is (not bodies and change is None)
+    assert not run_rules.repeats(replace(after, epoch=4), made)
+    assert not run_rules.repeats(replace(after, length=9), made)
+    assert not run_rules.repeats(replace(after, head=b"\0" * 16), made)
     for state in State:
         if state is not after.state and not (isinstance(change, Escalate) and state is State.CHECKPOINTED):
-            assert not runs.repeats(replace(after, state=state), made)
+            assert not run_rules.repeats(replace(after, state=state), made)
 
 
 def test_appending_moves_length_and_head() -> None:
     made = commit(RUNNING, b"x", b"y")
-    after = runs.committed(RUNNING, made, NOW)
+    after = run_rules.committed(RUNNING, made, NOW)
     assert after == replace(RUNNING, length=3, head=made.records[-1].check, changed_ms=NOW)
 
 
 def test_a_turn_moves_the_start_of_the_journal() -> None:
-    after = runs.committed(RUNNING, commit(RUNNING, b"x", b"y", kind=Kind.TURN), NOW)
+    after = run_rules.committed(RUNNING, commit(RUNNING, b"x", b"y", kind=Kind.TURN), NOW)
     assert isinstance(after, Run)
     assert (after.turn, after.turn_seq) == (2, 2)
 
@@ -397,22 +398,22 @@ EFFECTS: list[dict[str, object]] = [
 @pytest.mark.parametrize("parts", EFFECTS, ids=lambda parts: next(iter(parts)))
 def test_what_takes_or_gives_something_must_not_be_lost(parts: dict[str, object]) -> None:
     made = replace(commit(RUNNING, b"x", b"y"), **parts)
-    assert runs.effect_length_of(made) == 3
-    after = runs.committed(replace(RUNNING, effect_length=1), made, NOW)
+    assert run_rules.effect_length_of(made) == 3
+    after = run_rules.committed(replace(RUNNING, effect_length=1), made, NOW)
     assert isinstance(after, Run)
     assert after.effect_length == 3
 
 
 def test_output_must_not_be_lost_and_what_nobody_saw_may_be() -> None:
     quiet = replace(commit(RUNNING, b"x", b"y"), effect_length=2)
-    assert not runs.emits(quiet)
-    assert runs.effect_length_of(quiet) == 2
+    assert not run_rules.emits(quiet)
+    assert run_rules.effect_length_of(quiet) == 2
     shown = replace(quiet.records[1], kind=Kind.OUTPUT)
     emitting = replace(quiet, records=(quiet.records[0], shown))
-    assert runs.emits(emitting)
-    assert runs.effect_length_of(emitting) == 3
+    assert run_rules.emits(emitting)
+    assert run_rules.effect_length_of(emitting) == 3
     for known, kept in ((0, 2), (9, 9)):
-        after = runs.committed(replace(RUNNING, effect_length=known), quiet, NOW)
+        after = run_rules.committed(replace(RUNNING, effect_length=known), quiet, NOW)
         assert isinstance(after, Run)
         assert after.effect_length == kept
 
@@ -421,16 +422,16 @@ def test_output_must_not_be_lost_and_what_nobody_saw_may_be() -> None:
 @pytest.mark.parametrize("scars", [{"deaths": 1}, {"left_by": "s0"}])
 def test_leaving_a_run_alive_forgives_its_deaths(scars: dict[str, object], change: Change) -> None:
     run = replace(RUNNING, is_alone=True, **scars)
-    after = runs.committed(run, commit(run, change=change), NOW)
-    plain = runs.committed(RUNNING, commit(RUNNING, change=change), NOW)
+    after = run_rules.committed(run, commit(run, change=change), NOW)
+    plain = run_rules.committed(RUNNING, commit(RUNNING, change=change), NOW)
     assert isinstance(plain, Run)
     assert after == plain
-    assert runs.committed(run, commit(run), NOW) == replace(run, changed_ms=NOW)
+    assert run_rules.committed(run, commit(run), NOW) == replace(run, changed_ms=NOW)
 
 
 @pytest.mark.parametrize(("seen", "due"), [(0, 7), (1, NOW), (-1, NOW)])
 def test_parking_with_news_not_seen_is_due_at_once(seen: int, due: int) -> None:
-    after = runs.committed(RUNNING, commit(change=Park(7, "waits", seen)), NOW)
+    after = run_rules.committed(RUNNING, commit(change=Park(7, "waits", seen)), NOW)
     assert after == replace(
         RUNNING, state=State.CHECKPOINTED, session=None, due_ms=due, waits="waits", changed_ms=NOW
     )
@@ -438,19 +439,19 @@ def test_parking_with_news_not_seen_is_due_at_once(seen: int, due: int) -> None:
 
 @pytest.mark.parametrize(("seen", "state", "due"), [(0, State.ESCALATED, None), (1, State.CHECKPOINTED, NOW)])
 def test_escalating_with_news_not_seen_parks_instead(seen: int, state: State, due: int | None) -> None:
-    after = runs.committed(RUNNING, commit(change=Escalate("doubt", seen)), NOW)
+    after = run_rules.committed(RUNNING, commit(change=Escalate("doubt", seen)), NOW)
     assert after == replace(RUNNING, state=state, session=None, due_ms=due, waits="doubt", changed_ms=NOW)
 
 
 @pytest.mark.parametrize("state", FINAL)
 def test_ending_leaves_no_owner_and_no_timer(state: State) -> None:
     timed = replace(RUNNING, due_ms=5, waits="w")
-    after = runs.committed(timed, commit(change=End(state)), NOW)  # type: ignore[arg-type]
+    after = run_rules.committed(timed, commit(change=End(state)), NOW)  # type: ignore[arg-type]
     assert after == replace(RUNNING, state=state, session=None, changed_ms=NOW)
 
 
 def test_escalating_leaves_no_timer() -> None:
-    after = runs.committed(replace(RUNNING, due_ms=5), commit(change=Escalate("doubt", 0)), NOW)
+    after = run_rules.committed(replace(RUNNING, due_ms=5), commit(change=Escalate("doubt", 0)), NOW)
     assert isinstance(after, Run)
     assert (after.state, after.due_ms) == (State.ESCALATED, None)
 
@@ -509,20 +510,20 @@ WRONG: list[tuple[Commit, type[NineLivesError]]] = [
 
 
 def test_sound_content_has_no_fault() -> None:
-    assert faults.fault_in(sound()) is None
-    assert faults.fault_in(commit()) is None
-    assert faults.fault_in(replace(sound(), change=Park(2**63 - 1, "wartet: ä", 0))) is None
+    assert validation.fault_in(sound()) is None
+    assert validation.fault_in(commit()) is None
+    assert validation.fault_in(replace(sound(), change=Park(2**63 - 1, "wartet: ä", 0))) is None
 
 
 @pytest.mark.parametrize(("wrong", "kind"), WRONG)
 def test_wrong_content_is_named(wrong: Commit, kind: type[NineLivesError]) -> None:
-    assert type(faults.fault_in(wrong)) is kind
+    assert type(validation.fault_in(wrong)) is kind
 
 
 def test_each_take_belongs_to_a_signal_record() -> None:
     records = [(kind, "", 1, b"", ()) for kind in (Kind.LOG, Kind.SIGNAL, Kind.RESULT, Kind.SIGNAL)]
     made = replace(commit(), records=chain.seal(1, RUNNING.head, records, RUNNING.epoch), takes=(8, 3))
-    assert messages.taken_in(made) == [(8, 2), (3, 4)]
+    assert inbox_rules.taken_in(made) == [(8, 2), (3, 4)]
 
 
 def test_blobs_of_records_and_keys_are_referred_to() -> None:
@@ -531,8 +532,8 @@ def test_blobs_of_records_and_keys_are_referred_to() -> None:
         records=(Record(1, Kind.LOG, "", 1, b"", (b"a", b"b")),),
         keys=(SettleKey("k", b"", (b"c",)),),
     )
-    assert runs.blobs_in(made) == [b"a", b"b", b"c"]
-    assert runs.blobs_in(replace(made, keys=(DoubtKey("k"),))) == [b"a", b"b"]
+    assert run_rules.blobs_in(made) == [b"a", b"b", b"c"]
+    assert run_rules.blobs_in(replace(made, keys=(DoubtKey("k"),))) == [b"a", b"b"]
 
 
 # Items, signals, turns ---------------------------------------------------------------------------
@@ -541,7 +542,7 @@ NEW_ITEM = NewItem(id="i", kind=ItemKind.DOUBT, step="s", digest=b"d", body=b"?"
 
 
 def item(state: ItemState = ItemState.OPEN, **fields: object) -> Item:
-    made = messages.opened(None, NEW_ITEM, "r1", 10)
+    made = inbox_rules.opened(None, NEW_ITEM, "r1", 10)
     assert isinstance(made, Item)
     return replace(made, state=state, **fields)
 
@@ -549,7 +550,7 @@ def item(state: ItemState = ItemState.OPEN, **fields: object) -> Item:
 @pytest.mark.parametrize("state", ItemState)
 def test_opening_again_gives_the_known_item_or_refuses(state: ItemState) -> None:
     known = item(state, answer=b"yes", by="ada", answered_ms=11)
-    assert messages.opened(known, NEW_ITEM, "r1", NOW) is known
+    assert inbox_rules.opened(known, NEW_ITEM, "r1", NOW) is known
     for other in (
         {"kind": ItemKind.BUDGET},
         {"step": "t"},
@@ -558,21 +559,21 @@ def test_opening_again_gives_the_known_item_or_refuses(state: ItemState) -> None
         {"to": ""},
         {"deadline_ms": None},
     ):
-        verdict = messages.opened(known, replace(NEW_ITEM, **other), "r1", NOW)
+        verdict = inbox_rules.opened(known, replace(NEW_ITEM, **other), "r1", NOW)
         assert isinstance(verdict, Verdict)
         assert verdict.outcome is Outcome.REFUSED
-    assert isinstance(messages.opened(known, NEW_ITEM, "r2", NOW), Verdict)
+    assert isinstance(inbox_rules.opened(known, NEW_ITEM, "r2", NOW), Verdict)
 
 
 def test_answering_an_open_item() -> None:
-    assert messages.answered(item(), "i", b"d", b"yes", "ada", NOW) == item(
+    assert inbox_rules.answered(item(), "i", b"d", b"yes", "ada", NOW) == item(
         ItemState.ANSWERED, answer=b"yes", by="ada", answered_ms=NOW
     )
 
 
 def test_the_same_answer_again_is_the_item() -> None:
     known = item(ItemState.ANSWERED, answer=b"yes", by="ada", answered_ms=11)
-    assert messages.answered(known, "i", b"d", b"yes", "ada", NOW) is known
+    assert inbox_rules.answered(known, "i", b"d", b"yes", "ada", NOW) is known
 
 
 @pytest.mark.parametrize(
@@ -588,15 +589,15 @@ def test_the_same_answer_again_is_the_item() -> None:
 )
 def test_all_other_answers_are_stale(known: Item | None, digest: bytes, body: bytes, by: str) -> None:
     with pytest.raises(StaleAnswer):
-        messages.answered(known, "i", digest, body, by, NOW)
+        inbox_rules.answered(known, "i", digest, body, by, NOW)
 
 
 def test_a_signal_id_means_one_signal() -> None:
     known = Signal(run="r1", number=1, name="go", id="x", body=b"1", at_ms=1)
-    assert messages.same_signal(known, "go", b"1") is known
+    assert inbox_rules.same_signal(known, "go", b"1") is known
     for name, body in (("stop", b"1"), ("go", b"2")):
         with pytest.raises(IdConflict):
-            messages.same_signal(known, name, body)
+            inbox_rules.same_signal(known, name, body)
 
 
 def due_run(
@@ -618,7 +619,7 @@ def test_the_urgent_come_first_then_agents_in_turn_then_the_longest_due_then_the
     ]
 
     def names(agents: dict[str, int], limit: int) -> list[str]:
-        return [run.id for run in runs.chosen(due, agents, limit)]
+        return [run.id for run in run_rules.chosen(due, agents, limit)]
 
     both = ["urgent", "never timed", "b first", "old", "b second", "young", "late"]
     assert names({"a": 9, "b": 9}, 9) == both
@@ -639,7 +640,7 @@ def test_alone_is_given_one_suspect_of_ours_that_has_waited_longest() -> None:
     ]
 
     def names(due: list[Run], limit: int) -> list[str]:
-        return [run.id for run in runs.chosen(due, {"a": 1, "c": 0}, limit, alone=True)]
+        return [run.id for run in run_rules.chosen(due, {"a": 1, "c": 0}, limit, alone=True)]
 
     assert names(due, 1) == names(due, 5) == ["old"]
     assert names(due, 0) == names(due, -1) == []
@@ -653,7 +654,7 @@ def test_agents_take_turns_and_nobody_is_passed_over(sizes: list[int], limit: in
         for agent, size in enumerate(sizes)
     ]
     due = [run for of_agent in waiting for run in of_agent]
-    picked = runs.chosen(due, {str(agent): 99 for agent in range(len(sizes))}, limit)
+    picked = run_rules.chosen(due, {str(agent): 99 for agent in range(len(sizes))}, limit)
     assert len(picked) == min(limit, sum(sizes))
     counts = [sum(run.id.startswith(f"{agent}.") for run in picked) for agent in range(len(sizes))]
     for agent, size in enumerate(sizes):
@@ -680,7 +681,7 @@ def test_whoever_is_given_few_at_a_time_passes_nobody_over(
     while due:
         top = max(run.priority for run in due)
         hungry = {run.agent for run in due if run.priority == top}
-        picked = runs.chosen(due, dict.fromkeys(order, 99), limit)
+        picked = run_rules.chosen(due, dict.fromkeys(order, 99), limit)
         assert len(picked) == min(limit, len(due))
         assert [-run.priority for run in picked] == sorted(-run.priority for run in picked)
         due = [run for run in due if run not in picked]
@@ -701,7 +702,7 @@ def test_a_suspect_that_dies_again_comes_after_all_others(waiting: list[tuple[st
     ]
     served = []
     for turn in range(1, 2 * len(due) + 1):
-        (one,) = runs.chosen(due, dict.fromkeys("abcd", 9), 5, alone=True)
+        (one,) = run_rules.chosen(due, dict.fromkeys("abcd", 9), 5, alone=True)
         served.append(one.id)
         due[due.index(one)] = replace(one, due_ms=NOW + turn)
     names = [run.id for run in due]
@@ -719,7 +720,7 @@ def test_a_suspect_that_dies_again_comes_after_all_others(waiting: list[tuple[st
 )
 def test_what_comes_too_late_is_told_by_name(control: Control, done: str) -> None:
     with pytest.raises(RunFinished) as caught:
-        runs.controlled(in_state(State.COMPLETED), control, NOW)
+        run_rules.controlled(in_state(State.COMPLETED), control, NOW)
     told = caught.value
     assert told.what == f"the run is completed and cannot be {done}"
     assert (told.run, told.remedy) == ("r1", "Start a new run, or fork this one")
@@ -728,4 +729,4 @@ def test_what_comes_too_late_is_told_by_name(control: Control, done: str) -> Non
 def test_a_pruned_run_cannot_be_retried() -> None:
     pruned = in_state(State.FAILED, base=1)
     with pytest.raises(RunFinished, match="cannot be retried: its journal has been pruned"):
-        runs.controlled(pruned, Control.RETRY, NOW)
+        run_rules.controlled(pruned, Control.RETRY, NOW)

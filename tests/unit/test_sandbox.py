@@ -11,8 +11,8 @@ from datetime import UTC, datetime, timedelta
 import pytest
 
 import ninelives as nl
-from ninelives.core.model import State
-from ninelives.engine.registry import AGENTS, STEPS
+from ninelives.core.model.run import State
+from ninelives.engine.spec.registry import AGENTS, STEPS
 from ninelives.testing import (
     NotCrashproof,
     Sandbox,
@@ -23,7 +23,7 @@ from ninelives.testing import (
     after,
     crashproof,
 )
-from ninelives.testing.trials import choose
+from ninelives.testing.kill_trials import choose
 
 MONTH = timedelta(days=30)
 

@@ -7,12 +7,12 @@ from typing import Any
 import pytest
 from msgspec.structs import replace
 
-from ninelives.core import settlement
 from ninelives.core.errors import Corrupt
-from ninelives.core.fingerprint import Fingerprint
-from ninelives.core.model import Kind, Record
-from ninelives.core.sessions import Fate
-from ninelives.core.settlement import Happened, NotHappened, Ruling, Standing, StartBody, Unknown
+from ninelives.core.journal import settlement
+from ninelives.core.journal.settlement import Happened, NotHappened, Ruling, Standing, StartBody, Unknown
+from ninelives.core.model.run import Kind, Record
+from ninelives.core.model.session import Fate
+from ninelives.core.values.fingerprint import Fingerprint
 from tests.unit.settlement_model import Broken, Rules, explore
 
 ASKED = Fingerprint(b"\x01" * 16, b'{"cents": 7}')

@@ -10,8 +10,8 @@ from typing import Any
 import pytest
 
 import ninelives as nl
-from ninelives.core.model import Kind, State
-from ninelives.engine import eviction, execution
+from ninelives.core.model.run import Kind, State
+from ninelives.engine.run import eviction, execution
 from tests.replay.lifetimes import QuickStore, Stage, first_life, run_async
 
 

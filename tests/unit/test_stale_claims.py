@@ -5,13 +5,13 @@ from __future__ import annotations
 import asyncio
 
 import ninelives as nl
-from ninelives.backends.clock import SystemClock
-from ninelives.core.model import State
-from ninelives.core.sessions import Cause, NewSession
-from ninelives.engine import host
-from ninelives.engine.committer import Committer
-from ninelives.engine.executor import Executor
-from ninelives.engine.loop import LoopCommits
+from ninelives.core.model.run import State
+from ninelives.core.model.session import Cause, NewSession
+from ninelives.engine.commit.committer import Committer
+from ninelives.engine.commit.loop_commits import LoopCommits
+from ninelives.engine.worker import event_loop
+from ninelives.engine.worker.executor import Executor
+from ninelives.stores.clock import SystemClock
 from tests.replay.lifetimes import QuickStore, run_async
 
 
@@ -33,11 +33,11 @@ def test_a_run_that_another_owns_by_now_is_left_to_him() -> None:
         (owned,) = store.claim_runs("other", 1, {"quick": 1}).runs
         assert owned.epoch > stale.epoch
         loop, committer = asyncio.get_running_loop(), Committer(store, SystemClock())
-        host.enter(loop)
+        event_loop.enter(loop)
         try:
             await Executor(store, LoopCommits(committer, loop), loop, SystemClock()).execute(stale)
         finally:
-            host.leave(loop)
+            event_loop.leave(loop)
             await asyncio.to_thread(committer.close)
 
     run_async(main)

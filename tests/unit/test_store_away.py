@@ -9,8 +9,9 @@ import pytest
 
 import ninelives as nl
 from ninelives.core.errors import StoreAway, StoreUnavailable
-from ninelives.core.sessions import Cause, NewSession
-from ninelives.engine import committer, executor, worker
+from ninelives.core.model.session import Cause, NewSession
+from ninelives.engine.commit import committer
+from ninelives.engine.worker import executor, worker
 from tests.replay.lifetimes import QuickStore, run_async
 
 

@@ -10,10 +10,10 @@ import pytest
 
 import ninelives as nl
 from ninelives.core.errors import StoreUnavailable
-from ninelives.core.model import Claims, RunQuery, State
-from ninelives.core.sessions import NewSession
-from ninelives.engine import worker
-from ninelives.engine.stranded import Stranded
+from ninelives.core.model.run import Claims, RunQuery, State
+from ninelives.core.model.session import NewSession
+from ninelives.engine.worker import worker
+from ninelives.engine.worker.stranded import Stranded
 from ninelives.store import Store
 from tests.contract.makers import AGENTS, append, new_run
 from tests.replay.lifetimes import QuickStore, run_async

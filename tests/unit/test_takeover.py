@@ -4,12 +4,12 @@ from __future__ import annotations
 
 import pytest
 
-from ninelives.core import runs
-from ninelives.core.model import NewRun
-from ninelives.engine.recovery import Takeover
+from ninelives.core.model.run import NewRun
+from ninelives.core.rules import run_rules
+from ninelives.engine.worker.takeover import Takeover
 from tests.clocks import SteppingClock
 
-RUN, _ = runs.created(NewRun(id="run", agent="agent", fingerprint=b"f" * 16, body=b"{}"), 1, 5_000)
+RUN, _ = run_rules.created(NewRun(id="run", agent="agent", fingerprint=b"f" * 16, body=b"{}"), 1, 5_000)
 
 
 @pytest.mark.parametrize("jump_ms", [-3_600_000, 0, 3_600_000])

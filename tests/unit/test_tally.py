@@ -9,11 +9,11 @@ from typing import Any
 import pytest
 
 import ninelives as nl
-from ninelives.backends.sqlite import SqliteStore
-from ninelives.core.model import Kind, Record, Run, StepKind
-from ninelives.core.replay import read_body, step_kind
-from ninelives.core.tally import NO_FACTS, Facts, Tally, added, error_text, read_retrying
-from ninelives.core.usage import Usage, usage_in
+from ninelives.core.journal.replay import read_body, step_kind
+from ninelives.core.model.run import Kind, Record, Run, StepKind
+from ninelives.core.model.totals import NO_FACTS, Facts, Tally, added, error_text, read_retrying
+from ninelives.core.values.token_usage import Usage, usage_in
+from ninelives.stores.sqlite import SqliteStore
 
 failures: list[str] = []
 ANSWER = {"model": "m-1", "usage": {"input_tokens": 7, "output_tokens": 3}, "text": "hi"}

@@ -7,12 +7,13 @@ from collections.abc import Sequence
 
 import pytest
 
-from ninelives.core import blobs, chain
-from ninelives.core import runs as rules
-from ninelives.core.commits import End, Outcome, Verdict
 from ninelives.core.errors import BadRecord, Corrupt, InvariantViolation
-from ninelives.core.model import INLINE_BYTES, Kind, State
-from ninelives.engine.ticket import NOTHING, Extras, Tail, Ticket, deliver, sealed
+from ninelives.core.journal import chain
+from ninelives.core.model.commit import End, Outcome, Verdict
+from ninelives.core.model.run import INLINE_BYTES, Kind, State
+from ninelives.core.rules import run_rules as rules
+from ninelives.core.values import blobs
+from ninelives.engine.commit.ticket import NOTHING, Extras, Tail, Ticket, deliver, sealed
 from tests.contract.makers import new_item, new_run, reserve
 
 LONG_SECONDS = 30.0

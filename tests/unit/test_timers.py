@@ -11,7 +11,7 @@ from typing import Any
 import pytest
 
 import ninelives as nl
-from ninelives.core.model import State
+from ninelives.core.model.run import State
 from tests.replay.lifetimes import QuickStore, run_async
 
 

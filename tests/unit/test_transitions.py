@@ -5,8 +5,8 @@ from __future__ import annotations
 import pytest
 
 from ninelives.core.errors import IllegalTransition
-from ninelives.core.model import State
-from ninelives.core.transitions import TABLE, Event, advance
+from ninelives.core.model.run import State
+from ninelives.core.model.transitions import TABLE, Event, advance
 
 EXPECTED = {
     State.PENDING: {Event.CLAIM: State.RUNNING, Event.CANCEL: State.CANCELLED},

@@ -4,11 +4,11 @@ from __future__ import annotations
 
 import pytest
 
-from ninelives.backends import urls
-from ninelives.backends.open import open_store
-from ninelives.chaos import scratch
+from ninelives.chaos.trial import scratch_store
 from ninelives.cli.hints import command
 from ninelives.core.errors import UsageError
+from ninelives.stores import url as urls
+from ninelives.stores.open import open_store
 
 
 @pytest.mark.parametrize(
@@ -56,7 +56,7 @@ def test_no_password_is_told_by_what_refuses_a_url(url: str) -> None:
 
 def test_chaos_tells_no_password() -> None:
     with pytest.raises(UsageError) as refused:
-        scratch.urls("mysql://lim:secretpw@db/prod")
+        scratch_store.urls("mysql://lim:secretpw@db/prod")
     assert "secretpw" not in str(refused.value)
 
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from ninelives.core.usage import tokens_in
+from ninelives.core.values.token_usage import tokens_in
 
 
 @pytest.mark.parametrize(

@@ -10,16 +10,16 @@ import pytest
 from msgspec.structs import replace
 
 import ninelives as nl
-from ninelives.core.entries import Happening
-from ninelives.core.fingerprint import Fingerprint
-from ninelives.core.keyring import Key, KeyState
-from ninelives.core.model import Kind, Record
-from ninelives.core.recoverylog import Recovery, Verified
-from ninelives.core.replay import write_body
-from ninelives.core.settlement import write_start
-from ninelives.core.verification import account_of, faults_of_keys
-from ninelives.engine.wording import last_recovery
+from ninelives.core.journal.recovery_log import Recovery, Verified
+from ninelives.core.journal.replay import write_body
+from ninelives.core.journal.settlement import write_start
+from ninelives.core.model.key import Key, KeyState
+from ninelives.core.model.log_entry import Happening
+from ninelives.core.model.run import Kind, Record
+from ninelives.core.rules.recovery_check import account_of, faults_of_keys
+from ninelives.core.values.fingerprint import Fingerprint
 from ninelives.store import Store
+from ninelives.views.recovery_text import last_recovery
 from tests.replay.lifetimes import QuickStore, Stage, first_life, run_async, second_life
 
 TAKEN_MS = 1_000

@@ -11,7 +11,7 @@ from typing import Any
 import pytest
 
 import ninelives as nl
-from ninelives.core.model import Kind, State
+from ninelives.core.model.run import Kind, State
 from ninelives.store import Store
 from tests.replay.lifetimes import QuickStore, run_async
 

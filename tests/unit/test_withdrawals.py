@@ -9,8 +9,8 @@ from typing import Any
 import pytest
 
 import ninelives as nl
-from ninelives.core.model import Kind
-from ninelives.engine import bodies
+from ninelives.core.model.run import Kind
+from ninelives.engine.run import large_bodies
 from tests.replay.lifetimes import QuickStore, Stage, first_life, once, run_async, second_life, twice
 
 QUICK = nl.Retry(attempts=3, base_seconds=0.0001, max_seconds=0.001)
@@ -153,7 +153,7 @@ def test_a_withdrawn_step_that_nothing_cancels_any_more_is_a_divergence() -> Non
 
     async def main() -> None:
         await first_life(stage, store, agent)
-        kinds = [record.kind for record in bodies.load(store, "run").records]
+        kinds = [record.kind for record in large_bodies.load(store, "run").records]
         assert Kind.WITHDRAWN in kinds
         with pytest.raises(nl.RunEscalated):
             await second_life(store, agent)

@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from ninelives.backends.witness import Witness
-from ninelives.core.sessions import Session
+from ninelives.core.model.session import Session
+from ninelives.stores.shared.lease_witness import Witness
 
 LEASE_MS = 10_000
 

@@ -7,13 +7,13 @@ import asyncio
 import pytest
 
 import ninelives as nl
-from ninelives.core.entries import Happening
-from ninelives.core.model import RunQuery, State
-from ninelives.core.sessions import Cause, NewSession
-from ninelives.engine import worker
-from ninelives.ops.position import summaries
-from ninelives.ops.recoveries import recoveries
+from ninelives.core.model.log_entry import Happening
+from ninelives.core.model.run import RunQuery, State
+from ninelives.core.model.session import Cause, NewSession
+from ninelives.engine.worker import worker
 from ninelives.store import Store
+from ninelives.views.position import summaries
+from ninelives.views.recoveries import recoveries
 from tests.replay.lifetimes import QuickStore, run_async
 
 

@@ -16,15 +16,15 @@ import msgspec
 import pytest
 
 import ninelives as nl
-from ninelives.backends.sqlite import SqliteStore
-from ninelives.core.answers import read_asked
-from ninelives.core.entries import Happening, NewEntry
 from ninelives.core.errors import StoreUnavailable
-from ninelives.core.inbox import ItemKind
-from ninelives.core.model import NewRun, Run, State
-from ninelives.core.recoverylog import Recovery
-from ninelives.core.sessions import Cause, NewSession
-from ninelives.runtime import listener
+from ninelives.core.journal.answers import read_asked
+from ninelives.core.journal.recovery_log import Recovery
+from ninelives.core.model.inbox import ItemKind
+from ninelives.core.model.log_entry import Happening, NewEntry
+from ninelives.core.model.run import NewRun, Run, State
+from ninelives.core.model.session import Cause, NewSession
+from ninelives.runtime import wakeups
+from ninelives.stores.sqlite import SqliteStore
 from tests.crash.stores import DURABLE, AnyStore, address, at, bury, open_at
 
 PATIENCE_SECONDS = 60.0
@@ -210,7 +210,7 @@ def test_a_result_from_another_process_comes_by_a_wake_up(
     store: AnyStore, spawn: Spawn, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     assert isinstance(store, SqliteStore)
-    monkeypatch.setattr(listener, "LISTEN_SECONDS", 36_000.0)  # a poll would come too late for anybody
+    monkeypatch.setattr(wakeups, "LISTEN_SECONDS", 36_000.0)  # a poll would come too late for anybody
     create(store, "run", agent="innocent")
 
     async def main() -> object:

@@ -15,11 +15,11 @@ from typing import Annotated
 import typer
 
 from ninelives import __version__
-from ninelives.backends.open import DEFAULT_URL
-from ninelives.cli import people
-from ninelives.cli import store as upkeep
+from ninelives.cli import commands_people
+from ninelives.cli.commands import store as upkeep
 from ninelives.cli.options import EXIT_FAILED, EXIT_STORE, EXIT_USAGE, AsJson, Url
 from ninelives.core.errors import NineLivesError, StoreError, UsageError
+from ninelives.stores.open import DEFAULT_URL
 
 RunId = Annotated[str, typer.Argument(metavar="ID", help="The run's id.")]
 
@@ -68,8 +68,8 @@ def run(
 
     Exit 0 completed, 1 failed or cancelled, 2 wrong call, 3 waits for a person, 4 store unusable.
     """
-    from ninelives.cli import run as command
-    from ninelives.cli import start
+    from ninelives.cli.commands import run as command
+    from ninelives.cli.commands import start
 
     if no_wait:
         start.start(target, args or [], named=arg or [], id=id, url=store, as_json=as_json)
@@ -116,7 +116,7 @@ def worker(
 
     SIGTERM stops it (no life is lost), SIGHUP restarts every worker with new code, one after the other.
     """
-    from ninelives.cli import up as command
+    from ninelives.cli.commands import up as command
 
     command.keep(target, store, concurrency, limit or [], processes, lease, hang, backoff)
 
@@ -135,7 +135,7 @@ def up(
     backoff: Backoff = 5.0,
 ) -> None:
     """Bring everything up: as `worker`, with a process for each CPU."""
-    from ninelives.cli import up as command
+    from ninelives.cli.commands import up as command
 
     command.keep(target, store, concurrency, limit or [], processes, lease, hang, backoff)
 
@@ -153,7 +153,7 @@ def check(
 
     Exit 0 all fit, 1 some do not, 2 wrong call or code that cannot be loaded, 4 store unusable.
     """
-    from ninelives.cli import check as command
+    from ninelives.cli.commands import check as command
 
     command.check(target, store, limit_seconds=limit, as_json=as_json)
 
@@ -172,7 +172,7 @@ def ps(
     as_json: AsJson = False,
 ) -> None:
     """List runs, newest first, and where each of them is."""
-    from ninelives.cli import ps as command
+    from ninelives.cli.commands import ps as command
 
     command.ps(
         store,
@@ -195,7 +195,7 @@ def show(
     as_json: AsJson = False,
 ) -> None:
     """Show where a run is: position, pending operations, what it waits for, last error, history."""
-    from ninelives.cli import show as command
+    from ninelives.cli.commands import show as command
 
     command.show(store, run, log=log, limit=limit, as_json=as_json)
 
@@ -208,7 +208,7 @@ def recoveries(
     as_json: AsJson = False,
 ) -> None:
     """Show the recovery log, newest first: what died, who took over, what was replayed and what verified."""
-    from ninelives.cli import recoveries as command
+    from ninelives.cli.commands import recoveries as command
 
     command.recoveries(store, run, limit=limit, as_json=as_json)
 
@@ -221,7 +221,7 @@ def snapshot(
     as_json: AsJson = False,
 ) -> None:
     """Write all that is stored of a run to a file of its own, for debugging."""
-    from ninelives.cli import snapshot as command
+    from ninelives.cli.commands import snapshot as command
 
     command.snapshot(store, run, out, as_json=as_json)
 
@@ -281,7 +281,7 @@ def chaos(  # noqa: PLR0917 (each is an option of its own)
     It is really run, many times, on scratch stores: point it at a test double of the world.
     Exit 0 all targets met, 1 one is missed or something is to be mended, 2 wrong call.
     """
-    from ninelives.cli import chaos as command
+    from ninelives.cli.commands import chaos as command
 
     command.chaos(
         target,
@@ -306,12 +306,12 @@ def chaos(  # noqa: PLR0917 (each is an option of its own)
 @app.command()
 def doctor(store: Url = DEFAULT_URL, as_json: AsJson = False) -> None:
     """Prove that the store is writable and durable. Exit 0 fit, 1 a warning, 4 do not work on it."""
-    from ninelives.cli import doctor as command
+    from ninelives.cli.commands import doctor as command
 
     command.doctor(store, as_json)
 
 
-people.register(app)
+commands_people.register(app)
 app.add_typer(upkeep.app, name="store")
 
 
@@ -331,7 +331,7 @@ def main() -> None:
 
 
 def _end(error: NineLivesError, code: int) -> None:
-    from ninelives.cli.text import say
+    from ninelives.cli.output import say
 
     say(f"{type(error).__name__}: {error}")
     sys.exit(code)

@@ -6,8 +6,8 @@ import os
 import shlex
 from collections.abc import Sequence
 
-from ninelives.backends import urls
-from ninelives.backends.open import DEFAULT_URL
+from ninelives.stores import url as urls
+from ninelives.stores.open import DEFAULT_URL
 
 
 def command(words: Sequence[str], url: str, *rest: str) -> str:

@@ -6,9 +6,9 @@ from typing import Annotated
 
 import typer
 
-from ninelives.backends import urls
-from ninelives.backends.presence import is_there
 from ninelives.core.errors import UsageError
+from ninelives.stores import url as urls
+from ninelives.stores.presence import is_there
 
 EXIT_FAILED, EXIT_USAGE, EXIT_PERSON, EXIT_STORE = 1, 2, 3, 4
 EXIT_PIPE = 141  # as the shell reports a SIGPIPE: it was done, and nobody read it

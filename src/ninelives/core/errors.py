@@ -56,7 +56,7 @@ class NineLivesError(Exception):
         self.what, self.run, self.step, self.path, self.remedy = what, run, step, path, remedy
 
     def __str__(self) -> str:
-        from ninelives.core.keys import step_text  # which needs these errors itself
+        from ninelives.core.ids import step_text  # which needs these errors itself
 
         named = (("run", self.run), ("step", step_text(self.step) if self.step is not None else None))
         places = [f"{label} {value!r}" for label, value in named if value is not None]

@@ -18,8 +18,6 @@ from typing import Any
 import msgspec
 from rich.console import Console
 
-from ninelives.backends.open import open_store
-from ninelives.backends.urls import part_in
 from ninelives.core.errors import NineLivesError
 from ninelives.demo import model
 from ninelives.demo.director import DemoFailed, Director, Watcher
@@ -28,6 +26,8 @@ from ninelives.demo.moments import plan
 from ninelives.demo.places import on_server, remove
 from ninelives.demo.screen import Lively, Plain, Quiet, conclude
 from ninelives.demo.tickets import tickets
+from ninelives.stores.open import open_store
+from ninelives.stores.url import part_in
 
 LIMIT_SECONDS, LIMIT_SECONDS_REAL = 40.0, 600.0
 EXIT_MISSED, EXIT_INTERRUPTED = 1, 130

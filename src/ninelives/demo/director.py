@@ -17,14 +17,14 @@ from typing import Any
 from msgspec import Struct, field
 
 import ninelives as nl
-from ninelives.core.model import Run, State
-from ninelives.core.sessions import Cause, Evidence
+from ninelives.core.model.run import Run, State
+from ninelives.core.model.session import Cause, Evidence
 from ninelives.demo.children import Child
 from ninelives.demo.moments import Moment, Strike
 from ninelives.demo.tickets import Ticket
-from ninelives.engine.view import Entry
-from ninelives.engine.whereabouts import host
+from ninelives.engine.machine import host
 from ninelives.store import Store
+from ninelives.views.history import Entry
 
 OPEN_TICKETS = 3
 LOOK_SECONDS = 0.02

@@ -9,8 +9,8 @@ from __future__ import annotations
 import secrets
 from collections.abc import Mapping
 
-from ninelives.backends import urls
 from ninelives.core.errors import UsageError
+from ninelives.stores import url as urls
 
 _GIVEN_CHARACTERS = 24
 """How much of a given name fits before ours: servers bound the length of names."""
@@ -36,7 +36,7 @@ def remove(places: Mapping[str, str]) -> None:
     """Remove what was made on a server. Raises StoreError when the server does not let us."""
     for url in places.values():
         if urls.backend_of(url).endswith("postgres"):
-            from ninelives.backends.postgres.schema import drop as remove
+            from ninelives.stores.postgres.server.schema import drop as remove
         else:
-            from ninelives.backends.redis.removal import drop as remove
+            from ninelives.stores.redis.server.drop import drop as remove
         remove(url)

@@ -11,9 +11,9 @@ import sys
 from importlib import import_module
 
 import ninelives as nl
-from ninelives.backends.urls import backend_of
 from ninelives.demo import agent as agent  # noqa: PLC0414 (declares the agent)
 from ninelives.demo.children import end_with_parent
+from ninelives.stores.url import backend_of
 
 
 async def work() -> None:

@@ -1,1 +1,7 @@
-"""What moves runs: so far the committer."""
+"""What executes runs. Each package may import those after it.
+
+- `worker`: claims runs and executes them; `agent`: the `nl.*` names
+- `protected`: actions that must not be repeated blindly; `step`: every other step
+- `run`: one run in memory; `spec`: what users declare; `commit`: the write path
+- `context`: the current run, branch and body; `machine`: this host, boot and process
+"""

@@ -16,14 +16,14 @@ from types import CoroutineType
 from typing import TYPE_CHECKING, Any
 
 from ninelives.core.errors import NoRun
-from ninelives.core.fingerprint import Fingerprint
-from ninelives.core.keys import ID_MARK, aside, parse_step_id, positional_key, step_id
-from ninelives.core.model import StepKind
-from ninelives.core.origins import Origin
-from ninelives.core.replay import Attempt
+from ninelives.core.ids import ID_MARK, aside, parse_step_id, positional_key, step_id
+from ninelives.core.journal.fork_origin import Origin
+from ninelives.core.journal.replay import Attempt
+from ninelives.core.model.run import StepKind
+from ninelives.core.values.fingerprint import Fingerprint
 
 if TYPE_CHECKING:
-    from ninelives.engine.execution import Execution
+    from ninelives.engine.run.execution import Execution
 
 
 class Branch:
@@ -202,7 +202,7 @@ def make_task(
     if not isinstance(coroutine, CoroutineType):
         task = execution.task_type(coroutine, loop=loop, context=branched, **options)
     else:
-        from ninelives.engine.eviction import contained
+        from ninelives.engine.run.eviction import contained
 
         task = execution.task_type(contained(coroutine), loop=loop, context=branched, **options)
         task.code = coroutine

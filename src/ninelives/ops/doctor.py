@@ -21,17 +21,17 @@ from typing import TYPE_CHECKING
 
 from msgspec import Struct
 
-from ninelives.backends import urls
-from ninelives.backends.open import open_store
-from ninelives.backends.presence import is_there
 from ninelives.core.errors import Corrupt, StoreBroken, StoreError
-from ninelives.core.model import RunQuery
-from ninelives.ops import sessions
-from ninelives.ops.sessions import Life
+from ninelives.core.model.run import RunQuery
 from ninelives.store import Store
+from ninelives.stores import url as urls
+from ninelives.stores.open import open_store
+from ninelives.stores.presence import is_there
+from ninelives.views import sessions
+from ninelives.views.sessions import Life
 
 if TYPE_CHECKING:
-    from ninelives.backends.open import AnyStore
+    from ninelives.stores.open import AnyStore
 
 PROBES = 20
 _SLOW_MS = 50.0
@@ -218,8 +218,8 @@ def judge_space(free: int) -> Finding:
 
 
 def _database(store: AnyStore, path: Path) -> Iterator[Finding]:
-    from ninelives.backends.sqlite import anchor, connection
-    from ninelives.backends.sqlite.checkpointer import LOG_BYTES
+    from ninelives.stores.sqlite.files import anchor, connection
+    from ninelives.stores.sqlite.files.checkpointer import LOG_BYTES
 
     before, after = store.migrate()
     moved = f", migrated from {before}" if before != after else ""

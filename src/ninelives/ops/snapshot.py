@@ -22,14 +22,14 @@ import msgspec
 from msgspec import structs
 
 from ninelives import __version__
-from ninelives.core import chain
 from ninelives.core.errors import UsageError
-from ninelives.core.inbox import Item, Signal
-from ninelives.core.model import Record
-from ninelives.engine import bodies
-from ninelives.ops import journal, sessions
-from ninelives.ops.escape import json_text
+from ninelives.core.journal import chain
+from ninelives.core.model.inbox import Item, Signal
+from ninelives.core.model.run import Record
+from ninelives.engine.run import large_bodies
 from ninelives.store import Store
+from ninelives.views import records_text, sessions
+from ninelives.views.escape import json_text
 
 FORMAT, VERSION = "ninelives-snapshot", 2
 _NAME_CHARACTERS = 100
@@ -49,7 +49,7 @@ def take(store: Store, run: str) -> dict[str, Any]:
         "version": VERSION,
         "ninelives": __version__,
         "store": store.url,
-        "taken_at": journal.moment(store.now_ms()),
+        "taken_at": records_text.moment(store.now_ms()),
         "run": _plain(row),
         "session": living.get(row.session) if row.session is not None else None,
         "chain": {
@@ -61,7 +61,7 @@ def take(store: Store, run: str) -> dict[str, Any]:
         },
         "records": [
             _record(whole, kept)
-            for whole, kept in zip(bodies.whole(store, loaded.records), loaded.records, strict=True)
+            for whole, kept in zip(large_bodies.whole(store, loaded.records), loaded.records, strict=True)
         ],
         "blobs": {digest.hex(): _blob(content) for digest, content in _blobs(store, loaded.records).items()},
         "signals": [_signal(signal) for signal in loaded.signals],
@@ -118,10 +118,10 @@ def _create(path: Path, data: bytes) -> None:
 
 
 def _record(record: Record, kept: Record) -> dict[str, Any]:
-    branch, step, number = journal.step_parts(record.step)
+    branch, step, number = records_text.step_parts(record.step)
     return {
         "seq": record.seq,
-        "at": journal.moment(record.at_ms),
+        "at": records_text.moment(record.at_ms),
         "at_ms": record.at_ms,
         "kind": record.kind,
         "step_kind": record.step_kind,
@@ -131,7 +131,7 @@ def _record(record: Record, kept: Record) -> dict[str, Any]:
         "branch": branch,
         "step": step,
         "number": number,
-        "body": journal.readable(record.body),
+        "body": records_text.readable(record.body),
         "body_base64": b64encode(record.body).decode(),
         "body_is_blob": record.body != kept.body,
         "blobs": [digest.hex() for digest in record.blobs],
@@ -145,15 +145,18 @@ def _blobs(store: Store, records: Sequence[Record]) -> dict[bytes, bytes]:
 
 
 def _blob(content: bytes) -> dict[str, Any]:
-    return {"body": journal.readable(content), "body_base64": b64encode(content).decode()}
+    return {"body": records_text.readable(content), "body_base64": b64encode(content).decode()}
 
 
 def _signal(signal: Signal) -> dict[str, Any]:
-    return _plain(signal) | {"body": journal.readable(signal.body)}
+    return _plain(signal) | {"body": records_text.readable(signal.body)}
 
 
 def _item(item: Item) -> dict[str, Any]:
-    return _plain(item) | {"body": journal.readable(item.body), "answer": journal.readable(item.answer)}
+    return _plain(item) | {
+        "body": records_text.readable(item.body),
+        "answer": records_text.readable(item.answer),
+    }
 
 
 def _plain(row: msgspec.Struct) -> dict[str, Any]:

@@ -14,14 +14,14 @@ from typing import Any, Self, TypeVar
 
 from msgspec import UNSET
 
-from ninelives.core.model import Run as Row
-from ninelives.core.model import State
-from ninelives.core.output import Output
-from ninelives.engine.checkpoint import Checkpoint
-from ninelives.engine.view import Entry
-from ninelives.runtime.facade import Runtime
-from ninelives.runtime.handle import Run
+from ninelives.core.journal.output import Output
+from ninelives.core.model.run import Run as Row
+from ninelives.core.model.run import State
 from ninelives.runtime.inbox import InboxItem
+from ninelives.runtime.run import Run
+from ninelives.runtime.runtime import Runtime
+from ninelives.views.checkpoint import Checkpoint
+from ninelives.views.history import Entry
 
 T = TypeVar("T")
 

@@ -15,7 +15,8 @@ from typing import TYPE_CHECKING, Any
 import msgspec
 from msgspec import UNSET, Raw
 
-from ninelives.core.answers import (
+from ninelives.core.errors import NotSerializable, StaleAnswer
+from ninelives.core.journal.answers import (
     Answer,
     Asked,
     Says,
@@ -25,13 +26,12 @@ from ninelives.core.answers import (
     read_asked,
     write_answer,
 )
-from ninelives.core.codec import codec_for
-from ninelives.core.errors import NotSerializable, StaleAnswer
-from ninelives.core.inbox import Item, ItemKind, ItemState
+from ninelives.core.model.inbox import Item, ItemKind, ItemState
+from ninelives.core.values.codec import codec_for
 from ninelives.store import Store
 
 if TYPE_CHECKING:
-    from ninelives.runtime.facade import Runtime
+    from ninelives.runtime.runtime import Runtime
 
 _MOST_ITEMS = 10_000
 

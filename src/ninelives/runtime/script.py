@@ -18,12 +18,12 @@ from collections.abc import Awaitable, Callable, Iterator, Mapping
 from contextlib import contextmanager, nullcontext
 from typing import Any, TypeVar
 
-from ninelives.backends.open import DEFAULT_URL
-from ninelives.backends.urls import path_of
 from ninelives.core.errors import LeaseLost, StoreUnavailable, UsageError
-from ninelives.engine.committer import end_process
-from ninelives.engine.registry import get_agent
-from ninelives.runtime.facade import Runtime
+from ninelives.engine.commit.committer import end_process
+from ninelives.engine.spec.registry import get_agent
+from ninelives.runtime.runtime import Runtime
+from ninelives.stores.open import DEFAULT_URL
+from ninelives.stores.url import path_of
 
 PAUSE_SECONDS = 0.5
 T = TypeVar("T")

@@ -9,7 +9,7 @@ from collections.abc import Sequence
 from contextlib import suppress
 from pathlib import Path
 
-from ninelives.core.sessions import Evidence
+from ninelives.core.model.session import Evidence
 
 _LAST_LINES, _LINE_CHARACTERS = 20, 500
 _ON_PURPOSE = (signal.SIGTERM, signal.SIGINT)

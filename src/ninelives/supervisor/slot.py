@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from ninelives.supervisor.child import Child
+from ninelives.supervisor.process import Child
 
 FIRST_PAUSE_MS = 100
 LONG_LIFE_MS = 10_000

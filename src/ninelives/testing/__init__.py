@@ -13,10 +13,10 @@ from typing import TYPE_CHECKING, Any
 if TYPE_CHECKING:
     from ninelives.testing.clock import SkippingClock
     from ninelives.testing.handles import SandboxItem, SandboxRun
+    from ninelives.testing.kill_trials import NotCrashproof, Trials, crashproof
     from ninelives.testing.processes import chaos
     from ninelives.testing.sandbox import Sandbox, Stuck
     from ninelives.testing.script import Script, after
-    from ninelives.testing.trials import NotCrashproof, Trials, crashproof
 
 __all__ = [
     "NotCrashproof",

@@ -8,8 +8,8 @@ from __future__ import annotations
 
 from datetime import UTC, datetime, timedelta
 
-from ninelives.backends.clock import SystemClock
 from ninelives.core.errors import UsageError
+from ninelives.stores.clock import SystemClock
 
 START = datetime(2026, 1, 1, tzinfo=UTC)
 """When a clock begins, unless it is told otherwise."""

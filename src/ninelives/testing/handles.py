@@ -11,15 +11,15 @@ from typing import TYPE_CHECKING, Any, TypeVar
 
 from msgspec import UNSET
 
-from ninelives.core.answers import Asked
-from ninelives.core.inbox import ItemKind
-from ninelives.core.model import State
-from ninelives.core.output import Output
-from ninelives.engine.checkpoint import Checkpoint
-from ninelives.engine.view import Entry
-from ninelives.runtime.handle import Run
+from ninelives.core.journal.answers import Asked
+from ninelives.core.journal.output import Output
+from ninelives.core.model.inbox import ItemKind
+from ninelives.core.model.run import State
 from ninelives.runtime.inbox import InboxItem
-from ninelives.runtime.reading import Reader
+from ninelives.runtime.output_reader import Reader
+from ninelives.runtime.run import Run
+from ninelives.views.checkpoint import Checkpoint
+from ninelives.views.history import Entry
 
 if TYPE_CHECKING:
     from ninelives.testing.sandbox import Sandbox

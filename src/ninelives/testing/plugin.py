@@ -11,8 +11,8 @@ from typing import TYPE_CHECKING
 import pytest
 
 if TYPE_CHECKING:
+    from ninelives.testing.kill_trials import Trials
     from ninelives.testing.sandbox import Sandbox
-    from ninelives.testing.trials import Trials
 
 MARK = (
     "chaos(kills=None, deaths=1): run the test again and again, its sandbox killed before and after every "
@@ -34,7 +34,7 @@ def pytest_configure(config: pytest.Config) -> None:
 @pytest.fixture
 def sandbox(request: pytest.FixtureRequest) -> Iterator[Sandbox]:
     """Give a place to run agents in: no time passes, nothing is kept, people answer when told to."""
-    from ninelives.testing.marked import sandbox_for
+    from ninelives.testing.chaos_mark import sandbox_for
 
     with sandbox_for(request.node) as made:
         yield made
@@ -43,7 +43,7 @@ def sandbox(request: pytest.FixtureRequest) -> Iterator[Sandbox]:
 @pytest.fixture
 def crashproof() -> Callable[..., Trials]:
     """Give what kills the worker of a story at every store call: `crashproof(lambda sandbox: ...)`."""
-    from ninelives.testing.trials import crashproof
+    from ninelives.testing.kill_trials import crashproof
 
     return crashproof
 
@@ -53,7 +53,7 @@ def pytest_runtest_protocol(item: pytest.Item, nextitem: pytest.Item | None) -> 
     """Run a test with the mark as often as it says; leave all others alone."""
     if item.get_closest_marker("chaos") is None:
         return None
-    from ninelives.testing.marked import run_marked
+    from ninelives.testing.chaos_mark import run_marked
 
     run_marked(item, nextitem)
     return True

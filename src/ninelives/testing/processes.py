@@ -12,15 +12,15 @@ from typing import Any
 
 from rich.console import Console
 
-from ninelives.chaos import command
-from ninelives.chaos.judge import Verdict
-from ninelives.chaos.plan import EVERY_STEP
-from ninelives.chaos.scratch import SQLITE
-from ninelives.chaos.trial import ChaosFailed
-from ninelives.core.codec import codec_for
+from ninelives.chaos.campaign.plan import EVERY_STEP
+from ninelives.chaos.findings.metrics import Verdict
+from ninelives.chaos.report import command
+from ninelives.chaos.trial.scratch_store import SQLITE
+from ninelives.chaos.trial.trial import ChaosFailed
 from ninelives.core.errors import UsageError
-from ninelives.engine.registry import Agent
-from ninelives.testing.trials import NotCrashproof
+from ninelives.core.values.codec import codec_for
+from ninelives.engine.spec.registry import Agent
+from ninelives.testing.kill_trials import NotCrashproof
 
 HELD_TO = ("duplicate rate", "consistency", "recovery rate")
 """The numbers that must meet their targets; how long recovery took is told, and is the test machine's."""

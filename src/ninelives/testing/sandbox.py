@@ -13,16 +13,16 @@ from datetime import datetime, timedelta
 from types import TracebackType
 from typing import Any, Self, TypeVar
 
-from ninelives.backends.memory import MemoryStore
 from ninelives.core.errors import UsageError
-from ninelives.core.inbox import ItemState
-from ninelives.core.model import Run, RunQuery, State
-from ninelives.engine.registry import AGENTS, RIVALS, STEPS, get_agent
-from ninelives.runtime.facade import Runtime
+from ninelives.core.model.inbox import ItemState
+from ninelives.core.model.run import Run, RunQuery, State
+from ninelives.engine.spec.registry import AGENTS, RIVALS, STEPS, get_agent
+from ninelives.runtime.runtime import Runtime
+from ninelives.stores.memory import MemoryStore
 from ninelives.testing.clock import START, SkippingClock
+from ninelives.testing.dying_store import Died, Kill
 from ninelives.testing.handles import SandboxItem, SandboxRun
-from ninelives.testing.life import Life
-from ninelives.testing.mortal import Died, Kill
+from ninelives.testing.runtime_life import Life
 
 T = TypeVar("T")
 _ALL = 100_000

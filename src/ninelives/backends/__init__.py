@@ -1,1 +1,0 @@
-"""Stores: each is one implementation of `ninelives.store.Store`."""

@@ -1,5 +1,0 @@
-"""The reference store: everything in this process's memory, gone with it. The oracle of the other stores."""
-
-from ninelives.backends.memory.store import MemoryStore
-
-__all__ = ["MemoryStore"]

@@ -1,5 +1,0 @@
-"""The store of many machines: a PostgreSQL server, by psycopg 3."""
-
-from ninelives.backends.postgres.store import PostgresStore
-
-__all__ = ["PostgresStore"]

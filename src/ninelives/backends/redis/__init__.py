@@ -1,5 +1,0 @@
-"""The store on Redis 7 or newer, or Valkey: no modules, one hash tag per deployment."""
-
-from ninelives.backends.redis.store import RedisStore
-
-__all__ = ["RedisStore"]

@@ -1,0 +1,151 @@
+"""Whether a run came to what it comes to without faults: its result, its steps, the files it left.
+
+What differs between the runs without faults (a model's words, a time of day) is held against no run. Files
+outside the tree are there for all runs: of those is looked at what each execution of a step did to them.
+"""
+
+from __future__ import annotations
+
+from collections import defaultdict
+from collections.abc import Iterator, Sequence
+
+from msgspec import Struct
+
+from ninelives.chaos.ledger import Line, What
+from ninelives.chaos.trial.trial import Trial
+
+
+def is_alike(calm: Sequence[Trial], trial: Trial) -> bool:
+    """Tell whether a run is in nothing other than those without faults."""
+    return has_same_result(calm, trial) and has_same_journal(calm, trial) and not differing_files(calm, trial)
+
+
+def results_agree(calm: Sequence[Trial]) -> bool:
+    """Tell whether the result is the same each time without faults."""
+    return len({(run.result, run.error) for run in calm}) == 1
+
+
+def has_same_result(calm: Sequence[Trial], trial: Trial) -> bool:
+    """Compare how a run has ended, and with what."""
+    if trial.state != calm[0].state:
+        return False
+    return not results_agree(calm) or (trial.result, trial.error) == (calm[0].result, calm[0].error)
+
+
+def has_same_journal(calm: Sequence[Trial], trial: Trial) -> bool:
+    """Compare the outcomes of all steps; where they differ without faults, only that they are there."""
+    first, *others = (_steps(run) for run in calm)
+    if any(other.keys() != first.keys() for other in others):
+        return trial.has_ended
+    tried = _steps(trial)
+    fixed = {step for step, outcome in first.items() if all(other[step] == outcome for other in others)}
+    return tried.keys() == first.keys() and all(tried[step] == first[step] for step in fixed)
+
+
+def _steps(trial: Trial) -> dict[tuple[int, str], tuple[str, str, str]]:
+    return {(turn, step): (kind, asked, value) for turn, kind, step, asked, value in trial.journal}
+
+
+def asked_otherwise(trial: Trial) -> dict[str, tuple[Line, Line]]:
+    """Return the steps that were executed once more with other arguments, and what they were asked for.
+
+    Nothing of the kind is refused where the first execution has left no record.
+    """
+    first: dict[tuple[str, int], Line] = {}
+    found: dict[str, tuple[Line, Line]] = {}
+    for line in trial.lines:
+        if line.what is What.TOUCH and line.kind == "asked":
+            known = first.setdefault((line.step, line.data["turn"]), line)
+            if known.data["asked"] != line.data["asked"]:
+                found.setdefault(line.step, (known, line))
+    return found
+
+
+def differing_files(calm: Sequence[Trial], trial: Trial) -> list[str]:
+    """Return the files that are not as without faults, of those that are the same each time without.
+
+    Names that are new in each run (a time, a random word) are only counted.
+    """
+    first, *others = calm
+    known = {path for run in calm for path in run.changes}
+    fixed = [
+        path for path in known if all(run.changes.get(path) == first.changes.get(path) for run in others)
+    ]
+    new = sorted(trial.changes.keys() - known)
+    loose = max(len(run.changes.keys() - _everywhere(calm)) for run in calm)
+    changed = [path for path in fixed if trial.changes.get(path) != first.changes[path]]
+    return sorted(changed + new[loose:])
+
+
+def _everywhere(calm: Sequence[Trial]) -> set[str]:
+    return set.intersection(*(set(run.changes) for run in calm))
+
+
+# Files outside the tree -----------------------------------------------------------------------------
+
+
+class Visit(Struct):
+    """What the executions of a step in one life did to a file: how they found it, how they left it."""
+
+    line: Line
+    before: str
+    after: str | None
+    is_appended: bool
+    is_alone: bool
+    """Whether no other body was executed meanwhile, which might have done it."""
+
+
+class Repeated(Struct, frozen=True):
+    """A file outside the tree that a step has changed in more than one life."""
+
+    line: Line
+    lives: int
+    is_appended: bool
+    is_certain: bool
+
+
+def repeated_outside(calm: Sequence[Trial], trial: Trial) -> Iterator[Repeated]:
+    """Yield what was changed by an execution, and by a later one again."""
+    usual = [_visits(run) for run in calm]
+    found = _visits(trial)
+    for (step, path), visits in found.items():
+        changing = [one for one in visits if one.before != one.after]
+        if len(changing) < 2:
+            continue
+        is_shared = any(other == path and who != step for who, other in found)
+        is_certain = not is_shared or all(one.is_alone for one in changing)
+        is_appended = all(one.is_appended for one in changing)
+        if not is_appended:  # written as a whole: what counts is what it comes to
+            left = {run[step, path][-1].after for run in usual if (step, path) in run}
+            if left == {changing[-1].after}:
+                continue
+            is_certain = is_certain and len(left) == 1
+        yield Repeated(changing[0].line, len(changing), is_appended, is_certain)
+
+
+def _visits(trial: Trial) -> dict[tuple[str, str], list[Visit]]:
+    """Return what steps did to files outside the tree, life by life."""
+    found: defaultdict[tuple[str, str], dict[int, Visit]] = defaultdict(dict)
+    for line in trial.lines:
+        lives, data = found[line.step, line.target] if _is_visit(line) else {}, line.data
+        if "before" in data and line.life not in lives:
+            lives[line.life] = Visit(line, data["before"], None, True, data["is_alone"])
+        if "before" in data:
+            lives[line.life].is_appended &= "is_appended" in data
+        elif line.life in lives:
+            lives[line.life].after = data["state"]
+            lives[line.life].is_alone &= data["is_alone"]
+    return {group: _in_order(lives) for group, lives in found.items()}
+
+
+def _is_visit(line: Line) -> bool:
+    return "before" in line.data or (line.what is What.TOUCH and line.kind == "left")
+
+
+def _in_order(lives: dict[int, Visit]) -> list[Visit]:
+    """Say of who was killed meanwhile that it left a file as the next one found it."""
+    visits = [lives[life] for life in sorted(lives)]
+    for visit, following in zip(visits, [*visits[1:], None], strict=True):
+        if visit.after is None:
+            visit.after = visit.before if following is None else following.before
+    return visits

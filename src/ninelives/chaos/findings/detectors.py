@@ -1,0 +1,160 @@
+"""What is not crash-safe in the user's code: where it is, what happened, and how to mend it.
+
+Everything here was seen to happen; nothing is guessed from the source alone, which only helps to word it.
+One line is one thing to mend, however many steps and runs have shown it.
+"""
+
+from __future__ import annotations
+
+from collections import Counter, defaultdict
+from collections.abc import Iterable
+
+from msgspec import structs
+
+from ninelives.chaos.campaign.campaign import Campaign
+from ninelives.chaos.campaign.comparison import asked_otherwise
+from ninelives.chaos.findings import own_crashes, source_code
+from ninelives.chaos.findings.effects import Effect, declarations, effects, names
+from ninelives.chaos.findings.finding import Finding, Mistake, finding, grouped, the_run, times
+from ninelives.chaos.findings.repeated_effects import repeated
+from ninelives.chaos.ledger import Line, What
+from ninelives.chaos.trial.trial import Trial
+from ninelives.core.ids import step_text
+
+
+def find(campaign: Campaign) -> list[Finding]:
+    """Return everything that was found, by file and line. Raises ChaosBroken."""
+    for trial in (*campaign.calm, *campaign.trials):
+        own_crashes.check(trial)
+    merged: dict[tuple[str, int, Mistake], Finding] = {}
+    for one in (*_outside(campaign), *_arguments(campaign), *repeated(campaign), *_values(campaign)):
+        place = one.file, one.line, one.mistake
+        known = merged.get(place)
+        if known is None:
+            merged[place] = one
+        else:
+            first = one if one.is_certain and not known.is_certain else known
+            merged[place] = structs.replace(first, times=known.times + one.times)
+    return [merged[place] for place in sorted(merged)]
+
+
+# Side effects outside of steps, and in clean-up code ------------------------------------------------
+
+
+def _outside(campaign: Campaign) -> Iterable[Finding]:
+    groups: defaultdict[tuple[str, str], list[tuple[Trial, Effect]]] = defaultdict(list)
+    for trial in (*campaign.calm, *campaign.trials):
+        for effect in effects(trial):
+            if not effect.is_inside and effect.place and not effect.only_asks:
+                groups[effect.place, effect.kind].append((trial, effect))
+    for (place, kind), seen in groups.items():
+        counted = Counter(trial.number for trial, _ in seen)
+        calm = max((counted[trial.number] for trial in campaign.calm), default=0)
+        worst = max(campaign.trials, key=lambda trial: counted[trial.number], default=campaign.calm[0])
+        target = _target(seen[0][1])
+        often = f"{times(calm)} without faults, {times(counted[worst.number])} in {the_run(worst)}"
+        if any(source_code.is_cleanup(one) for one in (place, *seen[0][1].stack)):
+            yield finding(
+                Mistake.CLEANUP,
+                place,
+                f"{kind} {target} in clean-up code, outside a step: {often}; it also runs when the run is "
+                "only parked or its worker stops, and never when that is killed",
+                "Leave it out, or do it in a step after the try; nl.on_failure undoes what was done when a "
+                "run fails or is cancelled",
+                times=len(seen),
+            )
+        else:
+            yield finding(
+                Mistake.OUTSIDE,
+                place,
+                f"{kind} {target} outside a step: {often}",
+                "Put it into a function decorated with @nl.action, and call that",
+                times=len(seen),
+            )
+
+
+def _target(effect: Effect) -> str:
+    return effect.target if len(effect.target) <= 100 else f"{effect.target[:100]}…"
+
+
+# Arguments that change ------------------------------------------------------------------------------
+
+
+def _arguments(campaign: Campaign) -> Iterable[Finding]:
+    diverged = grouped(campaign, What.DIVERGED)
+    for (place, step), seen in diverged.items():
+        yield _argument(campaign, place, step, seen[0].text, len(seen))
+    known = {step_text(step) for _, step in diverged}
+    for trial in campaign.trials:
+        for step, (was, now) in asked_otherwise(trial).items():
+            declared = declarations(trial).get(names(trial).get(step, ""))
+            if step_text(step) not in known and declared is not None:
+                is_branch = "/" in step  # where the run waits is not where it was called
+                place = declared.place if is_branch else now.place or declared.place
+                yield _argument(campaign, place, step, _differing(was, now), 1)
+    agent = _agent(campaign)
+    for (_, step), seen in grouped(campaign, What.UNUSED).items():
+        place, why = agent, source_code.suspects(agent)
+        blamed = f"; {why[0].text} in line {why[0].line} gives another value in each life" if why else ""
+        yield finding(
+            Mistake.ARGUMENT,
+            f"{source_code.split(place)[0]}:{why[0].line}" if why else place,
+            f"{step_text(step)} was recorded, and after a crash the code went another way{blamed}",
+            "Decide only by arguments and recorded results: nl.now(), nl.random(), a step",
+            step=step,
+            times=len(seen),
+        )
+    for (place, step), seen in grouped(campaign, What.CHANGED).items():
+        yield finding(
+            Mistake.ARGUMENT,
+            place,
+            f"the body of {step} changes its arguments; on replay they stay as they were",
+            "Return what is new instead",
+            times=len(seen),
+        )
+
+
+def _argument(campaign: Campaign, told: str, step: str, text: str, times: int) -> Finding:
+    ordinal = step_text(step).rpartition("[")[2].removesuffix("]")
+    place = source_code.caller(told, _agent(campaign), int(ordinal) if ordinal.isdecimal() else 0)
+    why = source_code.suspects(place)
+    blamed = f"; {why[0].text} in line {why[0].line} gives another value in each life" if why else ""
+    instead = f"Use {why[0].remedy} there" if why else "Make it from arguments and recorded results alone"
+    is_task = place != told and "/" in step
+    order = " (it is called as a task, and those are told apart by the order in which they begin)" * is_task
+    return finding(
+        Mistake.ARGUMENT,
+        place,
+        f"{step_text(step)} was asked for with other arguments after a crash: {text}{order}{blamed}",
+        f"{instead}: it is the same on replay (or name the argument in ignore= if it does not matter)",
+        step=step,
+        times=times,
+    )
+
+
+def _differing(was: Line, now: Line) -> str:
+    """Say which argument has changed, as far as the first characters show it."""
+    old, new = was.data["shown"], now.data["shown"]
+    changed = (f"{name}: {old.get(name)} → {value}" for name, value in new.items() if value != old.get(name))
+    return next(changed, "they begin alike")
+
+
+def _agent(campaign: Campaign) -> str:
+    lines = (line for trial in campaign.calm for line in trial.lines)
+    return next((line.place for line in lines if line.what is What.READY), "")
+
+
+# Values ---------------------------------------------------------------------------------------------
+
+
+def _values(campaign: Campaign) -> Iterable[Finding]:
+    for (place, step), lines in grouped(campaign, What.MISFIT).items():
+        yield finding(
+            Mistake.VALUE,
+            source_code.return_line(place),
+            f"the {lines[0].kind} that {step_text(step)} returns does not survive: {lines[0].text}",
+            "Return what can be stored: dataclasses, msgspec or pydantic models, enums, plain containers; "
+            "and annotate it",
+            step=step,
+            times=len(lines),
+        )

@@ -1,0 +1,242 @@
+"""The effects of a trial: what its code did to the world, and what of that was done more often than is due.
+
+A request counts once if it carries its action's key, however often it is sent: whoever receives it can tell
+that it is the same. GET and its like change nothing, PUT and DELETE say the same when they say it again.
+What only a decision or a `reads_only` action sends is a question, not an effect.
+"""
+
+from __future__ import annotations
+
+from collections import Counter, defaultdict
+from collections.abc import Iterator, Sequence
+from hashlib import blake2b
+from typing import Any
+from urllib.parse import quote
+
+from msgspec import Struct, field
+
+from ninelives.chaos.ledger import Line, What
+from ninelives.chaos.trial.trial import Trial
+
+_SAFE = frozenset({"GET", "HEAD", "OPTIONS", "TRACE"})
+_REPEATABLE = frozenset({"PUT", "DELETE"})
+
+
+class Effect(Struct):
+    """One thing that was done."""
+
+    kind: str
+    target: str
+    place: str
+    step: str
+    life: int
+    at: float
+    is_inside: bool
+    stack: list[str] = field(default_factory=list)
+    digests: list[str] = field(default_factory=list)
+    is_keyed: bool = False
+    """Whether the action's own key goes with it."""
+
+    @property
+    def method(self) -> str:
+        """Return the method of a request."""
+        return self.target.partition(" ")[0] if self.kind == "request" else ""
+
+    @property
+    def only_asks(self) -> bool:
+        """Tell whether it is a request that changes nothing."""
+        return self.method in _SAFE
+
+
+class Declared(Struct, frozen=True):
+    """What is known of a step from its declaration."""
+
+    place: str
+    is_resumable: bool = True
+    is_decision: bool = False
+    reads_only: bool = False
+    is_transactional: bool = False
+
+    @property
+    def is_question(self) -> bool:
+        """Tell whether it only asks, and changes nothing."""
+        return self.is_decision or self.reads_only
+
+
+def effects(trial: Trial) -> list[Effect]:
+    """Return what was done, in order; the parts of a request are put together."""
+    found: list[Effect] = []
+    open_requests: dict[tuple[int, Any], Effect] = {}
+    for line in trial.lines:
+        if line.what is What.EFFECT:
+            effect = _effect(line)
+            found.append(effect)
+            if "connection" in line.data:
+                open_requests[line.life, line.data["connection"]] = effect
+        elif line.what is What.SENT and (request := open_requests.get((line.life, line.data["connection"]))):
+            request.digests.append(line.data["digest"])
+            if line.data["keyed"]:
+                request.is_keyed, request.step = True, line.step
+    return sorted([*found, *_through_proxy(trial)], key=lambda one: one.at)
+
+
+def _through_proxy(trial: Trial) -> list[Effect]:
+    """Return what came through the proxy and was not told of from within: other clients, other programs."""
+    joined = {line.target: line for line in trial.lines if line.what is What.TOUCH and line.kind == "proxy"}
+    keys = {line.target: line.step for line in trial.lines if line.what is What.BEGIN}
+    found = []
+    for request in trial.requests:
+        line = joined.get(str(request.port)) or _started_by(trial, request.at)
+        if line is None or line.data.get("is_told"):
+            continue
+        is_opaque = request.method == "CONNECT"
+        # A thread may have lost its context: whose key it sends, that step's it is.
+        owner = next((step for key, step in keys.items() if _has_key(request.sent, key)), None)
+        whole = blake2b(request.sent, digest_size=8).hexdigest()
+        found.append(
+            Effect(
+                kind="connect" if is_opaque else "request",
+                target=request.target if is_opaque else f"{request.method} {request.target}",
+                place=line.place,
+                step=line.step if owner is None else owner,
+                life=line.life,
+                at=request.at,
+                is_inside=line.is_inside,
+                stack=line.data.get("stack", []),
+                digests=[request.digest, whole],
+                is_keyed=owner is not None,
+            )
+        )
+    return found
+
+
+def _started_by(trial: Trial, at: float) -> Line | None:
+    """Return the start of the program that may have sent a request of its own."""
+    started = [line for line in trial.lines if line.kind == "command" and line.at <= at]
+    return started[-1] if started else None
+
+
+def _has_key(sent: bytes, key: str) -> bool:
+    return any(form.encode() in sent for form in (key, quote(key), quote(key, safe="")))
+
+
+def _effect(line: Line) -> Effect:
+    return Effect(
+        kind=line.kind,
+        target=line.target,
+        place=line.place,
+        step=line.step,
+        life=line.life,
+        at=line.at,
+        is_inside=line.is_inside,
+        stack=line.data.get("stack", []),
+        digests=[line.data["digest"]] if "digest" in line.data else [],
+        is_keyed=line.data.get("keyed", False),
+    )
+
+
+def declarations(trial: Trial) -> dict[str, Declared]:
+    """Return the steps that the code declares, by name."""
+    return {
+        line.step: Declared(line.place, **line.data) for line in trial.lines if line.what is What.DECLARED
+    }
+
+
+def names(trial: Trial) -> dict[str, str]:
+    """Return the name under which each step that was executed is declared."""
+    return {line.step: line.data["name"] for line in trial.lines if line.what is What.BEGIN}
+
+
+def executions(trial: Trial) -> Counter[str]:
+    """Count how often each body was begun."""
+    return Counter(line.step for line in trial.lines if line.what is What.BEGIN)
+
+
+def unsafe_requests(trial: Trial) -> dict[tuple[str, str], list[Effect]]:
+    """Return the requests of steps that change something, by step and method.
+
+    By nothing else: a body or an address that is new in each attempt does not make it another request.
+    """
+    declared, named = declarations(trial), names(trial)
+    found: defaultdict[tuple[str, str], list[Effect]] = defaultdict(list)
+    for effect in effects(trial):
+        step = declared.get(named.get(effect.step, ""))
+        is_request = effect.kind == "request" and effect.is_inside and not effect.only_asks
+        if is_request and not (step and step.is_question):
+            found[effect.step, effect.method].append(effect)
+    asked = _asked_for_key(trial)
+    for (name, _), same in found.items():
+        alike = Counter(tuple(effect.digests) for effect in same)
+        for effect in same:  # to the letter the same, and it knows its key: what it sends was made from that
+            effect.is_keyed |= name in asked and alike[tuple(effect.digests)] > 1
+    return dict(found)
+
+
+def surplus(calm: Sequence[Trial], trial: Trial) -> Iterator[tuple[list[Effect], int]]:
+    """Yield the requests that were made more often than is due, and how much more often.
+
+    Due is what was sent without faults; or by one life alone, for a model may have said something else.
+    """
+    usual = [unsafe_requests(run) for run in calm]
+    for group, same in unsafe_requests(trial).items():
+        lives = [[one for one in same if one.life == life] for life in {one.life for one in same}]
+        due = max(counted(one) for one in (*lives, *(run[group] for run in usual if group in run)))
+        if counted(same) > due:
+            yield same, counted(same) - due
+
+
+def _asked_for_key(trial: Trial) -> set[str]:
+    return {line.step for line in trial.lines if line.what is What.KEY}
+
+
+def opaque_connections(trial: Trial) -> dict[tuple[str, str], list[Effect]]:
+    """Return the connections whose content nobody sees, of actions that act and never asked for their key."""
+    declared, named = declarations(trial), names(trial)
+    asked = _asked_for_key(trial)
+    found: defaultdict[tuple[str, str], list[Effect]] = defaultdict(list)
+    for effect in effects(trial):
+        step = declared.get(named.get(effect.step, ""))
+        if effect.kind == "connect" and step and not step.is_question and effect.step not in asked:
+            found[effect.step, effect.target].append(effect)
+    return dict(found)
+
+
+def counted(same: list[Effect]) -> int:
+    """Count requests as their receiver would: those with a key once at each address."""
+    if same[0].method in _REPEATABLE:
+        return len({effect.target for effect in same})
+    keyed = {effect.target for effect in same if effect.is_keyed}
+    return sum(not effect.is_keyed for effect in same) + len(keyed)
+
+
+def executed_again(trial: Trial) -> list[str]:
+    """Return the steps whose body was begun after their result was recorded: there must be none."""
+    return [line.step for line, recorded_at in _begun_after(trial) if _admitted_at(line) >= recorded_at]
+
+
+def landed_late(trial: Trial) -> list[str]:
+    """Return the steps whose body was admitted in time by a worker that stood still before its first line.
+
+    Nobody can take that back: others have recorded the step since, and the body lands beside theirs.
+    """
+    return [line.step for line, recorded_at in _begun_after(trial) if _admitted_at(line) < recorded_at]
+
+
+def _begun_after(trial: Trial) -> Iterator[tuple[Line, float]]:
+    """Yield the lines of bodies that were begun after their step was recorded, and when that was."""
+    turns: dict[str, int] = {}
+    recorded: dict[tuple[str, int], float] = {}
+    for line in trial.lines:
+        if line.what is What.STORED:
+            steps = [step for kind, step in line.data["records"] if kind == "result" and step in turns]
+            for step in steps:
+                recorded.setdefault((step, turns[step]), line.at)
+        elif line.what is What.BEGIN:
+            turns[line.step] = line.data["turn"]
+            if (line.step, turns[line.step]) in recorded:
+                yield line, recorded[line.step, turns[line.step]]
+
+
+def _admitted_at(line: Line) -> float:
+    """Return when the worker of a body was last found to hold its lease, in the ledger's time."""
+    return line.at - float(line.data.get("admitted_ago", 0.0))

@@ -1,0 +1,232 @@
+"""The four numbers: from what the trials left behind, held against the runs without faults.
+
+Recovery time is told twice: by itself, and with the time that loading the user's code takes.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from msgspec import Struct
+
+from ninelives.chaos.campaign.campaign import Campaign
+from ninelives.chaos.campaign.comparison import (
+    differing_files,
+    has_same_journal,
+    has_same_result,
+    results_agree,
+)
+from ninelives.chaos.findings.effects import (
+    counted,
+    effects,
+    executed_again,
+    landed_late,
+    surplus,
+    unsafe_requests,
+)
+from ninelives.chaos.findings.finding import Finding
+from ninelives.chaos.ledger import What
+from ninelives.chaos.protocol import OUTCOMES
+from ninelives.chaos.trial.trial import Trial
+from ninelives.demo.judge import ASKED_RECOVERY_SECONDS, RECOVERY_SECONDS, Number, percentile
+
+
+class Recovery(Struct, frozen=True):
+    """One death, and how long until the run did something new. `load_seconds` is Python's and the user's."""
+
+    trial: int
+    life: int
+    seconds: float
+    load_seconds: float
+    where: str
+
+
+class Verdict(Struct, frozen=True):
+    """All that is told at the end."""
+
+    numbers: tuple[Number, ...]
+    findings: tuple[Finding, ...]
+    recoveries: tuple[Recovery, ...]
+    kills: int
+    faults: int
+    runs: int
+    settled: int
+    replayed: int
+    left_out: tuple[str, ...]
+    shortened: tuple[str, ...] = ()
+    failure: str = ""
+    error: str = ""
+
+    @property
+    def certain(self) -> list[Finding]:
+        """Return the findings that were seen to be so."""
+        return [one for one in self.findings if one.is_certain]
+
+    @property
+    def is_met(self) -> bool:
+        """Tell whether every number meets its target, and nothing was found that is certain."""
+        is_judged = bool(self.numbers) and not self.error
+        return is_judged and all(one.is_met for one in self.numbers) and not self.certain
+
+
+def judge(campaign: Campaign, findings: Sequence[Finding]) -> Verdict:
+    """Hold the trials against the runs without faults; without trials there are no numbers."""
+    recoveries = [one for trial in campaign.trials for one in recoveries_of(trial)]
+    return Verdict(
+        numbers=_numbers(campaign, recoveries) if campaign.trials else (),
+        findings=tuple(findings),
+        recoveries=tuple(recoveries),
+        kills=campaign.kills,
+        faults=sum(len(trial.faults) for trial in campaign.trials),
+        runs=len(campaign.trials),
+        settled=sum(trial.settled for trial in campaign.trials),
+        replayed=sum(_replayed(trial) for trial in campaign.trials),
+        left_out=tuple(campaign.left_out),
+        shortened=tuple(campaign.shortened),
+        failure=campaign.failure,
+        error=campaign.error,
+    )
+
+
+def _numbers(campaign: Campaign, recoveries: Sequence[Recovery]) -> tuple[Number, ...]:
+    return (*_times(recoveries), _duplicates(campaign), _consistency(campaign), _recovered(campaign))
+
+
+# Recovery time --------------------------------------------------------------------------------------
+
+
+def recoveries_of(trial: Trial) -> list[Recovery]:
+    """Return how long it took after each death; one that was killed again meanwhile counts from then."""
+    found = []
+    for fault in trial.faults:
+        if fault.kind not in ("KILL", "LOST"):
+            continue
+        life = fault.data.get("life", fault.life) + 1
+        lines = [line for line in trial.lines if line.life == life]
+        ready = next((line.at for line in lines if line.what is What.READY), None)
+        new = next((line.at for line in lines if is_new(line.what, line.data)), None)
+        if ready is not None and new is not None:
+            found.append(Recovery(trial.number, life, new - fault.at, ready - fault.at, fault.step))
+    return found
+
+
+def is_new(what: What, data: dict[str, object]) -> bool:
+    """Tell whether a line says that something new was begun or recorded."""
+    if what is What.STORED:
+        records = data["records"]
+        return isinstance(records, list) and any(kind in OUTCOMES for kind, _ in records)
+    return what is What.BEGIN
+
+
+def _times(recoveries: Sequence[Recovery]) -> tuple[Number, ...]:
+    if not recoveries:
+        return (Number("recovery time p99", "none", "at least one", False, "no run went on after a kill"),)
+    ours = [one.seconds - one.load_seconds for one in recoveries]
+    whole = [one.seconds for one in recoveries]
+    return (
+        Number(
+            "recovery time p99",
+            f"{percentile(ours, 0.99):.3f} s",
+            f"< {RECOVERY_SECONDS:g} s",
+            percentile(ours, 0.99) < RECOVERY_SECONDS,
+            f"code loaded to new step; median {percentile(ours, 0.5):.3f} s of {len(ours)}",
+            percentile(ours, 0.99),
+        ),
+        Number(
+            "with loading code",
+            f"{percentile(whole, 0.99):.3f} s",
+            f"< {ASKED_RECOVERY_SECONDS:g} s",
+            percentile(whole, 0.99) < ASKED_RECOVERY_SECONDS,
+            f"kill to new step, all in; median {percentile(whole, 0.5):.3f} s",
+            percentile(whole, 0.99),
+        ),
+    )
+
+
+# Effects --------------------------------------------------------------------------------------------
+
+
+def _duplicates(campaign: Campaign) -> Number:
+    due, extra, again, late = 0, 0, 0, 0
+    for trial in campaign.trials:
+        more, taken = _extra(campaign, trial)
+        due, extra = due + taken, extra + more
+        again += len(executed_again(trial))
+        late += len(landed_late(trial))
+    rate = (extra + again) / max(1, due)
+    return Number(
+        "duplicate rate",
+        f"{rate:.1%}",
+        "0",
+        extra + again == 0,
+        f"{due} effects in {len(campaign.trials)} runs, {extra} more than were due; {again} recorded steps "
+        "were executed again"
+        + (
+            f" ({late} more had been let in by a worker before it stood still, and landed late)"
+            if late
+            else ""
+        ),
+        rate,
+    )
+
+
+def _extra(campaign: Campaign, trial: Trial) -> tuple[int, int]:
+    """Count what was done more often than without faults, and all that was done."""
+    extra = sum(more for _, more in surplus(campaign.calm, trial))
+    total = sum(counted(same) for same in unsafe_requests(trial).values())
+    outside = [
+        sum(not one.is_inside and not one.only_asks for one in effects(run))
+        for run in (campaign.calm[0], trial)
+    ]
+    changed = differing_files(campaign.calm, trial)
+    return extra + max(0, outside[1] - outside[0]) + len(changed), total + outside[1] + len(trial.changes)
+
+
+# Consistency ----------------------------------------------------------------------------------------
+
+
+def _consistency(campaign: Campaign) -> Number:
+    kept: list[bool] = []
+    results = journals = trees = 0
+    for trial in campaign.trials:
+        same = has_same_result(campaign.calm, trial), has_same_journal(campaign.calm, trial)
+        tree = not differing_files(campaign.calm, trial)
+        kept += [*same, tree]
+        results, journals, trees = results + same[0], journals + same[1], trees + tree
+    runs = len(campaign.trials)
+    vague = "" if results_agree(campaign.calm) else " (not compared: it differs without faults, too)"
+    return Number(
+        "consistency",
+        f"{sum(kept) / len(kept):.1%}",
+        "100%",
+        all(kept),
+        f"of {runs} runs {results} had the same result{vague}, {journals} the same steps, {trees} left the "
+        "same files",
+        sum(kept) / len(kept),
+    )
+
+
+def _recovered(campaign: Campaign) -> Number:
+    runs, calm = campaign.trials, campaign.calm[0]
+    done = sum(trial.state == calm.state for trial in runs)
+    settled = sum(trial.settled for trial in runs)
+    people = f"; {settled} actions in doubt were settled in a person's stead" if settled else ""
+    return Number(
+        "recovery rate",
+        f"{done / len(runs):.1%}",
+        "100%",
+        done == len(runs),
+        f"{done} of {len(runs)} runs {calm.state}, as without faults{people}",
+        done / len(runs),
+    )
+
+
+def _replayed(trial: Trial) -> int:
+    """Count the recorded steps that later lives did not execute again: at each death, those there were."""
+    recorded = replayed = 0
+    for line in trial.lines:
+        if line.what is What.STORED:
+            recorded += sum(kind in ("result", "failure") for kind, _ in line.data["records"])
+        elif line.what is What.FAULT and line.kind in ("KILL", "LOST", "TERM"):
+            replayed += recorded
+    return replayed

@@ -1,0 +1,211 @@
+"""Faults from within: a process that kills, stops or ends itself at a moment, and a store that fails.
+
+The trap wraps any store and knows none of its methods; what it kills before was never begun, what it kills
+after was done and nobody was told. Every fault is written to the ledger before it happens.
+"""
+
+from __future__ import annotations
+
+import os
+import signal
+import sys
+import threading
+import time
+from collections import Counter
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
+from pathlib import Path
+from types import FrameType
+from typing import Any
+
+from ninelives.chaos.ledger import Ledger, What
+from ninelives.chaos.protocol import OUTCOMES, Deed, Fault, Moment, step_in
+from ninelives.core.errors import StoreBroken, StoreUnavailable
+from ninelives.core.ids import step_text
+from ninelives.core.model.commit import Commit, Outcome
+
+REFUSALS = 2
+"""How often a full disk refuses each write before there is room again."""
+_SIGNALS = {Deed.KILL: signal.SIGKILL, Deed.STOP: signal.SIGSTOP, Deed.TERM: signal.SIGTERM}
+_QUIET = frozenset({"now_ms", "wait_for_work", "wait_for_output", "close", "read_news", "read_run"})
+"""Calls that are no moments: they wait, or ask what has changed nothing."""
+_CALL_SECONDS = 5.0
+_NEVER_CUT = frozenset({"now_ms", "wait_for_work", "wait_for_output", "close"})
+
+
+class Trap:
+    """Springs once, at the first moment of its kind that was not passed before."""
+
+    def __init__(self, fault: Fault | None, ledger: Ledger) -> None:
+        self._fault, self._ledger = fault, ledger
+        self._gate = threading.Lock()
+        self._is_sprung = False
+        self._cut_until = 0.0
+        self._full_until = time.monotonic() + (fault.seconds if fault is not None else 0.0)
+        self._tries: Counter[str] = Counter()
+        self._calls = threading.Condition()
+        self._calling: set[int] = set()
+        self._is_stopping = False
+        self.ended: Callable[[], None] = lambda: None
+        """Called when the store has taken the run's end."""
+
+    def reach(self, moment: Moment, *names: str) -> None:
+        """Come to a moment; a fault that belongs there happens now. Raises StoreUnavailable, StoreBroken."""
+        fault = self._fault
+        if fault is None or fault.moment is not moment or fault.deed is Deed.FULL:
+            return
+        new = [name for name in names if name not in fault.passed and fault.only in ("", name)]
+        if not new:
+            return
+        with self._gate:
+            if self._is_sprung:
+                return
+            self._is_sprung = True
+            if fault.deed is Deed.STOP:
+                self._wait_for_calls()
+            self._note(fault, new)
+            if fault.deed in _SIGNALS:
+                os.kill(os.getpid(), _SIGNALS[fault.deed])
+                self._is_stopping = False
+                return
+        if fault.deed is Deed.LOST:
+            raise StoreBroken("the store did it, and its answer was lost", remedy="End the process")
+        self._cut_until = time.monotonic() + fault.seconds
+        self.check_cut()
+
+    def check_cut(self) -> None:
+        """Raise StoreUnavailable while the store is cut off."""
+        if time.monotonic() < self._cut_until:
+            raise StoreUnavailable("the store cannot be reached", remedy="It comes back by itself")
+
+    def _refuse(self, labels: Sequence[str]) -> None:
+        """Be full, for the first few times that something is to be written."""
+        fault, name = self._fault, labels[0]
+        if fault is None or fault.deed is not Deed.FULL or name in fault.passed:
+            return
+        if time.monotonic() > self._full_until:
+            return
+        with self._gate:
+            self._tries[name] += 1
+            if self._tries[name] > REFUSALS:
+                return
+            if self._tries[name] == 1:
+                self._note(fault, labels)
+        raise StoreUnavailable("the disk is full", remedy="It goes on when there is room")
+
+    def _note(self, fault: Fault, names: Sequence[str]) -> None:
+        self._ledger.write(
+            What.FAULT, kind=fault.deed.name, target=fault.moment.name, step=names[0], data={"passed": names}
+        )
+
+    # The store ----------------------------------------------------------------------------------
+
+    def _wait_for_calls(self) -> None:
+        """Let all calls of the store end, and none begin: a stopped process must not hold its locks."""
+        with self._calls:
+            self._is_stopping = True
+            self._calls.wait_for(lambda: not self._calling - {threading.get_ident()}, _CALL_SECONDS)
+
+    @contextmanager
+    def calling(self, name: str) -> Iterator[None]:
+        """Be in a call of the store."""
+        if name in _NEVER_CUT:
+            yield
+            return
+        with self._calls:
+            self._calls.wait_for(lambda: not self._is_stopping, _CALL_SECONDS)
+            self._calling.add(threading.get_ident())
+        try:
+            yield
+        finally:
+            with self._calls:
+                self._calling.discard(threading.get_ident())
+                self._calls.notify_all()
+
+    def calls(self, name: str, args: tuple[Any, ...]) -> None:
+        """Come to the moment before a call of the store."""
+        if name not in _NEVER_CUT:
+            self.check_cut()
+        if name not in _QUIET:
+            self.reach(Moment.BEFORE, *_labels(name, args))
+        if name == "commit":
+            self._refuse(_labels(name, args))
+
+    def called(self, name: str, args: tuple[Any, ...], answer: Any) -> None:
+        """Come to the moment after it."""
+        if name == "commit":
+            done = [
+                commit
+                for commit, verdict in zip(args[0], answer, strict=True)
+                if verdict.outcome is Outcome.COMMITTED
+            ]
+            records = [
+                [record.kind, step_in(commit.run, record.step)]
+                for commit in done
+                for record in commit.records
+            ]
+            if ["end", ""] in records:
+                self.ended()
+            self._ledger.write(What.STORED, data={"records": records})
+            progress = [step_text(step) or kind for kind, step in records if kind in OUTCOMES]
+            self.reach(Moment.PROGRESS, *progress)
+        if name not in _QUIET:
+            self.reach(Moment.AFTER, *_labels(name, args))
+
+
+class TrappedStore:
+    """Any store, with the trap around its calls."""
+
+    def __init__(self, store: object, trap: Trap) -> None:
+        self._store, self._trap = store, trap
+        self._wrapped: dict[str, Any] = {}
+
+    def __getattr__(self, name: str) -> Any:
+        found = getattr(self._store, name)
+        if not callable(found):
+            return found
+        if name not in self._wrapped:
+            self._wrapped[name] = self._around(name, found)
+        return self._wrapped[name]
+
+    def _around(self, name: str, method: Callable[..., Any]) -> Callable[..., Any]:
+        trap = self._trap
+
+        def call(*args: Any, **kwargs: Any) -> Any:
+            trap.calls(name, args)
+            with trap.calling(name):
+                answer = method(*args, **kwargs)
+            trap.called(name, args, answer)
+            return answer
+
+        return call
+
+
+def _labels(name: str, args: tuple[Any, ...]) -> list[str]:
+    if name != "commit":
+        return [name]
+    batch: Sequence[Commit] = args[0]
+    return [label for commit in batch for label in _labels_of(commit)]
+
+
+def _labels_of(commit: Commit) -> list[str]:
+    steps = [(record.kind, step_in(commit.run, record.step)) for record in commit.records]
+    labels = [f"{kind} {step_text(step)}".strip() for kind, step in steps]
+    return labels or [type(commit.change).__name__.lower()]
+
+
+def trace_line(line: str, trap: Trap) -> None:
+    """Have the trap reached whenever a line of the user's code is about to be executed, in any thread."""
+    file, _, number = line.rpartition(":")
+    wanted = int(number)
+
+    def local(frame: FrameType, event: str, _: Any) -> Any:
+        if event == "line" and frame.f_lineno == wanted:
+            trap.reach(Moment.LINE, f"{Path(file).name}:{wanted}")
+        return local
+
+    def trace(frame: FrameType, event: str, _: Any) -> Any:
+        return local if event == "call" and frame.f_code.co_filename == file else None
+
+    threading.settrace(trace)
+    sys.settrace(trace)

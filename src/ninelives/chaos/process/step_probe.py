@@ -1,0 +1,253 @@
+"""The user's steps, seen from within: each body begins and ends in the ledger, and what replay refuses, too.
+
+Set up before the user's code is loaded, and only in the processes of a trial: every function that is declared
+as a step is wrapped on its way to the registry, so that nothing of this costs anybody else anything.
+"""
+
+from __future__ import annotations
+
+import functools
+import inspect
+import logging
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+from msgspec import structs
+
+import ninelives
+from ninelives.chaos.ledger import Ledger, What
+from ninelives.chaos.process.effect_recorder import Witness, name_of
+from ninelives.chaos.process.fault_injection import Trap
+from ninelives.chaos.protocol import Moment
+from ninelives.core.errors import Divergence, UsageError
+from ninelives.core.ids import step_text
+from ninelives.engine.agent import basics, decorators
+from ninelives.engine.context import FRAME, Frame
+from ninelives.engine.run import call_site, identity
+from ninelives.engine.spec.registry import Agent, Step, place_of
+from ninelives.runtime.agent_loader import raised_at
+
+_VALUE_CHARACTERS = 4_000
+_LIVES = 1_000
+"""Of every agent: being killed by us is no sign that a run kills its workers."""
+_NOTHING = object()
+
+
+class Calls:
+    """Wraps what is declared from now on."""
+
+    def __init__(self, ledger: Ledger, trap: Trap, witness: Witness) -> None:
+        self._ledger, self._trap, self._witness = ledger, trap, witness
+
+    def watch(self) -> None:
+        """Wrap every step that is declared from now on, and hear what replay refuses."""
+        make_step = vars(decorators)["make_step"]
+
+        def make_watched(function: Callable[..., Any], **options: Any) -> Step:
+            known: list[Step] = []
+            step: Step = make_step(self._wrapped(function, known), **options)
+            known.append(step)
+            self._declared(step)
+            return step
+
+        vars(decorators)["make_step"] = make_watched
+        vars(decorators)["make_agent"] = self._hardy(vars(decorators)["make_agent"])
+        vars(call_site)["_OURS"] = (*vars(call_site)["_OURS"], str(Path(__file__).parents[1]))
+        for refusal in ("changed", "not_asked_for", "weaker"):
+            vars(identity)[refusal] = self._refused(vars(identity)[refusal])
+        asked = basics.key
+
+        @functools.wraps(asked)
+        def key() -> str:
+            found = asked()
+            frame = FRAME.get()
+            self._ledger.write(What.KEY, step=name_of(frame) if frame is not None else "")
+            return found
+
+        basics.key = ninelives.key = key
+        logging.getLogger("ninelives.run").addHandler(_Changes(self._ledger, self._witness))
+
+    # Agents -------------------------------------------------------------------------------------
+
+    def _hardy(self, make: Callable[..., Agent]) -> Callable[..., Agent]:
+        @functools.wraps(make)
+        def make_hardy(*args: Any, **kwargs: Any) -> Agent:
+            agent = make(*args, **kwargs)
+            return structs.replace(agent, lives=_LIVES, function=self._heard(agent))
+
+        return make_hardy
+
+    def _heard(self, agent: Agent) -> Callable[..., Any]:
+        """Wrap an agent's code, to hear where it raises: what is recorded of an error names no line."""
+        if agent.is_async:
+
+            @functools.wraps(agent.function)
+            async def code(*args: Any, **kwargs: Any) -> Any:
+                try:
+                    return await agent.function(*args, **kwargs)
+                except Exception as error:
+                    self._fails(error)
+                    raise
+
+            return code
+
+        @functools.wraps(agent.function)
+        def plain(*args: Any, **kwargs: Any) -> Any:
+            try:
+                return agent.function(*args, **kwargs)
+            except Exception as error:
+                self._fails(error)
+                raise
+
+        return plain
+
+    def _fails(self, error: Exception) -> None:
+        place = self._witness.shown(raised_at(error) or "")
+        self._ledger.write(What.RAISED, kind=type(error).__name__, place=place)
+
+    # Bodies -------------------------------------------------------------------------------------
+
+    def _wrapped(self, function: Callable[..., Any], known: list[Step]) -> Callable[..., Any]:
+        if inspect.iscoroutinefunction(inspect.unwrap(function)):
+
+            @functools.wraps(function)
+            async def body(*args: Any, **kwargs: Any) -> Any:
+                frame = FRAME.get()
+                if frame is None:
+                    return await function(*args, **kwargs)
+                self._begins(frame)
+                try:
+                    with self._witness.inside(frame):
+                        value = await function(*args, **kwargs)
+                except BaseException as error:
+                    self._raised(frame, error)
+                    raise
+                return self._ends(known[0], frame, value)
+
+            return body
+
+        @functools.wraps(function)
+        def plain(*args: Any, **kwargs: Any) -> Any:
+            frame = FRAME.get()
+            if frame is None:
+                return function(*args, **kwargs)
+            self._begins(frame)
+            try:
+                with self._witness.inside(frame):
+                    value = function(*args, **kwargs)
+            except BaseException as error:
+                self._raised(frame, error)
+                raise
+            return self._ends(known[0], frame, value)
+
+        return plain
+
+    def _begins(self, frame: Frame) -> None:
+        place = frame.place
+        step = name_of(frame)
+        waited_ms = place.execution.clock.boot_ms() - frame.admitted_ms
+        data = {
+            "attempt": frame.attempt,
+            "name": place.name,
+            "turn": place.execution.turn,
+            "admitted_ago": waited_ms / 1000 if frame.admitted_ms else 0.0,
+        }
+        self._ledger.write(What.BEGIN, step=step, target=place.key(), data=data)
+        self._trap.reach(Moment.BEGIN, step_text(step))
+
+    def _ends(self, step: Step, frame: Frame, value: Any) -> Any:
+        if frame.place.name != step.name:
+            return value  # a step inside a step is a part of it
+        told = ""
+        try:
+            data, back = step.codec.round(value)
+            told = data.decode() if len(data) <= _VALUE_CHARACTERS else ""
+            lost = _lost(value, back, "$")
+        except UsageError as error:
+            lost = f"{error.what}, at {error.path or '$'}"
+        if lost:
+            self._ledger.write(
+                What.MISFIT,
+                step=name_of(frame),
+                kind=type(value).__name__,
+                place=self._place(step),
+                text=lost,
+            )
+        self._ledger.write(What.END, step=name_of(frame), kind="returned", text=told)
+        self._trap.reach(Moment.END, step_text(name_of(frame)))
+        return value
+
+    def _raised(self, frame: Frame, error: BaseException) -> None:
+        place = self._witness.shown(raised_at(error) or "")
+        self._ledger.write(What.END, step=name_of(frame), kind="raised", place=place, text=repr(error))
+
+    def _declared(self, step: Step) -> None:
+        effect = step.effect
+        self._ledger.write(
+            What.DECLARED,
+            step=step.name,
+            place=self._place(step),
+            data={
+                "is_resumable": effect is None or effect.resumable,
+                "is_decision": step.is_decision,
+                "reads_only": step.reads_only,
+                "is_transactional": step.is_transactional,
+            },
+        )
+
+    def _place(self, step: Step) -> str:
+        return self._witness.shown(place_of(step.function))
+
+    def _refused(self, make: Callable[..., Divergence]) -> Callable[..., Divergence]:
+        def refused(asking: identity.Asking, found: Any) -> Divergence:
+            error = make(asking, found)
+            self._diverged(found.step, asking.where(), error)
+            return error
+
+        return refused
+
+    def _diverged(self, step: str, where: str, error: Divergence) -> None:
+        place = self._witness.shown(where.partition(" (")[0])
+        text = error.what
+        for said in ("recorded: ", "came of that: "):
+            text = text.partition(said)[2] or text
+        self._ledger.write(What.DIVERGED, step=step, place=place, text=text)
+
+
+class _Changes(logging.Handler):
+    """Hears the warning that a body changes its arguments (`engine.mutation`)."""
+
+    def __init__(self, ledger: Ledger, witness: Witness) -> None:
+        super().__init__()
+        self._ledger, self._witness = ledger, witness
+
+    def emit(self, record: logging.LogRecord) -> None:
+        """Note the step that changes its arguments."""
+        if isinstance(record.args, tuple) and "changes its arguments" in str(record.msg):
+            name, place = map(str, record.args)
+            self._ledger.write(What.CHANGED, step=name, place=self._witness.shown(place))
+
+
+def _lost(value: Any, back: Any, path: str) -> str:
+    """Name the first attribute of a value that did not come back, though the two are called equal."""
+    if isinstance(value, dict) and isinstance(back, dict):
+        pairs = [(f"{path}[{key!r}]", one, back.get(key)) for key, one in value.items()]
+    elif isinstance(value, list | tuple) and isinstance(back, list | tuple):
+        pairs = [(f"{path}[{at}]", *pair) for at, pair in enumerate(zip(value, back, strict=False))]
+    elif hasattr(value, "__dict__") and type(value) is type(back):
+        there = vars(back)
+        gone = [name for name, one in vars(value).items() if not _same(there.get(name, _NOTHING), one)]
+        if gone:
+            return f"the attribute {gone[0]!r} of {type(value).__name__} does not come back, at {path}"
+        return ""
+    else:
+        return ""
+    return next((lost for where, one, other in pairs if (lost := _lost(one, other, where))), "")
+
+
+def _same(left: Any, right: Any) -> bool:
+    try:
+        return left is right or bool(left == right)
+    except Exception:  # noqa: BLE001 (a class whose __eq__ raises is not equal)
+        return False

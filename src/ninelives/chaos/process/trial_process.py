@@ -1,0 +1,232 @@
+"""One process of a trial: it loads the user's code, works on the run, and is killed or leaves.
+
+What it leaves behind is the ledger: above all, when it comes to its end, where the run is then. Inbox items
+are answered here as a person would who has looked: approvals with yes, doubts by what the recorder has seen.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import os
+import random
+import signal
+import sys
+from contextlib import suppress
+from hashlib import blake2b
+from pathlib import Path
+from typing import Any, cast
+
+from msgspec import UNSET, Raw
+
+from ninelives.chaos.ledger import Ledger, What
+from ninelives.chaos.process.clock import SkippedTime
+from ninelives.chaos.process.effect_recorder import Witness
+from ninelives.chaos.process.fault_injection import Trap, TrappedStore, trace_line
+from ninelives.chaos.process.step_probe import Calls
+from ninelives.chaos.protocol import RUN, LifeOrder, Moment, Settlement
+from ninelives.core.errors import NineLivesError, RunError, StoreUnavailable, UsageError
+from ninelives.core.journal.answers import Answer, Says, read_asked
+from ninelives.core.journal.replay import read_body
+from ninelives.core.model.inbox import Item, ItemKind
+from ninelives.core.model.run import Kind, Run, State
+from ninelives.core.model.session import Cause, Evidence
+from ninelives.engine.commit.committer import end_process
+from ninelives.engine.machine import host
+from ninelives.engine.run import large_bodies
+from ninelives.engine.spec.registry import Agent, place_of
+from ninelives.runtime import Runtime, target
+from ninelives.runtime.inbox import give
+from ninelives.runtime.script import insist
+from ninelives.store import Store
+from ninelives.stores.open import open_store
+
+EXIT_USAGE, EXIT_STORE, EXIT_TERM = 2, 4, 143
+_VALUE_CHARACTERS = 400
+_OUTCOMES = (Kind.RESULT, Kind.FAILURE, Kind.SIGNAL, Kind.WITHDRAWN)
+_BY = "ninelives chaos"
+
+
+def live(order: LifeOrder) -> None:
+    """Be the process. Never returns."""
+    os.chdir(order.tree)
+    os.environ.update(order.environment)
+    random.seed()  # a forked process would draw what its siblings draw
+    ledger = Ledger(Path(order.home) / "ledger", order.number)
+    ledger.write(What.STARTED)
+    trap = Trap(order.fault, ledger)
+    proxy = order.environment.get("http_proxy", "")
+    witness = Witness(ledger, Path(order.tree), Path(order.original), proxy)
+    Calls(ledger, trap, witness).watch()
+    witness.install()
+    if order.fault is not None and order.fault.moment is Moment.LINE:
+        trace_line(order.fault.line.replace(order.original + os.sep, order.tree + os.sep, 1), trap)
+    try:
+        agent = target.agent(order.target)
+        args, kwargs = target.arguments(agent, order.words, order.named)
+    except UsageError as error:
+        ledger.write(What.USAGE, text=str(error))
+        os._exit(EXIT_USAGE)
+    witness.is_ready = True
+    ledger.write(What.READY, place=witness.shown(place_of(agent.function)))
+    try:
+        time = SkippedTime(Path(order.home))
+        time.install()
+        code = asyncio.run(_Life(order, ledger, trap, open_store(order.url), time).main(agent, args, kwargs))
+    except NineLivesError as error:
+        ledger.write(What.USAGE, text=f"{type(error).__name__}: {error}")
+        code = EXIT_STORE
+    sys.stdout.flush()
+    sys.stderr.flush()
+    os._exit(code)
+
+
+class _Life:
+    """The run, as this process works on it."""
+
+    def __init__(self, order: LifeOrder, ledger: Ledger, trap: Trap, store: Store, time: SkippedTime) -> None:
+        self._order, self._ledger, self._trap, self._store = order, ledger, trap, store
+        self._time, self._signals = time, order.people.signals
+        self._is_told_to_stop = False
+
+    async def main(self, agent: Agent, args: tuple[Any, ...], kwargs: dict[str, Any]) -> int:
+        """Work on the run as far as it goes here; returns the exit code."""
+        trapped = cast("Store", TrappedStore(self._store, self._trap))  # we ourselves look without it
+        runtime = Runtime(trapped, lease_seconds=self._order.lease_seconds)
+        runtime._fatal, runtime._is_dedicated = end_process, True  # noqa: SLF001
+        self._trap.ended = lambda: self._look_for_unused(runtime)
+        self._woken = runtime._wake  # noqa: SLF001
+        async with runtime:
+            self._tell_of_the_dead()
+            self._settle()
+            working = asyncio.create_task(self._work(runtime, agent, args, kwargs))
+            waiting = asyncio.create_task(runtime.until(self._person_is_needed))
+            asyncio.get_running_loop().add_signal_handler(signal.SIGTERM, self._stop, working)
+            await asyncio.wait({working, waiting}, return_when=asyncio.FIRST_COMPLETED)
+            for task in (working, waiting):
+                task.cancel()
+            await asyncio.wait({working, waiting})
+            if not working.cancelled() and (error := working.exception()) is not None:
+                raise error
+            if not self._is_told_to_stop:
+                self._tell_state()
+        return EXIT_TERM if self._is_told_to_stop else 0
+
+    async def _work(
+        self, runtime: Runtime, agent: Agent, args: tuple[Any, ...], kwargs: dict[str, Any]
+    ) -> None:
+        with suppress(RunError):  # how it ended is read from the store
+            await insist(runtime, agent.name, args, RUN, kwargs)
+
+    def _stop(self, working: asyncio.Task[None]) -> None:
+        self._is_told_to_stop = True
+        working.cancel()
+
+    def _tell_of_the_dead(self) -> None:
+        """Say who is gone, as a supervisor does. On SQLite a dropped lock has proved it already."""
+        if self._order.url.startswith("sqlite:"):
+            return
+        here = host()
+        for session in self._store.list_sessions():
+            if session.pid in self._order.dead and session.host == here:
+                evidence = {session.id: Evidence(is_gone=True, signal=signal.SIGKILL)}
+                self._store.end_sessions([session.id], Cause.DIED, evidence=evidence)
+
+    # People -------------------------------------------------------------------------------------
+
+    def _settle(self) -> None:
+        """Answer what the run was stopped by, as far as it is known what happened."""
+        known = {one.step: one for one in self._order.settlements}
+        for item in self._store.list_inbox(run=RUN) if known else ():
+            settlement = known.get(item.step)
+            if item.kind is ItemKind.DOUBT and settlement is not None:
+                give(self._store, item, _said(item, settlement), by=_BY)
+
+    async def _person_is_needed(self) -> bool | None:
+        try:
+            return self._answer()
+        except StoreUnavailable:
+            return None
+
+    def _answer(self) -> bool | None:
+        """Say yes to what waits for that; True when something else waits, and nothing can go on."""
+        row = self._store.read_run(RUN)
+        if row is None or row.state is not State.CHECKPOINTED:
+            return None
+        items = self._store.list_inbox(run=RUN)
+        left = [item for item in items if not self._answers(item)]
+        if left and row.due_ms is None:
+            return True
+        if not items and not self._time.skip(self._store) and not self._signal():
+            return True
+        self._woken()
+        return None
+
+    def _answers(self, item: Item) -> bool:
+        """Answer an item, if it is known how."""
+        people = self._order.people
+        if item.kind is ItemKind.APPROVAL:
+            give(self._store, item, Answer(Says.APPROVED), by=_BY)
+        elif item.kind is ItemKind.QUESTION and people.answer:
+            give(self._store, item, Answer(Says.VALUE, Raw(people.answer.encode())), by=_BY)
+        else:
+            return False
+        return True
+
+    def _signal(self) -> bool:
+        """Send the signals that there are, each once in all lives; False when there are none any more."""
+        signals, self._signals = self._signals, ()
+        for number, (name, body) in enumerate(signals):
+            self._store.send_signal(RUN, name, body.encode(), id=f"chaos-{number}")
+        return bool(signals)
+
+    # What it leaves -----------------------------------------------------------------------------
+
+    def _look_for_unused(self, runtime: Runtime) -> None:
+        execution = runtime._executor.executions.get(RUN)  # noqa: SLF001
+        if execution is not None and execution.replay.left:
+            for step in execution.replay._outcomes:  # noqa: SLF001
+                self._ledger.write(What.UNUSED, step=step)
+
+    def _tell_state(self) -> None:
+        row = self._store.read_run(RUN)
+        if row is None:
+            return
+        journal = self._store.load_journal(RUN, since=0)
+        records = large_bodies.whole(self._store, journal.records)
+        turn, told, end = 0, [], {}
+        for record in records:
+            if record.kind is Kind.TURN:
+                turn += 1
+            elif record.kind in _OUTCOMES:
+                body = read_body(record)
+                value = _short(bytes(body.v or body.e or b""))
+                told.append([turn, record.kind, record.step, body.f, value])
+            elif record.kind is Kind.END:
+                body = read_body(record)
+                end = {"result": _text(bytes(body.v or b"")), "error": _text(bytes(body.e or b""))}
+        data = {"state": row.state, "waits": row.waits, "journal": told, "inbox": self._inbox(row), **end}
+        self._ledger.write(What.STATE, data=data)
+
+    def _inbox(self, row: Run) -> list[dict[str, str]]:
+        return [
+            {"kind": item.kind, "step": item.step, "what": read_asked(item).what}
+            for item in (self._store.list_inbox(run=RUN) if not row.state.is_final else ())
+        ]
+
+
+def _said(item: Item, settlement: Settlement) -> Answer:
+    if not settlement.happened and not read_asked(item).happened:
+        return Answer(Says.NOT_HAPPENED)
+    value = Raw(settlement.value.encode()) if settlement.value else UNSET
+    return Answer(Says.HAPPENED, value)
+
+
+def _text(data: bytes) -> str:
+    return data.decode(errors="replace")
+
+
+def _short(data: bytes) -> str:
+    text = _text(data)
+    if len(text) <= _VALUE_CHARACTERS:
+        return text
+    return f"{text[:200]}… ({len(text)}, {blake2b(data, digest_size=8).hexdigest()})"

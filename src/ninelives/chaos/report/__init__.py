@@ -1,0 +1,1 @@
+"""The report: `terminal`, `html` with `plots` and `timelines`; `command` puts all of it together."""

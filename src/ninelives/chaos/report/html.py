@@ -1,0 +1,185 @@
+"""The report as a page: one file that needs nothing else, no script, no network, and everything escaped."""
+
+from __future__ import annotations
+
+from collections import Counter
+from pathlib import Path
+
+from ninelives import __version__
+from ninelives.chaos.campaign.campaign import Campaign
+from ninelives.chaos.findings.effects import effects
+from ninelives.chaos.findings.finding import Finding
+from ninelives.chaos.findings.metrics import Verdict
+from ninelives.chaos.ledger import Line, What
+from ninelives.chaos.protocol import Moment
+from ninelives.chaos.report import plots
+from ninelives.chaos.report.plots import Bar, Mark, plain
+from ninelives.chaos.report.terminal import last_line, place
+from ninelives.chaos.report.timelines import timelines
+from ninelives.core.model.run import Kind
+from ninelives.demo.judge import RECOVERY_SECONDS, Number, percentile
+
+_MOST_BARS, _MOST_ROWS = 40, 20
+_KINDS = frozenset(Kind)
+_AT_STORE = frozenset({Moment.BEFORE.name, Moment.AFTER.name})
+_STYLE = Path(__file__).with_name("page.css").read_text(encoding="utf-8")
+
+
+def page(campaign: Campaign, verdict: Verdict, target: str) -> str:
+    """Return the whole page."""
+    parts = [
+        f"<header><h1>{plain(target)}</h1>",
+        f'<p class="soft">ninelives {plain(__version__)} chaos: {verdict.runs} runs, '
+        f"{verdict.faults} faults, {verdict.kills} of them kill -9, {len(verdict.recoveries)} recoveries "
+        f"measured; {verdict.replayed} times a recorded step was replayed instead of executed</p>",
+        f'<p class="verdict {_mark(verdict.is_met)}">{plain(last_line(verdict, campaign.seconds))}</p>',
+        f'</header><main><ul class="cards">{"".join(map(_card, verdict.numbers))}</ul>',
+        *_findings(verdict),
+        *_left_out(verdict),
+        *_recoveries(verdict),
+        *_kills(campaign),
+        *timelines(campaign.trials, campaign.calm[0].state),
+        _trials(campaign),
+        *_effects(campaign),
+        "</main>",
+    ]
+    return (
+        '<!doctype html><html lang="en"><head><meta charset="utf-8">'
+        '<meta http-equiv="Content-Security-Policy" '
+        "content=\"default-src 'none'; style-src 'unsafe-inline'\">"
+        '<meta name="viewport" content="width=device-width, initial-scale=1">'
+        f"<title>chaos: {plain(target)}</title><style>{_STYLE}</style></head>"
+        f"<body>{''.join(parts)}</body></html>\n"
+    )
+
+
+def _mark(is_met: bool) -> str:
+    return "good" if is_met else "bad"
+
+
+def _card(number: Number) -> str:
+    met, missed = ("✓ met", "") if number.is_met else ("✗ MISSED", " missed")
+    return (
+        f'<li class="card{missed}"><small>{plain(number.name)}</small><b>{plain(number.value)}</b>'
+        f'<span class="is {_mark(number.is_met)}">{met}</span>'
+        f"<small>target {plain(number.target)}</small><small>{plain(number.note)}</small></li>"
+    )
+
+
+def _findings(verdict: Verdict) -> list[str]:
+    certain, all_of_them = len(verdict.certain), len(verdict.findings)
+    if not all_of_them:
+        return []
+    perhaps = all_of_them - certain
+    heads = [f"{certain} to mend"] * bool(certain) + [f"{perhaps} to look at"] * bool(perhaps)
+    return [f"<h2>{', '.join(heads)}</h2>", *map(_finding, verdict.findings)]
+
+
+def _finding(finding: Finding) -> str:
+    doubt, perhaps = ("", "") if finding.is_certain else (" (perhaps)", " perhaps")
+    return (
+        f'<section class="finding{perhaps}"><h3>{plain(finding.mistake)}{doubt}</h3>'
+        f'<div class="place">{plain(place(finding))}</div>'
+        f"<pre><span>{finding.line}  </span>{plain(finding.code)}</pre><p>{plain(finding.what)}</p>"
+        f"<p><b>Mend:</b> {plain(finding.remedy)}</p></section>"
+    )
+
+
+def _left_out(verdict: Verdict) -> list[str]:
+    """Say what was not tried, or not everywhere, and what the run without faults was."""
+    told = (
+        ("Left out, for the time was over:", verdict.left_out),
+        ("Shortened, for want of time:", verdict.shortened),
+        ("It fails without faults, too, and that is taken for its right end:", (verdict.failure,)),
+        ("Why:", (verdict.error,)),
+    )
+    return [
+        f'<p class="soft"><b>{what}</b> {plain("; ".join(dict.fromkeys(names)))}</p>'
+        for what, names in told
+        if any(names)
+    ]
+
+
+def _recoveries(verdict: Verdict) -> list[str]:
+    ours = [one.seconds - one.load_seconds for one in verdict.recoveries]
+    if not ours:
+        return []
+    middle, late = percentile(ours, 0.5), percentile(ours, 0.99)
+    lines = [
+        Mark(middle, "middle", f"median {middle:.3f} s"),
+        Mark(late, "late", f"p99 {late:.3f} s"),
+        Mark(RECOVERY_SECONDS, "target", f"target {RECOVERY_SECONDS:g} s"),
+    ]
+    told = f"{len(ours)} recoveries: median {middle:.3f} s, p99 {late:.3f} s, longest {max(ours):.3f} s"
+    return [
+        f"<h2>Recovery times</h2><figure>{plots.histogram(ours, lines, unit='s', label=told)}",
+        f"<figcaption>From the code being loaded to the first new step. {plain(told)}</figcaption></figure>",
+        '<ul class="key"><li><i class="line" style="background:var(--ink)"></i>median</li>'
+        '<li><i class="line" style="background:var(--warm)"></i>p99</li>'
+        f'<li><i class="line" style="background:var(--bad)"></i>target {RECOVERY_SECONDS:g} s'
+        f"{'' if max(ours) * 1.05 >= RECOVERY_SECONDS else ', beyond the right edge'}</li></ul>",
+    ]
+
+
+def _kills(campaign: Campaign) -> list[str]:
+    found = [fault for trial in campaign.trials for fault in trial.faults if fault.kind == "KILL"]
+    kills = Counter(map(_step, found))
+    rows = [Bar(name, count, kind) for (name, kind), count in kills.most_common(_MOST_BARS)]
+    if not rows:
+        return []
+    rest = len(kills) - len(rows)
+    more = f'<p class="soft">and {rest} more, each killed less often</p>' if rest else ""
+    return [
+        '<h2>Kills by step</h2><ul class="key">'
+        '<li><i style="background:var(--blue)"></i>a step: its body, or its records</li>'
+        '<li><i style="background:var(--pale)"></i>another call of the store</li>'
+        '<li><i style="background:var(--warm)"></i>from outside</li></ul>',
+        plots.bars(rows, of="kills", by="where"),
+        more,
+    ]
+
+
+def _step(fault: Line) -> tuple[str, str]:
+    """Name what a kill was at, and its class: a step's body and its records are one."""
+    kind, _, rest = fault.step.partition(" ")
+    if kind in _KINDS and rest:
+        return rest, "step"
+    if not fault.step:
+        return "at random", "random"
+    return fault.step, "store" if fault.target in _AT_STORE else "step"
+
+
+def _trials(campaign: Campaign) -> str:
+    rows = "".join(
+        f'<tr><td>{plain(trial.name)}</td><td class="n">{len(trial.lives)}</td>'
+        f'<td class="n">{len(trial.faults)}</td><td class="n">{trial.seconds:.2f}</td>'
+        f"<td>{plain(trial.why or trial.state)}</td></tr>"
+        for trial in (*campaign.calm, *campaign.trials)
+    )
+    runs = len(campaign.calm) + len(campaign.trials)
+    names = _heads(("what befell it", ""), ("lives", "n"), ("faults", "n"), ("s", "n"), ("end", ""))
+    table = f"<table><thead><tr>{names}</tr></thead><tbody>{rows}</tbody></table>"
+    if runs > _MOST_ROWS:
+        table = f"<details><summary>all {runs}</summary>{table}</details>"
+    return f"<h2>Runs</h2>{table}"
+
+
+def _heads(*names: tuple[str, str]) -> str:
+    return "".join(f'<th scope="col" class="{kind}">{name}</th>' for name, kind in names)
+
+
+def _effects(campaign: Campaign) -> list[str]:
+    seen = Counter((one.kind, one.target, one.is_inside) for one in effects(campaign.calm[0]))
+    steps = sum(line.what is What.BEGIN for line in campaign.calm[0].lines)
+    if not seen:
+        return [f'<p class="soft">Without faults: {steps} bodies executed, no effects seen.</p>']
+    rows = "".join(
+        f"<tr><td>{plain(kind)}</td><td>{plain(target)}</td><td>{'in a step' if inside else 'outside'}</td>"
+        f'<td class="n">{count}</td></tr>'
+        for (kind, target, inside), count in seen.most_common(_MOST_BARS)
+    )
+    return [
+        f"<h2>Effects without faults</h2><p class='soft'>{steps} bodies were executed.</p>",
+        f"<table><thead><tr>{_heads(('kind', ''), ('what', ''), ('where', ''), ('times', 'n'))}</tr></thead>"
+        f"<tbody>{rows}</tbody></table>",
+    ]

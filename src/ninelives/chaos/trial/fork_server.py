@@ -1,0 +1,238 @@
+"""The cradle: processes that fork one life after the other, each a clean start that costs milliseconds.
+
+A cradle has Python, Nine Lives and the store's driver loaded, and neither threads nor the user's code, which
+every life loads for itself. There are two of them with different hash seeds, taken in turn: the order of a
+set must not be the same in each life only because they have one parent. If we die, the
+cradles and all that is in them die.
+"""
+
+from __future__ import annotations
+
+import ctypes
+import gc
+import importlib
+import os
+import select
+import signal
+import subprocess
+import sys
+from contextlib import suppress
+from pathlib import Path
+from types import TracebackType
+from typing import Self
+
+import msgspec
+from msgspec import Struct
+
+from ninelives.chaos.protocol import LifeOrder
+
+_PR_SET_PDEATHSIG = 1
+_PRELOAD = (
+    "ninelives.chaos.process.trial_process",
+    "ninelives.engine.protected.non_resumable",
+    "ninelives.engine.agent.children",
+)
+_SEEDS = ("1", "2")
+
+
+class Begin(Struct, tag="begin"):
+    """Start a life."""
+
+    order: LifeOrder
+
+
+class Signal(Struct, tag="signal"):
+    """Send a signal to a life that has not ended."""
+
+    pid: int
+    number: int
+
+
+class Begun(Struct, tag="begun"):
+    """A life was started."""
+
+    pid: int
+
+
+class Gone(Struct, tag="gone"):
+    """A life has ended, with an exit code, or a signal (negative)."""
+
+    pid: int
+    code: int
+
+
+_COMMAND: msgspec.json.Decoder[Begin | Signal] = msgspec.json.Decoder(Begin | Signal)
+_ANSWER: msgspec.json.Decoder[Begun | Gone] = msgspec.json.Decoder(Begun | Gone)
+
+
+class Cradle:
+    """A cradle, as seen from who directs the trials."""
+
+    def __init__(self, seed: str, backend: str) -> None:
+        self._process = subprocess.Popen(  # noqa: S603 (our own module)
+            [sys.executable, "-m", "ninelives.chaos.trial.fork_server", backend],
+            stdin=subprocess.PIPE,
+            stdout=subprocess.PIPE,
+            env={**os.environ, "PYTHONHASHSEED": seed},
+            start_new_session=True,  # Ctrl-C is for us alone; we end them
+        )
+        self._rest = b""
+        self._answers: list[Begun | Gone] = []
+        self.codes: dict[int, int] = {}
+
+    def begin(self, order: LifeOrder) -> int:
+        """Start a life; returns its process id."""
+        self._send(Begin(order))
+        while True:
+            for at, answer in enumerate(self._answers):
+                if isinstance(answer, Begun):
+                    del self._answers[at]
+                    return answer.pid
+            self._hear(None)
+
+    def signal(self, pid: int, number: int) -> None:
+        """Send a signal to a life; nothing happens if it has ended."""
+        self._send(Signal(pid, number))
+
+    def gone(self, pid: int, timeout_seconds: float) -> int | None:
+        """Wait for the end of a life; returns its exit code, None when it still lives."""
+        if pid not in self.codes:
+            self._hear(timeout_seconds)
+        return self.codes.get(pid)
+
+    def close(self) -> None:
+        """End the cradle and what is in it."""
+        for pipe in (self._process.stdin, self._process.stdout):
+            if pipe is not None:
+                pipe.close()
+        try:
+            self._process.wait(5)
+        except subprocess.TimeoutExpired:
+            self._process.kill()
+            self._process.wait()
+
+    def _send(self, command: Begin | Signal) -> None:
+        assert self._process.stdin is not None  # noqa: S101 (a pipe was asked for)
+        self._process.stdin.write(msgspec.json.encode(command) + b"\n")
+        self._process.stdin.flush()
+
+    def _hear(self, timeout_seconds: float | None) -> None:
+        assert self._process.stdout is not None  # noqa: S101
+        pipe = self._process.stdout.fileno()
+        if not select.select([pipe], [], [], timeout_seconds)[0]:
+            return
+        data = os.read(pipe, 65536)
+        if not data:
+            raise RuntimeError(f"the process that starts the lives has ended with {self._process.wait()}")
+        *whole, self._rest = (self._rest + data).split(b"\n")
+        for line in whole:
+            answer = _ANSWER.decode(line)
+            if isinstance(answer, Gone):
+                self.codes[answer.pid] = answer.code
+            else:
+                self._answers.append(answer)
+
+
+class Cradles:
+    """The cradles, taken in turn."""
+
+    def __init__(self, backend: str) -> None:
+        self._cradles = [Cradle(seed, backend) for seed in _SEEDS]
+        self._turn = 0
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(self, kind: type[BaseException] | None, error: object, trace: TracebackType | None) -> None:
+        for cradle in self._cradles:
+            cradle.close()
+
+    def next(self) -> Cradle:
+        """Return the one whose turn it is."""
+        self._turn += 1
+        return self._cradles[self._turn % len(self._cradles)]
+
+
+# The process --------------------------------------------------------------------------------------
+
+
+def serve() -> None:
+    """Be a cradle: commands come on stdin, answers go to stdout, until whoever sends them is gone."""
+    _die_with_parent()
+    out = os.dup(1)
+    os.dup2(2, 1)
+    for name in (*_PRELOAD, *sys.argv[1:]):
+        importlib.import_module(name)
+    gc.collect()
+    gc.freeze()
+    lives: dict[int, int] = {}
+    rest = b""
+    while True:
+        ready, _, _ = select.select([0, *lives.values()], [], [])
+        for pid, fd in list(lives.items()):
+            if fd in ready:
+                os.close(lives.pop(pid))
+                _tell(out, Gone(pid, _collected(pid)))
+        if 0 not in ready:
+            continue
+        data = os.read(0, 65536)
+        if not data:
+            break
+        *whole, rest = (rest + data).split(b"\n")
+        for line in whole:
+            command = _COMMAND.decode(line)
+            if isinstance(command, Begin):
+                pid = _fork(command.order)
+                lives[pid] = os.pidfd_open(pid)
+                _tell(out, Begun(pid))
+            elif command.pid in lives:
+                os.kill(command.pid, command.number)
+    for pid in lives:
+        os.kill(pid, signal.SIGKILL)
+        _collected(pid)
+    os._exit(0)
+
+
+def _tell(out: int, answer: Begun | Gone) -> None:
+    os.write(out, msgspec.json.encode(answer) + b"\n")
+
+
+def _collected(pid: int) -> int:
+    """Return how a life has ended, and end what it has started."""
+    os.waitid(os.P_PID, pid, os.WEXITED | os.WNOWAIT)
+    with suppress(ProcessLookupError):
+        os.killpg(pid, signal.SIGKILL)  # its own group: it cannot have been reused, we have not reaped it
+    return os.waitstatus_to_exitcode(os.waitpid(pid, 0)[1])
+
+
+def _fork(order: LifeOrder) -> int:
+    pid = os.fork()
+    if pid:
+        return pid
+    code = 1
+    try:
+        _die_with_parent()
+        os.setsid()
+        log = os.open(Path(order.home) / "output", os.O_WRONLY | os.O_APPEND | os.O_CREAT, 0o600)
+        nothing = os.open(os.devnull, os.O_RDONLY)
+        os.dup2(nothing, 0)
+        os.dup2(log, 1)
+        os.dup2(log, 2)
+        os.closerange(3, 64)
+        from ninelives.chaos.process.trial_process import live
+
+        live(order)
+    except BaseException:  # noqa: BLE001 (whatever it is, this process must not go on as its parent)
+        import traceback
+
+        traceback.print_exc()
+    finally:
+        os._exit(code)
+
+
+def _die_with_parent() -> None:
+    ctypes.CDLL(None).prctl(_PR_SET_PDEATHSIG, signal.SIGKILL)
+
+
+if __name__ == "__main__":
+    serve()

@@ -1,0 +1,208 @@
+"""`ninelives check`: would the runs in flight go on with this code? Asked before it is deployed."""
+
+from __future__ import annotations
+
+import os
+import select
+import signal
+import subprocess
+import sys
+import time
+from collections import Counter
+from collections.abc import Iterator, Sequence
+from contextlib import suppress
+
+import msgspec
+import typer
+
+from ninelives.cli.options import EXIT_FAILED, existing
+from ninelives.cli.output import emit, emit_json, say
+from ninelives.core.errors import StoreUnavailable, UsageError
+from ninelives.ops.check import (
+    EXIT_STORE,
+    EXIT_USAGE,
+    Begun,
+    Done,
+    Finding,
+    Fit,
+    Foreign,
+    Found,
+    Line,
+    Order,
+    hangs,
+)
+from ninelives.views.escape import shown
+
+_START_SECONDS = 60.0
+_GRACE_SECONDS = 2.0
+_MOST_RUNS = 3
+_NOTHING = "Nothing was executed. "  # of a check that is plain
+_LINE = msgspec.json.Decoder(Line)
+
+
+class Report(msgspec.Struct, kw_only=True):
+    """What was found, for machines."""
+
+    fits: int = 0
+    unused: int = 0
+    moved: int = 0
+    escalated: int = 0
+    asked_again: int = 0
+    problems: list[Finding] = []
+    warnings: list[Finding] = []
+    elsewhere: Counter[str] = msgspec.field(default_factory=Counter)
+
+
+def check(target: str, url: str, *, limit_seconds: float, as_json: bool) -> None:
+    """Rehearse all runs in flight. Exit 0 when all fit, 1 when some do not."""
+    if not limit_seconds > 0:
+        raise UsageError(f"--limit {limit_seconds:g}", remedy="Give seconds above 0")
+    report = Report()
+    skip: tuple[str, ...] = ()
+    while True:
+        order = Order(target=target, url=existing(url), limit_seconds=limit_seconds, skip=skip)
+        lost = _rehearse(order, report)
+        if lost is None:
+            break
+        report.problems.append(lost)
+        skip = tuple(one.run for one in report.problems)
+        report.fits, report.unused, report.elsewhere = 0, 0, Counter()
+        report.moved, report.asked_again, report.escalated, report.warnings = 0, 0, 0, []
+    _show(report, as_json=as_json)
+    if report.problems:
+        raise typer.Exit(EXIT_FAILED)
+
+
+def _rehearse(order: Order, report: Report) -> Finding | None:
+    """Have a child try the runs; returns what to say of the one with which it stood still or died."""
+    command = [sys.executable, "-m", "ninelives.ops.check"]
+    with subprocess.Popen(command, stdout=subprocess.PIPE, stdin=subprocess.PIPE) as child:  # noqa: S603
+        begun: Begun | None = None
+        is_done = False
+        try:
+            _send(child, order)
+            for line in _lines(child, order.limit_seconds):
+                begun = line if isinstance(line, Begun) else None
+                is_done = isinstance(line, Done)
+                if isinstance(line, Found):
+                    _count(report, line.finding)
+                elif isinstance(line, Foreign):
+                    report.elsewhere[line.agent] += 1
+            died = child.poll()
+        finally:
+            child.kill()
+    if begun is None and child.returncode == EXIT_USAGE:
+        raise typer.Exit(EXIT_USAGE)  # it has said why
+    if begun is None and child.returncode == EXIT_STORE:
+        raise typer.Exit(EXIT_STORE)
+    if begun is None and child.returncode != 0:
+        raise StoreUnavailable(f"the check of {order.target} died", remedy="Look at what it said above")
+    if begun is None and not is_done:
+        raise UsageError(
+            f"{order.target} ended the process while it was loaded or between two runs",
+            remedy="Nothing is known of the runs. Code outside of steps must not leave the process",
+        )
+    if begun is None:
+        return None
+    if died is None:
+        return hangs(begun.run, begun.agent, order.limit_seconds)
+    how = f"exit code {died}" if died >= 0 else signal.Signals(-died).name
+    return Finding(
+        run=begun.run,
+        agent=begun.agent,
+        fit=Fit.FAILS,
+        what=f"the code ended the process, with {how}",
+        remedy="Code outside of steps must not leave the process",
+    )
+
+
+def _send(child: subprocess.Popen[bytes], order: Order) -> None:
+    """Tell the child what to do: by a pipe, since thousands of runs to skip are too long for a command."""
+    assert child.stdin is not None  # noqa: S101 (a pipe was asked for)
+    with suppress(BrokenPipeError), child.stdin as pipe:
+        pipe.write(msgspec.json.encode(order))
+
+
+def _lines(child: subprocess.Popen[bytes], limit_seconds: float) -> Iterator[Line]:
+    """Yield what the child says, for as long as it says something in time."""
+    assert child.stdout is not None  # noqa: S101 (a pipe was asked for)
+    pipe, rest = child.stdout.fileno(), b""
+    deadline = time.monotonic() + _START_SECONDS + limit_seconds
+    while True:
+        ready, _, _ = select.select([pipe], [], [], max(0.0, deadline - time.monotonic()))
+        data = os.read(pipe, 65536) if ready else b""
+        if not data:
+            if ready:
+                child.wait(_GRACE_SECONDS)
+            return
+        *whole, rest = (rest + data).split(b"\n")
+        yield from (_LINE.decode(line) for line in whole)
+        deadline = time.monotonic() + limit_seconds + _GRACE_SECONDS
+
+
+def _count(report: Report, finding: Finding) -> None:
+    if finding.fit not in (Fit.FITS, Fit.FAILS_AS_BEFORE):
+        report.problems.append(finding)
+        return
+    report.fits += 1
+    report.unused += finding.unused
+    report.moved += len(finding.moved)
+    report.escalated += finding.is_escalated
+    report.asked_again += len(finding.asked_again)
+    if finding.has_warnings:
+        report.warnings.append(finding)
+
+
+# What people read ------------------------------------------------------------------------------------
+
+
+def _show(report: Report, *, as_json: bool) -> None:
+    if as_json:
+        emit_json(msgspec.json.encode(report))
+        return
+    for agent, count in sorted(report.elsewhere.items()):
+        say(
+            f"{count} runs of agent {agent!r}, which this code does not declare: they need other workers; "
+            f'if it was renamed, keep its name: @nl.agent(name="{agent}")'
+        )
+    if report.moved:
+        say(f"{report.moved} recorded steps are found at another place than before, which is fine")
+    groups: dict[tuple[str, ...], list[Finding]] = {}
+    for one in report.warnings:
+        for what, remedy in _warnings(one):
+            groups.setdefault((one.agent, "warning", "", what, remedy), []).append(one)
+    for one in report.problems:
+        # Arguments and line numbers of the journal differ from run to run; the cause is the same.
+        cause = one.what.partition(":")[0] if one.fit is Fit.FAILS else ""
+        key = (one.agent, str(one.fit), one.step or "", cause, one.remedy or "")
+        groups.setdefault(key, []).append(one)
+    for (agent, verdict, step, what, remedy), found in groups.items():
+        _emit_group(agent, verdict, step, what if verdict == "warning" else found[0].what, remedy, found)
+    if report.escalated:
+        say(
+            f"{report.escalated} runs that fit wait for a person (ninelives inbox): one that was stopped for "
+            "its code goes on after ninelives resolve ITEM --retry"
+        )
+    say(f"{report.fits} runs in flight fit this code, {len(report.problems)} do not")
+
+
+def _warnings(one: Finding) -> Iterator[tuple[str, str]]:
+    if one.fit is Fit.FAILS_AS_BEFORE:
+        yield f"fails, as it would with the code that it has run with: {one.what}", one.remedy or ""
+    yield from ((told.what, told.remedy) for told in one.warnings)
+
+
+def _emit_group(
+    agent: str, verdict: str, step: str, what: str, remedy: str, found: Sequence[Finding]
+) -> None:
+    """Print one cause: the runs that have it, what it is in the first of them, and what can be done."""
+    names = ", ".join(one.run for one in found[:_MOST_RUNS])
+    more = f" and {len(found) - _MOST_RUNS} more" if len(found) > _MOST_RUNS else ""
+    at = f" at {step}" if step else ""
+    count = f"{len(found)} runs" if len(found) > 1 else "1 run"
+    lines = [
+        f"{verdict}{at}: {count} of {agent} ({names}{more})",
+        what,
+        *remedy.removeprefix(_NOTHING).split("; "),
+    ]
+    emit("\n    ".join(shown(line) for line in lines if line))

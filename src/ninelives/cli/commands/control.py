@@ -1,0 +1,80 @@
+"""`ninelives signal`, `cancel`, `pause`, `resume`, `retry`, `fork`: what a person asks of a run from outside.
+
+Each is durable when the command has ended, whoever works on the run, and asking again changes nothing more.
+"""
+
+from __future__ import annotations
+
+import msgspec
+
+from ninelives.cli.options import existing
+from ninelives.cli.output import emit, emit_json, say
+from ninelives.core.ids import check_id
+from ninelives.core.model.run import Control, Run, State
+from ninelives.engine.worker import fork as forks
+from ninelives.engine.worker.run_retry import retry
+from ninelives.runtime.inbox import from_json
+from ninelives.stores.open import open_store
+from ninelives.views.escape import shown
+
+_DONE = {
+    Control.CANCEL: "is being cancelled",
+    Control.PAUSE: "is paused",
+    Control.RESUME: "goes on",
+    Control.RETRY: "goes on from its failed step",
+}
+
+
+def control(url: str, run: str, asked: str, *, as_json: bool) -> None:
+    """Ask something of a run."""
+    wanted = Control(asked)
+    store = open_store(existing(url))
+    try:
+        named = check_id(run, "run id")
+        after = retry(store, named) if wanted is Control.RETRY else store.control_run(named, wanted)
+    finally:
+        store.close()
+    if as_json:
+        emit_json(msgspec.json.encode(_told(after)))
+        return
+    done = "is cancelled" if after.state is State.CANCELLED else _DONE[wanted]
+    emit(shown(f"run {after.id} {done}"))
+    if after.session is None and not after.state.is_final and not after.paused:
+        say("as soon as a worker takes it")
+
+
+def fork(
+    url: str, run: str, at: str, result: str | None, *, id: str | None, after: str, as_json: bool
+) -> None:
+    """Make a run that shares another's records up to a step."""
+    edited = forks.UNCHANGED if result is None else msgspec.json.decode(from_json(result, "the result"))
+    step = int(at) if at.isdecimal() else at
+    store = open_store(existing(url))
+    try:
+        made = forks.fork(store, check_id(run, "run id"), step, edited, id=id, after=after)
+    finally:
+        store.close()
+    if as_json:
+        emit_json(msgspec.json.encode(_told(made)))
+        return
+    emit(shown(f"run {made.id} is a fork of run {run} at {at}"))
+    if made.session is None and not made.state.is_final:
+        say("it goes on as soon as a worker takes it")
+
+
+def signal(url: str, run: str, name: str, value: str, *, id: str | None, as_json: bool) -> None:
+    """Send a run a signal."""
+    body = bytes(from_json(value, "the value"))
+    store = open_store(existing(url))
+    try:
+        sent = store.send_signal(check_id(run, "run id"), check_id(name, "signal name"), body, id=id)
+    finally:
+        store.close()
+    if as_json:
+        emit_json(msgspec.json.encode({"run": sent.run, "number": sent.number, "name": sent.name}))
+    else:
+        emit(shown(f"signal {sent.name} is number {sent.number} of run {sent.run}"))
+
+
+def _told(run: Run) -> dict[str, object]:
+    return {"run": run.id, "status": run.state, "paused": run.paused, "cancelling": run.cancelling}

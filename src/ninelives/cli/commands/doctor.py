@@ -1,0 +1,35 @@
+"""`ninelives doctor`: is this store fit to work on?"""
+
+from __future__ import annotations
+
+import msgspec
+import typer
+
+from ninelives.cli.options import EXIT_FAILED, EXIT_STORE, AsJson
+from ninelives.cli.output import emit, emit_json, is_terminal
+from ninelives.ops.doctor import Finding, Level, examine, worst
+from ninelives.views.escape import shown
+
+_COLOURS = {Level.OK: typer.colors.GREEN, Level.WARN: typer.colors.YELLOW, Level.FAIL: typer.colors.RED}
+_EXITS = {Level.OK: 0, Level.WARN: EXIT_FAILED, Level.FAIL: EXIT_STORE}
+
+
+def doctor(url: str, as_json: AsJson) -> None:
+    """Examine a store and tell each finding as it is made."""
+    findings = []
+    for finding in examine(url):
+        findings.append(finding)
+        if not as_json:
+            emit(_line(finding))
+    level = worst(findings)
+    if as_json:
+        emit_json(msgspec.json.encode({"status": level, "findings": findings}))
+    raise typer.Exit(_EXITS[level])
+
+
+def _line(finding: Finding) -> str:
+    level = f"{finding.level.value:<4}"
+    if is_terminal():
+        level = typer.style(level, fg=_COLOURS[finding.level])
+    remedy = f"\n      {'':<12}→ {shown(finding.remedy)}" if finding.remedy else ""
+    return f"{level}  {finding.check:<12}{shown(finding.what)}{remedy}"

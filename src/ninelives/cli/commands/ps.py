@@ -1,0 +1,104 @@
+"""`ninelives ps`: which runs there are, and where each of them is."""
+
+from __future__ import annotations
+
+import msgspec
+
+from ninelives.cli.options import existing
+from ninelives.cli.output import age, emit_json, emit_table, say
+from ninelives.core.errors import UsageError
+from ninelives.core.model.run import RunQuery, State
+from ninelives.stores.open import open_store
+from ninelives.views.position import Summary, summaries
+from ninelives.views.records_text import moment
+from ninelives.views.sessions import Life, Seen
+
+COLUMNS = ("id", "agent", "status", "turn", "steps", "progress", "waits", "session", "age", "updated")
+_UNFINISHED = tuple(state for state in State if not state.is_final)
+
+
+def ps(
+    url: str,
+    *,
+    statuses: list[str],
+    agent: str | None,
+    labels: list[str],
+    limit: int,
+    after: int | None,
+    every: bool,
+    as_json: bool,
+) -> None:
+    """List runs, newest first."""
+    query = RunQuery(
+        states=_states(statuses, every),
+        agent=agent,
+        labels=dict(label_of(label) for label in labels),
+        limit=limit + 1,
+        after=after,
+    )
+    store = open_store(existing(url))
+    try:
+        found = summaries(store, query)
+        now = moment(store.now_ms())
+    finally:
+        store.close()
+    page = found[:limit]
+    if as_json:
+        emit_json(msgspec.json.encode(page))
+    elif page:
+        emit_table(COLUMNS, [_row(run, now.timestamp()) for run in page])
+    else:
+        say("no runs" if every or statuses else "no unfinished runs; --all shows those that have ended")
+    if len(found) > limit and page:
+        say(f"there are more: --after {page[-1].number} goes on, --limit shows more at once")
+
+
+def _states(statuses: list[str], every: bool) -> tuple[State, ...]:
+    try:
+        given = tuple(State(status) for status in statuses)
+    except ValueError:
+        known = ", ".join(state.value for state in State)
+        raise UsageError(f"--status {statuses[-1]!r}", remedy=f"It is one of {known}") from None
+    return given or (() if every else _UNFINISHED)
+
+
+def label_of(text: str) -> tuple[str, str]:
+    """Return name and value of a label given as NAME=VALUE. Raises UsageError."""
+    name, equals, value = text.partition("=")
+    if not equals:
+        raise UsageError(f"--label {text!r}", remedy="Write it as NAME=VALUE")
+    return name, value
+
+
+def _row(run: Summary, now: float) -> tuple[str, ...]:
+    return (
+        run.id,
+        run.agent,
+        status_of(run),
+        str(run.turn),
+        "damaged" if run.steps is None else str(run.steps),
+        str(run.progress) if run.progress is not None else "",
+        run.waits,
+        session_text(run.session) if run.session is not None else "",
+        age(now - run.created.timestamp()),
+        f"{age(now - run.updated.timestamp())} ago",
+    )
+
+
+def status_of(run: Summary) -> str:
+    """Say a run's state, with what qualifies it."""
+    notes = []
+    if run.session is not None and run.session.state is not Life.ALIVE:
+        notes.append(f"session {run.session.state}")
+    if run.next_wake_up is not None and not run.is_loaded:
+        notes.append("its workers are being started" if run.is_starting else "no worker has its code loaded")
+    if run.paused:
+        notes.append("paused")
+    if run.cancelling and not run.status.is_final:
+        notes.append("cancelling")
+    return run.status + (f" ({', '.join(notes)})" if notes else "")
+
+
+def session_text(session: Seen) -> str:
+    """Name a session, and say so if it does not live."""
+    return session.id if session.state is Life.ALIVE else f"{session.id} ({session.state})"

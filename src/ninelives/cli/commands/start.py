@@ -1,0 +1,65 @@
+"""`ninelives start`: make a run durable and leave it to a worker.
+
+When the id has been printed, the run is durable. Killed before, it is there or it is not; the same id starts
+it once.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Sequence
+from typing import Any
+
+import msgspec
+import typer
+
+from ninelives.cli.commands.inbox import tell_waiting
+from ninelives.cli.commands.ps import label_of
+from ninelives.cli.options import EXIT_PERSON
+from ninelives.cli.output import emit, emit_json
+from ninelives.core.model.run import State
+from ninelives.ops import doctor
+from ninelives.runtime import Runtime
+from ninelives.runtime import target as load
+from ninelives.views.escape import shown
+from ninelives.views.position import Position, position
+
+
+def start(
+    target: str,
+    words: list[str],
+    *,
+    named: list[str],
+    id: str | None,
+    url: str,
+    delay: float = 0,
+    priority: int = 0,
+    labels: Sequence[str] = (),
+    as_json: bool,
+) -> None:
+    """Start a run; see the module."""
+    agent = load.agent(target)
+    args, kwargs = load.arguments(agent, words, named)
+    options: dict[str, Any] = {
+        "id": id,
+        "kwargs": kwargs,
+        "delay": delay or None,
+        "priority": priority,
+        "labels": dict(label_of(label) for label in labels),
+    }
+
+    async def main() -> Position:
+        async with Runtime(url) as runtime:
+            await runtime.call(doctor.prove)
+            run = await runtime.start(agent.name, *args, **options)
+            found, _ = await runtime.call(position, run.id)
+            return found
+
+    found = asyncio.run(main())
+    if as_json:
+        emit_json(msgspec.json.encode({"run": found.id, "status": found.status}))
+    else:
+        emit(shown(found.id))
+    if found.status is State.ESCALATED or found.paused:
+        tell_waiting(found, url)
+        raise typer.Exit(EXIT_PERSON)

@@ -1,0 +1,123 @@
+"""`ninelives watch`: follow a run until it ends, one line for each thing that happens to it.
+
+On a terminal the last line says where the run is now, and is written over. Nothing is changed: a watcher may
+come, go and be killed as it likes.
+"""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import Iterator
+
+import typer
+
+from ninelives.cli.hints import command
+from ninelives.cli.options import EXIT_FAILED, existing
+from ninelives.cli.output import age, emit, is_terminal, say
+from ninelives.core.errors import Corrupt
+from ninelives.core.ids import check_id
+from ninelives.core.model.inbox import Item, ItemState
+from ninelives.core.model.run import Kind, Record, Run, State
+from ninelives.engine.run import large_bodies
+from ninelives.store import Store
+from ninelives.stores.open import open_store
+from ninelives.views import records_text
+from ninelives.views.escape import shortened, shown
+from ninelives.views.inbox_text import entry, ways
+
+_LOOK_SECONDS = 0.2
+_STATUS_CHARACTERS = 100
+_QUIET = frozenset({Kind.INTENT})
+_CLEAR_LINE = "\r\x1b[2K"
+
+
+def watch(url: str, run: str) -> None:
+    """Follow a run; ends with it."""
+    name = check_id(run, "run id")
+    store = open_store(existing(url))
+    watcher = _Watcher(store, name, url)
+    try:
+        while not watcher.look():
+            store.wait_for_work(_LOOK_SECONDS)
+    except KeyboardInterrupt:
+        watcher.clear()
+        say("no longer watched; the run goes on")
+        raise typer.Exit(130) from None
+    finally:
+        store.close()
+    if watcher.state is not State.COMPLETED:
+        raise typer.Exit(EXIT_FAILED)
+
+
+class _Watcher:
+    """What was told of a run so far."""
+
+    def __init__(self, store: Store, run: str, url: str) -> None:
+        self._store, self._run, self._url = store, run, url
+        self._seen, self._epoch, self._told = 0, -1, ""
+        self._items: set[str] = set()
+        self.state: State | None = None
+
+    def look(self) -> bool:
+        """Tell what is new; True when the run has ended."""
+        try:
+            found = self._store.load_journal(self._run, since=self._seen)
+        except Corrupt as error:
+            self.clear()
+            say(f"the journal is damaged: {error}")
+            raise typer.Exit(EXIT_FAILED) from None
+        for line in self._news(found.run, large_bodies.whole(self._store, found.records), found.items):
+            self.clear()
+            emit(line)
+        self._seen, self.state = found.run.length, found.run.state
+        if found.run.state.is_final:
+            self.clear()
+            return True
+        self._show_status(found.run)
+        return False
+
+    def clear(self) -> None:
+        """Take the last line away."""
+        if is_terminal():
+            sys.stdout.write(_CLEAR_LINE)
+            sys.stdout.flush()
+
+    def _news(self, run: Run, records: tuple[Record, ...], items: tuple[Item, ...]) -> Iterator[str]:
+        if run.epoch != self._epoch and run.session is not None:
+            yield shown(f"{records_text.moment(run.changed_ms):%H:%M:%S}     worked on by {run.session}")
+            self._epoch = run.epoch
+        for record in records:
+            if record.kind not in _QUIET:
+                yield _line(record)
+        for item in items:
+            if item.state is ItemState.OPEN and item.id not in self._items:
+                self._items.add(item.id)
+                yield from self._question(item)
+        told = (
+            f"{run.state}"
+            + (", paused" if run.paused and not run.state.is_final else "")
+            + (f", waits {run.waits}" if run.waits else "")
+        )
+        if told != self._told:
+            self._told = told
+            yield shown(f"{records_text.moment(run.changed_ms):%H:%M:%S} --- {told}")
+
+    def _question(self, item: Item) -> Iterator[str]:
+        one = entry(item)
+        yield shown(f"{one.opened:%H:%M:%S} ??? {one.kind} {one.id}: {one.what}")
+        for words in ways(one.takes, one.id):
+            yield f"             $ {command(words, self._url)}"
+
+    def _show_status(self, run: Run) -> None:
+        if is_terminal():
+            since = age((self._store.now_ms() - run.created_ms) / 1000)
+            text = f"{run.id}: {run.state}, {run.length} records, {since} old"
+            sys.stdout.write(f"{_CLEAR_LINE}{shortened(text, _STATUS_CHARACTERS)}")
+            sys.stdout.flush()
+
+
+def _line(record: Record) -> str:
+    (line,) = records_text.lines([record])
+    step = f"{line.step}[{line.number}]" if line.number is not None else line.step
+    where = f"{line.branch}/{step}" if line.branch else step
+    return shown(f"{line.at:%H:%M:%S} {line.seq:>3} {line.kind:<9} {where}  {line.value}".rstrip())

@@ -1,0 +1,113 @@
+"""What commands print: tables on a terminal, aligned text in a pipe, and never a raw control character.
+
+Results go to stdout, everything else to stderr. When nobody reads stdout any more, we end quietly.
+"""
+
+from __future__ import annotations
+
+import os
+import sys
+from collections.abc import Sequence
+from contextlib import suppress
+from datetime import datetime
+
+import typer
+
+from ninelives.cli.options import EXIT_FAILED, EXIT_PIPE
+from ninelives.views.escape import ascii_json, json_text, shown
+
+_SHORT_CHARACTERS = 20
+_AGES = ((86_400, "d"), (3_600, "h"), (60, "m"))
+
+
+def is_terminal() -> bool:
+    """Tell whether a person reads stdout."""
+    return sys.stdout is not None and sys.stdout.isatty()
+
+
+def emit(text: str) -> None:
+    """Print to stdout at once; ends the command when nobody reads it, or it cannot be written."""
+    if sys.stdout is None:
+        return
+    try:
+        sys.stdout.write(text if text.endswith("\n") else f"{text}\n")
+        sys.stdout.flush()
+    except BrokenPipeError:
+        _forget_stdout()
+        raise typer.Exit(EXIT_PIPE) from None
+    except OSError as error:
+        _forget_stdout()
+        say(f"the output could not be written: {error.strerror}")
+        raise typer.Exit(EXIT_FAILED) from None
+
+
+def _forget_stdout() -> None:
+    """Let what is still in the buffer go nowhere: Python flushes it once more at its end."""
+    nowhere = os.open(os.devnull, os.O_WRONLY)
+    os.dup2(nowhere, sys.stdout.fileno())
+    os.close(nowhere)
+
+
+def emit_json(data: bytes) -> None:
+    """Print JSON: indented for a person, on one line for a program."""
+    text = json_text(data, pretty=is_terminal())
+    try:
+        text.encode(sys.stdout.encoding)
+    except (UnicodeError, AttributeError):
+        text = ascii_json(text)  # the locale has no such characters
+    emit(text)
+
+
+def say(line: str) -> None:
+    """Tell the person something that is not the result: one line on stderr."""
+    with suppress(OSError, AttributeError, ValueError):
+        sys.stderr.write(f"ninelives: {shown(line)}\n")
+        sys.stderr.flush()
+
+
+def emit_table(columns: Sequence[str], rows: Sequence[Sequence[str]], *, title: str = "") -> None:
+    """Print rows under their columns; every cell is escaped."""
+    cells = [[shown(cell) for cell in row] for row in rows]
+    emit(_rich(columns, cells, title) if is_terminal() else _plain(columns, cells))
+
+
+def _plain(columns: Sequence[str], cells: Sequence[Sequence[str]]) -> str:
+    table = [[column.upper() for column in columns], *[[cell or "-" for cell in row] for row in cells]]
+    widths = [max(map(len, column)) for column in zip(*table, strict=True)]
+    return "\n".join(
+        "  ".join(cell.ljust(width) for cell, width in zip(row, widths, strict=True)).rstrip()
+        for row in table
+    )
+
+
+def _rich(columns: Sequence[str], cells: Sequence[Sequence[str]], title: str) -> str:
+    from rich.box import SIMPLE_HEAD
+    from rich.console import Console
+    from rich.table import Table
+    from rich.text import Text
+
+    table = Table(title=shown(title) or None, box=SIMPLE_HEAD, title_justify="left", padding=(0, 1, 0, 0))
+    # A screen is narrow: columns with nothing in them go, and short cells are not broken.
+    widths = [max((len(row[at]) for row in cells), default=0) for at in range(len(columns))]
+    for column, width in zip(columns, widths, strict=True):
+        if width:
+            table.add_column(column, overflow="fold", no_wrap=width <= _SHORT_CHARACTERS)
+    for row in cells:
+        table.add_row(*(Text(cell) for cell, width in zip(row, widths, strict=True) if width))
+    console = Console(markup=False, emoji=False, highlight=False)
+    with console.capture() as captured:
+        console.print(table)
+    return captured.get()
+
+
+def age(seconds: float) -> str:
+    """Say how long something is, in one unit: 12s, 5m, 3h, 2d."""
+    for size, unit in _AGES:
+        if seconds >= size:
+            return f"{int(seconds // size)}{unit}"
+    return f"{max(0, int(seconds))}s"
+
+
+def moment(when: datetime) -> str:
+    """Write a time as people read it: UTC, to the second."""
+    return when.strftime("%Y-%m-%d %H:%M:%SZ")

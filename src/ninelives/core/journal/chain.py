@@ -1,0 +1,139 @@
+"""Checksums: every record is chained to all records before it in its run.
+
+check(n) = BLAKE2b-128 over (check(n-1), every field of record n). A run's row keeps the last check as
+its head and the number of records as its length, so a changed, missing, added or reordered record
+is found by reading the run once. The chain of an empty run starts from the run's id, so records
+cannot be moved from one run to another.
+
+Records of schema 1 have no epoch and are checked by the rule of then; every later one has an epoch, and comes
+after all of those. The two rules have no content in common, so that no record passes by the other's.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+from hashlib import blake2b
+from struct import Struct as Layout
+
+from ninelives.core.errors import Corrupt
+from ninelives.core.model.run import Kind, Record, StepKind
+
+CHECK_BYTES = 16
+Draft = (
+    tuple[Kind, str, int, bytes, tuple[bytes, ...]]
+    | tuple[Kind, str, int, bytes, tuple[bytes, ...], StepKind | None, int | None]
+)
+"""A record without number, epoch and check: kind, step, at_ms, body, blobs; then step_kind and took_ms."""
+
+_FIRST = Layout("<QQIIII")
+_SECOND = Layout("<QQQQIII").pack
+_MARK = b"ninelives-schema-2:"  # no content of one rule is content of the other
+_BEGUN = blake2b(_MARK, digest_size=CHECK_BYTES)
+_KINDS = {kind: kind.value.encode() for kind in Kind}
+_WORDS = {
+    (kind, of): f"{kind.value}:{of.value if of is not None else ''}:".encode()
+    for kind in Kind
+    for of in (None, *StepKind)
+}
+
+
+def start(run: str) -> bytes:
+    """Return the chain before a run's first record."""
+    return blake2b(run.encode(), digest_size=CHECK_BYTES, person=b"ninelives-run").digest()
+
+
+def link(previous: bytes, seq: int, draft: Draft, epoch: int | None) -> bytes:
+    """Return the check of a record that follows `previous`; without an epoch, by the rule of schema 1."""
+    if epoch is None:
+        return _first_link(previous, seq, draft)
+    if len(draft) == 7:
+        kind, step, at_ms, body, blobs, of, took = draft
+        words = _WORDS[kind, of]
+    else:
+        kind, step, at_ms, body, blobs = draft
+        words, took = _WORDS[kind, None], None
+    step_bytes, blob_bytes = step.encode(), b"".join(blobs) if blobs else b""
+    times = (seq, at_ms, epoch, 0 if took is None else took + 1)
+    sizes = _SECOND(*times, len(step_bytes), len(blob_bytes), len(body))
+    made = _BEGUN.copy()  # quicker than to begin each time
+    made.update(b"".join((previous, sizes, words, step_bytes, blob_bytes, body)))
+    return made.digest()
+
+
+def _first_link(previous: bytes, seq: int, draft: Draft) -> bytes:
+    kind, step, at_ms, body, blobs = draft[:5]
+    kind_bytes, step_bytes, blob_bytes = _KINDS[kind], step.encode(), b"".join(blobs)
+    sizes = _FIRST.pack(seq, at_ms, len(kind_bytes), len(step_bytes), len(blob_bytes), len(body))
+    content = b"".join((previous, sizes, kind_bytes, step_bytes, blob_bytes, body))
+    return blake2b(content, digest_size=CHECK_BYTES).digest()
+
+
+def sealed(length: int, head: bytes, draft: Draft, epoch: int) -> Record:
+    """Number and chain one new record onto a run of that length and head."""
+    check = link(head, length, draft, epoch)
+    if len(draft) == 7:
+        return Record(length, *draft[:5], check, draft[5], epoch, draft[6])
+    return Record(length, *draft, check, None, epoch)
+
+
+def seal(length: int, head: bytes, drafts: Iterable[Draft], epoch: int = 0) -> tuple[Record, ...]:
+    """Number and chain new records of a life onto a run of that length and head."""
+    records = []
+    for seq, draft in enumerate(drafts, length):
+        records.append(record := sealed(seq, head, draft, epoch))
+        head = record.check
+    return tuple(records)
+
+
+def follows(previous: bytes, record: Record) -> bool:
+    """Tell whether a record is what was written after the one with that check."""
+    return link(previous, record.seq, draft_of(record), record.epoch) == record.check
+
+
+def draft_of(record: Record) -> Draft:
+    """Return what a record says, without its number, epoch and check."""
+    return (
+        record.kind,
+        record.step,
+        record.at_ms,
+        record.body,
+        record.blobs,
+        record.step_kind,
+        record.took_ms,
+    )
+
+
+def verify(
+    run: str, before: bytes, first: int, records: Sequence[Record], *, length: int, head: bytes
+) -> None:
+    """Check that records `first` … `length - 1` follow `before` and end in `head`.
+
+    Raises Corrupt naming the run and the first record that is not what was written.
+    """
+    check, is_late = before, False
+    for seq, record in enumerate(records, first):
+        if record.seq != seq:
+            raise _corrupt(run, seq, f"record {seq} is missing (found {record.seq})")
+        if record.epoch is not None:
+            is_late = True
+        elif is_late:
+            raise _corrupt(run, seq, f"record {seq} is of an older format than the one before it")
+        if not follows(check, record):
+            raise _corrupt(run, seq, f"record {seq} fails its checksum")
+        check = record.check
+    if first + len(records) != length:
+        raise _corrupt(
+            run, first + len(records), f"{first + len(records)} records where {length} were acknowledged"
+        )
+    if check != head:
+        raise _corrupt(run, length, "the last record is not the one the run's row names")
+
+
+def _corrupt(run: str, seq: int, what: str) -> Corrupt:
+    error = Corrupt(
+        f"the journal is damaged: {what}",
+        run=run,
+        remedy="Nothing of it was used; other runs go on. Restore the store from a backup, or end this run",
+    )
+    error.seq = seq
+    return error

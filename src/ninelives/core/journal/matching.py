@@ -1,0 +1,225 @@
+"""Which record belongs to which call: by position, by `id=`, or by what the call is.
+
+A call claims the outcome, or the start without an outcome, that is its own; each is claimed once. The engine
+decides when (`engine.identity`); what matches is decided here. Nothing is written: if we die, the next life
+finds the same records and claims them again.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+
+from msgspec import Struct
+
+from ninelives.core.errors import BadName
+from ninelives.core.ids import ID_MARK, beside, parse_step_id
+from ninelives.core.journal.replay import Recorded, Replay, StepBody, step_kind
+from ninelives.core.journal.settlement import read_start, standing
+from ninelives.core.model.run import Kind, Record, StepKind
+
+
+class Start(Struct, frozen=True):
+    """A start without an outcome. `is_open`: it may have taken effect; `is_protected`: it was non-resumable.
+
+    One that is not open was proved not to have happened, has failed and may be tried again, or is a time
+    limit of a built-in step.
+    """
+
+    step: str
+    seq: int
+    at_ms: int
+    body: StepBody
+    key: str
+    is_open: bool
+    is_protected: bool
+    step_kind: StepKind | None = None
+
+
+class Call(Struct, frozen=True):
+    """What a call asks for: its places in order of preference, its names, its arguments.
+
+    `given` is the id that it has from outside, if any, and `child` that of the run which it starts.
+    `is_effect`: it is done to the world.
+    """
+
+    places: tuple[str, ...]
+    names: tuple[str, ...]
+    f: str
+    given: str | None = None
+    child: str | None = None
+    is_effect: bool = False
+
+
+Claimed = Recorded | Start
+
+
+class Claims:
+    """What is recorded of one turn and not yet claimed."""
+
+    def __init__(self, replay: Replay) -> None:
+        self._replay = replay
+        self._starts = {start.step: start for start in _starts_in(replay)}
+        self.open = sum(start.is_open for start in self._starts.values())
+        """How many open starts no call has claimed."""
+        self.ids = replay.ids
+        self.effects: dict[tuple[str, StepKind | None], bool] = {}
+        """Which names, with the kind on record, are those of effects, as far as it was asked."""
+        self._by_what: dict[tuple[str, str], list[tuple[int, str]]] | None = None
+
+    @property
+    def has_starts(self) -> bool:
+        """Tell whether a start, open or not, is unclaimed."""
+        return bool(self._starts)
+
+    def at(self, step: str) -> Claimed | None:
+        """Return what is recorded at a place and unclaimed."""
+        return self._replay.peek(step) or self._starts.get(step)
+
+    def take(self, step: str) -> Claimed:
+        """Claim what is recorded at a place."""
+        found = self._replay.take(step)
+        if found is not None:
+            return found
+        start = self._starts.pop(step)
+        self.open -= start.is_open
+        return start
+
+    def by_position(self, call: Call) -> Claimed | None:
+        """Claim what is recorded at the call's own place, if it was asked for with the same arguments."""
+        for place in call.places:
+            found = self.at(place)
+            if found is not None and is_same_call(found, call):
+                return self.take(place)
+        return None
+
+    def earliest_match(self, call: Call) -> tuple[int, str] | None:
+        """Return number and place of the earliest unclaimed record that is what the call is; None: never."""
+        best: tuple[int, str] | None = None
+        for candidates in self._candidates(call):
+            while candidates and self.at(candidates[0][1]) is None:
+                candidates.pop(0)
+            for one in candidates:
+                found = self.at(one[1])
+                if found is not None and may_be_of(found, call):
+                    best = min(best, one) if best is not None else one
+                    break
+        return best
+
+    def take_cancelled(self, call: Call) -> Claimed | None:
+        """Claim for a call that is cancelled while it looks for its record what was cancelled then, too.
+
+        That is the earliest such record of a withdrawn step, or start of a resumable one without an outcome.
+        """
+        found = [
+            (at, step)
+            for candidates in self._candidates(call)
+            for at, step in candidates
+            if (one := self.at(step)) is not None and _may_be_cancelled(one) and may_be_of(one, call)
+        ]
+        return self.take(min(found)[1]) if found else None
+
+    def give_back(self, start: Start) -> None:
+        """Let a start be unclaimed again: who had claimed it was cancelled before it could go on with it."""
+        self._starts[start.step] = start
+        self.open += start.is_open
+        self._by_what = None
+
+    def _candidates(self, call: Call) -> Iterator[list[tuple[int, str]]]:
+        if self._by_what is None:
+            self._index()
+        for name in call.names:
+            if self._by_what is not None and (found := self._by_what.get((name, call.f))):
+                yield found
+
+    def _index(self) -> None:
+        """Sort what is unclaimed by what it is: done once, when a call is first looked for this way."""
+        self._by_what = {}
+        for found in sorted(self.unclaimed(), key=lambda one: one.seq):
+            try:
+                name = parse_step_id(found.step).name
+            except BadName:
+                continue
+            self._by_what.setdefault((name, found.body.f), []).append((found.seq, found.step))
+
+    def unclaimed(self) -> list[Claimed]:
+        """Return everything that no call has claimed: outcomes, then starts."""
+        return [*self._replay.unclaimed(), *self._starts.values()]
+
+    def passed_over(self, is_effect: Callable[[Claimed], bool]) -> Claimed | None:
+        """Return the earliest unclaimed effect: its outcome, or a start that may have taken effect."""
+        if not self._replay.left and not self.open:
+            return None
+        guarded = (one for one in self.unclaimed() if is_guarded(one) and is_effect(one))
+        return min(guarded, key=lambda one: one.seq, default=None)
+
+    def open_starts(self) -> list[Start]:
+        """Return the starts that may have taken effect and that no call has claimed."""
+        return sorted((one for one in self._starts.values() if one.is_open), key=lambda one: one.seq)
+
+
+def is_same_call(found: Claimed, call: Call) -> bool:
+    """Tell whether what is recorded at a call's own place was asked for in the same way.
+
+    One that failed or was proved not done, and is to be tried again, is tried with what is asked for now.
+    Old records of built-in steps that were cancelled do not say what was asked.
+    """
+    if isinstance(found, Start):
+        return found.body.f == call.f or not found.is_open
+    return found.body.f == call.f or (found.kind is Kind.WITHDRAWN and not found.body.f)
+
+
+def may_be_of(found: Claimed, call: Call) -> bool:
+    """Tell whether a record elsewhere, of the same step and arguments, may be the call's.
+
+    One that has another id from outside is not. A read that was cancelled is asked for again: what cancelled
+    it then does so again.
+    """
+    if isinstance(found, Recorded) and found.kind is Kind.WITHDRAWN and not call.is_effect:
+        return False
+    if (
+        call.child is not None
+        and bytes(found.body.v or b"").partition(b"~")[0].strip(b'"') != call.child.encode()
+    ):
+        return False
+    branch = parse_step_id(found.step).branch
+    return call.given is None or not branch.startswith(ID_MARK) or beside(branch) == ID_MARK + call.given
+
+
+def _may_be_cancelled(found: Claimed) -> bool:
+    """Tell whether a record may be that of a call whose code cancelled it."""
+    if isinstance(found, Start):
+        return found.is_open and not found.is_protected
+    return found.kind is Kind.WITHDRAWN
+
+
+def is_guarded(found: Claimed) -> bool:
+    """Tell whether something unclaimed may have taken effect."""
+    return not isinstance(found, Start) or found.is_open
+
+
+def _starts_in(replay: Replay) -> Iterator[Start]:
+    for step in {**replay.intents, **replay.doubts}:
+        if replay.peek(step) is not None:
+            continue  # it has an outcome
+        records = replay.starts(step)
+        yield _start(replay, step, records)
+
+
+def _start(replay: Replay, step: str, records: list[Record]) -> Start:
+    bodies = [read_start(record) for record in records]
+    known = standing(records)
+    is_protected = any(
+        body.l > 0 or record.kind is Kind.DOUBT for record, body in zip(records, bodies, strict=True)
+    )
+    intent = replay.intents.get(step)
+    is_spent = not is_protected and intent is not None and not replay.counts(intent)
+    return Start(
+        step=step,
+        seq=records[0].seq,
+        at_ms=records[0].at_ms,
+        body=known.start or bodies[-1],
+        key=(known.start or bodies[-1]).k,
+        is_open=known.start is not None and not is_spent and bool(known.start.f),
+        is_protected=is_protected,
+        step_kind=step_kind(records[0]),
+    )

@@ -1,0 +1,110 @@
+"""Output: what a run's code emits for others to read, as records of its journal.
+
+A record of output belongs to one step and one attempt at it, and holds one item or several that came
+within a few milliseconds. A record that retracts withdraws all that the step has emitted in this turn before
+it. What the agent itself emits, outside its steps, has attempt 0 and is never withdrawn: replay passes over
+it.
+
+Being in the journal, an item can only be read when all that it rests on is durable.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from datetime import UTC, datetime
+from typing import Any
+
+import msgspec
+from msgspec import Raw, Struct
+
+from ninelives.core.errors import Corrupt, NotSerializable, UsageError
+from ninelives.core.ids import step_text
+from ninelives.core.model.run import Record
+from ninelives.core.values.codec import UNTYPED_CODEC, Codec, codec_for
+
+ITEMS_PER_RECORD = 4096
+"""More than the items in one record: an offset is made of the record's number and the item's place in it."""
+
+
+class OutputBody(Struct, frozen=True, omit_defaults=True):
+    """The body of a record of output: turn, attempt, values, and whether earlier ones are withdrawn."""
+
+    t: int = 0
+    a: int = 0
+    v: Sequence[Raw] = ()
+    r: bool = False
+
+
+class Output(Struct, frozen=True, kw_only=True):
+    """One item of a run's output, or the retraction of what a step has emitted so far.
+
+    `offset` grows; give it to `run.stream` to go on after this item. `step` is empty for what the agent
+    emitted outside its steps. An item with `is_retraction` has no value: forget all items of the same turn
+    and step that came before it.
+    """
+
+    offset: int
+    at: datetime
+    turn: int
+    step: str
+    attempt: int
+    value: Any = None
+    is_retraction: bool = False
+
+
+_ENCODE = msgspec.json.Encoder().encode
+_DECODE = msgspec.json.Decoder(OutputBody).decode
+
+
+def encode_item(value: object) -> bytes:
+    """Encode a value that is emitted, by its own type. Raises NotSerializable."""
+    try:
+        return UNTYPED_CODEC.encode(value)
+    except NotSerializable as error:
+        try:
+            return codec_for(type(value), where="nl.emit").encode(value)
+        except (UsageError, NotSerializable):
+            raise error from None
+
+
+def write_output(turn: int, attempt: int, values: Sequence[bytes], *, retracts: bool = False) -> bytes:
+    """Return the body of a record of output."""
+    return _ENCODE(OutputBody(turn, attempt, [Raw(value) for value in values], retracts))
+
+
+def read_output(record: Record) -> OutputBody:
+    """Return what a record of output says. Raises Corrupt."""
+    try:
+        return _DECODE(record.body)
+    except msgspec.DecodeError as error:
+        raise Corrupt(f"record {record.seq} is no record of output: {error}", step=record.step) from None
+
+
+def first_record(offset: int) -> int:
+    """Return the number of the record in which the item after an offset is to be looked for."""
+    return offset // ITEMS_PER_RECORD
+
+
+def items_of(record: Record, codec: Codec, *, after: int = 0) -> list[Output]:
+    """Return the items of a record that come after an offset. Raises Corrupt; Divergence."""
+    body = read_output(record)
+    at = datetime.fromtimestamp(record.at_ms / 1000, UTC)
+    step = step_text(record.step) if body.a else ""
+    start = record.seq * ITEMS_PER_RECORD
+    items = [
+        Output(
+            offset=start + number,
+            at=at,
+            turn=body.t,
+            step=step,
+            attempt=body.a,
+            value=codec.recall(bytes(value)),
+        )
+        for number, value in enumerate(body.v, 1)
+        if start + number > after
+    ]
+    if body.r and start + 1 > after:
+        items.append(
+            Output(offset=start + 1, at=at, turn=body.t, step=step, attempt=body.a, is_retraction=True)
+        )
+    return items

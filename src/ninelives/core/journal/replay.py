@@ -1,0 +1,379 @@
+"""What the journal of the current turn says, by the identity of steps.
+
+A journal is read once per claim into a `Replay`. Code that runs again asks it for each step; what it
+finds is what happened, and what it does not find has not happened yet. Order matters across branches:
+outcomes carry their place in the journal, and the engine delivers them in that order.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping, Sequence
+
+import msgspec
+from msgspec import UNSET, Raw, Struct, UnsetType
+
+from ninelives.core.errors import BadName, Corrupt, Divergence
+from ninelives.core.ids import parse_step_id
+from ninelives.core.journal.fork_origin import Passage, read_origin
+from ninelives.core.journal.output import read_output
+from ninelives.core.model.run import Kind, Record, StepKind
+from ninelives.core.values.fingerprint import Fingerprint
+from ninelives.core.values.token_usage import Usage
+
+_OUTCOMES = frozenset({Kind.RESULT, Kind.FAILURE, Kind.WITHDRAWN, Kind.SIGNAL})
+_IDENTIFYING = _OUTCOMES | {Kind.INTENT, Kind.DOUBT, Kind.VOIDED}
+_KEPT = frozenset({Kind.HELD, Kind.RELEASED, Kind.UNDO})
+CARRIED = "^"
+"""The branch of what an earlier turn has left to this one."""
+SIGNAL_NUMBER = "signal number"
+"""Under this name a record says which signal it took: no argument of a step can be named so."""
+
+
+class Attempt(Struct, frozen=True):
+    """An attempt that failed: when it began, how long it took, and why."""
+
+    at_ms: int
+    took_ms: int
+    error: str
+
+
+class StepBody(Struct, frozen=True, omit_defaults=True):
+    """The body of a step's record: fingerprint and preview of its arguments, then its value or its error.
+
+    `attempts` are those that failed before; `usage` is what a model's answer said of its cost.
+    """
+
+    f: str = ""
+    a: dict[str, str] = {}
+    v: Raw | UnsetType = UNSET
+    e: Raw | UnsetType = UNSET
+    attempts: tuple[Attempt, ...] = ()
+    usage: Usage | None = None
+
+
+_ENCODE = msgspec.json.Encoder().encode
+_DECODE = msgspec.json.Decoder(StepBody).decode
+
+
+class Superseded(Struct, frozen=True):
+    """The body of a SUPERSEDED record: the steps whose outcomes so far no longer count."""
+
+    steps: tuple[str, ...]
+
+
+class Recorded(Struct, frozen=True):
+    """An outcome that is in the journal."""
+
+    seq: int
+    kind: Kind
+    step: str
+    body: StepBody
+    at_ms: int = 0
+    step_kind: StepKind | None = None
+
+
+_DECODE_SUPERSEDED = msgspec.json.Decoder(Superseded).decode
+
+
+class Replay:
+    """The outcomes of a turn, by step; `left` counts those that nobody has taken yet.
+
+    `ids` are the steps that were started or have an outcome: no other call may be recorded under them.
+
+    `kept` are the records that outlive the turn: what is held, and what is to be undone. With `is_undoing`
+    the run's own code is over. `returned` are the signals that a step took and was cancelled before the
+    code got them, by number: the next step that receives takes them.
+    """
+
+    is_undoing = False
+    passage: Passage | None = None
+    kept: tuple[Record, ...] = ()
+    _superseded: tuple[str, ...] = ()
+    _superseded_at = -1
+    _order: list[Recorded] | None = None
+    _passed = 0
+
+    def __init__(self, records: Sequence[Record]) -> None:
+        self._outcomes: dict[str, Recorded] = {}
+        self._lines: set[str] = set()
+        self.ids: set[str] = {record.step for record in records if record.kind in _IDENTIFYING}
+        self.intents: dict[str, Record] = {}
+        self.answers: list[Record] = []
+        self.emitted: dict[str, tuple[int, bool]] = {}
+        self.doubts: dict[str, list[Record]] = {}
+        self.returned: dict[int, Recorded] = {}
+        self._overtaken: dict[str, Recorded] = {}
+        for record in records:
+            if record.kind in _OUTCOMES:
+                self._read_outcome(record)
+            elif record.kind is Kind.INTENT:
+                self.intents[record.step] = record
+            elif record.kind in (Kind.LOG, Kind.PROGRESS):
+                self._lines.add(record.step)
+            elif record.kind in (Kind.DOUBT, Kind.VOIDED):
+                self.doubts.setdefault(record.step, []).append(record)
+            elif record.kind in _KEPT:
+                self._lines.add(record.step)
+                self.kept = (*self.kept, record)
+            elif record.kind is Kind.ANSWER:
+                self.answers.append(record)
+            elif record.kind is Kind.OUTPUT:
+                self._read_output(record)
+            elif record.kind is Kind.SUPERSEDED:
+                self._supersede(records, record)
+            elif record.kind is Kind.UNDOING:
+                self.is_undoing = True
+            elif record.kind is Kind.FORKED:
+                self.passage = self.passage or Passage()
+                self.passage.add(record.seq, read_origin(record), len(self._outcomes))
+        self.undos = {one.step: one.body for one in self.kept if one.kind is Kind.UNDO}
+        self.undo_ids = set(self.undos)
+        # What was superseded is asked for again, under the id that it had.
+        self.ids.difference_update(step for step in self._superseded if step not in self._outcomes)
+        self.began_ms = records[0].at_ms if records else 0
+        self.left = len(self._outcomes)
+        self.found = len(self._outcomes)
+
+    def _read_outcome(self, record: Record) -> None:
+        """Note how a step came out: it is not under way any more."""
+        step, body = record.step, read_body(record)
+        found = Recorded(record.seq, record.kind, step, body, record.at_ms, step_kind(record))
+        if record.kind is Kind.WITHDRAWN and not self._withdraw(found):
+            return
+        if record.kind is Kind.RESULT:
+            if self.returned:
+                self.returned.pop(signal_number(found), None)
+            if self.doubts:
+                self.doubts.pop(step, None)
+        self._outcomes[step] = found
+        self.intents.pop(step, None)
+
+    def _withdraw(self, found: Recorded) -> bool:
+        """Note what a step had come to before its code withdrew it; False when it is no step of this turn."""
+        before = self._outcomes.get(found.step)
+        is_carried = found.step.startswith(CARRIED)
+        if before is not None:
+            self._overtaken[found.step] = before
+        gave = found if is_carried else before
+        number = signal_number(gave) if gave is not None else -1
+        if gave is not None and number >= 0:
+            self.returned[number] = gave
+        return not is_carried
+
+    def _read_output(self, record: Record) -> None:
+        """Note what a step has emitted: the attempt, and whether it still stands."""
+        body = read_output(record)
+        if body.a:
+            self.emitted[record.step] = (body.a, not body.r)
+        else:
+            self._lines.add(record.step)
+
+    def _supersede(self, records: Sequence[Record], superseding: Record) -> None:
+        """Forget outcomes that no longer count; that their steps were started is as true as before."""
+        steps = set(read_superseded(superseding))
+        for step in steps:
+            self._outcomes.pop(step, None)
+            before = self._overtaken.pop(step, None)
+            if before is not None and before.kind is Kind.RESULT and signal_number(before) < 0:
+                # Only that it was withdrawn no longer counts: what it gave does, and is not done again.
+                self._outcomes[step] = before
+                self.intents.pop(step, None)
+        self._superseded, self._superseded_at = (*self._superseded, *steps), superseding.seq
+        anew = steps - self._outcomes.keys()
+        for record in records:
+            if record.seq < superseding.seq and record.kind is Kind.INTENT and record.step in anew:
+                self.intents[record.step] = record
+
+    def take(self, step: str) -> Recorded | None:
+        """Return what is recorded for a step; once."""
+        found = self._outcomes.pop(step, None)
+        if found is not None:
+            self.left -= 1
+            if self.passage is not None:
+                self.passage.take(found.seq)
+        return found
+
+    def peek(self, step: str) -> Recorded | None:
+        """Return what is recorded for a step and was not taken yet."""
+        return self._outcomes.get(step)
+
+    def unclaimed(self) -> list[Recorded]:
+        """Return the outcomes that nobody has taken."""
+        return list(self._outcomes.values())
+
+    def earliest(self) -> Recorded | None:
+        """Return the first outcome that nobody has taken, or been found not to take (`pass_by`)."""
+        if self._order is None:
+            self._order = sorted(self._outcomes.values(), key=lambda one: one.seq)
+        while self._passed < len(self._order) and self._order[self._passed].step not in self._outcomes:
+            self._passed += 1
+        return self._order[self._passed] if self._passed < len(self._order) else None
+
+    def pass_by(self) -> None:
+        """Give up waiting for the earliest: the code does not ask for it any more."""
+        self._passed += 1
+
+    def counts(self, intent: Record) -> bool:
+        """Tell whether what an intent says still counts: its step was not given another chance since."""
+        return intent.seq > self._superseded_at or intent.step not in self._superseded
+
+    def is_current(self, record: Record) -> bool:
+        """Tell whether a record is the outcome of its step that counts, and was not taken yet."""
+        found = self._outcomes.get(record.step)
+        return found is not None and found.seq == record.seq
+
+    def stands(self, record: Record) -> bool:
+        """Tell whether a record says how its step came out, even if the code withdrew the step after it."""
+        before = self._overtaken.get(record.step)
+        return self.is_current(record) or (before is not None and before.seq == record.seq)
+
+    def times_superseded(self, step: str) -> int:
+        """Return how often a step's outcome was superseded."""
+        return self._superseded.count(step)
+
+    def starts(self, step: str) -> list[Record]:
+        """Return what is recorded of the starts of a step: the last without an outcome, and doubts."""
+        intent = self.intents.get(step)
+        known = [*([intent] if intent is not None else ()), *self.doubts.get(step, ())]
+        return sorted(known, key=lambda record: record.seq)
+
+    def knows_line(self, step: str) -> bool:
+        """Tell whether a line for people, or an item of the agent's own output, was recorded before."""
+        return step in self._lines
+
+
+def read_body(record: Record) -> StepBody:
+    """Return the body of a step's record. Raises Corrupt."""
+    try:
+        return _DECODE(record.body)
+    except msgspec.DecodeError as error:
+        raise Corrupt(
+            f"record {record.seq} is no step's record: {error}",
+            step=record.step,
+            remedy="It was written by another version, or by hand",
+        ) from None
+
+
+def read_step_body(data: bytes) -> StepBody:
+    """Return a body that was written here just now."""
+    return _DECODE(data)
+
+
+def signal_number(found: Recorded) -> int:
+    """Return the number of the signal that an outcome took; -1 when it took none, or does not say which."""
+    return int(found.body.a.get(SIGNAL_NUMBER, "-1"))
+
+
+def write_signal(number: int, value: bytes) -> bytes:
+    """Return the body of a record that takes a signal, or gives one back to the next turn."""
+    return _ENCODE(StepBody(a={SIGNAL_NUMBER: str(number)}, v=Raw(value)))
+
+
+def read_superseded(record: Record) -> tuple[str, ...]:
+    """Return the steps that a record supersedes. Raises Corrupt."""
+    try:
+        return _DECODE_SUPERSEDED(record.body).steps
+    except msgspec.DecodeError as error:
+        raise Corrupt(f"record {record.seq} does not say what it supersedes: {error}") from None
+
+
+def write_superseded(steps: Sequence[str]) -> bytes:
+    """Return the body of a SUPERSEDED record."""
+    return _ENCODE(Superseded(tuple(steps)))
+
+
+def step_kind(record: Record) -> StepKind | None:
+    """Return what the step of a record is; None for a record of schema 1, which does not say."""
+    return record.step_kind
+
+
+def write_body(
+    fingerprint: Fingerprint | None,
+    *,
+    value: bytes | None = None,
+    error: bytes | None = None,
+    attempts: Sequence[Attempt] = (),
+    usage: Usage | None = None,
+) -> bytes:
+    """Return the body of a step's record."""
+    if fingerprint is not None and value is not None and not attempts and usage is None:
+        # The hot path: as the encoder would, without a copy.
+        shown = _ENCODE(fingerprint.preview())
+        given = b',"a":%b' % shown if len(shown) > 2 else b""
+        return b'{"f":"%b"%b,"v":%b}' % (fingerprint.digest.hex().encode(), given, value)
+    return _ENCODE(
+        StepBody(
+            f=fingerprint.digest.hex() if fingerprint else "",
+            a=fingerprint.preview() if fingerprint else {},
+            v=Raw(value) if value is not None else UNSET,
+            e=Raw(error) if error is not None else UNSET,
+            attempts=tuple(attempts),
+            usage=usage,
+        )
+    )
+
+
+def changed_arguments(recorded: Recorded, asked: Fingerprint, *, run: str, where: str) -> Divergence:
+    """Return the error for a step that is asked for with other arguments than were recorded."""
+    name = step_name(recorded.step)
+    return Divergence(
+        f"the code at {where} asks for this step with other arguments than were recorded: "
+        f"{'; '.join(differences(recorded.body.a, asked.preview()))}",
+        run=run,
+        step=recorded.step,
+        remedy=f"Nothing was executed. {_ignored(recorded.body.a, asked.preview())}; "
+        f'if this call was inserted before the recorded one, write `if nl.patched("{name}"):` around it; '
+        f'if what was recorded is given up and this is done afresh, declare @nl.agent(forgets=["{name}"]); '
+        "else put the code back",
+    )
+
+
+def step_name(step: str) -> str:
+    """Return the name in a step's id; the id itself if it is none."""
+    try:
+        return parse_step_id(step).name
+    except BadName:
+        return step
+
+
+def changed_start(start: StepBody, asked: Fingerprint, *, run: str, step: str, where: str) -> Divergence:
+    """Return the error for a step that was started with other arguments than it is asked for with."""
+    return Divergence(
+        f"the code at {where} asks for this step with other arguments than it was started with, "
+        f"and it is not known what came of that: {'; '.join(differences(start.a, asked.preview()))}",
+        run=run,
+        step=step,
+        remedy=f"Nothing was executed. {_ignored(start.a, asked.preview())}; "
+        "else put the code back so that it asks as before",
+    )
+
+
+def _ignored(recorded: Mapping[str, str], asked: Mapping[str, str]) -> str:
+    """Say what can be done about the arguments themselves: only what lets this very run go on, or why not.
+
+    What counts is in the recorded fingerprint: `ignore=` takes an argument out of what is asked, not of that.
+    """
+    changed = sorted(name for name in recorded if recorded[name] != asked.get(name))
+    added = sorted(asked.keys() - recorded.keys())
+    for old in changed:
+        new = next((name for name in added if asked[name] == recorded[old]), None)
+        if old not in asked and new is not None:
+            return f"If the parameter {new} is {old} renamed, name it {old} again until this run is over"
+    if added and not changed:
+        return f"If {' and '.join(added)} does not matter, declare the step with ignore={_names(added)}"
+    which = f"ignore={_names(changed)}" if changed else "ignore="
+    return f"If it does not matter, {which} is for runs that begin later: this one has it on record"
+
+
+def _names(names: Sequence[str]) -> str:
+    return msgspec.json.encode(names).decode()
+
+
+def differences(recorded: Mapping[str, str], asked: Mapping[str, str]) -> Iterable[str]:
+    """Say how arguments differ, as far as their previews show it."""
+    for name in sorted(recorded.keys() | asked.keys()):
+        before, after = recorded.get(name, "(default)"), asked.get(name, "(default)")
+        if before != after:
+            yield f"{name}: {before} → {after}"
+    if dict(recorded) == dict(asked):
+        yield "they differ beyond what is shown"

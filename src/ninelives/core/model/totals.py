@@ -1,0 +1,130 @@
+"""What a run's row sums up of its journal, so that a list of runs reads no journals.
+
+The owner of a run knows the sums and writes them, whole, with the commit that changes them: nothing is read
+for it. `Facts` is what a step knows of a record beside its content; some of it goes into the record, some
+into the sums.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+
+import msgspec
+from msgspec import Struct
+from msgspec.structs import replace
+
+from ninelives.core.model.run import Kind, Record, Run, StepKind
+
+OUTCOMES = frozenset({Kind.RESULT, Kind.FAILURE, Kind.WITHDRAWN, Kind.SIGNAL})
+_ERROR_CHARACTERS = 200
+
+
+class Retrying(Struct, frozen=True):
+    """A step that is tried again: the attempt that failed, of how many, when the next is due, and why."""
+
+    step: str
+    attempt: int
+    of: int
+    due_ms: int
+    error: str
+
+
+class Facts(Struct, frozen=True):
+    """What is known of a record beside its content."""
+
+    kind: StepKind | None = None
+    took_ms: int | None = None
+    tokens_in: int = 0
+    tokens_out: int = 0
+    error: str = ""
+    retrying: Retrying | None = None
+
+
+NO_FACTS = Facts()
+BUILTIN = Facts(StepKind.BUILTIN)
+
+
+class Tally(Struct, frozen=True):
+    """The sums of a run: see `Run`. `progress` and `retrying` are JSON, or empty."""
+
+    steps: int = 0
+    tokens_in: int = 0
+    tokens_out: int = 0
+    progress: str = ""
+    last_error: str = ""
+    retrying: str = ""
+
+
+_ENCODE = msgspec.json.Encoder().encode
+_RETRYING = msgspec.json.Decoder(Retrying).decode
+
+
+def tally_of(run: Run) -> Tally:
+    """Return the sums of a run's row."""
+    return Tally(run.steps, run.tokens_in, run.tokens_out, run.progress, run.last_error, run.retrying)
+
+
+def told(run: Run, tally: Tally) -> Run:
+    """Return the row with these sums."""
+    return replace(
+        run,
+        steps=tally.steps,
+        tokens_in=tally.tokens_in,
+        tokens_out=tally.tokens_out,
+        progress=tally.progress,
+        last_error=tally.last_error,
+        retrying=tally.retrying,
+    )
+
+
+def added(tally: Tally, kind: Kind, step: str, body: bytes, facts: Facts) -> Tally:
+    """Return the sums after one more record."""
+    if kind in OUTCOMES:
+        retrying = tally.retrying
+        if retrying and retries_in(retrying, step):
+            retrying = ""
+        return Tally(
+            tally.steps + 1,
+            tally.tokens_in + facts.tokens_in,
+            tally.tokens_out + facts.tokens_out,
+            tally.progress,
+            facts.error or tally.last_error,
+            retrying,
+        )
+    if kind is Kind.PROGRESS:
+        return replace(tally, progress=body.decode())
+    if facts.retrying is not None:
+        error = facts.retrying.error
+        return replace(tally, last_error=error, retrying=_ENCODE(facts.retrying).decode())
+    if kind is Kind.END or facts.error:
+        return replace(tally, last_error=facts.error or tally.last_error, retrying="")
+    return tally
+
+
+def summed(records: Iterable[Record]) -> Tally:
+    """Return the sums of records of which only the content is known: a fork's prefix, or those of before."""
+    tally = Tally()
+    for record in records:
+        if record.kind is not Kind.PROGRESS or record.body:
+            tally = added(tally, record.kind, record.step, record.body, NO_FACTS)
+    return tally
+
+
+def read_retrying(text: str) -> Retrying | None:
+    """Return what a row says is tried again; None when it says nothing."""
+    try:
+        return _RETRYING(text) if text else None
+    except msgspec.DecodeError:
+        return None
+
+
+def retries_in(text: str, step: str) -> bool:
+    """Tell whether what a row says is tried again is that step."""
+    known = read_retrying(text)
+    return known is not None and known.step == step
+
+
+def error_text(error: BaseException) -> str:
+    """Return an error in short, as text that every store can keep."""
+    said = f"{type(error).__name__}: {error}" if str(error) else type(error).__name__
+    return said[:_ERROR_CHARACTERS].encode(errors="replace").decode().replace("\0", "?")

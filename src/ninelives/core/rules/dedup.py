@@ -1,0 +1,143 @@
+"""The dedup table's rules: what each operation makes of a business key, as pure functions.
+
+    (none) ─reserve→ RESERVED ─settle→ SETTLED ─prune→ PRUNED
+                        │  ├─doubt→ IN DOUBT ─settle→ SETTLED
+                        │  └─pass→ FREE ─reserve→ RESERVED
+                        └─release→ FREE (generation + 1) ─reserve→ RESERVED
+    IN DOUBT ─release→ FREE (generation + 1)
+    SETTLED or PRUNED, older than the window that the asker allows ─reserve→ RESERVED (generation + 1)
+
+When the owner ends while it holds the key, a resumable action's key becomes FREE for the next asker; a
+non-resumable one's is ORPHANED: nobody may start it again unproved, and whoever asks next ─adopt→ IN DOUBT.
+"""
+
+from __future__ import annotations
+
+from msgspec.structs import replace
+
+from ninelives.core.errors import BadRecord, KeyConflict
+from ninelives.core.model.commit import Outcome, Verdict
+from ninelives.core.model.key import (
+    AdoptKey,
+    DoubtKey,
+    Key,
+    KeyState,
+    PassKey,
+    ReleaseKey,
+    ReserveKey,
+    SettleKey,
+)
+
+Change = SettleKey | ReleaseKey | DoubtKey | PassKey | AdoptKey
+_HELD = (KeyState.RESERVED, KeyState.IN_DOUBT)
+
+
+def reserved(known: Key | None, op: ReserveKey, run: str, now_ms: int) -> Key | Verdict:
+    """Reserve the key for the run: its row after that, or the verdict that refuses it."""
+    anew = known is not None and _is_past(known, op.window_ms, now_ms)
+    if known is None or known.state is KeyState.FREE or anew:
+        return Key(
+            key=op.key,
+            action=op.action,
+            fingerprint=op.fingerprint,
+            run=run,
+            resumable=op.resumable,
+            state=KeyState.RESERVED,
+            generation=known.generation + anew if known else 0,
+            body=b"",
+            blobs=(),
+            changed_ms=now_ms,
+        )
+    if known.state is KeyState.PRUNED:
+        return _refused(
+            run,
+            f"the key {op.key!r} was used before and its result has been pruned",
+            _again(known, op, now_ms),
+        )
+    is_other = not is_same_action(known, op)
+    if is_other or known.fingerprint != op.fingerprint:
+        other = f"action {known.action!r}" if is_other else "other arguments"
+        return _refused(
+            run,
+            f"the key {op.key!r} belongs to run {known.run!r} with {other}",
+            "Use a key that names all that makes the action different, or say identity=",
+        )
+    if known.state is KeyState.RESERVED and known.run == run:
+        return known
+    return Verdict(run, Outcome.HELD, key=known)
+
+
+def _again(known: Key, op: ReserveKey, now_ms: int) -> str:
+    """Say how a key may be used again whose result is gone."""
+    if op.window_ms is None:
+        return "Use another key, or declare key_window= if it may be used again"
+    left_ms = known.changed_ms + op.window_ms - now_ms
+    return f"Use another key, or wait: by its key_window= it may be used again in {left_ms / 1000:.0f} s"
+
+
+def is_same_action(known: Key, op: ReserveKey) -> bool:
+    """Tell whether a key belongs to the action that asks for it, under its name or one that it had."""
+    return known.action == op.action or known.action in op.aliases
+
+
+def _is_past(known: Key, window_ms: int | None, now_ms: int) -> bool:
+    used = known.state in (KeyState.SETTLED, KeyState.PRUNED)
+    return used and window_ms is not None and now_ms - known.changed_ms >= window_ms
+
+
+def changed(known: Key | None, op: Change, run: str, now_ms: int) -> Key | Verdict:
+    """Change a key that the run holds, or adopts: its row after that, or a refusing verdict."""
+    if isinstance(op, AdoptKey):
+        if known is not None and known.state is KeyState.ORPHANED:
+            return replace(known, state=KeyState.IN_DOUBT, run=run, changed_ms=now_ms)
+        return Verdict(run, Outcome.HELD, key=known)
+    if known is None or known.run != run or known.state not in _HELD:
+        state = known.state if known else "unknown"
+        return Verdict(
+            run,
+            Outcome.REFUSED,
+            BadRecord(f"the key {op.key!r} is {state} and not held by this run", run=run),
+        )
+    if isinstance(op, SettleKey):
+        return replace(known, state=KeyState.SETTLED, body=op.body, blobs=op.blobs, changed_ms=now_ms)
+    if isinstance(op, ReleaseKey):
+        return replace(known, state=KeyState.FREE, generation=known.generation + 1, changed_ms=now_ms)
+    if isinstance(op, PassKey):
+        if known.resumable:
+            return replace(known, state=KeyState.FREE, changed_ms=now_ms)
+        fault = BadRecord(
+            f"the key {op.key!r} is of a non-resumable action: nothing proves it undone", run=run
+        )
+        return Verdict(run, Outcome.REFUSED, fault)
+    return replace(known, state=KeyState.IN_DOUBT, changed_ms=now_ms)
+
+
+def orphaned(known: Key, now_ms: int) -> Key:
+    """Return the row of a key that its owner held to its end."""
+    may_be_repeated = known.resumable and known.state is KeyState.RESERVED
+    state = KeyState.FREE if may_be_repeated else KeyState.ORPHANED
+    return replace(known, state=state, changed_ms=now_ms)
+
+
+def is_held(known: Key | None, asker: str) -> bool:
+    """Tell whether an asker has to wait for news of the key."""
+    return known is not None and known.state in _HELD and known.run != asker
+
+
+def is_of_owner(known: Key, run: str) -> bool:
+    """Tell whether the key is held by this run."""
+    return known.run == run and known.state in _HELD
+
+
+def lets_go(before: Key | None, after: Key) -> bool:
+    """Tell whether this change settles or frees a key that others may wait for."""
+    return before is not None and before.state in _HELD and after.state not in _HELD
+
+
+def pruned(known: Key) -> Key:
+    """Return a settled key's tombstone: what came of it is not known any more, but when it was settled is."""
+    return replace(known, state=KeyState.PRUNED, body=b"", blobs=())
+
+
+def _refused(run: str, what: str, remedy: str) -> Verdict:
+    return Verdict(run, Outcome.REFUSED, KeyConflict(what, run=run, remedy=remedy))

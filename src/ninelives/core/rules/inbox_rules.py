@@ -1,0 +1,77 @@
+"""Signals and inbox items: what becomes of one, as pure functions."""
+
+from __future__ import annotations
+
+from msgspec.structs import replace
+
+from ninelives.core.errors import BadRecord, IdConflict, StaleAnswer
+from ninelives.core.model.commit import Commit, Outcome, Verdict
+from ninelives.core.model.inbox import Item, ItemState, NewItem, Signal
+from ninelives.core.model.run import Kind
+
+
+def taken_in(commit: Commit) -> list[tuple[int, int]]:
+    """Return (signal, record that takes it): the n-th take belongs to the n-th SIGNAL record."""
+    records = (record.seq for record in commit.records if record.kind is Kind.SIGNAL)
+    return list(zip(commit.takes, records, strict=False))
+
+
+def opened(known: Item | None, new: NewItem, run: str, now_ms: int) -> Item | Verdict:
+    """Open an item for a run: the item, the known one if it asks the same, or the verdict that refuses it."""
+    item = Item(
+        id=new.id,
+        run=run,
+        kind=new.kind,
+        step=new.step,
+        digest=new.digest,
+        body=new.body,
+        to=new.to,
+        deadline_ms=new.deadline_ms,
+        opened_ms=known.opened_ms if known else now_ms,
+    )
+    if known is None:
+        return item
+    if replace(known, state=ItemState.OPEN, answer=b"", by="", answered_ms=None) == item:
+        return known
+    fault = BadRecord(f"the item {new.id!r} exists with other content", run=run)
+    return Verdict(run, Outcome.REFUSED, fault)
+
+
+def answered(known: Item | None, item: str, digest: bytes, body: bytes, by: str, now_ms: int) -> Item:
+    """Answer an open item; the same words of the same person again change nothing.
+
+    Raises StaleAnswer when the item does not wait for this answer, or not any more.
+    """
+    if known is None:
+        raise StaleAnswer(f"there is no inbox item {item!r}", remedy="List the inbox again")
+    if known.digest != digest:
+        raise StaleAnswer(
+            f"what item {item!r} asks about is not what was shown",
+            run=known.run,
+            step=known.step,
+            remedy="Look at it again and answer what it says now",
+        )
+    if known.state is ItemState.OPEN:
+        return replace(known, state=ItemState.ANSWERED, answer=body, by=by, answered_ms=now_ms)
+    if known.state is ItemState.ANSWERED and (known.answer, known.by) == (body, by):
+        return known
+    raise StaleAnswer(
+        f"item {item!r} is {known.state}" + (f" by {known.by}" if known.by else ""),
+        run=known.run,
+        step=known.step,
+        remedy="Each question counts one answer; list the inbox again",
+    )
+
+
+def same_signal(known: Signal, name: str, body: bytes) -> Signal:
+    """Answer a signal whose id the run has seen.
+
+    Raises IdConflict when it says something else.
+    """
+    if (known.name, known.body) == (name, body):
+        return known
+    raise IdConflict(
+        f"signal {known.id!r} was sent with another name or value",
+        run=known.run,
+        remedy="Use another id for another signal",
+    )

@@ -1,0 +1,87 @@
+"""Verification of a recovered run: its journal against itself, and against the dedup table.
+
+A key is reserved, settled and released in the commit that records why, so the last record of a run that tells
+of a key says what its row must be. Rows that were changed since the run was taken over are the business of
+the life that goes on: they must be there, and that is all that is asked of them.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping
+
+from msgspec import Raw, Struct
+
+from ninelives.core.journal.replay import read_body
+from ninelives.core.journal.settlement import read_start
+from ninelives.core.model.key import Key, KeyState
+from ninelives.core.model.run import Kind, Record
+
+_OUTCOMES = frozenset({Kind.RESULT, Kind.FAILURE, Kind.WITHDRAWN})
+_STARTS = frozenset({Kind.INTENT, Kind.DOUBT, Kind.VOIDED})
+_ANEW = frozenset({Kind.SUPERSEDED, Kind.FORKED})
+_OPEN = (Kind.INTENT, Kind.DOUBT)
+_HELD = (KeyState.RESERVED, KeyState.IN_DOUBT)
+_WITH_KEY = b'"k":'
+_LIMIT = "#timeout#"
+"""A limit that was left in time may be reached in a later life, by code that stays longer."""
+
+
+class Account(Struct, frozen=True):
+    """What a journal says: steps with an outcome, the last record of each business key, what is wrong."""
+
+    outcomes: int
+    keys: dict[str, Record]
+    faults: tuple[str, ...]
+
+
+def account_of(records: Iterable[Record]) -> Account:
+    """Read the records of a turn, whose chain was verified. Raises Corrupt."""
+    settled: set[str] = set()
+    steps: dict[str, str] = {}
+    keys: dict[str, Record] = {}
+    faults = []
+    for record in records:
+        if record.kind in _OUTCOMES:
+            if record.step in settled and record.kind is Kind.WITHDRAWN:
+                continue  # its code was cancelled before it was told: what it came to stands
+            if record.step in settled and _LIMIT not in record.step:
+                faults.append(f"step {record.step} has two outcomes")
+            settled.add(record.step)
+            if record.step in steps:
+                keys[steps[record.step]] = record
+        elif record.kind in _ANEW:
+            settled.clear()
+            steps.clear()
+            keys.clear()  # a failed run lets go of what it held; what another run did is its own
+        elif record.kind in _STARTS and _WITH_KEY in record.body:
+            key = read_start(record).k
+            if key:
+                steps[record.step] = key
+                keys[key] = record
+    return Account(len(settled), keys, tuple(faults))
+
+
+def faults_of_keys(
+    run: str, keys: Mapping[str, Record], rows: Mapping[str, Key], taken_ms: int
+) -> tuple[str, ...]:
+    """Say where the dedup table contradicts what a run, taken over at that time, has recorded."""
+    told = ((key, _contradiction(run, record, rows.get(key), taken_ms)) for key, record in keys.items())
+    return tuple(f"key {key!r}: {what}" for key, what in told if what)
+
+
+def _contradiction(run: str, last: Record, row: Key | None, taken_ms: int) -> str:
+    if row is None:
+        return f"record {last.seq} tells of it, and the dedup table does not know it"
+    if row.run != run or row.changed_ms >= taken_ms:
+        return ""
+    if last.kind in _OPEN:
+        is_open = row.state not in (KeyState.SETTLED, KeyState.FREE)
+        return "" if is_open else f"{row.state} by this run, whose record {last.seq} has no outcome"
+    if last.kind is Kind.RESULT:
+        if row.state in _HELD or row.state is KeyState.FREE:
+            return f"{row.state}, though record {last.seq} is its result"
+        value = read_body(last).v
+        if row.state is KeyState.SETTLED and row.body and isinstance(value, Raw) and bytes(value) != row.body:
+            return f"settled with another result than that of record {last.seq}"
+        return ""
+    return f"reserved, and nothing is under way since record {last.seq}" if row.state is _HELD[0] else ""

@@ -1,0 +1,353 @@
+"""What happens to a run's row, as pure functions: row in, row out.
+
+The stores that can run Python inside their transaction (memory, SQLite) use these as they are; the
+others say the same in their own language, and the contract suite holds them to it. None of them
+does I/O: a store reads the row, calls one of these, and writes the answer in the same transaction.
+"""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Iterable, Mapping
+
+from msgspec.structs import replace
+
+from ninelives.core.errors import (
+    IdConflict,
+    RunFinished,
+    UsageError,
+)
+from ninelives.core.journal import chain
+from ninelives.core.model import totals
+from ninelives.core.model.commit import Commit, End, Escalate, Outcome, Park, Verdict
+from ninelives.core.model.key import SettleKey
+from ninelives.core.model.run import Control, Kind, NewRun, Record, Run, State
+from ninelives.core.model.session import Evidence, Fate, Session
+from ninelives.core.model.transitions import Event, advance
+from ninelives.core.rules.deaths import is_suspect, survived
+
+BLOB_GRACE_MS = 3_600_000
+"""How long a blob that nothing refers to is kept: the time between putting it and committing."""
+
+END_EVENTS = {State.COMPLETED: Event.COMPLETE, State.FAILED: Event.FAIL, State.CANCELLED: Event.CANCEL}
+
+
+def created(
+    new: NewRun, number: int, now_ms: int, session: str | None = None
+) -> tuple[Run, tuple[Record, ...]]:
+    """Return the row of a new run and the records that it is born with; if it is due, it is the session's."""
+    before = chain.start(new.id)
+    drafts: list[chain.Draft] = [(Kind.CREATED, "", now_ms, new.body, new.blobs)]
+    drafts += map(chain.draft_of, new.prefix)
+    records = chain.seal(0, before, drafts)
+    summed = totals.summed(records)
+    run = Run(
+        id=new.id,
+        number=number,
+        agent=new.agent,
+        fingerprint=new.fingerprint,
+        queue=new.queue,
+        pin=new.pin,
+        priority=new.priority,
+        labels=new.labels,
+        parent=new.parent,
+        state=State.PENDING,
+        paused=False,
+        cancelling=False,
+        epoch=0,
+        session=None,
+        head=records[-1].check,
+        length=len(records),
+        base=0,
+        base_check=before,
+        turn=0,
+        turn_seq=0,
+        due_ms=new.due_ms,
+        waits="",
+        news=0,
+        deaths=0,
+        death_length=0,
+        solo_deaths=0,
+        is_alone=False,
+        left_by=None,
+        created_ms=now_ms,
+        changed_ms=now_ms,
+        steps=summed.steps,
+        progress=summed.progress,
+    )
+    if session is not None and is_claimable(run, now_ms):
+        run = claimed(run, session, now_ms)
+    return run, records
+
+
+def same_or_conflict(known: Run, new: NewRun) -> Run | IdConflict:
+    """Answer a creation under an id that exists: the run it names, or IdConflict."""
+    if known.agent == new.agent and known.fingerprint == new.fingerprint:
+        return known
+    other = f"agent {known.agent!r}" if known.agent != new.agent else "other arguments"
+    return IdConflict(
+        f"the id exists with {other}",
+        run=new.id,
+        remedy="Use another id, or start it with the arguments it was created with",
+    )
+
+
+def blobs_of(new: NewRun) -> list[bytes]:
+    """Return the blobs that a new run refers to."""
+    return [*new.blobs, *(digest for record in new.prefix for digest in record.blobs)]
+
+
+def refuses_children(parent: Run | None, child: str) -> RunFinished | None:
+    """Return the error for a child of a run that has ended: nobody would wait for it, or cancel it."""
+    if parent is None or not parent.state.is_final:
+        return None
+    return RunFinished(
+        f"the run {parent.id!r} is {parent.state} and cannot have a child any more",
+        run=child,
+        remedy="Start it as a run of its own",
+    )
+
+
+def is_claimable(run: Run, now_ms: int) -> bool:
+    """Tell whether a worker may take the run now."""
+    return (
+        run.state in (State.PENDING, State.CHECKPOINTED)
+        and not run.paused
+        and run.due_ms is not None
+        and run.due_ms <= now_ms
+    )
+
+
+def claimed(run: Run, session: str, now_ms: int) -> Run:
+    """Give the run to a session; its epoch grows by one."""
+    return replace(
+        run,
+        state=advance(run.state, Event.CLAIM, run=run.id),
+        session=session,
+        epoch=run.epoch + 1,
+        due_ms=None,
+        waits="",
+        is_alone=is_suspect(run),
+        changed_ms=now_ms,
+    )
+
+
+def fate_of(session: Session, *, is_dropped: bool, is_held: bool = False) -> Fate:
+    """Return what is known of a session's process and of what it started.
+
+    A dropped lock proves that the process is gone; of what a kept one started, only its keeper can tell. Who
+    still holds the lock of a session that has ended lives on, and may finish what it had begun.
+    """
+    if session.evidence is not None and session.evidence.is_gone:
+        return Fate.GONE
+    if is_dropped and not session.keeper:
+        return Fate.GONE
+    if session.ended_ms is not None and is_held:
+        return Fate.LIVES
+    if is_dropped or session.ended_ms is not None or session.left_ms <= 0:
+        return Fate.UNKNOWN
+    return Fate.LIVES
+
+
+def proved(session: Session, evidence: Evidence | None) -> Session:
+    """Add to a session that has ended the evidence that it is gone, if that was not known."""
+    known = session.evidence is not None and session.evidence.is_gone
+    if evidence is None or not evidence.is_gone or known:
+        return session
+    return replace(session, evidence=evidence)
+
+
+def nudged(run: Run, now_ms: int) -> Run:
+    """Tell the run that there is news; a parked one falls due."""
+    due = run.due_ms
+    if run.state is State.CHECKPOINTED:
+        due = now_ms if due is None else min(due, now_ms)
+    return replace(run, news=run.news + 1, due_ms=due, changed_ms=now_ms)
+
+
+def resolved(run: Run, now_ms: int) -> Run:
+    """Let an escalated run go on; any other is nudged."""
+    if run.state is State.ESCALATED:
+        run = replace(run, state=advance(run.state, Event.RESOLVE, run=run.id), waits="")
+    return nudged(run, now_ms)
+
+
+def controlled(run: Run, control: Control, now_ms: int) -> Run:
+    """Carry out what was asked from outside; asking twice changes nothing more.
+
+    Raises RunFinished when the run has ended and the control makes no sense any more; UsageError.
+    """
+    if type(control) is not Control:
+        known = ", ".join(Control)
+        raise UsageError(f"{control!r} is no control", run=run.id, remedy=f"It is one of {known}")
+    if control is Control.RETRY:
+        return _retried(run, now_ms)
+    if control is Control.CANCEL:
+        return _cancelled(run, now_ms)
+    if run.state.is_final:
+        raise finished(run, "paused" if control is Control.PAUSE else "resumed")
+    paused = control is Control.PAUSE
+    return run if run.paused == paused else replace(nudged(run, now_ms), paused=paused, due_ms=run.due_ms)
+
+
+def _retried(run: Run, now_ms: int) -> Run:
+    if run.state in (State.COMPLETED, State.CANCELLED):
+        raise finished(run, "retried")
+    if run.state is not State.FAILED:
+        return run
+    if run.base == run.length:
+        raise finished(run, "retried: its journal has been pruned")
+    state = advance(run.state, Event.RETRY, run=run.id)
+    return nudged(replace(run, state=state, deaths=0, solo_deaths=0, waits="", cancelling=False), now_ms)
+
+
+def _cancelled(run: Run, now_ms: int) -> Run:
+    if run.cancelling or run.state is State.CANCELLED:
+        return run
+    if run.state.is_final:
+        raise finished(run, "cancelled")
+    if run.state is State.PENDING:
+        state = advance(run.state, Event.CANCEL, run=run.id)
+        return replace(run, state=state, cancelling=True, due_ms=None, changed_ms=now_ms)
+    return resolved(replace(run, cancelling=True, paused=False), now_ms)
+
+
+def takes_along(run: Run) -> bool:
+    """Tell whether a run that has just ended cancels its children."""
+    return run.state in (State.FAILED, State.CANCELLED)
+
+
+def finished(run: Run, done: str) -> RunFinished:
+    """Return the error for what comes after a run's end."""
+    return RunFinished(
+        f"the run is {run.state} and cannot be {done}",
+        run=run.id,
+        remedy="Start a new run, or fork this one",
+    )
+
+
+def repeats(run: Run, commit: Commit) -> bool:
+    """Tell whether this very commit has been applied before (its answer was lost on the way)."""
+    if run.epoch != commit.epoch or run.length != commit.new_length or run.head != commit.new_head:
+        return False
+    return run.state in _states_after(commit)
+
+
+def committed(run: Run, commit: Commit, now_ms: int) -> Run | Verdict:
+    """Apply a commit to its row: the row after it, or the verdict that refuses it.
+
+    Fencing is here: only the epoch of the last claim, on a run that is running, at exactly the length
+    and head that the owner knows, may write.
+    """
+    if run.epoch != commit.epoch or run.state is not State.RUNNING:
+        return Verdict(run.id, Outcome.FENCED)
+    if run.length != commit.length or run.head != commit.head:
+        # The owner's epoch, but not its journal: two writers share one claim, or the store lost its tail.
+        return Verdict(run.id, Outcome.FENCED)
+    after = replace(
+        run,
+        length=commit.new_length,
+        head=commit.new_head,
+        changed_ms=now_ms,
+        effect_length=max(run.effect_length, effect_length_of(commit)),
+    )
+    if commit.tally is not None:
+        after = totals.told(after, commit.tally)
+    for record in commit.records:
+        if record.kind is Kind.TURN:
+            after = replace(after, turn=after.turn + 1, turn_seq=record.seq)
+    return _changed(after, commit, now_ms) if commit.change is not None else after
+
+
+def _changed(run: Run, commit: Commit, now_ms: int) -> Run:
+    change = commit.change
+    if run.deaths or run.left_by is not None:
+        run = survived(run)
+    if isinstance(change, End):
+        state = advance(run.state, END_EVENTS[change.state], run=run.id)
+        return replace(run, state=state, session=None, due_ms=None, waits="")
+    if isinstance(change, Escalate):
+        if run.news == change.news_seen:
+            state = advance(run.state, Event.ESCALATE, run=run.id)
+            return replace(run, state=state, session=None, due_ms=None, waits=change.waits)
+        change = Park(now_ms, change.waits, change.news_seen)
+    if isinstance(change, Park):
+        due = change.due_ms if run.news == change.news_seen else now_ms
+        state = advance(run.state, Event.PARK, run=run.id)
+        return replace(run, state=state, session=None, due_ms=due, waits=change.waits)
+    return run
+
+
+def _states_after(commit: Commit) -> tuple[State, ...]:
+    change = commit.change
+    if isinstance(change, End):
+        return (State(change.state),)
+    if isinstance(change, Park):
+        return (State.CHECKPOINTED,)
+    if isinstance(change, Escalate):
+        return (State.ESCALATED, State.CHECKPOINTED)
+    return (State.RUNNING,)
+
+
+def blobs_in(commit: Commit) -> list[bytes]:
+    """Return the blobs that a commit refers to: those of its records, then those of its keys."""
+    if commit.is_lone:
+        return []
+    found = [digest for record in commit.records if record.blobs for digest in record.blobs]
+    if commit.keys:
+        found += [digest for op in commit.keys if isinstance(op, SettleKey) for digest in op.blobs]
+    return found
+
+
+def effect_length_of(commit: Commit) -> int:
+    """Return how many records must be kept after a commit: also its own, if they took or gave something."""
+    if commit.is_lone:
+        return commit.effect_length
+    if commit.keys or commit.opens or commit.closes or commit.takes or emits(commit):
+        return commit.new_length
+    return commit.effect_length
+
+
+def emits(commit: Commit) -> bool:
+    """Tell whether a commit brings output, which somebody may be waiting for."""
+    if commit.is_lone:
+        return False
+    for record in commit.records:  # noqa: SIM110 (the hot path)
+        if record.kind is Kind.OUTPUT:
+            return True
+    return False
+
+
+def told(run: Run, times: int) -> Run:
+    """Give a run that is about to wait for keys news of those that it need not wait for."""
+    return replace(run, news=run.news + times)
+
+
+def chosen(due: Iterable[Run], agents: Mapping[str, int], limit: int, *, alone: bool = False) -> list[Run]:
+    """Pick at most `limit` of the runs that are due, and of each agent at most as many as stated.
+
+    By priority; those of equal priority one from each agent in turn, in the order of the mapping, and within
+    an agent by when they fell due, then by age. Who asks puts the agents first that it was not given for
+    longest: then none waits for more than one turn of each other, however few are given at a time.
+
+    `alone`: the suspect that has waited longest, whatever its agent and priority. One that kills its worker
+    falls due anew by that: it comes after all others, and cannot have every turn.
+    """
+    if alone:
+        fitting = (run for run in due if agents.get(run.agent, 0) > 0)
+        return sorted(fitting, key=lambda run: (run.due_ms or 0, run.number))[: max(0, min(limit, 1))]
+    places = {agent: place for place, agent in enumerate(agents)}
+    given: Counter[str] = Counter()
+    turns: Counter[tuple[str, int]] = Counter()
+    ranked: list[tuple[int, int, int, Run]] = []
+    for run in sorted(due, key=_urgency):
+        if given[run.agent] < agents.get(run.agent, 0):
+            given[run.agent] += 1
+            turns[run.agent, run.priority] += 1
+            ranked.append((-run.priority, turns[run.agent, run.priority], places[run.agent], run))
+    ranked.sort(key=lambda one: one[:3])
+    return [run for *_, run in ranked[: max(0, limit)]]
+
+
+def _urgency(run: Run) -> tuple[int, int, int]:
+    return -run.priority, run.due_ms or 0, run.number

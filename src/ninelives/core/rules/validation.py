@@ -1,0 +1,251 @@
+"""What is wrong with what a store is given, found before anything is written.
+
+Each function returns the error, or None when nothing is wrong: a store answers with it or raises it.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+
+from ninelives.core.errors import (
+    BadName,
+    BadRecord,
+    LeaseLost,
+    NineLivesError,
+    NotSerializable,
+    StoreBroken,
+    UnknownRun,
+    UsageError,
+)
+from ninelives.core.ids import check_id
+from ninelives.core.journal import chain
+from ninelives.core.model.commit import Commit, Escalate, Park
+from ninelives.core.model.key import ReserveKey, SettleKey
+from ninelives.core.model.log_entry import NewEntry
+from ninelives.core.model.run import INLINE_BYTES, Kind, NewRun
+from ninelives.core.model.session import Evidence, NewSession, Session
+from ninelives.core.values import blobs
+
+INT_LIMIT = 2**63
+_PRIORITY_LIMIT = 2**31
+
+
+def fault_in(commit: Commit) -> NineLivesError | None:
+    """Return what is wrong with a commit's content, before anything is written; None if nothing is."""
+    if commit.is_lone:
+        return None
+    head = commit.head
+    for seq, record in enumerate(commit.records, commit.length):
+        if record.seq != seq:
+            return BadRecord(f"record {record.seq} where {seq} comes next", run=commit.run, step=record.step)
+        if len(record.body) > INLINE_BYTES:
+            return BadRecord(
+                f"record {seq} has a body of {len(record.body)} bytes; the limit is {INLINE_BYTES}",
+                run=commit.run,
+                step=record.step,
+                remedy="Put the body in a blob",
+            )
+        if not is_text(record.step) or not _is_count(record.at_ms):
+            return BadRecord(f"record {seq} has a step or a time that cannot be kept", run=commit.run)
+        if not commit.is_sealed and not chain.follows(head, record):
+            return BadRecord(f"record {seq} is not sealed", run=commit.run, step=record.step)
+        if record.epoch is None:
+            return BadRecord(f"record {seq} does not say which life wrote it", run=commit.run)
+        head = record.check
+    if not (commit.keys or commit.opens or commit.closes or commit.takes or commit.change):
+        return None
+    return _fault_beside_records(commit) or _fault_in_keys(commit) or _fault_in_items(commit)
+
+
+def _fault_beside_records(commit: Commit) -> NineLivesError | None:
+    signals = sum(record.kind is Kind.SIGNAL for record in commit.records)
+    if len(commit.takes) > signals:
+        return BadRecord(f"{len(commit.takes)} signals taken and {signals} recorded", run=commit.run)
+    if (commit.keys or commit.opens or commit.closes) and not (commit.records or commit.change):
+        # Nothing in the run's row would tell this commit, made again, from its first time.
+        return BadRecord("a commit with neither record nor change may not carry anything", run=commit.run)
+    change = commit.change
+    if isinstance(change, Park | Escalate):
+        due = change.due_ms if isinstance(change, Park) else None
+        if not is_text(change.waits) or not _is_count(due or 0):
+            return BadRecord("what the run waits for cannot be kept", run=commit.run)
+    return None
+
+
+def _fault_in_keys(commit: Commit) -> NineLivesError | None:
+    for op in commit.keys:
+        fault = fault_in_name(op.key, "key")
+        if fault is not None:
+            return fault
+        if isinstance(op, ReserveKey) and not is_text(op.action):
+            return BadRecord(f"the action under key {op.key!r} cannot be kept", run=commit.run)
+        if isinstance(op, SettleKey) and len(op.body) > INLINE_BYTES:
+            return BadRecord(
+                f"the result under key {op.key!r} is too large", run=commit.run, remedy="Put it in a blob"
+            )
+    return None
+
+
+def _fault_in_items(commit: Commit) -> NineLivesError | None:
+    for new in commit.opens:
+        fault = fault_in_name(new.id, "item id")
+        if fault is not None:
+            return fault
+        if len(new.body) > INLINE_BYTES:
+            return BadRecord(
+                f"the item {new.id!r} is too large", run=commit.run, remedy="Put the evidence in a blob"
+            )
+        if not (is_text(new.step) and is_text(new.to) and _is_count(new.deadline_ms or 0)):
+            return BadRecord(f"the item {new.id!r} has a value that cannot be kept", run=commit.run)
+    return None
+
+
+def is_text(value: str) -> bool:
+    """Tell whether every store can keep the text: no NUL, no lone surrogate."""
+    return "\0" not in value and (value.isascii() or not any("\ud800" <= one <= "\udfff" for one in value))
+
+
+def _is_count(value: int) -> bool:
+    return 0 <= value < INT_LIMIT
+
+
+def lost_blob(run: str, digest: bytes) -> BadRecord:
+    """Return the error for a reference to a blob that is not there."""
+    return BadRecord(f"blob {digest.hex()} is not in the store", run=run, remedy="Put the blob first")
+
+
+def fault_in_new(new: NewRun) -> UsageError | None:
+    """Return what is wrong with a run to be created; None if nothing is."""
+    names = [(new.id, "run id"), (new.agent, "agent name"), (new.queue, "queue")]
+    names += [
+        (name, what) for name, what in ((new.pin, "host"), (new.parent, "parent run id")) if name is not None
+    ]
+    names += [(key, "label") for key in new.labels]
+    names += [(value, f"value of label {key!r}") for key, value in new.labels.items()]
+    for name, what in names:
+        fault = fault_in_name(name, what)
+        if fault is not None:
+            return fault
+    if len(new.body) > INLINE_BYTES:
+        return NotSerializable(
+            f"the arguments have {len(new.body)} bytes; the limit is {INLINE_BYTES}",
+            run=new.id,
+            remedy="Put them in a blob",
+        )
+    if not _is_count(new.due_ms) or abs(new.priority) >= _PRIORITY_LIMIT:
+        return UsageError("due_ms or priority is out of range", run=new.id, remedy="Use smaller numbers")
+    return _fault_in_prefix(new)
+
+
+def _fault_in_prefix(new: NewRun) -> UsageError | None:
+    for record in new.prefix:
+        if record.kind in (Kind.CREATED, Kind.TURN, Kind.END):
+            return UsageError(f"a run is not born with a record of kind {record.kind}", run=new.id)
+        if len(record.body) > INLINE_BYTES or not is_text(record.step) or not _is_count(record.at_ms):
+            return UsageError("a record that the run is born with cannot be kept", run=new.id)
+    return None
+
+
+def fault_in_session(new: NewSession) -> UsageError | None:
+    """Return what is wrong with a session to be registered; None if nothing is."""
+    fault = fault_in_name(new.id, "session id") or fault_in_name(new.host, "host")
+    if fault is None and new.code:
+        fault = fault_in_name(new.code, "code version")
+    if fault is None and new.keeper:
+        fault = fault_in_name(new.keeper, "keeper's session id")
+    for agent in new.agents:
+        fault = fault or fault_in_name(agent, "agent name")
+    if fault is None and not (0 < new.lease_ms < INT_LIMIT and _is_count(new.pid)):
+        fault = UsageError("lease_ms or pid is out of range", remedy="Use a lease of some seconds")
+    return fault
+
+
+def fault_in_evidence(evidence: Mapping[str, Evidence]) -> UsageError | None:
+    """Return what is wrong with what was seen of sessions' ends; None if nothing is."""
+    for session, seen in evidence.items():
+        texts = (seen.note, *seen.log)
+        if not all(is_text(text) for text in texts) or sum(map(len, texts)) > INLINE_BYTES // 4:
+            return UsageError(
+                f"the evidence of the end of session {session!r} cannot be kept",
+                remedy=f"Give plain text of at most {INLINE_BYTES // 4} characters in all",
+            )
+    return None
+
+
+def fault_in_log(new: Sequence[NewEntry]) -> UsageError | None:
+    """Return what is wrong with entries for the recovery log; None if nothing is."""
+    for one in new:
+        fault = fault_in_name(one.session, "session id")
+        if fault is None and one.run:
+            fault = fault_in_name(one.run, "run id")
+        if fault is not None:
+            return fault
+        if len(one.body) > INLINE_BYTES:
+            return NotSerializable("an entry of the recovery log is too large", run=one.run)
+    return None
+
+
+def too_large(body: bytes, what: str, run: str | None = None) -> NotSerializable | None:
+    """Return the error for a body that is over the limit, of what cannot refer to a blob."""
+    if len(body) <= INLINE_BYTES:
+        return None
+    return NotSerializable(
+        f"the {what} has {len(body)} bytes; the limit is {INLINE_BYTES}",
+        run=run,
+        remedy="Send a reference instead",
+    )
+
+
+def too_large_for_a_blob(raw: bytes) -> NotSerializable | None:
+    """Return the error for a content that could not be read back from a blob."""
+    if len(raw) <= blobs.MAX_BYTES:
+        return None
+    return NotSerializable(
+        f"a value has {len(raw)} bytes; the limit is {blobs.MAX_BYTES}",
+        remedy="Keep it elsewhere and return where it is",
+    )
+
+
+def not_owned(run: str) -> LeaseLost:
+    """Return the error for what only a run's owner may do."""
+    return LeaseLost("another worker owns the run now", run=run, remedy="Nothing to do: it goes on there")
+
+
+def unknown_run(run: str) -> UnknownRun:
+    """Return the error for an id that names no run."""
+    return UnknownRun("there is no such run", run=run, remedy="Check the id; a pruned run may be forgotten")
+
+
+def vanished(what: str) -> StoreBroken:
+    """Return the error for a store that was emptied or replaced under a process that served it."""
+    return StoreBroken(
+        f"the store that this process served is gone: {what}",
+        remedy="Nothing is started on an empty store. Restore it from a backup; if it was emptied on purpose,"
+        " start the workers again",
+    )
+
+
+def lease_lost(session: str, known: Session | None) -> LeaseLost | None:
+    """Return why a session, as it is read now, may not act any more; None if it may."""
+    if known is None:
+        return LeaseLost(f"there is no session {session!r}", remedy="Register a session first")
+    if known.ended_ms is not None:
+        return LeaseLost(
+            f"session {session!r} has ended ({known.cause})", remedy="End this process and start anew"
+        )
+    if known.left_ms > 0:
+        return None
+    return LeaseLost(
+        f"the lease of session {session!r} has run out",
+        remedy="Its runs may be another's by now: end this process and start anew",
+    )
+
+
+def fault_in_name(name: str, what: str) -> UsageError | None:
+    """Return what is wrong with a name that a store is to keep; it must be in normal form already."""
+    try:
+        if check_id(name, what) == name:
+            return None
+    except UsageError as error:
+        return error
+    return BadName(f"the {what} {name!r} is not in Unicode's normal form", remedy="Normalise it first (NFC)")

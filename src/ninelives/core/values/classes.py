@@ -1,0 +1,352 @@
+"""Shapes of users' own types: records, enums, literals, pydantic models, and unions of anything.
+
+A class is only ever taken from the annotation. In data, a member of an ambiguous union is marked with its
+label ({"$": "is", "of": "Cat", "v": …}) and the label is compared with the members in the annotation,
+nothing else. Recorded data may lack fields that have defaults now, and may hold fields that are gone: both
+are how code evolves.
+"""
+
+from __future__ import annotations
+
+import datetime as dt
+import enum
+from collections.abc import Callable, Iterable
+from dataclasses import dataclass, field
+from typing import Any
+
+import msgspec
+
+from ninelives.core.values.containers import UNTYPED
+from ninelives.core.values.scalars import (
+    ANNOTATE,
+    INT,
+    MAX_DEPTH,
+    TAG,
+    Malformed,
+    Misfit,
+    Shape,
+    TooDeep,
+    expected,
+    kind_of,
+    step_to,
+    type_name,
+    unfit,
+)
+from ninelives.core.values.trusted import TRUSTING, lenient_validator
+
+
+@dataclass(frozen=True, slots=True)
+class Field:
+    """One field: its attribute, its key in JSON, and what stands in when old data lacks it."""
+
+    name: str
+    key: str
+    shape: Shape
+    missing: Callable[[], object] | None = None
+    optional: bool = False
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class Record:
+    """A dataclass, Struct, attrs class or TypedDict. `fields` is filled last: types may be recursive."""
+
+    label: str
+    type: type
+    make: Callable[[dict[str, Any]], object]
+    exact_eq: bool = True
+    bare: Callable[[dict[str, Any]], object] | None = None  # makes one without its class's hooks
+    fields: list[Field] = field(default_factory=list)
+
+    kinds = frozenset({"dict"})
+
+    @property
+    def parts(self) -> tuple[Shape, ...]:
+        return tuple(one.shape for one in self.fields)
+
+    def takes(self, value: object) -> bool:
+        return isinstance(value, self.type)
+
+    def dump(self, value: Any, depth: int) -> object:
+        if depth <= 0:
+            raise TooDeep
+        held = self._read(value)
+        out: dict[str, object] = {}
+        for one in self.fields:
+            if one.optional and one.name not in held:
+                continue
+            try:
+                out[one.key] = one.shape.dump(held[one.name], depth - 1)
+            except KeyError:
+                raise Misfit(f"{self.label} has no {one.name!r}", "Set every field").under(
+                    "", value
+                ) from None
+            except Misfit as bad:
+                raise bad.under(step_to(one.name), value)  # noqa: B904 - the same error, going up
+        return out
+
+    def _read(self, value: Any) -> dict[str, Any]:
+        if self.type is dict:
+            if not isinstance(value, dict):
+                raise unfit(self.label, value)
+            if more := value.keys() - {one.name for one in self.fields}:
+                raise Misfit(f"{self.label} has no key {min(map(repr, more))}", "Add it to the TypedDict")
+            return value
+        if type(value) is not self.type:
+            remedy = f"Annotate the union: {self.label} | {type_name(value)}"
+            raise (
+                unfit(self.label, value)
+                if not self.takes(value)
+                else Misfit(f"a {type_name(value)} would come back as a {self.label}", remedy)
+            )
+        return {one.name: getattr(value, one.name) for one in self.fields if hasattr(value, one.name)}
+
+    def load(self, data: Any) -> object:
+        if kind_of(data) != "dict":
+            raise expected(self.label, data)
+        values: dict[str, object] = {}
+        for one in self.fields:
+            if one.key in data:
+                try:
+                    values[one.name] = one.shape.load(data[one.key])
+                except Misfit as bad:
+                    raise bad.under(step_to(one.name), data)  # noqa: B904 - the same error, going up
+            elif one.missing is not None:
+                values[one.name] = one.missing()
+            elif not one.optional:
+                raise Misfit(f"the recorded {self.label} has no {one.name!r}").under(step_to(one.name), data)
+        try:
+            return self.make(values)
+        except Exception as bad:
+            if self.bare is not None and TRUSTING.get():
+                return self.bare(values)
+            raise Misfit(f"{self.label} refuses the recorded values: {bad}") from bad
+
+
+@dataclass(frozen=True, slots=True)
+class Members:
+    """An Enum by value (by name where values are not all text or all int), or the choices of a Literal."""
+
+    label: str
+    type: type
+    by_data: dict[Any, Any]
+    kinds: frozenset[str]
+    parts: tuple[Shape, ...] = ()
+
+    def takes(self, value: object) -> bool:
+        return self._data_of(value) is not None
+
+    def _data_of(self, value: object) -> tuple[object] | None:
+        if not isinstance(value, str | int | enum.Enum | None):
+            return None
+        for (_, data), member in self.by_data.items():
+            if member is value or _stands_for(value, member, data):
+                return (data,)
+        return None
+
+    def dump(self, value: Any, depth: int) -> object:  # noqa: ARG002 - a leaf has no depth
+        found = self._data_of(value)
+        if found is None:
+            raise Misfit(
+                f"{ascii(value)[:60]} is not one of {self.label}", "Correct the value or the annotation"
+            )
+        return found[0]
+
+    def load(self, data: Any) -> object:
+        try:
+            return self.by_data[type(data), data]
+        except (KeyError, TypeError):
+            raise expected(self.label, data) from None
+
+
+def _stands_for(value: object, member: object, data: object) -> bool:
+    """Say whether a value may be written for a member: "good" for Mood.GOOD, Size.LARGE for Literal[2]."""
+    if isinstance(member, enum.Enum):  # members of two enums may be equal, and yet they are not the same
+        return type(value) is type(data) and isinstance(member, str | int) and value == data == member
+    return bool(member == value) and isinstance(value, bool) == isinstance(member, bool)
+
+
+@dataclass(frozen=True, slots=True)
+class Flags:
+    """An enum.Flag, whose combinations are values too: stored as its int."""
+
+    label: str
+    type: Any
+    parts: tuple[Shape, ...] = ()
+
+    kinds = frozenset({"int"})
+
+    def takes(self, value: object) -> bool:
+        return isinstance(value, self.type)
+
+    def dump(self, value: Any, depth: int) -> object:
+        if not self.takes(value):
+            raise unfit(self.label, value)
+        return INT.dump(int(value.value), depth)
+
+    def load(self, data: Any) -> object:
+        if type(data) is not int:
+            raise expected(self.label, data)
+        try:
+            return self.type(INT.load(data))
+        except ValueError:
+            raise expected(self.label, data) from None
+
+
+@dataclass(frozen=True, slots=True)
+class Model:
+    """A pydantic model, written and validated by pydantic itself, in its own JSON form and by field name."""
+
+    label: str
+    type: Any
+    options: dict[str, bool]
+    kinds: frozenset[str]
+    parts: tuple[Shape, ...] = ()
+
+    def takes(self, value: object) -> bool:
+        return isinstance(value, self.type)
+
+    def dump(self, value: Any, depth: int) -> object:
+        if type(value) is not self.type:
+            raise unfit(self.label, value)
+        try:
+            refuse_naive(value.model_dump(round_trip=True, warnings=False), depth)
+            tree = value.model_dump(
+                mode="json", round_trip=True, warnings=False, by_alias="by_name" not in self.options
+            )
+        except Misfit:
+            raise
+        except Exception as bad:
+            raise Misfit(f"pydantic cannot write this {self.label}: {bad}", ANNOTATE) from bad
+        return UNTYPED.dump(tree, depth)
+
+    def load(self, data: Any) -> object:
+        tree = UNTYPED.load(data)
+        try:
+            made = self._validated(msgspec.json.encode(tree))
+            refuse_naive(made.model_dump(round_trip=True, warnings=False), MAX_DEPTH)
+        except Misfit:
+            raise
+        except Exception as bad:
+            raise Misfit(f"{self.label} refuses the recorded values: {bad}") from bad
+        return made
+
+    def _validated(self, data: bytes) -> Any:
+        lenient = lenient_validator(self.type) if TRUSTING.get() else None
+        validate = self.type.model_validate_json if lenient is None else lenient.validate_json
+        return validate(data, **self.options)
+
+
+def refuse_naive(value: object, depth: int) -> None:
+    """Refuse a naive datetime or time in plain containers; pydantic would write it without a word."""
+    if isinstance(value, dt.datetime | dt.time):
+        if value.utcoffset() is None:
+            name = type(value).__name__
+            raise Misfit(f"a {name} without a time zone", "Use an aware one: datetime.now(timezone.utc)")
+        return
+    entries: Iterable[tuple[str, object]] = ()
+    if isinstance(value, dict):
+        entries = ((step_to(name), held) for name, held in value.items())
+    elif isinstance(value, list | tuple | set | frozenset):
+        entries = ((f"[{count}]", held) for count, held in enumerate(value))
+    for step, held in entries:
+        if depth <= 0:
+            raise TooDeep
+        try:
+            refuse_naive(held, depth - 1)
+        except Misfit as bad:
+            raise bad.under(step, value)  # noqa: B904 - the same error, going up
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class Later:
+    """Stands for a recursive type alias while it is being built."""
+
+    label: str
+    found: list[Shape] = field(default_factory=list)
+
+    @property
+    def kinds(self) -> frozenset[str]:
+        return self.found[0].kinds
+
+    @property
+    def parts(self) -> tuple[Shape, ...]:
+        return tuple(self.found)
+
+    @property
+    def type(self) -> Any:
+        return getattr(self.found[0], "type", None)
+
+    def takes(self, value: object) -> bool:
+        return self.found[0].takes(value)
+
+    def dump(self, value: Any, depth: int) -> object:
+        return self.found[0].dump(value, depth)
+
+    def load(self, data: Any) -> object:
+        return self.found[0].load(data)
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class Union:
+    """One of several. A member is marked in data where another could write the same kind of JSON."""
+
+    label: str
+    members: dict[str, Shape]
+
+    @property
+    def kinds(self) -> frozenset[str]:
+        return frozenset({"$is"}).union(*(member.kinds for member in self.members.values()))
+
+    @property
+    def parts(self) -> tuple[Shape, ...]:
+        return tuple(self.members.values())
+
+    def takes(self, value: object) -> bool:
+        return any(member.takes(value) for member in self.members.values())
+
+    def _ambiguous(self, label: str) -> bool:
+        kinds = self.members[label].kinds
+        return any(kinds & other.kinds for name, other in self.members.items() if name != label)
+
+    def dump(self, value: Any, depth: int) -> object:
+        candidates = [name for name, member in self.members.items() if member.takes(value)]
+        # A value goes to the member of its very type first: a bool is no int, a Dog is no Animal.
+        candidates.sort(key=lambda name: getattr(self.members[name], "type", None) is not type(value))
+        refusal: Misfit | None = None
+        for name in candidates:
+            try:
+                tree = self.members[name].dump(value, depth)
+            except Misfit as bad:
+                refusal = refusal or bad
+            else:
+                return {TAG: "is", "of": name, "v": tree} if self._ambiguous(name) else tree
+        raise refusal or unfit(self.label, value)
+
+    def load(self, data: Any) -> object:
+        kind = kind_of(data)
+        if kind == "$is":
+            if data.keys() != {TAG, "of", "v"} or not isinstance(data["of"], str):
+                raise Malformed("a malformed mark of a union's member")
+            if data["of"] in self.members:
+                return self.members[data["of"]].load(data["v"])
+        return self._only_fit(data, kind)
+
+    def _only_fit(self, data: object, kind: str) -> object:
+        """Load unmarked data, written when the annotation named fewer types: exactly one must fit."""
+        claims = [member for member in self.members.values() if kind in member.kinds]
+        if not claims and kind == "int":
+            claims = [member for member in self.members.values() if "float" in member.kinds]
+        fitting: list[object] = []
+        refusal: Misfit | None = None
+        for member in claims:
+            try:
+                fitting.append(member.load(data))
+            except Malformed:
+                raise
+            except Misfit as bad:
+                refusal = refusal or bad
+        if len(fitting) == 1:
+            return fitting[0]
+        if fitting:
+            raise Misfit(f"the recorded value fits several members of {self.label}")
+        raise refusal or expected(self.label, data)

@@ -1,0 +1,352 @@
+"""Values to bytes and back: JSON by msgspec plus a closed set of tags.
+
+Contract: `round(value)` gives the bytes and the value that they decode to, which is equal to the given one
+and of the annotated type; anything else is refused with the path to it. Types come from annotations, never
+from names in the data; nothing is imported by a stored name and nothing is unpickled.
+
+Two ways lead through. The fast one lets msgspec encode and decode in C, compares, and runs cheap guards
+over the bytes; each guard may be wrong only towards caution. Whatever it doubts takes the slow, exact walk
+(`shapes`), which decides; so do annotations of which a value of another type could come back equal (1 for
+a Decimal, a bytearray for bytes, another enum's member). Bytes without `"$"` are plain JSON; bytes with it
+are read by the walk. What is refused in a value is refused in stored bytes too.
+
+An annotated position gives back the annotated type: a subclass of a built-in (a defaultdict for a dict, a
+str enum for a str, an int for a float) comes back as the built-in, on the first execution too. Without an
+annotation only exact built-in types and the tagged scalars are taken, and they come back exactly (also
+-0.0, tuples, bools).
+"""
+
+from __future__ import annotations
+
+import marshal
+from collections.abc import Iterator
+from dataclasses import dataclass
+from functools import lru_cache
+from typing import Any, Final
+
+import msgspec
+
+from ninelives.core.errors import Corrupt, Divergence, NotSerializable, UsageError
+from ninelives.core.values.classes import Flags, Members, Model, Record
+from ninelives.core.values.containers import FixedTuple, Items, Untyped
+from ninelives.core.values.scalars import (
+    BYTES,
+    DATETIME,
+    DECIMAL,
+    FLOAT,
+    INT,
+    MAX_DEPTH,
+    TIME,
+    Malformed,
+    Misfit,
+    Shape,
+    TooDeep,
+    step_to,
+)
+from ninelives.core.values.trusted import TRUSTING, holds
+from ninelives.core.values.types import MISSING, shape_of
+
+MAX_BYTES = 16 * 1024 * 1024
+
+_ENCODE: Final = msgspec.json.Encoder().encode
+_PARSE: Final = msgspec.json.Decoder().decode
+_TAG_MARK: Final = b'"$"'
+_NUL_MARK: Final = b"\\u0000"
+_QUOTE: Final = ord('"')
+_DIGITS_TO_ZERO: Final = bytes(48 if 48 <= byte <= 57 else byte for byte in range(256))
+_LONG_NUMBER: Final = b"0" * 19
+_CONTAINERS: Final = (list, dict, tuple, set, frozenset)
+_UPGRADE: Final = "Give the step upgrade= to map old values, or restore the type"
+
+
+@dataclass(frozen=True, slots=True)
+class Codec:
+    """How values of one annotation are stored. Made by `codec_for`."""
+
+    shape: Shape
+    decoder: msgspec.json.Decoder[Any] | None
+    fast: bool  # msgspec's answer, compared and guarded, may be trusted
+    untyped: bool  # somewhere inside nothing is annotated: equal is not enough, types must be exact
+    unbounded: bool  # the annotation does not limit the depth
+    numbers: bool
+    text: bool  # a plain text is of the annotation, and comes back as it is
+
+    def encode(self, value: object) -> bytes:
+        """Encode a value that is known to come back equal. Raises NotSerializable."""
+        return self.round(value)[0]
+
+    def round(self, value: object) -> tuple[bytes, Any]:
+        """Encode a value and decode it again, as a step must return it. Raises NotSerializable."""
+        return self.try_plain(value) or self._walk(value)
+
+    def try_plain(self, value: object) -> tuple[bytes, Any] | None:
+        """Go the fast way, or give None where only the walk can tell."""
+        if self.fast and self.decoder is not None:
+            try:
+                data = _ENCODE(value)
+                if self.text and type(value) is str:
+                    is_plain = _TAG_MARK not in data and _NUL_MARK not in data and len(data) <= MAX_BYTES
+                    return (data, value) if is_plain else None
+                if _TAG_MARK not in data:
+                    decoded = self.decoder.decode(data)
+                    if self._came_back(value, decoded) and not self._doubtful(data, decoded):
+                        return data, decoded
+            except Exception:  # noqa: BLE001 - whatever it was, the walk decides and names the culprit
+                return None
+        return None
+
+    def recall(self, data: bytes) -> Any:
+        """Decode a value of this annotation that was recorded: a class that refuses it by now has no say.
+
+        Raises Divergence when it no longer has the annotation's shape, Corrupt when it is not ours.
+        """
+        try:
+            return self.decode(data)
+        except Divergence:
+            trusted = self._trust(data)
+            if trusted is None:
+                raise
+            return trusted[0]
+
+    def _trust(self, data: bytes) -> tuple[Any] | None:
+        """Load without validators and hooks; None when that does not give what was recorded."""
+        before = TRUSTING.set(True)
+        try:
+            tree = _PARSE(data)
+            value = self.shape.load(tree)
+            dumped = _PARSE(_ENCODE(self.shape.dump(value, MAX_DEPTH)))
+        except Exception:  # noqa: BLE001 - the refusal that brought us here stands
+            return None
+        finally:
+            TRUSTING.reset(before)
+        return (value,) if holds(tree, dumped) else None
+
+    def decode(self, data: bytes) -> Any:
+        """Decode stored bytes; what comes from outside is validated as its class wants it.
+
+        Raises Divergence when they no longer fit the annotation, Corrupt when they are not ours.
+        """
+        if self.decoder is not None and _TAG_MARK not in data:
+            try:
+                decoded = self.decoder.decode(data)
+            except Exception:  # noqa: BLE001, S110 - the walk below tells a misfit from damage, and finds the path
+                pass
+            else:
+                if self._suspicious(data):
+                    self._check(decoded)
+                if self.unbounded and _may_be_deep(data) and _deep(decoded):
+                    raise Corrupt(f"a stored value is nested deeper than {MAX_DEPTH}")
+                return decoded
+        return self._load(data)
+
+    def _check(self, decoded: object) -> None:
+        """Refuse a decoded value that could not have been stored. Raises Corrupt."""
+        try:
+            self.shape.dump(decoded, MAX_DEPTH)
+        except Misfit as bad:
+            raise Corrupt(f"stored data is damaged: {bad.what}", path=bad.path()) from None
+
+    def _came_back(self, value: Any, decoded: Any) -> bool:
+        if self.untyped:
+            # Version 2 has no references, so the dump depends on types and contents alone; it fails for
+            # anything but exact built-ins. Dumping is all we ever do with marshal.
+            return marshal.dumps(decoded, 2) == marshal.dumps(value, 2)
+        answer = decoded == value
+        return answer is True or _is_yes(answer)
+
+    def _doubtful(self, data: bytes, decoded: object) -> bool:
+        if len(data) > MAX_BYTES or self._suspicious(data):
+            return True
+        if not self.unbounded or data[0] == _QUOTE:
+            return False
+        return _may_be_deep(data) and (not self.untyped or _deep(decoded))
+
+    def _suspicious(self, data: bytes) -> bool:
+        """Say whether there may be a NUL or a number beyond 64 bits; a lone text has no numbers."""
+        return _NUL_MARK in data or (
+            self.numbers and data[0] != _QUOTE and _LONG_NUMBER in data.translate(_DIGITS_TO_ZERO)
+        )
+
+    def _walk(self, value: object) -> tuple[bytes, Any]:
+        try:
+            data = _ENCODE(self.shape.dump(value, MAX_DEPTH))
+            decoded = self.decode(data) if len(data) <= MAX_BYTES else None
+        except Misfit as bad:
+            raise not_serializable(bad) from None
+        except (Divergence, Corrupt) as bad:
+            raise NotSerializable(
+                f"it does not come back: {bad.what}",
+                path=bad.path or "$",
+                remedy="Check the class's own __init__ hooks",
+            ) from bad
+        if len(data) > MAX_BYTES:
+            raise NotSerializable(
+                f"cannot store {len(data)} bytes, over the limit of {MAX_BYTES}",
+                path="$",
+                remedy="Store a reference to it instead",
+            )
+        if not equal(decoded, value):
+            raise not_serializable(_first_difference(value, decoded))
+        return data, decoded
+
+    def _load(self, data: bytes) -> Any:
+        try:
+            return self.shape.load(_PARSE(data))
+        except Malformed as bad:
+            raise Corrupt(f"stored data is damaged: {bad.what}", path=bad.path()) from None
+        except Misfit as bad:
+            raise Divergence(
+                f"a recorded value no longer fits its annotation: {bad.what}",
+                path=bad.path(),
+                remedy=_UPGRADE,
+            ) from None
+        except (msgspec.MsgspecError, RecursionError, UnicodeError) as bad:
+            raise Corrupt(f"stored data is not JSON that we wrote: {bad}") from None
+
+
+def not_serializable(bad: Misfit) -> NotSerializable:
+    """Make the error that people see of a misfit."""
+    if isinstance(bad, TooDeep):
+        bad = bad.settle()
+    return NotSerializable(f"it cannot be kept: {bad.what}", path=bad.path(), remedy=bad.remedy or None)
+
+
+def _may_be_deep(data: bytes) -> bool:
+    return data.count(b"[") + data.count(b"{") > MAX_DEPTH
+
+
+def _deep(value: object) -> bool:
+    """Say whether containers nest deeper than the limit, level by level."""
+    level = [value] if isinstance(value, _CONTAINERS) else []
+    for _ in range(MAX_DEPTH):
+        if not level:
+            return False
+        level = [
+            item
+            for holder in level
+            for item in (holder.values() if isinstance(holder, dict) else holder)
+            if isinstance(item, _CONTAINERS)
+        ]
+    return bool(level)
+
+
+def _is_yes(answer: Any) -> bool:
+    """Tell whether a comparison says yes; numpy's numbers compare to a bool of numpy's own."""
+    return answer is True or (type(answer).__module__ == "numpy" and answer.item() is True)
+
+
+def equal(left: object, right: object) -> bool:
+    """Compare two values of users' types without trusting their __eq__ to answer."""
+    try:
+        return _is_yes(left == right)
+    except Exception:  # noqa: BLE001 - a class whose __eq__ raises is not equal
+        return False
+
+
+def _first_difference(value: object, decoded: object) -> Misfit:
+    """Find the innermost part that did not come back equal."""
+    for step, left, right in _pairs(value, decoded):
+        if not equal(left, right):
+            return _first_difference(left, right).under(step, value)
+    return Misfit(
+        f"a value that does not come back equal: {ascii(value)[:80]} became {ascii(decoded)[:80]}",
+        "Correct the value or the annotation",
+    )
+
+
+def _pairs(value: Any, decoded: Any) -> Iterator[tuple[str, object, object]]:
+    if type(value) is not type(decoded):
+        return
+    if isinstance(value, dict):
+        yield from ((step_to(key), held, decoded.get(key)) for key, held in value.items())
+    elif isinstance(value, list | tuple):
+        yield from ((f"[{count}]", *pair) for count, pair in enumerate(zip(value, decoded, strict=False)))
+    elif hasattr(value, "__dict__"):
+        yield from ((step_to(key), held, vars(decoded).get(key)) for key, held in vars(value).items())
+
+
+# -------------------------------------------------------------------------------------------- building
+
+
+def codec_for(annotation: Any = MISSING, *, where: str = "") -> Codec:
+    """Give the codec of an annotation. Raises UsageError, naming `where`, for what cannot be stored."""
+    try:
+        try:
+            return _cached(annotation)
+        except TypeError:  # an annotation that cannot be hashed is built each time
+            return _build(annotation)
+    except UsageError as bad:
+        what = f"{where}: {bad.what}" if where else bad.what
+        raise UsageError(what, path=bad.path, remedy=bad.remedy) from bad.__cause__
+
+
+def _build(annotation: Any) -> Codec:
+    shape = shape_of(annotation)
+    inside: dict[int, Shape] = {}
+    recursive = _survey(shape, inside, set())
+    untyped = any(isinstance(one, Untyped) for one in inside.values())
+    walked = any(
+        isinstance(one, Model) or _equality_lies(one) or _overlooks_fields(one) for one in inside.values()
+    )
+    decoder = None if walked else _decoder(annotation)
+    return Codec(
+        shape=shape,
+        decoder=decoder,
+        fast=decoder is not None,
+        untyped=untyped,
+        unbounded=untyped or recursive,
+        numbers=untyped or id(INT) in inside or id(FLOAT) in inside,
+        text=any(annotation is one for one in (str, Any, MISSING)),
+    )
+
+
+_cached = lru_cache(maxsize=4096)(_build)
+
+
+def _decoder(annotation: Any) -> msgspec.json.Decoder[Any] | None:
+    try:
+        return msgspec.json.Decoder(Any if annotation is MISSING else annotation)
+    except Exception:  # noqa: BLE001 - what msgspec cannot do, the walk can
+        return None
+
+
+def _overlooks_fields(shape: Shape) -> bool:
+    """Say whether msgspec's decoder may pass over fields of this shape as if they were unknown.
+
+    It compares a key with the UTF-8 form of the field's name that Python has cached. Of a name that is not
+    ASCII there is none before something in the process has encoded it: a first execution has, a replay has
+    not. The fields would be given their defaults, without an error. (Structs encode their names beforehand.)
+    """
+    if not isinstance(shape, Record) or issubclass(shape.type, msgspec.Struct):
+        return False
+    return not all(one.key.isascii() for one in shape.fields)
+
+
+def _equality_lies(shape: Shape) -> bool:
+    """Say whether a value of this shape could come back equal and yet be wrong, so that it must be walked."""
+    if isinstance(shape, Record):
+        return not shape.exact_eq
+    if isinstance(shape, Items):
+        return shape.tagged is frozenset  # a frozenset equals the set that it would come back as
+    if isinstance(shape, FixedTuple):
+        return shape.type is not tuple  # equal to any tuple of the same items
+    if isinstance(shape, Members):  # a literal of an enum's member never gets here: msgspec has none
+        return issubclass(shape.type, str | int) or shape.type.__eq__ is not object.__eq__
+    if isinstance(shape, Flags):
+        return True
+    # A naive time comes back equal; a number is equal to a Decimal, a bytearray to bytes.
+    return any(shape is one for one in (DATETIME, TIME, DECIMAL, BYTES))
+
+
+def _survey(shape: Shape, inside: dict[int, Shape], above: set[int]) -> bool:
+    """Collect all shapes inside a shape, and say whether one contains itself."""
+    if id(shape) in inside:
+        return id(shape) in above
+    inside[id(shape)] = shape
+    above.add(id(shape))
+    recursive = [_survey(part, inside, above) for part in shape.parts]
+    above.remove(id(shape))
+    return any(recursive)
+
+
+UNTYPED_CODEC: Final = codec_for()

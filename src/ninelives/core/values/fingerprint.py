@@ -1,0 +1,345 @@
+"""The fingerprint of a step's arguments: what tells one call from another on replay.
+
+Invariants: the same values give the same digest whatever the order of dicts, sets or keyword arguments; an
+argument that equals its default counts as not given, so a new parameter with a default leaves old
+fingerprints alone; `self`, `cls` and what `ignore` names never count.
+
+The encoding follows the values, not the annotations, and only has to be canonical: it never has to come
+back. So dataclasses, structs, attrs and pydantic objects and enums are taken anywhere, by class name (not
+module) and fields; in records too, a field that equals its plain default is left out.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+import enum
+import inspect
+from collections.abc import Collection, Iterator, Mapping
+from functools import partial
+from hashlib import blake2b
+from typing import Any, Final, Protocol
+
+import msgspec
+
+from ninelives.core.errors import Corrupt, NotSerializable, UsageError
+from ninelives.core.ids import class_name, member_name
+from ninelives.core.values import codec, growing_lists
+from ninelives.core.values.containers import Untyped, dump_pairs, refuse
+from ninelives.core.values.growing_lists import Memory
+from ninelives.core.values.preview import preview, preview_plain
+from ninelives.core.values.scalars import MAX_DEPTH, SCALARS, TAG, TEXT, Misfit, dump_items, step_to, tag
+
+_ENCODE: Final = msgspec.json.Encoder(order="deterministic").encode
+_PARSE: Final = msgspec.json.Decoder().decode
+_ABSENT: Final = object()
+_MOST_LINES: Final = 5
+_MOST_CHARACTERS: Final = 60
+_LARGE: Final = 10**18
+_REMEDY: Final = "Pass plain data, or name the parameter in ignore="
+
+
+class Fingerprint(msgspec.Struct, frozen=True):
+    """A digest of 16 bytes, and the canonical arguments it was taken of.
+
+    Taken with a memory, of a list that has grown, it has only what is `shown` of them. `plain` are arguments
+    that are nothing but small numbers and plain text.
+    """
+
+    digest: bytes
+    arguments: bytes
+    shown: dict[str, str] | None = None
+    plain: dict[str, int | str] | None = None
+
+    def preview(self) -> dict[str, str]:
+        """Return a few characters of each argument."""
+        if self.shown is not None:
+            return self.shown
+        return preview(self.arguments) if self.plain is None else preview_plain(self.plain)
+
+
+class Taker(Protocol):
+    """Takes the fingerprints of one function's calls."""
+
+    def __call__(
+        self, args: tuple[Any, ...], kwargs: Mapping[str, Any], memory: Memory | None = None, /
+    ) -> Fingerprint:
+        """Take one; with a memory, long lists cost only what is new in them since the last time.
+
+        Raises NotSerializable with the path to a bad argument, UsageError.
+        """
+
+
+def taker(signature: inspect.Signature, *, ignore: Collection[str] = ()) -> Taker:
+    """Return what takes the fingerprints of one function's calls; its signature is looked at once, here."""
+    by_position = (inspect.Parameter.POSITIONAL_ONLY, inspect.Parameter.POSITIONAL_OR_KEYWORD)
+    parameters = list(signature.parameters.values())
+    if not all(one.kind in by_position for one in parameters):
+        return partial(_take_bound, signature, frozenset(ignore))
+    counted = [
+        (position, one.name, one.default)
+        for position, one in enumerate(parameters)
+        if one.name not in ignore and not (position == 0 and one.name in ("self", "cls"))
+    ]
+    return partial(_take_plain, signature, frozenset(ignore), len(parameters), counted)
+
+
+def fingerprint(
+    signature: inspect.Signature,
+    args: tuple[Any, ...],
+    kwargs: Mapping[str, Any],
+    *,
+    ignore: Collection[str] = (),
+) -> Fingerprint:
+    """Take the fingerprint of one call.
+
+    Raises NotSerializable with the path to a bad argument, UsageError when they do not fit the signature.
+    """
+    return _take_bound(signature, ignore, args, kwargs)
+
+
+def whole(
+    signature: inspect.Signature, args: tuple[Any, ...], kwargs: Mapping[str, Any], *, ignore: Collection[str]
+) -> bytes:
+    """Encode all arguments of a call canonically, with defaults and all fields: what a person agrees to.
+
+    Raises NotSerializable, UsageError, as `fingerprint` does.
+    """
+    try:
+        bound = signature.bind(*args, **kwargs)
+    except TypeError as bad:
+        raise UsageError(f"the arguments do not fit: {bad}", remedy=f"The signature is {signature}") from None
+    bound.apply_defaults()
+    first = next(iter(signature.parameters), None)
+    taken = {
+        name: list(value) if signature.parameters[name].kind is inspect.Parameter.VAR_POSITIONAL else value
+        for name, value in bound.arguments.items()
+        if name not in ignore and not (name == first and name in ("self", "cls"))
+    }
+    try:
+        return _ENCODE(_in_order(_WHOLE.dump(taken, MAX_DEPTH)))
+    except Misfit as bad:
+        error = codec.not_serializable(bad)
+        raise NotSerializable(error.what, path=error.path, remedy=error.remedy or _REMEDY) from None
+
+
+def _take_plain(
+    signature: inspect.Signature,
+    ignore: Collection[str],
+    count: int,
+    counted: list[tuple[int, str, object]],
+    args: tuple[Any, ...],
+    kwargs: Mapping[str, Any],
+    memory: Memory | None = None,
+) -> Fingerprint:
+    """Take the fingerprint of a call of a function whose arguments may all be given by position."""
+    if kwargs or len(args) != count:
+        return _take_bound(signature, ignore, args, kwargs, memory)
+    return _take(
+        {name: args[at] for at, name, default in counted if not _is_default(args[at], default)}, memory
+    )
+
+
+def _take_bound(
+    signature: inspect.Signature,
+    ignore: Collection[str],
+    args: tuple[Any, ...],
+    kwargs: Mapping[str, Any],
+    memory: Memory | None = None,
+) -> Fingerprint:
+    return _take(_bind(signature, args, kwargs, ignore), memory)
+
+
+def _take(arguments: dict[str, Any], memory: Memory | None) -> Fingerprint:
+    data = _canonical_of_plain(arguments)
+    if data is not None:
+        return Fingerprint(blake2b(data, digest_size=16).digest(), data, None, arguments)
+    if memory is not None:
+        for name, value in arguments.items():
+            if type(value) is list and len(value) >= growing_lists.FEWEST_ITEMS:
+                taken = growing_lists.take(arguments, name, memory, _canonical)
+                if taken is not None:
+                    return Fingerprint(taken[0], b"", taken[1])
+    data = _canonical_of_any(arguments)
+    return Fingerprint(blake2b(data, digest_size=16).digest(), data)
+
+
+def check_ignore(signature: inspect.Signature, ignore: Collection[str]) -> None:
+    """Check at registration that `ignore` names parameters. Raises UsageError."""
+    if any(one.kind is inspect.Parameter.VAR_KEYWORD for one in signature.parameters.values()):
+        return
+    for name in ignore:
+        if name not in signature.parameters:
+            known = ", ".join(signature.parameters) or "none"
+            raise UsageError(f"ignore= names {name!r}, which is no parameter", remedy=f"Parameters: {known}")
+
+
+def _bind(
+    signature: inspect.Signature, args: tuple[Any, ...], kwargs: Mapping[str, Any], ignore: Collection[str]
+) -> dict[str, Any]:
+    try:
+        bound = signature.bind(*args, **kwargs).arguments
+    except TypeError as bad:
+        raise UsageError(f"the arguments do not fit: {bad}", remedy=f"The signature is {signature}") from None
+    first = next(iter(signature.parameters), None)
+    taken: dict[str, Any] = {}
+    for name, value in bound.items():
+        parameter = signature.parameters[name]
+        if name in ignore or (name == first and name in ("self", "cls")):
+            continue
+        if parameter.kind is inspect.Parameter.VAR_POSITIONAL:
+            taken[name] = list(value)
+        elif parameter.kind is inspect.Parameter.VAR_KEYWORD:
+            taken[name] = {key: held for key, held in value.items() if key not in ignore}
+        elif not _is_default(value, parameter.default):
+            taken[name] = value
+    return taken
+
+
+def _is_default(value: object, default: object) -> bool:
+    return value is default or (type(value) is type(default) and codec.equal(value, default))
+
+
+# -------------------------------------------------------------------------------------------- encoding
+
+
+def _canonical(arguments: dict[str, Any]) -> bytes:
+    data = _canonical_of_plain(arguments)
+    return _canonical_of_any(arguments) if data is None else data
+
+
+def _canonical_of_plain(arguments: dict[str, Any]) -> bytes | None:
+    """Encode small numbers and plain text, in which nothing could be doubted; None for all others."""
+    for value in arguments.values():
+        kind = type(value)
+        if kind is int and -_LARGE < value < _LARGE:
+            continue
+        if kind is not str or not (value.isascii() and value.isprintable()):
+            return None
+    data = _ENCODE(arguments)
+    return data if len(data) <= codec.MAX_BYTES else None
+
+
+def _canonical_of_any(arguments: dict[str, Any]) -> bytes:
+    if codec.UNTYPED_CODEC.try_plain(arguments) is not None:
+        return _ENCODE(arguments)
+    try:
+        data = _ENCODE(_in_order(_ARGUMENTS.dump(arguments, MAX_DEPTH)))
+    except Misfit as bad:
+        error = codec.not_serializable(bad)
+        raise NotSerializable(error.what, path=error.path, remedy=error.remedy or _REMEDY) from None
+    if len(data) > codec.MAX_BYTES:
+        raise NotSerializable(
+            f"arguments of {len(data)} bytes, over the limit of {codec.MAX_BYTES}", path="$", remedy=_REMEDY
+        )
+    return data
+
+
+def _in_order(tree: Any) -> Any:
+    """Put what has no order of its own (sets, pairs) in the order of its encoding."""
+    if type(tree) is list:
+        return [_in_order(item) for item in tree]
+    if type(tree) is not dict:
+        return tree
+    tree = {key: _in_order(item) for key, item in tree.items()}
+    if tree.get(TAG) in ("set", "frozenset", "dict"):
+        tree["v"].sort(key=_ENCODE)
+    return tree
+
+
+def _dump_other(value: Any, depth: int, *, is_whole: bool = False) -> object:
+    """Encode what an untyped result could not hold: enum members, records, and subclasses of built-ins."""
+    kind, dump = type(value), (_WHOLE if is_whole else _ARGUMENTS).dump
+    if isinstance(value, enum.Enum):
+        return {TAG: "enum", "of": class_name(kind), "v": member_name(value)}
+    fields = _fields(value, is_whole)
+    if fields is not None:
+        held = dump_pairs(dict(fields), TEXT.dump, dump, depth)
+        return {TAG: "record", "of": class_name(kind), "v": held}
+    if isinstance(value, dict):
+        return dump_pairs(value, dump, dump, depth)
+    if isinstance(value, list | tuple | set | frozenset):
+        items = dump_items(value, dump, depth)
+        return items if isinstance(value, list) else tag(_base(value, (tuple, set, frozenset)), items)
+    for base, scalar in SCALARS.items():
+        if isinstance(value, base):
+            return dump(scalar.load(scalar.dump(value, depth)), depth)
+    return refuse(value, depth)
+
+
+_ARGUMENTS: Final = Untyped(other=_dump_other)
+_WHOLE: Final = Untyped(other=partial(_dump_other, is_whole=True))
+
+
+def _base(value: object, bases: tuple[type, ...]) -> str:
+    return next(base.__name__ for base in bases if isinstance(value, base))
+
+
+def _fields(value: Any, is_whole: bool) -> Iterator[tuple[str, object]] | None:
+    """The fields of a record, all or those that differ from their defaults; None when it is no record."""
+    kind: Any = type(value)
+    if isinstance(value, msgspec.Struct):
+        described = {one.name: (one.default, one.default_factory) for one in msgspec.structs.fields(kind)}
+    elif dataclasses.is_dataclass(kind):
+        described = {one.name: (one.default, one.default_factory) for one in dataclasses.fields(kind)}
+    elif hasattr(kind, "__attrs_attrs__"):
+        described = {
+            one.name: (one.default, getattr(one.default, "factory", None)) for one in kind.__attrs_attrs__
+        }
+    elif hasattr(kind, "model_dump") and hasattr(kind, "__pydantic_fields__"):
+        described = {
+            name: (one.default, one.default_factory) for name, one in kind.__pydantic_fields__.items()
+        }
+        described |= dict.fromkeys(getattr(value, "__pydantic_extra__", None) or (), (_ABSENT, None))
+    else:
+        return None
+    return (
+        (name, held)
+        for name, (default, factory) in described.items()
+        for held in [getattr(value, name, None)]
+        if is_whole
+        or (not _is_default(held, default) and not (factory in (list, dict, set) and held == factory()))
+    )
+
+
+# ------------------------------------------------------------------------------------------ for people
+
+
+def difference(recorded: bytes, asked: bytes) -> str:
+    """Say in a few lines how two calls differ ("cents: 1200 → 1300"). Raises Corrupt for unreadable bytes."""
+    try:
+        lines = list(_differences(_PARSE(recorded), _PARSE(asked), ""))
+    except (msgspec.MsgspecError, RecursionError, UnicodeError) as bad:
+        raise Corrupt(f"recorded arguments cannot be read: {bad}") from None
+    if not lines:
+        return "the arguments are the same"
+    more = [f"and {len(lines) - _MOST_LINES} more"] if len(lines) > _MOST_LINES else []
+    return "\n".join(lines[:_MOST_LINES] + more)
+
+
+def _differences(old: Any, new: Any, at: str) -> Iterator[str]:
+    if (
+        type(old) is dict
+        and type(new) is dict
+        and old.get(TAG) == new.get(TAG)
+        and old.get("of") == new.get("of")
+    ):
+        tagged = TAG in old and old[TAG] in ("record", "tuple")
+        for key in [key for key in {**old, **new} if key != TAG]:
+            below = at if tagged and key == "v" else at + step_to(key)
+            yield from _differences(old.get(key, _ABSENT), new.get(key, _ABSENT), below)
+    elif type(old) is list and type(new) is list:
+        for count in range(max(len(old), len(new))):
+            left, right = (side[count] if count < len(side) else _ABSENT for side in (old, new))
+            yield from _differences(left, right, f"{at}[{count}]")
+    elif type(old) is not type(new) or old != new:
+        yield f"{at.removeprefix('.') or 'arguments'}: {_shown(old)} → {_shown(new)}"
+
+
+def _shown(data: Any) -> str:
+    if data is _ABSENT:
+        return "(not given)"
+    if type(data) is dict and TAG in data:
+        text = f"{data.get('of', data[TAG])}({_shown(data.get('v'))})"
+    else:
+        text = repr(data)
+    return text if len(text) <= _MOST_CHARACTERS else text[: _MOST_CHARACTERS - 1] + "…"

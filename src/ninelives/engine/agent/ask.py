@@ -1,0 +1,208 @@
+"""`nl.ask`: a question that a person answers through the inbox; the run may leave memory until then.
+
+The answer is checked where it is given, against what the item carries; the type itself has the last word
+here, and what it refuses is asked for again. Taken together with the result, it counts once.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from hashlib import blake2b
+from typing import Any, TypeVar, overload
+
+from msgspec import UNSET, Raw
+
+from ninelives.core.errors import Corrupt, Divergence, NotSerializable, TimedOut, UsageError
+from ninelives.core.ids import check_id
+from ninelives.core.journal.answers import Answer, Asked, Says, read_answer, write_default, write_taken
+from ninelives.core.journal.replay import write_body
+from ninelives.core.model.commit import Outcome
+from ninelives.core.model.inbox import Item, ItemKind
+from ninelives.core.model.run import Kind
+from ninelives.core.values.codec import Codec, codec_for
+from ninelives.core.values.exceptions import encode_error
+from ninelives.core.values.fingerprint import Fingerprint, taker
+from ninelives.core.values.json_schema import schema_for
+from ninelives.engine.agent.timers import check_seconds
+from ninelives.engine.commit.ticket import Draft, Extras
+from ninelives.engine.context import FRAME, require
+from ninelives.engine.run.waits import Builtin
+from ninelives.engine.spec.registry import signature_of
+from ninelives.engine.step import inbox_request
+from ninelives.engine.step.inbox_request import Late, Matter
+from ninelives.engine.step.other_loops import at_home
+
+T = TypeVar("T")
+_MOST_CHARACTERS = 10_000
+
+
+def _asked(question: str, options: list[Any] | None = None) -> None:
+    """Stand for what is asked, so that a fingerprint can be taken of it."""
+
+
+_FINGERPRINT = taker(signature_of(_asked))
+
+
+@overload
+async def ask(
+    question: str,
+    *,
+    to: str | None = None,
+    timeout: float | None = None,  # noqa: ASYNC109
+    default: str = ...,
+) -> str: ...
+@overload
+async def ask(
+    question: str,
+    options: None = None,
+    *,
+    type: type[T],
+    to: str | None = None,
+    timeout: float | None = None,  # noqa: ASYNC109
+    default: T = ...,
+) -> T: ...
+@overload
+async def ask(
+    question: str,
+    options: Sequence[T],
+    *,
+    type: Any = ...,
+    to: str | None = None,
+    timeout: float | None = None,  # noqa: ASYNC109
+    default: T = ...,
+) -> T: ...
+@overload
+async def ask(
+    question: str,
+    options: None = None,
+    *,
+    type: Any = ...,
+    to: str | None = None,
+    timeout: float | None = None,  # noqa: ASYNC109
+    default: Any = ...,
+) -> Any: ...
+@at_home
+async def ask(
+    question: str,
+    options: Sequence[Any] | None = None,
+    *,
+    type: Any = UNSET,
+    to: str | None = None,
+    timeout: float | None = None,  # noqa: ASYNC109
+    default: Any = UNSET,
+) -> Any:
+    """Ask a person and return the answer: one of the options, or a value of the type (text, if not said).
+
+    `to` says who is asked. After `timeout` seconds `default` is the answer.
+    Raises TimedOut without one; UsageError, NotSerializable for what cannot be asked.
+    """
+    execution = require("nl.ask()")
+    if FRAME.get() is not None:
+        raise UsageError(
+            "nl.ask() is for the agent, not for a step",
+            run=execution.run.id,
+            remedy="Ask first, pass the answer on",
+        )
+    annotation = type if type is not UNSET else str if options is None else Any
+    codec = codec_for(annotation, where="nl.ask(type=)")
+    matter = _matter(question, options, codec, to, timeout, default)
+    asked = _FINGERPRINT((question, None if options is None else list(options)), {})
+    async with Builtin(execution, "ask") as step:
+        found = await step.recorded(codec, asked=asked)
+        if found is not None:
+            return found.value
+        return await _answer(step, matter(step.id), codec, asked)
+
+
+def _matter(
+    question: Any,
+    options: Sequence[Any] | None,
+    codec: Codec,
+    to: str | None,
+    seconds: float | None,
+    default: Any,
+) -> Any:
+    """Check what is to be asked, before anything is done; returns what makes the matter of it."""
+    if not isinstance(question, str) or not question.strip() or len(question) > _MOST_CHARACTERS:
+        raise UsageError(
+            "nl.ask(): the question is no text",
+            remedy=f"Ask something, in up to {_MOST_CHARACTERS} characters",
+        )
+    if options is not None and (isinstance(options, str) or not list(options)):
+        raise UsageError(f"nl.ask(options={options!r})", remedy="Give a list of one or more")
+    if seconds is not None:
+        check_seconds(seconds, "nl.ask(timeout=)")
+    elif default is not UNSET:
+        raise UsageError("nl.ask(default=) without timeout=", remedy="Say after how many seconds it holds")
+    choices = tuple(_encoded(codec, one, f"options[{at}]") for at, one in enumerate(options or ()))
+    fallback = _encoded(codec, default, "default") if default is not UNSET else UNSET
+    if choices and fallback is not UNSET and bytes(fallback) not in [bytes(one) for one in choices]:
+        raise UsageError(f"nl.ask(default={default!r}) is none of the options", remedy="Give one of them")
+    told = Asked(what=question, options=choices, schema=schema_for(codec), default=fallback)
+    parts = [question, *(bytes(one).decode() for one in choices), str(told.schema)]
+    digest = blake2b("\0".join(parts).encode(), digest_size=16).digest()
+    who = check_id(to, "name of who is asked") if to else ""
+
+    def made(step: str) -> Matter:
+        return Matter(step=step, kind=ItemKind.QUESTION, asked=told, digest=digest, to=who, seconds=seconds)
+
+    return made
+
+
+def _encoded(codec: Codec, value: Any, what: str) -> Raw:
+    try:
+        return Raw(codec.encode(value))
+    except NotSerializable as error:
+        error.path = f"nl.ask({what}){(error.path or '$')[1:]}"
+        raise
+
+
+async def _answer(step: Builtin, matter: Matter, codec: Codec, asked: Fingerprint) -> Any:
+    def misfit(item: Item) -> str | None:
+        try:
+            codec.decode(_value(item))
+        except (Divergence, Corrupt) as error:
+            return f"the answer of {item.by} does not fit: {error.what}"
+        return None
+
+    while True:
+        found = await inbox_request.ask(step.execution, matter, misfit)
+        outcome = await _settle(step, found, matter, codec, asked)
+        if outcome is not None:
+            return outcome[0]
+
+
+async def _settle(
+    step: Builtin, found: Item | Late, matter: Matter, codec: Codec, asked: Fingerprint
+) -> tuple[Any] | None:
+    """Record the answer, or that there was none; None when one came at this moment: look again."""
+    error: TimedOut | None = None
+    drafts: list[Draft]
+    if isinstance(found, Item):
+        data = _value(found)
+        # CRASH: answered and not taken: the next life finds the answer.
+        drafts = [(Kind.ANSWER, step.id, write_taken(found))]
+        drafts.append((Kind.RESULT, step.id, write_body(asked, value=data)))
+        verdict = await step.settle(drafts)
+    else:
+        data = b"null"
+        if matter.asked.default is not UNSET:
+            data = bytes(matter.asked.default)
+            answer = Answer(Says.VALUE, matter.asked.default, "nobody answered in time")
+            now_ms = step.execution.store.now_ms()
+            drafts = [(Kind.ANSWER, step.id, write_default(found.item, matter.kind, now_ms, answer))]
+            drafts.append((Kind.RESULT, step.id, write_body(asked, value=data)))
+        else:
+            error = TimedOut("nobody answered in time", run=step.execution.run.id, step=step.id)
+            drafts = [(Kind.FAILURE, step.id, write_body(asked, error=encode_error(error)))]
+        verdict = await step.settle(drafts, Extras(closes=(found.item,)))
+    if verdict.outcome is not Outcome.COMMITTED:
+        return None
+    if error is not None:
+        raise error
+    return (codec.recall(data),)
+
+
+def _value(item: Item) -> bytes:
+    answer = read_answer(item)
+    return bytes(answer.value) if answer.says is Says.VALUE and answer.value is not UNSET else b"null"

@@ -1,0 +1,108 @@
+"""`nl.repair_history`: a tool call without a result gets it from the journal, or one that says: unknown.
+
+The repair itself is pure (`core.histories`). What the journal gave is recorded, so that a history is repaired
+the same way on replay, when the journal holds more.
+"""
+
+from __future__ import annotations
+
+from collections import defaultdict, deque
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+import msgspec
+from msgspec import UNSET
+
+from ninelives.core.errors import BadName, NineLivesError
+from ninelives.core.ids import parse_step_id
+from ninelives.core.journal.chat_history import Call, Message, Result, calls_in, repaired
+from ninelives.core.journal.replay import StepBody, read_body, write_body
+from ninelives.core.model.run import Kind, Record
+from ninelives.core.values.codec import codec_for
+from ninelives.engine.context import EXECUTION, FRAME
+from ninelives.engine.run import large_bodies
+from ninelives.engine.run.waits import Builtin
+from ninelives.engine.spec.registry import Step, find_step
+from ninelives.store import Store
+
+STARTED = "This call was started and its outcome is not known: check what happened before doing it again."
+_FOUND = codec_for(dict[str, Result])
+
+
+async def repair_history(messages: Sequence[Message], *, run: str | None = None) -> list[dict[str, Any]]:
+    """Return a chat history in which every tool call has its result, and no result is without its call.
+
+    A result that is missing is looked for in the journal of this run, or of the run that is named: a step
+    of the tool's name, called with the same arguments. Outside a run nothing can be looked up.
+    Raises UsageError for what is no history; UnknownRun.
+    """
+    calls = calls_in(messages)
+    execution = EXECUTION.get()
+    if execution is None or FRAME.get() is not None or all(call.has_result for call in calls):
+        return repaired(messages, {})
+    async with Builtin(execution, "repair_history") as step:
+        found = await step.recorded(_FOUND)
+        if found is not None:
+            return repaired(messages, found.value)
+        if execution.is_catching_up:
+            await execution.delivery.fresh()
+        await execution.barrier()
+        results = await execution.call_store(_look_up, run or execution.run.id, calls)
+        body = write_body(None, value=_FOUND.encode(results))
+        await step.settle([(Kind.RESULT, step.id, body)])
+        return repaired(messages, results)
+
+
+def _look_up(store: Store, run: str, calls: list[Call]) -> dict[str, Result]:
+    """Find the results of calls in a journal; of calls that are alike, each takes the next."""
+    known: defaultdict[tuple[str, str], deque[Result]] = defaultdict(deque)
+    steps: dict[str, Step] = {}
+    for record in large_bodies.whole(store, store.load_journal(run, since=0).records):
+        step = _step_of(record)
+        if step is not None:
+            steps[_tool(step.name)] = step
+            body = read_body(record)
+            results = known[step.name, body.f]
+            if record.kind is not Kind.INTENT and results and results[-1].text == STARTED:
+                results.pop()
+            results.append(_result(record, body))
+    found: dict[str, Result] = {}
+    for call in calls:
+        declared = steps.get(call.name)
+        digest = _digest(declared, call.arguments) if declared is not None else None
+        if declared is not None and digest is not None and known[declared.name, digest]:
+            result = known[declared.name, digest].popleft()
+            if not call.has_result:
+                found[call.id] = result
+    return found
+
+
+def _step_of(record: Record) -> Step | None:
+    if record.kind not in (Kind.RESULT, Kind.FAILURE, Kind.INTENT):
+        return None
+    try:
+        return find_step(parse_step_id(record.step).name)
+    except BadName:
+        return None
+
+
+def _tool(step: str) -> str:
+    return step.rpartition(".")[2]
+
+
+def _digest(step: Step, arguments: Mapping[str, Any] | None) -> str | None:
+    try:
+        return step.fingerprint((), dict(arguments or {})).digest.hex()
+    except NineLivesError:
+        return None
+
+
+def _result(record: Record, body: StepBody) -> Result:
+    if record.kind is Kind.INTENT:
+        return Result(STARTED, is_error=True)
+    if body.e is not UNSET:
+        failure = msgspec.json.decode(body.e)
+        return Result(f"{failure['name']}: {failure['message']}", is_error=True)
+    value = bytes(body.v) if body.v is not UNSET else b"null"
+    plain = msgspec.json.decode(value)
+    return Result(plain if isinstance(plain, str) else value.decode())

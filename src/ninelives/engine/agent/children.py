@@ -1,0 +1,330 @@
+"""Child runs: created once, waited for, cancelled with their parent.
+
+A child is created under an id that follows from the place of its spawn, between two records: if we die there,
+the next life finds the start and creates the same run again, which changes nothing. The store refuses
+children of a run that has ended, cancels the children of one that fails or is cancelled, and tells a parent
+when a child ends.
+How a child came out is copied into the parent's journal, so that it is the same on replay, whatever
+becomes of the child.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Mapping
+from contextlib import suppress
+from contextvars import Context
+from hashlib import blake2b
+from typing import Any, TypeVar
+
+from msgspec import Struct
+from msgspec.structs import replace
+
+from ninelives.core.errors import (
+    IdConflict,
+    RunCancelled,
+    RunFailed,
+    RunFinished,
+    UnknownRun,
+    UsageError,
+)
+from ninelives.core.ids import MAX_CHARACTERS, check_id
+from ninelives.core.journal.replay import read_body, write_body
+from ninelives.core.model.run import INLINE_BYTES, Control, Kind, NewRun, News, Run, RunQuery, State
+from ninelives.core.model.totals import BUILTIN
+from ninelives.core.values.codec import UNTYPED_CODEC, Codec, codec_for
+from ninelives.core.values.exceptions import decode_error, encode_error
+from ninelives.core.values.fingerprint import Fingerprint
+from ninelives.engine.context import FRAME, Place, require
+from ninelives.engine.machine import machine
+from ninelives.engine.run import large_bodies
+from ninelives.engine.run.execution import Execution
+from ninelives.engine.run.waits import Builtin, wait
+from ninelives.engine.spec import agent_arguments
+from ninelives.engine.spec.registry import AGENTS, get_agent
+from ninelives.engine.step.other_loops import at_home
+from ninelives.store import Store
+
+T = TypeVar("T")
+STRANGER_MS = 1000
+"""How often a run is looked at that does not tell us of its end, being no child of ours."""
+MOST_CHILDREN = 1_000_000
+_FINAL = (State.COMPLETED, State.FAILED, State.CANCELLED)
+_ID = codec_for(str)
+
+
+class Child(Struct, frozen=True):
+    """A child run. It can be kept, passed to a later turn, and asked there for its result."""
+
+    id: str
+    agent: str
+
+    @at_home
+    async def result(self) -> Any:
+        """Wait for the child's end and return its result; the parent may leave memory meanwhile.
+
+        Raises RunFailed, RunCancelled: the same on replay.
+        """
+        execution, codec = _outside_steps("child.result()"), self._codec
+        async with Builtin(execution, f"result:{self.id}") as step:
+            if (found := await step.recorded(codec)) is not None:
+                return found.value
+            await _may_begin(execution)
+            row = await _end_of(execution, self.id)
+            try:
+                data = await execution.call_store(_result, row)
+            except (RunFailed, RunCancelled) as failed:
+                # CRASH: the child has ended and that is not recorded; the next life finds it ended.
+                await step.settle([(Kind.FAILURE, step.id, write_body(None, error=encode_error(failed)))])
+                raise
+            await step.settle([(Kind.RESULT, step.id, write_body(None, value=data))])
+            return await step.value(codec, data)
+
+    @at_home
+    async def cancel(self) -> None:
+        """Ask for the child's end; one that has ended is left alone."""
+        execution = _outside_steps("child.cancel()")
+        async with Builtin(execution, f"cancel:{self.id}") as step:
+            if await step.recorded() is None:
+                await _may_begin(execution)
+                await execution.call_store(_cancel, self.id)
+                await step.settle([(Kind.RESULT, step.id, write_body(None, value=b"null"))])
+
+    @property
+    def _codec(self) -> Codec:
+        known = AGENTS.get(self.agent)
+        return known.result if known is not None else UNTYPED_CODEC
+
+
+@at_home
+async def spawn(
+    agent: Any, *args: Any, id: str | None = None, kwargs: Mapping[str, Any] | None = None
+) -> Child:
+    """Start a child run: durable when this returns, and started once, whoever dies when.
+
+    Raises UnknownAgent, NotSerializable, BadName; IdConflict when the id is that of another run.
+    """
+    execution = _outside_steps("nl.spawn()")
+    declared, named = get_agent(agent), dict(kwargs or {})
+    asked = declared.fingerprint(args, named)
+    body, made = agent_arguments.encode(declared, args, named)
+    if id is not None:
+        check_id(id, "run id")
+    async with Builtin(execution, f"spawn:{declared.name}") as step:
+        found = await step.recorded(_ID, asked=asked, is_effect=True, child=id)
+        if found is not None:
+            return Child(found.value, declared.name)
+        name = _id(step.place, declared.name, id)
+        if step.id not in execution.replay.intents:
+            # CRASH: the child may be born from here on. Code that has moved finds it by this start.
+            execution.note(Kind.INTENT, step.id, write_body(asked, value=_ID.encode(name)), BUILTIN)
+        await _may_begin(execution)
+        new = NewRun(
+            id=name,
+            agent=declared.name,
+            fingerprint=asked.digest,
+            body=body,
+            queue=declared.queue,
+            pin=(execution.run.pin or machine()) if declared.is_pinned else None,
+            priority=execution.run.priority,
+            parent=execution.run.id,
+        )
+        return await _born(execution, step, new, list(made.values()), asked)
+
+
+async def _born(
+    execution: Execution, step: Builtin, new: NewRun, contents: list[bytes], asked: Fingerprint
+) -> Child:
+    answer = await births(execution).create(new, contents)
+    if isinstance(answer, Run) and answer.parent != execution.run.id:
+        answer = IdConflict(
+            "a run of this id exists, and is no child of this one",
+            run=new.id,
+            remedy="Give the child another id, or none",
+        )
+    if isinstance(answer, UsageError):
+        error = write_body(asked, error=encode_error(answer))
+        await step.settle([(Kind.FAILURE, step.id, error)])
+        raise answer
+    # CRASH: born and not recorded; the next life asks for the same id and finds it.
+    await step.settle([(Kind.RESULT, step.id, write_body(asked, value=_ID.encode(new.id)))])
+    return Child(new.id, new.agent)
+
+
+def _id(place: Place, agent: str, given: str | None) -> str:
+    """Return the id of the child that is spawned here: the same in every life, another after a retry."""
+    run, turn = place.execution.run.id, place.execution.turn
+    if given is None:
+        where = f"{turn}:{place.branch}"
+        mark = f"-{blake2b(where.encode(), digest_size=4).hexdigest()}" if where != "0:" else ""
+        given = f"{run}/{agent}{mark}-{place.number + 1}"
+        if len(given) > MAX_CHARACTERS - 8:
+            given = place.key()
+    again = place.execution.replay.times_superseded(place.id)
+    return f"{given}~{again + 1}" if again else given
+
+
+def _outside_steps(what: str) -> Execution:
+    execution, frame = require(what), FRAME.get()
+    if frame is not None:
+        raise UsageError(
+            f"{what} is for the agent, not for a step",
+            run=execution.run.id,
+            step=frame.place.id,
+            remedy="Call it in the agent, and pass the result on",
+        )
+    return execution
+
+
+async def _may_begin(execution: Execution) -> None:
+    """Wait until the run is past its records, and all that led here is durable: others will see it."""
+    if execution.is_catching_up:
+        await execution.delivery.fresh()
+    await execution.barrier()
+    await execution.require_open()
+    execution.tail.effect_length = execution.tail.length
+
+
+# ------------------------------------------------------------------------------------------- births
+
+
+class Births:
+    """Creates the children that one run spawns at one moment, in one transaction."""
+
+    def __init__(self, execution: Execution) -> None:
+        self._execution = execution
+        self._waiting: list[tuple[NewRun, list[bytes], asyncio.Future[Run | UsageError]]] = []
+        self._is_busy = False
+
+    async def create(self, new: NewRun, contents: list[bytes]) -> Run | UsageError:
+        """Create a child; returns it, or why there is none."""
+        execution = self._execution
+        born: asyncio.Future[Run | UsageError] = execution.loop.create_future()
+        self._waiting.append((new, contents, born))
+        execution.delivery.running.add(self)  # until they are born, the run is not at rest
+        if not self._is_busy:
+            self._is_busy = True
+            # A task of its own: a branch that is cancelled must not take others' children with it.
+            asyncio.Task(self._create(), loop=execution.loop, context=Context())
+        return await born
+
+    async def _create(self) -> None:
+        execution = self._execution
+        while self._waiting:
+            batch, self._waiting = self._waiting, []
+            try:
+                answers = await execution.call_store(_create, [(new, contents) for new, contents, _ in batch])
+            except Exception as error:  # noqa: BLE001 (whatever it is, each who waits is told)
+                answers = [error if isinstance(error, UsageError) else UsageError(str(error)) for _ in batch]
+            for (_, _, born), answer in zip(batch, answers, strict=True):
+                if not born.done():
+                    born.set_result(answer)
+        self._is_busy = False
+        execution.delivery.running.discard(self)
+        execution.delivery.look()
+
+
+def births(execution: Execution) -> Births:
+    """Return what creates the children of a run."""
+    if execution.births is None:
+        execution.births = Births(execution)
+    return execution.births
+
+
+def _create(store: Store, batch: list[tuple[NewRun, list[bytes]]]) -> list[Run | UsageError]:
+    return store.create_runs([_stored(store, new, contents) for new, contents in batch])
+
+
+def _stored(store: Store, new: NewRun, contents: list[bytes]) -> NewRun:
+    """Put away what is too large for a record."""
+    if len(new.body) > INLINE_BYTES:
+        contents, new = [new.body, *contents], replace(new, body=b"")
+    return replace(new, blobs=tuple(store.put_blobs(contents))) if contents else new
+
+
+# ---------------------------------------------------------------------------------------------- ends
+
+
+class Ends:
+    """The children of one run that have ended, read once for all who wait for them."""
+
+    def __init__(self, execution: Execution) -> None:
+        self._execution = execution
+        self._ended: dict[str, Run] = {}
+        self._seen = -1
+        self._reading: asyncio.Future[None] | None = None
+
+    async def of(self, child: str, news: int) -> Run | None:
+        """Return a child's row if it has ended, as of that news of the run."""
+        while child not in self._ended and self._seen < news:
+            if self._reading is None:  # no branch of the run: it reads for all of them
+                reading = self._read(news)
+                self._reading = asyncio.Task(reading, loop=self._execution.loop, context=Context())
+            await asyncio.shield(self._reading)
+        return self._ended.get(child)
+
+    async def _read(self, news: int) -> None:
+        query = RunQuery(parent=self._execution.run.id, states=_FINAL, limit=MOST_CHILDREN)
+        try:
+            rows = await self._execution.call_store(lambda store: store.list_runs(query))
+            self._ended = {row.id: row for row in rows}
+            self._seen = news
+        finally:
+            self._reading = None
+
+
+async def _end_of(execution: Execution, child: str) -> Run:
+    """Wait until a run has ended. Raises UnknownRun."""
+    row = await execution.call_store(_row, child)
+    if row.state.is_final:
+        return row
+    if row.parent != execution.run.id:
+        return await _end_of_stranger(execution, child)
+    ends = execution.ends = execution.ends or Ends(execution)
+
+    async def look(news: News) -> Run | None:
+        return await ends.of(child, news.run.news)
+
+    return await wait(execution, f"for the child {child!r}", look)
+
+
+async def _end_of_stranger(execution: Execution, run: str) -> Run:
+    """Wait for a run that does not tell us of its end: it is another's child, or was our origin's."""
+    row = await execution.call_store(_row, run)
+    while not row.state.is_final:
+        await _pause(execution, f"for the run {run!r}", execution.store.now_ms() + STRANGER_MS)
+        row = await execution.call_store(_row, run)
+    return row
+
+
+async def _pause(execution: Execution, what: str, due_ms: int) -> None:
+    def look(news: News) -> bool | None:
+        return True if news.now_ms >= due_ms else None
+
+    await wait(execution, what, look, due_ms=due_ms)
+
+
+def _row(store: Store, run: str) -> Run:
+    row = store.read_run(run)
+    if row is None:
+        raise UnknownRun("there is no such run", run=run, remedy="Check the id; it may have been forgotten")
+    return row
+
+
+def _cancel(store: Store, run: str) -> None:
+    with suppress(RunFinished):
+        store.control_run(run, Control.CANCEL)
+
+
+def _result(store: Store, row: Run) -> bytes:
+    """Return a completed run's encoded result. Raises RunFailed, RunCancelled."""
+    if row.state is State.CANCELLED:
+        raise RunCancelled("the child was cancelled", run=row.id)
+    records = large_bodies.whole(store, store.load_journal(row.id, since=row.length - 1).records)
+    if not records or records[-1].kind is not Kind.END:
+        raise RunFailed("the child has ended and its journal has been pruned", run=row.id)
+    end = read_body(records[-1])
+    if row.state is State.FAILED:
+        cause = decode_error(bytes(end.e or b""))
+        raise RunFailed(f"the child failed: {type(cause).__name__}: {cause}", run=row.id)
+    return bytes(end.v or b"null")

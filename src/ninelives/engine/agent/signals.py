@@ -1,0 +1,148 @@
+"""Signals: what others send to a run, in order per name, each taken once.
+
+A signal is taken by the record that says so. When the code is cancelled before it is told, the next record
+withdraws the step, and the signal is there for the next one that receives: in this life, in a later one, and
+in the next turn. If we die between the two records, the next life tells the signal, or is cancelled as the
+last one was and gives it back then.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from typing import Any, TypeVar, overload
+
+from ninelives.core.errors import (
+    Corrupt,
+    Divergence,
+    NineLivesError,
+    NotSerializable,
+    TimedOut,
+    UsageError,
+)
+from ninelives.core.ids import check_id, parse_step_id, step_id
+from ninelives.core.journal.replay import CARRIED, Recorded, read_step_body, write_body, write_signal
+from ninelives.core.model.commit import Outcome
+from ninelives.core.model.inbox import Signal
+from ninelives.core.model.run import Kind, News
+from ninelives.core.model.totals import BUILTIN
+from ninelives.core.values.codec import UNTYPED_CODEC, Codec, codec_for
+from ninelives.core.values.exceptions import encode_error
+from ninelives.engine.agent.timers import check_seconds
+from ninelives.engine.commit.ticket import NOTHING, Draft, Extras
+from ninelives.engine.context import FRAME, require
+from ninelives.engine.run.execution import Execution
+from ninelives.engine.run.waits import Builtin, deadline_ms, wait
+from ninelives.engine.step.other_loops import at_home
+
+T = TypeVar("T")
+_LATE = "late"
+
+
+def encode(value: object) -> bytes:
+    """Encode what a signal carries. Raises NotSerializable with the path to what cannot be kept."""
+    try:
+        return UNTYPED_CODEC.encode(value)
+    except NotSerializable:
+        if type(value).__module__ == "builtins":
+            raise
+        return codec_for(type(value)).encode(value)
+
+
+@overload
+async def receive(name: str, *, type: type[T], timeout: float | None = None) -> T: ...  # noqa: ASYNC109
+@overload
+async def receive(name: str, *, type: Any = ..., timeout: float | None = None) -> Any: ...  # noqa: ASYNC109
+@at_home
+async def receive(name: str, *, type: Any = Any, timeout: float | None = None) -> Any:  # noqa: ASYNC109
+    """Return the next signal of that name; the run may leave memory until it comes.
+
+    Raises TimedOut; UsageError when the signal does not fit `type`, and then leaves it where it is: the
+    next call may take it as another type.
+    """
+    check_id(name, "signal name")
+    if timeout is not None:
+        check_seconds(timeout, "nl.receive(timeout=)")
+    execution = require("nl.receive()")
+    if FRAME.get() is not None:
+        raise UsageError(
+            "nl.receive() is for the agent, not for a step",
+            run=execution.run.id,
+            remedy="Receive first, pass it on",
+        )
+    codec = codec_for(type, where=f"nl.receive({name!r}, type=)")
+    async with Builtin(execution, f"receive:{name}") as step:
+        found = await step.recorded(codec)
+        if found is not None:
+            return found.value
+        due_ms = deadline_ms(step.place, timeout) if timeout is not None else None
+
+        def look(news: News) -> Signal | str | None:
+            waiting = [signal for signal in news.signals if signal.name == name]
+            waiting += _returned(execution, name)
+            if waiting:
+                return min(waiting, key=lambda signal: signal.number)
+            return _LATE if due_ms is not None and news.now_ms >= due_ms else None
+
+        while True:
+            got: Signal | str = await wait(execution, f"for the signal {name!r}", look, due_ms=due_ms)
+            outcome = await _settle(step, got, codec, name)
+            if outcome is not None:
+                return outcome[0]
+
+
+async def _settle(step: Builtin, got: Signal | str, codec: Codec, name: str) -> tuple[Any] | None:
+    """Record what came; None when it was gone, and we must look again."""
+    error: NineLivesError
+    if isinstance(got, Signal):
+        try:
+            value = codec.decode(got.body)
+        except (Divergence, Corrupt) as misfit:
+            error = UsageError(
+                f"signal {got.number} ({name!r}) is not what nl.receive(type=) says: {misfit.what}",
+                run=step.execution.run.id,
+                step=step.id,
+                path=misfit.path,
+                remedy="It was not taken: receive it as another type, or without one",
+            )
+        else:
+            return (value,) if await _take(step, got) else None
+    else:
+        error = TimedOut(f"no signal {name!r} came in time", run=step.execution.run.id, step=step.id)
+    await step.settle([(Kind.FAILURE, step.id, write_body(None, error=encode_error(error)))])
+    raise error
+
+
+async def _take(step: Builtin, signal: Signal) -> bool:
+    """Record that a signal is taken; False when it was gone."""
+    returned, body = step.execution.replay.returned, write_signal(signal.number, signal.body)
+    is_returned = returned.pop(signal.number, None) is not None
+    kind, extras = (Kind.RESULT, NOTHING) if is_returned else (Kind.SIGNAL, Extras(takes=(signal.number,)))
+    try:
+        # CRASH: taken or not taken, with the record that says so.
+        verdict = await step.settle([(kind, step.id, body)], extras)
+    except asyncio.CancelledError:
+        step.give_back(Recorded(-1, kind, step.id, read_step_body(body)))
+        raise
+    return verdict.outcome is Outcome.COMMITTED
+
+
+def _returned(execution: Execution, name: str) -> list[Signal]:
+    """Return the signals of that name that were taken and given back."""
+    return [
+        Signal(run=execution.run.id, number=number, name=name, id="", body=_value(taken), at_ms=0)
+        for number, taken in execution.replay.returned.items()
+        if parse_step_id(taken.step).name == f"receive:{name}"
+    ]
+
+
+def carried(execution: Execution) -> list[Draft]:
+    """Return the records that take signals that were given back over into the next turn."""
+    drafts: list[Draft] = []
+    for number, taken in execution.replay.returned.items():
+        step = step_id(CARRIED, parse_step_id(taken.step).name, number)
+        drafts.append((Kind.WITHDRAWN, step, write_signal(number, _value(taken)), (), BUILTIN))
+    return drafts
+
+
+def _value(taken: Recorded) -> bytes:
+    return bytes(taken.body.v or b"null")

@@ -1,0 +1,171 @@
+"""Time limits that are part of the journal: that one fired is an outcome, told in its turn.
+
+`nl.timeout`, and asyncio's own `wait(timeout=)` and `as_completed(timeout=)` over tasks of a run, use them.
+That a limit was not reached is recorded, too, where a replay could find it reached: when the run's code came
+to rest (a timer or a socket of its own, a sleep) between the last outcome that it was told and the end of
+the limit. On replay the code could rest there for longer, and the moment has passed by then. This record
+waits for the next one, or for the moment before an effect begins.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import sys
+from collections.abc import Callable
+from contextvars import Context
+from datetime import UTC, datetime
+from typing import Any
+
+from ninelives.core.journal.replay import write_body
+from ninelives.core.model.run import Kind, News
+from ninelives.core.model.totals import BUILTIN
+from ninelives.engine.context import EXECUTION, FRAME
+from ninelives.engine.run.execution import BranchTask, Execution
+from ninelives.engine.run.waits import deadline_ms, wait
+
+TIMEOUT = "timeout"
+_WAITING = frozenset({"_release_waiter", "_on_timeout", "_handle_timeout"})
+"""What asyncio.wait and asyncio.as_completed have called when their time is over."""
+_FRAMES = 6
+"""How far above a timer the function of asyncio's is that sets it."""
+
+
+async def until(execution: Execution, due_ms: int) -> None:
+    """Wait until a moment, durably; nothing is recorded."""
+
+    def look(news: News) -> bool | None:
+        return True if news.now_ms >= due_ms else None
+
+    moment = datetime.fromtimestamp(due_ms / 1000, UTC).isoformat(" ", "seconds")
+    await wait(execution, f"until {moment}", look, due_ms=due_ms)
+
+
+class Limit:
+    """A limit on the time of one branch; `reached` is called when it is over, in its turn."""
+
+    def __init__(
+        self, execution: Execution, task: BranchTask, seconds: float, reached: Callable[[], object]
+    ) -> None:
+        self.place = execution.place(TIMEOUT)
+        self.has_fired = False
+        self._execution, self._task, self._seconds, self._reached = execution, task, seconds, reached
+        self._watch: asyncio.Task[None] | None = None
+        self._is_recorded = self._is_over = False
+
+    def begin(self) -> None:
+        """Let the time run."""
+        execution = self._execution
+        execution.timers += 1
+        found = execution.replay.take(self.place.id)
+        if found is None:
+            watch = self._fire(deadline_ms(self.place, self._seconds))
+        elif found.kind is Kind.WITHDRAWN:
+            self._is_recorded = True
+            watch = self._begin_again(found.seq)
+        else:
+            watch = self._fire_again(found.seq)
+        self._watch = asyncio.Task(watch, loop=execution.loop)
+        self._task.told_at = execution.delivery.rests
+
+    def end(self) -> None:
+        """Let the time run no longer: what was limited is over."""
+        execution = self._execution
+        if self._is_over:
+            return
+        self._is_over = True
+        execution.timers -= 1
+        if self._watch is not None and not self._watch.done():
+            self._watch.cancel()
+        if self.has_fired or self._is_recorded or self._task.told_at == execution.delivery.rests:
+            return
+        # CRASH: not recorded, and nothing that rests on it either.
+        execution.ride((Kind.WITHDRAWN, self.place.id, write_body(None), (), BUILTIN))
+
+    async def _fire_again(self, seq: int) -> None:
+        await self._execution.delivery.recorded(seq)
+        self._fall_due()
+
+    async def _begin_again(self, seq: int) -> None:
+        """Limit code that stays where an earlier life left in time: it was changed, or waits for others."""
+        await self._execution.delivery.recorded(seq)
+        self._is_recorded = False
+        await self._fire(self._execution.store.now_ms() + int(self._seconds * 1000))
+
+    async def _fire(self, due_ms: int) -> None:
+        execution = self._execution
+        await until(execution, due_ms)
+        if execution.sealed is not None:
+            return
+        turn = execution.delivery.reserve()
+        try:
+            fired = (Kind.RESULT, self.place.id, write_body(None, value=b"true"), (), BUILTIN)
+            await execution.durable(execution.write([fired]))
+            await execution.delivery.live(turn, is_own=False)
+        except BaseException:
+            turn.withdraw()
+            raise
+        self._fall_due()
+
+    def _fall_due(self) -> None:
+        self.has_fired = True
+        self._reached()
+
+
+# ---------------------------------------------------------------------------------- asyncio's own waits
+
+
+class _Timer:
+    """What asyncio gets instead of a timer of the event loop."""
+
+    def __init__(self, limit: Limit) -> None:
+        self._limit = limit
+
+    def cancel(self) -> None:
+        """Let the time run no longer."""
+        self._limit.end()
+
+
+def call_later(
+    original: Callable[..., Any],
+    delay: float,
+    callback: Callable[..., object],
+    *args: Any,
+    context: Context | None = None,
+) -> Any:
+    """Do as the event loop's `call_later`; the time limit of a wait over tasks of a run is recorded."""
+    if getattr(callback, "__name__", None) in _WAITING:
+        limited = _limited(delay, lambda: callback(*args))
+        if limited is not None:
+            return limited
+    return original(delay, callback, *args, context=context)
+
+
+def _limited(seconds: float, reached: Callable[[], object]) -> _Timer | None:
+    """Return the recorded limit of the wait that is being set up here, if it is one over a run's branches."""
+    execution, task = EXECUTION.get(), asyncio.current_task()
+    if execution is None or FRAME.get() is not None or not isinstance(task, BranchTask):
+        return None
+    if execution.sealed is not None or not any(isinstance(one, BranchTask) for one in _waited_for()):
+        return None
+    limit = Limit(execution, task, max(0.0, seconds), reached)
+    limit.begin()
+    return _Timer(limit)
+
+
+def _waited_for() -> list[Any]:
+    """Return what asyncio.wait or asyncio.as_completed is about to wait for."""
+    frame: Any = sys._getframe(2)  # noqa: SLF001
+    for _ in range(_FRAMES):
+        frame = frame.f_back
+        if frame is None:
+            return []
+        code = frame.f_code
+        if code.co_filename == asyncio.tasks.__file__:
+            if code.co_name == "_wait":
+                return list(frame.f_locals["fs"])
+            if code.co_name == "as_completed":
+                return list(frame.f_locals.get("todo", ()))
+            if code.co_name == "__init__":  # of what as_completed makes since Python 3.13
+                return list(frame.f_locals.get("todo", ()))
+            return []
+    return []

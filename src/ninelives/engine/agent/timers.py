@@ -1,0 +1,99 @@
+"""Sleeping and time limits: the moment is recorded, so a run that died or parked meanwhile keeps to it."""
+
+from __future__ import annotations
+
+import asyncio
+import math
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
+from datetime import UTC, datetime
+
+from ninelives.core.errors import NoRun, TimedOut, UsageError
+from ninelives.core.journal.replay import write_body
+from ninelives.core.model.run import Kind
+from ninelives.engine.agent.time_limits import Limit, until
+from ninelives.engine.context import EXECUTION, FRAME, current
+from ninelives.engine.run.execution import BranchTask, Execution
+from ninelives.engine.run.waits import Builtin, deadline_ms
+from ninelives.engine.step.other_loops import at_home
+
+LONGEST_SECONDS = 100 * 366 * 86_400.0
+
+
+@at_home
+async def sleep(seconds: float) -> None:
+    """Sleep; the run may leave memory meanwhile, and wakes at the time even if every process died.
+
+    Raises UsageError for what is no time.
+    """
+    check_seconds(seconds, "nl.sleep()")
+    execution = current("nl.sleep()")
+    if execution is None or FRAME.get() is not None:
+        await asyncio.sleep(seconds)
+        return
+    async with Builtin(execution, "sleep") as step:
+        if await step.recorded() is None:
+            await _sleep(execution, step, deadline_ms(step.place, seconds))
+
+
+@at_home
+async def sleep_until(when: datetime) -> None:
+    """Sleep until a moment, durably; one that has passed costs a record and no time.
+
+    Raises UsageError when the moment has no time zone.
+    """
+    if getattr(when, "tzinfo", None) is None or when.utcoffset() is None:
+        raise UsageError(
+            f"nl.sleep_until({when!r}): not a moment", remedy="Give a datetime with a time zone: nl.now() + …"
+        )
+    execution, due_ms = current("nl.sleep_until()"), math.ceil(when.timestamp() * 1000)
+    if execution is None or FRAME.get() is not None:
+        await asyncio.sleep(max(0.0, (when - datetime.now(UTC)).total_seconds()))
+        return
+    async with Builtin(execution, "sleep_until") as step:
+        if await step.recorded() is None:
+            await _sleep(execution, step, due_ms)
+
+
+async def _sleep(execution: Execution, step: Builtin, due_ms: int) -> None:
+    await until(execution, due_ms)
+    # CRASH: awake and not recorded; the next life sees that the time has passed.
+    await step.settle([(Kind.RESULT, step.id, write_body(None, value=b"null"))])
+
+
+def check_seconds(seconds: float, what: str) -> None:
+    """Check a time. Raises UsageError."""
+    if type(seconds) not in (int, float) or not 0 <= seconds <= LONGEST_SECONDS:
+        raise UsageError(f"{what}: {seconds!r} is no time", remedy="Give seconds, 0 or more")
+
+
+@asynccontextmanager
+async def timeout(seconds: float) -> AsyncIterator[None]:
+    """Limit the time of what is inside, and record who won: the same on replay.
+
+    Raises TimedOut; UsageError for what is no time.
+    """
+    check_seconds(seconds, "nl.timeout()")
+    execution, task = EXECUTION.get(), asyncio.current_task()
+    if execution is None or FRAME.get() is not None:
+        try:
+            async with asyncio.timeout(seconds):
+                yield
+        except TimeoutError as error:
+            raise TimedOut(f"not done within {seconds:g} s") from error
+        return
+    if not isinstance(task, BranchTask):
+        raise NoRun("nl.timeout() is for the agent's own tasks")
+    before = task.cancelling()
+    limit = Limit(execution, task, seconds, task.cancel)
+    limit.begin()
+    try:
+        yield
+    except asyncio.CancelledError:
+        if limit.has_fired and task.uncancel() <= before:
+            raise TimedOut(
+                f"not done within {seconds:g} s", run=execution.run.id, step=limit.place.id
+            ) from None
+        raise
+    finally:
+        limit.end()

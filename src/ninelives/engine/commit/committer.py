@@ -1,0 +1,342 @@
+"""Group commit: everything that is queued, from all runs of the process, in one transaction.
+
+Invariants:
+- A run's records become durable as a prefix, in the order they were submitted. They are numbered and
+  chained when the batch is made, onto what is known to be durable, so a refused ticket leaves no hole.
+- A ticket is answered after its transaction is durable, never before. If we die earlier, nobody was told.
+- One run's trouble is its own: fenced runs are dropped, bad content is found by halving the batch.
+- `StoreUnavailable` (disk full, lock held) wrote nothing: we wait and try again, and nobody is told yet.
+- Anything else (above all a failed sync) means that we do not know what is durable. It is never tried
+  again: `fatal` ends the process, and the next start reads what is there.
+
+Whoever waits for a ticket while no batch is under way commits it himself: alone, a commit costs no
+change of thread. The thread is for those who do not wait: event loops, and tickets that may be late.
+"""
+
+from __future__ import annotations
+
+import os
+import sys
+import threading
+import time
+from collections import deque
+from collections.abc import Callable, Sequence
+from typing import TypeVar
+
+from ninelives.core.clock import Clock
+from ninelives.core.errors import (
+    BadRecord,
+    Corrupt,
+    NineLivesError,
+    StoreBroken,
+    StoreUnavailable,
+    UsageError,
+)
+from ninelives.core.model.commit import Outcome, Verdict
+from ninelives.engine.commit.ticket import (
+    NOTHING,
+    Draft,
+    Extras,
+    Home,
+    Tail,
+    Ticket,
+    deliver,
+    sealed,
+    sealed_alone,
+)
+from ninelives.store import Store
+
+EXIT_CODE = 70
+"""How a process ends that no longer knows what is durable (EX_SOFTWARE)."""
+
+_FIRST_PAUSE_SECONDS, _LONGEST_PAUSE_SECONDS = 0.02, 1.0
+_Given = TypeVar("_Given")
+_Answer = TypeVar("_Answer")
+
+
+def end_process(error: BaseException) -> None:
+    """End this process at once: no handler, no flush, nothing that could act on what may not be so."""
+    told = f"{type(error).__name__}: {error}" if isinstance(error, NineLivesError) else repr(error)
+    os.write(2, f"ninelives: the process ends here: {told}\n".encode(errors="replace"))
+    sys.stderr.flush()
+    os._exit(EXIT_CODE)
+
+
+class Committer:
+    """Commits what many runs submit, together."""
+
+    def __init__(
+        self,
+        store: Store,
+        clock: Clock,
+        *,
+        fatal: Callable[[BaseException], None] = end_process,
+        paused: Callable[[StoreUnavailable | None], None] = lambda _: None,
+    ) -> None:
+        self._store, self._clock, self._fatal, self._paused = store, clock, fatal, paused
+        self._queue: deque[Ticket] = deque()
+        self._batch: list[Ticket] = []
+        self._turn = threading.Lock()
+        self._wanted = threading.Condition()
+        self._flush_at: float | None = None
+        self._sealed: NineLivesError | None = None
+        self._closing = False
+        self._thread: threading.Thread | None = None
+
+    def submit(
+        self,
+        tail: Tail,
+        drafts: Sequence[Draft] = (),
+        extras: Extras = NOTHING,
+        *,
+        home: Home | None = None,
+        within_seconds: float | None = 0.0,
+    ) -> Ticket:
+        """Queue something to be committed within a time; None: by who waits for it, with `wait`.
+
+        Raises BadRecord when it cannot be recorded; StoreBroken once the committer is sealed.
+        """
+        if self._sealed is not None:
+            raise self._sealed
+        if self._closing:
+            raise StoreUnavailable(
+                "the committer has been closed", run=tail.run, remedy="Open the store again"
+            )
+        if extras is not NOTHING:
+            extras.check(tail.run)
+        ticket = Ticket(tail, extras, home, waited_for=within_seconds is None)
+        for draft in drafts:
+            ticket.add(draft, self._clock.now_ms())
+        self._queue.append(ticket)
+        if within_seconds is not None:
+            self._want(time.monotonic() + within_seconds)
+        return ticket
+
+    def wait(self, ticket: Ticket) -> Verdict:
+        """Wait for a ticket that was submitted to be waited for; commit it here if nobody is at it."""
+        self._help()
+        if not ticket.is_answered:
+            ticket.join()
+        return ticket.result()
+
+    def commit(self, tail: Tail, drafts: Sequence[Draft] = (), extras: Extras = NOTHING) -> Verdict:
+        """Submit and wait: durable, or refused, when this returns."""
+        return self.wait(self.submit(tail, drafts, extras, within_seconds=None))
+
+    def append(self, tail: Tail, draft: Draft) -> Verdict:
+        """Commit one record, as `commit` does; without a ticket where nobody else is at it (the hot path)."""
+        verdict = self._append_alone(tail, draft)
+        return self.commit(tail, (draft,)) if verdict is None else verdict
+
+    def _append_alone(self, tail: Tail, draft: Draft) -> Verdict | None:
+        """Commit one record that needs no ticket; None: nothing was written, and a ticket shall judge."""
+        at_ms = self._clock.now_ms()
+        if self._closing or not self._turn.acquire(blocking=False):
+            return None
+        try:
+            if self._queue or tail.is_over or self._sealed is not None:
+                return None  # what was queued first is committed first
+            commit = sealed_alone(tail, draft, at_ms)
+            if commit is None:
+                return None
+            (verdict,) = self._insist(self._store.commit, (commit,))
+            # CRASH: durable, and nobody was told.
+            tail.move(commit, verdict.outcome)
+        except (BadRecord, Corrupt):
+            return None
+        except StoreUnavailable:
+            raise  # closing, and nothing was written
+        except BaseException as error:
+            self._seal_off(error)
+            if self._sealed is None or self._sealed is error:
+                raise
+            raise self._sealed from error
+        else:
+            return verdict
+        finally:
+            self._turn.release()
+            if self._queue:
+                self._help()  # those who came meanwhile and did not get the turn
+
+    def close(self) -> None:
+        """Commit what is queued and stop the thread. Nothing depends on it: a kill is as good."""
+        with self._wanted:
+            self._closing = True
+            self._wanted.notify()
+        if self._thread is not None:
+            self._thread.join()
+        self._help()
+        with self._turn:
+            pass  # another thread's batch has been answered
+        self._help()
+
+    def _want(self, when: float) -> None:
+        flush_at = self._flush_at
+        if flush_at is not None and flush_at <= when:
+            return  # who clears it looks at the queue afterwards, and our ticket is in it
+        with self._wanted:
+            if self._flush_at is None or when < self._flush_at:
+                self._flush_at = when
+                self._wanted.notify()
+            if self._thread is None:
+                self._thread = threading.Thread(target=self._work, name="ninelives-committer", daemon=True)
+                self._thread.start()
+
+    def _work(self) -> None:
+        while True:
+            with self._wanted:
+                if self._closing:
+                    return
+                left = None if self._flush_at is None else self._flush_at - time.monotonic()
+                if left is None or left > 0:
+                    self._wanted.wait(left)
+                    continue
+                self._flush_at = None
+            self._help()
+
+    def _help(self) -> None:
+        # Who fails to get the turn has queued before its holder looks at the queue again, right here.
+        while self._queue and self._turn.acquire(blocking=False):
+            try:
+                while self._queue:
+                    self._commit_batch()
+            except StoreUnavailable as error:
+                self._strand(error)  # closing, and nothing was written: nobody has to die for it
+            except BaseException as error:  # noqa: BLE001 (whatever it is, we no longer know what is durable)
+                self._seal_off(error)
+            finally:
+                self._turn.release()
+
+    def _commit_batch(self) -> None:
+        groups = self._gather()
+        if self._sealed is not None:
+            raise self._sealed  # it came while everything ended
+        self._write(self._put_blobs(groups))
+        answered, self._batch = self._batch, []
+        deliver(answered)
+
+    def _gather(self) -> list[list[Ticket]]:
+        """Take from the queue what may go together: of each run a prefix that stands or falls as one."""
+        groups: dict[str, list[Ticket]] = {}
+        blocked: set[str] = set()
+        left: list[Ticket] = []
+        for _ in range(len(self._queue)):
+            ticket = self._queue.popleft()
+            tail = ticket.tail.run
+            waits = tail in groups and (
+                ticket.extras.may_be_refused or groups[tail][0].tail is not ticket.tail  # of another claim
+            )
+            if tail in blocked or waits:
+                blocked.add(tail)
+                left.append(ticket)
+                continue
+            self._batch.append(ticket)
+            if ticket.tail.is_over:
+                ticket.fence()
+                continue
+            groups.setdefault(tail, []).append(ticket)
+            if ticket.extras is not NOTHING:
+                blocked.add(tail)
+        self._queue.extendleft(reversed(left))
+        return list(groups.values())
+
+    def _put_blobs(self, groups: list[list[Ticket]]) -> list[list[Ticket]]:
+        """Put what is too large for records; returns the groups without what the store will not keep."""
+        contents = [content for group in groups for ticket in group for content in ticket.spills]
+        if not contents:
+            return groups
+        try:
+            self._insist(self._store.put_blobs, contents)
+        except (UsageError, BadRecord, Corrupt):
+            return [kept for group in groups if (kept := [one for one in group if self._puts(one)])]
+        # CRASH: blobs that nothing refers to; pruning removes them.
+        return groups
+
+    def _puts(self, ticket: Ticket) -> bool:
+        try:
+            self._insist(self._store.put_blobs, ticket.spills)
+        except (UsageError, BadRecord, Corrupt) as error:
+            ticket.answer(Verdict(ticket.tail.run, Outcome.REFUSED, error))
+            return False
+        return True
+
+    def _write(self, groups: list[list[Ticket]]) -> None:
+        if not groups:
+            return
+        commits = [sealed(group) for group in groups]
+        try:
+            verdicts = self._insist(self._store.commit, commits)
+        except (BadRecord, Corrupt) as error:
+            self._halve(groups, error)
+            return
+        # CRASH: durable, and nobody was told.
+        for group, commit, verdict in zip(groups, commits, verdicts, strict=True):
+            group[0].tail.move(commit, verdict.outcome)
+            if len(group) > 1 and verdict.outcome not in (Outcome.COMMITTED, Outcome.FENCED):
+                self._one_by_one(group)
+                continue
+            for ticket in group:
+                ticket.answer(verdict)
+
+    def _halve(self, groups: list[list[Ticket]], error: BadRecord | Corrupt) -> None:
+        """Find what the store chokes on: halve the runs, then take one run's tickets in order."""
+        if len(groups) > 1:
+            middle = len(groups) // 2
+            self._write(groups[:middle])
+            self._write(groups[middle:])
+        elif len(groups[0]) > 1:
+            self._one_by_one(groups[0])
+        elif isinstance(error, BadRecord):
+            ticket = groups[0][0]
+            ticket.answer(Verdict(ticket.tail.run, Outcome.REFUSED, error))
+        else:
+            ticket = groups[0][0]
+            ticket.tail.is_over = True
+            ticket.answer(None, error)
+
+    def _one_by_one(self, group: list[Ticket]) -> None:
+        for ticket in group:
+            if ticket.tail.is_over:
+                ticket.fence()
+            else:
+                self._write([[ticket]])
+
+    def _insist(self, call: Callable[[_Given], _Answer], given: _Given) -> _Answer:
+        """Call until the store is there: nothing was written, so trying again is safe."""
+        pause = _FIRST_PAUSE_SECONDS
+        while True:
+            try:
+                answer = call(given)
+            except StoreUnavailable as error:
+                if self._closing:
+                    raise
+                self._paused(error)
+                time.sleep(pause)
+                pause = min(2 * pause, _LONGEST_PAUSE_SECONDS)
+            else:
+                if pause > _FIRST_PAUSE_SECONDS:
+                    self._paused(None)
+                return answer
+
+    def _seal_off(self, error: BaseException) -> None:
+        """Tell nobody that anything was done, and end.
+
+        Where `fatal` returns (a runtime inside somebody's server), all tickets fail and stay failed.
+        """
+        if self._sealed is None:
+            self._fatal(error)
+        known = (
+            error if isinstance(error, NineLivesError) else StoreBroken(f"the committer failed: {error!r}")
+        )
+        self._sealed = known
+        self._strand(known)
+
+    def _strand(self, error: NineLivesError) -> None:
+        """Answer everything that is queued or under way with an error."""
+        stranded, self._batch = self._batch, []
+        while self._queue:
+            stranded.append(self._queue.popleft())
+        for ticket in stranded:
+            if not ticket.is_answered:
+                ticket.answer(None, error)
+        deliver(stranded)

@@ -1,0 +1,143 @@
+"""Commits for coroutines: await a verdict without holding up the event loop.
+
+A batch that was committed comes back in one hand-over, however many coroutines wait for it. Whoever is
+cancelled while he waits takes nothing back; the run's own judge is told of trouble either way.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Awaitable, Generator, Sequence
+from contextlib import suppress
+
+from ninelives.core.errors import NineLivesError
+from ninelives.core.model.commit import Outcome, Verdict
+from ninelives.engine.commit.committer import Committer
+from ninelives.engine.commit.ticket import NOTHING, Draft, Extras, Tail, Ticket
+
+_LOOK_SECONDS = 0.005
+"""How long the event loop is kept from timers and sockets by commits that are made on its thread: until the
+step and the commit that are under way then are done."""
+
+
+class _Glance:
+    """A verdict that is there, told once the event loop has looked at its timers and sockets."""
+
+    __slots__ = ("_ready", "_verdict")
+
+    def __init__(self, verdict: Verdict, ready: Sequence[object] | None) -> None:
+        self._verdict, self._ready = verdict, ready
+
+    def __await__(self) -> Generator[None, None, Verdict]:
+        yield  # as asyncio.sleep(0) does: a future would cost the loop another round
+        if self._ready:
+            yield  # what it found due stands behind us; while it does, nothing is committed on this thread
+        return self._verdict
+
+
+class LoopCommits:
+    """The committer, as seen from one event loop."""
+
+    def __init__(
+        self, committer: Committer, loop: asyncio.AbstractEventLoop, *, is_dedicated: bool = False
+    ) -> None:
+        self._committer, self._loop = committer, loop
+        # What is ready to run, of a loop that serves nobody else and lets us look.
+        self._ready: Sequence[object] | None = getattr(loop, "_ready", None) if is_dedicated else None
+        self._waiting = 0
+        self._looked_at = 0.0
+
+    @property
+    def is_waiting(self) -> bool:
+        """Tell whether something submitted has no verdict yet."""
+        return self._waiting > 0
+
+    def start(
+        self, tail: Tail, drafts: Sequence[Draft] = (), extras: Extras = NOTHING
+    ) -> asyncio.Future[Verdict]:
+        """Submit, and return the verdict to come."""
+        ticket = self._committer.submit(tail, drafts, extras, home=self)
+        tail.sent += 1
+        self._waiting += 1
+        ticket.waiting = waiting = self._loop.create_future()
+        return waiting
+
+    def all_answered(self, tail: Tail) -> asyncio.Future[None] | None:
+        """Return what is done once everything submitted so far has its verdict; None when it is so now."""
+        if tail.sent == tail.answered:
+            return None
+        waiting: asyncio.Future[None] = self._loop.create_future()
+        tail.barriers = [*(tail.barriers or ()), (tail.sent, waiting)]
+        return waiting
+
+    def append(self, tail: Tail, draft: Draft, *, is_alone: bool) -> Awaitable[Verdict] | None:
+        """Submit one record; None when it has been committed already, on this thread.
+
+        Who is alone, on a loop where nobody else has anything to do, would only lose time by two changes of
+        thread. Now and then the loop must look at its timers and sockets all the same.
+        """
+        if not is_alone or self._is_busy:
+            return self.start(tail, (draft,))
+        verdict = self._judged(tail, self._committer.append(tail, draft))
+        now = self._loop.time()
+        if now - self._looked_at < _LOOK_SECONDS:
+            return None
+        self._looked_at = now
+        return _Glance(verdict, self._ready)
+
+    def finish(self, tail: Tail, drafts: Sequence[Draft], extras: Extras) -> asyncio.Future[Verdict] | None:
+        """Submit the last of a run; None when it has been committed already, on this thread."""
+        if self._is_busy:
+            return self.start(tail, drafts, extras)
+        self._judged(tail, self._committer.commit(tail, drafts, extras))
+        return None
+
+    @property
+    def _is_busy(self) -> bool:
+        """Tell whether the loop has anything else to do, or is not ours alone."""
+        return self._ready is None or bool(self._ready) or self._waiting > 0
+
+    def _judged(self, tail: Tail, verdict: Verdict) -> Verdict:
+        if verdict.outcome is not Outcome.COMMITTED and tail.judge is not None:
+            tail.judge(verdict, None)
+        return verdict
+
+    async def commit(self, tail: Tail, drafts: Sequence[Draft] = (), extras: Extras = NOTHING) -> Verdict:
+        """Submit and await the verdict. Cancelling the wait does not take the commit back."""
+        return await self.start(tail, drafts, extras)
+
+    def deliver(self, tickets: Sequence[Ticket]) -> None:
+        """Bring answered tickets to the loop, from the committing thread."""
+        with suppress(RuntimeError):  # the loop was closed, and with it all who waited
+            self._loop.call_soon_threadsafe(self._arrive, tickets)
+
+    def _arrive(self, tickets: Sequence[Ticket]) -> None:
+        self._waiting -= len(tickets)
+        for ticket in tickets:
+            tail, verdict = ticket.tail, ticket.verdict
+            if (verdict is None or verdict.outcome is not Outcome.COMMITTED) and tail.judge is not None:
+                tail.judge(verdict, ticket.error)
+            if ticket.waiting is not None:
+                _settle(ticket.waiting, verdict, ticket.error)
+            tail.answered += 1
+            if tail.barriers is not None:
+                _pass_barriers(tail, tail.barriers)
+
+
+def _pass_barriers(tail: Tail, barriers: list[tuple[int, asyncio.Future[None]]]) -> None:
+    while barriers and barriers[0][0] <= tail.answered:
+        waiting = barriers.pop(0)[1]
+        if not waiting.done():
+            waiting.set_result(None)
+
+
+def _settle(
+    waiting: asyncio.Future[Verdict], verdict: Verdict | None, error: NineLivesError | None = None
+) -> None:
+    if waiting.done():
+        return  # cancelled meanwhile
+    if verdict is not None:
+        waiting.set_result(verdict)
+    elif error is not None:
+        waiting.set_exception(error)
+        waiting.exception()  # who does not wait for it knows it from its judge

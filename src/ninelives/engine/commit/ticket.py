@@ -1,0 +1,339 @@
+"""Tickets: what is handed to the committer, and what comes back.
+
+A tail is where an owned run's journal ends, as far as it is known to be durable; only the committer
+moves it. A ticket is answered exactly once, with a verdict or with an error.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import threading
+from collections.abc import Callable, Sequence
+from typing import Protocol
+
+from ninelives.core.errors import BadRecord, InvariantViolation, NineLivesError
+from ninelives.core.journal import chain
+from ninelives.core.model.commit import Change, Commit, End, Escalate, Outcome, Park, Verdict
+from ninelives.core.model.inbox import ItemKind, NewItem
+from ninelives.core.model.key import (
+    AdoptKey,
+    DoubtKey,
+    KeyOp,
+    PassKey,
+    ReleaseKey,
+    ReserveKey,
+    SettleKey,
+    WaitKey,
+)
+from ninelives.core.model.run import INLINE_BYTES, Kind, Run, State
+from ninelives.core.model.totals import NO_FACTS, Facts, added, tally_of
+from ninelives.core.rules import validation
+from ninelives.core.values import blobs
+
+Draft = (
+    tuple[Kind, str, bytes]
+    | tuple[Kind, str, bytes, Sequence[bytes]]
+    | tuple[Kind, str, bytes, Sequence[bytes], Facts]
+)
+"""A record to be: its kind, its step, its body, the contents of blobs that the body refers to, and what else
+is known of it."""
+
+
+_SHAPES: tuple[list[type], ...] = ([], [list], [tuple], [list, Facts], [tuple, Facts])
+Judge = Callable[[Verdict | None, NineLivesError | None], None]
+
+
+class Tail:
+    """Where the journal of an owned run ends, as far as it is known to be durable.
+
+    On the event loop of its owner: `sent` counts the tickets submitted, `answered` those of which the loop
+    knows the verdict, `barriers` are who waits for a number of them, and `judge` is told of each one
+    that was not committed, before whoever waits for it. `effect_length` is what the length was when the last
+    effect was begun; it goes into the row with the next commit, and so does `tally`, the sums of the journal.
+    """
+
+    __slots__ = (
+        "answered",
+        "barriers",
+        "effect_length",
+        "epoch",
+        "head",
+        "is_over",
+        "judge",
+        "length",
+        "run",
+        "sent",
+        "tally",
+    )
+
+    def __init__(self, run: Run, judge: Judge | None = None) -> None:
+        self.run, self.epoch, self.length, self.head = run.id, run.epoch, run.length, run.head
+        self.is_over, self.judge, self.sent, self.answered = False, judge, 0, 0
+        self.effect_length = 0
+        self.tally = tally_of(run)
+        self.barriers: list[tuple[int, asyncio.Future[None]]] | None = None
+
+    def move(self, commit: Commit, outcome: Outcome) -> None:
+        """Note what became of a commit that went on from here."""
+        if outcome is Outcome.COMMITTED:
+            self.length, self.head = commit.new_length, commit.new_head
+            self.tally = commit.tally or self.tally
+            self.is_over = commit.change is not None
+        elif outcome is Outcome.FENCED:
+            self.is_over = True
+
+
+class Home(Protocol):
+    """Where answered tickets go: once per batch, from whichever thread committed it."""
+
+    def deliver(self, tickets: Sequence[Ticket]) -> None:
+        """Take tickets that have been answered."""
+
+
+class Extras:
+    """What a commit may carry beside records; see `core.commits.Commit`.
+
+    `is_effect`: what is recorded here must never be forgotten (an intent of what is not to be repeated).
+    """
+
+    __slots__ = ("change", "closes", "is_effect", "keys", "opens", "takes")
+
+    def __init__(
+        self,
+        *,
+        keys: tuple[KeyOp, ...] = (),
+        opens: tuple[NewItem, ...] = (),
+        closes: tuple[str, ...] = (),
+        takes: tuple[int, ...] = (),
+        change: Change | None = None,
+        is_effect: bool = False,
+    ) -> None:
+        self.keys, self.opens, self.closes, self.takes, self.change = keys, opens, closes, takes, change
+        self.is_effect = is_effect
+
+    @property
+    def may_be_refused(self) -> bool:
+        """Tell whether the store may refuse this for what others did meanwhile."""
+        return bool(self.keys or self.opens or self.closes or self.takes)
+
+    def check(self, run: str) -> None:
+        """Check that every part is what it should be, before it can trouble others of its batch.
+
+        Raises BadRecord.
+        """
+        wrong: list[object] = [op for op in self.keys if not _is_sound(op)]
+        wrong += [item for item in self.opens if type(item) is not NewItem or type(item.kind) is not ItemKind]
+        wrong += [name for name in self.closes if type(name) is not str]
+        wrong += [number for number in self.takes if type(number) is not int]
+        if self.change is not None and type(self.change) not in (Park, End, Escalate):
+            wrong.append(self.change)
+        if isinstance(self.change, End) and not State(self.change.state).is_final:
+            wrong.append(self.change)
+        if wrong:
+            raise BadRecord(
+                f"a commit cannot carry {wrong[0]!r}",
+                run=run,
+                remedy="See Commit in ninelives.core.model.run",
+            )
+
+
+NOTHING = Extras()
+
+
+def _is_sound(op: KeyOp) -> bool:
+    if type(op) is ReserveKey:
+        window = op.window_ms is None or type(op.window_ms) is int
+        return window and (type(op.key), type(op.action), type(op.fingerprint)) == (str, str, bytes)
+    if type(op) is SettleKey:
+        return type(op.key) is str and type(op.body) is bytes
+    return type(op) in (ReleaseKey, DoubtKey, PassKey, AdoptKey, WaitKey) and type(op.key) is str
+
+
+class Ticket:
+    """Something to commit, and later its verdict."""
+
+    __slots__ = (
+        "_gate",
+        "error",
+        "extras",
+        "facts",
+        "home",
+        "records",
+        "spills",
+        "tail",
+        "verdict",
+        "waiting",
+    )
+
+    def __init__(self, tail: Tail, extras: Extras, home: Home | None, *, waited_for: bool) -> None:
+        self.tail, self.extras, self.home = tail, extras, home
+        self.records: list[chain.Draft] = []
+        self.facts: list[Facts] = []
+        self.spills: list[bytes] = []
+        self.verdict: Verdict | None = None
+        self.error: NineLivesError | None = None
+        self.waiting: asyncio.Future[Verdict] | None = None
+        # A lock that is open once the ticket is answered: an Event costs five times as much.
+        self._gate = threading.Lock() if waited_for else None
+        if self._gate is not None:
+            self._gate.acquire()
+
+    def add(self, draft: Draft, at_ms: int) -> None:
+        """Add a record; a body that is too large for one becomes a blob.
+
+        Raises BadRecord when it cannot be a record's content.
+        """
+        if _is_plain(draft):
+            kind, step, body = draft[:3]
+        else:
+            kind, step, body = self._checked(draft)
+        names: tuple[bytes, ...] = ()
+        facts = draft[4] if len(draft) == 5 else NO_FACTS
+        if len(draft) > 3 and draft[3]:
+            self.spills.extend(draft[3])
+            names = tuple(blobs.digest(content) for content in draft[3])
+        if len(body) <= INLINE_BYTES:
+            self.records.append((kind, step, at_ms, body, names, facts.kind, facts.took_ms))
+            self.facts.append(facts)
+        elif len(body) <= blobs.MAX_BYTES:
+            self.spills.append(body)
+            names = (blobs.digest(body), *names)
+            self.records.append((kind, step, at_ms, b"", names, facts.kind, facts.took_ms))
+            self.facts.append(facts)
+        else:
+            raise BadRecord(
+                f"the value has {len(body)} bytes; the limit is {blobs.MAX_BYTES}",
+                run=self.tail.run,
+                step=step,
+                remedy="Keep it in a file or an object store, and record where it is",
+            )
+
+    def _checked(self, draft: Draft) -> tuple[Kind, str, bytes]:
+        shape = [type(part) for part in draft]
+        if len(draft) > 3 and not all(type(part) is bytes for part in draft[3]):
+            raise BadRecord(
+                "the parts of a record are bytes", run=self.tail.run, remedy="Encode each part first"
+            )
+        if shape[:3] != [Kind, str, bytes] or shape[3:] not in _SHAPES:
+            raise BadRecord(
+                f"a record is (Kind, str, bytes), not ({', '.join(kind.__name__ for kind in shape)})",
+                run=self.tail.run,
+                remedy="Encode the value with its codec first",
+            )
+        kind, step, body = draft[:3]
+        if not validation.is_text(step):
+            raise BadRecord(
+                f"the step {step!r} is no text that can be kept",
+                run=self.tail.run,
+                remedy="Leave out NUL and lone surrogates",
+            )
+        return kind, step, body
+
+    @property
+    def is_answered(self) -> bool:
+        """Tell whether there is a verdict or an error."""
+        return self.verdict is not None or self.error is not None
+
+    def answer(self, verdict: Verdict | None, error: NineLivesError | None = None) -> None:
+        """Answer it, once."""
+        if self.is_answered:
+            raise InvariantViolation(f"a ticket of run {self.tail.run!r} was answered twice")
+        self.verdict, self.error = verdict, error
+
+    def fence(self) -> None:
+        """Answer that the run is no longer this owner's."""
+        self.answer(Verdict(self.tail.run, Outcome.FENCED))
+
+    def tell(self) -> None:
+        """Wake who waits for it in a thread."""
+        if self._gate is not None:
+            self._gate.release()
+
+    def join(self) -> None:
+        """Wait until it is answered."""
+        if self._gate is None:
+            raise InvariantViolation("this ticket was not submitted to be waited for")
+        with self._gate:
+            pass
+
+    def result(self) -> Verdict:
+        """Return the verdict. Raises what the store raised."""
+        if self.error is not None:
+            raise self.error
+        if self.verdict is None:
+            raise InvariantViolation("a ticket was read before it was answered")
+        return self.verdict
+
+
+def _is_plain(draft: Draft) -> bool:
+    """Tell whether nothing can be wrong with a record to be, and it brings no blobs."""
+    if len(draft) != 3 and (len(draft) != 5 or draft[3]):
+        return False
+    kind, step, body = draft[:3]
+    # Neither NUL nor a lone surrogate is printable.
+    return type(body) is bytes and type(kind) is Kind and type(step) is str and step.isprintable()
+
+
+def sealed_alone(tail: Tail, draft: Draft, at_ms: int) -> Commit | None:
+    """Chain one plain record onto a run's tail; None for any that needs the care of a ticket."""
+    if not _is_plain(draft) or len(draft[2]) > INLINE_BYTES:
+        return None
+    kind, step, body = draft[:3]
+    facts = draft[4] if len(draft) == 5 else NO_FACTS
+    return _lone(tail, (kind, step, at_ms, body, (), facts.kind, facts.took_ms), facts)
+
+
+def _lone(tail: Tail, draft: chain.Draft, facts: Facts) -> Commit:
+    """Return the commit of one sound record without blobs and of nothing else."""
+    length, head, epoch, kind = tail.length, tail.head, tail.epoch, draft[0]
+    return Commit(
+        run=tail.run,
+        epoch=epoch,
+        length=length,
+        head=head,
+        records=(chain.sealed(length, head, draft, epoch),),
+        effect_length=tail.effect_length,
+        is_sealed=True,
+        tally=added(tail.tally, kind, draft[1], draft[3], facts),
+        is_lone=kind is not Kind.TURN and kind is not Kind.OUTPUT and draft[2] < validation.INT_LIMIT,
+    )
+
+
+def sealed(group: Sequence[Ticket]) -> Commit:
+    """Join tickets of one run and chain their records onto its tail."""
+    tail, extras = group[0].tail, group[-1].extras
+    drafts = group[0].records if len(group) == 1 else [draft for ticket in group for draft in ticket.records]
+    if extras is NOTHING and len(drafts) == 1 and not drafts[0][4]:
+        return _lone(tail, drafts[0], next(ticket.facts[0] for ticket in group if ticket.facts))
+    records = chain.seal(tail.length, tail.head, drafts, tail.epoch)
+    tally = tail.tally
+    for ticket in group:
+        for record, facts in zip(ticket.records, ticket.facts, strict=True):
+            tally = added(tally, record[0], record[1], record[3], facts)
+    effects = tail.length + len(records) if extras.is_effect else tail.effect_length
+    return Commit(
+        run=tail.run,
+        epoch=tail.epoch,
+        length=tail.length,
+        head=tail.head,
+        records=records,
+        keys=extras.keys,
+        opens=extras.opens,
+        closes=extras.closes,
+        takes=extras.takes,
+        change=extras.change,
+        effect_length=effects,
+        is_sealed=True,
+        tally=tally,
+    )
+
+
+def deliver(tickets: Sequence[Ticket]) -> None:
+    """Bring answered tickets home, each home once."""
+    homes: dict[int, tuple[Home, list[Ticket]]] = {}
+    for ticket in tickets:
+        ticket.tell()
+        if ticket.home is not None:
+            homes.setdefault(id(ticket.home), (ticket.home, []))[1].append(ticket)
+    for home, arrived in homes.values():
+        home.deliver(arrived)

@@ -1,0 +1,323 @@
+"""Business keys: one action per key, over all runs.
+
+A key is reserved in the commit that records the intent, and settled in the commit that records the result,
+so the dedup table and the journal never tell two stories. Who asks for a key that another run holds waits
+durably, and says for what; who asks for a settled one copies its result into its own journal. A key in doubt
+whose owner has ended is taken over by the next asker, who settles the doubt in its owner's place.
+If we die here, the key is ours and the next life goes on with it.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import AsyncIterator, Awaitable, Callable
+from contextlib import asynccontextmanager
+
+from msgspec.structs import replace
+
+from ninelives.core.clock import witness
+from ninelives.core.errors import Divergence, InvariantViolation, KeyConflict, NotDone, UnknownRun
+from ninelives.core.journal.replay import Replay, write_body
+from ninelives.core.journal.settlement import Standing, StartBody, read_start, standing
+from ninelives.core.model.commit import Outcome, Verdict
+from ninelives.core.model.key import AdoptKey, Key, KeyOp, KeyState, ReserveKey, WaitKey
+from ninelives.core.model.run import Kind, News, Record
+from ninelives.core.rules import dedup
+from ninelives.engine.commit.ticket import Extras
+from ninelives.engine.context import Frame
+from ninelives.engine.protected import doubt as doubts
+from ninelives.engine.protected import doubt_inbox
+from ninelives.engine.protected.protected_call import Act, Ended, KeyedPlace
+from ninelives.engine.run.execution import Execution
+from ninelives.engine.run.waits import Look, wait
+from ninelives.engine.step import resumable
+from ninelives.store import Store
+
+_CLOCKS_DIFFER_MS = 1_000
+"""What two clocks that nobody has set may differ by."""
+_OF_STARTS = (Kind.INTENT, Kind.DOUBT, Kind.VOIDED)
+_OURS = (KeyState.RESERVED, KeyState.IN_DOUBT)
+
+
+class Keyring:
+    """The business keys of one execution: those that a branch is at, and starts that have no outcome."""
+
+    def __init__(self, replay: Replay) -> None:
+        self.busy: set[str] = set()
+        self.open: dict[str, Standing] = {}
+        found: dict[str, list[Record]] = {}
+        for step in {*replay.intents, *replay.doubts}:
+            records = replay.starts(step)
+            key = (
+                standing(records).start or read_start(records[-1])
+            ).k  # a voided start may have had another
+            found[key] = sorted([*found.get(key, ()), *records], key=lambda record: record.seq)
+        self.open = {key: standing(records) for key, records in found.items() if key}
+
+
+def _ring(execution: Execution) -> Keyring:
+    if execution.keys is None:
+        execution.keys = Keyring(execution.replay)
+    return execution.keys
+
+
+async def carry_out(act: Act, start: Callable[[Act], Awaitable[Ended | None]]) -> object:
+    """Give the outcome of an action with a key: another's result, or that of its own body."""
+    key = _key(act)
+    async with _alone(act) as ring:
+        if not act.effect.resumable:
+            act.standing = ring.open.get(key, act.standing)
+            await _regain(act)
+        ended: Ended | None = None
+        while ended is None:
+            if act.effect.resumable and act.standing.may_start:
+                ended = await _attempt(act)
+            else:
+                ended = await (start(act) if act.standing.may_start else doubts.settle(act))
+        ring.open[key] = act.standing if ended.error is not None else Standing()
+        return await act.tell(ended)
+
+
+async def settle_start(act: Act) -> Ended | None:
+    """Settle a start that stands under the key it was made with, if it had one; None: it did not happen."""
+    if act.key is None:
+        return await _settled(act)
+    async with _alone(act) as ring:
+        await _regain(act)
+        ended = await _settled(act)
+        ring.open[act.key] = act.standing if ended is None or ended.error is not None else Standing()
+        return ended
+
+
+async def _settled(act: Act) -> Ended | None:
+    ended: Ended | None = None
+    while ended is None and not act.standing.may_start:
+        ended = await doubts.settle(act)
+    return ended
+
+
+@asynccontextmanager
+async def _alone(act: Act) -> AsyncIterator[Keyring]:
+    """Wait until no other branch of the run is at the action's key; none comes to it meanwhile."""
+    execution, key = act.execution, _key(act)
+    ring = _ring(execution)
+    act.is_waiting = True
+    while key in ring.busy:
+        what = f"for the key {key!r}, which another branch of this run holds"
+        await wait(execution, what, lambda _: True if key not in ring.busy else None, for_person=True)
+    act.is_waiting = False
+    ring.busy.add(key)
+    try:
+        yield ring
+    finally:
+        ring.busy.discard(key)
+        if execution.waits is not None:
+            execution.waits.hear()
+
+
+def reserves(act: Act) -> tuple[KeyOp, ...]:
+    """Return what reserves the action's key, if it has one."""
+    if act.key is None:
+        return ()
+    effect = act.effect
+    asked = effect.identity(act.args, act.kwargs)
+    window_ms = None if effect.window_ms is None else effect.window_ms + _set_forward_ms(act.execution)
+    name, aliases = act.step.name, act.step.aliases
+    return (ReserveKey(act.key, name, asked.digest, effect.resumable, window_ms, aliases),)
+
+
+def _set_forward_ms(execution: Execution) -> int:
+    """Return by how much the store's clock was set forward since we began: no key is older for that."""
+    if execution.lease.since is None:
+        return 0
+    now_ms, steady_ms = execution.lease.since
+    passed_ms = witness(execution.clock)[1] - steady_ms
+    set_ms = execution.store.now_ms() - now_ms - passed_ms
+    return set_ms if set_ms > _CLOCKS_DIFFER_MS else 0
+
+
+def extras(keys: tuple[KeyOp, ...]) -> Extras:
+    """Return what a commit carries beside its records, which must never be forgotten."""
+    return Extras(keys=keys, is_effect=True)
+
+
+async def learn_generation(act: Act) -> None:
+    """Learn how often the key was released before: its body gets another one each time."""
+    if isinstance(act.place, KeyedPlace):
+        act.place.generation = (await _read(act)).generation
+
+
+async def refused(act: Act, verdict: Verdict) -> Ended | None:
+    """Do what is to be done when the key could not be reserved; None when it may be asked for again."""
+    if isinstance(verdict.error, KeyConflict):
+        verdict.error.step = act.place.id
+        return Ended(error=verdict.error)
+    known = verdict.key
+    if known is None:
+        raise InvariantViolation(f"a key was refused without a word: {verdict}")
+    if act.is_cancelled:
+        raise asyncio.CancelledError  # nothing was begun
+    if known.state is KeyState.SETTLED:
+        return await _copied(act, known)
+    if known.state is KeyState.ORPHANED or known.run == act.execution.run.id:
+        await _take_over(act, known)
+        return None
+    act.is_waiting = True
+    await _wait(act, known)
+    act.is_waiting = False
+    return None
+
+
+# ------------------------------------------------------------------------------------------ inside
+
+
+def _key(act: Act) -> str:
+    if act.key is None:
+        raise InvariantViolation("the action has no key")
+    return act.key
+
+
+async def _read(act: Act) -> Key:
+    key = _key(act)
+    rows: dict[str, Key] = await act.patiently(
+        lambda: act.execution.call_store(lambda store: store.read_keys([key]))
+    )
+    return rows[key]
+
+
+async def _copied(act: Act, known: Key) -> Ended:
+    """Return a result that is shared under the key."""
+    data = known.body
+    if not data:
+        name = known.blobs[0]
+        found = await act.patiently(lambda: act.execution.call_store(lambda store: store.get_blobs([name])))
+        data = found[name]
+    try:
+        act.step.codec.recall(data)
+    except Divergence as error:
+        error.run, error.step = act.execution.run.id, act.place.id
+        act.execution.seal(error)
+        await act.execution.forever()
+    return Ended(data)
+
+
+async def _regain(act: Act) -> None:
+    """See whether the key of a start without an outcome is still ours: the run may have ended meanwhile."""
+    if act.standing.start is None:
+        return
+    known = await _read(act)
+    if isinstance(act.place, KeyedPlace):
+        act.place.generation = known.generation
+    if known.state is KeyState.ORPHANED:
+        await _take_over(act, known)
+    elif known.run != act.execution.run.id or known.state not in _OURS:
+        why = f"run {known.run!r} has settled its key since"
+        await act.record(Kind.VOIDED, n=act.standing.start.n, why=why)
+
+
+async def _take_over(act: Act, known: Key) -> None:
+    """Take over a start that nobody answers for any more, together with its key."""
+    start, doubt = act.standing.start, act.standing.doubt
+    ended = known.state is KeyState.ORPHANED
+    if start is None or doubt is None or known.run != act.execution.run.id:
+        boot, boot_ms = witness(act.execution.clock)
+        found = await _standing_of(act, known)
+        start = start or replace(
+            found.start or StartBody(l=act.effect.limit_ms, b=act.step.is_async), n=act.standing.next
+        )
+        doubt = StartBody(
+            t=act.execution.store.now_ms(),
+            boot=boot,
+            boot_ms=boot_ms,
+            why=f"run {known.run!r} {'ended' if ended else 'went on'} without knowing whether it happened",
+            over=found.doubt is not None and found.doubt.over,
+            lost=found.doubt is not None and found.doubt.lost,
+        )
+    adopts = (AdoptKey(known.key),) if ended else ()
+    verdict = await act.record(Kind.DOUBT, adopts, **doubt_inbox.known(start, doubt))
+    if verdict.outcome is Outcome.COMMITTED and isinstance(act.place, KeyedPlace):
+        act.place.generation = known.generation
+
+
+async def _standing_of(act: Act, known: Key) -> Standing:
+    """Return where another run left the action under the key: by whom it was started, and what is known."""
+
+    def read(store: Store) -> list[Record]:
+        try:
+            found = store.load_journal(known.run, since=0).records
+        except UnknownRun:
+            return []  # it was pruned
+        return [one for one in found if one.kind in _OF_STARTS and read_start(one).k == known.key]
+
+    return standing(await act.patiently(lambda: act.execution.call_store(read)))
+
+
+async def _wait(act: Act, known: Key) -> None:
+    """Wait until the key is settled or free."""
+    execution, key = act.execution, known.key
+    waiting = (Kind.WAITING, act.place.id, write_body(act.asked))
+    asks = Extras(keys=(WaitKey(key),))
+    asked_at = execution.latest.news
+    await act.write([waiting], asks)
+    # CRASH: we wait, and nobody knows in memory: the next life asks for the key again.
+    if act.is_cancelled:
+        raise asyncio.CancelledError
+
+    async def look(news: News) -> bool | None:
+        nonlocal asked_at
+        rows = await execution.call_store(lambda store: store.read_keys([key]))
+        if not dedup.is_held(rows.get(key), execution.run.id):
+            return True
+        if news.run.news != asked_at:
+            # The news may have been of this key, which is held again: who was told once is told no more
+            # unless it asks again. If it is free by now, the store says so at once.
+            asked_at = news.run.news
+            await execution.durable(execution.write([waiting], asks))
+        return None
+
+    asking: Look[bool] = look
+    await wait(execution, f"for the key {key!r}, held by run {known.run!r}", asking)
+
+
+async def _attempt(act: Act) -> Ended | None:
+    """Run the body of a resumable action under its key."""
+    execution, place = act.execution, act.place
+    if execution.closed is not None:
+        await execution.turn_away()
+    verdict = await act.write([act.draft(Kind.INTENT, w=execution.run.session or "")], extras(reserves(act)))
+    if verdict.outcome is not Outcome.COMMITTED:
+        return await refused(act, verdict)
+    await learn_generation(act)
+    frame, branch = act.begin(), act.branch
+    frame.cancels = cancels = branch.cancelling() if branch is not None else 0
+    if branch is not None:
+        branch.body_of = execution
+    try:
+        if act.is_cancelled:
+            raise asyncio.CancelledError  # noqa: TRY301 (before it began)
+        ended = await _ended(act, frame)
+        if branch is not None and branch.cancelling() > cancels:
+            raise asyncio.CancelledError  # noqa: TRY301 (the body swallowed it)
+    except asyncio.CancelledError:
+        if execution.sealed is None:
+            execution.write([resumable.withdrawn(place, act.asked, act.step.kind)], extras(act.passes()))
+        raise
+    finally:
+        frame.is_over = True
+        if branch is not None:
+            branch.body_of = None
+            execution.delivery.is_out(branch)
+    return ended
+
+
+async def _ended(act: Act, frame: Frame) -> Ended:
+    output = act.execution.output
+    try:
+        data = act.step.codec.round(await resumable.attempt(act.step, frame, act.body))[0]
+        ended = Ended(data, keys=act.settles(data))
+    except (Exception, SystemExit, KeyboardInterrupt) as error:  # noqa: BLE001 (a failure is an outcome)
+        told = resumable.named(error, act.execution, act.place)
+        ended = Ended(error=told, keys=act.releases() if isinstance(error, NotDone) else act.passes())
+    if output is not None:
+        output.settle(act.place.id, stands=ended.error is None)
+    return ended

@@ -1,0 +1,208 @@
+"""What a body's end means, and what becomes of a start whose fate is unknown.
+
+A start in doubt is settled by the rules of `core.settlement`: the probe is asked, again when it is too early
+to believe it, and a person when it cannot tell. All that is waited for here is a durable wait. If we die
+here, the next life finds the doubt in the journal, the question in the inbox, and goes on.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import random
+import time
+from functools import partial
+from typing import Any
+
+from msgspec.structs import replace
+
+from ninelives.core.clock import witness
+from ninelives.core.errors import InvariantViolation, NotDone, NotSerializable
+from ninelives.core.journal.settlement import Happened, Ruling, StartBody, Unknown, ripe_ms, rule
+from ninelives.core.model.run import Kind
+from ninelives.core.model.session import Fate, Session
+from ninelives.core.values.retry import delay_seconds, reason_for, retry_after_seconds
+from ninelives.engine.protected import left_processes
+from ninelives.engine.protected.doubt_inbox import answer_of_person, clocks, escalate, moment, next_look, rest
+from ninelives.engine.protected.protected_call import Act, Ended
+from ninelives.engine.protected.verify_probe import PROBE_SECONDS, ask, said_by
+
+MOST_STARTS = 9
+"""An action that was started so often and is said never to have happened goes to a person all the same."""
+_FIRST_PAUSE_MS, _LONGEST_PAUSE_MS = 500, 60_000
+
+
+async def judge(act: Act, ended: asyncio.Task[Any], number: int) -> Ended | None:
+    """Say what a body's end means: its value, nothing done, or a doubt."""
+    limit = f"{act.effect.limit_ms / 1000:g} s"
+    if not ended.done():
+        act.keep(ended)
+        await _doubt(act, number, f"it was not done within {limit}, and its body runs on", over=False)
+        return None
+    is_cut = act.frame is not None and act.frame.is_cut
+    error = asyncio.CancelledError() if ended.cancelled() else ended.exception()
+    if isinstance(error, NotDone):
+        return await _void(act, number, error)
+    if error is not None and is_cut:
+        # Its task is over. What it had handed to a thread, a child process or another task may not be.
+        await _doubt(act, number, f"it was not done within {limit} and was broken off", over=False)
+        return None
+    if error is not None:
+        why = f"it raised {type(error).__name__}: {error}"[:500]
+        await _doubt(act, number, why, over=not _is_at_work(act))
+        return None
+    try:
+        data = act.step.codec.round(ended.result())[0]
+    except NotSerializable as bad:
+        why = f"it happened, and its result cannot be kept: {bad}"[:500]
+        await _doubt(act, number, why, lost=True)
+        return None
+    return Ended(data, keys=act.settles(data))
+
+
+async def _doubt(
+    act: Act, number: int, why: str, *, over: bool = True, lost: bool = False, item: str = "", given: str = ""
+) -> None:
+    """Record that a start is in doubt, with all that is needed to settle it."""
+    start = act.standing.start or StartBody()
+    boot, boot_ms = witness(act.execution.clock)
+    await act.record(
+        Kind.DOUBT,
+        act.doubts(),
+        n=number,
+        w=start.w,
+        l=start.l,
+        b=start.b,
+        t=act.execution.store.now_ms(),
+        why=why,
+        over=over,
+        lost=lost,
+        i=item,
+        g=given,
+        boot=boot,
+        boot_ms=boot_ms,
+    )
+
+
+async def _void(act: Act, number: int, error: NotDone) -> Ended | None:
+    """Record that nothing was done; try again if the policy says so."""
+    why = f"{type(error).__name__}: {error}"[:500]
+    pause = delay_seconds(
+        act.step.retry,
+        number + 1,
+        reason_for(error, act.step.retry),
+        retry_after=retry_after_seconds(error, time.time()),
+        jitter=random.random(),
+    )
+    if pause is None:
+        voided = act.draft(Kind.VOIDED, n=number, why=why)
+        return Ended(error=error, before=(voided,), keys=act.releases())
+    due_ms = act.execution.store.now_ms() + int(pause * 1000)
+    await act.record(Kind.VOIDED, act.releases(), n=number, why=why, t=due_ms)
+    return None
+
+
+async def settle(act: Act) -> Ended | None:
+    """Settle the start that is in doubt; None when it is voided, and another may be made."""
+    start, doubt = act.standing.start, act.standing.doubt
+    if start is None:
+        raise InvariantViolation("nothing was started")
+    if act.late is not None and act.late.done():
+        late = act.late
+        act.drop()
+        ended = await judge(act, late, start.n)
+        return ended and replace(ended, closes=(doubt.i,) if doubt is not None and doubt.i else ())
+    session = await _session(act, start) if doubt is None or not doubt.over else None
+    fate, is_bounded = (
+        await _fate(act, session, start) if doubt is None or not doubt.over else (Fate.GONE, True)
+    )
+    if doubt is None:
+        await _doubt(act, start.n, _death(session, start), over=fate is Fate.GONE)
+        return None
+    if not doubt.over and (fate is Fate.GONE or _is_over_by_itself(act)):
+        why = f"{doubt.why}; {'its process' if fate is Fate.GONE else 'what it had begun'} is gone now"
+        await _doubt(act, start.n, why, lost=doubt.lost, item=doubt.i, given=doubt.g)
+        return None
+    ripe = ripe_ms(replace(start, b=is_bounded), fate, doubt.t, act.effect.settle_after_ms)
+    if doubt.i and not doubt.g:
+        return await answer_of_person(act, doubt, ripe)
+    return await _probe(act, start, doubt, ripe)
+
+
+# What is known ------------------------------------------------------------------------------------
+
+
+async def _session(act: Act, start: StartBody) -> Session | None:
+    return await act.patiently(partial(act.execution.call_store, lambda store: store.read_session(start.w)))
+
+
+async def _fate(act: Act, session: Session | None, start: StartBody) -> tuple[Fate, bool]:
+    clock = act.execution.clock
+    return await act.patiently(lambda: asyncio.to_thread(left_processes.fate_of, session, start, clock))
+
+
+def _is_at_work(act: Act) -> bool:
+    return act.frame is not None and left_processes.is_at_work(act.frame)
+
+
+def _is_over_by_itself(act: Act) -> bool:
+    """Tell whether a body of this life raised by itself, and all that it had begun is over now."""
+    is_ours = act.frame is not None and act.frame.is_over and not act.frame.is_cut
+    return is_ours and act.late is None and not _is_at_work(act)
+
+
+def _death(session: Session | None, start: StartBody) -> str:
+    if session is None:
+        return f"its worker {start.w!r} is not known any more"
+    where = f"worker {session.id!r} (pid {session.pid} on {session.machine})"
+    if session.ended_ms is None:
+        return f"{where} left it without an outcome"
+    note = f": {session.evidence.note}" if session.evidence is not None and session.evidence.note else ""
+    return f"{where} {session.cause} at {moment(session.ended_ms)}{note}"
+
+
+# The probe ----------------------------------------------------------------------------------------
+
+
+async def _probe(act: Act, start: StartBody, doubt: StartBody, ripe: int | None) -> Ended | None:
+    """Ask the probe, and do what the rules say."""
+    now_ms, asked_ms = clocks(act, doubt)
+    give_up_ms = doubt.t + start.l + act.effect.settle_after_ms
+    answer: object = Unknown("" if doubt.lost else "it declares no verify=")
+    if doubt.lost or act.effect.verify is None:
+        ruling = Ruling.PERSON
+    else:
+        answer = await ask(act)
+        patience_ms = (give_up_ms if ripe is None else ripe) + int(PROBE_SECONDS * 1000)
+        fails = isinstance(answer, Exception) and asked_ms < patience_ms
+        ruling = Ruling.WAIT if fails else rule(answer, asked_ms, ripe, give_up_ms)
+    if ruling is Ruling.HAPPENED and isinstance(answer, Happened):
+        return await _happened(act, start, doubt, answer.result)
+    if ruling is Ruling.VOID and start.n + 1 < MOST_STARTS:
+        why, due_ms = "verify says that it did not happen", now_ms + _pause_ms(start.n)
+        await act.record(Kind.VOIDED, act.releases(), n=start.n, why=why, t=due_ms)
+        return None
+    if ruling is Ruling.VOID:
+        said = f"it did not happen; but it was started {start.n + 1} times, and never came to an end"
+        return await escalate(act, start, doubt, said)
+    if ruling is Ruling.PERSON:
+        return await escalate(act, start, doubt, said_by(answer))
+    too_early = ripe is not None and asked_ms < ripe and not isinstance(answer, Exception)
+    due_ms = ripe if ripe is not None and too_early else next_look(asked_ms, doubt.t)
+    if not doubt.over:  # that its process is gone may be proved at any moment, and what it did may show
+        due_ms = min(due_ms, next_look(asked_ms, doubt.t))
+    await rest(act, due_ms + now_ms - asked_ms, "what became of it")
+    return None
+
+
+def _pause_ms(number: int) -> int:
+    """Return how long to wait before an action is started again: not at all at first, then ever longer."""
+    return min(_FIRST_PAUSE_MS << (number - 1), _LONGEST_PAUSE_MS) if number else 0
+
+
+async def _happened(act: Act, start: StartBody, doubt: StartBody, result: object) -> Ended | None:
+    try:
+        data = act.step.codec.round(result)[0]
+    except NotSerializable as bad:
+        said = f"it happened, and verify's result cannot be kept: {bad}"
+        return await escalate(act, start, replace(doubt, lost=True), said)
+    return Ended(data, keys=act.settles(data))

@@ -1,0 +1,205 @@
+"""A doubt before a person: it is asked what became of a start, and the answer taken.
+
+If we die here, the next life finds the doubt in the journal, the question in the inbox, and goes on.
+"""
+
+from __future__ import annotations
+
+from datetime import UTC, datetime
+from typing import Any
+
+import msgspec
+from msgspec import UNSET
+from msgspec.structs import replace
+
+from ninelives.core.clock import witness
+from ninelives.core.errors import Corrupt, Divergence, InDoubt, NotSerializable
+from ninelives.core.journal.answers import (
+    MAY_ACT,
+    STARTED_BY,
+    Asked,
+    Says,
+    item_id,
+    read_answer,
+    write_asked,
+    write_taken,
+)
+from ninelives.core.journal.settlement import StartBody, advance, believed_ms, read_body_of_start
+from ninelives.core.model.inbox import Item, ItemKind, ItemState, NewItem
+from ninelives.core.model.run import Kind, News
+from ninelives.core.values.blobs import digest
+from ninelives.core.values.json_schema import schema_for
+from ninelives.engine.commit.ticket import Draft
+from ninelives.engine.protected.protected_call import Act, Ended
+from ninelives.engine.run.waits import wait
+
+_FIRST_LOOK_MS = 1_000
+_REMEDY = (
+    "Look where it would show. If it happened, say so, with its result; if it did not, it is "
+    "started again; or let it fail"
+)
+_LEFT_REMEDY = (
+    "The code asks for it no more, and nothing is started. Look where it would show, and say if it happened"
+)
+_RESULT_REMEDY = "Look where it would show. Say that it happened, with its result; or let it fail"
+_RECORDED = "a recorded value no longer fits its annotation: "
+_ARGUMENTS = msgspec.json.Decoder(dict[str, msgspec.Raw]).decode
+
+
+async def escalate(
+    act: Act, start: StartBody, doubt: StartBody, said: str, before: tuple[Draft, ...] = ()
+) -> Ended | None:
+    """Put the doubt before a person, or before the agent if that is what it declares."""
+    execution, name = act.execution, act.step.name
+    if act.effect.raises_doubt:
+        why = "; ".join(part for part in (doubt.why, said) if part)
+        return Ended(
+            error=InDoubt(
+                f"{name} may or may not have happened: {why}",
+                run=execution.run.id,
+                step=act.place.id,
+                remedy="Find out what happened before you do anything that rests on it",
+            ),
+            before=before,
+        )
+    item = _item(act, start, doubt, said)
+    asked = replace(doubt, i=item.id, g="")
+    await act.record(Kind.DOUBT, act.doubts(), (item,), before, **known(start, asked))
+    return None
+
+
+def _item(act: Act, start: StartBody, doubt: StartBody, said: str) -> NewItem:
+    evidence = {
+        STARTED_BY: start.w,
+        "start": str(start.n + 1),
+        "in doubt since": moment(doubt.t),
+        "why": doubt.why,
+        "verify": said,
+        "given up before by": doubt.g,
+        MAY_ACT: "no" if doubt.over else "yes, as far as is known",
+    }
+    what, remedy = f"Did {act.step.name} happen? {doubt.why}", _REMEDY if act.is_wanted else _LEFT_REMEDY
+    if doubt.lost:
+        what, remedy = f"What did {act.step.name} give? It happened. {doubt.why}", _RESULT_REMEDY
+    body = write_asked(
+        Asked(
+            what=what[:1000],
+            remedy=remedy,
+            arguments=_ARGUMENTS(act.asked.arguments),
+            key=act.place.key(),
+            schema=schema_for(act.step.codec),
+            evidence={name: text for name, text in evidence.items() if text},
+            happened=doubt.lost,
+        )
+    )
+    which = (act.execution.turn, act.place.id, start.n, doubt.t, doubt.i, said)
+    asked = item_id(act.execution.run.id, *which)
+    return NewItem(id=asked, kind=ItemKind.DOUBT, step=act.place.id, digest=digest(body)[:16], body=body)
+
+
+async def answer_of_person(act: Act, doubt: StartBody, ripe: int | None) -> Ended | None:
+    """Wait for a person's answer and take it."""
+    start: StartBody = act.standing.start  # type: ignore[assignment]
+    what = f"for a person: did {act.step.name} happen?"
+
+    def look(news: News) -> Item | bool | None:
+        if act.late is not None and act.late.done():
+            return True
+        mine = (item for item in news.items if item.id == doubt.i)
+        return next((item for item in mine if item.state is not ItemState.OPEN), None)
+
+    item = await act.patiently(lambda: wait(act.execution, what, look, for_person=True), waits=True)
+    if not isinstance(item, Item):
+        return None
+    if item.state is ItemState.CLOSED:  # with the run, which goes on now
+        return await escalate(act, start, doubt, "nobody had answered when the run ended")
+    return await _take(act, start, doubt, item, ripe)
+
+
+async def _take(act: Act, start: StartBody, doubt: StartBody, item: Item, ripe: int | None) -> Ended | None:
+    answer = read_answer(item)
+    taken = (Kind.ANSWER, act.place.id, write_taken(item))
+    if answer.says is Says.HAPPENED:
+        data = b"null" if answer.value is UNSET else bytes(answer.value)
+        try:
+            data = act.step.codec.round(act.step.codec.decode(data))[0]
+        except (Corrupt, Divergence, NotSerializable) as bad:
+            # That it happened stands; only its result is asked for again.
+            why = bad.what.removeprefix(_RECORDED)
+            said = f"{item.by} says that it happened, with a result that does not fit: {why}"
+            return await escalate(act, start, replace(doubt, lost=True), said, (taken,))
+        return Ended(data, before=(taken,), keys=act.settles(data))
+    if answer.says is Says.FAIL:
+        return _given_up(act, start, doubt, item, taken)
+    if doubt.lost:
+        said = f"{item.by} says that it did not happen; but it did"
+        return await escalate(act, start, doubt, said, (taken,))
+    now_ms, asked_ms = clocks(act, doubt)
+    at_ms = ripe if ripe is not None else doubt.t + start.l + act.effect.settle_after_ms
+    if asked_ms < at_ms:
+        # A person has looked; but what may still land could prove him wrong.
+        due_ms = at_ms if ripe is not None else next_look(asked_ms, doubt.t)
+        await rest(act, due_ms + now_ms - asked_ms, "it may still land")
+        return None
+    why = f"{item.by} says that it did not happen"
+    await act.record(Kind.VOIDED, act.releases(), n=start.n, why=why, before=(taken,))
+    return None
+
+
+def _given_up(act: Act, start: StartBody, doubt: StartBody, item: Item, taken: Draft) -> Ended:
+    """Fail with the doubt. The answer counts once: a run that is retried asks anew."""
+    draft = act.draft(Kind.DOUBT, **known(start, replace(doubt, g=item.by)))
+    act.standing = advance(act.standing, Kind.DOUBT, read_body_of_start(draft[2]))
+    note = read_answer(item).note
+    error = InDoubt(
+        f"{act.step.name} may or may not have happened, and {item.by} gave it up"
+        + (f", saying: {note}" if note else ""),
+        run=act.execution.run.id,
+        step=act.place.id,
+    )
+    return Ended(error=error, before=(taken, draft))
+
+
+def known(start: StartBody, doubt: StartBody) -> dict[str, Any]:
+    """Return what a record of a doubt says: of the start, and what is known of its fate."""
+    of_start = {"n": start.n, "w": start.w, "l": start.l, "b": start.b}
+    told = {
+        "t": doubt.t,
+        "why": doubt.why,
+        "over": doubt.over,
+        "lost": doubt.lost,
+        "i": doubt.i,
+        "g": doubt.g,
+        "boot": doubt.boot,
+        "boot_ms": doubt.boot_ms,
+    }
+    return of_start | told
+
+
+def clocks(act: Act, doubt: StartBody) -> tuple[int, int]:
+    """Return the store's time, and the time that the doubt is judged by."""
+    now_ms = act.execution.store.now_ms()
+    return now_ms, believed_ms(doubt, now_ms, *witness(act.execution.clock))
+
+
+def moment(ms: int) -> str:
+    """Return a time as people read it."""
+    return datetime.fromtimestamp(ms / 1000, UTC).isoformat(timespec="milliseconds")
+
+
+def next_look(now_ms: int, since_ms: int) -> int:
+    """Return when to look again: soon at first, then ever more rarely."""
+    return now_ms + max(_FIRST_LOOK_MS, min(now_ms - since_ms, 60_000))
+
+
+async def rest(act: Act, due_ms: int | None, what: str) -> None:
+    """Wait durably, until then or until a body that ran on is done."""
+    late = act.late
+
+    def look(news: News) -> bool | None:
+        over = (due_ms is not None and news.now_ms >= due_ms) or (late is not None and late.done())
+        return True if over else None
+
+    await act.patiently(
+        lambda: wait(act.execution, f"to know of {act.step.name}: {what}", look, due_ms=due_ms), waits=True
+    )

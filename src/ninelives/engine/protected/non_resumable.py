@@ -1,0 +1,320 @@
+"""Non-resumable actions: the intent is durable before the body starts, and a start is never repeated blindly.
+
+The rules are those of `core.settlement`. If we die after the intent and before the outcome, the next life
+finds a start without an outcome and settles it (`engine.doubts`); so does this life when its body fails in a
+way that does not prove that nothing was done.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Awaitable, Callable
+from contextvars import copy_context
+from functools import partial
+from typing import Any
+
+from ninelives.core.clock import witness
+from ninelives.core.errors import Divergence, UsageError
+from ninelives.core.journal.matching import Start
+from ninelives.core.journal.replay import Recorded, write_body
+from ninelives.core.model.commit import Outcome
+from ninelives.core.model.run import Kind
+from ninelives.core.model.totals import Facts
+from ninelives.core.values.exceptions import decode_error
+from ninelives.engine.context import FRAME, current
+from ninelives.engine.protected import business_keys, doubt, left_processes
+from ninelives.engine.protected.body_guard import guarded
+from ninelives.engine.protected.protected_call import Act, Body, Ended
+from ninelives.engine.run import identity
+from ninelives.engine.run.call_site import asks
+from ninelives.engine.run.cancelled_steps import withdrawn
+from ninelives.engine.run.execution import Execution
+from ninelives.engine.run.identity import Asking, Care
+from ninelives.engine.run.waits import wait
+from ninelives.engine.spec.protection import Effect
+from ninelives.engine.spec.registry import Step
+from ninelives.engine.step import approval, other_loops, resumable, threads
+
+ABANDON_SECONDS = 1.0
+"""How long a body whose time is over may take to leave; after that it counts as running on."""
+
+
+async def call(step: Step, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
+    """Call a protected action that is `async def`."""
+    execution = current(step.name)
+    if execution is None:
+        return await step.function(*args, **kwargs)
+    _refuse_inside(execution, step)
+    if other_loops.is_elsewhere(execution):
+        return await other_loops.ask(execution, step, args, kwargs, perform)
+    return await perform(execution, step, args, kwargs, lambda: step.function(*args, **kwargs))
+
+
+def call_plain(step: Step, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
+    """Call a protected action that is plain `def`."""
+    execution = current(step.name)
+    if execution is None:
+        return step.function(*args, **kwargs)
+    _refuse_inside(execution, step)
+    return threads.ask(execution, step, args, kwargs, perform)
+
+
+def _refuse_inside(execution: Execution, step: Step) -> None:
+    frame = FRAME.get()
+    if frame is not None:
+        what = "non-resumable" if step.effect is not None and not step.effect.resumable else "keyed"
+        raise UsageError(
+            f"{step.name} is a {what} action, called inside step {frame.place.name}",
+            run=execution.run.id,
+            step=frame.place.id,
+            remedy="Call it from the agent itself: inside a step it could be repeated unseen",
+        )
+
+
+async def perform(
+    execution: Execution, step: Step, args: tuple[Any, ...], kwargs: dict[str, Any], body: Body
+) -> Any:
+    """Give the outcome of a protected action at its place in the run."""
+    effect: Effect = step.effect  # type: ignore[assignment]
+    act = Act(execution, step, effect, args, kwargs, body)
+    if act.branch is not None:
+        act.branch.foreign_timer, act.branch.act = None, act
+    try:
+        if execution.closed is not None:
+            await execution.turn_away()
+        return await _outcome(act)
+    except asyncio.CancelledError:
+        if act.is_waiting:  # for a key that may be free on replay: it is cancelled then, too
+            execution.note(Kind.WITHDRAWN, act.place.id, write_body(act.asked), Facts(step.kind))
+        if act.branch is not None and act.branch.foreign_timer is not None and execution.sealed is None:
+            raise resumable.foreign(act.branch.foreign_timer, act.place) from None
+        raise
+    finally:
+        if act.branch is not None:
+            act.branch.act = None
+
+
+async def _outcome(act: Act) -> Any:
+    """Give what is recorded of an action, or carry it out."""
+    execution, step = act.execution, act.step
+    if act.given is not None:
+        identity.take_id(execution, act.natural, asks(step))
+    start: Start | None = None
+    if execution.is_resumed and not identity.is_past(execution, act.place):
+        found = await identity.find(_asking(act))
+        if isinstance(found, Recorded):
+            return await _recorded(act, found)
+        act.use_key(act.key)  # at the place that was found
+        start = found
+        if start is not None and not act.effect.resumable:
+            act.recall()  # under way from here on, whatever its caller does
+    await execution.barrier()
+    if start is not None and start.is_open and start.key != (act.key or ""):
+        return await _under_old_key(act, start, act.key)
+    if not execution.replay.starts(act.place.id):  # what was started is settled first
+        _refuse_lossy(act)
+    if step.approval is not None:
+        await approval.obtain(execution, step, act.asked, act.place, act.args, act.kwargs, act.place.key())
+    return await _carry_out(act)
+
+
+async def _begin(act: Act, wait: Callable[[], Awaitable[None]]) -> None:
+    """Wait until all that is recorded was told; what has started is under way, whatever its caller does."""
+    act.use_key(act.key)  # at the place that was found
+    if not act.effect.resumable:
+        act.recall()
+    await (act.patiently(wait) if act.is_under_way else wait())
+
+
+def _asking(act: Act) -> Asking:
+    return Asking(
+        act.execution,
+        act.natural,
+        act.asked,
+        where=lambda: asks(act.step),
+        aliases=act.step.aliases,
+        is_effect=True,
+        given=act.given,
+        care=Care.of_step(act.step),
+        begin=partial(_begin, act),
+    )
+
+
+async def _under_old_key(act: Act, start: Start, key: str | None) -> Any:
+    """Go on with a start that was made under another key than the action has now: the old one counts.
+
+    The new one is used once the start is proved not to have happened.
+    """
+    act.use_key(start.key or None)
+    if act.effect.resumable:
+        if start.key:
+            return await business_keys.carry_out(act, _start)
+        return await resumable.execute(act.execution, act.step, act.asked, act.place, act.body)
+    act.recall()
+    ended = await business_keys.settle_start(act)
+    if ended is not None:
+        return await act.tell(ended)
+    act.use_key(key)
+    return await _carry_out(act)
+
+
+def _refuse_lossy(act: Act) -> None:
+    """Refuse to start what must not be repeated where its intent may be forgotten."""
+    why = None if act.effect.resumable else act.execution.store.lossy
+    if why is not None:
+        raise UsageError(
+            f"a non-resumable action is not started on a store that may lose its intent: {why}",
+            run=act.execution.run.id,
+            step=act.place.id,
+            remedy="Mend the server's settings, or declare the action resumable if repeating it does no harm",
+        )
+
+
+async def _recorded(act: Act, found: Recorded) -> Any:
+    execution, step = act.execution, act.step
+    try:
+        await act.patiently(lambda: execution.delivery.recorded(found.seq))
+        if found.kind is Kind.WITHDRAWN:
+            if not act.is_cancelled:
+                await withdrawn(execution, found)
+            raise asyncio.CancelledError
+        execution.count(act.step, found)
+        if act.is_cancelled:
+            raise asyncio.CancelledError
+        if found.kind is not Kind.FAILURE:
+            return resumable.recorded_value(
+                step, bytes(found.body.v or b"null"), execution.run.id, found.step
+            )
+        failure = decode_error(bytes(found.body.e or b""), raises=step.raises)
+    except Divergence as error:
+        execution.seal(error)
+        await execution.forever()
+    raise failure
+
+
+async def _carry_out(act: Act) -> Any:
+    """Start the action, or settle what was started, until there is an outcome."""
+    if act.key is not None:
+        return await business_keys.carry_out(act, _start)
+    if act.standing.may_start and not act.standing.next:
+        act.recall()
+    ended: Ended | None = None
+    if act.execution.replay.passage is not None and not act.standing.next:
+        from ninelives.engine.protected import fork_reuse as reuse
+
+        ended = await reuse.offer(act)
+    while ended is None:
+        ended = await (_start(act) if act.standing.may_start else doubt.settle(act))
+    return await act.tell(ended)
+
+
+async def _start(act: Act) -> Ended | None:
+    """Start the body, once; None when another start may be made, or this one is in doubt."""
+    await _pause(act)
+    _refuse_lossy(act)
+    number, effect = act.standing.next, act.effect
+    boot, boot_ms = witness(act.execution.clock)
+    verdict = await act.record(
+        Kind.INTENT,
+        business_keys.reserves(act),
+        n=number,
+        w=act.execution.run.session or "",
+        l=effect.limit_ms,
+        b=act.step.is_async,
+        boot=boot,
+        boot_ms=boot_ms,
+        sid=left_processes.own_sid(),
+    )
+    if verdict.outcome is not Outcome.COMMITTED:
+        return await business_keys.refused(act, verdict)
+    # CRASH: the intent is durable and the body has not begun: in doubt, and verified or put before a person.
+    if act.is_cancelled:
+        await _withdraw(act, number)
+    try:
+        _refuse_lossy(act)  # again: the intent may have gone to a server that was started anew meanwhile
+    except UsageError as error:
+        await act.record(Kind.VOIDED, act.releases(), n=number, why=f"it was not begun: {error.what}"[:500])
+        raise
+    await business_keys.learn_generation(act)
+    return await doubt.judge(act, await _run(act, number), number)
+
+
+async def _withdraw(act: Act, number: int) -> None:
+    """Take back a start whose body has not begun: the run's code wants it no more."""
+    voided = act.draft(Kind.VOIDED, n=number, why="it was cancelled before it began")
+    await act.write(
+        [voided, resumable.withdrawn(act.place, act.asked, act.step.kind)],
+        business_keys.extras(act.releases()),
+    )
+    raise asyncio.CancelledError
+
+
+async def _pause(act: Act) -> None:
+    due_ms = act.standing.due_ms
+    if due_ms > act.execution.store.now_ms():
+        what = f"to try {act.step.name} again"
+        await act.patiently(
+            lambda: wait(
+                act.execution, what, lambda news: True if news.now_ms >= due_ms else None, due_ms=due_ms
+            ),
+            waits=True,
+        )
+    if act.execution.closed is not None:
+        await act.execution.turn_away()
+
+
+async def _run(act: Act, number: int) -> asyncio.Task[Any]:
+    """Run the body until it ends or its time is over; the task is not done if it runs on."""
+    execution, place = act.execution, act.place
+    if execution.clock.boot_ms() >= execution.lease.until_ms:
+        await act.patiently(execution.require_lease)
+    frame = act.begin()
+    frame.attempt = number + 1
+    context = copy_context()
+    context.run(FRAME.set, frame)
+    if execution.output is not None:
+        execution.output.begin(place.id)
+    deadline = execution.loop.time() + act.effect.limit_ms / 1000
+    if act.branch is not None:
+        act.branch.body_of = execution
+    running = asyncio.Task(_contained(act), loop=execution.loop, context=context)
+    try:
+        await act.patiently(
+            lambda: asyncio.wait({running}, timeout=max(0.0, deadline - execution.loop.time()))
+        )
+        if not running.done() and act.step.is_async:
+            frame.is_cut = True
+            running.cancel()
+            await act.patiently(lambda: asyncio.wait({running}, timeout=ABANDON_SECONDS))
+    except asyncio.CancelledError:
+        running.cancel()  # the execution is sealed: what was started is the next life's doubt
+        raise
+    finally:
+        frame.is_over = True
+        if act.branch is not None:
+            act.branch.body_of = None
+            execution.delivery.is_out(act.branch)
+    if execution.output is not None:
+        execution.output.settle(place.id, stands=_gave_value(running))
+    return running
+
+
+def _gave_value(running: asyncio.Task[Any]) -> bool:
+    return running.done() and not running.cancelled() and running.exception() is None
+
+
+async def _contained(act: Act) -> Any:
+    execution = act.execution
+    try:
+        if execution.clock.boot_ms() >= execution.lease.until_ms:  # the process may have stood still since
+            await execution.require_lease()
+        if act.frame is not None:
+            act.frame.admitted_ms = execution.clock.boot_ms()
+        return await (guarded(execution, act.body) if act.step.is_async else act.body())
+    except asyncio.CancelledError as error:
+        task = asyncio.current_task()
+        if task is None or task.cancelling():
+            raise
+        raise RuntimeError("the body ended in CancelledError, and nobody had cancelled it") from error
+    except (KeyboardInterrupt, SystemExit, GeneratorExit) as error:
+        raise RuntimeError(f"the body raised {error!r}") from error

@@ -1,0 +1,125 @@
+"""Starts that the code asks for no more: settled by a person before the run ends, never forgotten.
+
+A non-resumable action was started, nobody knows what came of it, and the run's code has come to its end
+without a call that claims it. Its arguments are known only in part, so no probe can be asked: a person is.
+Whatever the answer, nothing is started, and the run then ends as its code said. If we die here, the next life
+finds the doubt in the journal and the question in the inbox, and comes here again.
+"""
+
+from __future__ import annotations
+
+import logging
+from contextlib import suppress
+
+import msgspec
+from msgspec import Raw
+from msgspec.structs import replace
+
+from ninelives.core.errors import Divergence
+from ninelives.core.ids import parse_step_id, step_text
+from ninelives.core.journal.matching import Start
+from ninelives.core.values.codec import UNTYPED_CODEC
+from ninelives.core.values.fingerprint import Fingerprint
+from ninelives.engine.protected import business_keys
+from ninelives.engine.protected.protected_call import Act
+from ninelives.engine.run import identity
+from ninelives.engine.run.execution import Execution
+from ninelives.engine.spec.registry import STEPS, Step, make_step
+
+LOGGER = logging.getLogger("ninelives")
+
+
+def unclaimed(execution: Execution) -> list[Start]:
+    """Return the starts of non-resumable actions that may have taken effect and that no call has claimed."""
+    if not execution.is_resumed:
+        return []
+    starts = [one for one in identity.claims_of(execution).open_starts() if identity.is_effect(one)]
+    for start in starts:
+        if not start.is_protected:
+            LOGGER.warning(
+                "run %r: %s was started, may have taken effect, and the code asks for it no more",
+                execution.run.id,
+                step_text(start.step),
+            )
+    return [start for start in starts if start.is_protected]
+
+
+async def settle(execution: Execution, starts: list[Start]) -> None:
+    """Have a person settle starts that nobody asks for; the code of a run's end."""
+    for start in starts:
+        act = _act(execution, start)
+        act.recall()
+        if act.branch is not None:
+            act.branch.act = act  # under way: a run that is ending lets it come to its outcome
+        ended = await business_keys.settle_start(act)
+        if ended is not None:
+            with suppress(Exception):  # that it failed is recorded; the run ends as its code said
+                await act.tell(ended)
+        if act.branch is not None:
+            act.branch.act = None
+
+
+def left_behind(start: Start, run: str) -> Divergence:
+    """Return what stops a run that has such a start and code that does not leave."""
+    return Divergence(
+        "this step was started, it is not known what came of that, and the code asks for it no more",
+        run=run,
+        step=start.step,
+        remedy="Put the call back; and let the run's other tasks end when they are cancelled",
+    )
+
+
+def _act(execution: Execution, start: Start) -> Act:
+    """Return the call that was made then, as far as it is known."""
+    step = _step(parse_step_id(start.step).name)
+    act = Act(execution, step, step.effect, (), {}, _never)  # type: ignore[arg-type]  # it is not resumable
+    act.is_wanted = False
+    act.natural.adopt(start.step)
+    act.asked = Fingerprint(bytes.fromhex(start.body.f), _shown(start), dict(start.body.a))
+    act.use_key(start.key or None)
+    return act
+
+
+def _shown(start: Start) -> bytes:
+    """Return what is known of the arguments, to be shown to a person."""
+    return msgspec.json.encode({name: _raw(text) for name, text in start.body.a.items()})
+
+
+def _raw(text: str) -> object:
+    try:
+        msgspec.json.decode(text)
+    except msgspec.DecodeError:
+        return text  # cut short
+    return Raw(text.encode())
+
+
+def _step(name: str) -> Step:
+    """Return a stand-in for the step, with the type of its result if it is still declared."""
+    made = make_step(
+        _never,
+        name=name,
+        is_decision=False,
+        reads_only=False,
+        retry=None,
+        timeout=None,
+        returns=None,
+        ignore=(),
+        raises=(),
+        aliases=(),
+        id=None,
+        upgrade=None,
+        approval=False,
+        resumable=False,
+    )
+    declared = [
+        step
+        for one in STEPS.values()
+        if isinstance(step := getattr(one, "__ninelives__", None), Step)
+        and (step.name == name or name in step.aliases)
+    ]
+    codec = declared[0].codec if declared else UNTYPED_CODEC
+    return replace(made, codec=codec)
+
+
+async def _never() -> None:
+    """Stand for a body that is not started."""

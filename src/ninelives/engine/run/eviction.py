@@ -1,0 +1,73 @@
+"""Eviction: a run's code leaves this process, whatever it does.
+
+Its tasks are cancelled and given a second. Code that swallows the cancellation and calls a step or a wait is
+cancelled again, a hundred times, and then waits for ever; what has not left after the second is abandoned:
+it begins and records nothing in the run's name, and nobody waits for it, the process's end included.
+
+A run whose own code is through does not end before its non-resumable actions that have started: each comes
+to its outcome first, or the run is parked or put before a person with the doubt, as if the agent awaited it.
+If we die meanwhile, the next life replays the agent to its end and finds their starts.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Coroutine
+from typing import Any
+
+from ninelives.core.errors import NineLivesError, RunError
+from ninelives.engine.run.execution import Execution
+
+ABANDON_SECONDS = 1.0
+
+
+async def clear(execution: Execution) -> None:
+    """Cancel what is left of a run's tasks; what does not end within a second is abandoned."""
+    left = execution.open_branches()
+    if not left:
+        return
+    execution.is_leaving = execution.closed is not None
+    for task in left:
+        task.cancel()
+    _, stuck = await asyncio.wait(left, timeout=ABANDON_SECONDS)
+    if stuck and execution.sealed is None and execution.has_acts:
+        stuck = await _let_land(execution)
+    for task in stuck:
+        execution.is_leaving, execution.closed = True, execution.closed or _abandoned(execution.run.id)
+        _abandon(task)
+
+
+async def _let_land(execution: Execution) -> set[asyncio.Task[Any]]:
+    """Wait for the outcomes of non-resumable actions that have started; nothing else begins meanwhile.
+
+    Returns what is left to be abandoned; nothing when the execution is sealed: that clears up by itself.
+    """
+    execution.is_ending, execution.closed = True, execution.closed or _abandoned(execution.run.id)
+    execution.delivery.look()  # it may park now
+    while execution.sealed is None and execution.has_acts:
+        left = {*execution.open_branches(), execution.when_sealed()}
+        await asyncio.wait(left, timeout=ABANDON_SECONDS, return_when=asyncio.FIRST_COMPLETED)
+    return set(execution.open_branches()) if execution.sealed is None else set()
+
+
+def _abandoned(run: str) -> NineLivesError:
+    return RunError("this code was left behind", run=run, remedy="Let it end when it is cancelled")
+
+
+def _abandon(task: asyncio.Task[Any]) -> None:
+    task.add_done_callback(_forget)
+    task._log_destroy_pending = False  # type: ignore[attr-defined]  # noqa: SLF001
+    asyncio.tasks._unregister_task(task)  # noqa: SLF001 (asyncio.run would wait for it for ever)
+
+
+def _forget(task: asyncio.Task[Any]) -> None:
+    if not task.cancelled():
+        task.exception()
+
+
+async def contained(code: Coroutine[Any, Any, Any]) -> Any:
+    """Await a run's code; what would end the whole process is an error of the run."""
+    try:
+        return await code
+    except (SystemExit, KeyboardInterrupt) as leaving:
+        raise RuntimeError(f"the agent's code raised {leaving!r}") from leaving

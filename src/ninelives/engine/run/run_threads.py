@@ -1,0 +1,196 @@
+"""Threads that run a run's code: those that we lent to it, and those that its code brought along.
+
+A thread of a pool or of a framework that carries the run's context (`copy_context().run`) calls steps like
+any other of the run's threads. Each such piece of work is a branch of its own, named by its first call, for
+threads come in any order.
+
+A run with such threads comes to rest without our seeing how: a thread waits for another one, or for an event
+loop of its own. So, in such runs only, the threads are looked at: one that stands in a waiting call of the
+standard library, or that has not moved for a while, is at rest; one whose piece of work is over is gone.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import concurrent.futures.thread
+import os.path
+import sys
+import threading
+import time
+from collections.abc import Callable
+from contextvars import Context, ContextVar
+from types import FrameType
+from typing import TYPE_CHECKING, Any, TypeVar
+
+from ninelives.engine.context import BRANCH
+
+if TYPE_CHECKING:
+    from ninelives.engine.run.execution import Execution
+
+T = TypeVar("T")
+LOOK_SECONDS = 0.002
+"""How soon a thread is looked at again."""
+LONGEST_LOOK_SECONDS = 0.02
+STABLE_SECONDS = 0.005
+"""How long no thread of a run has moved when the run may be at rest."""
+STILL_SECONDS = 0.1
+"""How long a thread that stands in no known waiting call has not moved when it counts as at rest."""
+_WAITS = frozenset(
+    {
+        ("threading.py", "wait"),
+        ("threading.py", "join"),
+        ("threading.py", "_wait_for_tstate_lock"),
+        ("threading.py", "acquire"),
+        ("queue.py", "get"),
+        ("thread.py", "_worker"),
+        ("selectors.py", "select"),
+        ("runners.py", "run"),
+    }
+)
+"""Where a thread stands that waits for another one, or for events."""
+
+_POOL = concurrent.futures.thread.__file__
+_local = threading.local()
+_LINE: ContextVar[object] = ContextVar("ninelives_line", default=None)
+_naming = threading.Lock()
+
+
+class Lent:
+    """A thread that runs a run's own code, and the task that it waits for, if it does.
+
+    `is_awake`: it knows of what it was told last. `work` is the frame of a piece of work, in a pool's thread.
+    """
+
+    __slots__ = ("is_awake", "is_over", "moved_at", "seen", "thread", "waits_for", "work")
+
+    def __init__(self) -> None:
+        self.is_over = self.is_awake = False
+        self.waits_for: asyncio.Task[Any] | None = None
+        self.thread = 0
+        self.work: FrameType | None = None
+        self.seen: tuple[FrameType, int] | None = None
+        self.moved_at = 0.0
+
+    def take(self) -> None:
+        """Be this thread."""
+        self.thread, self.work = threading.get_ident(), _work(sys._getframe(1))  # noqa: SLF001
+        self.is_awake = True
+
+    def is_of(self, thread: int, frame: FrameType) -> bool:
+        """Tell whether a thread is still at the same piece of work."""
+        return thread == self.thread and (self.work is None or _work(frame) is self.work)
+
+    def is_still(self, top: FrameType, now: float) -> bool:
+        """Tell whether the thread stands where it stood."""
+        seen, self.seen = self.seen, (top, top.f_lasti)
+        if seen is not None and seen[0] is top and seen[1] == top.f_lasti and self.is_awake:
+            return True
+        self.moved_at = now
+        return False
+
+    def is_waiting(self, top: FrameType, now: float) -> bool:
+        """Tell whether a thread that stands still waits, by where it stands and for how long."""
+        where = (os.path.basename(top.f_code.co_filename), top.f_code.co_name)  # noqa: PTH119
+        return where in _WAITS or now - self.moved_at > STILL_SECONDS
+
+
+def _work(frame: FrameType | None) -> FrameType | None:
+    """Return the frame in which a pool's thread carries out one piece of work; None in other threads."""
+    while frame is not None:
+        code = frame.f_code
+        if code.co_name == "run" and code.co_filename == _POOL:
+            return frame
+        frame = frame.f_back
+    return None
+
+
+class Outside:
+    """The threads of one execution, where some were not lent by us."""
+
+    def __init__(self, execution: Execution) -> None:
+        self._execution = execution
+        self._known: dict[int, Lent] = {}
+        self._timer: asyncio.TimerHandle | None = None
+        self._pause = LOOK_SECONDS
+        self._moved_at = time.monotonic()
+
+    def here(self) -> Lent:
+        """Return what stands for this thread, which we did not lend."""
+        thread = threading.get_ident()
+        known = self._known.get(thread)
+        if known is None or not known.is_of(thread, sys._getframe(1)):  # noqa: SLF001
+            known = self._known[thread] = Lent()
+            known.take()
+        return known
+
+    def is_at_rest(self) -> bool:
+        """Tell whether all that runs are threads that wait; else look again soon, if nobody else will.
+
+        Who was woken by another thread may not have moved yet: for a while, none of them must have.
+        """
+        running, frames = self._execution.delivery.running, sys._current_frames()  # noqa: SLF001
+        now, are_waiting = time.monotonic(), True
+        for one in tuple(running):
+            if not isinstance(one, Lent):
+                self._moved_at = now
+                return False  # whoever it is makes us look again
+            top = frames.get(one.thread)
+            if one.is_awake and (top is None or not one.is_of(one.thread, top)):
+                self._drop(one)
+                self._moved_at = now
+            elif top is None or not one.is_still(top, now):
+                self._moved_at = now
+            elif not one.is_waiting(top, now):
+                are_waiting = False
+        if are_waiting and now - self._moved_at >= STABLE_SECONDS:
+            self._pause = LOOK_SECONDS
+            return True
+        self._look_later()
+        return False
+
+    def _drop(self, lent: Lent) -> None:
+        lent.seen = lent.work = None
+        self._execution.delivery.running.discard(lent)
+        if self._known.get(lent.thread) is lent:
+            del self._known[lent.thread]
+
+    def _look_later(self) -> None:
+        if self._timer is None:
+            self._timer = self._execution.loop.call_later(self._pause, self._look, context=Context())
+            self._pause = min(self._pause * 1.5, LONGEST_LOOK_SECONDS)
+
+    def _look(self) -> None:
+        self._timer = None
+        self._execution.delivery.look()
+
+
+def run_as(lent: Lent, work: Callable[[], T]) -> T:
+    """Run code of a run in this thread, which we lend to it."""
+    _local.lent = lent
+    lent.take()
+    try:
+        return work()
+    finally:
+        _local.lent = None
+        lent.seen = lent.work = None
+
+
+def line(execution: Execution, name: Callable[[], str], task: object = None) -> Lent:
+    """Return what stands for this thread; what its run does not know yet gets a branch of its own.
+
+    `task` is that of another event loop in it, if the call comes from there. `name` says what is called.
+    """
+    lent: Lent | None = getattr(_local, "lent", None)
+    delivery = execution.delivery
+    if lent is not None and task is None:
+        return lent
+    with _naming:
+        outside = delivery.outside
+        if outside is None:
+            outside = delivery.outside = Outside(execution)
+        lent = lent if lent is not None else outside.here()
+        mine = lent if task is None else task
+        if _LINE.get() is not mine:
+            _LINE.set(mine)
+            BRANCH.set(BRANCH.get().child(name()))
+    return lent

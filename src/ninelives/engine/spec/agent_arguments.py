@@ -1,0 +1,131 @@
+"""The arguments of an agent, as they are kept: each parameter by its own codec, long lists by item."""
+
+from __future__ import annotations
+
+import inspect
+from collections.abc import Callable, Mapping
+from typing import Any
+
+import msgspec
+from msgspec import Raw, Struct
+
+from ninelives.core.errors import Corrupt, Divergence, NotSerializable, UsageError
+from ninelives.core.values import list_parts
+from ninelives.engine.spec.registry import Agent
+
+
+class Arguments(Struct, frozen=True, omit_defaults=True):
+    """Encoded arguments: by name, then the rest of `*args` and `**kwargs`; those in parts are named."""
+
+    p: dict[str, Raw] = {}
+    args: list[Raw] = []
+    kwargs: dict[str, Raw] = {}
+    split: tuple[str, ...] = ()
+
+
+_DECODE = msgspec.json.Decoder(Arguments).decode
+
+
+def encode(
+    agent: Agent, args: tuple[Any, ...], kwargs: dict[str, Any], *, in_parts: bool = True
+) -> tuple[bytes, dict[bytes, bytes]]:
+    """Encode the arguments of a call; returns the body and the blobs that it refers to, by name.
+
+    Raises NotSerializable with the path to the bad value; UsageError when they do not fit the signature.
+    """
+    try:
+        bound = agent.signature.bind(*args, **kwargs).arguments
+    except TypeError as error:
+        raise UsageError(
+            f"the arguments do not fit {agent.name!r}: {error}", remedy=f"Its signature is {agent.signature}"
+        ) from None
+    named: dict[str, Raw] = {}
+    rest: list[Raw] = []
+    extra: dict[str, Raw] = {}
+    for name, value in bound.items():
+        kind = agent.signature.parameters[name].kind
+        if kind is inspect.Parameter.VAR_POSITIONAL:
+            rest = [_one(agent, name, item) for item in value]
+        elif kind is inspect.Parameter.VAR_KEYWORD:
+            extra = {key: _one(agent, name, item) for key, item in value.items()}
+        else:
+            named[name] = _one(agent, name, value)
+    made: dict[bytes, bytes] = {}
+    divided = []
+    for name, value in named.items() if in_parts else ():
+        whole, found = list_parts.split(bytes(value))
+        if found:
+            named[name] = Raw(whole)
+            made |= found
+            divided.append(name)
+    return msgspec.json.encode(Arguments(named, rest, extra, tuple(divided))), made
+
+
+def _one(agent: Agent, name: str, value: object) -> Raw:
+    try:
+        return Raw(agent.codecs[name].round(value)[0])
+    except NotSerializable as error:
+        error.path = f"{agent.name}({name}){(error.path or '$')[1:]}"
+        raise
+
+
+def parts_of(data: bytes, fetch: Callable[[list[bytes]], Mapping[bytes, bytes]]) -> set[bytes]:
+    """Return the blobs that encoded arguments are in. Raises Corrupt."""
+    kept = _DECODE(data)
+    used: set[bytes] = set()
+    for name in kept.split:
+        used |= list_parts.join(bytes(kept.p[name]), fetch)[1]
+    return used
+
+
+def decode(
+    agent: Agent, data: bytes, run: str, fetch: Callable[[list[bytes]], Mapping[bytes, bytes]]
+) -> tuple[tuple[Any, ...], dict[str, Any], set[bytes]]:
+    """Return the arguments to call the agent with, and the blobs that they were in.
+
+    Raises Divergence when they no longer fit its parameters; Corrupt.
+    """
+    try:
+        kept = _DECODE(data)
+    except msgspec.DecodeError as error:
+        raise Corrupt(f"the run's arguments cannot be read: {error}", run=run) from None
+    used: set[bytes] = set()
+    for name in kept.split:
+        whole, found = list_parts.join(bytes(kept.p[name]), fetch)
+        kept.p[name] = Raw(whole)
+        used |= found
+    parameters = agent.signature.parameters
+    unknown = sorted(kept.p.keys() - parameters.keys())
+    if unknown:
+        raise Divergence(
+            f"the agent {agent.name!r} has no parameter {unknown[0]!r} any more",
+            run=run,
+            remedy="Put the parameter back, with a default if you like",
+        )
+    try:
+        positional = [
+            agent.codecs[name].recall(bytes(kept.p[name]))
+            for name, one in parameters.items()
+            if name in kept.p and one.kind is not inspect.Parameter.KEYWORD_ONLY
+        ]
+        named = {
+            name: agent.codecs[name].recall(bytes(kept.p[name]))
+            for name, one in parameters.items()
+            if name in kept.p and one.kind is inspect.Parameter.KEYWORD_ONLY
+        }
+        for name, one in parameters.items():
+            if one.kind is inspect.Parameter.VAR_POSITIONAL:
+                positional += [agent.codecs[name].recall(bytes(item)) for item in kept.args]
+            elif one.kind is inspect.Parameter.VAR_KEYWORD:
+                named |= {key: agent.codecs[name].recall(bytes(item)) for key, item in kept.kwargs.items()}
+        agent.signature.bind(*positional, **named)
+    except Divergence as error:
+        error.run = run
+        raise
+    except TypeError as error:
+        raise Divergence(
+            f"the run's arguments do not fit {agent.name!r} any more: {error}",
+            run=run,
+            remedy="Give new parameters a default",
+        ) from None
+    return tuple(positional), named, used

@@ -1,0 +1,47 @@
+"""Arguments that a body changes: noticed on a step's first executions, and told once.
+
+On replay the body is not executed, so its caller's list or dict stays as it was, and the run may take another
+way from there. To look at every call would cost as much as the fingerprint; a body that changes its arguments
+mostly does so from the start.
+"""
+
+from __future__ import annotations
+
+import logging
+from typing import TYPE_CHECKING, Any
+
+from ninelives.core.errors import NotSerializable
+
+if TYPE_CHECKING:
+    from ninelives.core.values.fingerprint import Fingerprint
+    from ninelives.engine.spec.registry import Step
+
+LOGGER = logging.getLogger("ninelives.run")
+LOOKS = 3
+
+
+class Looks:
+    """How often a step's arguments are still looked at after its body."""
+
+    __slots__ = ("left",)
+
+    def __init__(self, left: int = LOOKS) -> None:
+        self.left = left
+
+
+def look(step: Step, args: tuple[Any, ...], kwargs: dict[str, Any], asked: Fingerprint, run: str) -> None:
+    """Compare the arguments after a body with those that it was asked with."""
+    step.looks.left -= 1
+    try:
+        is_same = step.fingerprint(args, kwargs).digest == asked.digest
+    except NotSerializable:
+        is_same = False
+    if not is_same:
+        step.looks.left = 0
+        LOGGER.warning(
+            "the body of step %r at %s changes its arguments; on replay it is not executed, and they stay as "
+            "they were: return what is new instead",
+            step.name,
+            step.where,
+            extra={"run": run},
+        )

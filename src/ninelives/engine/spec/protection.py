@@ -1,0 +1,141 @@
+"""How an action that touches the world is protected, as it was declared; checked when it is declared."""
+
+from __future__ import annotations
+
+import inspect
+from collections.abc import Callable, Mapping, Sequence
+from datetime import timedelta
+from typing import Any, Final
+
+from msgspec import Struct
+
+from ninelives.core.errors import UsageError
+from ninelives.core.ids import check_id, check_template, template_key
+from ninelives.core.values.fingerprint import Taker, taker
+from ninelives.engine.spec.callbacks import call_plain, refuse_async
+
+LIMIT_SECONDS: Final = 60.0
+"""The time limit of a non-resumable action that declares none."""
+
+IN_DOUBT: Final = ("escalate", "raise")
+OPTIONS: Final[Mapping[str, Any]] = {
+    "resumable": True,
+    "key": None,
+    "key_window": None,
+    "identity": None,
+    "verify": None,
+    "settle_after": 0,
+    "in_doubt": "escalate",
+    "transaction": None,
+}
+
+KeyMaker = Callable[[tuple[Any, ...], Mapping[str, Any]], str]
+
+
+class Effect(Struct, frozen=True, eq=False):
+    """What protects an action. `identity` takes the fingerprint of those arguments that count for its key."""
+
+    resumable: bool
+    key: KeyMaker | None
+    identity: Taker
+    window_ms: int | None
+    verify: Callable[..., Any] | None
+    settle_after_ms: int
+    raises_doubt: bool
+    limit_ms: int
+
+
+def make_effect(
+    signature: inspect.Signature, options: Mapping[str, Any], *, name: str, timeout: float | None, ignore: Any
+) -> Effect | None:
+    """Return what protects an action; None for one that may simply be repeated.
+
+    Raises UsageError for what cannot be meant.
+    """
+    resumable, key = options["resumable"], options["key"]
+    if not resumable:
+        _refuse(options, ("transaction",), name, "is safe to repeat: resumable=False adds nothing")
+    if options["in_doubt"] not in IN_DOUBT:
+        raise UsageError(
+            f"{name}: in_doubt={options['in_doubt']!r}", remedy=f"It is one of {', '.join(IN_DOUBT)}"
+        )
+    if resumable:
+        _refuse(options, ("verify", "settle_after", "in_doubt"), name, "is for actions with resumable=False")
+    if key is None:
+        _refuse(options, ("key_window", "identity"), name, "is for actions with key=")
+        if resumable:
+            return None
+    return Effect(
+        resumable=bool(resumable),
+        key=_key_maker(key, signature) if key is not None else None,
+        identity=_identity(signature, options["identity"], ignore, name),
+        window_ms=_ms(options["key_window"], "key_window", name),
+        verify=_callable(options["verify"], "verify", name),
+        settle_after_ms=_ms(options["settle_after"], "settle_after", name) or 0,
+        raises_doubt=options["in_doubt"] == "raise",
+        limit_ms=int((timeout if timeout is not None else LIMIT_SECONDS) * 1000),
+    )
+
+
+def _refuse(options: Mapping[str, Any], names: Sequence[str], action: str, why: str) -> None:
+    for name in names:
+        if options[name] != OPTIONS[name]:
+            raise UsageError(
+                f"{action}: {name}= {why}", remedy=f"Leave out {name}=, or declare what it needs"
+            )
+
+
+def _key_maker(key: object, signature: inspect.Signature, option: str = "key") -> KeyMaker:
+    if isinstance(key, str):
+        check_template(key, signature.parameters)
+        template = key
+
+        def fill(args: tuple[Any, ...], kwargs: Mapping[str, Any]) -> str:
+            bound = signature.bind(*args, **kwargs)
+            bound.apply_defaults()
+            return check_id(template_key(template, bound.arguments), option)
+
+        return fill
+    if not callable(key):
+        raise UsageError(f"{option}={key!r}", remedy='Give a template ("refund:{order_id}") or a function')
+    refuse_async(f"{option}=", key)
+    made = key
+    return lambda args, kwargs: check_id(call_plain(f"{option}=", made, *args, **kwargs), option)
+
+
+def id_maker(given: object, signature: inspect.Signature) -> KeyMaker | None:
+    """Return what makes the id from outside of a call; None for a step that declares none.
+
+    Raises UsageError for what cannot be meant.
+    """
+    return None if given is None else _key_maker(given, signature, "id")
+
+
+def _identity(signature: inspect.Signature, identity: object, ignore: Sequence[str], name: str) -> Taker:
+    if identity is None:
+        return taker(signature, ignore=tuple(ignore))
+    named = (identity,) if isinstance(identity, str) else identity
+    if not isinstance(named, tuple | list) or not named:
+        raise UsageError(f"{name}: identity={identity!r}", remedy="Name the arguments that count")
+    unknown = [one for one in named if one not in signature.parameters]
+    if unknown:
+        known = ", ".join(signature.parameters) or "none"
+        raise UsageError(
+            f"{name}: identity= names {unknown[0]!r}, which is no parameter", remedy=f"Parameters: {known}"
+        )
+    return taker(signature, ignore=tuple(one for one in signature.parameters if one not in named))
+
+
+def _ms(value: object, option: str, name: str) -> int | None:
+    if value is None:
+        return None
+    seconds = value.total_seconds() if isinstance(value, timedelta) else value
+    if isinstance(seconds, bool) or not isinstance(seconds, int | float) or not 0 <= seconds < 1e11:
+        raise UsageError(f"{name}: {option}={value!r}", remedy="Give seconds, 0 or more, or a timedelta")
+    return int(seconds * 1000)
+
+
+def _callable(value: object, option: str, name: str) -> Callable[..., Any] | None:
+    if value is not None and not callable(value):
+        raise UsageError(f"{name}: {option}={value!r}", remedy="Give a function")
+    return value

@@ -1,0 +1,334 @@
+"""What was declared: agents and steps, by name. One registry per process."""
+
+from __future__ import annotations
+
+import inspect
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from hashlib import blake2b
+from pathlib import Path
+from typing import Any
+
+from msgspec import Struct
+
+from ninelives.core.errors import DuplicateName, UnknownAgent, UsageError
+from ninelives.core.ids import check_id
+from ninelives.core.journal.approval import Approval, declared
+from ninelives.core.model.run import StepKind
+from ninelives.core.values.codec import Codec, codec_for
+from ninelives.core.values.exceptions import check_raises
+from ninelives.core.values.fingerprint import Taker, check_ignore, taker
+from ninelives.core.values.retry import Retry
+from ninelives.engine.spec import functions
+from ninelives.engine.spec.argument_changes import LOOKS, Looks
+from ninelives.engine.spec.callbacks import refuse_async
+from ninelives.engine.spec.protection import OPTIONS, Effect, KeyMaker, id_maker, make_effect
+from ninelives.engine.spec.transactions import enclose, without_connection
+
+DURABILITIES = ("strict", "pipelined")
+
+
+class Step(Struct, frozen=True, eq=False):
+    """A declared step."""
+
+    name: str
+    function: Callable[..., Any]
+    signature: inspect.Signature
+    fingerprint: Taker
+    codec: Codec
+    is_async: bool
+    is_decision: bool
+    reads_only: bool
+    retry: Retry
+    timeout_seconds: float | None
+    ignore: tuple[str, ...]
+    raises: tuple[type[BaseException], ...]
+    aliases: tuple[str, ...]
+    upgrade: Callable[[Any], Any] | None
+    approval: Approval | None
+    looks: Looks
+    kind: StepKind
+    effect: Effect | None = None
+    is_transactional: bool = False
+    given: KeyMaker | None = None
+    """Makes the id from outside of a call, if the step declares one."""
+
+    @property
+    def where(self) -> str:
+        """Say where in the code the step is."""
+        return place_of(self.function)
+
+
+class Agent(Struct, frozen=True, eq=False):
+    """A declared agent, with a codec for each parameter and for the result."""
+
+    name: str
+    function: Callable[..., Any]
+    signature: inspect.Signature
+    fingerprint: Taker
+    codecs: dict[str, Codec]
+    result: Codec
+    is_async: bool
+    is_pipelined: bool
+    lives: int
+    queue: str
+    is_pinned: bool
+    on_stale: Callable[[Any], Any] | None = None
+    timeout_seconds: float | None = None
+    forgets: tuple[str, ...] = ()
+
+
+AGENTS: dict[str, Agent] = {}
+STEPS: dict[str, Callable[..., Any]] = {}
+"""The steps declared last under their names: what a name in the data can mean."""
+RIVALS: dict[str, DuplicateName] = {}
+"""Names that two functions of modules have. That is fine in two agents, and refused within one run."""
+
+
+def add_agent(agent: Agent) -> None:
+    """Make an agent known by its name.
+
+    Raises DuplicateName when another function has it. The same function again (a reload) replaces it, and so
+    does a later one of `__main__` (a cell of a notebook that was edited).
+    """
+    known = AGENTS.get(agent.name)
+    if (
+        known is not None
+        and place_of(known.function) != place_of(agent.function)
+        and not functions.is_redefined(known.function, agent.function)
+    ):
+        raise DuplicateName(
+            f"two agents are {agent.name!r}: {place_of(known.function)} and {place_of(agent.function)}",
+            remedy="Give one of them name=",
+        )
+    AGENTS[agent.name] = agent
+
+
+def add_step(step: Step, call: Callable[..., Any]) -> None:
+    """Make a step known by its name; that another function of a module has it is noted."""
+    known = find_step(step.name)
+    if known is not None and functions.are_rivals(known.function, step.function):
+        RIVALS[step.name] = rivalry(known, step)
+    STEPS[step.name] = call
+
+
+def rivalry(known: Step, other: Step) -> DuplicateName:
+    """Return the error for two functions under one name."""
+    return DuplicateName(
+        f"two steps are {known.name!r}: {known.where} and {other.where}", remedy="Give one of them name="
+    )
+
+
+def refuse_rival(step: Step, called: dict[str, Step], run: str) -> None:
+    """Refuse to call two steps of one name in one run: a record of one would be taken for the other's.
+
+    `called` keeps those that the run has called so far. Raises DuplicateName.
+    """
+    known = called.setdefault(step.name, step)
+    if known is not step and functions.are_rivals(known.function, step.function):
+        error = rivalry(known, step)
+        error.run = run
+        raise error
+
+
+def get_agent(agent: object) -> Agent:
+    """Return an agent by its function or its name.
+
+    Raises UnknownAgent.
+    """
+    if isinstance(agent, str):
+        if agent in AGENTS:
+            return AGENTS[agent]
+    else:
+        found = getattr(agent, "__ninelives__", None)
+        if isinstance(found, Agent):
+            return found
+    known = ", ".join(sorted(AGENTS)) or "none"
+    raise UnknownAgent(
+        f"{getattr(agent, '__name__', agent)!r} is no agent here",
+        remedy=f"Decorate it with @nl.agent. Known: {known}",
+    )
+
+
+def find_step(name: str) -> Step | None:
+    """Return the step declared last under a name."""
+    found = getattr(STEPS.get(name), "__ninelives__", None)
+    return found if isinstance(found, Step) else None
+
+
+def make_agent(
+    function: Callable[..., Any],
+    name: str | None,
+    durability: str,
+    queue: str,
+    pin: str | None,
+    on_stale: Callable[[Any], Any] | None = None,
+    timeout: float | None = None,
+    lives: int = 9,
+    forgets: Sequence[str] = (),
+) -> Agent:
+    """Check an agent's declaration.
+
+    Raises UsageError naming the parameter whose annotation cannot be kept.
+    """
+    if durability not in DURABILITIES:
+        raise UsageError(f"durability={durability!r}", remedy=f"It is one of {', '.join(DURABILITIES)}")
+    if type(lives) is not int or lives < 1:
+        raise UsageError(f"lives={lives!r}", remedy="Say how many deaths a run may cost: 1 or more")
+    if pin not in (None, "host"):
+        raise UsageError(f"pin={pin!r}", remedy='It is "host", or left out')
+    named = _named(function, name, "agent")
+    signature = signature_of(function)
+    parameters = signature.parameters.values()
+    return Agent(
+        name=named,
+        function=function,
+        signature=signature,
+        fingerprint=taker(signature),
+        codecs={
+            one.name: codec_for(annotated(one.annotation), where=f"{named}({one.name})") for one in parameters
+        },
+        result=codec_for(annotated(signature.return_annotation), where=f"{named} ->"),
+        is_async=functions.is_async(function),
+        is_pipelined=durability == "pipelined",
+        lives=lives,
+        queue=check_id(queue, "queue"),
+        is_pinned=pin is not None,
+        on_stale=on_stale,
+        timeout_seconds=_seconds(timeout),
+        forgets=_names(forgets, "forgets"),
+    )
+
+
+def make_step(function: Callable[..., Any], **options: Any) -> Step:
+    """Check a step's declaration.
+
+    Raises UsageError, BadName.
+    """
+    named = _named(function, options.pop("name"), "step")
+    signature = signature_of(function)
+    returns = options.pop("returns")
+    annotation = returns if returns is not None else signature.return_annotation
+    ignore = tuple(options.pop("ignore"))
+    approval = declared(options.pop("approval"))
+    refuse_async(f"{named}: approval=", approval.when if approval is not None else None)
+    refuse_async(f"{named}: upgrade=", options["upgrade"])
+    if approval is not None and options["is_decision"]:
+        raise UsageError(f"the decision {named!r} has approval=", remedy="Approve the action that follows it")
+    check_ignore(signature, ignore)
+    if options["reads_only"] and options.get("resumable", True) is False:
+        raise UsageError(
+            f"the action {named!r} has reads_only=True and resumable=False",
+            remedy="What only reads may be repeated: leave out one of them",
+        )
+    seconds = _seconds(options.pop("timeout"))
+    protection = {option: options.pop(option, default) for option, default in OPTIONS.items()}
+    codec, transaction = codec_for(annotated(annotation), where=f"{named} ->"), protection["transaction"]
+    if transaction is not None:
+        signature = without_connection(signature, named)
+        function = enclose(function, transaction, codec)
+    return Step(
+        name=named,
+        function=function,
+        signature=signature,
+        fingerprint=taker(signature, ignore=ignore),
+        codec=codec,
+        is_async=functions.is_async(function),
+        is_transactional=transaction is not None,
+        ignore=ignore,
+        raises=check_raises(tuple(options.pop("raises"))),
+        aliases=_names(options.pop("aliases"), "aliases"),
+        given=id_maker(options.pop("id"), signature),
+        approval=approval,
+        looks=Looks(LOOKS if signature.parameters else 0),
+        kind=_kind_of(options),
+        timeout_seconds=seconds,
+        effect=make_effect(signature, protection, name=named, timeout=seconds, ignore=ignore),
+        **options,
+    )
+
+
+def _kind_of(options: Mapping[str, Any]) -> StepKind:
+    if options["is_decision"]:
+        return StepKind.DECISION
+    return StepKind.READ if options["reads_only"] else StepKind.ACTION
+
+
+def _named(function: Callable[..., Any], name: str | None, what: str) -> str:
+    """Return the name of what is declared.
+
+    Raises UsageError when it is no function that could be one, or has no name of its own; BadName.
+    """
+    if not callable(function):
+        raise UsageError(
+            f"{function!r} is declared as a {what}, and cannot be called", remedy="Give a function"
+        )
+    inner = inspect.unwrap(function)
+    if inspect.isasyncgenfunction(inner) or inspect.isgeneratorfunction(inner):
+        raise UsageError(
+            f"the {what} at {place_of(function)} yields: it would give many values, and one is recorded",
+            remedy="Pass the parts on with nl.emit as they come, and return the whole",
+        )
+    own = getattr(function, "__qualname__", "").replace("<locals>.", "")
+    if not name and (not own or own.endswith("<lambda>")):
+        raise UsageError(
+            f"the {what} at {place_of(function)} has no name of its own, and its records need one",
+            remedy="Give it name=",
+        )
+    return check_id(name or own, f"{what} name")
+
+
+def annotated(annotation: Any) -> Any:
+    """Return an annotation for the codec; a missing one means whatever comes back by itself."""
+    return Any if annotation is inspect.Signature.empty else annotation
+
+
+def signature_of(function: Callable[..., Any]) -> inspect.Signature:
+    """Return a signature with its annotations resolved.
+
+    Raises UsageError when an annotation names what is not there yet.
+    """
+    try:
+        return inspect.signature(function, eval_str=True)
+    except NameError as error:
+        raise UsageError(
+            f"an annotation at {place_of(function)} cannot be resolved: {error}",
+            remedy="Define the type before the function, at the level of the module",
+        ) from None
+    except (ValueError, TypeError) as error:
+        raise UsageError(
+            f"{function!r} does not say what its parameters are: {error}",
+            remedy="Declare a function of your own that calls it",
+        ) from None
+
+
+def code_version(agents: Iterable[str]) -> str:
+    """Name the code of some agents: a digest of the files that they are in, as far as there are any."""
+    functions = (inspect.unwrap(AGENTS[name].function) for name in agents)
+    files = {code.co_filename for one in functions if (code := getattr(one, "__code__", None)) is not None}
+    digest = blake2b(digest_size=6)
+    for file in sorted(files):
+        try:
+            digest.update(Path(file).read_bytes())
+        except OSError:
+            digest.update(file.encode(errors="replace"))
+    return digest.hexdigest()
+
+
+def place_of(function: Callable[..., Any]) -> str:
+    """Say where a function is: file and line."""
+    code = getattr(inspect.unwrap(function), "__code__", None)
+    return f"{code.co_filename}:{code.co_firstlineno}" if code else repr(function)
+
+
+def _names(names: Sequence[str], option: str) -> tuple[str, ...]:
+    """Check names of steps. Raises UsageError, BadName."""
+    if isinstance(names, str):
+        raise UsageError(f"{option}={names!r}", remedy=f'Give a list of names: {option}=["{names}"]')
+    return tuple(check_id(name, f"name in {option}=") for name in names)
+
+
+def _seconds(value: float | None) -> float | None:
+    is_number = isinstance(value, int | float) and not isinstance(value, bool)
+    if value is not None and not (is_number and value > 0):
+        raise UsageError(f"timeout={value!r}", remedy="Give seconds above 0, or leave it out")
+    return value

@@ -1,0 +1,109 @@
+"""Approvals: an action waits for a person's yes to exactly these arguments, before it does anything.
+
+The yes is bound to the digest of action, key and arguments. It is taken by an ANSWER record before the
+action reserves its key or begins; a no is taken together with the failure that the agent sees. If we die
+between, the next life finds the same answer, provided that it asks for the same: a yes to other arguments is
+void.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from typing import Any
+
+from ninelives.core.errors import Denied
+from ninelives.core.journal.answers import Answer, Asked, Says, read_answer, write_default, write_taken
+from ninelives.core.journal.approval import digest, shown
+from ninelives.core.journal.replay import write_body
+from ninelives.core.model.commit import Outcome
+from ninelives.core.model.inbox import Item, ItemKind
+from ninelives.core.model.run import Kind, StepKind
+from ninelives.core.model.totals import Facts, error_text
+from ninelives.core.values.exceptions import encode_error
+from ninelives.core.values.fingerprint import Fingerprint, whole
+from ninelives.engine.commit.ticket import NOTHING, Draft, Extras
+from ninelives.engine.context import Place
+from ninelives.engine.run.execution import Execution
+from ninelives.engine.run.waits import Builtin
+from ninelives.engine.spec import callbacks
+from ninelives.engine.spec.registry import Step
+from ninelives.engine.step import inbox_request
+from ninelives.engine.step.inbox_request import Late, Matter
+
+
+async def obtain(
+    execution: Execution,
+    step: Step,
+    asked: Fingerprint,
+    place: Place,
+    args: tuple[Any, ...],
+    kwargs: dict[str, Any],
+    key: str,
+) -> None:
+    """Return when a person has said yes to this call, or nobody needs to. Call it before anything is begun.
+
+    Raises Denied, recorded as the step's outcome.
+    """
+    approval = step.approval
+    if approval is None or not callbacks.call_plain("approval=", approval.is_needed, args, kwargs):
+        return
+    arguments = whole(step.signature, args, kwargs, ignore=step.ignore)
+    matter = Matter(
+        step=place.id,
+        kind=ItemKind.APPROVAL,
+        asked=Asked(what=f"May {step.name} be carried out?", arguments=shown(arguments), key=key),
+        digest=digest(step.name, key, arguments),
+        to=approval.to,
+        seconds=approval.timeout,
+    )
+
+    taken = inbox_request.taken(execution, place.id)
+    if any(
+        taken.get(item.id) is Says.APPROVED and item.digest == matter.digest
+        for item in execution.news().items
+    ):
+        return  # an earlier life got the yes to exactly this
+
+    def misfit(item: Item) -> str | None:
+        return f"{item.by} denied it before" if taken.get(item.id) is Says.DENIED else None
+
+    builtin = Builtin(execution, step.name, place)
+    while True:
+        try:
+            found = await inbox_request.ask(execution, matter, misfit)
+            is_settled = await _settle(builtin, found, asked, step.kind, default=approval.default)
+        except asyncio.CancelledError:
+            execution.note(Kind.WITHDRAWN, place.id, write_body(asked), Facts(step.kind))
+            raise
+        if is_settled:
+            if execution.closed is not None:
+                await execution.turn_away()
+            return
+
+
+async def _settle(
+    builtin: Builtin, found: Item | Late, asked: Fingerprint, kind: StepKind, *, default: bool
+) -> bool:
+    """Record the answer; False when one came at this moment: look again. Raises Denied."""
+    execution, step = builtin.execution, builtin.id
+    extras = NOTHING
+    if isinstance(found, Late):
+        answer = Answer(Says.APPROVED if default else Says.DENIED, note="nobody answered in time")
+        body = write_default(found.item, ItemKind.APPROVAL, execution.store.now_ms(), answer)
+        extras = Extras(closes=(found.item,))
+        who = "its deadline"
+    else:
+        answer, body, who = read_answer(found), write_taken(found), found.by
+    drafts: list[Draft] = [(Kind.ANSWER, step, body)]
+    if answer.says is Says.APPROVED:
+        # CRASH: approved and not taken, or taken and not begun: the next life finds the yes again.
+        verdict = await execution.durable(execution.write(drafts, extras))
+        return verdict.outcome is Outcome.COMMITTED
+    note = f", saying: {answer.note}" if answer.note else ""
+    error = Denied(f"{who} denied it{note}", run=execution.run.id, step=step)
+    facts = Facts(kind, error=error_text(error))
+    drafts.append((Kind.FAILURE, step, write_body(asked, error=encode_error(error)), (), facts))
+    verdict = await builtin.settle(drafts, extras)
+    if verdict.outcome is Outcome.COMMITTED:
+        raise error
+    return False

@@ -1,0 +1,161 @@
+"""Asking a person from inside a run: an item is opened once, waited for durably, and its answer taken once.
+
+What is asked at a place of the run has a digest; its item's id is made of the place and a count. As long as
+the same is asked, the same item is found again in every life. When something else is asked at that place (the
+arguments have changed, an answer did not fit), the old item is void: closed if it was open, left alone if it
+was answered, and a new one is opened under the next count.
+
+If we die before an item is open, the next life opens it; after, it finds it, answered or not; between the
+answer and the record that takes it, it finds the answer.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Callable
+
+from msgspec import Struct
+from msgspec.structs import replace
+
+from ninelives.core.journal.answers import Asked, Says, item_id, read_taken, write_asked, write_asking
+from ninelives.core.model.commit import Outcome
+from ninelives.core.model.inbox import Item, ItemKind, ItemState, NewItem
+from ninelives.core.model.run import Kind, News
+from ninelives.engine.commit.ticket import Extras
+from ninelives.engine.run.execution import Execution
+from ninelives.engine.run.waits import refresh, wait
+
+
+class Matter(Struct, frozen=True, kw_only=True):
+    """What a person is asked at one step of a run. `seconds` is how long the answer is waited for."""
+
+    step: str
+    kind: ItemKind
+    asked: Asked
+    digest: bytes
+    to: str = ""
+    seconds: float | None = None
+
+
+Misfit = Callable[[Item], str | None]
+"""Tells what is wrong with an answered item, so that it is asked anew; None when its answer stands."""
+
+
+class Late(Struct, frozen=True):
+    """Nobody answered in time; `item` is still open."""
+
+    item: str
+
+
+async def ask(execution: Execution, matter: Matter, misfit: Misfit) -> Item | Late:
+    """Return the answered item, or that it is too late. Cancelled, the item is closed."""
+    item, due_ms = await _opened(execution, matter, misfit)
+    try:
+        while True:
+            found = await _answered(execution, matter, item, due_ms)
+            if isinstance(found, Late) or misfit(found) is None:
+                return found
+            item, due_ms = await _opened(execution, matter, misfit)
+    except asyncio.CancelledError:
+        _close(execution, matter, item)
+        raise
+
+
+async def _answered(execution: Execution, matter: Matter, id: str, due_ms: int | None) -> Item | Late:
+    def look(news: News) -> Item | Late | None:
+        for item in news.items:
+            if item.id == id and item.state is ItemState.ANSWERED:
+                return item
+        return Late(id) if due_ms is not None and news.now_ms >= due_ms else None
+
+    # The run is parked, not escalated: nothing is wrong with it, and who awaits its result goes on waiting.
+    return await wait(execution, f"for {matter.to or 'a person'}: {matter.asked.what}", look, due_ms=due_ms)
+
+
+def taken(execution: Execution, step: str) -> dict[str, Says]:
+    """Return what records of this turn say of answers at a step, by item."""
+    found = (read_taken(record) for record in execution.replay.answers if record.step == step)
+    return {one.item: one.answer.says for one in found}
+
+
+def _close(execution: Execution, matter: Matter, item: str) -> None:
+    """Close an item that nobody waits for any more, unless the run only leaves memory."""
+    if execution.sealed is None:
+        # CRASH: closed, and not recorded as withdrawn: the next life opens another.
+        withdrawn = (Kind.ASKED, matter.step, write_asking(item, matter.kind, is_open=False))
+        execution.write([withdrawn], Extras(closes=(item,)))
+
+
+async def _opened(execution: Execution, matter: Matter, misfit: Misfit) -> tuple[str, int | None]:
+    """Find the item that asks this, or open one; returns its id and when its time is over."""
+    await execution.require_open()
+    if execution.is_catching_up:
+        await execution.delivery.fresh()
+    await execution.barrier()
+    while True:
+        count, current = _current(execution, matter)
+        why = _why_void(current, matter, misfit) if current is not None else None
+        if current is not None and why is None:
+            return current.id, current.deadline_ms
+        due_ms = None
+        if matter.seconds is not None:
+            due_ms = execution.store.now_ms() + int(matter.seconds * 1000)
+        new = _new(execution, matter, count, due_ms, why)
+        is_open = current is not None and current.state is ItemState.OPEN
+        closes = (current.id,) if current is not None and is_open else ()
+        # CRASH: not open; the next life opens it.
+        void = _void(execution, current)
+        opens = (Kind.ASKED, matter.step, write_asking(new.id, matter.kind, is_open=True, void=void))
+        written = execution.write([opens], Extras(opens=(new,), closes=closes))
+        try:
+            verdict = await execution.durable(written)
+        except asyncio.CancelledError:
+            _close(execution, matter, new.id)
+            raise
+        if verdict.outcome is Outcome.COMMITTED:
+            return new.id, due_ms
+        await refresh(execution)  # what was to be closed has been answered at this moment: void all the same
+
+
+def _void(execution: Execution, item: Item | None) -> Item | None:
+    """Return an item whose answer counts for nothing, and is not on record yet."""
+    if item is None or item.state is not ItemState.ANSWERED or item.id in taken(execution, item.step):
+        return None
+    return item
+
+
+def _current(execution: Execution, matter: Matter) -> tuple[int, Item | None]:
+    """Return how many items were opened for this place, and the last of them."""
+    items = {item.id: item for item in execution.news().items if item.kind is matter.kind}
+    count, current = 0, None
+    while (found := items.get(_id(execution, matter, count))) is not None:
+        count, current = count + 1, found
+    return count, current
+
+
+def _why_void(item: Item, matter: Matter, misfit: Misfit) -> str | None:
+    """Say why an item does not ask what is to be asked now; None when it does."""
+    if item.digest != matter.digest:
+        return "something else was asked before"
+    if item.state is ItemState.CLOSED:
+        return "it was withdrawn"
+    return misfit(item) if item.state is ItemState.ANSWERED else None
+
+
+def _new(execution: Execution, matter: Matter, count: int, due_ms: int | None, why: str | None) -> NewItem:
+    asked = matter.asked
+    if why is not None:
+        asked = replace(asked, evidence={**asked.evidence, "asked again": why})
+    return NewItem(
+        id=_id(execution, matter, count),
+        kind=matter.kind,
+        step=matter.step,
+        digest=matter.digest,
+        body=write_asked(asked),
+        to=matter.to,
+        deadline_ms=due_ms,
+    )
+
+
+def _id(execution: Execution, matter: Matter, count: int) -> str:
+    return item_id(execution.run.id, execution.turn, matter.kind, matter.step, count)

@@ -1,0 +1,191 @@
+"""Steps and waits that are awaited on another event loop than that of their run.
+
+A plain agent that calls `asyncio.run`, a framework's `run_sync`, a thread with a loop of its own: what is
+called there is asked of the run's own loop, where the journal is, and a body that must run comes back to the
+loop that called, whose clients and sockets it may use. If we die here, the next life asks again.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import functools
+from collections.abc import Callable, Coroutine
+from contextlib import suppress
+from contextvars import Context, copy_context
+from typing import Any, ParamSpec, TypeVar
+
+from ninelives.engine.context import EXECUTION, FRAME, Frame
+from ninelives.engine.run.execution import BranchTask, Execution
+from ninelives.engine.run.run_threads import line
+from ninelives.engine.spec.registry import Step
+
+P = ParamSpec("P")
+T = TypeVar("T")
+Perform = Callable[..., Coroutine[Any, Any, Any]]
+_LEASE_LOOK_SECONDS = 0.01
+HEAR_SECONDS = 1.0
+"""How long another event loop may take to go on with what it was told; it may have ended instead."""
+
+
+def is_elsewhere(execution: Execution) -> bool:
+    """Tell whether this code runs on another event loop than its run's."""
+    return asyncio.get_running_loop() is not execution.loop
+
+
+def at_home(function: Callable[P, Coroutine[Any, Any, T]]) -> Callable[P, Coroutine[Any, Any, T]]:
+    """Let something that a run's code awaits be awaited on other event loops, too."""
+
+    @functools.wraps(function)
+    async def call(*args: P.args, **kwargs: P.kwargs) -> T:
+        execution = EXECUTION.get()
+        if execution is None or FRAME.get() is not None or not is_elsewhere(execution):
+            return await function(*args, **kwargs)
+        call = _Call(execution, lambda: getattr(function, "__name__", "?"))
+        found: T = await call.result(lambda: function(*args, **kwargs))
+        return found
+
+    return call
+
+
+async def ask(
+    execution: Execution, step: Step, args: tuple[Any, ...], kwargs: dict[str, Any], perform: Perform
+) -> Any:
+    """Have a step performed on its run's event loop, and its body run on this one."""
+    call = _Call(execution, lambda: first_call(step, args, kwargs))
+    body = functools.partial(call.body, lambda: step.function(*args, **kwargs))
+    return await call.result(lambda: perform(execution, step, args, kwargs, body))
+
+
+def first_call(step: Step, args: tuple[Any, ...], kwargs: dict[str, Any]) -> str:
+    """Name the branch of code that calls this first: the same in every life, in whatever order they come."""
+    return f"{step.name}.{step.fingerprint(args, kwargs).digest.hex()[:8]}"
+
+
+class _Call:
+    """One call, on its way from this loop to the run's and back."""
+
+    def __init__(self, execution: Execution, name: Callable[[], str]) -> None:
+        self._execution, self._here = execution, asyncio.get_running_loop()
+        self._lent = line(execution, name, asyncio.current_task())
+        self._done: asyncio.Future[None] = self._here.create_future()
+        self._task: asyncio.Task[Any] | None = None
+        self._is_cancelled = False
+        self._patience: asyncio.TimerHandle | None = None
+
+    async def result(self, coroutine: Callable[[], Coroutine[Any, Any, Any]]) -> Any:
+        """Have something awaited there; cancelled here, it is cancelled there, and comes to its end first."""
+        context, home = copy_context(), self._execution.loop
+        self._execution.delivery.running.add(self._lent)
+        home.call_soon_threadsafe(self._begin, coroutine, context, context=context)
+        while not self._done.done():
+            try:
+                await asyncio.shield(self._done)
+            except asyncio.CancelledError:
+                if self._done.cancelled():
+                    raise
+                self._is_cancelled = True
+                home.call_soon_threadsafe(self._cancel)
+        if self._task is None:
+            raise asyncio.CancelledError
+        value = self._task.result()
+        if self._is_cancelled and (here := asyncio.current_task()) is not None:
+            here.uncancel()  # it came too late for this: it is told at the next await
+            here.cancel()
+        return value
+
+    # On the run's loop ---------------------------------------------------------------------------
+
+    def _begin(self, coroutine: Callable[[], Coroutine[Any, Any, Any]], context: Context) -> None:
+        self._task = BranchTask(coroutine(), loop=self._execution.loop, context=context)
+        self._execution.adopt(self._task)
+        self._task.add_done_callback(self._finish)
+        self._cancel()
+        self._execution.delivery.look()
+
+    def _cancel(self) -> None:
+        if self._is_cancelled and self._task is not None:
+            self._task.cancel()
+
+    def _finish(self, _: object) -> None:
+        self._execution.delivery.running.add(self)  # until the code there has heard of it
+        with suppress(RuntimeError):  # that loop was closed, and nobody asks any more
+            self._here.call_soon_threadsafe(self._tell)
+            self._patience = self._execution.loop.call_later(HEAR_SECONDS, self._heard, context=Context())
+            return
+        self._heard()
+
+    def _heard(self) -> None:
+        if self._patience is not None:
+            self._patience.cancel()
+        self._execution.delivery.running.discard(self)
+        self._execution.delivery.look()
+
+    def body(self, function: Callable[[], Coroutine[Any, Any, Any]]) -> asyncio.Future[Any]:
+        """Have a body run on the loop that called."""
+        outcome: asyncio.Future[Any] = self._execution.loop.create_future()
+        try:
+            self._here.call_soon_threadsafe(self._start, function, FRAME.get(), outcome)
+        except RuntimeError:  # that loop was closed
+            outcome.cancel()
+        return outcome
+
+    # On the loop that called ---------------------------------------------------------------------
+
+    def _tell(self) -> None:
+        if not self._done.done():
+            self._done.set_result(None)
+        # Who waits for it goes on in the next round, and has gone on in the one after that.
+        self._here.call_soon(self._here.call_soon, self._report)
+
+    def _report(self) -> None:
+        with suppress(RuntimeError):
+            self._execution.loop.call_soon_threadsafe(self._heard)
+
+    def _start(
+        self,
+        function: Callable[[], Coroutine[Any, Any, Any]],
+        frame: Frame | None,
+        outcome: asyncio.Future[Any],
+    ) -> None:
+        context = copy_context()
+        context.run(EXECUTION.set, self._execution)
+        context.run(FRAME.set, frame)
+        running = self._here.create_task(self._run(function, outcome), context=context)
+
+        def stop(ended: asyncio.Future[Any]) -> None:
+            if ended.cancelled():
+                with suppress(RuntimeError):
+                    self._here.call_soon_threadsafe(running.cancel)
+
+        self._execution.loop.call_soon_threadsafe(outcome.add_done_callback, stop)
+
+    async def _run(
+        self, function: Callable[[], Coroutine[Any, Any, Any]], outcome: asyncio.Future[Any]
+    ) -> None:
+        execution = self._execution
+        value, error = None, None
+        try:
+            while execution.clock.boot_ms() >= execution.lease.until_ms:
+                if execution.sealed is not None or outcome.done():
+                    return
+                await asyncio.sleep(_LEASE_LOOK_SECONDS)
+            if outcome.cancelled():
+                return
+            value = await function()
+        except BaseException as caught:  # noqa: BLE001 (handed over as it is)
+            error = caught
+        with suppress(RuntimeError):
+            execution.loop.call_soon_threadsafe(_settle, outcome, value, error)
+
+
+def _settle(outcome: asyncio.Future[Any], value: Any, error: BaseException | None) -> None:
+    if outcome.done():
+        return
+    if isinstance(error, StopIteration):
+        error = RuntimeError(f"a step raised {error!r}")
+    if isinstance(error, asyncio.CancelledError):
+        outcome.cancel()
+    elif error is None:
+        outcome.set_result(value)
+    else:
+        outcome.set_exception(error)

@@ -1,0 +1,321 @@
+"""Plain `def` code: steps and waits called from a thread of a run.
+
+The thread asks the event loop, where the journal is; a body that must run comes back and runs in the thread
+that called. While a thread waits it counts as at rest, so that recorded outcomes are delivered in order.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import threading
+import time
+from collections.abc import Awaitable, Callable, Coroutine
+from contextlib import suppress
+from contextvars import ContextVar, copy_context
+from functools import partial
+from queue import SimpleQueue
+from typing import Any, TypeVar
+
+from ninelives.core.errors import UsageError
+from ninelives.engine.context import EXECUTION, FRAME, Watched, current
+from ninelives.engine.run.execution import BranchTask, Execution
+from ninelives.engine.run.run_threads import Lent, line, run_as
+from ninelives.engine.spec.registry import Step
+from ninelives.engine.step import other_loops, resumable
+
+T = TypeVar("T")
+IN_ITS_OWN: ContextVar[bool] = ContextVar("ninelives_in_its_own", default=False)
+"""Whether plain code that is called beside bodies gets a thread for which the process's end does not wait."""
+Perform = Callable[
+    [Execution, Step, tuple[Any, ...], dict[str, Any], resumable.Body], Coroutine[Any, Any, Any]
+]
+_LEASE_LOOK_SECONDS = 0.01
+LANDING_SECONDS = 60.0
+"""How long what a run has done waits to be undone for a thread that is still at it."""
+
+
+class Work:
+    """A body on its way to the thread that called it; begins once, and not after it was withdrawn."""
+
+    __slots__ = ("_gate", "_is_withdrawn", "frame", "function", "outcome")
+
+    def __init__(self, function: Callable[[], Any], outcome: asyncio.Future[Any]) -> None:
+        self.function, self.outcome, self.frame = function, outcome, FRAME.get()
+        self._gate, self._is_withdrawn = threading.Lock(), False
+        outcome.add_done_callback(self._settled)
+        UNDER_WAY.add(self)
+
+    def begin(self) -> bool:
+        """Tell whether the body may begin now."""
+        with self._gate:
+            return not self._is_withdrawn
+
+    def _settled(self, outcome: asyncio.Future[Any]) -> None:
+        if outcome.cancelled():
+            with self._gate:
+                self._is_withdrawn = True
+
+
+UNDER_WAY: set[Work] = set()
+"""Bodies on their way to their threads, or at work there: who plays a process's death waits for them."""
+
+
+def call(step: Step, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
+    """Call a step that is plain `def`.
+
+    Raises UsageError on the event loop's own thread, which it would hold up.
+    """
+    execution = current(step.name)
+    if execution is None or FRAME.get() is not None:
+        resumable.refuse_inside(execution, step)
+        return step.function(*args, **kwargs)
+    return ask(execution, step, args, kwargs, resumable.perform)
+
+
+def ask(
+    execution: Execution, step: Step, args: tuple[Any, ...], kwargs: dict[str, Any], perform: Perform
+) -> Any:
+    """Have a step performed on the event loop, and its body run here.
+
+    Raises UsageError on the event loop's own thread, which it would hold up.
+    """
+    refuse_on_loop(execution, step.name)
+    lent = line(execution, lambda: other_loops.first_call(step, args, kwargs))
+    desk: SimpleQueue[Work | None] = SimpleQueue()
+
+    def body() -> Awaitable[Any]:
+        outcome: asyncio.Future[Any] = execution.loop.create_future()
+        desk.put(Work(lambda: step.function(*args, **kwargs), outcome))
+        return outcome
+
+    return _ask(execution, lambda: perform(execution, step, args, kwargs, body), desk, lent)
+
+
+def wait(execution: Execution, what: str, coroutine: Callable[[], Coroutine[Any, Any, T]]) -> T:
+    """Wait in a thread for something that is awaited elsewhere."""
+    found: T = _ask(execution, coroutine, SimpleQueue(), line(execution, lambda: what))
+    return found
+
+
+def refuse_on_loop(execution: Execution, what: str) -> None:
+    """Refuse to hold up the event loop."""
+    try:
+        here = asyncio.get_running_loop() is execution.loop
+    except RuntimeError:
+        return
+    if here:
+        raise UsageError(
+            f"{what} is a plain function, called on the event loop, which it would hold up",
+            run=execution.run.id,
+            remedy=f"await asyncio.to_thread({what}, ...), or make it async def",
+        )
+
+
+def _ask(
+    execution: Execution,
+    coroutine: Callable[[], Coroutine[Any, Any, Any]],
+    desk: SimpleQueue[Work | None],
+    lent: Lent,
+) -> Any:
+    """Have the event loop await something for this thread, and run the bodies that it sends back."""
+    context, loop, thread = copy_context(), execution.loop, threading.get_ident()
+    asked: list[asyncio.Task[Any]] = []
+    running = execution.delivery.running
+
+    def begin() -> None:
+        running.discard(lent)
+        task = BranchTask(coroutine(), loop=loop, context=context)
+        task.thread = thread
+        execution.adopt(task)
+        task.add_done_callback(finish)
+        asked.append(task)
+        lent.waits_for = task
+        if lent.is_over:
+            task.cancel()
+        execution.delivery.look()
+
+    def finish(_: asyncio.Task[Any]) -> None:
+        lent.is_awake = False
+        if not lent.is_over:
+            running.add(lent)
+        desk.put(None)
+
+    loop.call_soon_threadsafe(begin, context=context)
+    while (work := desk.get()) is not None:
+        _run(loop, work)
+    lent.is_awake = True
+    return asked[0].result()
+
+
+def _run(loop: asyncio.AbstractEventLoop, work: Work) -> None:
+    try:
+        if work.begin():
+            _run_body(loop, work)
+    finally:
+        UNDER_WAY.discard(work)
+
+
+def _run_body(loop: asyncio.AbstractEventLoop, work: Work) -> None:
+    token = FRAME.set(work.frame)
+    try:
+        # Last of all: wherever a thread is held up on its way here, it is found out now. What is left is the
+        # moment between this comparison and the body's first line.
+        if not _has_lease(work):
+            return
+        value, error = work.function(), None
+    except BaseException as caught:  # noqa: BLE001 (handed over as it is)
+        value, error = None, caught
+    finally:
+        FRAME.reset(token)
+    loop.call_soon_threadsafe(_settle, work.outcome, value, error)
+
+
+def _has_lease(work: Work) -> bool:
+    """Wait until a body may begin, for the way to this thread may have taken long; False if it never may."""
+    if work.frame is None:
+        return True
+    execution = work.frame.place.execution
+    while (now_ms := execution.clock.boot_ms()) >= execution.lease.until_ms:
+        if execution.sealed is not None or work.outcome.done():
+            return False
+        time.sleep(_LEASE_LOOK_SECONDS)
+        if not work.begin():
+            return False  # withdrawn while it waited
+    work.frame.admitted_ms = now_ms
+    return True
+
+
+async def landed(execution: Execution) -> None:
+    """Wait until no body of a run is at work in a thread, for a minute at most.
+
+    One that the run's code has withdrawn cannot be stopped: what undoes its effect comes after it.
+    """
+    until = execution.loop.time() + LANDING_SECONDS
+    while execution.loop.time() < until and any(  # noqa: ASYNC110 (it ends in a thread, which may be stuck)
+        _is_of(execution, work) for work in tuple(UNDER_WAY)
+    ):
+        await asyncio.sleep(_LEASE_LOOK_SECONDS)
+
+
+def _is_of(execution: Execution, work: Work) -> bool:
+    return work.frame is not None and work.frame.place.execution is execution
+
+
+def _settle(outcome: asyncio.Future[Any], value: Any, error: BaseException | None) -> None:
+    if outcome.done():
+        return
+    if isinstance(error, StopIteration):
+        error = RuntimeError(f"a step raised {error!r}")
+    if error is None:
+        outcome.set_result(value)
+    else:
+        outcome.set_exception(error)
+
+
+def lend(
+    run_in_executor: Callable[..., asyncio.Future[T]], executor: Any, function: Callable[..., T], *args: Any
+) -> asyncio.Future[T]:
+    """Do as the event loop's `run_in_executor`; a thread lent to a run's own code counts as running.
+
+    So `asyncio.to_thread` in an agent keeps its place in the order of the journal. When the agent's code
+    cancels it, the step that the thread waits for is withdrawn, as it would be in a task. It gets a thread of
+    its own: in a queue for one it would hold up those who have one, and wait for their turn.
+    """
+    execution, frame = EXECUTION.get(), FRAME.get()
+    if execution is None or frame is not None:
+        if executor is None and IN_ITS_OWN.get():
+            return _start(asyncio.get_running_loop(), partial(function, *args))
+        if isinstance(frame, Watched):
+            return _lend_watched(frame, run_in_executor, executor, partial(function, *args))
+        return run_in_executor(executor, function, *args)
+    lent, delivery = Lent(), execution.delivery
+    delivery.running.add(lent)
+    work = partial(run_as, lent, partial(function, *args))
+    future = _start(execution.loop, work) if executor is None else run_in_executor(executor, work)
+
+    def give_back(_: asyncio.Future[T]) -> None:
+        lent.is_over = True
+        if lent.waits_for is not None and not lent.waits_for.done():
+            lent.waits_for.cancel()
+        delivery.running.discard(lent)
+        delivery.look()
+
+    future.add_done_callback(give_back)
+    return future
+
+
+def _lend_watched(
+    frame: Watched,
+    run_in_executor: Callable[..., asyncio.Future[T]],
+    executor: Any,
+    function: Callable[[], T],
+) -> asyncio.Future[T]:
+    """Run what a body began in a thread: until that ends, it is at work, whatever became of the body."""
+    work, begun = object(), threading.Event()
+
+    def watched() -> T:
+        begun.set()
+        frame.at_work.add(work)
+        try:
+            return function()
+        finally:
+            frame.at_work.discard(work)
+
+    def forget(future: asyncio.Future[T]) -> None:
+        if future.cancelled() and not begun.is_set():
+            frame.at_work.discard(work)  # it was still in the queue, and never begins
+
+    frame.at_work.add(work)
+    future = run_in_executor(executor, watched)
+    future.add_done_callback(forget)
+    return future
+
+
+def _start(loop: asyncio.AbstractEventLoop, work: Callable[[], T]) -> asyncio.Future[T]:
+    """Run something in a thread of its own, for which the process's end does not wait."""
+    done: asyncio.Future[T] = loop.create_future()
+
+    def main() -> None:
+        value, error = None, None
+        try:
+            value = work()
+        except BaseException as caught:  # noqa: BLE001 (handed over as it is)
+            error = caught
+        with suppress(RuntimeError):  # the event loop was closed, and nobody asks any more
+            loop.call_soon_threadsafe(_settle, done, value, error)
+
+    threading.Thread(target=main, name="lent to a run", daemon=True).start()
+    return done
+
+
+async def run_agent(execution: Execution, work: Callable[[], Any]) -> Any:
+    """Run a plain agent in a thread of its own; its steps come back to the event loop.
+
+    Cancelled, it lets the thread leave from the call that it is in, or from its next one.
+    """
+    loop = asyncio.get_running_loop()
+    done: asyncio.Future[Any] = loop.create_future()
+    context, lent = copy_context(), Lent()
+    execution.delivery.running.add(lent)
+
+    def report(value: Any, error: BaseException | None) -> None:
+        execution.delivery.running.discard(lent)
+        execution.delivery.look()
+        _settle(done, value, error)
+
+    def main() -> None:
+        try:
+            value, error = context.run(run_as, lent, work), None
+        except BaseException as caught:  # noqa: BLE001 (handed over as it is)
+            value, error = None, caught
+        with suppress(RuntimeError):  # the event loop was closed, and nobody asks any more
+            loop.call_soon_threadsafe(report, value, error)
+
+    threading.Thread(target=main, name=f"run {execution.run.id}", daemon=True).start()
+    try:
+        return await asyncio.shield(done)
+    except asyncio.CancelledError:
+        if lent.waits_for is not None:
+            lent.waits_for.cancel()
+        await done
+        raise

@@ -1,0 +1,70 @@
+"""The end of a run: the one place where completed, failed and cancelled are committed.
+
+If we die before the commit, the run has not ended: the next life comes here again, by the same way.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from ninelives.core.journal.replay import write_body
+from ninelives.core.model.commit import End, Outcome
+from ninelives.core.model.run import Kind, State
+from ninelives.core.model.totals import NO_FACTS, Facts, error_text
+from ninelives.core.values.exceptions import encode_error
+from ninelives.engine.commit.ticket import Draft, Extras
+from ninelives.engine.run.execution import Execution
+from ninelives.engine.step.threads import landed
+
+
+async def complete(execution: Execution, value: bytes) -> None:
+    """End a run with its result."""
+    record = (Kind.END, "", write_body(None, value=value))
+    await execution.finish(record, Extras(change=End(State.COMPLETED)))
+
+
+async def fail(execution: Execution, error: BaseException, *, after: Sequence[Draft] = ()) -> None:
+    """End a run with what its code raised; `after` are records that go before, in the same commit."""
+    told = error if isinstance(error, Exception) else RuntimeError(f"the agent ended with {error!r}")
+    encoded, facts = encode_error(told), Facts(error=error_text(told))
+    if not await _undoes(execution, State.FAILED, encoded, after, facts):
+        await finish(execution, State.FAILED, encoded, after, facts)
+
+
+async def cancel(execution: Execution) -> None:
+    """End a run that somebody asked to end."""
+    if not await _undoes(execution, State.CANCELLED, None, (), NO_FACTS):
+        await finish(execution, State.CANCELLED, None)
+
+
+async def finish(
+    execution: Execution,
+    state: State,
+    error: bytes | None,
+    after: Sequence[Draft] = (),
+    facts: Facts = NO_FACTS,
+) -> None:
+    """End a run that failed or was cancelled, with nothing left to undo."""
+    drafts = list(after)
+    if error is not None:
+        drafts.append((Kind.END, "", write_body(None, error=error), (), facts))
+    change = End(State.FAILED if state is State.FAILED else State.CANCELLED)
+    await execution.write(drafts, Extras(change=change))
+
+
+async def _undoes(
+    execution: Execution, state: State, error: bytes | None, after: Sequence[Draft], facts: Facts
+) -> bool:
+    """Begin to undo what the run has done, if there is anything; its end comes after that."""
+    if not execution.replay.kept:
+        return False
+    from ninelives.engine.agent import compensations
+
+    if not compensations.registered(execution.replay.kept):
+        return False
+    await landed(execution)
+    undoing = (Kind.UNDOING, "", compensations.write_undoing(state, error), (), facts)
+    # CRASH: undone from here on, whatever else becomes of the run; or not begun, and the run ends again.
+    verdict = await execution.write([*after, undoing])
+    execution.is_undoing = verdict.outcome is Outcome.COMMITTED
+    return True

@@ -1,0 +1,123 @@
+"""Escalations: what stands in a run's way is put before a person, whose answer sets it going or ends it.
+
+An escalation opens its item in the commit that parks the run, and while it lasts nobody appends to the run.
+So an item belongs to the length that the journal had, which is part of its id; its answer is taken by the
+next record, and from then on the item is spent. If we die between the answer and that record, the next life
+finds the answer again; if we die after it, the run goes on, or has failed.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from hashlib import blake2b
+
+from ninelives.core.errors import BudgetExceeded, Corrupt, Divergence, NineLivesError, RunEscalated
+from ninelives.core.ids import step_text
+from ninelives.core.journal.answers import (
+    Asked,
+    Says,
+    item_id,
+    read_answer,
+    read_asked,
+    write_asked,
+    write_taken,
+)
+from ninelives.core.model.commit import Escalate, Outcome
+from ninelives.core.model.inbox import Item, ItemKind, ItemState, NewItem
+from ninelives.core.model.run import Kind, Run
+from ninelives.engine.commit.loop_commits import LoopCommits
+from ninelives.engine.commit.ticket import Draft, Extras
+from ninelives.engine.run.execution import Execution
+from ninelives.engine.worker import ending
+from ninelives.store import Store
+
+_CAUSES: dict[ItemKind, type[NineLivesError]] = {
+    ItemKind.DIVERGENCE: Divergence,
+    ItemKind.DAMAGE: Corrupt,
+    ItemKind.BUDGET: BudgetExceeded,
+    ItemKind.QUARANTINE: RunEscalated,
+    ItemKind.RESOURCE: RunEscalated,
+}
+_WAITS_CHARACTERS = 500
+
+
+def told(why: NineLivesError) -> Asked:
+    """Say what went wrong as a person needs it."""
+    named = {"error": type(why).__name__, "path": why.path}
+    return Asked(
+        what=why.what,
+        remedy=why.remedy or "",
+        evidence={name: text for name, text in named.items() if text is not None},
+    )
+
+
+async def escalate(
+    store: Store,
+    commits: LoopCommits,
+    execution: Execution,
+    kind: ItemKind,
+    asked: Asked,
+    *,
+    step: str | None = None,
+) -> None:
+    """Put before a person what stands in the way of a run that has stopped here, and leave the run."""
+    await execution.flushed()
+    tail, body, riders = execution.tail, write_asked(asked), execution.take_riders()
+    if riders:  # before: the item belongs to the length that the journal has then
+        await commits.commit(tail, riders)
+    named = f"step {step_text(step)}: " if step else ""
+    item = NewItem(
+        id=_id(tail.run, tail.length, kind, body),
+        kind=kind,
+        step=step or "",
+        digest=blake2b(body, digest_size=16).digest(),
+        body=body,
+    )
+    while True:
+        fresh = store.read_run(tail.run)
+        news = fresh.news if fresh is not None else execution.run.news
+        older = [
+            one.id for one in store.list_inbox(run=tail.run) if one.kind in _CAUSES and one.id != item.id
+        ]
+        change = Escalate(waits=f"for a person: {named}{asked.what}"[:_WAITS_CHARACTERS], news_seen=news)
+        extras = Extras(opens=(item,), closes=tuple(older), change=change)
+        verdict = await commits.commit(tail, (), extras)
+        if verdict.outcome is not Outcome.STALE:  # else one of the older was answered at this moment
+            break
+    if verdict.error is not None:
+        raise verdict.error
+
+
+async def settle(execution: Execution, items: Iterable[Item]) -> bool:
+    """Take the answer to what the run was stopped by, if there is one; False when that ended the run."""
+    item = answered(execution.run, items)
+    if item is None:
+        return True
+    drafts: list[Draft] = [(Kind.ANSWER, item.step, write_taken(item))]
+    if read_answer(item).says is not Says.FAIL:
+        # CRASH: answered and not taken: the next life takes it.
+        await execution.write(drafts)
+        return execution.sealed is None
+    await ending.fail(execution, _given_up(item), after=drafts)
+    return False
+
+
+def answered(run: Run, items: Iterable[Item]) -> Item | None:
+    """Return the item that the run was stopped by, if a person has answered it and it was not taken yet."""
+    given = (item for item in items if item.state is ItemState.ANSWERED and item.kind in _CAUSES)
+    return next((item for item in given if item.id == _id(run.id, run.length, item.kind, item.body)), None)
+
+
+def _id(run: str, length: int, kind: ItemKind, body: bytes) -> str:
+    return item_id(run, length, kind, body.decode())
+
+
+def _given_up(item: Item) -> NineLivesError:
+    note = read_answer(item).note
+    said = f"{item.by} gave the run up" + (f", saying: {note}" if note else "")
+    return _CAUSES[item.kind](
+        f"{read_asked(item).what}; {said}",
+        run=item.run,
+        step=item.step or None,
+        remedy="Mend the cause and retry the run",
+    )

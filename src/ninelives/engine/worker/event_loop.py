@@ -1,0 +1,53 @@
+"""What a runtime sets on its event loop: tasks become branches, lent threads are counted, waits recorded.
+
+Several runtimes may share a loop; the first to come sets it up and the last to go puts it back.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from functools import partial
+from typing import Any, cast
+from weakref import WeakKeyDictionary
+
+from ninelives.engine.agent import time_limits
+from ninelives.engine.context import make_task, runtime_lives
+from ninelives.engine.run import quiescence
+from ninelives.engine.step.threads import lend
+
+
+class _Guests:
+    """How many runtimes a loop has, and the task factory that it had before."""
+
+    def __init__(self, factory: Any) -> None:
+        self.factory, self.count = factory, 0
+
+
+_guests: WeakKeyDictionary[asyncio.AbstractEventLoop, _Guests] = WeakKeyDictionary()
+
+
+def enter(loop: asyncio.AbstractEventLoop) -> None:
+    """Set the loop up for runs."""
+    runtime_lives(+1)
+    guests = _guests.setdefault(loop, _Guests(loop.get_task_factory()))
+    guests.count += 1
+    if guests.count > 1:
+        return
+    loop.set_task_factory(cast("Any", make_task))
+    cast("Any", loop).run_in_executor = partial(lend, loop.run_in_executor)
+    quiescence.watch(loop)
+    cast("Any", loop).call_later = partial(time_limits.call_later, loop.call_later)
+
+
+def leave(loop: asyncio.AbstractEventLoop) -> None:
+    """Put the loop back when the last runtime leaves it."""
+    runtime_lives(-1)
+    guests = _guests[loop]
+    guests.count -= 1
+    if guests.count:
+        return
+    del _guests[loop]
+    loop.set_task_factory(guests.factory)
+    del cast("Any", loop).run_in_executor
+    quiescence.unwatch(loop)
+    vars(loop).pop("call_later", None)

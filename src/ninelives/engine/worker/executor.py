@@ -1,0 +1,444 @@
+"""The executor: takes a claimed run through its turns to wherever it can get.
+
+The start and the recovery of a run are the same code: load the journal, call the agent, find what is
+recorded, go on with what is not. If we die anywhere in here, that is what happens next time.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Callable, Sequence
+from contextlib import suppress
+from contextvars import copy_context
+from typing import Any
+
+from msgspec import UnsetType
+
+from ninelives.core.clock import Clock
+from ninelives.core.errors import (
+    BadRecord,
+    Corrupt,
+    Divergence,
+    InvariantViolation,
+    LeaseLost,
+    NineLivesError,
+    RunCancelled,
+    StaleResource,
+    StoreError,
+    StoreUnavailable,
+    TimedOut,
+    UnknownAgent,
+    UsageError,
+)
+from ninelives.core.journal.replay import write_superseded
+from ninelives.core.model.inbox import ItemKind
+from ninelives.core.model.run import Journal, Kind, NewRun, Run, State
+from ninelives.core.rules import run_rules
+from ninelives.engine.commit.loop_commits import LoopCommits
+from ninelives.engine.commit.ticket import Draft, Extras, Tail
+from ninelives.engine.context import BRANCH, EXECUTION, FRAME
+from ninelives.engine.protected import open_starts
+from ninelives.engine.run import large_bodies
+from ninelives.engine.run.eviction import clear, contained
+from ninelives.engine.run.execution import UNAVAILABLE_SECONDS, BranchTask, Execution
+from ninelives.engine.run.intents import Intents
+from ninelives.engine.run.lease import ENDLESS, Endless, Lease
+from ninelives.engine.run.waits import Parked
+from ninelives.engine.spec import agent_arguments
+from ninelives.engine.spec.callbacks import Unruly, call_plain
+from ninelives.engine.spec.registry import AGENTS, Agent
+from ninelives.engine.step import threads
+from ninelives.engine.worker import ending, escalation, quarantine, run_retry
+from ninelives.engine.worker.news import Newsroom
+from ninelives.engine.worker.takeover import Recovered, Takeover
+from ninelives.store import Store
+
+INLINE_RECORDS = 300
+"""Longer journals are loaded in a thread: the event loop has other runs to serve."""
+
+_ALL_ITEMS = 10_000
+_KINDS: dict[type[NineLivesError], ItemKind] = {
+    Corrupt: ItemKind.DAMAGE,
+    StaleResource: ItemKind.RESOURCE,
+}
+
+
+class NextTurn:
+    """What an agent returns to go on with an empty journal."""
+
+    def __init__(self, args: tuple[Any, ...], kwargs: dict[str, Any]) -> None:
+        self.args, self.kwargs = args, kwargs
+
+
+class Executor:
+    """Executes claimed runs on one event loop."""
+
+    def __init__(
+        self, store: Store, commits: LoopCommits, loop: asyncio.AbstractEventLoop, clock: Clock
+    ) -> None:
+        self._store, self._commits, self._loop, self._clock = store, commits, loop, clock
+        self._intents = Intents(loop)
+        self.executions: dict[str, Execution] = {}
+        self._held: dict[str, tuple[Lease | Endless, Takeover | None]] = {}
+        self.newsroom = Newsroom(store, loop, self.executions)
+        self.completed: Callable[[str, Agent, bytes], None] = lambda *_: None
+        self._loaded: dict[str, Journal] = {}
+        self.born: dict[str, NewRun] = {}
+        """Runs that were created here just now: what is in their journals is known."""
+        self._heard: dict[str, int] = {}
+
+    def load(self, claimed: Sequence[Run]) -> None:
+        """Load the journals of runs that are about to be executed, all at once where they are short."""
+        self._heard.update({run.id: self.newsroom.heard for run in claimed if run.id in self.born})
+        short = [run.id for run in claimed if _is_short(run) and run.id not in self.born]
+        if len(short) > 1:
+            with suppress(StoreUnavailable):  # then each is read for itself, when the store is there
+                for journal in self._store.load_journals(short):
+                    if isinstance(journal, Journal):
+                        self._loaded[journal.run.id] = journal
+
+    def _take_loaded(self, run: Run) -> Journal | None:
+        journal = self._loaded.pop(run.id, None)
+        if journal is None or journal.run.epoch != run.epoch:
+            return None
+        return large_bodies.restored(self._store, journal)
+
+    def forget(self, run: str) -> None:
+        """Expect a run no more that was born here."""
+        self.born.pop(run, None)
+        self._heard.pop(run, None)
+
+    def _newborn(self, run: Run) -> Journal | None:
+        """Return the journal of a run that was created here and to which nothing has happened since."""
+        new, heard = self.born.pop(run.id, None), self._heard.pop(run.id, None)
+        if new is None or run.news:
+            return None
+        made, records = run_rules.created(new, run.number, run.created_ms)
+        if run.head != made.head:  # it tells any other journal from this one
+            return None
+        if heard != self.newsroom.heard and self._store.read_run(run.id) != run:
+            return None  # something happened since the claim, and it was to this one
+        return large_bodies.restored(self._store, Journal(run, 0, records, (), ()))
+
+    async def execute(
+        self, run: Run, lease: Lease | Endless = ENDLESS, takeover: Takeover | None = None
+    ) -> None:
+        """Take a run as far as it goes: to its end, to a person, or to another owner.
+
+        Raises StoreError when the store itself fails.
+        """
+        agent = AGENTS.get(run.agent)
+        if agent is None:
+            raise UnknownAgent(f"agent {run.agent!r} is not loaded here", run=run.id)
+        journal = await self._read(agent, run)
+        if journal is not None and journal.run.epoch == run.epoch and run_retry.is_retried(journal):
+            await self._supersede(journal)
+            journal = large_bodies.load(self._store, run.id)
+        if journal is None or journal.run.epoch != run.epoch:
+            return  # else we stood still since the claim: it is another's now, who may have ended it
+        if run.solo_deaths >= agent.lives and not run.cancelling:
+            if takeover is not None:
+                takeover.journal = journal  # read and sound: what becomes of it is told by the quarantine
+            execution = Execution(journal, *self._parts(agent))
+            await quarantine.quarantine(self._store, self._commits, execution, agent.lives)
+            return
+        held = self._held[run.id] = lease, takeover
+        following: Journal | None = journal
+        is_back = True
+        try:
+            while following is not None:
+                following = await self._take_turn(agent, following, is_back=is_back)
+                is_back = False
+        finally:
+            if self._held.get(run.id) is held:  # else it was parked, and is claimed here again already
+                del self._held[run.id]
+
+    async def _read(self, agent: Agent, run: Run) -> Journal | None:
+        """Read the journal of a claimed run; None when it is damaged and a person must look."""
+        try:
+            with suppress(StoreUnavailable):
+                loaded = self._take_loaded(run) or self._newborn(run)
+                if loaded is not None:
+                    return loaded
+                if _is_short(run):
+                    return large_bodies.load(self._store, run.id)
+            return await self._load_patiently(run)
+        except Corrupt:
+            return await self._salvaged(agent, run)
+
+    async def _load_patiently(self, run: Run) -> Journal:
+        """Read a journal in a thread, once the store is there: nothing of the run has begun, so it waits."""
+        while True:
+            try:
+                return await asyncio.to_thread(large_bodies.load, self._store, run.id)
+            except StoreUnavailable:
+                await asyncio.sleep(UNAVAILABLE_SECONDS)
+
+    async def _salvaged(self, agent: Agent, run: Run) -> Journal | None:
+        """Go on from what is good of a damaged journal; None when a person must look."""
+        try:
+            # CRASH: inside, nothing has changed; after it, the next owner finds a sound journal.
+            await asyncio.to_thread(self._store.salvage, run.id, run.epoch)
+            return await asyncio.to_thread(large_bodies.load, self._store, run.id)
+        except LeaseLost:
+            return None
+        except Corrupt as error:
+            damaged = Execution(_empty(run), *self._parts(agent))
+            items = self._store.list_inbox(run=run.id, answered=True, limit=_ALL_ITEMS)
+            if await escalation.settle(damaged, items):
+                await self._give_up(damaged, error)
+            return None
+
+    async def _supersede(self, journal: Journal) -> None:
+        """Record that a failed run goes on: what it did not survive no longer counts."""
+        # CRASH: the journal still ends with the end; the next owner finds the same and records the same.
+        await asyncio.to_thread(run_retry.retry_children, self._store, journal)
+        steps = await asyncio.to_thread(run_retry.superseded, self._store, journal)
+        body = write_superseded(steps)
+        await self._commits.commit(Tail(journal.run), [(Kind.SUPERSEDED, "", body)])
+
+    def _parts(self, agent: Agent) -> tuple[Any, ...]:
+        return self._store, self._commits, self._loop, self._clock, self._intents, agent.is_pipelined
+
+    def _execution(self, agent: Agent, journal: Journal) -> Execution:
+        lease, takeover = self._held[journal.run.id]
+        if takeover is None:
+            execution = Execution(journal, *self._parts(agent))
+        else:
+            execution = recovered = Recovered(journal, *self._parts(agent))
+            recovered.take_over(takeover, journal)
+        execution.lease = lease
+        return execution
+
+    async def _take_turn(self, agent: Agent, journal: Journal, *, is_back: bool) -> Journal | None:
+        execution = self._execution(agent, journal)
+        if execution.replay.is_undoing:
+            await self._undo(agent, journal)
+            return None
+        following = await self._live(execution, agent, journal, is_back=is_back)
+        return await self._reloaded(execution) if execution.is_undoing else following
+
+    async def _undo(self, agent: Agent, journal: Journal) -> None:
+        """Take a run that failed or was cancelled through its last stretch, and end it."""
+        from ninelives.engine.agent import compensations
+
+        stretch, undoing, pending = compensations.last_stretch(journal)
+        execution = self._execution(agent, stretch)
+        execution.is_undoing = True
+        self.executions[journal.run.id] = execution
+        error = None if isinstance(undoing.error, UnsetType) else bytes(undoing.error)
+        try:
+            execution.heed(journal.run)
+            if journal.items and not await escalation.settle(execution, journal.items):
+                return
+            await self._perform(execution, compensations.undo(execution, pending))
+            if execution.sealed is not None:
+                await clear(execution)
+                await self._give_up(execution, execution.sealed)
+            else:
+                await ending.finish(execution, undoing.state, error)
+        except Corrupt as damage:
+            await self._give_up(execution, damage)
+        finally:
+            self._leave(execution)
+
+    async def _live(
+        self, execution: Execution, agent: Agent, journal: Journal, *, is_back: bool
+    ) -> Journal | None:
+        self.executions[journal.run.id] = execution
+        try:
+            if journal.run.cancelling:
+                await ending.cancel(execution)
+                return None
+            execution.heed(journal.run)
+            if agent.timeout_seconds is not None:
+                execution.limit(agent.timeout_seconds)
+            if journal.items and not await escalation.settle(execution, journal.items):
+                return None
+            if is_back and execution.replay.kept and not await self._recheck(execution, agent, journal):
+                return None
+            outcome = await self._drive(execution, agent, journal)
+            return await self._conclude(execution, agent, journal, outcome)
+        except Corrupt as error:
+            await self._give_up(execution, error)  # of this run; others go on
+            return None
+        except Unruly as error:
+            await ending.fail(execution, error)
+            return None
+        finally:
+            self._leave(execution)
+
+    def _leave(self, execution: Execution) -> None:
+        """Take an execution off the list, unless the run has been claimed again here meanwhile."""
+        execution.leave()
+        if self.executions.get(execution.run.id) is execution:
+            del self.executions[execution.run.id]
+
+    async def _recheck(self, execution: Execution, agent: Agent, journal: Journal) -> bool:
+        """Look again at what a run that was away holds; False when it does not go on here."""
+        from ninelives.engine.agent import resources as holds
+
+        try:
+            await holds.recheck(execution, agent, journal)
+        except Exception as error:  # noqa: BLE001 (the agent's own handler: its error is the run's)
+            await ending.fail(execution, error)
+            return False
+        if execution.sealed is not None:
+            await self._give_up(execution, execution.sealed)
+        return execution.sealed is None
+
+    async def _drive(self, execution: Execution, agent: Agent, journal: Journal) -> asyncio.Task[Any] | None:
+        """Run the agent's code; None when the execution was sealed before it came to an end."""
+        try:
+            body, run = journal.records[0].body, journal.run.id
+            args, kwargs, execution.blobs = call_plain(
+                "an argument's own code", agent_arguments.decode, agent, body, run, self._store.get_blobs
+            )
+        except (Divergence, Corrupt) as error:
+            execution.seal(error)
+            return None
+        if agent.is_async:
+            code = call_plain("the agent's code", agent.function, *args, **kwargs)
+        else:
+            code = threads.run_agent(execution, lambda: agent.function(*args, **kwargs))
+        return await self._perform(execution, code)
+
+    async def _perform(self, execution: Execution, code: Any) -> asyncio.Task[Any] | None:
+        """Run code as the run's own, until it is over or sealed: None."""
+        context = copy_context()
+        context.run(EXECUTION.set, execution)
+        context.run(BRANCH.set, execution.root)
+        context.run(FRAME.set, None)
+        task = BranchTask(contained(code), loop=self._loop, context=context, name=f"run {execution.run.id}")
+        task.code = code
+        execution.adopt(task)
+        await execution.over(task)
+        if execution.sealed is None:
+            await clear(execution)
+        if execution.sealed is None:
+            return task
+        if task.done() and not task.cancelled():
+            task.exception()  # parked at its end: the next life comes to it again, and asyncio says nothing
+        return None
+
+    async def _conclude(
+        self, execution: Execution, agent: Agent, journal: Journal, task: asyncio.Task[Any] | None
+    ) -> Journal | None:
+        if task is None:
+            await clear(execution)
+            if execution.sealed is not None:
+                await self._give_up(execution, execution.sealed)
+            return None
+        if execution.stopped is not None:
+            await self._stop(execution, execution.stopped)
+            return None
+        error = asyncio.CancelledError() if task.cancelled() else task.exception()
+        if isinstance(error, InvariantViolation):
+            raise error
+        if not await self._settle_leftovers(execution):
+            return None
+        if error is not None:
+            await ending.fail(execution, error)
+            return None
+        result = task.result()
+        try:
+            if isinstance(result, NextTurn):
+                return await self._next_turn(execution, agent, result)
+            value = call_plain("the result's own code", agent.result.round, result)[0]
+            await ending.complete(execution, value)
+            if execution.sealed is None:
+                self.completed(journal.run.id, agent, value)
+        except UsageError as refused:
+            refused.run = journal.run.id
+            await ending.fail(execution, refused)
+        return None
+
+    async def _settle_leftovers(self, execution: Execution) -> bool:
+        """Have starts settled that the code asks for no more; False when the run does not end here."""
+        starts = open_starts.unclaimed(execution)
+        if not starts:
+            return True
+        if execution.is_leaving:  # code of it runs on, and nothing may begin beside that
+            execution.seal(open_starts.left_behind(starts[0], execution.run.id))
+        else:
+            await self._perform(execution, open_starts.settle(execution, starts))
+        if execution.sealed is None:
+            return True
+        await clear(execution)
+        await self._give_up(execution, execution.sealed)
+        return False
+
+    async def _next_turn(self, execution: Execution, agent: Agent, following: NextTurn) -> Journal | None:
+        """Commit the snapshot that the next turn starts from: one commit, and the old journal is history."""
+        snapshot, made = agent_arguments.encode(agent, following.args, following.kwargs)
+        new = [content for name, content in made.items() if name not in execution.blobs]
+        verdict = await execution.write([(Kind.TURN, "", snapshot, new), *_carried(execution)])
+        if execution.sealed is not None:
+            await self._give_up(execution, execution.sealed)
+            return None
+        if verdict.error is not None:
+            raise verdict.error
+        return await self._reloaded(execution)
+
+    async def _reloaded(self, execution: Execution) -> Journal | None:
+        """Read a run that is still ours once more."""
+        run = self._store.read_run(execution.run.id)
+        if run is None or run.epoch != execution.run.epoch:
+            return None
+        journal = large_bodies.load(self._store, run.id)
+        return journal if journal.run.epoch == run.epoch else None  # else we stood still in between
+
+    async def _stop(self, execution: Execution, why: RunCancelled | TimedOut) -> None:
+        """End a run that was cancelled or took too long."""
+        if isinstance(why, RunCancelled):
+            await ending.cancel(execution)
+        else:
+            await ending.fail(execution, why)
+
+    async def _give_up(self, execution: Execution, why: NineLivesError) -> None:
+        """Put before a person what only a person can settle; leave the rest to who owns it now."""
+        if isinstance(why, LeaseLost):
+            return
+        if why is execution.stopped:
+            await self._stop(execution, execution.stopped)
+            return
+        if isinstance(why, Parked):
+            # CRASH: not parked; the next owner replays up to here and parks it.
+            await self._commits.commit(execution.tail, execution.take_riders(), Extras(change=why.change))
+            return
+        if isinstance(why, StoreError) and not isinstance(why, Corrupt | BadRecord):
+            raise why
+        if execution.tail.is_over:
+            # The store could not take a commit and has written nothing of it: the run is as its row says.
+            row = self._store.read_run(execution.run.id)
+            if row is None or row.epoch != execution.tail.epoch or row.state is not State.RUNNING:
+                return
+            execution.tail = Tail(row)
+        kind = _KINDS.get(type(why), ItemKind.DIVERGENCE)
+        await escalation.escalate(
+            self._store, self._commits, execution, kind, escalation.told(why), step=why.step
+        )
+
+
+def _carried(execution: Execution) -> list[Draft]:
+    """Return the records that the next turn starts with, after its snapshot."""
+    drafts: list[Draft] = []
+    if execution.replay.kept:
+        from ninelives.engine.agent import compensations
+        from ninelives.engine.agent import resources as holds
+
+        drafts += [*holds.carried(execution), *compensations.carried(execution)]
+    if execution.replay.returned:
+        from ninelives.engine.agent import signals
+
+        drafts += signals.carried(execution)
+    return drafts
+
+
+def _is_short(run: Run) -> bool:
+    """Tell whether there is little to read of a run: only its current turn is."""
+    return run.length - run.turn_seq <= INLINE_RECORDS
+
+
+def _empty(run: Run) -> Journal:
+    return Journal(run, run.length, (), (), ())

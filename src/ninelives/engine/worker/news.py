@@ -1,0 +1,78 @@
+"""News for runs that are being executed: signals, answers, keys let go, children's ends, controls.
+
+The store's wake-ups say that something happened, not to whom. One read asks for all executions at once,
+beside the event loop; those that wait are asked for at every wake-up, the others now and then: they
+only have to learn that somebody wants them to stop. Losing a wake-up costs a poll interval.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Mapping, Sequence
+from contextlib import suppress
+
+from ninelives.core.errors import NineLivesError
+from ninelives.core.model.run import News
+from ninelives.engine.run.execution import Execution
+from ninelives.store import Store
+
+CONTROL_SECONDS = 0.1
+"""How often the executions that do not wait are asked for, at most."""
+
+
+class Newsroom:
+    """Brings news to the executions of one executor."""
+
+    def __init__(
+        self, store: Store, loop: asyncio.AbstractEventLoop, executions: Mapping[str, Execution]
+    ) -> None:
+        self._store, self._loop, self._executions = store, loop, executions
+        self._is_wanted = False
+        self._reading: asyncio.Task[None] | None = None
+        self._all_at = 0.0
+        self.heard = 0
+        """How often something has happened."""
+        self._later: asyncio.TimerHandle | None = None
+
+    def hear(self) -> None:
+        """Read what is new: something has happened. On the event loop, outside any run's context."""
+        self.heard += 1
+        if not self._executions:
+            return
+        if self._reading is not None:
+            self._is_wanted = True
+        elif seen := self._asked():
+            self._reading = self._loop.create_task(self._read(seen))
+
+    async def _read(self, seen: dict[str, int]) -> None:
+        try:
+            while seen:
+                self._is_wanted = False
+                with suppress(NineLivesError):  # who writes next meets it; the next wake-up reads again
+                    self._tell(await asyncio.to_thread(self._store.read_news, seen))
+                seen = self._asked() if self._is_wanted else {}
+        finally:
+            self._reading = None
+
+    def _tell(self, found: Sequence[News]) -> None:
+        for news in found:
+            execution = self._executions.get(news.run.id)
+            if execution is not None:
+                execution.hear(news)
+
+    def _asked(self) -> dict[str, int]:
+        now = self._loop.time()
+        everybody = now - self._all_at >= CONTROL_SECONDS
+        if everybody:
+            self._all_at = now
+        elif self._later is None:
+            self._later = self._loop.call_later(self._all_at + CONTROL_SECONDS - now, self._catch_up)
+        return {
+            name: execution.latest.news
+            for name, execution in self._executions.items()
+            if everybody or execution.waits is not None
+        }
+
+    def _catch_up(self) -> None:
+        self._later = None
+        self.hear()

@@ -1,0 +1,85 @@
+"""Quarantine: a run that killed nine workers, each having no other run, at the same place, goes to a person.
+
+The evidence is what each of those deaths looked like. While it waits, it costs no worker's life.
+"""
+
+from __future__ import annotations
+
+import signal
+
+import msgspec
+
+from ninelives.core.errors import StoreError
+from ninelives.core.journal.answers import Asked
+from ninelives.core.journal.recovery_log import Left
+from ninelives.core.model.inbox import ItemKind
+from ninelives.core.model.log_entry import Entry, Happening
+from ninelives.core.model.session import Cause, Evidence, Session
+from ninelives.engine.commit.loop_commits import LoopCommits
+from ninelives.engine.run.execution import Execution
+from ninelives.engine.worker import escalation
+from ninelives.store import Store
+
+_MOST_ENTRIES = 200
+_LAST_LINES, _LINE_CHARACTERS = 5, 300
+
+
+async def quarantine(store: Store, commits: LoopCommits, execution: Execution, lives: int) -> None:
+    """Put before a person a run that is out of lives."""
+    nothing = f"after {execution.run.length} records; what came next was not recorded as begun"
+    under_way = ", ".join(execution.replay.intents) or nothing
+    asked = Asked(
+        what=f"out of lives: {lives} workers died of this run, which each had to itself ({under_way})",
+        remedy="Find out what kills it (memory, a native library, os._exit); retry gives it new lives",
+        evidence=_deaths(store, execution.run.id, execution.run.solo_deaths),
+    )
+    step = next(iter(execution.replay.intents), None)
+    await escalation.escalate(store, commits, execution, ItemKind.QUARANTINE, asked, step=step)
+
+
+def _deaths(store: Store, run: str, count: int) -> dict[str, str]:
+    """Return what the last deaths of a run looked like, oldest first."""
+    try:
+        entries = store.read_log(run=run, limit=_MOST_ENTRIES)
+    except StoreError as error:
+        return {"deaths": f"the recovery log cannot be read: {error.what}"}
+    found = [entry for entry in entries if entry.kind is Happening.LEFT and _was_alone(entry)][:count]
+    return {
+        f"death {number}": looks(store.read_session(entry.session))
+        for number, entry in enumerate(reversed(found), 1)
+    }
+
+
+def _was_alone(entry: Entry) -> bool:
+    left = msgspec.json.decode(entry.body, type=Left)
+    return left.was_alone and left.cause is not Cause.STOPPED
+
+
+def looks(session: Session | None) -> str:
+    """Say in words what the end of a session looked like."""
+    if session is None:
+        return "nothing is known of the worker"
+    where = f"pid {session.pid} on {session.machine}"
+    seen = session.evidence or Evidence()
+    parts = [manner(session.cause, seen)]
+    if seen.note:
+        parts.append(seen.note)
+    lines = [line[:_LINE_CHARACTERS] for line in seen.log[-_LAST_LINES:]]
+    if lines:
+        parts.append("its last lines: " + " | ".join(lines))
+    return f"{where}: {'; '.join(parts)}"
+
+
+def manner(cause: Cause | None, seen: Evidence | None) -> str:
+    """Say in words how a session ended."""
+    if seen is not None and seen.is_oom:
+        return "was killed because its memory ran out"
+    if seen is not None and seen.signal is not None:
+        known = {one.value for one in signal.Signals}
+        name = signal.Signals(seen.signal).name if seen.signal in known else f"signal {seen.signal}"
+        return f"was killed by {name}"
+    if seen is not None and seen.exit_code is not None:
+        return f"ended with exit code {seen.exit_code}"
+    if cause is Cause.EXPIRED:
+        return "was not heard of until its lease ran out"
+    return "was stopped" if cause is Cause.STOPPED else "died"

@@ -1,0 +1,86 @@
+"""Retrying a failed run: it goes on from the step that failed.
+
+The store makes the run claimable again; its next owner records which outcomes no longer count (see
+`core.supersession`) and replays the rest. Nothing is deleted, and keys stay as they are. If we die anywhere
+here, the run is failed as before, or it is claimable and its next owner does the same.
+"""
+
+from __future__ import annotations
+
+from contextlib import suppress
+
+import msgspec
+
+from ninelives.core.errors import BadName, RunFinished, UsageError
+from ninelives.core.ids import parse_step_id
+from ninelives.core.journal.replay import read_body
+from ninelives.core.journal.retry_scope import fatal_steps
+from ninelives.core.model.run import Control, Journal, Kind, Record, Run, State
+from ninelives.store import Store
+
+
+def retry(store: Store, run: str) -> Run:
+    """Let a failed run go on; one that has not ended is left alone.
+
+    Raises UnknownRun; RunFinished when it is completed or cancelled, or when what it did has been undone.
+    """
+    row = store.read_run(run)
+    if row is not None and row.state is State.FAILED and _was_undone(store, run):
+        raise RunFinished(
+            "the run has undone what it had done (nl.on_failure) and cannot go on from there",
+            run=run,
+            remedy="Start a new run, or fork this one before its first step",
+        )
+    return store.control_run(run, Control.RETRY)
+
+
+def is_retried(journal: Journal) -> bool:
+    """Tell whether a run has ended before: its next owner first records what counts no more."""
+    return journal.records[-1].kind is Kind.END
+
+
+def retry_children(store: Store, journal: Journal) -> None:
+    """Retry the children whose failure a run did not survive that is itself retried.
+
+    May be called again: a child that has not failed again meanwhile is left alone.
+    """
+    steps = set(fatal_steps(journal.records))
+    for record in journal.records:
+        kind, _, child = _name(record).partition(":")
+        if kind == "result" and record.step in steps:
+            with suppress(UsageError):  # it was cancelled or forgotten, and then fails the run again
+                retry(store, child)
+
+
+def superseded(store: Store, journal: Journal) -> tuple[str, ...]:
+    """Return the steps that a retried run does anew; nothing is changed.
+
+    A child that was cancelled with the run is spawned anew, under another id.
+    """
+    steps = dict.fromkeys(fatal_steps(journal.records))
+    told: set[str] = set()  # children of which the run's code has learnt, and went on
+    for record in journal.records:
+        kind, _, child = _name(record).partition(":")
+        if kind == "result" and record.step in steps:
+            continue
+        if kind in ("result", "cancel") and record.kind in (Kind.RESULT, Kind.FAILURE):
+            told.add(child)
+    for record in journal.records:
+        if record.kind is Kind.RESULT and _name(record).startswith("spawn:"):
+            child = msgspec.json.decode(read_body(record).v or b"null", type=str)
+            row = store.read_run(child) if child not in told else None
+            if row is not None and row.cancelling:
+                steps |= {record.step: None}
+                steps |= {one.step: None for one in journal.records if _name(one) == f"result:{child}"}
+    return tuple(steps)
+
+
+def _name(record: Record) -> str:
+    try:
+        return parse_step_id(record.step).name
+    except BadName:
+        return ""
+
+
+def _was_undone(store: Store, run: str) -> bool:
+    return any(record.kind is Kind.UNDOING for record in store.load_journal(run).records)

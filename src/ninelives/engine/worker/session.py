@@ -1,0 +1,115 @@
+"""A session of this process: registered, renewed, and ended when nobody works as it any more.
+
+A worker that leaves nothing behind leaves its session to the next one of its runtime: to begin and to end
+one takes longer than a short run. If we die here, the session owns no run, and its end costs nobody anything.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import os
+import secrets
+from collections.abc import Callable, Sequence
+from contextlib import suppress
+
+from ninelives.core.clock import Clock, witness
+from ninelives.core.errors import NineLivesError
+from ninelives.core.model.session import Cause, NewSession
+from ninelives.engine.machine import host, machine
+from ninelives.engine.run.lease import Lease
+from ninelives.engine.spec.registry import code_version
+from ninelives.store import Store
+
+SPARE_SECONDS = 1.0
+"""How long a session waits for the next worker; then it is ended."""
+
+
+class OwnSession:
+    """One session of this process. `lease` is there once it has begun."""
+
+    lease: Lease
+
+    def __init__(
+        self, store: Store, clock: Clock, lease_ms: int, *, name: str = "", keeper: str = ""
+    ) -> None:
+        self._store, self._clock, self.lease_ms, self._keeper = store, clock, lease_ms, keeper
+        self.id = name or f"{machine()}-{os.getpid()}-{secrets.token_hex(4)}"
+        self.agents: tuple[str, ...] = ()
+        self.has_begun = False
+
+    def begin(self, agents: Sequence[str], lost: Callable[[NineLivesError], None]) -> None:
+        """Register it, or take it over from who worked as it before; `lost` is told of a lost lease."""
+        if self.has_begun:
+            self.lease.lost = lost
+            return
+        sent_ms, self.agents = self._clock.boot_ms(), tuple(sorted(agents))
+        _, steady_ms = witness(self._clock)
+        registered = self._store.register_session(
+            NewSession(
+                id=self.id,
+                host=host(),
+                pid=os.getpid(),
+                code=code_version(agents),
+                lease_ms=self.lease_ms,
+                agents=self.agents,
+                keeper=self._keeper,
+            )
+        )
+        self.lease = Lease(self._store, self._clock, self.id, self.lease_ms, sent_ms=sent_ms, lost=lost)
+        self.lease.since = registered.started_ms, steady_ms
+        self.has_begun = True
+
+    def serves(self, agents: Sequence[str]) -> bool:
+        """Tell whether a worker for these agents may begin as this session."""
+        return self.lease.until_ms > self._clock.boot_ms() and self.agents == tuple(sorted(agents))
+
+    async def end(self) -> None:
+        """Renew it no more, and say that it is over; what it still owns is released."""
+        self.lease.stop()
+        with suppress(NineLivesError):  # then its lock or its lease tells
+            await asyncio.to_thread(self._store.end_sessions, [self.id], Cause.STOPPED)
+
+
+class Spare:
+    """The session that waits for the next worker of a runtime, for a while."""
+
+    def __init__(self, loop: asyncio.AbstractEventLoop) -> None:
+        self._loop = loop
+        self._kept: OwnSession | None = None
+        self._timer: asyncio.TimerHandle | None = None
+        self._ending: set[asyncio.Task[None]] = set()
+
+    def take(self, agents: Sequence[str]) -> OwnSession | None:
+        """Return what is kept, if it serves these agents."""
+        kept = self._kept
+        if kept is None or not kept.serves(agents):
+            return None
+        self._forget()
+        return kept
+
+    async def keep(self, session: OwnSession) -> None:
+        """Keep a session that owns nothing; one that is kept already stays, and this one ends."""
+        if self._kept is not None:
+            await session.end()
+            return
+        session.lease.lost = lambda _: None  # it serves nobody then
+        self._kept = session
+        self._timer = self._loop.call_later(SPARE_SECONDS, self._expire)
+
+    async def close(self) -> None:
+        """End what is kept, and wait for what is being ended."""
+        self._expire()
+        if self._ending:
+            await asyncio.wait(self._ending)
+
+    def _forget(self) -> None:
+        self._kept = None
+        if self._timer is not None:
+            self._timer.cancel()
+
+    def _expire(self) -> None:
+        if self._kept is not None:
+            task = self._loop.create_task(self._kept.end())
+            self._ending.add(task)
+            task.add_done_callback(self._ending.discard)
+        self._forget()

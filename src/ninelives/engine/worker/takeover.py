@@ -1,0 +1,218 @@
+"""Recoveries: what was found of a run that its worker left, and when it moved again; for the recovery log.
+
+Entries are written beside the event loop, in batches, and nobody waits for them. If we die before, what this
+life would have told is lost with it; that it ended while it had the run is told by who finds us dead.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Awaitable, Callable, Sequence
+from contextlib import suppress
+from contextvars import Context
+
+import msgspec
+
+from ninelives.core.clock import Clock
+from ninelives.core.errors import Corrupt, NineLivesError
+from ninelives.core.journal.recovery_log import Completion, Recovery, Verified
+from ninelives.core.journal.replay import Recorded
+from ninelives.core.journal.resources import Target, open_in
+from ninelives.core.model.commit import Verdict
+from ninelives.core.model.log_entry import Happening, NewEntry
+from ninelives.core.model.run import Journal, Run
+from ninelives.core.model.session import Session
+from ninelives.core.rules import deaths
+from ninelives.core.rules.recovery_check import Account, account_of, faults_of_keys
+from ninelives.core.values.token_usage import tokens_in
+from ninelives.engine.commit.ticket import NOTHING, Draft, Extras
+from ninelives.engine.run.execution import Execution
+from ninelives.engine.spec.registry import Step
+from ninelives.store import Store
+
+_MOST_REDONE = 20
+_LOOK_SECONDS = 0.002
+
+
+class Takeover:
+    """A run that was taken over here, from its claim until it has made progress or was left again."""
+
+    def __init__(self, run: Run, taken_ms: int, clock: Clock, moved: Callable[[Takeover], None]) -> None:
+        self.run, self.taken_ms, self._moved = run, taken_ms, moved
+        self._clock, self._since_ms = clock, clock.boot_ms()
+        self.progress_ms: int | None = None
+        self.journal: Journal | None = None
+        self.replayed = self.decisions = self.tokens = 0
+        self.redone: tuple[str, ...] = ()
+        self.checked = 0
+        self.stale: list[str] = []
+
+    def progress(self) -> None:
+        """Note that a record of the run's own progress is durable, in the store's time: ours may be wrong."""
+        if self.progress_ms is None:
+            self.progress_ms = self.taken_ms + self._clock.boot_ms() - self._since_ms
+            self._moved(self)
+
+
+class Recovered(Execution):
+    """The execution of a run that was taken over: it counts what is found, and sees when the run moves."""
+
+    takeover: Takeover
+
+    def take_over(self, takeover: Takeover, journal: Journal) -> None:
+        """Say whose takeover this is."""
+        self.takeover = takeover
+        if takeover.journal is None:
+            takeover.journal = journal
+            takeover.redone = tuple(list(self.replay.intents)[:_MOST_REDONE])
+
+    def count(self, step: Step, found: Recorded) -> None:
+        """Count a step that was found recorded."""
+        super().count(step, found)
+        self.takeover.replayed += 1
+        if step.is_decision:
+            self.takeover.decisions += 1
+            self.takeover.tokens += tokens_in(bytes(found.body.v or b""))
+
+    def checked(self, target: Target, stale: str | None) -> None:
+        """Note how a resource was found that the run holds."""
+        self.takeover.checked += 1
+        if stale is not None:
+            self.takeover.stale.append(f"{target}: {stale}")
+
+    def write(self, drafts: Sequence[Draft], extras: Extras = NOTHING) -> asyncio.Future[Verdict]:
+        """Hand records to the committer, and see whether they are progress."""
+        written = super().write(drafts, extras)
+        if extras.change is not None or any(draft[0] not in deaths.NO_PROGRESS for draft in drafts):
+            self._watch(written)
+        return written
+
+    def append(self, draft: Draft, *, is_alone: bool) -> Awaitable[Verdict] | None:
+        """Hand one record to the committer, and see whether it is progress."""
+        written = super().append(draft, is_alone=is_alone)
+        if draft[0] not in deaths.NO_PROGRESS and self.sealed is None:
+            self._watch(written)
+        return written
+
+    def _watch(self, written: Awaitable[Verdict] | None) -> None:
+        if self.takeover.progress_ms is not None:
+            return
+        if isinstance(written, asyncio.Future):
+            written.add_done_callback(self._written)
+        else:
+            self.takeover.progress()  # it is durable already
+
+    def _written(self, written: asyncio.Future[Verdict]) -> None:
+        if not written.cancelled() and written.exception() is None and self.sealed is None:
+            self.takeover.progress()
+
+
+class Chronicle:
+    """Writes the recovery log of one worker's session."""
+
+    def __init__(self, store: Store, session: str) -> None:
+        self._store, self._session = store, session
+        self._entries: list[Callable[[], NewEntry | None]] = []
+        self._writing: asyncio.Task[None] | None = None
+        self._sessions: dict[str, Session | None] = {}
+
+    def taken(self, takeover: Takeover) -> None:
+        """Tell that a run was claimed that its worker had left."""
+        run = takeover.run
+        body = msgspec.json.encode({"left_by": run.left_by, "epoch": run.epoch, "is_alone": run.is_alone})
+        self._tell(lambda: self._entry(Happening.TAKEN, run.id, body))
+
+    def recovered(self, takeover: Takeover) -> None:
+        """Tell what came of a takeover."""
+        self._tell(lambda: self._recovered(takeover))
+
+    def left(self, takeover: Takeover) -> None:
+        """Tell that a run which had been taken over is not executed here any more."""
+        if takeover.progress_ms is None:
+            self.recovered(takeover)
+        self._tell(lambda: self._completed(takeover.run.id))
+
+    async def written(self) -> None:
+        """Wait until all that was told so far is in the log."""
+        while self._entries or self._writing is not None:
+            self._begin()
+            await asyncio.sleep(0 if self._writing is None else _LOOK_SECONDS)
+
+    def _tell(self, entry: Callable[[], NewEntry | None]) -> None:
+        self._entries.append(entry)
+        if len(self._entries) == 1 and self._writing is None:
+            # Who tells us may be in a run's context; what we do belongs to no run.
+            asyncio.get_running_loop().call_soon(self._begin, context=Context())
+
+    def _begin(self) -> None:
+        if self._entries and self._writing is None:
+            self._writing = asyncio.create_task(self._write())
+
+    async def _write(self) -> None:
+        try:
+            while self._entries:
+                batch, self._entries = self._entries, []
+                with suppress(NineLivesError):  # a log that cannot be written must not hold up the runs
+                    await asyncio.to_thread(self._append, batch)
+        finally:
+            self._writing = None
+
+    def _append(self, batch: Sequence[Callable[[], NewEntry | None]]) -> None:
+        entries = [made() for made in batch]
+        self._store.append_log([entry for entry in entries if entry is not None])
+
+    def _entry(self, kind: Happening, run: str, body: bytes) -> NewEntry:
+        return NewEntry(kind=kind, run=run, session=self._session, body=body)
+
+    def _recovered(self, takeover: Takeover) -> NewEntry:
+        run = takeover.run
+        name = run.left_by or ""
+        if name not in self._sessions:
+            self._sessions[name] = self._store.read_session(name)
+        died = self._sessions[name]
+        body = Recovery(
+            left_by=name,
+            cause=died.cause if died is not None else None,
+            died_ms=died.ended_ms or 0 if died is not None else 0,
+            renewed_ms=died.renewed_ms if died is not None else 0,
+            taken_ms=takeover.taken_ms,
+            progress_ms=takeover.progress_ms,
+            deaths=run.deaths,
+            records=run.length,
+            replayed=takeover.replayed,
+            decisions=takeover.decisions,
+            tokens=takeover.tokens,
+            redone=takeover.redone,
+            verified=_verified(self._store, takeover),
+        )
+        return self._entry(Happening.RECOVERED, run.id, msgspec.json.encode(body))
+
+    def _completed(self, run: str) -> NewEntry | None:
+        row = self._store.read_run(run)
+        if row is None or not row.state.is_final:
+            return None
+        body = Completion(state=row.state, records=row.length)
+        return self._entry(Happening.COMPLETED, run, msgspec.json.encode(body))
+
+
+def _verified(store: Store, takeover: Takeover) -> Verified:
+    """Check a journal, whose chain was verified when it was loaded, and the dedup table against it."""
+    journal, account, held = takeover.journal, Account(0, {}, ()), 0
+    faults: tuple[str, ...] = ("the journal could not be read",)
+    if journal is not None:
+        try:
+            held = len(open_in(journal.records))
+            account = account_of(journal.records)
+            rows = store.read_keys(list(account.keys)) if account.keys else {}
+            faults = account.faults + faults_of_keys(journal.run.id, account.keys, rows, takeover.taken_ms)
+        except Corrupt as error:
+            faults = (error.what,)
+    return Verified(
+        records=len(journal.records) if journal is not None else 0,
+        outcomes=account.outcomes,
+        resources=held,
+        keys=len(account.keys),
+        checked=takeover.checked,
+        stale=tuple(takeover.stale),
+        faults=faults,
+    )

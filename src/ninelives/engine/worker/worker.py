@@ -1,0 +1,336 @@
+"""A worker: one session that claims runs and executes them, for as long as it has its lease.
+
+If the lease is lost, every execution is sealed at once: nothing more begins, nothing more is written.
+There is no drain: a worker that is told to stop, and one that is killed, leave the same state behind.
+
+A run that is suspected of killing its workers is claimed only while all others here have made progress, and
+until it has made some itself no other is claimed beside it. Suspects that have waited for a while keep others
+from being claimed.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import zlib
+from collections import Counter
+from collections.abc import Awaitable, Callable, Mapping, Sequence
+from collections.abc import Set as AbstractSet
+from contextlib import suppress
+
+from ninelives.core.clock import Clock
+from ninelives.core.errors import LeaseLost, NineLivesError, StoreAway, StoreUnavailable
+from ninelives.core.model.run import Claims, Run
+from ninelives.core.model.session import Cause, Evidence, Fate, Session
+from ninelives.engine.machine import is_missed, machine
+from ninelives.engine.run.lease import Lease
+from ninelives.engine.spec.registry import AGENTS
+from ninelives.engine.worker.executor import Executor
+from ninelives.engine.worker.gc_tuning import at_ease
+from ninelives.engine.worker.session import OwnSession
+from ninelives.engine.worker.stranded import Stranded
+from ninelives.engine.worker.takeover import Chronicle, Takeover
+from ninelives.store import Store
+
+POLL_SECONDS = 1.0
+"""How often a worker looks for the dead and for work that nobody woke it for, however busy it is."""
+_LEAST_LOOK_SECONDS = 0.1
+"""It looks sooner when another's lease ends before that, but no more often than this."""
+SUSPECTS_WAIT_MS = 5_000
+"""How long suspects wait while there is other work; then the worker takes no more of that."""
+
+_MISSED = Evidence(is_gone=True, note="its machine has no such process any more")
+
+Leave = Callable[[OwnSession], Awaitable[None]]
+Bear = Callable[[str], Run | None]
+"""Creates the run to begin with, as the session's, and returns it; None where it is not the session's."""
+Away = Callable[[StoreAway], None]
+"""Told of a store that lets no session begin; where nobody is to be told, that is an error."""
+
+
+class Worker:
+    """Claims and executes runs, as one session."""
+
+    def __init__(
+        self,
+        store: Store,
+        executor: Executor,
+        clock: Clock,
+        session: OwnSession,
+        *,
+        limits: Mapping[str, int] | None = None,
+        leave: Leave = OwnSession.end,
+        away: Away | None = None,
+    ) -> None:
+        self._store, self._executor, self._clock, self._leave = store, executor, clock, leave
+        self._away = away
+        self._own, self._session, self._limits = session, session.id, dict(limits or {})
+        self._machine = machine()
+        self._woken = asyncio.Event()
+        self._tasks: dict[asyncio.Task[None], Run] = {}
+        self._running: Counter[str] = Counter()
+        self._given: dict[str, int] = {}
+        self._lots: dict[str, int] = {}
+        self.claims, self.first_claimed = 0, ""
+        self._takeovers: dict[str, Takeover] = {}
+        self._chronicle = Chronicle(store, self._session)
+        self._began_ms, self._has_expired = clock.boot_ms(), False
+        self._stranded = Stranded(store, self._session, session.lease_ms)
+        self._solo: str | None = None
+        self._suspects_since_ms: int | None = None
+        self._failure: BaseException | None = None
+        self._has_found_nothing = False
+        self._look_at_ms = 0.0
+
+    def wake(self) -> None:
+        """Look for work now."""
+        self._woken.set()
+
+    async def work(
+        self,
+        concurrency: int,
+        *,
+        agents: Callable[[], Sequence[str]],
+        until: Callable[[], bool],
+        only: str | None = None,
+        bear: Bear | None = None,
+    ) -> None:
+        """Work until the condition holds, which is asked whenever something has happened.
+
+        Raises LeaseLost; what the store raised.
+        """
+        with at_ease():
+            is_kept = self._own.has_begun
+            lease = await self._begin(agents())
+            try:
+                born = bear(self._session) if bear is not None else None
+                # CRASH: nothing of it has begun; who ends our session releases it.
+                while not until():
+                    self._woken.clear()
+                    next_due_ms: int | None = None
+                    if born is not None:
+                        self._take((born,), lease)
+                        born = None
+                    else:
+                        next_due_ms = self._claim(lease, concurrency, agents(), only)
+                    if is_kept and not self.claims:
+                        is_kept, self._look_at_ms = False, 0.0  # what we want may be somebody's who is gone
+                    if self._failure is not None:
+                        raise self._failure
+                    if not until():
+                        await self._rest(next_due_ms)
+                    await self._look()
+                if self._failure is not None:
+                    raise self._failure
+            finally:
+                await self._end()
+
+    @property
+    def is_idle(self) -> bool:
+        """Tell whether nothing is being executed and, when last looked for, nothing was due or about to be.
+
+        A session whose lease has run out is watched for a while before it is ended (see
+        `stores.shared.lease_witness`): its runs are about to be due. A worker that left before that would
+        leave them to a next one that does too.
+        """
+        return not self._tasks and self._has_found_nothing and not self._has_expired
+
+    # The session --------------------------------------------------------------------------------
+
+    async def _begin(self, agents: Sequence[str]) -> Lease:
+        seconds = POLL_SECONDS
+        if not self._own.has_begun:
+            with suppress(StoreUnavailable):
+                seconds = self._end_the_dead()
+        self._look_at_ms = self._clock.boot_ms() + seconds * 1000
+        while True:
+            try:
+                self._own.begin(agents, self._lost)
+            except StoreAway as error:
+                if self._away is None:
+                    raise
+                self._away(error)
+                await asyncio.sleep(POLL_SECONDS)
+            else:
+                return self._own.lease
+
+    def _lost(self, error: NineLivesError) -> None:
+        self._failure = self._failure or error
+        self._seal(error.what)
+        self._woken.set()
+
+    def _seal(self, what: str) -> None:
+        for run in self._tasks.values():
+            execution = self._executor.executions.get(run.id)
+            if execution is not None:
+                execution.seal(LeaseLost(what, run=run.id))
+
+    async def _end(self) -> None:
+        leave: Leave = OwnSession.end
+        try:
+            self._seal("this worker has stopped")
+            if self._tasks:
+                await asyncio.wait(self._tasks)
+            await self._chronicle.written()
+            if self._failure is None:
+                leave = self._leave
+        finally:
+            await leave(self._own)
+
+    # Claims -------------------------------------------------------------------------------------
+
+    def _claim(self, lease: Lease, concurrency: int, agents: Sequence[str], only: str | None) -> int | None:
+        """Claim what can be worked on now, and return when to look again: a time, or None."""
+        free = concurrency - len(self._tasks)
+        self._has_found_nothing = False
+        if free <= 0 or self._solo is not None:
+            return None
+        claims = Claims((), None)
+        is_their_turn = self._suspects_have_waited()
+        with suppress(StoreUnavailable):
+            claims = self._ask(0 if is_their_turn else free, agents, only, alone=False)
+            self._has_found_nothing = not self._is_due(claims) and not claims.is_held
+            self._note_suspects(claims.next_suspect_ms)
+            if not claims.runs and self._suspects_since_ms is not None and self._all_have_moved():
+                claims = self._ask(1, agents, only, alone=True)
+                self._suspects_since_ms = None
+        self._take(claims.runs, lease)
+        if self._suspects_since_ms is not None and is_their_turn:
+            return None  # others are due, and are not looked at before those here have moved
+        dues = (claims.next_due_ms, claims.next_suspect_ms if not self._tasks else None)
+        return min((due for due in dues if due is not None), default=None)
+
+    def _take(self, claimed: Sequence[Run], lease: Lease) -> None:
+        """Begin with runs that are ours."""
+        self._executor.load(claimed)
+        taken_ms = max((run.changed_ms for run in claimed), default=0)
+        if any(run.left_by is not None for run in claimed):
+            with suppress(StoreUnavailable):  # they are ours all the same
+                taken_ms = self._store.now_ms()
+        for run in claimed:
+            self._start(run, lease, taken_ms)
+
+    def _is_due(self, claims: Claims) -> bool:
+        """Tell whether runs were given, or others are due that were not: they want to be alone."""
+        if claims.runs:
+            return True
+        dues = [due for due in (claims.next_due_ms, claims.next_suspect_ms) if due is not None]
+        return bool(dues) and min(dues) <= self._store.now_ms()
+
+    def _ask(self, free: int, agents: Sequence[str], only: str | None, *, alone: bool) -> Claims:
+        room = {name: min(free, self._room(name, free)) for name in sorted(agents, key=self._turn)}
+        queues = sorted({AGENTS[name].queue for name in agents})
+        return self._store.claim_runs(
+            self._session, free, room, queues=queues, host=self._machine, only=only, alone=alone
+        )
+
+    def _room(self, agent: str, free: int) -> int:
+        limit = self._limits.get(agent)
+        return free if limit is None else limit - self._running[agent]
+
+    def _turn(self, agent: str) -> tuple[int, int]:
+        """Order agents by when they were last given here; at first each worker has an order of its own."""
+        lot = self._lots.get(agent)
+        if lot is None:
+            lot = self._lots[agent] = zlib.crc32(f"{self._session}/{agent}".encode())
+        return self._given.get(agent, 0), lot
+
+    def _all_have_moved(self) -> bool:
+        return all(self._has_moved(run) for run in self._tasks.values())
+
+    def _has_moved(self, run: Run) -> bool:
+        """Tell whether a run has made progress since it was claimed here."""
+        takeover = self._takeovers.get(run.id)
+        if takeover is not None and takeover.progress_ms is not None:
+            return True
+        execution = self._executor.executions.get(run.id)
+        return execution is not None and (execution.executed > 0 or execution.turn > run.turn)
+
+    def _suspects_have_waited(self) -> bool:
+        since_ms = self._suspects_since_ms
+        return since_ms is not None and self._clock.boot_ms() - since_ms > SUSPECTS_WAIT_MS
+
+    def _note_suspects(self, due_ms: int | None) -> None:
+        if due_ms is None or due_ms > self._store.now_ms():
+            self._suspects_since_ms = None
+        elif self._suspects_since_ms is None:
+            self._suspects_since_ms = self._clock.boot_ms()
+
+    def _start(self, run: Run, lease: Lease, taken_ms: int) -> None:
+        if run.is_alone:
+            self._solo = run.id
+        self.first_claimed = self.first_claimed or run.id
+        self.claims += 1
+        self._given[run.agent] = self.claims
+        takeover = None
+        if run.left_by is not None:
+            takeover = self._takeovers[run.id] = Takeover(run, taken_ms, self._clock, self._moved)
+            self._chronicle.taken(takeover)
+        task = asyncio.create_task(self._executor.execute(run, lease, takeover))
+        self._tasks[task] = run
+        self._running[run.agent] += 1
+        task.add_done_callback(self._done)
+
+    def _moved(self, takeover: Takeover) -> None:
+        self._chronicle.recovered(takeover)
+        if self._solo == takeover.run.id:
+            self._solo = None
+            self._woken.set()
+
+    def _done(self, task: asyncio.Task[None]) -> None:
+        run = self._tasks.pop(task)
+        self._has_found_nothing = False  # it may have made others due
+        self._running[run.agent] -= 1
+        if self._solo == run.id:
+            self._solo = None
+        takeover = self._takeovers.pop(run.id, None)
+        if takeover is not None:
+            self._chronicle.left(takeover)
+        if not task.cancelled() and (error := task.exception()) is not None:
+            self._failure = self._failure or error
+        self._woken.set()
+
+    async def _rest(self, next_due_ms: int | None) -> None:
+        left_ms = self._look_at_ms - self._clock.boot_ms()
+        if next_due_ms is not None:
+            with suppress(StoreUnavailable):  # then it is looked for in a while
+                left_ms = min(left_ms, next_due_ms - self._store.now_ms())
+        with suppress(TimeoutError):
+            async with asyncio.timeout(max(0.0, left_ms / 1000)):
+                await self._woken.wait()
+
+    async def _look(self) -> None:
+        """Look for the dead, and for news that nobody told us of, if it is time."""
+        if self._clock.boot_ms() < self._look_at_ms:
+            return
+        self._executor.newsroom.hear()
+        seconds = POLL_SECONDS
+        executed = {run.id for run in self._tasks.values()}  # nothing is claimed before we are back here
+        with suppress(StoreUnavailable):
+            seconds = await asyncio.to_thread(self._look_around, executed)
+        self._look_at_ms = self._clock.boot_ms() + seconds * 1000
+
+    def _look_around(self, executed: AbstractSet[str]) -> float:
+        """Give back what is ours and not executed, and end the sessions that are gone."""
+        self._stranded.look(executed, self._clock.boot_ms())
+        return self._end_the_dead()
+
+    def _end_the_dead(self) -> float:
+        """End the sessions that are gone; returns when to look again: when the next lease ends, if soon."""
+        self._store.end_sessions(None, Cause.DIED)
+        others = [one for one in self._store.list_sessions() if one.id != self._session]
+        self._end_the_missed(others)
+        # No session is watched for longer than a lease: nothing here waits for one that nobody may end.
+        is_early = self._clock.boot_ms() < self._began_ms + self._own.lease_ms
+        self._has_expired = is_early and any(one.left_ms <= 0 for one in others)
+        next_end_seconds = min((one.left_ms for one in others), default=self._own.lease_ms) / 1000
+        return min(POLL_SECONDS, max(_LEAST_LOOK_SECONDS, next_end_seconds))
+
+    def _end_the_missed(self, others: Sequence[Session]) -> None:
+        """End those whose processes this machine has no more; not every store has a lock that tells."""
+        missed = [
+            one.id
+            for one in others
+            if not one.keeper and one.fate is Fate.LIVES and is_missed(one.host, one.pid)
+        ]
+        if missed:
+            self._store.end_sessions(missed, Cause.DIED, evidence=dict.fromkeys(missed, _MISSED))

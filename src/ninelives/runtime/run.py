@@ -1,0 +1,207 @@
+"""A handle to a run: what anybody may ask of it, from whatever process."""
+
+from __future__ import annotations
+
+import asyncio
+import shlex
+from collections.abc import AsyncIterator
+from typing import TYPE_CHECKING, Any, Literal
+
+from ninelives.core.errors import RunCancelled, RunError, RunEscalated, RunFailed, TimedOut, UnknownRun
+from ninelives.core.journal.output import Output
+from ninelives.core.journal.replay import read_body
+from ninelives.core.model.run import Control, Kind, State
+from ninelives.core.model.run import Run as Row
+from ninelives.core.values.codec import UNTYPED_CODEC, Codec
+from ninelives.core.values.exceptions import decode_error
+from ninelives.engine.agent import signals
+from ninelives.engine.run import large_bodies
+from ninelives.engine.spec.registry import AGENTS
+from ninelives.engine.worker import fork as forks
+from ninelives.engine.worker import run_retry
+from ninelives.runtime.output_reader import Reader
+from ninelives.store import Store
+from ninelives.views import history as view
+from ninelives.views import recovery_text
+from ninelives.views.checkpoint import Checkpoint, checkpoint
+
+if TYPE_CHECKING:
+    from ninelives.runtime.runtime import Runtime
+
+
+class Run:
+    """A handle to a run, in whatever process it is executed."""
+
+    def __init__(self, runtime: Runtime, run: str) -> None:
+        self._runtime, self.id = runtime, run
+        self._completed: tuple[Codec, bytes] | None = None
+        self._is_expected = self._is_over = False
+
+    def expect(self) -> None:
+        """Take it that the run has just been created, and has not ended when `result` first looks."""
+        self._is_expected = True
+
+    @property
+    def is_over(self) -> bool:
+        """Tell whether the run is known here to have ended, or to wait for a person: nobody owns it then."""
+        return self._completed is not None or self._is_over
+
+    def complete(self, codec: Codec, value: bytes) -> None:
+        """Take note that the run has completed in this process, and with what: nobody can change that."""
+        self._completed = codec, value
+
+    def __repr__(self) -> str:
+        return f"<run {self.id!r}>"
+
+    async def status(self) -> State:
+        """Return the run's state. Raises UnknownRun."""
+        return (await self._row()).state
+
+    async def result(self, timeout: float | None = None) -> Any:  # noqa: ASYNC109
+        """Wait for the run's end and return its result.
+
+        Raises RunFailed (from what the agent raised), RunCancelled, RunEscalated, TimedOut.
+        """
+        if self._completed is None:
+            try:
+                async with asyncio.timeout(timeout):
+                    row = await self._runtime.until(self._ended)
+            except TimeoutError:
+                raise TimedOut(f"the run did not end within {timeout} s", run=self.id) from None
+        if self._completed is not None:
+            codec, value = self._completed
+            return codec.recall(value)
+        return await self._runtime.call(_result, row)
+
+    async def history(self) -> list[view.Entry]:
+        """Return all that is recorded of the run."""
+        return await self._runtime.call(_history, self.id)
+
+    async def checkpoint(self) -> Checkpoint:
+        """Return where the run is."""
+        return await self._runtime.call(_checkpoint, self.id)
+
+    async def stream(self, offset: int = 0, *, type: Any = Any) -> AsyncIterator[Output]:
+        """Give what the run emits, as it becomes durable, from after an offset on; ends with the run.
+
+        Values come back as `type`. A retraction withdraws what its step has emitted before.
+        Raises UnknownRun; Corrupt; Divergence when a value is not of that type.
+        """
+        reader = Reader(self.id, offset, type)
+        while not reader.has_ended:
+            for item in await self._runtime.until_output(lambda: self._runtime.call(reader.read)):
+                yield item
+
+    async def signal(self, name: str, value: Any = None, *, id: str | None = None) -> None:
+        """Send a signal: durable when this returns, received in order per name, once.
+
+        It may be sent before the run waits for it, or starts. With an `id`, sending again changes nothing.
+        Raises UnknownRun; RunFinished; NotSerializable; IdConflict when the id was used for another signal.
+        """
+        body = signals.encode(value)
+        await self._runtime.call(lambda store: store.send_signal(self.id, name, body, id=id))
+
+    async def cancel(self) -> None:
+        """Ask for the run's end: its code gets a CancelledError, its waits end, and it ends as cancelled.
+
+        Returns when the request is durable; `result` waits for the end. Asking again changes nothing more.
+        Raises UnknownRun; RunFinished when it has completed or failed.
+        """
+        await self._control(Control.CANCEL)
+
+    async def pause(self) -> None:
+        """Let the run stop before its next step or wait, and stay so until `resume`.
+
+        A body that is being executed is finished and recorded. Raises UnknownRun; RunFinished.
+        """
+        await self._control(Control.PAUSE)
+
+    async def resume(self) -> None:
+        """Let a paused run go on. Raises UnknownRun; RunFinished."""
+        await self._control(Control.RESUME)
+
+    async def _control(self, control: Control) -> None:
+        await self._runtime.call(lambda store: store.control_run(self.id, control))
+
+    async def retry(self) -> None:
+        """Let a failed run go on from the step that failed; one that has not ended is left alone.
+
+        Raises RunFinished when it is completed or cancelled, or has undone what it had done.
+        """
+        await self._runtime.call(run_retry.retry, self.id)
+
+    async def fork(
+        self, at: str | int, result: Any = forks.UNCHANGED, *, id: str | None = None, after: str = "ask"
+    ) -> Run:
+        """Make a new run that shares this one's records up to a step of its current turn, and goes on there.
+
+        `at` names the step as `history` and `show` do (`"refund[0]"`), or by its record's number. With
+        `result`, the step has that result in the fork; without, it is done anew. `after` says what becomes
+        of non-resumable actions that this run did after the step, when the fork comes to them: "ask" a
+        person, "reuse" their results, or "repeat" them. Under the same id, asking again gives the same fork.
+        Raises UsageError for a step that is not there, or while something is in doubt; NotSerializable;
+        IdConflict.
+        """
+        made = await self._runtime.call(
+            lambda store: forks.fork(store, self.id, at, result, id=id, after=after)
+        )
+        return Run(self._runtime, made.id)
+
+    async def _row(self) -> Row:
+        row: Row | None = await self._runtime.call(_read, self.id)
+        if row is None:
+            raise UnknownRun("there is no such run", run=self.id, remedy="Check the id")
+        return row
+
+    async def _ended(self) -> Row | Literal[True] | None:
+        if self._completed is not None:
+            return True
+        if self._is_expected:
+            self._is_expected = False
+            return None
+        row = await self._row()
+        self._is_over = row.state.is_final or row.state is State.ESCALATED
+        return row if self._is_over else None
+
+
+def _read(store: Store, run: str) -> Row | None:
+    return store.read_run(run)
+
+
+def _history(store: Store, run: str) -> list[view.Entry]:
+    return view.history(large_bodies.whole(store, store.load_journal(run, since=0).records))
+
+
+def _checkpoint(store: Store, run: str) -> Checkpoint:
+    journal = large_bodies.load(store, run)
+    # A run that was claimed once only has never been recovered.
+    return checkpoint(journal, recovery_text.last_recovery(store, run) if journal.run.epoch > 1 else "")
+
+
+def _result(store: Store, row: Row) -> Any:
+    if row.state is State.CANCELLED:
+        raise RunCancelled("the run was cancelled", run=row.id)
+    if row.state is State.ESCALATED:
+        raise RunEscalated(
+            f"the run waits {row.waits}",
+            run=row.id,
+            remedy="A person has to settle it: `ninelives inbox` shows the question and how to answer it",
+        )
+    records = large_bodies.whole(store, store.load_journal(row.id, since=row.length - 1).records)
+    if not records or records[-1].kind is not Kind.END:
+        has_failed = row.state is State.FAILED
+        raise (RunFailed if has_failed else RunError)(
+            f"the run {row.state.value}, and its {'error' if has_failed else 'result'} has been pruned",
+            run=row.id,
+            remedy="Ask for it before `ninelives store prune` does its work, or keep it elsewhere",
+        )
+    end = read_body(records[-1])
+    if row.state is State.FAILED:
+        cause = decode_error(bytes(end.e or b""))
+        raise RunFailed(
+            f"the run failed: {type(cause).__name__}: {cause}",
+            run=row.id,
+            remedy=f"Once the cause is mended, `{shlex.join(['ninelives', 'retry', row.id])}` lets it go on",
+        ) from cause
+    known = AGENTS.get(row.agent)
+    return (known.result if known else UNTYPED_CODEC).recall(bytes(end.v or b"null"))

@@ -1,0 +1,167 @@
+"""The write path: many runs in one transaction, a verdict for each.
+
+A batch in which every commit only appends, or completes a run that nobody else hangs on, is one statement and
+one round trip: a conditional update of all rows, which is the fence, and the insert of all records. Made
+twice, the second one finds nothing to update; that is how a lost answer is resolved. Any other batch takes
+two round trips or more: what it may touch is locked and loaded, the reference's rules are applied, and what
+has changed is written with the COMMIT.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from typing import Any
+
+from ninelives.core.errors import UsageError
+from ninelives.core.model.commit import Commit, Outcome, Verdict
+from ninelives.core.model.run import Kind, Record
+from ninelives.core.rules import run_rules, validation
+from ninelives.stores.postgres.server.pool import Before, Lines
+from ninelives.stores.postgres.server.queries import migrations
+from ninelives.stores.postgres.tables import Tables
+from ninelives.stores.postgres.transaction import Transaction, append_all
+from ninelives.stores.shared import commit_rules as rules
+from ninelives.stores.shared import rows
+
+_VERSION = len(migrations())
+_ONE = [(1,)]
+_SUMS = ("sum_steps", "sum_in", "sum_out", "sum_progress", "sum_error", "sum_retrying")
+Wakes = Callable[[bool, bool], tuple[list[str], list[int]]]
+"""Which channels to notify, and their doors, when there is work, and when there is output."""
+
+
+def commit(
+    lines: Lines, batch: Sequence[Commit], now_ms: int | None, wakes: Wakes, finish: Before
+) -> list[Verdict]:
+    """Apply a batch; see `Store.commit`. `now_ms`: None where the server shall write its own time."""
+    if len(batch) == 1 and _append_one(lines, batch[0], now_ms):
+        return [Verdict(batch[0].run, Outcome.COMMITTED)]
+    lines.require()
+    if len({one.run for one in batch}) != len(batch):
+        raise UsageError("a run occurs twice in one batch", remedy="Merge its commits, or send them apart")
+    verdicts: dict[str, Verdict] = {}
+    sound: list[Commit] = []
+    for one in batch:
+        fault = validation.fault_in(one)
+        if fault is None and validation.is_text(one.run):
+            sound.append(one)
+        else:
+            verdicts[one.run] = Verdict(one.run, Outcome.REFUSED, fault or validation.unknown_run(one.run))
+    left = sound
+    if sound and all(_is_quick(one) for one in sound):
+        done = _append(lines, sorted(sound, key=_run_of), now_ms, wakes)
+        verdicts.update({run: Verdict(run, Outcome.COMMITTED) for run in done})
+        left = [one for one in sound if one.run not in done]
+    if left:
+        rest = lines.write(lambda tx: _apply_all(tx, left), finish)
+        verdicts.update({verdict.run: verdict for verdict in rest})
+    return [verdicts[one.run] for one in batch]
+
+
+def _run_of(one: Commit) -> str:
+    return one.run  # in this order everybody locks rows
+
+
+def _is_quick(one: Commit) -> bool:
+    """Tell whether a commit only appends to its run, or completes it, and refers to no blobs."""
+    if not one.records or not (one.is_plain or one.is_plain_end):
+        return False
+    for record in one.records:  # noqa: SIM110 (the hot path)
+        if record.blobs:
+            return False
+    return True
+
+
+def _append_one(lines: Lines, one: Commit, now_ms: int | None) -> bool:
+    """Append the only record of a commit that brings nothing else, if it is sound and the run its owner's."""
+    if len(one.records) != 1 or not one.is_plain:
+        return False
+    record = one.records[0]
+    if (
+        record.blobs
+        or record.kind is Kind.OUTPUT
+        or validation.fault_in(one)
+        or not validation.is_text(one.run)
+    ):
+        return False
+    fence = (one.run, one.epoch, one.length, one.head, record.check, one.effect_length)
+    content = (now_ms, record.kind, record.step, record.at_ms, record.body, record.step_kind, record.took_ms)
+    return lines.ask("append_one", fence + content + rows.sums_of(one.tally)) == _ONE
+
+
+def _append(lines: Lines, batch: Sequence[Commit], now_ms: int | None, wakes: Wakes) -> set[str]:
+    """Append to the runs that are their owners' and as their owners know them; returns which."""
+    ends, emits = any(one.change for one in batch), any(run_rules.emits(one) for one in batch)
+    channels, doors = wakes(ends, emits)
+    values = _many(batch) | {"now": now_ms, "version": _VERSION, "channels": channels, "doors": doors}
+    ((places, _),) = lines.ask("append_many", values)
+    return {batch[place - 1].run for place in places}
+
+
+def _many(batch: Sequence[Commit]) -> dict[str, Any]:
+    more = [(place, record) for place, one in enumerate(batch, 1) for record in one.records[1:]]
+    return {
+        "runs": [one.run for one in batch],
+        "epochs": [one.epoch for one in batch],
+        "lengths": [one.length for one in batch],
+        "heads": [one.head for one in batch],
+        "new_lengths": [one.new_length for one in batch],
+        "new_heads": [one.new_head for one in batch],
+        "effects": [run_rules.effect_length_of(one) for one in batch],
+        "ends": [one.change is not None for one in batch],
+        **_sums(batch),
+        **_columns([one.records[0] for one in batch], ""),
+        "owners": [place for place, _ in more],
+        "more_seqs": [record.seq for _, record in more],
+        **_columns([record for _, record in more], "more_"),
+    }
+
+
+def _sums(batch: Sequence[Commit]) -> dict[str, Any]:
+    columns = zip(*(rows.sums_of(one.tally) for one in batch), strict=True)
+    return dict(zip(_SUMS, map(list, columns), strict=True))
+
+
+def _columns(records: Sequence[Record], prefix: str) -> dict[str, Any]:
+    return {
+        f"{prefix}kinds": [record.kind for record in records],
+        f"{prefix}steps": [record.step for record in records],
+        f"{prefix}times": [record.at_ms for record in records],
+        f"{prefix}bodies": [record.body for record in records],
+        f"{prefix}checks": [record.check for record in records],
+        f"{prefix}step_kinds": [record.step_kind for record in records],
+        f"{prefix}took": [record.took_ms for record in records],
+    }
+
+
+def _apply_all(tx: Transaction, batch: Sequence[Commit]) -> list[Verdict]:
+    quick = sorted((one for one in batch if _is_quick(one)), key=_run_of)
+    done = _append_in(tx, quick) if quick else set()
+    others = [one for one in batch if one.run not in done]
+    tables = Tables(tx)
+    tables.prepare(others)
+    wanted = [digest for one in others for digest in run_rules.blobs_in(one)]
+    known = {digest for (digest,) in tx.all("known_blobs", (wanted,))} if wanted else set()
+    verdicts = [Verdict(run, Outcome.COMMITTED) for run in done]
+    appended = []
+    for one in others:
+        verdict, is_written = rules.write(tables.rows, known, one, tx.now_ms)
+        verdicts.append(verdict)
+        if is_written:
+            appended.append((tables.runs[one.run].number, one.records))
+            tx.wakes = tx.wakes or not one.is_plain
+            tx.emits = tx.emits or run_rules.emits(one)
+    tables.write_back()
+    append_all(tx, appended)
+    return verdicts
+
+
+def _append_in(tx: Transaction, quick: Sequence[Commit]) -> set[str]:
+    """Append within a transaction what would be quick by itself."""
+    values = _many(quick) | {"now": tx.given_now_ms, "version": _VERSION, "channels": [], "doors": []}
+    ((places, _),) = tx.all("append_many", values)
+    done = [quick[place - 1] for place in places]
+    tx.is_changed = tx.is_changed or bool(done)
+    tx.wakes = tx.wakes or any(one.change for one in done)
+    tx.emits = tx.emits or any(run_rules.emits(one) for one in done)
+    return {one.run for one in done}

@@ -1,0 +1,105 @@
+"""The URL of a PostgreSQL store: where the server is, and what is ours in the query.
+
+    postgresql://user:password@host:5432/database?schema=ninelives&sslmode=require
+
+Ours: `schema` (default `ninelives`), `unsafe` (settings that are known to be unsafe and accepted, with commas
+between them), `pooled=true` (a transaction pooler stands between: nothing may be kept on a connection) and
+`direct_url` (the same database without the pooler, for what must be kept: locks and notifications; it
+implies `pooled=true`). All the rest is libpq's.
+"""
+
+from __future__ import annotations
+
+import re
+from urllib.parse import SplitResult, parse_qsl, quote, urlencode, urlsplit
+
+from msgspec import Struct
+from psycopg import ProgrammingError
+from psycopg.conninfo import conninfo_to_dict
+
+from ninelives.core.errors import UsageError
+from ninelives.stores.url import complaint
+
+SCHEMES = ("postgresql", "postgres")
+SETTINGS = ("fsync", "full_page_writes", "synchronous_commit")
+_SCHEMA = re.compile(r"[a-z_][a-z0-9_]{0,47}")
+_LAST_PORT = 65535
+_OURS = ("schema", "unsafe", "pooled", "direct_url")
+
+
+class Address(Struct, frozen=True):
+    """A URL, taken apart. `shown` has no secrets; `direct` leads past any pooler, if anything does."""
+
+    libpq: str
+    direct: str | None
+    shown: str
+    schema: str
+    unsafe: frozenset[str]
+    is_pooled: bool
+
+
+def parse(url: str) -> Address:
+    """Take a URL apart. Raises UsageError naming what is wrong with it."""
+    if "#" in url:
+        raise UsageError("the store's URL has a # in it", remedy="In a password, write it as %23")
+    try:
+        found = urlsplit(url)
+        given = parse_qsl(found.query, keep_blank_values=True, strict_parsing=bool(found.query))
+    except ValueError as error:
+        raise UsageError(f"the store's URL cannot be read: {complaint(error, url)}", remedy=_REMEDY) from None
+    if "@" in found.path:  # else the beginning of a password would be taken for a port, and shown as one
+        raise UsageError("the store's URL has an @ after a /", remedy="In a password, write / as %2F")
+    ours = {name: value for name, value in given if name in _OURS}
+    rest = [(name, value) for name, value in given if name not in _OURS]
+    schema = ours.get("schema", "ninelives")
+    if found.scheme not in SCHEMES or not _SCHEMA.fullmatch(schema):
+        raise UsageError(f"the schema {schema!r} cannot be used", remedy="Use small letters, digits and _")
+    if schema.startswith("pg_"):
+        raise UsageError(
+            f"the schema {schema!r} cannot be used: names that begin with pg_ are PostgreSQL's own",
+            remedy="Use another name",
+        )
+    unsafe = frozenset(filter(None, ours.get("unsafe", "").split(",")))
+    if not unsafe <= frozenset(SETTINGS):
+        raise UsageError(
+            f"unsafe={ours['unsafe']} names what is no setting", remedy=f"It may name {', '.join(SETTINGS)}"
+        )
+    if ours.get("pooled", "false") not in ("true", "false"):
+        raise UsageError(f"pooled={ours['pooled']!r} says nothing", remedy="Say pooled=true or pooled=false")
+    libpq = found._replace(query=urlencode(rest, quote_via=quote)).geturl()
+    if not found.netloc:  # urlsplit forgets the empty host that libpq wants to see: postgresql:///name
+        libpq = libpq.replace(f"{found.scheme}:", f"{found.scheme}://", 1) if "//" not in libpq else libpq
+    _check(libpq, "the store's URL")
+    direct = ours.get("direct_url")
+    if direct is not None and direct.partition(":")[0] not in SCHEMES:
+        raise UsageError(
+            "direct_url is no URL of PostgreSQL",
+            remedy="Say direct_url=postgresql%3A%2F%2FUSER%40HOST%2FDATABASE, the same database",
+        )
+    if direct is not None:
+        _check(direct, "direct_url")
+    is_pooled = ours.get("pooled") == "true" or direct is not None
+    direct = direct if is_pooled else libpq
+    return Address(libpq, direct, _shown(found, schema), schema, unsafe, is_pooled)
+
+
+def _check(url: str, name: str) -> None:
+    """Check what libpq would only find wrong when it connects, as if no server were there."""
+    try:
+        given = conninfo_to_dict(url)
+    except ProgrammingError as error:
+        raise UsageError(f"{name} cannot be read: {complaint(error, url)}", remedy=_REMEDY) from None
+    for port in str(given.get("port", "")).split(","):  # one for each host; none: the usual one
+        if port and not (port.isascii() and port.isdigit() and 0 < int(port) <= _LAST_PORT):
+            raise UsageError(f"{name} has a port {port!r}, which is none", remedy="Use a number up to 65535")
+
+
+def _shown(found: SplitResult, schema: str) -> str:
+    host = found.netloc.rpartition("@")[2]
+    user = f"{found.username}@" if found.username else ""
+    return f"postgresql://{user}{host}{found.path}?schema={schema}"
+
+
+_REMEDY = (
+    "Use postgresql://USER@HOST/DATABASE?schema=NAME; in a password, write all but letters and digits as %XX"
+)

@@ -1,0 +1,183 @@
+"""One connection of ours: statements go to libpq directly, parsed once, with values and rows in binary.
+
+Alone, a statement is one round trip. Between `open` and `close` questions are sent without waiting (a
+pipeline of libpq's), and their answers come in the same order when they are fetched: a transaction costs as
+many round trips as it has questions whose answers it waits for, and one for the COMMIT.
+
+The driver's cursors do the same for several times the CPU, and forget what is prepared at every ROLLBACK.
+"""
+
+from __future__ import annotations
+
+import secrets
+from collections import deque
+from contextlib import suppress
+from time import monotonic
+from typing import Any
+
+import psycopg
+from psycopg import generators
+from psycopg.adapt import Transformer
+from psycopg.pq import ExecStatus, PipelineStatus, TransactionStatus
+from psycopg.pq.abc import PGresult
+
+from ninelives.stores.postgres.server.open_connection import Connection, is_lost
+from ninelives.stores.postgres.server.queries import Statement, Values
+from ninelives.stores.shared import rows
+
+_IDLE, _OFF, _DONE = int(TransactionStatus.IDLE), int(PipelineStatus.OFF), int(ExecStatus.COMMAND_OK)
+_GOOD = (_DONE, int(ExecStatus.TUPLES_OK))
+
+
+class Answer:
+    """What the server will have said to one statement."""
+
+    __slots__ = ("_line", "result")
+
+    def __init__(self, line: Line) -> None:
+        self._line = line
+        self.result: PGresult | None = None
+
+    def fetchall(self) -> list[rows.Row]:
+        """Wait for the answer, and return all its rows. Raises what went wrong here or before."""
+        result = self.result
+        while result is None:
+            self._line.receive()
+            result = self.result
+        return self._line.rows_in(result)
+
+
+class Line:
+    """A connection, and the name under which it counts its transactions."""
+
+    def __init__(self, connection: Connection, *, is_pooled: bool) -> None:
+        self.connection, self._is_pooled = connection, is_pooled
+        self.name = secrets.token_hex(12)
+        self._libpq = connection.pgconn
+        self._transformer = Transformer(connection)
+        self._prepared: set[bytes] = set()
+        self._preparing: set[bytes] = set()
+        self._waiting: deque[Answer | bytes] = deque()
+        self._is_flushed = True
+
+    @property
+    def is_idle(self) -> bool:
+        """Tell whether nothing is under way."""
+        return self._libpq.transaction_status == _IDLE and self._libpq.pipeline_status == _OFF
+
+    def ask(self, statement: Statement, values: Values) -> list[rows.Row]:
+        """Have one statement done that is a transaction by itself, and return its rows."""
+        libpq, name = self._libpq, statement.name
+        bound: list[Any] = statement.bound(values)  # None is NULL: the driver's types do not say so
+        if name not in self._prepared and not self._is_pooled:
+            return self._ask_first(statement, values)
+        # libpq waits for the answer by itself, for half of what the driver takes.
+        self.connection.since = monotonic()
+        try:
+            if self._is_pooled:
+                answer = libpq.exec_params(statement.text, bound, statement.types, statement.formats, 1)
+            else:
+                answer = libpq.exec_prepared(name, bound, statement.formats, 1)
+        finally:
+            self.connection.since = 0.0
+        return self.rows_in(answer)
+
+    def _ask_first(self, statement: Statement, values: Values) -> list[rows.Row]:
+        self.open()
+        try:
+            answer = self.send(statement, values)
+            self.close()
+            return answer.fetchall()
+        except BaseException:
+            if not is_lost(self.connection):
+                self._drain()
+            raise
+
+    def open(self) -> None:
+        """Begin to send without waiting."""
+        self._waiting.clear()
+        self._preparing.clear()
+        self._libpq.enter_pipeline_mode()
+
+    def send(self, statement: Statement, values: Values) -> Answer:
+        """Send a statement and go on."""
+        libpq, bound = self._libpq, statement.bound(values)
+        if self._is_pooled:
+            libpq.send_query_params(statement.text, bound, statement.types, statement.formats, 1)
+        else:
+            if statement.name not in self._prepared and statement.name not in self._preparing:
+                libpq.send_prepare(statement.name, statement.text, statement.types)
+                self._preparing.add(statement.name)
+                self._waiting.append(statement.name)
+            libpq.send_query_prepared(statement.name, bound, statement.formats, 1)
+        answer = Answer(self)
+        self._waiting.append(answer)
+        self._is_flushed = False
+        return answer
+
+    def receive(self) -> None:
+        """Wait for the next answer. Raises what it says went wrong."""
+        if not self._is_flushed:
+            self._libpq.send_flush_request()
+            self._flush()
+        results = self.connection.wait(generators.fetch_many(self._libpq))
+        said = self._waiting.popleft()
+        if isinstance(said, bytes):
+            self._checked(results[-1])
+            self._prepared.add(said)
+        else:
+            said.result = self._checked(results[-1])
+
+    def close(self) -> None:
+        """Wait for all answers, and go back to one statement at a time. Raises what went wrong."""
+        self._libpq.pipeline_sync()
+        self._flush()
+        while self._waiting:
+            self.receive()
+        self.connection.wait(generators.fetch_many(self._libpq))
+        self._libpq.exit_pipeline_mode()
+
+    def abandon(self, undo: Statement) -> None:
+        """Roll back what was begun, if the connection still stands."""
+        if is_lost(self.connection) or self.is_idle:
+            return
+        try:
+            self._drain()
+            if not self.is_idle:
+                self.ask(undo, ())
+        except psycopg.Error:
+            self.connection.close()
+
+    def _drain(self) -> None:
+        """Read whatever still comes, good or bad."""
+        if self._libpq.pipeline_status == PipelineStatus.OFF:
+            return
+        self._libpq.pipeline_sync()
+        self._flush()
+        self._waiting.clear()
+        while self._libpq.pipeline_status != PipelineStatus.OFF:
+            self.connection.wait(generators.fetch_many(self._libpq))
+            with suppress(psycopg.OperationalError):  # something still comes
+                self._libpq.exit_pipeline_mode()
+
+    def _flush(self) -> None:
+        self.connection.wait(generators.send(self._libpq))
+        self._is_flushed = True
+
+    def rows_in(self, result: PGresult) -> list[rows.Row]:
+        """Return the rows of an answer; where it can have none, one: how many were changed.
+
+        Raises what it says went wrong.
+        """
+        if result.status == _DONE:
+            return [(result.command_tuples,)]
+        self._checked(result)
+        self._transformer.set_pgresult(result)
+        return self._transformer.load_rows(0, result.ntuples, tuple)
+
+    def _checked(self, result: PGresult) -> PGresult:
+        if result.status in _GOOD:
+            return result
+        if result.status == ExecStatus.PIPELINE_ABORTED:
+            raise psycopg.errors.PipelineAborted("what was sent before this has failed")
+        raise psycopg.errors.error_from_result(result, encoding="utf-8")

@@ -1,0 +1,371 @@
+"""The lines to the server: a few connections, taken for one transaction each and given back.
+
+A line that breaks is thrown away, and what was being done is done again on a new one, unless it was
+done already. Before COMMIT was sent nothing of it can be: the server rolls back what its client left. After
+that nobody knows, so we look: a writing transaction counts itself in its line's own row first of all, and
+whoever reads that row waits until the old transaction is over, one way or the other. If the server cannot
+be reached to look, `StoreBroken`: the process must end and read again.
+"""
+
+from __future__ import annotations
+
+import ctypes
+import os
+import struct
+import threading
+import time
+import weakref
+from collections.abc import Callable, Iterator
+from contextlib import closing, contextmanager, suppress
+from typing import TypeVar
+
+import psycopg
+from psycopg import errors as driver
+
+from ninelives.core.clock import Clock
+from ninelives.core.errors import (
+    BadRecord,
+    LeaseLost,
+    SchemaMismatch,
+    StoreBroken,
+    StoreError,
+    StoreUnavailable,
+    StoreUnsafe,
+)
+from ninelives.core.rules import validation
+from ninelives.stores.clock import SystemClock
+from ninelives.stores.postgres.server.address import Address
+from ninelives.stores.postgres.server.connection import Line
+from ninelives.stores.postgres.server.open_connection import PASSING, Connection, connect, is_lost, translate
+from ninelives.stores.postgres.server.queries import Values, migrations, statements
+from ninelives.stores.postgres.server.silence import Vigil
+from ninelives.stores.postgres.transaction import Transaction
+from ninelives.stores.shared import rows
+from ninelives.stores.shared.lease_witness import Witness
+
+Answer = TypeVar("Answer")
+Work = Callable[[Transaction], Answer]
+Before = Callable[[Transaction], None]
+_MOST_LINES, _TRIES = 6, 20
+_PATIENCE_SECONDS, _DOUBT_SECONDS, _PAUSE_SECONDS = 5.0, 60.0, 0.05
+_UNKEEPABLE = (UnicodeEncodeError, struct.error)
+
+
+class Lines:
+    """All lines of one store object."""
+
+    def __init__(self, address: Address, clock: Clock | None) -> None:
+        self.address = address
+        self.sql = statements(address.schema)
+        self.risks: dict[str, str] = {}
+        self.identity = ""
+        self._clock = clock
+        self.witness = Witness(SystemClock().boot_ms if clock is None else None)
+        self._pid = os.getpid()
+        self._is_closed = False
+        self._failure: StoreBroken | None = None
+        self._idle: list[Line] = []
+        self._taken = self._waiting = 0
+        self._lock = threading.Lock()
+        self._turn = threading.Condition(self._lock)
+        self._connections: weakref.WeakSet[Connection] = weakref.WeakSet()
+        self._vigil = Vigil(address.libpq, is_pooled=address.is_pooled, connections=self._watched)
+        _OPEN.add(self)
+
+    @property
+    def is_direct(self) -> bool:
+        """Tell whether there are connections, past any pooler, that keep locks and hear notifications."""
+        return self.address.direct is not None
+
+    def connect(self, *, is_direct: bool = True) -> Connection:
+        """Open a connection of its own, which `close` does not wait for.
+
+        Raises StoreUnavailable, StoreUnsafe.
+        """
+        connection, self.risks = connect(self.address, is_direct=is_direct, watch=self._watch)
+        return connection
+
+    def _watch(self, connection: Connection) -> None:
+        with self._lock:
+            self._connections.add(connection)
+            self._vigil.begin()
+
+    def _watched(self) -> list[Connection]:
+        with self._lock:
+            return list(self._connections)
+
+    def prepare(self, work: Callable[[Connection, Address], Answer]) -> Answer:
+        """Do what comes before all else, on what becomes the first line. Raises StoreUnavailable at once."""
+        connection = self.connect(is_direct=False)
+        try:
+            answer = work(connection, self.address)
+        except BaseException:
+            connection.close()
+            raise
+        self._idle.append(self._new(connection))
+        return answer
+
+    def require(self) -> None:
+        """Check that this process may use the lines.
+
+        Raises StoreUnsafe in a forked child; StoreBroken after a write whose fate could not be told.
+        """
+        if self._pid != os.getpid():
+            raise StoreUnsafe(
+                "this store was opened by the parent process",
+                remedy="Open the store anew after fork; connections and locks cannot be shared",
+            )
+        if self._is_closed:
+            raise StoreUnavailable("this store has been closed", remedy="Open it again")
+        if self._failure is not None:
+            raise self._failure
+
+    def read(self, work: Work[Answer]) -> Answer:
+        """Run a reading transaction: one consistent view."""
+        for _ in range(_TRIES):
+            with self._line() as line:
+                tx = Transaction(line, self.sql, self._clock, self.witness)
+                try:
+                    line.open()
+                    tx.begin(None)
+                    answer = work(tx)
+                    tx.ask("end")
+                    line.close()
+                except psycopg.Error as error:
+                    self._clear(line)
+                    if not is_lost(line.connection):
+                        raise self._told(error) from error
+                except LeaseLost:
+                    self._clear(line)
+                    self.require_same()
+                    raise
+                except BaseException:
+                    self._clear(line)
+                    raise
+                else:
+                    return answer
+        raise StoreUnavailable("connections to the server break as soon as they are made")
+
+    def ask(self, name: str, values: Values = ()) -> list[rows.Row]:
+        """Run one statement that is a transaction by itself, and that may be made twice without harm."""
+        statement = self.sql[name]
+        for _ in range(_TRIES):
+            self.require()
+            line = self._take()  # the hot path: `_line` without its generator
+            try:
+                return line.ask(statement, values)
+            except PASSING:
+                continue
+            except _UNKEEPABLE as error:
+                raise _refusal(error) from error
+            except psycopg.Error as error:
+                if not is_lost(line.connection):
+                    raise self._told(error) from error
+            finally:
+                self._give_back(line)
+        raise StoreUnavailable("other transactions are in the way again and again")
+
+    def write(self, work: Work[Answer], finish: Before | None = None) -> Answer:
+        """Run a writing transaction; durable when this returns. `finish` is done last, if it wrote."""
+        try:
+            return self._write(work, finish)
+        except LeaseLost:
+            self.require_same()  # a session is not known either where all was dropped
+            raise
+
+    def _write(self, work: Work[Answer], finish: Before | None) -> Answer:
+        for _ in range(_TRIES):
+            with self._line() as line:
+                tx = Transaction(line, self.sql, self._clock, self.witness)
+                answers: list[Answer] = []
+                try:
+                    self._transact(line, tx, work, finish, answers)
+                except PASSING:
+                    self._clear(line)
+                    continue
+                except psycopg.Error as error:
+                    self._clear(line)
+                    if not is_lost(line.connection):
+                        raise self._told(error) from error
+                except BaseException:
+                    self._clear(line)
+                    raise
+                else:
+                    return answers[0]
+            # CRASH: the line broke. Before COMMIT was sent nothing was written; after that we look.
+            if answers and self._has_happened(line.name, tx.count):
+                return answers[0]
+        raise StoreUnavailable("other transactions are in the way again and again")
+
+    def _transact(
+        self, line: Line, tx: Transaction, work: Work[Answer], finish: Before | None, answers: list[Answer]
+    ) -> None:
+        line.open()
+        tx.begin(line.name)
+        answer = work(tx)
+        tx.note_count()
+        if self.identity not in ("", tx.identity):
+            raise self._broken(validation.vanished("another one stands in its place"))
+        if tx.version != len(migrations()):
+            raise SchemaMismatch(
+                "another process has brought the store to another schema version",
+                remedy="End this process and start it with the new version of ninelives",
+            )
+        if tx.is_changed and finish is not None:
+            finish(tx)
+        answers.append(answer)
+        tx.ask("end" if tx.is_changed else "undo")
+        line.close()
+
+    def _told(self, error: psycopg.Error) -> StoreError:
+        """Return our error for one of the driver's; tables that are not there were dropped under us."""
+        if isinstance(error, driver.UndefinedTable | driver.InvalidSchemaName):
+            self.require_same()
+        return translate(error)
+
+    def require_same(self) -> None:
+        """Raise StoreBroken if the store that was opened is not there any more."""
+        if not self.identity:
+            return
+        found: str | None = None
+        try:
+            with closing(self.connect(is_direct=False)) as apart:  # our caller may hold one of the lines
+                row = apart.execute(self.sql["find_store"].text, (self.address.schema,)).fetchone()
+                if row is not None and row[0]:
+                    row = apart.execute(self.sql["read_identity"].text).fetchone()
+                    found = row[0] if row is not None else None
+        except (psycopg.Error, StoreError):
+            return  # then nobody knows
+        if found != self.identity:
+            what = "it was dropped" if found is None else "another one stands in its place"
+            raise self._broken(validation.vanished(what))
+
+    def _broken(self, failure: StoreBroken) -> StoreBroken:
+        self._failure = failure
+        return failure
+
+    def _has_happened(self, writer: str, count: int) -> bool:
+        """Tell whether the last transaction of a line that broke was committed.
+
+        Raises StoreBroken when it cannot be told.
+        """
+        deadline = time.monotonic() + _DOUBT_SECONDS
+        while True:
+            try:
+                found = self.ask("settle_writer", (writer,))
+            except StoreUnavailable as error:
+                if time.monotonic() < deadline:
+                    continue
+                self._failure = StoreBroken(
+                    f"the answer to a COMMIT was lost and the server cannot be asked: {error.what}",
+                    remedy="End this process and start it again when the server can be reached",
+                )
+                raise self._failure from error
+            return bool(found[0][0] == count)
+
+    @contextmanager
+    def _line(self) -> Iterator[Line]:
+        self.require()
+        line = self._take()
+        try:
+            yield line
+        except _UNKEEPABLE as error:
+            raise _refusal(error) from error
+        finally:
+            self._give_back(line)
+
+    def _take(self) -> Line:
+        with self._lock:
+            while self._taken >= _MOST_LINES:
+                self._waiting += 1
+                self._turn.wait()
+                self._waiting -= 1
+            self._taken += 1
+            if self._idle:
+                return self._idle.pop()
+        try:
+            return self._opened()
+        except BaseException:
+            with self._lock:
+                self._leave()
+            raise
+
+    def _opened(self) -> Line:
+        """Return a new line, or an old one that was given back while the server had no room for another."""
+        deadline = time.monotonic() + _PATIENCE_SECONDS
+        while True:
+            try:
+                return self._new(self.connect(is_direct=False))
+            except StoreUnavailable:
+                with self._lock:
+                    if not self._idle:
+                        self._waiting += 1
+                        self._turn.wait(_PAUSE_SECONDS)
+                        self._waiting -= 1
+                    if self._idle:
+                        return self._idle.pop()
+                if time.monotonic() >= deadline or self._is_closed:
+                    raise
+
+    def _give_back(self, line: Line) -> None:
+        with self._lock:
+            self._leave()
+            if line.is_idle and not self._is_closed:
+                self._idle.append(line)
+                return
+            if is_lost(line.connection):
+                # The others will not be better: a server that restarts drops them all.
+                for other in self._idle:
+                    other.connection.close()
+                self._idle.clear()
+            line.connection.close()
+
+    def _leave(self) -> None:
+        self._taken -= 1
+        if self._waiting:
+            self._turn.notify()
+
+    def _clear(self, line: Line) -> None:
+        line.abandon(self.sql["undo"])
+
+    def _new(self, connection: Connection) -> Line:
+        return Line(connection, is_pooled=self.address.is_pooled)
+
+    def close(self) -> None:
+        """Close the lines that are idle, and the others when they are given back."""
+        if self._pid != os.getpid():
+            return
+        with self._lock:
+            self._is_closed = True
+            for line in self._idle:
+                line.connection.close()
+            self._idle.clear()
+        self._vigil.end()
+        _OPEN.discard(self)
+
+    def disown(self) -> None:
+        """In a forked child: close the sockets, which are the parent's, without a word to the server.
+
+        A child that kept them would keep its dead parent's session alive.
+        """
+        for connection in list(self._connections):
+            if not connection.closed:
+                with suppress(OSError, psycopg.Error):
+                    os.close(connection.fileno())
+            connection.let_go()
+            ctypes.pythonapi.Py_IncRef(ctypes.py_object(connection))
+
+
+def _refusal(error: Exception) -> BadRecord:
+    return BadRecord(f"PostgreSQL cannot keep a value: {error}")
+
+
+_OPEN: weakref.WeakSet[Lines] = weakref.WeakSet()
+
+
+def _disown_all() -> None:
+    for lines in list(_OPEN):
+        lines.disown()
+
+
+os.register_at_fork(after_in_child=_disown_all)

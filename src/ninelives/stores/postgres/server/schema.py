@@ -1,0 +1,141 @@
+"""The schema's versions. A migration is one file and one transaction, under an advisory lock.
+
+Many processes may start at once: one migrates, the others wait and find it done. If we die inside a
+migration, the server rolls it back, drops the lock, and the next one does it again. A process of the old
+version goes on until it is refused: its runs are taken from it with the migration.
+"""
+
+from __future__ import annotations
+
+import secrets
+from contextlib import closing, suppress
+
+import psycopg
+from psycopg import errors as driver
+
+from ninelives.core.errors import SchemaMismatch, StoreError, StoreUnavailable
+from ninelives.core.journal import recovery_log
+from ninelives.core.rules import validation
+from ninelives.stores.postgres.server.address import Address, parse
+from ninelives.stores.postgres.server.open_connection import PASSING, Connection, connect, translate
+from ninelives.stores.postgres.server.queries import in_schema, migrations, statements
+from ninelives.stores.postgres.server.session_locks import lock_number
+
+_TRIES = 5
+
+
+def migrate(connection: Connection, address: Address) -> tuple[int, int]:
+    """Make the schema if there is none, and bring it up to date; returns the versions before and after.
+
+    Raises SchemaMismatch when it is newer than we know.
+    """
+    steps = migrations()
+    try:
+        version = _version(connection, address)
+        return (version, version) if version == len(steps) else _insist(connection, address, steps)
+    except driver.InsufficientPrivilege as error:
+        raise _denied(connection, address, error) from error
+    except psycopg.Error as error:
+        raise translate(error) from error
+
+
+def open_or_make(connection: Connection, address: Address, *, known: str) -> tuple[tuple[int, int], str]:
+    """Migrate, and return the versions before and after, and the store's name.
+
+    Raises StoreBroken, and makes nothing, where it is not the one that is known.
+    """
+    try:
+        if known and _version(connection, address) == 0:
+            raise validation.vanished("its schema was dropped")
+    except psycopg.Error as error:
+        raise translate(error) from error
+    versions = migrate(connection, address)
+    try:
+        row = connection.execute(statements(address.schema)["read_identity"].text).fetchone()
+    except psycopg.Error as error:
+        raise translate(error) from error
+    name = str(row[0]) if row is not None else ""
+    if known not in ("", name):
+        raise validation.vanished("another one stands in its place")
+    return versions, name
+
+
+def drop(url: str) -> None:
+    """Remove all of a deployment that nobody uses any more. Raises StoreError.
+
+    If we die here: it is there, or it is gone.
+    """
+    address = parse(url)
+    with closing(connect(address, is_direct=True)[0]) as connection:
+        try:
+            connection.execute(statements(address.schema)["drop_schema"].text)
+        except psycopg.Error as error:
+            raise translate(error) from error
+
+
+def _insist(connection: Connection, address: Address, steps: tuple[str, ...]) -> tuple[int, int]:
+    """Migrate, again where others were in the way: workers of the old version go on meanwhile."""
+    for _ in range(_TRIES):
+        with suppress(*PASSING), connection.transaction():
+            return _migrate(connection, address, steps)
+    with connection.transaction():
+        return _migrate(connection, address, steps)
+
+
+def _migrate(connection: Connection, address: Address, steps: tuple[str, ...]) -> tuple[int, int]:
+    sql = statements(address.schema)
+    connection.execute(sql["migration_lock"].text, (lock_number(address.schema, "migration"),))
+    before = _version(connection, address)
+    if before > len(steps):
+        raise SchemaMismatch(
+            f"the store has schema version {before}; this Nine Lives knows 1 to {len(steps)}",
+            remedy="Upgrade ninelives, or open the store with the version that wrote it",
+        )
+    if before == len(steps):
+        return before, before
+    if before > 0:
+        connection.execute(sql["keep_writers_out"].text)
+        connection.execute(sql["fence_owners"].text)
+    elif not _found(connection, address)[2]:
+        connection.execute(sql["create_schema"].text)
+    for step in steps[before:]:
+        connection.execute(in_schema(step, address.schema))
+    # CRASH: the schema is half new; the server rolls it back and the old version is whole.
+    if before == 0:
+        connection.execute(sql["insert_store"].text, (secrets.token_bytes(16), len(steps)))
+        connection.execute(sql["insert_log_head"].text, (recovery_log.START,))
+    else:
+        connection.execute(sql["set_version"].text, (len(steps),))
+    return before or len(steps), len(steps)
+
+
+def _found(connection: Connection, address: Address) -> tuple[str, str, bool]:
+    """Return the database, the user, and whether the schema is there, whoever owns it."""
+    row = connection.execute(statements(address.schema)["find_schema"].text, (address.schema,)).fetchone()
+    if row is None:
+        raise StoreUnavailable("PostgreSQL does not tell its schemas")
+    return row[0], row[1], row[2]
+
+
+def _denied(connection: Connection, address: Address, error: psycopg.Error) -> StoreError:
+    """Return our error for a schema that is not the user's to make or to use; it names the right."""
+    try:
+        database, user, is_there = _found(connection, address)
+    except psycopg.Error:
+        return translate(error)
+    name, schema, user = (f'"{one}"' for one in (database, address.schema, user))
+    remedy = f"GRANT CREATE ON DATABASE {name} TO {user}, or CREATE SCHEMA {schema} AUTHORIZATION {user}"
+    if is_there:
+        remedy = (
+            f"Schema {schema} is another's: name one of the user's own, or make it and its tables {user}'s"
+        )
+    return StoreUnavailable(translate(error).what, remedy=f"Nothing was written. {remedy}")
+
+
+def _version(connection: Connection, address: Address) -> int:
+    sql = statements(address.schema)
+    found = connection.execute(sql["find_store"].text, (address.schema,)).fetchone()
+    if found is None or not found[0]:
+        return 0
+    row = connection.execute(sql["read_store"].text).fetchone()
+    return int(row[0]) if row is not None else 0

@@ -1,0 +1,280 @@
+"""Sessions: who lives, who may be ended, and what is kept of the end of each.
+
+A lock that is dropped while the server runs on says that its connection ended, which is as good as its
+process's death for giving its runs to others: they are fenced. It is no proof that nothing of it can act any
+more, so the session's fate stays unknown until somebody has seen it die.
+"""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Mapping, Sequence
+from contextlib import suppress
+
+from msgspec.structs import replace
+
+from ninelives.core.errors import Corrupt, IdConflict, LeaseLost, StoreUnavailable
+from ninelives.core.journal import recovery_log
+from ninelives.core.model.run import Run
+from ninelives.core.model.session import Cause, Evidence, Fate, NewSession, Session
+from ninelives.core.rules import deaths, run_rules, validation
+from ninelives.processes import is_dead
+from ninelives.stores.postgres.recovery_log import append as append_log
+from ninelives.stores.postgres.server.death_watch import Ring
+from ninelives.stores.postgres.server.open_connection import Connection, is_lost
+from ninelives.stores.postgres.server.pool import Before, Lines
+from ninelives.stores.postgres.server.session_locks import SessionLock, lock_number
+from ninelives.stores.postgres.transaction import Transaction, decoding, save_runs, texts
+from ninelives.stores.shared import rows
+
+DROPPED = Evidence(note="its connection to the server ended")
+_BOOT = "server"  # leases are judged by the server's clock, which no reboot sets back
+_SECOND_LOOK_SECONDS, _TRIES = 0.2, 3
+Ending = tuple[Cause, Evidence | None]
+
+
+class Sessions:
+    """The sessions of one store, as one process sees them."""
+
+    def __init__(self, lines: Lines) -> None:
+        self._lines = lines
+        self._schema = lines.address.schema
+        self._locks: dict[str, SessionLock] = {}
+        self._hosts: set[str] = set()
+        self._spare: Connection | None = None
+        self._turn = threading.Lock()
+
+    def register(self, new: NewSession, finish: Before) -> Session:
+        """Begin a session and hold its lock; see `Store.register_session`."""
+        taken = IdConflict(
+            f"session {new.id!r} was registered before", remedy="Use a fresh id for each process"
+        )
+        try:
+            lock = self._lock(new.id) if self._lines.is_direct else None
+        except BlockingIOError:
+            raise taken from None
+        # CRASH: a lock that the server drops; nothing refers to it.
+
+        def work(tx: Transaction) -> Session:
+            if tx.all("read_sessions", ([new.id],)):
+                raise taken
+            row = rows.row_of_session(new, tx.now_ms, tx.boot_ms, _BOOT)
+            tx.do("insert_session", (*row, lock is not None))
+            return rows.session_of((*row, None, None, None), _BOOT, tx.boot_ms)
+
+        sent_ms = self._lines.witness.now_ms()
+        try:
+            session = self._lines.write(work, finish)
+        except BaseException:
+            if lock is not None:
+                self._release(lock)
+            raise
+        self._lines.witness.renewed(session, sent_ms)
+        if lock is not None:
+            with self._turn:
+                self._locks[new.id] = lock
+                self._hosts.add(new.host)
+        return session
+
+    def renew(self, session: str) -> Session:
+        """Renew a lease; see `Store.renew_session`."""
+        lock, sent_ms = self._locks.get(session), self._lines.witness.now_ms()
+
+        def work(tx: Transaction) -> tuple[Session, bool]:
+            held = tx.ask("held_locks") if lock is not None else None
+            found = may_act(tx, session, tx.all("lock_sessions", (texts([session]),)))
+            is_held = lock is not None and lock.is_held
+            tx.do("renew_session", (tx.now_ms, tx.boot_ms, is_held, session))
+            is_known = held is None or (lock_number(self._schema, session),) in held.fetchall()
+            return replace(found, renewed_ms=tx.now_ms, left_ms=found.lease_ms), is_held and not is_known
+
+        renewed, is_dropped = self._lines.write(work)
+        self._lines.witness.renewed(renewed, sent_ms)
+        if is_dropped and lock is not None:
+            lock.doubt()
+        return renewed
+
+    def find(self, session: str) -> Session | None:
+        """Return a session, ended or not."""
+        found = self._lines.read(lambda tx: self._read(tx, tx.all("read_sessions", (texts([session]),))))
+        return found[0] if found else None
+
+    def live(self) -> list[Session]:
+        """Return the sessions that have not ended, oldest first."""
+        found = self._lines.read(lambda tx: self._read(tx, tx.all("live_sessions")))
+        self._lines.witness.forget_others({one.id for one in found})
+        return found
+
+    @property
+    def has_own(self) -> bool:
+        """Tell whether this store object has a session with a lock."""
+        return bool(self._locks)
+
+    def ring(self) -> Ring:
+        """Return who comes after ours in the order of names, and whether any of them is gone."""
+        own = min(self._locks, default=None)
+        if own is None:
+            return Ring(None, is_broken=False)
+
+        def work(tx: Transaction) -> tuple[list[rows.Row], set[int]]:
+            live = tx.ask("live_sessions")
+            held = {number for (number,) in tx.all("held_locks")}
+            return live.fetchall(), held
+
+        live, held = self._lines.read(work)
+        others = [(row[0], row[14]) for row in live if row[0] not in self._locks]
+        is_held = {name: lock_number(self._schema, name) in held for name, _ in others}
+        there = [name for name, _ in others if is_held[name]]
+        following = min([name for name in there if name > own] or there, default=None)
+        return Ring(
+            None if following is None else lock_number(self._schema, following),
+            is_broken=any(was_held and not is_held[name] for name, was_held in others),
+        )
+
+    def end(self, given: Mapping[str, Ending] | None, finish: Before) -> list[Session]:
+        """End sessions, or those that anybody may end; see `Store.end_sessions`."""
+        endings = self._gone() if given is None else given
+        if not endings:
+            return []
+
+        # Who seems to be gone and holds its row is renewing it, or vanished in doing so: not now.
+        statement = "lock_gone_sessions" if given is None else "lock_sessions"
+
+        def work(tx: Transaction) -> list[Session]:
+            found = self._read(tx, tx.all(statement, (texts(list(endings)),)))
+            ended = []
+            for session in found:
+                if session.ended_ms is not None:
+                    _prove(tx, session, endings[session.id][1])
+                elif given is not None or endings[session.id][0] is Cause.DIED or session.left_ms <= 0:
+                    # Between the look and the lock, a lease may have been renewed.
+                    ended.append(_release(tx, session, *endings[session.id]))
+            return ended
+
+        ended = self._lines.write(work, finish)
+        for session in ended:
+            with self._turn:
+                lock = self._locks.pop(session.id, None)
+            if lock is not None:
+                self._release(lock)
+        return ended
+
+    def close(self) -> None:
+        """Let go of all locks: the sessions of this store object are over."""
+        with self._turn:
+            locks, self._locks = list(self._locks.values()), {}
+        for lock in locks:
+            self._release(lock)
+        if self._spare is not None:
+            self._spare.close()
+
+    def _release(self, lock: SessionLock) -> None:
+        """Let go of a lock; its connection is the next session's, for making one takes a while."""
+        left = lock.release()
+        with self._turn:
+            left, self._spare = self._spare, left or self._spare
+        if left is not None and left is not self._spare:
+            left.close()
+
+    def _connect(self) -> Connection:
+        with self._turn:
+            spare, self._spare = self._spare, None
+        if spare is not None and is_lost(spare):
+            spare.close()
+            spare = None
+        return spare or self._lines.connect()
+
+    def _gone(self) -> dict[str, Ending]:
+        """Return those that anybody may end now, and why."""
+        live = self._lines.read(lambda tx: self._look(tx, tx.all("live_sessions")))
+        dropped = [one for one, _ in live if one.fate is Fate.UNKNOWN and one.left_ms > 0]
+        if any(not self._is_missed(one) for one in dropped):
+            threading.Event().wait(_SECOND_LOOK_SECONDS)  # a holder that lost its connection comes back
+            live = self._lines.read(lambda tx: self._look(tx, tx.all("live_sessions")))
+        kept_by = {one.id for one, _ in live if one.fate is Fate.LIVES}
+        found: dict[str, Ending] = {}
+        for session, is_dropped in live:
+            if session.left_ms <= 0:
+                if is_dropped or self._lines.witness.may_end(session):
+                    found[session.id] = Cause.EXPIRED, None
+            elif session.fate is Fate.UNKNOWN and session.keeper not in kept_by:
+                found[session.id] = Cause.DIED, DROPPED
+        return found
+
+    def _is_missed(self, session: Session) -> bool:
+        """Tell whether a session is of this host, which has no such process any more: nobody will come back.
+
+        It only saves a wait. It proves nothing: a container may have the host's name and other processes.
+        """
+        return session.host in self._hosts and is_dead(session.pid)
+
+    def _lock(self, session: str) -> SessionLock:
+        number = lock_number(self._schema, session)
+        for _ in range(_TRIES):
+            with suppress(StoreUnavailable):
+                return SessionLock(self._connect, self._lines.sql, number)
+        return SessionLock(self._connect, self._lines.sql, number)
+
+    def _read(self, tx: Transaction, found: Sequence[rows.Row]) -> list[Session]:
+        return [session for session, _ in self._look(tx, found)]
+
+    def _look(self, tx: Transaction, found: Sequence[rows.Row]) -> list[tuple[Session, bool]]:
+        """Return the sessions of rows, and whether each had a lock and has dropped it."""
+        if not found:
+            return []
+        is_locked = {row[0] for row in found if row[14]}
+        held = {number for (number,) in tx.all("held_locks")} if is_locked else set()
+        sessions = []
+        for row in found:
+            with decoding("a session's row"):
+                session = tx.witness.judged(rows.session_of(row[:14], _BOOT, tx.boot_ms))
+            is_held = lock_number(self._schema, session.id) in held
+            is_dropped = session.id in is_locked and not is_held
+            fate = run_rules.fate_of(
+                session, is_dropped=False, is_held=is_held and session.id not in self._locks
+            )
+            if is_dropped and fate is Fate.LIVES:
+                fate = Fate.UNKNOWN
+            sessions.append((replace(session, fate=fate), is_dropped))
+        return sessions
+
+
+def may_act(tx: Transaction, name: str, found: Sequence[rows.Row]) -> Session:
+    """Return a session that may still act. Raises LeaseLost."""
+    session = None
+    if found:
+        with decoding("a session's row"):
+            session = tx.witness.judged_own(rows.session_of(found[0][:14], _BOOT, tx.boot_ms))
+    lost = validation.lease_lost(name, session)
+    if session is None or lost is not None:
+        raise lost or LeaseLost(name)
+    return session
+
+
+def _prove(tx: Transaction, session: Session, evidence: Evidence | None) -> None:
+    after = run_rules.proved(session, evidence)
+    if after is not session:
+        tx.do("prove_session", (rows.row_of_evidence(after.evidence), session.id))
+
+
+def _release(tx: Transaction, session: Session, cause: Cause, evidence: Evidence | None) -> Session:
+    """End a session and release its runs, but for those whose rows are damaged."""
+    tx.do("end_session", (tx.now_ms, cause.value, rows.row_of_evidence(evidence), session.id))
+    owned: list[Run] = []
+    for row in tx.all("runs_of_session", (session.id,)):
+        with suppress(Corrupt), decoding("a run's row"):
+            owned.append(rows.run_of(row))
+    owned.sort(key=lambda run: run.number)
+    suspects = [run for run in owned if run.deaths > 0]
+    since = ([run.number for run in suspects], [run.death_length for run in suspects])
+    moved = {number for (number,) in tx.all("has_progressed", since)} if suspects else set()
+    released = [deaths.released(run, cause, tx.now_ms, has_progressed=run.number in moved) for run in owned]
+    save_runs(tx, released)
+    if owned:
+        left = [
+            recovery_log.left(session, run, after, cause) for run, after in zip(owned, released, strict=True)
+        ]
+        append_log(tx, [recovery_log.ended(session, cause, evidence, len(left)), *left])
+    tx.wakes = True
+    after = replace(session, ended_ms=tx.now_ms, cause=cause, evidence=evidence)
+    return replace(after, fate=run_rules.fate_of(after, is_dropped=False))

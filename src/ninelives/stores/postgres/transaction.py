@@ -1,0 +1,164 @@
+"""One open transaction. What is only written is queued, and goes out with the next thing that is asked."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import contextmanager
+
+import msgspec
+
+from ninelives.core.clock import Clock
+from ninelives.core.errors import Corrupt
+from ninelives.core.model.run import Record, Run
+from ninelives.core.rules import validation
+from ninelives.stores.postgres.server.connection import Answer, Line
+from ninelives.stores.postgres.server.queries import Statement, Values
+from ninelives.stores.shared import rows
+from ninelives.stores.shared.lease_witness import Witness
+
+
+class Transaction:
+    """An open transaction: its line, its time, and who is to be woken with it."""
+
+    __slots__ = (
+        "_clock",
+        "_line",
+        "_sql",
+        "_time",
+        "count",
+        "emits",
+        "identity",
+        "is_changed",
+        "version",
+        "wakes",
+        "witness",
+    )
+
+    def __init__(
+        self, line: Line, sql: Mapping[str, Statement], clock: Clock | None, witness: Witness
+    ) -> None:
+        self._line, self._sql, self._clock, self.witness = line, sql, clock, witness
+        self._time: Answer | int | None = None
+        self.count, self.version, self.identity = 0, 0, ""
+        self.is_changed = self.wakes = self.emits = False
+
+    def begin(self, writer: str | None) -> None:
+        """Begin; as a writer, note the transaction's number, by which its fate can be told later."""
+        if writer is None:
+            self._send("begin_read", ())
+            self._time = self._send("read_clock", ()) if self._clock is None else None
+            return
+        self._send("begin", ())
+        self._time = self._send("count_write", (writer,))
+
+    def note_count(self) -> None:
+        """Read what the server said when a writer began: its count, its clock, the schema's version."""
+        if isinstance(self._time, Answer):
+            self._note(self._time)
+
+    def _note(self, said: Answer) -> None:
+        ((self._time, *of_writer),) = said.fetchall()
+        if of_writer:
+            self.count, self.version, self.identity = of_writer
+
+    @property
+    def now_ms(self) -> int:
+        """Return the store's wall clock when the transaction began."""
+        if self._clock is not None:
+            return self._clock.now_ms()
+        if isinstance(self._time, Answer):
+            self._note(self._time)
+        return self._time if isinstance(self._time, int) else 0
+
+    @property
+    def boot_ms(self) -> int:
+        """Return the clock that leases are judged by: the server's own."""
+        return self._clock.boot_ms() if self._clock is not None else self.now_ms
+
+    @property
+    def given_now_ms(self) -> int | None:
+        """Return the time to write, or None where the server shall write its own."""
+        return self._clock.now_ms() if self._clock is not None else None
+
+    def ask(self, name: str, values: Values = ()) -> Answer:
+        """Send a question and go on; the answer is fetched later."""
+        return self._send(name, values)
+
+    def all(self, name: str, values: Values = ()) -> list[rows.Row]:
+        """Ask, and wait for all rows of the answer."""
+        return self._send(name, values).fetchall()
+
+    def do(self, name: str, values: Values = ()) -> None:
+        """Send a statement that changes something."""
+        self.is_changed = True
+        self._send(name, values)
+
+    def many(self, name: str, values: Sequence[Values]) -> None:
+        """Send a statement that changes something once for each set of values."""
+        if values:
+            self.is_changed = True
+            for one in values:
+                self._send(name, one)
+
+    def _send(self, name: str, values: Values) -> Answer:
+        return self._line.send(self._sql[name], values)
+
+
+@contextmanager
+def decoding(what: str, run: str | None = None) -> Iterator[None]:
+    """Turn values that nobody ever wrote into Corrupt."""
+    try:
+        yield
+    except (ValueError, KeyError, TypeError, msgspec.DecodeError) as error:
+        raise Corrupt(
+            f"{what} holds what was never written: {error}",
+            run=run,
+            remedy="Restore the store from a backup; other runs go on",
+        ) from error
+
+
+def texts(names: Sequence[str]) -> list[str]:
+    """Return those names that a server could have kept; the others name nothing."""
+    return [name for name in names if validation.is_text(name)]
+
+
+def runs_in(found: Sequence[rows.Row]) -> dict[str, Run]:
+    """Return the runs of rows by their ids. Raises Corrupt."""
+    by_name = {}
+    for row in found:
+        with decoding("the run's row", row[0]):
+            by_name[row[0]] = rows.run_of(row)
+    return by_name
+
+
+def find_runs(tx: Transaction, names: Sequence[str]) -> dict[str, Run]:
+    """Return the rows of those runs that there are, in the order of their names."""
+    by_name = runs_in(tx.all("read_runs", (texts(names),)))
+    return {name: by_name[name] for name in names if name in by_name}
+
+
+def get_run(tx: Transaction, run: str, *, lock: bool = False) -> Run:
+    """Return a run's row, and keep others from changing it if so asked. Raises UnknownRun."""
+    found = runs_in(tx.all("lock_runs" if lock else "read_runs", (texts([run]),)))
+    if run not in found:
+        raise validation.unknown_run(run)
+    return found[run]
+
+
+def save_runs(tx: Transaction, changed: Sequence[Run]) -> None:
+    """Write what has changed of runs' rows, in the order in which everybody locks them."""
+    ordered = sorted(changed, key=lambda run: run.id)
+    moved = (rows.changes_of(rows.row_of(run)) for run in ordered)
+    tx.many("update_run", [(*values, number) for number, *values in moved])
+
+
+def append_all(tx: Transaction, appended: Sequence[tuple[int, Sequence[Record]]]) -> None:
+    """Insert the sealed records of many runs, by number, and note the blobs that they refer to."""
+    written = [(number, record) for number, records in appended for record in records]
+    tx.many("insert_record", [rows.row_of_record(number, record) for number, record in written])
+    refer(tx, [(digest, number) for number, record in written for digest in record.blobs])
+
+
+def refer(tx: Transaction, pairs: Sequence[tuple[bytes, int]]) -> None:
+    """Keep blobs for as long as the journals of the runs with those numbers."""
+    tx.many("refer_blob", sorted(set(pairs)))

@@ -1,0 +1,188 @@
+"""Runs and who owns them: creating and claiming."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+
+from ninelives.core.errors import UsageError
+from ninelives.core.model.run import Claims, NewRun, Run, State
+from ninelives.core.rules import deaths, run_rules, validation
+from ninelives.stores.redis.run_rows import append_records, read_runs, runs_in, save_run, texts
+from ninelives.stores.redis.sessions import may_act
+from ninelives.stores.redis.tables import MARK
+from ninelives.stores.redis.transaction import Transaction
+from ninelives.stores.shared.creation import Births
+
+_HELD_MS = 500
+"""When to ask again while nothing is given, if nobody wakes us before."""
+
+
+def create(tx: Transaction, batch: Sequence[NewRun], session: str | None) -> list[Run | UsageError]:
+    """Create runs, or answer with those that have the ids; see `Store.create_runs`."""
+    births = Births(batch)
+    owner = _owner(tx, session) if session is not None else None
+    # Parents are compared too: one that ends meanwhile would not cancel a child that it cannot see yet.
+    known = read_runs(tx, births.names)
+    there = tx.ask([(b"HEXISTS", tx.names.blobs, digest) for digest in births.blobs]) if births.blobs else []
+    blobs = {digest for digest, is_there in zip(births.blobs, there, strict=True) if is_there}
+    known |= _insert(tx, births.fresh(known, blobs), owner)
+    return births.answers(known)
+
+
+def _owner(tx: Transaction, session: str) -> str | None:
+    """Return the session, if it may be given runs: none are while workers are awaited. Raises LeaseLost."""
+    row, awaited = _asked(tx, session)
+    may_act(tx, session, row)
+    return None if awaited else session
+
+
+def _asked(tx: Transaction, session: str) -> tuple[bytes | None, int]:
+    row, awaited = tx.ask(
+        [(b"HGET", tx.names.sessions, session.encode(errors="replace")), (b"SCARD", tx.names.awaited)]
+    )
+    return row, awaited
+
+
+def _note_claims(tx: Transaction, session: str) -> None:
+    """Make who ends the session now look again at what it owns."""
+    tx.do(b"HSET", tx.names.claims, session.encode(), tx.mark)
+
+
+def _insert(tx: Transaction, fresh: Sequence[NewRun], session: str | None) -> dict[str, Run]:
+    if not fresh:
+        return {}
+    # Numbers are taken at once, and are lost with a transaction that is made again.
+    (last,) = tx.ask([(b"HINCRBY", tx.names.store, b"number", len(fresh))])
+    made = {}
+    for number, new in enumerate(fresh, last - len(fresh) + 1):
+        run, records = run_rules.created(new, number, tx.now_ms, session)
+        save_run(tx, None, run)
+        append_records(tx, run.id, records)
+        if run.parent is not None:
+            children = tx.names.children(run.parent)
+            tx.do(b"HSET", children, run.id.encode(), number)
+            tx.do(b"HSET", children, MARK, tx.mark)
+        made[run.id] = run
+    owners = {run.session for run in made.values()}
+    tx.wakes = None in owners
+    if session in owners and session is not None:
+        _note_claims(tx, session)
+    return made
+
+
+class Wanted:
+    """What a worker would take: agents with their quotas, queues, its host."""
+
+    def __init__(
+        self, agents: Mapping[str, int], queues: Sequence[str], host: str | None, *, alone: bool
+    ) -> None:
+        self.quotas = {name: agents[name] for name in texts(agents) if agents[name] > 0}
+        self.queues = texts(dict.fromkeys(queues))
+        self.host = host if host is not None and validation.is_text(host) else None
+        self.alone = alone
+
+    def lanes(self, tx: Transaction, *, alone: bool) -> list[tuple[bytes, str]]:
+        """Return the names of the lanes to look at, and whose they are."""
+        return [
+            (tx.names.lanes(queue, agent, alone=alone), agent)
+            for agent in self.quotas
+            for queue in self.queues
+        ]
+
+    def fits(self, run: Run) -> bool:
+        """Tell whether a run could be claimed here, now or later."""
+        return (
+            run.agent in self.quotas
+            and run.queue in self.queues
+            and run.pin in (None, self.host)
+            and run.state in (State.PENDING, State.CHECKPOINTED)
+            and run.due_ms is not None
+            and not run.paused
+        )
+
+
+class Found:
+    """What a look found: the time, the runs that wait for such a worker, and their rows as they were read."""
+
+    def __init__(self, now_ms: int, *, is_held: bool) -> None:
+        self.now_ms, self.is_held = now_ms, is_held
+        self.runs: dict[str, Run] = {}
+        self.raw: dict[str, tuple[bytes, bytes]] = {}
+        self.suspects: list[Run] = []
+
+    def due(self, wanted: Wanted, limit: int, *, alone: bool) -> list[Run]:
+        """Return the runs to claim; none while workers are awaited (see `lineage`)."""
+        if self.is_held:
+            return []
+        due = [run for run in self.runs.values() if run_rules.is_claimable(run, self.now_ms)]
+        return run_rules.chosen(due, wanted.quotas, limit, alone=alone)
+
+    def claims(self, taken: Mapping[str, Run], *, only: str | None) -> Claims:
+        """Return what was taken, and when the next of the others fall due."""
+        if self.is_held:
+            waiting = (*self.runs.values(), *self.suspects)
+            is_due = any(run_rules.is_claimable(run, self.now_ms) for run in waiting)
+            return Claims((), self.now_ms + _HELD_MS, None, is_held=is_due)
+        left = [run.due_ms or 0 for run in self.runs.values() if run.id not in taken]
+        suspects = [run.due_ms or 0 for run in self.suspects if run.id not in taken] if only is None else []
+        return Claims(tuple(taken.values()), min(left, default=None), min(suspects, default=None))
+
+
+def claim(tx: Transaction, session: str, limit: int, wanted: Wanted, only: str | None) -> Claims:
+    """Give runs that are due to a session; see `Store.claim_runs`. Who finds none has only read."""
+    alone = wanted.alone and only is None
+    limit = max(0, min(limit, 1) if alone else limit)
+    found = _look(tx, session, wanted, limit) if only is None else _family(tx, session, wanted, only)
+    taken: dict[str, Run] = {}
+    for run in found.due(wanted, limit, alone=alone):
+        name = tx.names.run(run.id)
+        for part, value in zip((b"r", b"t"), found.raw[run.id], strict=True):
+            tx.expect(name, part, value)
+        taken[run.id] = run_rules.claimed(run, session, found.now_ms)
+        save_run(tx, run, taken[run.id])
+    if taken:
+        _note_claims(tx, session)
+    return found.claims(taken, only=only)
+
+
+def _look(tx: Transaction, session: str, wanted: Wanted, limit: int) -> Found:
+    main, suspects = wanted.lanes(tx, alone=wanted.alone), wanted.lanes(tx, alone=True)
+    others = [] if wanted.alone else suspects
+    quotas = [min(wanted.quotas[agent], limit) for _, agent in main] + [0 for _ in others]
+    names = [name for name, _ in (*main, *others)]
+    given = b"" if tx.given_now_ms is None else tx.given_now_ms
+    values = (session.encode(errors="replace"), (wanted.host or "").encode(), given, tx.names.tag, *quotas)
+    keys = [tx.names.sessions, tx.names.awaited, *names]
+    row, time, awaited, *lists = tx.call("look", keys, values)
+    found = Found(int(time), is_held=bool(awaited))
+    tx.note_time(found.now_ms)
+    may_act(tx, session, row or None)
+    for place, listed in enumerate(lists):
+        read = {id_.decode(): (rest, tail) for id_, rest, tail in listed}
+        waiting = [run for run in runs_in(read.items()).values() if wanted.fits(run)]
+        if place < len(main):
+            found.raw |= read
+            found.runs |= {run.id: run for run in waiting}
+        if place >= len(main) or wanted.alone:
+            found.suspects += [run for run in waiting if deaths.is_suspect(run)]
+    return found
+
+
+def _family(tx: Transaction, session: str, wanted: Wanted, run: str) -> Found:
+    """Find those of a run and its descendants that wait for a worker like this."""
+    family: list[str] = []
+    born = texts([run])
+    while born:
+        family += born
+        lists = tx.ask([(b"HKEYS", tx.names.children(name)) for name in born])
+        known = set(family)
+        born = [name.decode() for names in lists for name in names if name != MARK]
+        born = [name for name in dict.fromkeys(born) if name not in known]
+    row, awaited = _asked(tx, session)
+    found = Found(tx.now_ms, is_held=bool(awaited))
+    may_act(tx, session, row)
+    rows = tx.ask([(b"HMGET", tx.names.run(name), b"r", b"t") for name in family])
+    found.raw = {name: (rest, tail) for name, (rest, tail) in zip(family, rows, strict=True)}
+    waiting = runs_in(found.raw.items())
+    found.runs = {name: one for name, one in waiting.items() if wanted.fits(one)}
+    return found

@@ -1,0 +1,90 @@
+"""Reading journals: one, from wherever it is asked for, or the current turns of many, by one script each."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from contextlib import suppress
+from typing import Any
+
+from ninelives.core.errors import Corrupt, NineLivesError, UnknownRun
+from ninelives.core.journal import chain
+from ninelives.core.model.inbox import Item
+from ninelives.core.model.run import Journal, News, Run
+from ninelives.core.rules import validation
+from ninelives.stores.redis import encoding
+from ninelives.stores.redis.run_rows import texts
+from ninelives.stores.redis.tables import waiting_signals
+from ninelives.stores.redis.transaction import Transaction
+
+Found = dict[str, Sequence[Any]]
+
+
+def read_journal(tx: Transaction, run: str, since: int | None) -> Journal:
+    """Read and verify a run's journal; see `Store.load_journal`."""
+    found = _ask(tx, texts([run]), [b"" if since is None else max(0, min(since, 2**52))])
+    return _journal(run, found)
+
+
+def read_journals(tx: Transaction, runs: Sequence[str]) -> list[Journal | NineLivesError]:
+    """Read and verify the current turns of many runs; see `Store.load_journals`."""
+    found = _ask(tx, texts(dict.fromkeys(runs)), [b""])
+    journals: list[Journal | NineLivesError] = []
+    for run in runs:
+        try:
+            journals.append(_journal(run, found))
+        except (Corrupt, UnknownRun) as error:
+            journals.append(error)
+    return journals
+
+
+def read_news(tx: Transaction, seen: Mapping[str, int]) -> list[News]:
+    """Read what is new of runs; see `Store.read_news`."""
+    asked = texts(seen)
+    news = []
+    for run, (rest, tail, _, _, _, _, signals, items) in _ask(
+        tx, asked, [b"news", *(seen[name] for name in asked)]
+    ).items():
+        with suppress(Corrupt):
+            row = encoding.run_of(run, rest, tail)
+            if row is not None:
+                news.append((row, waiting_signals(run, signals), _items(items)))
+    return [News(*one, tx.now_ms) for one in news]
+
+
+def _ask(tx: Transaction, runs: Sequence[str], values: Sequence[bytes | int]) -> Found:
+    if not runs:
+        return {}
+    names = tx.names
+    keys = [key(run) for run in runs for key in (names.run, names.journal, names.signals, names.items_of)]
+    return {runs[place - 1]: one for place, one in tx.call("journals", [names.items, *keys], list(values))}
+
+
+def _journal(run: str, found: Found) -> Journal:
+    """Return a run's journal, verified. Raises UnknownRun, Corrupt."""
+    rest, tail, lost, *more = found.get(run, (b"", b"", b""))
+    row = encoding.run_of(run, rest or None, tail or None)
+    if row is None:
+        raise validation.unknown_run(run)
+    if not more:
+        raise Corrupt("the run's row is torn", run=run)
+    require_whole(row, lost or None)
+    first, raw, previous, signals, items = more
+    records = tuple(encoding.record_of(one, run) for one in raw)
+    before = encoding.record_of(previous, run).check if previous else row.base_check
+    chain.verify(run, before, int(first), records, length=row.length, head=row.head)
+    return Journal(row, int(first), records, waiting_signals(run, signals), _items(items))
+
+
+def require_whole(run: Run, lost: bytes | None) -> None:
+    """Raise Corrupt for a run that may lack what was acknowledged, until its owner has gone on."""
+    if lost == b"%d" % run.length:
+        raise Corrupt(
+            "the server has lost acknowledged writes while this run was under way:"
+            " what it did last may be forgotten",
+            run=run.id,
+            remedy="Look what it has done, beyond what its journal says; then let it go on, or give it up",
+        )
+
+
+def _items(found: Sequence[bytes]) -> tuple[Item, ...]:
+    return tuple(encoding.item_of(raw) for raw in found)

@@ -1,0 +1,182 @@
+"""What operators do: measure and verify. Everything is read in parts; writers are not held up."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from functools import partial
+
+from ninelives.core.errors import Corrupt, StoreError, UnknownRun
+from ninelives.core.model.key import KeyState
+from ninelives.core.model.run import State
+from ninelives.core.values import blobs
+from ninelives.store import Fault, Progress, Stats
+from ninelives.stores.redis import encoding, journals, recovery_log
+from ninelives.stores.redis.run_rows import Entry, entries
+from ninelives.stores.redis.server.pool import Lines
+from ninelives.stores.redis.transaction import PART, Transaction
+
+_HELD = (KeyState.RESERVED, KeyState.IN_DOUBT)
+
+
+def measure(tx: Transaction) -> Stats:
+    """Count what is in the store; reads every record."""
+    names = tx.names
+    states = tx.ask([(b"ZCARD", names.in_state(state)) for state in State])
+    keys, open_items, sessions, known = tx.ask(
+        [(b"HLEN", names.keys), (b"ZCARD", names.inbox), (b"ZCARD", names.live), (b"HKEYS", names.blobs)]
+    )
+    records = record_bytes = blob_bytes = 0
+    for run in run_ids(tx):
+        for part in _parts(tx, names.journal(run)):
+            records += len(part)
+            record_bytes += sum(len(encoding.record_of(raw, run).body) for raw in part)
+    for start in range(0, len(known), PART):
+        sizes = tx.ask([(b"STRLEN", names.blob(digest)) for digest in known[start : start + PART]])
+        blob_bytes += sum(sizes)
+    (information,) = tx.ask([(b"INFO", b"persistence")])
+    size = [line for line in information.splitlines() if line.startswith(b"aof_current_size:")]
+    return Stats(
+        runs=dict(zip(State, states, strict=True)),
+        records=records,
+        record_bytes=record_bytes,
+        blobs=len(known),
+        blob_bytes=blob_bytes,
+        keys=keys,
+        open_items=open_items,
+        sessions=sessions,
+        disk_bytes=int(size[0].partition(b":")[2]) if size else 0,
+    )
+
+
+def run_ids(tx: Transaction) -> list[str]:
+    """Return the ids of all runs, oldest first."""
+    found = tx.ask([(b"ZRANGE", tx.names.in_state(state), 0, -1, b"WITHSCORES") for state in State])
+    numbered = [pair for flat in found for pair in zip(flat[1::2], flat[::2], strict=True)]
+    return [name.decode() for _, name in sorted(numbered, key=lambda pair: int(float(pair[0])))]
+
+
+def _parts(tx: Transaction, journal: bytes) -> Iterator[list[bytes]]:
+    start = 0
+    while True:
+        (part,) = tx.ask([(b"LRANGE", journal, start, start + PART - 1)])
+        if part:
+            yield part
+        if len(part) < PART:
+            return
+        start += PART
+
+
+def verify(lines: Lines, progress: Progress | None) -> list[Fault]:
+    """Read every chain, every row and every blob; each fault is found, none ends the search."""
+    found: list[Fault] = []
+    ids = lines.read(run_ids)
+    for done, run in enumerate(ids, 1):
+        found += _guarded(run, partial(lines.read, partial(_run_faults, run_id=run)))
+        if progress is not None:
+            progress(done, len(ids))
+    found += _guarded(None, lambda: lines.read(_key_faults))
+    names = lines.names
+    readers: tuple[tuple[bytes, Callable[[bytes], object]], ...] = (
+        (names.items, encoding.item_of),
+        (names.sessions, lambda raw: encoding.session_of(raw, 0)),
+    )
+    for key, decode in readers:
+        found += _guarded(None, partial(lines.read, partial(_row_faults, key=key, decode=decode)))
+    found += _guarded(None, lambda: lines.read(_log_faults))
+    for digest in lines.read(
+        lambda tx: [one for part in tx.scan(b"HSCAN", names.blobs) for one in part[::2]]
+    ):
+        found += _guarded(None, partial(lines.read, partial(_blob_faults, digest=digest)))
+    return found
+
+
+def _guarded(run: str | None, look: Callable[[], list[Fault]]) -> list[Fault]:
+    try:
+        return look()
+    except UnknownRun:
+        return []  # forgotten meanwhile
+    except StoreError as error:
+        return [Fault(run, error.what)]
+
+
+def _run_faults(tx: Transaction, run_id: str) -> list[Fault]:
+    names = tx.names
+    row = journals.read_journal(tx, run_id, 0).run
+    found = []
+    if (row.session is not None) != (row.state is State.RUNNING):
+        found.append(Fault(run_id, f"the run is {row.state} and its session is {row.session!r}"))
+    while True:
+        # The row and its entries at one moment: others may be writing.
+        wanted = entries(names, row)
+        looks = [_look(entry) for entry in wanted]
+        digests, parts, *there = tx.ask(
+            [
+                (b"MULTI",),
+                (b"SMEMBERS", names.refers(run_id)),
+                (b"HMGET", names.run(run_id), b"r", b"t"),
+                *looks,
+                (b"EXEC",),
+            ]
+        )[-1]
+        after = encoding.run_of(run_id, *parts)
+        if after is None or after == row:
+            break
+        row = after
+    for entry, answer in zip(wanted, there, strict=True):
+        if after is not None and not _is_there(entry, answer):
+            found.append(Fault(run_id, f"it is not where it is looked for: {entry[0]} {entry[1]!r}"))
+    lost = tx.ask([(b"HEXISTS", names.blobs, digest) for digest in digests]) if digests else []
+    missing = [digest for digest, is_there in zip(digests, lost, strict=True) if not is_there]
+    return found + [Fault(run_id, f"blob {digest.hex()} is missing") for digest in sorted(missing)]
+
+
+def _look(entry: Entry) -> tuple[bytes, bytes, bytes]:
+    kind, key, member, _ = entry
+    return {"set": b"SISMEMBER", "field": b"HEXISTS"}.get(kind, b"ZSCORE"), key, member
+
+
+def _is_there(entry: Entry, answer: bytes | int | None) -> bool:
+    if entry[0] in ("set", "field"):
+        return bool(answer)
+    return answer is not None and float(answer) == float(entry[3])
+
+
+def _key_faults(tx: Transaction) -> list[Fault]:
+    found = []
+    for part in tx.scan(b"HSCAN", tx.names.keys):
+        held = []
+        for raw in part[1::2]:
+            key = encoding.key_of(raw)
+            if key.state in _HELD:
+                held.append(key)
+        rows = tx.ask([(b"HMGET", tx.names.run(key.run), b"r", b"t") for key in held]) if held else []
+        for key, parts in zip(held, rows, strict=True):
+            owner = encoding.run_of(key.run, *parts)
+            if owner is None or owner.state.is_final:
+                what = f"key {key.key!r} is {key.state} by a run that does not live"
+                found.append(Fault(key.run, what))
+    return found
+
+
+def _row_faults(tx: Transaction, key: bytes, decode: Callable[[bytes], object]) -> list[Fault]:
+    found = []
+    for part in tx.scan(b"HSCAN", key):
+        for name, raw in zip(part[::2], part[1::2], strict=True):
+            try:
+                decode(raw)
+            except Corrupt as error:
+                found.append(Fault(None, f"{name!r}: {error.what}"))
+    return found
+
+
+def _log_faults(tx: Transaction) -> list[Fault]:
+    recovery_log.verify(tx)
+    return []
+
+
+def _blob_faults(tx: Transaction, digest: bytes) -> list[Fault]:
+    packed, known = tx.ask([(b"GET", tx.names.blob(digest)), (b"HEXISTS", tx.names.blobs, digest)])
+    if packed is None:
+        return [Fault(None, f"blob {digest.hex()} is missing")] if known else []
+    blobs.unpack(digest, packed)
+    return []

@@ -1,0 +1,151 @@
+"""Removing what is no longer needed, run by run: killed in the middle, the next call goes on."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from functools import partial
+from typing import TypeVar
+
+from msgspec.structs import replace
+
+from ninelives.core.errors import UnknownRun
+from ninelives.core.model.key import KeyState
+from ninelives.core.model.run import Kind
+from ninelives.core.rules import dedup
+from ninelives.store import Pruned
+from ninelives.stores.redis import encoding
+from ninelives.stores.redis.run_rows import entries, get_run, move_entries, save_run
+from ninelives.stores.redis.server.pool import Lines
+from ninelives.stores.redis.tables import MARK, Tables
+from ninelives.stores.redis.transaction import PART, Transaction
+
+T = TypeVar("T")
+_DAY_MS = 86_400_000
+
+
+def prune(lines: Lines, ended_before_ms: int, forget_before_ms: int, grace_ms: int) -> Pruned:
+    """Remove journals, tombstone keys, sweep blobs; see `Maintenance.prune`."""
+    journals = records = keys = forgotten = swept = 0
+    names, before_ms = lines.names, max(ended_before_ms, forget_before_ms)
+    for run in _ended(lines, names.ended, before_ms):
+        removed, buried = _write(lines, partial(_clear, run_id=run, before_ms=before_ms))
+        journals += removed > 0
+        records += removed
+        keys += buried
+    for part in lines.read(lambda tx: list(tx.scan(b"SSCAN", names.long))):
+        records += sum(_write(lines, partial(_shorten, run_id=run.decode())) for run in part)
+    for run in _ended(lines, names.pruned, forget_before_ms):
+        forgotten += _write(lines, partial(_forget, run_id=run, before_ms=forget_before_ms))
+    for part in lines.read(lambda tx: list(tx.scan(b"HSCAN", names.blobs))):
+        swept += _write(lines, partial(_sweep, digests=part[::2], grace_ms=grace_ms))
+    for part in lines.read(lambda tx: list(tx.scan(b"HSCAN", names.writers))):
+        _write(lines, partial(_sweep_writers, writers=dict(zip(part[::2], part[1::2], strict=True))))
+    return Pruned(journals=journals, records=records, blobs=swept, keys=keys, runs=forgotten)
+
+
+def _write(lines: Lines, work: Callable[[Transaction], T]) -> T:
+    """Write what frees memory: also on a server that has none left."""
+
+    def freeing(tx: Transaction) -> T:
+        tx.frees = True
+        return work(tx)
+
+    return lines.write(freeing)
+
+
+def _ended(lines: Lines, index: bytes, before_ms: int) -> Iterator[str]:
+    """Yield the runs that ended before a moment, part by part, for as long as there are new ones."""
+    seen: set[bytes] = set()
+    while True:
+        asked = (b"ZRANGEBYSCORE", index, b"-inf", f"({before_ms}", b"LIMIT", 0, PART)
+        (found,) = lines.read(lambda tx, asked=asked: tx.ask([asked]))  # type: ignore[misc]
+        fresh = [run for run in found if run not in seen]
+        seen.update(fresh)
+        if not fresh:
+            return
+        yield from (run.decode() for run in fresh)
+
+
+def _clear(tx: Transaction, run_id: str, before_ms: int) -> tuple[int, int]:
+    """Clear the journal of a run that has ended; its row keeps head and length."""
+    try:
+        run = get_run(tx, run_id)
+    except UnknownRun:
+        return 0, 0
+    if not run.state.is_final or run.changed_ms >= before_ms or run.base == run.length:
+        return 0, 0
+    names, tables = tx.names, Tables(tx)
+    tables.keys.fetch(list(tables.holds[run_id]))
+    buried = 0
+    for name in tables.holds[run_id]:
+        key = tables.keys.get(name)
+        if key is not None and key.run == run_id and key.state is KeyState.SETTLED:
+            tx.do(b"HSET", names.keys, name.encode(), encoding.key_bytes(dedup.pruned(key)))
+            buried += 1
+    for item in tables.items_of[run_id]:
+        tx.do(b"HDEL", names.items, item.encode())
+        tx.do(b"ZREM", names.all_items, item.encode())
+        tx.do(b"ZREM", names.inbox, item.encode())
+    tx.do(b"FORGET", names.refers(run_id), b"", names.referred)
+    for key_of in (names.journal, names.signals, names.sent, names.items_of, names.holds, names.waits):
+        tx.do(b"DEL", key_of(run_id))
+    save_run(tx, run, replace(run, base=run.length, base_check=run.head))
+    return run.length - run.base, buried
+
+
+def _shorten(tx: Transaction, run_id: str) -> int:
+    """Drop the turns before the previous one of a live run; returns how many records went."""
+    try:
+        run = get_run(tx, run_id)
+    except UnknownRun:
+        return 0
+    earlier = run.turn_seq - run.base
+    if run.state.is_final or earlier <= 0:
+        return 0
+    (found,) = tx.ask([(b"LRANGE", tx.names.journal(run_id), 0, earlier - 1)])
+    records = [encoding.record_of(raw, run_id) for raw in found]
+    previous = max((one.seq for one in records if one.kind is Kind.TURN), default=run.base)
+    if previous <= run.base:
+        return 0
+    tx.do(b"LTRIM", tx.names.journal(run_id), previous - run.base, -1)
+    before = records[previous - run.base - 1].check
+    save_run(tx, run, replace(run, base=previous, base_check=before))
+    return previous - run.base
+
+
+def _forget(tx: Transaction, run_id: str, before_ms: int) -> int:
+    try:
+        run = get_run(tx, run_id)
+    except UnknownRun:
+        return 0
+    if not run.state.is_final or run.changed_ms >= before_ms or run.base != run.length:
+        return 0
+    move_entries(tx, entries(tx.names, run), [])
+    tx.do(b"DEL", tx.names.run(run_id))
+    if run.parent is not None:
+        born, siblings = tx.names.children(run.parent), Tables(tx).children[run.parent]
+        if set(siblings) <= {run_id}:
+            tx.do(b"DEL", born)
+        else:
+            tx.do(b"HDEL", born, run_id.encode())
+            tx.do(b"HSET", born, MARK, tx.mark)
+    return 1
+
+
+def _sweep(tx: Transaction, digests: list[bytes], grace_ms: int) -> int:
+    names = tx.names
+    swept = 0
+    rows = tx.fields([(key, digest) for digest in digests for key in (names.blobs, names.referred)])
+    for place, digest in enumerate(digests):
+        put_ms, count = rows[2 * place : 2 * place + 2]
+        if put_ms is not None and count is None and int(put_ms) < tx.now_ms - grace_ms:
+            tx.do(b"HDEL", names.blobs, digest)
+            tx.do(b"DEL", names.blob(digest))
+            swept += 1
+    return swept
+
+
+def _sweep_writers(tx: Transaction, writers: dict[bytes, bytes]) -> None:
+    for name, said in writers.items():
+        if int(said.rpartition(b" ")[2]) < tx.now_ms - _DAY_MS:
+            tx.do(b"HDEL", tx.names.writers, name)

@@ -1,0 +1,68 @@
+"""Listing runs, newest first: a label's index, or those of the states together, are walked down in parts."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+from ninelives.core.model.run import Run, RunQuery, State
+from ninelives.core.rules import validation
+from ninelives.stores.redis.run_rows import look_at_runs
+from ninelives.stores.redis.transaction import Transaction
+
+_PART = 100
+
+
+def list_runs(tx: Transaction, query: RunQuery) -> list[Run]:
+    """Return the runs that fit; see `Store.list_runs`."""
+    names = (query.agent, query.session, query.parent, *query.labels, *query.labels.values())
+    if query.limit <= 0 or not all(validation.is_text(name) for name in names if name is not None):
+        return []
+    found: list[Run] = []
+    for part in _candidates(tx, query):
+        runs = look_at_runs(tx, part)
+        found += [run for run in runs.values() if _fits(run, query)]
+        if len(found) >= query.limit:
+            break
+    return found[: query.limit]
+
+
+def _candidates(tx: Transaction, query: RunQuery) -> Iterator[list[str]]:
+    """Yield ids, newest first, of runs that may fit."""
+    names = tx.names
+    if query.parent is not None:
+        (flat,) = tx.ask([(b"HGETALL", names.children(query.parent))])
+        born = [(int(number), name) for name, number in zip(flat[::2], flat[1::2], strict=True) if name]
+        ordered = [name.decode() for _, name in sorted(born, reverse=True)]
+        yield from (ordered[start : start + _PART] for start in range(0, len(ordered), _PART))
+        return
+    indexes = [names.in_state(state) for state in query.states or tuple(State)]
+    if query.labels:
+        indexes = [names.labelled(*next(iter(query.labels.items())))]
+    below = b"+inf" if query.after is None else f"({query.after}"
+    while True:
+        asked = [
+            (b"ZREVRANGEBYSCORE", index, below, b"-inf", b"WITHSCORES", b"LIMIT", 0, _PART)
+            for index in indexes
+        ]
+        lists = tx.ask(asked)
+        pairs = [
+            (int(float(n)), name) for flat in lists for name, n in zip(flat[::2], flat[1::2], strict=True)
+        ]
+        # A list that is cut off says nothing of what comes below its end.
+        floor = max((int(float(flat[-1])) for flat in lists if len(flat) == 2 * _PART), default=0)
+        part = sorted((pair for pair in pairs if pair[0] >= floor), reverse=True)
+        if not part:
+            return
+        yield [name.decode() for _, name in part]
+        below = f"({part[-1][0]}"
+
+
+def _fits(run: Run, query: RunQuery) -> bool:
+    return (
+        (not query.states or run.state in query.states)
+        and query.agent in (None, run.agent)
+        and (query.session is None or run.session == query.session)
+        and (query.parent is None or run.parent == query.parent)
+        and (query.after is None or run.number < query.after)
+        and query.labels.items() <= run.labels.items()
+    )

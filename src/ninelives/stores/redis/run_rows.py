@@ -1,0 +1,148 @@
+"""Runs' rows: read, written, and kept in the indexes that claims, lists and prune find them by.
+
+What stands for a run in the indexes follows from its row alone, so a change of the row is a change of those
+entries that differ before and after. Appends change no entry.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+from contextlib import suppress
+from typing import Any
+
+from ninelives.core.errors import Corrupt
+from ninelives.core.model.run import Record, Run, State
+from ninelives.core.rules import validation
+from ninelives.stores.redis import encoding
+from ninelives.stores.redis.server.key_names import Names, lane_field, place_in_lane
+from ninelives.stores.redis.transaction import Transaction
+
+Entry = tuple[str, bytes, bytes, int]
+"""An entry of an index: its kind, its key, its member, its score."""
+
+_WAITING = (State.PENDING, State.CHECKPOINTED)
+
+
+def texts(names: Iterable[str]) -> list[str]:
+    """Return those names that a store could have kept; the others name nothing."""
+    return [name for name in names if validation.is_text(name)]
+
+
+def read_runs(tx: Transaction, names: Sequence[str]) -> dict[str, Run]:
+    """Return the rows of those runs that there are, by name; they must be the same when we write.
+
+    Raises Corrupt.
+    """
+    wanted = list(dict.fromkeys(texts(names)))
+    found = tx.fields([(tx.names.run(name), part) for name in wanted for part in (b"r", b"t")])
+    runs = (encoding.run_of(name, *found[2 * n : 2 * n + 2]) for n, name in enumerate(wanted))
+    return {name: run for name, run in zip(wanted, runs, strict=True) if run is not None}
+
+
+def look_at_runs(tx: Transaction, names: Sequence[str]) -> dict[str, Run]:
+    """Return the rows of those runs that there are, only to look at them; damaged ones are left out."""
+    found = tx.ask([(b"HMGET", tx.names.run(name), b"r", b"t") for name in names])
+    return runs_in(zip(names, found, strict=True))
+
+
+def runs_in(found: Iterable[tuple[str, Sequence[Any]]]) -> dict[str, Run]:
+    """Return the runs of names and the parts of their rows; damaged ones are left out."""
+    runs = {}
+    for name, (rest, tail) in found:
+        with suppress(Corrupt):
+            run = encoding.run_of(name, rest or None, tail or None)
+            if run is not None:
+                runs[name] = run
+    return runs
+
+
+def get_run(tx: Transaction, run: str) -> Run:
+    """Return a run's row. Raises UnknownRun."""
+    found = read_runs(tx, [run])
+    if run not in found:
+        raise validation.unknown_run(run)
+    return found[run]
+
+
+def expect(tx: Transaction, run: Run) -> None:
+    """Write only if a run's row, read on another way, is still so."""
+    name = tx.names.run(run.id)
+    tx.expect(name, b"r", encoding.rest_of(run))
+    tx.expect(name, b"t", encoding.tail_of(run))
+
+
+def save_run(tx: Transaction, before: Run | None, after: Run) -> None:
+    """Write what has changed of a run's row, and of what stands for it in the indexes."""
+    name, rest = tx.names.run(after.id), encoding.rest_of(after)
+    if before is None or encoding.rest_of(before) != rest:
+        tx.do(b"HSET", name, b"r", rest)
+    tx.do(b"HSET", name, b"t", encoding.tail_of(after))
+    move_entries(tx, entries(tx.names, before) if before is not None else [], entries(tx.names, after))
+
+
+def move_entries(tx: Transaction, old: Sequence[Entry], new: Sequence[Entry]) -> None:
+    """Take out the entries that are no more, and put in those that are new."""
+    for entry in old:
+        if entry not in new:
+            _take_out(tx, entry)
+    for entry in new:
+        if entry not in old:
+            _put_in(tx, entry)
+
+
+def entries(names: Names, run: Run) -> list[Entry]:
+    """Return what stands for a run in the indexes."""
+    id_ = run.id.encode()
+    found: list[Entry] = [("runs", names.in_state(run.state), id_, run.number)]
+    found += [("runs", names.labelled(*label), id_, run.number) for label in run.labels.items()]
+    if run.session is not None:
+        found.append(("set", names.owned(run.session), id_, 0))
+    if run.state in _WAITING and run.due_ms is not None and not run.paused:
+        found.append(("lane", names.lane_of(run), place_in_lane(run), run.due_ms))
+        found.append(("field", names.lanes_of(run), lane_field(run), 0))
+    if run.state.is_final:
+        is_pruned = run.base == run.length
+        found.append(("runs", names.pruned if is_pruned else names.ended, id_, run.changed_ms))
+    elif run.turn >= 2:
+        found.append(("set", names.long, id_, 0))
+    return found
+
+
+def _take_out(tx: Transaction, entry: Entry) -> None:
+    kind, key, member, _ = entry
+    if kind == "set":
+        tx.do(b"SREM", key, member)
+    elif kind == "field":
+        tx.do(b"LESS", key, member, _lane_named(tx, key, member))
+    else:
+        tx.do(b"ZREM", key, member)
+
+
+def _put_in(tx: Transaction, entry: Entry) -> None:
+    kind, key, member, score = entry
+    if kind == "set":
+        tx.do(b"SADD", key, member)
+    elif kind == "field":
+        tx.do(b"HSET", key, member, b"1")
+    else:
+        tx.do(b"ZADD", key, score, member)
+
+
+def _lane_named(tx: Transaction, lanes: bytes, field: bytes) -> bytes:
+    tag = tx.names.tag
+    return tag + b"lane:" + lanes.removeprefix(tag + b"lanes:") + b"\0" + field
+
+
+def append_records(tx: Transaction, run: str, records: Sequence[Record]) -> None:
+    """Append sealed records to a run's journal, and note the blobs that they refer to."""
+    journal = tx.names.journal(run)
+    for record in records:
+        tx.do(b"RPUSH", journal, encoding.record_bytes(record))
+    refer(tx, run, [digest for record in records for digest in record.blobs])
+
+
+def refer(tx: Transaction, run: str, digests: Iterable[bytes]) -> None:
+    """Keep blobs, which must be there, for as long as a run's journal."""
+    for digest in dict.fromkeys(digests):
+        tx.require(tx.names.blobs, digest)
+        tx.do(b"REFER", tx.names.refers(run), digest, tx.names.referred)

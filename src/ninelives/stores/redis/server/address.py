@@ -1,0 +1,100 @@
+"""The URL of a Redis store: where the server is, and what is ours in the query.
+
+    redis://user:password@host:6379/0?prefix=ninelives
+
+`redis` and `valkey` are one; `rediss` and `valkeys` speak TLS. Ours: `prefix` (the hash tag of all keys,
+default `ninelives`), `unsafe` (what is known to be unsafe and accepted, with commas between) and `replicas`
+(how many must have synced what must not be forgotten). The rest is redis-py's.
+"""
+
+from __future__ import annotations
+
+import re
+from functools import cache
+from inspect import signature
+from typing import Any
+from urllib.parse import SplitResult, parse_qsl, quote, urlencode, urlsplit
+
+from msgspec import Struct
+from redis.connection import AbstractConnection, Connection, SSLConnection, parse_url
+
+from ninelives.core.errors import UsageError
+from ninelives.stores.url import complaint, has_secret
+
+SCHEMES = {"redis": "redis", "valkey": "redis", "rediss": "rediss", "valkeys": "rediss"}
+RISKS = ("appendonly", "appendfsync", "eviction", "config")
+"""What may be accepted: no log, a log that is synced late, lost keys, settings that cannot be read."""
+
+_PREFIX = re.compile(r"[a-z0-9_.-]{1,48}")
+_OURS = ("prefix", "unsafe", "replicas")
+_REMEDY = (
+    "Use redis://USER:PASSWORD@HOST:PORT/DATABASE?prefix=NAME;"
+    " in a password, write all but letters and digits as %XX"
+)
+
+
+class Address(Struct, frozen=True):
+    """A URL, taken apart. `shown` has no secrets; `options` are the driver's."""
+
+    options: dict[str, Any]
+    shown: str
+    prefix: str
+    unsafe: frozenset[str]
+    replicas: int
+
+
+def parse(url: str) -> Address:
+    """Take a URL apart. Raises UsageError naming what is wrong with it."""
+    if "#" in url:
+        raise UsageError("the store's URL has a # in it", remedy="In a password, write it as %23")
+    try:
+        found = urlsplit(url)
+        given = parse_qsl(found.query, keep_blank_values=True, strict_parsing=bool(found.query))
+        port = found.port or 6379
+    except ValueError as error:
+        raise UsageError(f"the store's URL cannot be read: {complaint(error, url)}", remedy=_REMEDY) from None
+    ours = {name: value for name, value in given if name in _OURS}
+    rest = [(name, value) for name, value in given if name not in _OURS]
+    prefix = ours.get("prefix", "ninelives")
+    if found.scheme not in SCHEMES or not found.hostname:
+        raise UsageError("the store's URL names no server", remedy=_REMEDY)
+    if not _PREFIX.fullmatch(prefix):
+        raise UsageError(
+            f"the prefix {prefix!r} cannot be used", remedy="Use small letters, digits, `.`, `_` and `-`"
+        )
+    if found.path not in ("", "/") and not found.path[1:].isdecimal():
+        named = "…" if has_secret(url) else repr(found.path[1:])
+        raise UsageError(f"{named} is no database's number", remedy=_REMEDY)
+    unsafe = frozenset(filter(None, ours.get("unsafe", "").split(",")))
+    if not unsafe <= frozenset(RISKS):
+        raise UsageError(
+            f"unsafe={ours['unsafe']} names what is no risk", remedy=f"It may name {', '.join(RISKS)}"
+        )
+    replicas = ours.get("replicas", "0")
+    if not replicas.isdecimal() or len(replicas) > 3:
+        raise UsageError(f"replicas={replicas} is no number", remedy="Say how many must have what is written")
+    unknown = [name for name, _ in rest if name not in _known_options()]
+    if unknown:
+        raise UsageError(
+            f"the store's URL says {unknown[0]}=, which nobody knows",
+            remedy=f"Ours are {', '.join(_OURS)}; the rest must be options of redis-py's connections",
+        )
+    driver = found._replace(scheme=SCHEMES[found.scheme], query=urlencode(rest, quote_via=quote)).geturl()
+    try:
+        options = parse_url(driver)  # type: ignore[no-untyped-call]
+    except ValueError as error:
+        raise UsageError(f"the store's URL cannot be read: {complaint(error, url)}", remedy=_REMEDY) from None
+    shown = _shown(found, port, options.get("db", 0), prefix)
+    return Address(options, shown, prefix, unsafe, int(replicas))
+
+
+@cache
+def _known_options() -> frozenset[str]:
+    kinds = (AbstractConnection, Connection, SSLConnection)
+    return frozenset(name for kind in kinds for name in signature(kind).parameters)
+
+
+def _shown(found: SplitResult, port: int, database: int, prefix: str) -> str:
+    user = f"{found.username}@" if found.username else ""
+    host = f"[{found.hostname}]" if ":" in (found.hostname or "") else found.hostname
+    return f"{found.scheme}://{user}{host}:{port}/{database}?prefix={prefix}"

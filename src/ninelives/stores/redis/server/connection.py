@@ -1,0 +1,151 @@
+"""Connections: opened one way, the server's settings checked on each, and every driver error translated."""
+
+from __future__ import annotations
+
+import secrets
+from collections.abc import Sequence
+from socket import socket
+from typing import Any
+
+from redis import exceptions as driver
+from redis.backoff import NoBackoff
+from redis.connection import Connection, SSLConnection
+from redis.exceptions import (
+    AuthenticationError,
+    AuthenticationWrongNumberOfArgsError,
+    BusyLoadingError,
+    NoPermissionError,
+    NoScriptError,
+    OutOfMemoryError,
+    ReadOnlyError,
+    RedisError,
+    ResponseError,
+)
+from redis.retry import Retry
+
+from ninelives.core.errors import Corrupt, StoreAway, StoreError, StoreUnavailable
+from ninelives.stores.redis.server.address import Address
+from ninelives.stores.redis.server.scripts import Script
+
+Command = Sequence[bytes | str | int | float]
+_TIMEOUT_SECONDS = 15.0
+_PASSING = ("MASTERDOWN", "CLUSTERDOWN", "TRYAGAIN", "BUSY", "LOADING", "UNBLOCKED")
+
+
+class LineLost(Exception):
+    """The connection is gone, or of no use any more; what was sent may or may not have been done."""
+
+
+class Tls(SSLConnection):
+    """A connection whose handshake is part of connecting: a port that speaks no TLS just keeps silent."""
+
+    def _wrap_socket_with_ssl(self, sock: socket) -> Any:
+        sock.settimeout(self.socket_connect_timeout)
+        try:
+            wrapped = super()._wrap_socket_with_ssl(sock)  # type: ignore[no-untyped-call]
+        except TimeoutError as error:
+            raise driver.ConnectionError("no answer to TLS; say redis:// if this port is plain") from error
+        wrapped.settimeout(self.socket_timeout)
+        return wrapped
+
+
+class Line:
+    """A connection of ours, and the name under which it counts its writes."""
+
+    def __init__(self, address: Address) -> None:
+        """Connect. Raises StoreUnavailable."""
+        options = dict(address.options)
+        made: Any = Tls if options.pop("connection_class", Connection) is SSLConnection else Connection
+        defaults = {"socket_timeout": _TIMEOUT_SECONDS, "socket_connect_timeout": 5.0}
+        self._connection: Any = made(
+            **(defaults | options), retry=Retry(NoBackoff(), 0), protocol=2, client_name="ninelives"
+        )
+        self.name = secrets.token_hex(12).encode()
+        self.count = 0
+        self.is_lost = False
+        self.history = ""
+        try:
+            self._connection.connect()
+        except RedisError as error:
+            self.close()
+            raise translate(error) from error
+        except OSError as error:
+            self.close()
+            raise StoreAway(f"Redis: {error}", remedy=_UNREACHABLE) from error
+
+    def ask(self, commands: Sequence[Command]) -> list[Any]:
+        """Send commands, and return all answers; one that was refused is an exception among them.
+
+        Raises LineLost.
+        """
+        self.send(commands)
+        return [self.answer() for _ in commands]
+
+    def send(self, commands: Sequence[Command]) -> None:
+        """Send commands whose answers are read later. Raises LineLost."""
+        if self.is_lost:
+            raise LineLost
+        try:
+            self._connection.send_packed_command(self._connection.pack_commands(commands), check_health=False)
+        except (RedisError, OSError) as error:
+            self.close()
+            raise LineLost from error
+
+    def answer(self) -> Any:
+        """Read one answer. Raises LineLost."""
+        try:
+            return self._connection.read_response()
+        except BusyLoadingError as error:
+            self.close()
+            raise LineLost from error
+        except ResponseError as error:
+            if isinstance(error, ReadOnlyError) or str(error).startswith(_PASSING):
+                self.close()  # another server has taken over, or this one is not ready: find out anew
+                raise LineLost from error
+            return error
+        except (RedisError, OSError) as error:
+            self.close()
+            raise LineLost from error
+
+    def call(self, script: Script, keys: Sequence[bytes], values: Sequence[bytes | str | int]) -> Any:
+        """Run a script. Raises LineLost; StoreError when the server refuses it, before it wrote anything."""
+        rest = (len(keys), *keys, *values)
+        (answer,) = self.ask([(b"EVALSHA", script.digest, *rest)])
+        if isinstance(answer, NoScriptError):  # a new server, or one that was told to forget
+            (answer,) = self.ask([(b"EVAL", script.text, *rest)])
+        if isinstance(answer, RedisError):
+            raise translate(answer) from answer
+        return answer
+
+    def fileno(self) -> int:
+        """Return what to wait on for an answer."""
+        return int(self._connection._sock.fileno())  # noqa: SLF001 (the driver has no other way)
+
+    def close(self) -> None:
+        """Hang up."""
+        self.is_lost = True
+        self._connection.disconnect()
+
+
+_UNREACHABLE = "Nothing was written. Check that the server runs and can be reached"
+
+
+def translate(error: Exception) -> StoreError:
+    """Return our error for one of the driver's: of what was refused, or never begun."""
+    said = str(error).strip().rstrip(".") or type(error).__name__
+    told = f"Redis: {said}"
+    if isinstance(error, OutOfMemoryError) or said.startswith("OOM"):
+        return StoreUnavailable(told, remedy="Nothing was written. Give the server more memory, or prune")
+    if isinstance(error, AuthenticationError | AuthenticationWrongNumberOfArgsError):
+        return StoreUnavailable(told, remedy="Nothing was written. Give the right user and password")
+    if isinstance(error, NoPermissionError):
+        return StoreUnavailable(told, remedy="Nothing was written. Give the user the right to do so")
+    if said == "DB index is out of range":
+        return StoreUnavailable(told, remedy="Nothing was written. Name a database that the server has")
+    if said.startswith("MISCONF"):
+        return StoreUnavailable(told, remedy="Nothing was written. Make room on the server's disk")
+    if "WRONGTYPE" in said:
+        return Corrupt(told, remedy="Another program has written to our keys; give it another prefix")
+    if isinstance(error, driver.ConnectionError | driver.TimeoutError):
+        return StoreAway(told, remedy=_UNREACHABLE)
+    return StoreUnavailable(told, remedy=_UNREACHABLE)

@@ -1,0 +1,118 @@
+"""The versions of what is kept. A migration goes run by run, and may be killed anywhere and gone on with.
+
+There is no transaction over everything, so the store is first given a version that nobody works with, `1>2`:
+every script of an old process refuses to write from then on, and no new one begins. Then each run is
+rewritten by a script of its own, on the condition that the version is still this and the run as it was read;
+then the version becomes `2`. A process that opens a store on its way goes on from the mark. Many may do so
+at once: what one has done the other finds done, and one that comes late finds another version, and writes
+nothing.
+"""
+
+from __future__ import annotations
+
+import secrets
+from collections.abc import Callable, Iterator, Sequence
+
+from ninelives.core.errors import Corrupt, SchemaMismatch, StoreUnavailable
+from ninelives.core.model.run import State
+from ninelives.stores.redis import encoding
+from ninelives.stores.redis.server import migrations
+from ninelives.stores.redis.server.scripts import VERSION
+from ninelives.stores.redis.transaction import Transaction
+
+_FIRST = 1
+_PART = 100
+_TRIES = 1000
+Step = Callable[[str, bytes, Sequence[bytes]], bytes]
+"""Gives a run's new tail: of its id, its tail, its records."""
+
+STEPS: tuple[Step, ...] = (migrations.second,)
+"""How a run comes from version n to n + 1, the first from 1."""
+
+
+def open_version(tx: Transaction) -> tuple[int, int]:
+    """Make what a new store begins with, or bring an old one up to date; returns versions before and after.
+
+    Raises SchemaMismatch when it is newer than we know.
+    """
+    store = tx.names.store
+    (version,) = tx.ask([(b"HGET", store, b"version")])
+    if version is None:  # only then: a server without memory can be looked at
+        *_, version = tx.ask(
+            [
+                (b"HSETNX", store, b"id", secrets.token_hex(16).encode()),
+                (b"HSETNX", store, b"version", VERSION),
+                (b"HGET", store, b"version"),
+            ]
+        )
+    before = None
+    for _ in range(_TRIES):
+        known, under_way = _read(version)
+        before = known if before is None else before
+        if known == int(VERSION) and not under_way:
+            return before, known
+        version = _advance(tx, known, is_under_way=under_way)
+    raise StoreUnavailable("other processes are in the way of the migration again and again")
+
+
+def _read(version: bytes) -> tuple[int, bool]:
+    """Return a version, and whether the store is on its way to the next. Raises SchemaMismatch."""
+    first, _, second = version.partition(b">")
+    try:
+        known = int(first)
+    except ValueError:
+        known = 0
+    if not _FIRST <= known <= int(VERSION) or (second and known == int(VERSION)):
+        raise SchemaMismatch(
+            f"the store has schema version {version.decode(errors='replace')!r}; "
+            f"this Nine Lives knows {_FIRST} to {VERSION.decode()}",
+            remedy="Upgrade ninelives, or open the store with the version that wrote it",
+        )
+    return known, bool(second)
+
+
+def _advance(tx: Transaction, known: int, *, is_under_way: bool) -> bytes:
+    """Go one step on; returns the version that there is then."""
+    names, way = tx.names, b"%d>%d" % (known, known + 1)
+    if not is_under_way:
+        found: bytes = tx.call("version", [names.store], [b"%d" % known, way])
+        # CRASH: nobody writes any more; who opens the store next goes on from here.
+        return found
+    for part in _runs(tx):
+        rows = tx.ask([(b"HMGET", names.run(run), b"r", b"t") for run in part])
+        for run, (rest, tail) in zip(part, rows, strict=True):
+            if rest is not None and tail is not None and not _migrate(tx, known, way, run, rest, tail):
+                (version,) = tx.ask([(b"HGET", names.store, b"version")])
+                return version or b""
+            # CRASH: some runs are of the new version; the mark says how far.
+    done: bytes = tx.call("version", [names.store], [way, b"%d" % (known + 1)])
+    return done
+
+
+def _migrate(tx: Transaction, known: int, way: bytes, run: str, rest: bytes, tail: bytes) -> bool:
+    """Bring one run up to date; False when the store has got there without us."""
+    names = tx.names
+    (records,) = tx.ask([(b"LRANGE", names.journal(run), 0, -1)])
+    after = STEPS[known - _FIRST](run, tail, records)
+    try:
+        made = encoding.run_of(run, rest, after)
+    except Corrupt:
+        return True  # it was damaged before, and stays so: the others must not wait for it
+    if made is None:
+        return True
+    keys = [names.store, names.run(run), *(names.labelled(*label) for label in made.labels.items())]
+    answer = tx.call("migrate", keys, [way, tail, after, run.encode(), made.number])
+    return bool(answer != b"version")
+
+
+def _runs(tx: Transaction) -> Iterator[list[str]]:
+    """Yield the ids of all runs in the order of their numbers, from the mark of an earlier attempt on."""
+    store = tx.names.store
+    (mark,) = tx.ask([(b"HGET", store, b"migrated")])
+    asked = [(b"ZRANGE", tx.names.in_state(state), 0, -1, b"WITHSCORES") for state in State]
+    flat = [pair for one in tx.ask(asked) for pair in zip(one[1::2], one[::2], strict=True)]
+    first = int(mark or 0)
+    numbered = sorted((int(float(number)), run) for number, run in flat)
+    ordered = [run.decode() for number, run in numbered if number >= first]
+    for start in range(0, len(ordered), _PART):
+        yield ordered[start : start + _PART]

@@ -1,0 +1,126 @@
+"""What a server must be to keep our promises, checked on each new connection."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+from msgspec import Struct
+from redis.exceptions import RedisError
+
+from ninelives.core.errors import StoreAway, StoreUnavailable, StoreUnsafe
+from ninelives.stores.redis.server.address import Address
+from ninelives.stores.redis.server.connection import Line, LineLost
+
+_LEAST_VERSION = 7
+_SETTINGS = ("appendonly", "appendfsync", "no-appendfsync-on-rewrite", "maxmemory", "maxmemory-policy")
+
+
+Risks = Mapping[str, tuple[str, str]]
+"""What is not safe: the name of the risk, what it is, and what to do about it."""
+REPLICAS_REMEDY = "Connect replicas that run with appendonly yes, or take replicas= out of the URL"
+
+
+class Server(Struct, frozen=True):
+    """What a server is, as it said when a connection was opened.
+
+    Its history is what another one does not share; `risks` are those that the URL accepts, each with what to
+    do about it. Where there are any, it either `confirms` what must not be forgotten, asked to, or is
+    `lossy`, and this says why.
+    """
+
+    history: str = ""
+    risks: dict[str, str] = {}
+    confirms: bool = False
+    lossy: str | None = None
+
+
+def check(line: Line, address: Address) -> Server:
+    """Check what a server says of itself.
+
+    Raises StoreUnsafe naming what would lose acknowledged writes; StoreUnavailable while it loads, or if it
+    is a replica.
+    """
+    try:
+        information, settings = line.ask([("INFO",), ("CONFIG", "GET", *_SETTINGS)])
+    except LineLost as error:
+        raise StoreAway("Redis: the server hangs up, or is not ready yet") from error
+    if isinstance(information, RedisError):
+        raise StoreUnsafe(
+            f"Redis does not tell what it is: {information}", remedy="Let the user run INFO on the server"
+        )
+    said = _lines(information)
+    version = said.get("valkey_version") or said.get("redis_version", "0")
+    if int(version.partition(".")[0]) < _LEAST_VERSION:
+        raise StoreUnsafe(f"Redis {version} is too old", remedy="Use Redis 7 or newer, or Valkey")
+    if said.get("role") != "master":
+        raise StoreUnavailable(
+            "the server is a replica: nothing can be written to it", remedy="Name the primary"
+        )
+    if said.get("loading", "0") != "0":  # until it has, it says that it keeps no log
+        raise StoreAway("Redis: the server still loads its log", remedy="Wait until it has")
+    risks = _risks(settings, said)
+    _refuse(risks, address)
+    history = said.get("master_replid") or said.get("run_id", "")
+    if not risks and not address.replicas:
+        return Server(history)
+    return _judged(line, history, risks, address.replicas, int(said.get("connected_slaves", "0")))
+
+
+def _judged(line: Line, history: str, risks: Risks, wanted: int, connected: int) -> Server:
+    """See what a server can still promise that has risks, or that is to ask its replicas. Raises LineLost."""
+    found = {f"the server runs with {what}": remedy for what, remedy in risks.values()}
+    if connected < wanted:
+        what = f"the URL says replicas={wanted}, and the server has {connected}"
+        found[f"{what}: intents, keys and ends of runs wait for them"] = REPLICAS_REMEDY
+    (answer,) = line.ask([(b"WAITAOF", 1, wanted, 1)])
+    if isinstance(answer, list) and "eviction" not in risks:
+        return Server(history, found, confirms=True)
+    why = "; ".join(what for what, _ in risks.values()) or f"no log to sync: {answer}"
+    return Server(history, found, lossy=f"the server runs with {why}")
+
+
+def _lines(information: bytes) -> dict[str, str]:
+    pairs = (line.partition(":") for line in information.decode(errors="replace").splitlines())
+    return {name: value for name, _, value in pairs}
+
+
+def _risks(settings: Sequence[bytes] | RedisError, said: Mapping[str, str]) -> Risks:
+    """Return what is not safe."""
+    found: dict[str, tuple[str, str]] = {}
+    if said.get("aof_enabled") == "0":
+        found["appendonly"] = "appendonly no: a restart loses what it has acknowledged", "Set appendonly yes"
+    if isinstance(settings, RedisError) or not settings:
+        found["config"] = (
+            f"settings that it does not tell ({settings or 'none'})",
+            "Let the user run CONFIG GET",
+        )
+        return found
+    have: dict[str, Any] = dict(
+        zip((one.decode() for one in settings[::2]), (one.decode() for one in settings[1::2]), strict=True)
+    )
+    if have.get("appendonly") != "yes":
+        found["appendonly"] = "appendonly no: a restart loses what it has acknowledged", "Set appendonly yes"
+    if have.get("appendfsync") != "always":
+        late = f"appendfsync {have.get('appendfsync')}: a crash loses what it has acknowledged"
+        found["appendfsync"] = late, "Set appendfsync always"
+    elif have.get("no-appendfsync-on-rewrite") != "no":
+        found["appendfsync"] = (
+            "no-appendfsync-on-rewrite yes: a crash while it rewrites its log loses what it has acknowledged",
+            "Set no-appendfsync-on-rewrite no",
+        )
+    if have.get("maxmemory") != "0" and have.get("maxmemory-policy") != "noeviction":
+        found["eviction"] = (
+            f"maxmemory-policy {have.get('maxmemory-policy')}: it drops keys when its memory is full",
+            "Set maxmemory-policy noeviction",
+        )
+    return found
+
+
+def _refuse(risks: Risks, address: Address) -> None:
+    for risk, (what, remedy) in risks.items():
+        if risk not in address.unsafe:
+            raise StoreUnsafe(
+                f"the server runs with {what}",
+                remedy=f"{remedy}, or say unsafe={risk} in the URL if losses are acceptable",
+            )

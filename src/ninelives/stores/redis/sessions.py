@@ -1,0 +1,158 @@
+"""Sessions: who lives by its lease, who may be ended, and what is kept of the end of each.
+
+A server like this drops nothing when a process dies, so a death is known when its supervisor reports it, or
+when the lease has run out by the server's clock.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from contextlib import suppress
+
+from msgspec.structs import replace
+
+from ninelives.core.errors import Corrupt, IdConflict, LeaseLost
+from ninelives.core.journal import recovery_log
+from ninelives.core.model.log_entry import NewEntry
+from ninelives.core.model.run import Run
+from ninelives.core.model.session import Cause, Evidence, NewSession, Session
+from ninelives.core.rules import deaths, run_rules, validation
+from ninelives.stores.redis import encoding
+from ninelives.stores.redis.recovery_log import append as append_log
+from ninelives.stores.redis.run_rows import read_runs, save_run, texts
+from ninelives.stores.redis.transaction import Transaction
+
+Ending = tuple[Cause, Evidence | None]
+
+
+def register(tx: Transaction, new: NewSession) -> Session:
+    """Begin a session; see `Store.register_session`."""
+    name = new.id.encode()
+    (known,) = tx.fields([(tx.names.sessions, name)])
+    if known is not None:
+        raise IdConflict(
+            f"session {new.id!r} was registered before", remedy="Use a fresh id for each process"
+        )
+    row = encoding.new_session_bytes(new, tx.now_ms, tx.boot_ms)
+    tx.do(b"HSET", tx.names.sessions, name, row)
+    tx.do(b"NEXT", tx.names.live, name)
+    if new.agents:
+        tx.do(b"SADD", tx.names.workers, name)
+    return encoding.session_of(row, tx.boot_ms)[0]
+
+
+def renew(tx: Transaction, session: str) -> Session:
+    """Renew a lease; see `Store.renew_session`."""
+    names = texts([session])
+    (row,) = tx.fields([(tx.names.sessions, name.encode()) for name in names]) or [None]
+    found = may_act(tx, session, row)
+    renewed = replace(found, renewed_ms=tx.now_ms, left_ms=found.lease_ms)
+    tx.do(b"HSET", tx.names.sessions, session.encode(), encoding.session_bytes(renewed, tx.boot_ms))
+    return renewed
+
+
+def read(tx: Transaction, names: Sequence[str]) -> list[Session]:
+    """Return those of these sessions that there are, ended or not; they must be the same when we write."""
+    wanted = texts(names)
+    found = tx.fields([(tx.names.sessions, name.encode()) for name in wanted])
+    known = [encoding.session_of(raw, tx.boot_ms)[0] for raw in found if raw is not None]
+    return [_told(tx.witness.judged(one)) for one in known]
+
+
+def live(tx: Transaction) -> list[Session]:
+    """Return the sessions that have not ended, oldest first."""
+    (names,) = tx.ask([(b"ZRANGE", tx.names.live, 0, -1)])
+    found = [one for one in read(tx, [name.decode() for name in names]) if one.ended_ms is None]
+    tx.witness.forget_others({one.id for one in found})
+    return found
+
+
+def end(tx: Transaction, given: Mapping[str, Ending] | None) -> list[Session]:
+    """End sessions, or those that anybody may end; see `Store.end_sessions`."""
+    open_ = live(tx)
+    if given is None:
+        given = {
+            one.id: (Cause.EXPIRED, None) for one in open_ if one.left_ms <= 0 and tx.witness.may_end(one)
+        }
+    elif not given:
+        return []
+    by_name = {one.id: one for one in read(tx, [name for name in given if name not in {o.id for o in open_}])}
+    for session in by_name.values():
+        _prove(tx, session, given[session.id][1])
+    log: list[NewEntry] = []
+    ended = [_release(tx, one, *given[one.id], log) for one in open_ if one.id in given]
+    append_log(tx, log)
+    return ended
+
+
+def may_act(tx: Transaction, name: str, row: bytes | None) -> Session:
+    """Return a session that may still act; it must be the same when we write. Raises LeaseLost."""
+    session = None
+    if row is not None:
+        session = tx.witness.judged_own(encoding.session_of(row, tx.boot_ms)[0])
+        tx.expect(tx.names.sessions, name.encode(), row)
+    lost = validation.lease_lost(name, session)
+    if session is None or lost is not None:
+        raise lost or LeaseLost(name)
+    return session
+
+
+def _told(session: Session) -> Session:
+    return replace(session, fate=run_rules.fate_of(session, is_dropped=False))
+
+
+def _write(tx: Transaction, session: Session, raw: bytes) -> None:
+    _, renewed = encoding.session_of(raw, tx.boot_ms)
+    tx.do(b"HSET", tx.names.sessions, session.id.encode(), encoding.session_bytes(session, renewed))
+
+
+def _prove(tx: Transaction, session: Session, evidence: Evidence | None) -> None:
+    after = run_rules.proved(session, evidence)
+    if after is not session:
+        _write(tx, after, _raw(tx, session))
+
+
+def _raw(tx: Transaction, session: Session) -> bytes:
+    (raw,) = tx.fields([(tx.names.sessions, session.id.encode())])
+    return raw or b""
+
+
+def _release(
+    tx: Transaction, session: Session, cause: Cause, evidence: Evidence | None, log: list[NewEntry]
+) -> Session:
+    """End a session and release its runs, but for those whose rows are damaged."""
+    after = replace(session, ended_ms=tx.now_ms, cause=cause, evidence=evidence)
+    _write(tx, after, _raw(tx, session))
+    tx.do(b"ZREM", tx.names.live, session.id.encode())
+    tx.do(b"HDEL", tx.names.claims, session.id.encode())
+    for workers in (tx.names.workers, tx.names.awaited):
+        tx.do(b"SREM", workers, session.id.encode())
+    left = []
+    for run in _owned(tx, session.id):
+        released = deaths.released(run, cause, tx.now_ms, has_progressed=_has_progressed(tx, run))
+        save_run(tx, run, released)
+        left.append(recovery_log.left(session, run, released, cause))
+    if left:
+        log += [recovery_log.ended(session, cause, evidence, len(left)), *left]
+    tx.wakes = True
+    return _told(after)
+
+
+def _owned(tx: Transaction, session: str) -> list[Run]:
+    # The mark of the last claim guards them, and is read first: one that comes meanwhile sets it anew.
+    tx.fields([(tx.names.claims, session.encode())])
+    (names,) = tx.ask([(b"SMEMBERS", tx.names.owned(session))])
+    found: list[Run] = []
+    for name in names:
+        with suppress(Corrupt):
+            found += read_runs(tx, [name.decode()]).values()
+    return sorted((run for run in found if run.session == session), key=lambda run: run.number)
+
+
+def _has_progressed(tx: Transaction, run: Run) -> bool:
+    """Tell whether a run that sessions died under has got anywhere since."""
+    if not run.deaths:
+        return False
+    (found,) = tx.ask([(b"LRANGE", tx.names.journal(run.id), max(0, run.death_length - run.base), -1)])
+    records = (encoding.record_of(raw, run.id) for raw in found)
+    return any(record.kind not in deaths.NO_PROGRESS for record in records)

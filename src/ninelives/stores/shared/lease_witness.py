@@ -1,0 +1,81 @@
+"""A second witness for leases that a server keeps by its wall clock, which may be set: our own boot clock.
+
+A server's clock that is set back lets a lease run on for as long, and one that is set forward ends all leases
+at once. So each process notes when, on its own boot clock, it first saw a session's last renewal, and what
+was left of the lease then: from there on its own clock counts. What it renewed itself it knows best. Where
+the server says at first sight that a lease has run out, nobody is ended before it was watched for half its
+length: whoever lives renews it meanwhile. If we die here: the next process watches from its own beginning.
+"""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Callable, Collection
+
+from msgspec import Struct
+from msgspec.structs import replace
+
+from ninelives.core.model.session import Session
+
+
+class _Seen(Struct, frozen=True):
+    """A renewal: the server's time of it, when we first saw it by our clock, and what was left then."""
+
+    renewed_ms: int
+    at_ms: int
+    left_ms: int
+    is_own: bool
+
+
+class Witness:
+    """What one process has seen of sessions. Without a clock of its own it believes the store's."""
+
+    def __init__(self, boot_ms: Callable[[], int] | None) -> None:
+        self._boot_ms = boot_ms
+        self._seen: dict[str, _Seen] = {}
+        self._turn = threading.Lock()
+
+    def now_ms(self) -> int:
+        """Return our own boot clock."""
+        return self._boot_ms() if self._boot_ms is not None else 0
+
+    def renewed(self, session: Session, sent_ms: int) -> None:
+        """Note a session that this process has begun or renewed; it was sent at that time of our clock."""
+        if self._boot_ms is not None:
+            with self._turn:
+                self._seen[session.id] = _Seen(session.renewed_ms, sent_ms, session.lease_ms, is_own=True)
+
+    def judged(self, session: Session) -> Session:
+        """Return a session with what is left of its lease, as far as we know."""
+        if self._boot_ms is None or session.ended_ms is not None:
+            return session
+        seen = self._look(session)
+        return replace(session, left_ms=max(0, seen.left_ms - (self._boot_ms() - seen.at_ms)))
+
+    def may_end(self, session: Session) -> bool:
+        """Tell whether a lease that has run out was watched for long enough to be believed."""
+        if self._boot_ms is None:
+            return True
+        seen = self._look(session)
+        return seen.left_ms > 0 or self._boot_ms() - seen.at_ms >= session.lease_ms // 2
+
+    def _look(self, session: Session) -> _Seen:
+        with self._turn:
+            seen = self._seen.get(session.id)
+            if seen is None or seen.renewed_ms != session.renewed_ms:
+                left_ms = min(session.left_ms, session.lease_ms)
+                seen = _Seen(session.renewed_ms, self.now_ms(), left_ms, is_own=False)
+                self._seen[session.id] = seen
+        return seen
+
+    def judged_own(self, session: Session) -> Session:
+        """Return a session that wants to act: one that we renewed is judged by our clock, others as read."""
+        with self._turn:
+            seen = self._seen.get(session.id)
+        is_own = seen is not None and seen.is_own and seen.renewed_ms == session.renewed_ms
+        return self.judged(session) if is_own else session
+
+    def forget_others(self, names: Collection[str]) -> None:
+        """Forget all sessions but those: they have ended."""
+        with self._turn:
+            self._seen = {name: seen for name, seen in self._seen.items() if name in names}

@@ -1,0 +1,95 @@
+"""The tables: rows by their names, and drafts of them.
+
+A draft is a layer over the tables: what is written to it is seen through it and nowhere else, until
+it is kept. A refused commit's draft is dropped, so it leaves no trace.
+"""
+
+from __future__ import annotations
+
+from collections import ChainMap
+from collections.abc import MutableMapping
+from dataclasses import dataclass, field
+from typing import TypeVar
+
+from ninelives.core.model.inbox import Item, Signal
+from ninelives.core.model.key import Key
+from ninelives.core.model.log_entry import Entry
+from ninelives.core.model.run import Record, Run
+from ninelives.core.model.session import Session
+
+Value = TypeVar("Value")
+
+
+@dataclass(slots=True)
+class Rows:
+    """What a commit may change. Values are never changed in place, only replaced.
+
+    `holds` are the keys that a run reserved, `waits` those that it asks for news of, `waiters` the
+    same from the key's side; `refers` are the blobs that a run's journal keeps alive; `children`
+    are those born to a run, some of them forgotten.
+    """
+
+    runs: MutableMapping[str, Run] = field(default_factory=dict)
+    signals: MutableMapping[str, tuple[Signal, ...]] = field(default_factory=dict)
+    items: MutableMapping[str, Item] = field(default_factory=dict)
+    items_of: MutableMapping[str, tuple[str, ...]] = field(default_factory=dict)
+    keys: MutableMapping[str, Key] = field(default_factory=dict)
+    holds: MutableMapping[str, frozenset[str]] = field(default_factory=dict)
+    waits: MutableMapping[str, frozenset[str]] = field(default_factory=dict)
+    waiters: MutableMapping[str, frozenset[str]] = field(default_factory=dict)
+    refers: MutableMapping[str, frozenset[bytes]] = field(default_factory=dict)
+    children: MutableMapping[str, tuple[str, ...]] = field(default_factory=dict)
+
+    def draft(self) -> Rows:
+        """Return a layer over these rows."""
+        return Rows(*(_layer(getattr(self, name)) for name in _NAMES))
+
+    def keep(self, draft: Rows) -> None:
+        """Take over what was written to a draft of these rows."""
+        for name in _NAMES:
+            getattr(self, name).update(getattr(draft, name).maps[0])
+
+    def add_item(self, item: Item) -> None:
+        """Put an item in, new or changed."""
+        if item.id not in self.items:
+            self.items_of[item.run] = (*self.items_of.get(item.run, ()), item.id)
+        self.items[item.id] = item
+
+
+_NAMES = tuple(Rows.__dataclass_fields__)
+
+
+def _layer(table: MutableMapping[str, Value]) -> ChainMap[str, Value]:
+    return ChainMap({}, table)
+
+
+@dataclass(slots=True)
+class Lease:
+    """A session's row, and when it was renewed on the clock that leases are judged by."""
+
+    session: Session
+    renewed_boot_ms: int
+
+    def left_ms(self, boot_ms: int) -> int:
+        """Return what is left of the lease."""
+        return max(0, self.renewed_boot_ms + self.session.lease_ms - boot_ms)
+
+
+@dataclass(slots=True)
+class Blob:
+    """A packed content, and when it was last put."""
+
+    packed: bytes
+    put_ms: int
+
+
+@dataclass(slots=True)
+class Tables:
+    """All that the store holds."""
+
+    rows: Rows = field(default_factory=Rows)
+    journals: dict[str, list[Record]] = field(default_factory=dict)
+    sessions: dict[str, Lease] = field(default_factory=dict)
+    log: list[Entry] = field(default_factory=list)
+    blobs: dict[bytes, Blob] = field(default_factory=dict)
+    last_number: int = 0

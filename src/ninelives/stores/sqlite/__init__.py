@@ -1,0 +1,5 @@
+"""The embedded store, on SQLite."""
+
+from ninelives.stores.sqlite.store import SqliteStore
+
+__all__ = ["SqliteStore"]

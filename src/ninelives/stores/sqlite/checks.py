@@ -1,0 +1,206 @@
+"""A check in every row, made of all its columns, and verified whenever the row is read.
+
+The file is an ordinary SQLite file, so its pages carry no checksums. Records and log entries are chained.
+Every other row has a check of its own: BLAKE2b over the table's name and the values. A run's row has two:
+`hot` of what an append changes and of what fences it, and `check` of all that an append leaves alone; so
+that an append needs neither to read the row before nor to know all of it.
+
+What changes a part of a row does so in SQL, by `resealed`: it verifies the row as it was before it makes
+the new check. Otherwise a flipped bit would be sealed with the rest of the row and never be found.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from hashlib import blake2b
+from operator import itemgetter
+from typing import Any
+
+import apsw
+import msgspec
+
+from ninelives.core.errors import Corrupt
+from ninelives.core.model.run import Run
+from ninelives.stores.shared import rows
+from ninelives.stores.sqlite.queries import COLUMNS
+
+CHECK_BYTES = 8
+HOT: dict[str, tuple[rows.Row, bytes, rows.Row]] = {}
+"""Of runs that this process owns, by id: what it last wrote of what an append changes, and its check; then
+the whole row with its checks as it was before all appends.
+
+Only hints: an append by one of them (`append_known`) writes all of these columns, or compares them, and
+only where the check in the row is the one that is known here.
+"""
+HOT_AT_MOST = 20_000
+_encoded = msgspec.msgpack.Encoder().encode
+_BEGUN = {table: blake2b(digest_size=CHECK_BYTES, person=table.encode()) for table in COLUMNS}
+_RUN_OF = {"runs": 0, "items": 1, "keys": 3}
+"""In which column of its table the id of the run stands, for those that have it."""
+
+
+def seal(table: str, values: Sequence[Any]) -> bytes:
+    """Return the check of a row."""
+    made = _BEGUN[table].copy()  # quicker than to begin each time
+    made.update(_encoded(values))
+    return made.digest()
+
+
+def sealed(table: str, values: Sequence[Any]) -> rows.Row:
+    """Return the values of a row, as SQLite will return them, with their check."""
+    plain = tuple(int(value) if value.__class__ is bool else value for value in values)
+    return (*plain, seal(table, plain))
+
+
+# Runs: two checks --------------------------------------------------------------------------------
+
+_COLD = itemgetter(*(COLUMNS["run"].index(name) for name in COLUMNS["runs"]))
+_HOT = itemgetter(*(COLUMNS["run"].index(name) for name in COLUMNS["hot"]))
+_ENDED = tuple(
+    (COLUMNS["run"].index(name), value)
+    for name, value in {
+        "state": "completed",
+        "session": None,
+        "due_ms": None,
+        "waits": "",
+        "deaths": 0,
+        "solo_deaths": 0,
+        "is_alone": 0,
+        "left_by": None,
+    }.items()
+)
+
+
+def sealed_run(run: Run) -> rows.Row:
+    """Return the whole row of a run, as SQLite will return it, with both its checks."""
+    made = list(rows.row_of(run))
+    for at in rows.FLAGS_AT:
+        made[at] = int(made[at])
+    row = tuple(made)
+    cold, hot = _of_run(row)
+    if run.session is not None:
+        if len(HOT) >= HOT_AT_MOST:
+            HOT.clear()
+        HOT[run.id] = (_HOT(row), hot, (*row, cold, hot))
+    return (*row, cold, hot)
+
+
+def ended(row: rows.Row) -> bytes:
+    """Return the first check of a row whose run is completed; see `append_end_known`."""
+    made = list(row)
+    for at, value in _ENDED:
+        made[at] = value
+    return seal("runs", _COLD(made))
+
+
+def _of_run(row: rows.Row) -> tuple[bytes, bytes]:
+    return seal("runs", _COLD(row)), seal("hot", _HOT(row))
+
+
+# Reading -----------------------------------------------------------------------------------------
+
+
+def _whole(table: str, skip: int = 0, hidden: int = 1) -> Callable[[rows.Row], rows.Row]:
+    """Return a verifier of rows that end with their check.
+
+    The first `skip` columns are not the table's; the last `hidden` are not for the caller.
+    """
+    named = _RUN_OF.get(table)
+
+    def verify(row: rows.Row) -> rows.Row:
+        if seal(table, row[skip:-1]) != row[-1]:
+            raise damaged(table, row[skip], row[skip + named] if named is not None else None)
+        return row[:-hidden]
+
+    return verify
+
+
+def _run(row: rows.Row) -> rows.Row:
+    if _of_run(row[:-2]) != row[-2:]:
+        raise damaged("runs", row[0], row[0])
+    return row[:-2]
+
+
+def damaged(table: str, name: object, run: object = None) -> Corrupt:
+    """Return the error for a row that fails its check."""
+    return Corrupt(
+        f"a row of {table} ({str(name)[:80]!r}) fails its check: it is not what was written",
+        run=run if isinstance(run, str) else None,
+        remedy="It was not used; other runs go on. Restore the store from a backup, or end this run",
+    )
+
+
+def hidden(table: str, name: object) -> Corrupt:
+    """Return the error for a row that one index has and another has not."""
+    return Corrupt(
+        f"an index of {table} is damaged: it does not lead to {str(name)[:80]!r}, and another one does",
+        remedy="Restore the store from a backup; `ninelives store verify` says more",
+    )
+
+
+VERIFIED: dict[str, Callable[[rows.Row], rows.Row]] = {
+    **dict.fromkeys(("read_store",), _whole("store")),
+    **dict.fromkeys(
+        (
+            "read_run",
+            "read_runs",
+            "list_runs",
+            "list_labelled",
+            "family_waiting",
+            "list_children",
+            "runs_of_session",
+            "read_run_by_number",
+            "due_runs",
+        ),
+        _run,
+    ),
+    **dict.fromkeys(("read_signal", "waiting_signals", "all_signals"), _whole("signals", hidden=2)),
+    "signals_of_runs": _whole("signals", skip=1, hidden=2),
+    **dict.fromkeys(
+        ("read_item", "items_of_run", "items_of_runs", "list_inbox", "list_open_items", "all_items"),
+        _whole("items"),
+    ),
+    **dict.fromkeys(("read_key", "held_keys_of_run", "settled_keys_of_run", "all_keys"), _whole("keys")),
+    "waiters": _whole("waiters", hidden=2),
+    "all_waiters": _whole("waiters"),
+    "all_labels": _whole("labels"),
+    **dict.fromkeys(
+        ("read_session", "live_sessions", "expired_sessions", "all_sessions"), _whole("sessions")
+    ),
+    "read_blob": _whole("blobs", skip=1, hidden=3),
+    "old_blobs": _whole("blobs"),
+    "blob_references": _whole("blob_runs"),
+}
+"""How the rows of a statement are verified, and what of them is for the caller."""
+
+
+# In SQL ------------------------------------------------------------------------------------------
+
+
+def register(connection: apsw.Connection) -> None:
+    """Give a connection the functions that make and verify checks in statements.
+
+    No schema names them: a stock tool needs none of them to read, copy or change the file.
+    """
+    functions: dict[str, Callable[..., Any]] = {"sealed": _sealed, "resealed": _resealed, "intact": _intact}
+    for name, function in functions.items():
+        connection.create_scalar_function(name, function, deterministic=True)
+
+
+def _sealed(table: str, *values: Any) -> bytes:
+    return seal(table, values)
+
+
+def _resealed(table: str, check: bytes, *values: Any) -> bytes:
+    """Return the check of the second half of the values, if it is that of the first half."""
+    half = len(values) // 2
+    before, after = values[:half], values[half:]
+    if seal(table, before) != check:
+        raise damaged(table, values[0])
+    return seal(table, after)
+
+
+def _intact(table: str, check: bytes, *values: Any) -> bool:
+    if seal(table, values) != check:
+        raise damaged(table, values[0])
+    return True

@@ -1,0 +1,245 @@
+"""The write path: many runs in one transaction, a verdict for each.
+
+A commit that only appends, or that completes its run, takes two statements: a conditional update of the run's
+row, which is the fence, and the insert; each is one call of the driver for the whole batch. All others run
+in a savepoint of their own, so that a refused one leaves no trace.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+
+import msgspec
+from msgspec.structs import astuple
+
+from ninelives.core.errors import NineLivesError, UsageError
+from ninelives.core.model.commit import Commit, Outcome, Verdict
+from ninelives.core.model.inbox import NewItem
+from ninelives.core.model.key import Key, KeyOp, ReserveKey, WaitKey
+from ninelives.core.model.run import Run
+from ninelives.core.rules import dedup, inbox_rules, run_rules, validation
+from ninelives.stores.shared import rows
+from ninelives.stores.sqlite import checks
+from ninelives.stores.sqlite.transaction import (
+    Transaction,
+    append_all,
+    decoding,
+    end_run,
+    find_key,
+    find_run,
+    lost_blob,
+    refer,
+    save_key,
+    save_run,
+    tell_waiters,
+)
+
+
+class _Refusal(Exception):
+    """Carries a verdict out of a savepoint."""
+
+    def __init__(self, verdict: Verdict) -> None:
+        self.verdict = verdict
+
+
+def commit(tx: Transaction, batch: Sequence[Commit]) -> list[Verdict]:
+    """Apply a batch; see `Store.commit`."""
+    if len({one.run for one in batch}) != len(batch):
+        raise UsageError("a run occurs twice in one batch", remedy="Merge its commits, or send them apart")
+    judged = [(one, None if one.is_lone else _fault(tx, one)) for one in batch]
+    sound = [one for one, fault in judged if fault is None and one.records]
+    done = _append_plain(tx, [one for one in sound if one.is_plain])
+    done |= _end_plain(tx, [one for one in sound if not one.is_lone and one.is_plain_end])
+    return [
+        Verdict(one.run, Outcome.REFUSED, fault)
+        if fault is not None
+        else Verdict(one.run, Outcome.COMMITTED)
+        if one.run in done
+        else _apply(tx, one)
+        for one, fault in judged
+    ]
+
+
+def _fault(tx: Transaction, one: Commit) -> NineLivesError | None:
+    return validation.fault_in(one) or lost_blob(tx, run_rules.blobs_in(one), one.run)
+
+
+def _append_plain(tx: Transaction, plain: Sequence[Commit]) -> set[str]:
+    """Append to the runs that are their owners' and as their owners know them; returns which."""
+    if not plain:
+        return set()
+    done = _append_known(tx, plain)
+    others = [one for one in plain if one.run not in done]
+    if others:
+        done |= dict(tx.many("append_plain", [_fence(tx, one) for one in others]))
+    _append(tx, done, plain)
+    return set(done)
+
+
+def _append_known(tx: Transaction, plain: Sequence[Commit]) -> dict[str, int]:
+    """Append where we know all that an append changes: its check is then made here, and not in the statement.
+
+    Whatever is not as we know it is left to the others' way.
+    """
+    new: list[rows.Row] = []
+    after: dict[int, tuple[str, rows.Row, bytes, rows.Row]] = {}
+    for one in plain:
+        known = checks.HOT.pop(one.run, None)
+        if known is None or not _is_as_known(one, known[0]):
+            continue
+        before, check, row = known
+        hot = before[:3] + _hot_after(tx, one, before)
+        made = checks.seal("hot", hot)
+        after[before[0]] = one.run, hot, made, row
+        new.append((made, check, *hot))
+    if not new:
+        return {}
+    changed = tx.changes()
+    if len(new) == 1:
+        tx.do("append_known", new[0])
+    else:
+        tx.write("append_known_rows", new)
+    if tx.changes() - changed != len(new):
+        found = {number for (number,) in tx.many("appended", [(row[2], row[0]) for row in new])}
+        after = {number: one for number, one in after.items() if number in found}
+    for run, hot, made, row in after.values():
+        checks.HOT[run] = hot, made, row  # it was taken out above: there is room for it
+    return {one[0]: number for number, one in after.items()}
+
+
+def _is_as_known(one: Commit, hot: rows.Row) -> bool:
+    return bool(hot[1] == one.epoch and hot[4] == one.length and hot[3] == one.head)
+
+
+def _hot_after(tx: Transaction, one: Commit, before: rows.Row) -> rows.Row:
+    """Return the columns that an append changes, as they are after it."""
+    effects = run_rules.effect_length_of(one)
+    kept = max(before[6], effects)
+    sums = astuple(one.tally) if one.tally is not None else before[7:]
+    return (one.new_head, one.new_length, tx.now_ms, kept, *sums)
+
+
+def _end_plain(tx: Transaction, ending: Sequence[Commit]) -> set[str]:
+    """Complete the runs whose end touches no other run, if their owners know them; returns which.
+
+    Not those with parent, child or key: what comes before and after them in the batch could tell.
+    """
+    if not ending:
+        return set()
+    done = _end_known(tx, ending)
+    others = [one for one in ending if one.run not in done]
+    if others:
+        done |= dict(tx.many("append_end", [_fence(tx, one) for one in others]))
+    if done:
+        _append(tx, done, ending)
+        tx.do("close_items_of_runs", (msgspec.json.encode(list(done)).decode(),))
+        tx.wakes = True
+    return set(done)
+
+
+def _end_known(tx: Transaction, ending: Sequence[Commit]) -> dict[str, int]:
+    """Complete the runs whose whole row we know: their checks are then made here, as by `_append_known`."""
+    new: dict[int, tuple[str, rows.Row]] = {}
+    for one in ending:
+        known = checks.HOT.pop(one.run, None)
+        if known is None or not _is_as_known(one, known[0]):
+            continue
+        before, check, row = known
+        number, epoch, _ = before[:3]
+        after = _hot_after(tx, one, before)
+        hot = checks.seal("hot", (number, epoch, "completed", *after))
+        new[number] = one.run, (hot, checks.ended(row), check, row[-2], number, epoch, *after)
+    found = tx.many("append_end_known", [row for _, row in new.values()]) if new else []
+    return {new[number][0]: number for (number,) in found}
+
+
+def _fence(tx: Transaction, one: Commit) -> rows.Row:
+    effects = run_rules.effect_length_of(one)
+    fence = (one.new_head, one.new_length, tx.now_ms, one.run, one.epoch, one.length, one.head, effects)
+    return fence + rows.sums_of(one.tally)
+
+
+def _append(tx: Transaction, done: Mapping[str, int], batch: Sequence[Commit]) -> None:
+    written = [(done[one.run], one.records) for one in batch if one.run in done]
+    append_all(tx, written)
+    if not tx.emits:
+        tx.emits = any(run_rules.emits(one) for one in batch if one.run in done)
+
+
+def _apply(tx: Transaction, one: Commit) -> Verdict:
+    run = find_run(tx, one.run)
+    if run is None:
+        return Verdict(one.run, Outcome.REFUSED, validation.unknown_run(one.run))
+    if run_rules.repeats(run, one):
+        return Verdict(one.run, Outcome.COMMITTED)
+    fenced = run_rules.committed(run, one, tx.now_ms)
+    if isinstance(fenced, Verdict):
+        return fenced
+    return _apply_whole(tx, run, one)
+
+
+def _apply_whole(tx: Transaction, run: Run, one: Commit) -> Verdict:
+    tx.cursor.execute("SAVEPOINT one")
+    try:
+        _write(tx, run, one)
+    except _Refusal as refusal:
+        tx.cursor.execute("ROLLBACK TO one")
+        return refusal.verdict
+    finally:
+        tx.cursor.execute("RELEASE one")
+    tx.wakes = True
+    return Verdict(one.run, Outcome.COMMITTED)
+
+
+def _write(tx: Transaction, run: Run, one: Commit) -> None:
+    for number, seq in inbox_rules.taken_in(one):
+        if tx.one("take_signal", (seq, run.number, number)) is None:
+            raise _Refusal(Verdict(run.id, Outcome.STALE))
+    for item in one.closes:
+        if tx.one("close_item", (item, run.id)) is None:
+            raise _Refusal(Verdict(run.id, Outcome.STALE))
+    for new in one.opens:
+        _open_item(tx, run, new)
+    needless = sum(not operate(tx, run, op) for op in one.keys)
+    after = run_rules.committed(run_rules.told(run, needless), one, tx.now_ms)
+    if isinstance(after, Verdict):
+        raise _Refusal(after)
+    append_all(tx, [(run.number, one.records)])
+    save_run(tx, after)
+    if after.state.is_final:
+        end_run(tx, after)
+
+
+def _open_item(tx: Transaction, run: Run, new: NewItem) -> None:
+    row = tx.one("read_item", (new.id,))
+    if row is None and tx.one("item_again", (run.id, new.id)) is not None:
+        raise checks.hidden("items", new.id)
+    with decoding("an inbox item", run.id):
+        known = rows.item_of(row) if row is not None else None
+    item = inbox_rules.opened(known, new, run.id, tx.now_ms)
+    if isinstance(item, Verdict):
+        raise _Refusal(item)
+    if known is None:
+        tx.do("insert_item", checks.sealed("items", rows.row_of_item(item)))
+
+
+def operate(tx: Transaction, run: Run, op: KeyOp) -> bool:
+    """Apply one key operation; False when a key to wait for is not held any more."""
+    known = find_key(tx, op.key)
+    if isinstance(op, WaitKey):
+        held = dedup.is_held(known, run.id)
+        if held:
+            tx.do("add_waiter", checks.sealed("waiters", (run.id, op.key)))
+        return held
+    after: Key | Verdict
+    if isinstance(op, ReserveKey):
+        after = dedup.reserved(known, op, run.id, tx.now_ms)
+    else:
+        after = dedup.changed(known, op, run.id, tx.now_ms)
+    if isinstance(after, Verdict):
+        raise _Refusal(after)
+    save_key(tx, after)
+    refer(tx, run.number, after.blobs)
+    if dedup.lets_go(known, after):
+        tell_waiters(tx, op.key)
+    return True

@@ -1,0 +1,393 @@
+"""Backup and restore: a copy that is whole and verified, while workers run; and back again, without
+repeating.
+
+A backup is one ordinary SQLite file, as any stock tool would make it; ours is verified before it gets its
+name. A restored store is another store than the one it was copied from (it has an id of its own), and its
+unfinished runs wait for a person, see `core.restoring`. Killed anywhere in here, nothing has its name yet,
+or all of it has; the same command does the rest.
+"""
+
+from __future__ import annotations
+
+import fcntl
+import glob
+import os
+import shutil
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from typing import TypeVar
+from urllib.parse import quote
+
+import apsw
+from msgspec import Struct
+from msgspec.structs import replace
+
+from ninelives.core.clock import Clock
+from ninelives.core.errors import Corrupt, UsageError
+from ninelives.core.journal import chain
+from ninelives.core.model.commit import Verdict
+from ninelives.core.model.key import DoubtKey
+from ninelives.core.model.run import Kind, Record, Run
+from ninelives.core.model.session import Cause
+from ninelives.core.rules import inbox_rules
+from ninelives.core.rules.restore import RESTORED, Doubt, doubts_in, fenced
+from ninelives.core.values import blobs
+from ninelives.store import Progress
+from ninelives.stores.shared import rows
+from ninelives.stores.sqlite import checks, claims, commits, maintenance
+from ninelives.stores.sqlite.files import anchor, paths, schema
+from ninelives.stores.sqlite.files.connection import APPLICATION_ID, connect, translated
+from ninelives.stores.sqlite.files.database import StoreFiles, require_closed
+from ninelives.stores.sqlite.files.paths import Place
+from ninelives.stores.sqlite.files.write_queue import WritersQueue
+from ninelives.stores.sqlite.journals import read_journal
+from ninelives.stores.sqlite.transaction import Transaction, append_all, get_run, save_run
+
+_STEP_PAGES = 256
+Answer = TypeVar("Answer")
+
+
+class Backup(Struct, frozen=True):
+    """A backup that was made: where it is, and what is in it."""
+
+    path: str
+    bytes: int
+    runs: int
+    commits: int
+
+
+class Restored(Struct, frozen=True):
+    """What became of a store that was restored: who waits for a person, and what was there before."""
+
+    path: str
+    runs: int
+    paused: tuple[str, ...]
+    doubts: tuple[tuple[str, str], ...]
+    """Runs and steps that were begun and have no outcome."""
+    replaced: str | None
+
+
+# Backup ------------------------------------------------------------------------------------------
+
+
+def back_up(files: StoreFiles, target: Path, progress: Progress | None = None) -> Backup:
+    """Copy the store to a file while it is in use; verified before it gets its name.
+
+    Raises UsageError for a file that is not ours to replace; Corrupt when the copy is not sound.
+    """
+    files.require()
+    target = target.absolute()
+    _refuse_target(target, files.place)
+    with _draft(target) as draft:
+        source = files.connect()
+        try:
+            with translated():
+                source.execute("BEGIN")
+                source.execute("SELECT count(*) FROM sqlite_schema").fetchall()  # from here on, one view
+                _copy(source, draft, progress)
+        finally:
+            source.close()
+        made = _verified(draft, target)
+        _name(draft, target)
+    return made
+
+
+def _refuse_target(target: Path, where: Place) -> None:
+    if not target.parent.is_dir():
+        raise UsageError(f"there is no directory {target.parent}", remedy="Make it first")
+    if target.exists():
+        if target.samefile(where.database):
+            raise UsageError(f"{target} is the store itself", remedy="Name another file")
+        paths.inspect(replace(where, database=target), APPLICATION_ID)
+        require_closed(target)
+    for beside in ("-wal", "-anchor"):
+        if Path(f"{target}{beside}").exists():
+            raise UsageError(
+                f"{target}{beside} is there: {target.name} was opened as a store",
+                remedy="Name another file, or remove both if they are not needed",
+            )
+
+
+def _verified(draft: Path, target: Path) -> Backup:
+    alone = _Alone(draft)
+    try:
+        _require_sound(alone, target)
+        runs = alone.read(_count)
+        counted = alone.read(lambda tx: tx.all("read_store"))[0][2]
+    finally:
+        alone.close()
+    return Backup(str(target), draft.stat().st_size, runs, counted)
+
+
+def _require_sound(alone: _Alone, name: Path) -> None:
+    faults = maintenance.verify(alone, None)
+    if faults:
+        first = faults[0]
+        raise Corrupt(
+            f"the copy {name} is not sound ({len(faults)} faults): {first.run or 'store'}: {first.what}",
+            remedy="See `ninelives store verify`; what was there under this name before is untouched",
+        )
+
+
+# Restore -----------------------------------------------------------------------------------------
+
+
+def restore(
+    source: Path, path: str | Path, clock: Clock, *, replaces: bool = False, progress: Progress | None = None
+) -> Restored:
+    """Put a store back from a backup, or from any copy of its database.
+
+    Raises UsageError when a store is there and `replaces` is not given, or while a process has it open;
+    Corrupt.
+    """
+    if not source.is_file():
+        raise UsageError(f"there is no file {source}", remedy="Name the backup")
+    where = paths.locate(path)
+    queue = WritersQueue(where.live, 5.0)
+    try:
+        queue.acquire()
+        try:
+            with translated():
+                return _restore(source, where, clock, replaces, progress)
+        finally:
+            queue.release()
+    finally:
+        queue.close()
+
+
+def _restore(source: Path, where: Place, clock: Clock, replaces: bool, progress: Progress | None) -> Restored:
+    if where.database.exists():
+        if where.database.samefile(source):
+            raise UsageError(f"{source} is the store itself", remedy="Name a backup of it")
+        require_closed(where.database)
+        if not replaces:
+            raise UsageError(
+                f"there is a store at {where.database}",
+                remedy="Name another place; or say --replace, and it is kept beside under another name",
+            )
+    with _draft(where.database) as draft:
+        backup = _opened_to_read(source)
+        try:
+            _copy(backup, draft, progress)
+        finally:
+            backup.close()
+        alone = _Alone(draft)
+        try:
+            if alone.connection.pragma("application_id") != APPLICATION_ID:
+                raise UsageError(f"{source} is no Nine Lives store", remedy="Name a backup of one")
+            schema.migrate(alone.connection, schema.migrations())
+            schema.check(alone.connection, schema.migrations())
+            _require_sound(alone, source)
+            waiting = alone.write(lambda tx: _wait_for_people(tx, clock), clock.now_ms())
+        finally:
+            alone.close()
+        _sync(draft)
+        runs, paused, doubts, store_id, counted = waiting
+        replaced = _moved_aside(where, clock)
+        anchor.create(where.anchor, store_id, counted, counted)
+        # CRASH: no database, and an anchor of one, the old or the new: refused, until this is done again.
+        _name(draft, where.database)
+    return Restored(str(where.database), runs, paused, doubts, replaced)
+
+
+_Waiting = tuple[int, tuple[str, ...], tuple[tuple[str, str], ...], bytes, int]
+
+
+def _wait_for_people(tx: Transaction, clock: Clock) -> _Waiting:
+    """Let every unfinished run wait for a person, and let nobody of before write to any."""
+    for row in tx.all("live_sessions"):
+        session = rows.session_of(row, clock.boot_id, clock.boot_ms())
+        claims.release(tx, session, Cause.STOPPED, RESTORED, "[]")
+    names = [name for (name,) in tx.all("unfinished_runs")]
+    doubts: list[tuple[str, str]] = []
+    for name in names:
+        journal = read_journal(tx, name, None)
+        run = fenced(get_run(tx, name), tx.now_ms)
+        for doubt in doubts_in(run, [_whole(tx, record) for record in journal.records], tx.now_ms):
+            run = _ask(tx, run, doubt)
+            doubts.append((name, doubt.item.step))
+        save_run(tx, run)
+    store_id = os.urandom(16)
+    tx.do("set_store_id", (store_id,))
+    ((_, _, counted, *_),) = tx.all("count_commit", (len(schema.migrations()),))
+    return _count(tx), tuple(names), tuple(doubts), store_id, counted
+
+
+def _count(tx: Transaction) -> int:
+    return sum(count for _, count in tx.all("count_runs"))
+
+
+def _whole(tx: Transaction, record: Record) -> Record:
+    """Return a record with its body, also if that was too large for its row."""
+    if record.body or not record.blobs or record.kind not in (Kind.INTENT, Kind.DOUBT):
+        return record
+    row = tx.one("read_blob", (record.blobs[0],))
+    return replace(record, body=blobs.unpack(record.blobs[0], row[0])) if row is not None else record
+
+
+def _ask(tx: Transaction, run: Run, doubt: Doubt) -> Run:
+    """Put one start before a person."""
+    item = inbox_rules.opened(None, doubt.item, run.id, tx.now_ms)
+    if isinstance(item, Verdict):
+        raise Corrupt(f"the question about {doubt.item.step} cannot be asked", run=run.id)
+    tx.do("insert_item", checks.sealed("items", rows.row_of_item(item)))
+    if doubt.key:
+        commits.operate(tx, run, DoubtKey(doubt.key))
+    (record,) = chain.seal(run.length, run.head, [doubt.draft], run.epoch)
+    append_all(tx, [(run.number, [record])])
+    length = record.seq + 1
+    return replace(run, length=length, head=record.check, effect_length=max(run.effect_length, length))
+
+
+def _moved_aside(where: Place, clock: Clock) -> str | None:
+    """Give what is at the place another name; returns that of its database.
+
+    The anchor is copied, not moved: where one is and no database, nobody makes an empty store.
+    """
+    is_there = where.database.exists()
+    aside = where.database.with_name(f"{where.database.name}-replaced-{clock.now_ms()}")
+    if not is_there:
+        aside = _begun_aside(where) or aside
+    # The database first: an anchor or a log alone is refused, a database without them would be believed.
+    for part in ("", "-wal"):
+        old = Path(f"{where.database}{part}")
+        if old.exists():
+            old.rename(f"{aside}{part}")
+            # CRASH: the next call finds what was moved by `_begun_aside`, and moves the rest to it.
+    Path(f"{where.database}-shm").unlink(missing_ok=True)
+    if where.anchor.exists() and aside.exists():
+        _kept(where.anchor, Path(f"{aside}-anchor"))
+    return str(aside) if aside.exists() else None
+
+
+def _begun_aside(where: Place) -> Path | None:
+    """Return the database that a killed restore had moved aside without its log and anchor."""
+    found = where.database.parent.glob(f"{glob.escape(where.database.name)}-replaced-*")
+    moved = sorted(path for path in found if path.name.rpartition("-")[2].isdecimal())
+    return moved[-1] if moved and not Path(f"{moved[-1]}-anchor").exists() else None
+
+
+def _kept(old: Path, copy: Path) -> None:
+    """Copy a small file whole or not at all."""
+    draft = copy.with_name(f"{copy.name}-new")
+    shutil.copyfile(old, draft)
+    draft.chmod(0o600)
+    _sync(draft)
+    draft.rename(copy)
+
+
+# Copies ------------------------------------------------------------------------------------------
+
+
+class _Alone:
+    """A database that nobody else knows of yet, read and written like a store's."""
+
+    def __init__(self, path: Path) -> None:
+        self.connection = connect(path)
+
+    def require(self) -> None:
+        """Do nothing: it is ours alone."""
+
+    def read(self, work: Callable[[Transaction], Answer]) -> Answer:
+        """Run a reading transaction."""
+        cursor = self.connection.cursor()
+        with translated(self.connection):
+            cursor.execute("BEGIN")
+            try:
+                return work(Transaction(cursor, 0))
+            finally:
+                cursor.execute("ROLLBACK")
+
+    def write(self, work: Callable[[Transaction], Answer], now_ms: int) -> Answer:
+        """Run a writing transaction; if it fails, the copy is thrown away."""
+        cursor = self.connection.cursor()
+        with translated(self.connection):
+            cursor.execute("BEGIN IMMEDIATE")
+            answer = work(Transaction(cursor, now_ms))
+            cursor.execute("COMMIT")
+            return answer
+
+    def close(self) -> None:
+        """Close it; its log goes into it."""
+        self.connection.close()
+
+
+def _opened_to_read(source: Path) -> apsw.Connection:
+    """Open a copy without leaving anything beside it."""
+    has_log = any(Path(f"{source}{log}").exists() for log in ("-wal", "-journal"))
+    flags = apsw.SQLITE_OPEN_READONLY | apsw.SQLITE_OPEN_URI
+    return apsw.Connection(
+        f"file:{quote(os.fsencode(source.absolute()))}{'' if has_log else '?immutable=1'}", flags=flags
+    )
+
+
+def _copy(source: apsw.Connection, draft: Path, progress: Progress | None) -> None:
+    target = apsw.Connection(str(draft))
+    try:
+        with target.backup("main", source, "main") as copying:
+            while not copying.done:
+                copying.step(_STEP_PAGES)
+                if progress is not None:
+                    progress(copying.page_count - copying.remaining, copying.page_count)
+    finally:
+        target.close()
+
+
+@contextmanager
+def _draft(target: Path) -> Iterator[Path]:
+    """Yield a file beside the target to be made under another name; one that was left behind is made again.
+
+    Raises UsageError while another process is at it.
+    """
+    draft = target.with_name(f"{target.name}-draft")
+    fd = os.open(draft, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600)
+    try:
+        try:
+            fcntl.flock(fd, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        except BlockingIOError:
+            raise _at_work(target) from None
+        if not _is_named(fd, draft):  # another process was at it when we opened it, and gave it its name
+            raise _at_work(target)
+        os.truncate(fd, 0)
+        _clear_beside(draft)
+        try:
+            yield draft
+        finally:
+            if _is_named(fd, draft):
+                draft.unlink()
+                _clear_beside(draft)
+    finally:
+        os.close(fd)
+
+
+def _at_work(target: Path) -> UsageError:
+    return UsageError(f"another process is writing {target}", remedy="Wait for it")
+
+
+def _is_named(fd: int, path: Path) -> bool:
+    """Tell whether a path still leads to the file that is open."""
+    try:
+        return os.path.samestat(os.fstat(fd), path.stat())
+    except FileNotFoundError:
+        return False
+
+
+def _clear_beside(draft: Path) -> None:
+    for beside in ("-wal", "-shm", "-journal"):
+        Path(f"{draft}{beside}").unlink(missing_ok=True)
+
+
+def _sync(draft: Path) -> None:
+    fd = os.open(draft, os.O_RDWR | os.O_CLOEXEC)
+    try:
+        os.fsync(fd)
+    finally:
+        os.close(fd)
+
+
+def _name(draft: Path, target: Path) -> None:
+    """Give a whole file its name, durably."""
+    _sync(draft)
+    draft.rename(target)
+    paths.sync_directory(target.parent)

@@ -1,0 +1,105 @@
+"""The checkpointer: moves the log into the database, off the hot path.
+
+One process at a time does it, elected by a lock. First it copies while writers go on; then, holding
+the writers' queue, it copies the little that came meanwhile, so that the log starts again from its
+beginning and does not grow under steady load. If we die here, the log is whole and the next one does it.
+"""
+
+from __future__ import annotations
+
+import fcntl
+import os
+import threading
+from collections.abc import Callable
+from pathlib import Path
+
+import apsw
+
+from ninelives.core.errors import StoreError, StoreUnavailable
+from ninelives.stores.sqlite.files.connection import PAGE_BYTES, translate
+
+LOG_PAGES = 2000
+FRAME_BYTES = PAGE_BYTES + 24
+LOG_BYTES = LOG_PAGES * FRAME_BYTES
+
+
+class Checkpointer:
+    """A thread that empties the log when it is told that it has grown."""
+
+    def __init__(
+        self,
+        live: Path,
+        connect: Callable[[], apsw.Connection],
+        alone: Callable[[Callable[[], None]], None],
+        copied: Callable[[apsw.Connection], None],
+        broken: Callable[[StoreError], None],
+    ) -> None:
+        self._lock = os.open(live / "checkpoint.lock", os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600)
+        self._connect, self._alone, self._copied, self._broken = connect, alone, copied, broken
+        self._wanted = threading.Event()
+        self._closing = False
+        self._thread: threading.Thread | None = None
+
+    def grown(self, pages: int) -> None:
+        """Take note of the log's length after a commit."""
+        if pages < LOG_PAGES or self._wanted.is_set():
+            return
+        self._wanted.set()
+        if self._thread is None:
+            self._thread = threading.Thread(target=self._work, name="ninelives-checkpointer", daemon=True)
+            self._thread.start()
+
+    def close(self) -> None:
+        """Stop the thread."""
+        self._closing = True
+        self._wanted.set()
+        thread = self._thread
+        if thread is not None:
+            thread.join()
+        os.close(self._lock)
+
+    def disown(self) -> None:
+        """In a forked child: let go of the lock, which is the parent's."""
+        os.close(self._lock)
+
+    def _work(self) -> None:
+        try:
+            connection = self._connect()
+            try:
+                while self._wanted.wait() and not self._closing:
+                    self._wanted.clear()  # before the work: what is asked for meanwhile is not lost
+                    self._empty(connection)
+            finally:
+                connection.close()
+        except StoreUnavailable:
+            # A full disk, a stopped writer, too many open files: the next commit starts us again.
+            self._thread = None
+            self._wanted.clear()
+        except StoreError as error:
+            self._broken(error)
+
+    def _finish(self, connection: apsw.Connection) -> None:
+        if _copy(connection):
+            self._copied(connection)
+
+    def _empty(self, connection: apsw.Connection) -> None:
+        try:
+            fcntl.flock(self._lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        except BlockingIOError:
+            return  # another process is at it
+        try:
+            _copy(connection)
+            self._alone(lambda: self._finish(connection))
+        finally:
+            fcntl.flock(self._lock, fcntl.LOCK_UN)
+
+
+def _copy(connection: apsw.Connection) -> bool:
+    """Copy what can be copied without waiting; tell whether that was everything."""
+    try:
+        pages, copied = connection.wal_checkpoint(mode=apsw.SQLITE_CHECKPOINT_PASSIVE)
+    except apsw.BusyError:
+        return False  # a reader holds a part of the log; the next round takes it
+    except apsw.Error as error:
+        raise translate(error, connection) from error
+    return pages == copied

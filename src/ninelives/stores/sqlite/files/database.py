@@ -1,0 +1,461 @@
+"""The open files of one store: connections, the writers' queue, the anchor, locks and sockets.
+
+A transaction is: our turn in the writers' queue, BEGIN IMMEDIATE, the work, the commit counter,
+COMMIT (the log is synced here), the anchor, the next one's turn. If we die before COMMIT returns,
+SQLite throws the work away or keeps it whole; nothing was acknowledged either way.
+"""
+
+from __future__ import annotations
+
+import ctypes
+import fcntl
+import os
+import sys
+import threading
+import weakref
+from collections import Counter
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import ExitStack, contextmanager
+from pathlib import Path
+from typing import TypeVar
+
+import apsw
+
+from ninelives.core.clock import Clock
+from ninelives.core.errors import (
+    Corrupt,
+    SchemaMismatch,
+    StoreBroken,
+    StoreError,
+    StoreUnavailable,
+    StoreUnsafe,
+    UsageError,
+)
+from ninelives.stores.shared import rows
+from ninelives.stores.sqlite import checks
+from ninelives.stores.sqlite.files import anchor, paths, schema, structure
+from ninelives.stores.sqlite.files.checkpointer import FRAME_BYTES, LOG_BYTES, Checkpointer
+from ninelives.stores.sqlite.files.connection import (
+    APPLICATION_ID,
+    commits_in_file,
+    connect,
+    translate,
+    translated,
+)
+from ninelives.stores.sqlite.files.session_locks import SessionLocks
+from ninelives.stores.sqlite.files.wakeups import READERS, WakeUps
+from ninelives.stores.sqlite.files.write_queue import WritersQueue
+from ninelives.stores.sqlite.transaction import Transaction
+
+_SHARED_AT, _SHARED_BYTES = 0x40000002, 510  # where SQLite locks a database that is open
+_LEAST_ROOM_BYTES, _AHEAD_PAGES = 1 << 20, 16
+Answer = TypeVar("Answer")
+Work = Callable[[Transaction], Answer]
+
+
+class StoreFiles:
+    """Everything that is open, and how to read and write through it."""
+
+    def __init__(
+        self, path: str | Path, clock: Clock, lock_timeout_seconds: float, steps: Sequence[str]
+    ) -> None:
+        self._clock = clock
+        self._steps = steps
+        self._pid = os.getpid()
+        self._failure: StoreError | None = None
+        self._counted: tuple[rows.Row, bytes] | None = None
+        self._is_closed = False
+        self._busy_ms = int(lock_timeout_seconds * 1000)
+        self._writing = threading.Lock()
+        self._reading = threading.Lock()
+        self._log_pages, self._room_pages = 0, sys.maxsize
+        with ExitStack() as undo:
+            try:
+                self._open_all(path, lock_timeout_seconds, undo)
+            except OSError as error:
+                raise paths.not_possible(Path(path), error) from error
+            undo.pop_all()
+        _OPEN.add(self)
+
+    def _open_all(self, path: str | Path, lock_timeout_seconds: float, undo: ExitStack) -> None:
+        """Open everything; what was opened before something fails is closed by `undo`."""
+        self.place = paths.locate(path)
+        self._queue = WritersQueue(self.place.live, lock_timeout_seconds)
+        undo.callback(self._queue.close)
+        self._queue.acquire()
+        try:
+            with translated():
+                self.migrated = self._open_database(undo)
+        finally:
+            self._queue.release()
+        self.locks = SessionLocks(self.place.live)
+        self.wake = WakeUps(self.place.live, f"{self._pid}-{os.urandom(6).hex()}")
+        undo.callback(self.wake.close)
+        self._readers: WakeUps | None = None
+        self._checkpointer = Checkpointer(
+            self.place.live, self.connect, self._alone, self._copied, self._fail
+        )
+        self._writer.set_wal_hook(self._logged)
+
+    def _open_database(self, undo: ExitStack) -> tuple[int, int]:
+        """Make the database if there is none, bring it up to date, and compare it with its anchor."""
+        if not self.place.database.exists():
+            paths.refuse_lost(self.place)
+            self._create()
+        self.inode = _identity(self.place.database)
+        if self.inode in _INHERITED:
+            raise StoreUnsafe(
+                f"{self.place.database} was open in the parent process when this one was forked",
+                remedy="SQLite would take its locks for ours: open the store after fork, or start by spawn",
+            )
+        in_file: int | None = None
+        is_first = False
+        if not _is_open(self.inode):
+            # Else not: closing any descriptor of a file drops the locks that SQLite holds for this process.
+            paths.inspect(self.place, APPLICATION_ID)
+            is_first = not _is_locked(self.place.database)
+            in_file = commits_in_file(self.place.database)
+        paths.keep_private(self.place)
+        _CONNECTED[self.inode] += 1  # still under the writers' lock: whoever opens next must know
+        undo.callback(_disconnected, self.inode)
+        self._writer = self.connect()
+        undo.callback(self._writer.close)
+        if is_first and self.place.database.stat().st_size <= structure.AT_OPEN_BYTES:
+            structure.require_sound(self._writer)
+        versions = schema.migrate(self._writer, self._steps)
+        schema.check(self._writer, self._steps)
+        self._cursor = self._writer.cursor()
+        row = Transaction(self._cursor, 0).one("read_store")
+        if row is None:
+            raise Corrupt(f"{self.place.database} has lost its own row", remedy="Restore it from a backup")
+        store_id, self._commits = row[0], row[2]
+        self._compare(store_id, in_file)
+        self._anchor = anchor.Anchor(self.place.anchor, store_id)
+        undo.callback(self._anchor.close)
+        if in_file is not None:
+            self._anchor.write_copied(in_file)  # the last to close a store copies its log, and tells nobody
+        self._reader = self.connect()
+        undo.callback(self._reader.close)
+        return versions
+
+    def _compare(self, store_id: bytes, in_file: int | None) -> None:
+        try:
+            anchor.compare(self.place.anchor, store_id, self._commits, in_file)
+        except FileNotFoundError:
+            # A copy that a tool made of the database alone. What it lacks, nobody can tell.
+            anchor.create(self.place.anchor, store_id, self._commits, in_file or 0)
+
+    def _create(self) -> None:
+        """Make a new database under another name, then give it its own: it is there whole or not at all."""
+        draft = self.place.database.with_name(self.place.database.name + "-new")
+        for leftover in (draft, Path(f"{draft}-wal"), Path(f"{draft}-shm")):
+            leftover.unlink(missing_ok=True)
+        os.close(os.open(draft, os.O_CREAT | os.O_EXCL | os.O_WRONLY | os.O_CLOEXEC, 0o600))
+        store_id = os.urandom(16)
+        connection = connect(draft, create=True)
+        try:
+            schema.create(connection, self._steps, store_id)
+        finally:
+            connection.close()
+        fd = os.open(draft, os.O_RDWR | os.O_CLOEXEC)
+        os.fsync(fd)
+        os.close(fd)
+        anchor.create(self.place.anchor, store_id)
+        # CRASH: an anchor of zero commits and no database; the next start makes both again.
+        draft.rename(self.place.database)
+        paths.sync_directory(self.place.database.parent)
+
+    def connect(self) -> apsw.Connection:
+        """Open another connection to the database."""
+        return connect(self.place.database, busy_ms=self._busy_ms)
+
+    def write(self, work: Work[Answer], *, urgent: bool = False) -> Answer:
+        """Run a writing transaction; durable when this returns."""
+        self.require()
+        with self._writing:
+            self._queue.acquire(urgent=urgent)
+            try:
+                tx = Transaction(self._cursor, self._clock.now_ms())
+                answer = self._transact(tx, work)
+                if self._log_pages >= self._room_pages:
+                    self._make_room()
+            finally:
+                self._queue.release()
+        if tx.wakes:
+            self.wake.send()
+        elif tx.emits:
+            self.wake.send(only_readers=True)
+        return answer
+
+    def _transact(self, tx: Transaction, work: Work[Answer]) -> Answer:
+        writer, cursor = self._writer, self._cursor
+        try:
+            cursor.execute("BEGIN IMMEDIATE")
+            before = writer.total_changes()
+            answer = work(tx)
+            if writer.total_changes() == before:
+                cursor.execute("ROLLBACK")
+                return answer
+            commits = self._count(tx)
+            cursor.execute("COMMIT")
+        except BaseException as error:
+            self._roll_back(writer, cursor)
+            if isinstance(error, apsw.Error):
+                raise self._noted(translate(error, writer)) from error
+            raise
+        # CRASH: durable, not yet acknowledged; the anchor is one behind, which is allowed.
+        self._anchor.write(commits)
+        self._commits = commits
+        return answer
+
+    def _count(self, tx: Transaction) -> int:
+        commits = self._count_known(tx)
+        if commits is not None:
+            return commits
+        counted = tx.one("count_commit", (len(self._steps),))
+        if counted is None:
+            raise SchemaMismatch(
+                "another process has brought the store to another schema version",
+                remedy="End this process and start it with the new version of ninelives",
+            )
+        commits = int(counted[2])
+        self._counted = counted[:-1], counted[-1]
+        if commits <= self._commits:
+            raise Corrupt(
+                f"the database went back: this process has seen commit {self._commits}",
+                remedy=anchor.remedy(self.place.anchor),
+            )
+        return commits
+
+    def _count_known(self, tx: Transaction) -> int | None:
+        """Count where the store's row is as we left it: its check is then made here, not in the statement."""
+        if self._counted is None:
+            return None
+        (store_id, version, commits, *others), check = self._counted
+        self._counted = None
+        row = (store_id, version, commits + 1, *others)
+        made = checks.seal("store", row)
+        if commits != self._commits or tx.one("count_known", (commits + 1, made, version, check)) is None:
+            return None
+        self._counted = row, made
+        return int(commits + 1)
+
+    def _roll_back(self, writer: apsw.Connection, cursor: apsw.Cursor) -> None:
+        try:
+            if writer.in_transaction:
+                cursor.execute("ROLLBACK")
+        except apsw.Error as error:
+            self._fail(StoreBroken(f"a transaction could not be rolled back: {error}"))
+
+    def fill_log(self) -> None:
+        """Keep the log ahead of what is written to it, from now on: for who is going to write much."""
+        self._alone(self._make_room)
+
+    def _make_room(self) -> None:
+        """Give the log as much room again as it has used, up to its full size.
+
+        Under the writers' lock and SQLite's: a stock tool that writes knows only the latter, and zeros must
+        not fall on what it has just written.
+        """
+        size = min(LOG_BYTES, max(_LEAST_ROOM_BYTES, 2 * self._log_pages * FRAME_BYTES))
+        try:
+            self._cursor.execute("BEGIN IMMEDIATE")
+        except apsw.BusyError:
+            return  # a stock tool is writing; the next commit asks again
+        try:
+            with self.expected():
+                paths.fill_log(self.place, size)
+        finally:
+            self._cursor.execute("ROLLBACK")
+        self._room_pages = size // FRAME_BYTES - _AHEAD_PAGES if size < LOG_BYTES else sys.maxsize
+
+    def read(self, work: Work[Answer]) -> Answer:
+        """Run a reading transaction: one consistent view."""
+        self.require()
+        with self._reading:
+            cursor = self._reader.cursor()
+            try:
+                cursor.execute("BEGIN")
+                return work(Transaction(cursor, self._clock.now_ms()))
+            except apsw.Error as error:
+                raise translate(error, self._reader) from error
+            finally:
+                if self._reader.in_transaction:
+                    cursor.execute("ROLLBACK")
+
+    def wait_for_output(self, timeout_seconds: float) -> bool:
+        """Wait for a wake-up of those who read output; few processes ever do."""
+        self.require()
+        with self._reading:
+            if self._readers is None:
+                with self.expected():
+                    self._readers = WakeUps(self.place.live, f"{self._pid}-{os.urandom(6).hex()}", READERS)
+        return self._readers.wait(timeout_seconds)
+
+    def require(self) -> None:
+        """Check that this process may use the files.
+
+        Raises StoreUnsafe in a forked child; StoreBroken after a failed sync.
+        """
+        if self._pid != os.getpid():
+            raise StoreUnsafe(
+                "this store was opened by the parent process",
+                remedy="Open the store anew after fork; connections and locks cannot be shared",
+            )
+        if self._is_closed:
+            raise StoreUnavailable("this store has been closed", remedy="Open it again")
+        if self._failure is not None:
+            raise self._failure
+
+    def require_in_place(self) -> None:
+        """Check that the path still leads to the file that is open.
+
+        Raises StoreBroken when it was moved, removed or replaced: others would write to another one.
+        """
+        try:
+            is_same = _identity(self.place.database) == self.inode
+        except FileNotFoundError:
+            is_same = False
+        if not is_same:
+            raise self._noted(
+                StoreBroken(
+                    f"{self.place.database} was moved or replaced under this process",
+                    remedy="End the process; restore the files together before you start it again",
+                )
+            )
+
+    @contextmanager
+    def expected(self) -> Iterator[None]:
+        """Say which file is missing, and why, where one of the store's own is to be opened.
+
+        Raises StoreBroken; StoreUnavailable when no more files may be opened.
+        """
+        try:
+            yield
+        except FileNotFoundError as error:
+            self.require_in_place()
+            raise self._noted(
+                StoreBroken(
+                    f"{error.filename or self.place.live} was removed under this process",
+                    remedy="End the process and start it again; leave the files beside the database alone",
+                )
+            ) from error
+        except OSError as error:
+            if error.errno in paths.TOO_MANY_FILES:
+                raise paths.too_many_files(Path(error.filename or self.place.live), error) from error
+            raise
+
+    def close(self) -> None:
+        """Close everything that is open in this process; closing again is harmless."""
+        if self._is_closed or self._pid != os.getpid():
+            return
+        self._is_closed = True
+        _OPEN.discard(self)
+        self.wake.close()
+        if self._readers is not None:
+            self._readers.close()
+        self._checkpointer.close()
+        with self._writing, self._reading:
+            for connection in (self._reader, self._writer):
+                connection.close()
+            _disconnected(self.inode)
+            for part in (self._anchor, self._queue, self.locks):
+                part.close()
+
+    def disown(self) -> None:
+        """In a forked child: let go of what is the parent's, and never touch the connections.
+
+        Closing a connection here could act on the parent's files, so it is kept open for ever.
+        """
+        for part in (self.locks, self._queue, self._anchor):
+            part.close()
+        self._checkpointer.disown()
+        self.wake.disown()
+        if self._readers is not None:
+            self._readers.disown()
+        for connection in (self._reader, self._writer):
+            ctypes.pythonapi.Py_IncRef(ctypes.py_object(connection))
+
+    def _copied(self, connection: apsw.Connection) -> None:
+        """Note, under the writers' lock, that the whole log is in the database."""
+        row = Transaction(connection.cursor(), 0).one("read_store")
+        if row is not None:
+            self._anchor.write_copied(row[2])
+
+    def _alone(self, work: Callable[[], None]) -> None:
+        self.require()
+        with self._writing:
+            self._queue.acquire()
+            try:
+                work()
+            finally:
+                self._queue.release()
+
+    def _logged(self, _connection: apsw.Connection, _database: str, pages: int) -> int:
+        self._log_pages = pages
+        self._checkpointer.grown(pages)
+        return apsw.SQLITE_OK
+
+    def _noted(self, error: StoreError) -> StoreError:
+        """Remember what makes this process unfit to go on."""
+        if isinstance(error, StoreBroken):
+            self._fail(error)
+        return error
+
+    def _fail(self, error: StoreError) -> None:
+        self._failure = self._failure or error
+
+
+_OPEN: weakref.WeakSet[StoreFiles] = weakref.WeakSet()
+_INHERITED: set[tuple[int, int]] = set()
+_CONNECTED: Counter[tuple[int, int]] = Counter()
+"""How many objects of this process have connections to a file, by device and inode."""
+
+
+def _identity(path: Path) -> tuple[int, int]:
+    found = path.stat()
+    return found.st_dev, found.st_ino
+
+
+def _is_open(inode: tuple[int, int]) -> bool:
+    return _CONNECTED[inode] > 0
+
+
+def require_closed(path: Path) -> None:
+    """Check that no process has a database open.
+
+    Raises UsageError. SQLite's own lock tells: it is held for as long as a connection is open.
+    """
+    try:
+        inode = _identity(path)
+    except FileNotFoundError:
+        raise UsageError(f"there is no database {path}", remedy="Name the database file") from None
+    if not _is_open(inode) and not _is_locked(path):
+        return
+    raise UsageError(f"{path} is open in a process", remedy="End every process that uses the store first")
+
+
+def _is_locked(path: Path) -> bool:
+    """Tell whether another process has a database open; not to be asked where this one has."""
+    fd = os.open(path, os.O_RDWR | os.O_CLOEXEC)
+    try:
+        fcntl.lockf(fd, fcntl.LOCK_EX | fcntl.LOCK_NB, _SHARED_BYTES, _SHARED_AT)
+    except OSError:
+        return True
+    finally:
+        os.close(fd)
+    return False
+
+
+def _disconnected(inode: tuple[int, int]) -> None:
+    _CONNECTED[inode] -= 1
+
+
+def _disown_all() -> None:
+    _INHERITED.update(+_CONNECTED)
+    _CONNECTED.clear()
+    for opened in list(_OPEN):
+        opened.disown()
+
+
+os.register_at_fork(after_in_child=_disown_all)

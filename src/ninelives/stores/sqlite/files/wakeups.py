@@ -1,0 +1,155 @@
+"""Wake-ups between the processes of one database: a Unix datagram to each that listens.
+
+Each store object that waits has a socket in the directory beside the database. Who makes work sends
+one byte to all of them after its commit. A full buffer means that the reader has not read what is
+there and will wake anyway; a socket that nobody reads belongs to the dead and is removed. Nothing
+rests on a datagram: losing one costs a poll interval.
+"""
+
+from __future__ import annotations
+
+import os
+import select
+import socket
+import threading
+import time
+from contextlib import suppress
+from pathlib import Path
+
+from ninelives.stores.sqlite.files.death_watch import Deaths
+
+WORKERS, READERS = ".wake", ".read"
+"""Who listens: those who wait for work, and those who read output."""
+
+
+class WakeUps:
+    """Send wake-ups to all listeners of a directory, and wait for one."""
+
+    def __init__(self, directory: Path, name: str, suffix: str = WORKERS) -> None:
+        self._directory = directory
+        self._folder = os.open(directory, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
+        self._name = name + suffix
+        try:
+            self._sender = _datagram_socket()
+        except OSError:
+            os.close(self._folder)
+            raise
+        self._receiver: socket.socket | None = None
+        self._turn = threading.Condition()
+        self._reading = False
+        self._generation = 0
+        self._is_closed = False
+        self._seen = threading.local()
+        self._deaths: Deaths | None = None
+        self._has_died = False
+
+    def take_death(self) -> bool:
+        """Tell whether a session was seen to die since this was last asked."""
+        died, self._has_died = self._has_died, False
+        return died
+
+    def send(self, *, only_readers: bool = False) -> None:
+        """Wake everybody who waits, or only those who read output."""
+        wanted = READERS if only_readers else (WORKERS, READERS)
+        with suppress(OSError):  # what was committed is committed, whoever hears of it
+            for name in os.listdir(self._folder):
+                if name.endswith(wanted):
+                    self._send_to(name)
+
+    def _send_to(self, name: str) -> None:
+        try:
+            self._sender.sendto(b"!", self._address(name))
+        except ConnectionRefusedError:
+            (self._directory / name).unlink(missing_ok=True)
+        except OSError:
+            pass  # its buffer is full, so it will wake anyway; or it is no socket of ours
+
+    def wait(self, timeout_seconds: float) -> bool:
+        """Wait for a wake-up since this thread's last call; its first call returns at once."""
+        deadline = time.monotonic() + timeout_seconds
+        with self._turn:
+            if self._receiver is None and not self._is_closed:
+                self._listen()
+            while not self._is_closed:
+                if getattr(self._seen, "generation", -1) != self._generation:
+                    self._seen.generation = self._generation
+                    return True
+                left = max(0.0, deadline - time.monotonic())
+                if self._reading:
+                    self._turn.wait(left)
+                else:
+                    self._read(left)
+                if left == 0.0 and self._seen.generation == self._generation:
+                    return False
+            return False
+
+    def close(self) -> None:
+        """Stop listening; who waits is sent away."""
+        with self._turn:
+            self._is_closed = True
+            if self._reading:
+                self._send_to(self._name)
+                self._turn.wait_for(lambda: not self._reading)
+            if self._receiver is not None:
+                (self._directory / self._name).unlink(missing_ok=True)
+                self._receiver.close()
+            if self._deaths is not None:
+                self._deaths.close()
+        self._sender.close()
+        os.close(self._folder)
+
+    def disown(self) -> None:
+        """In a forked child: close the sockets, which are the parent's."""
+        if self._receiver is not None:
+            self._receiver.close()
+        if self._deaths is not None:
+            self._deaths.close()
+        self._sender.close()
+        os.close(self._folder)
+
+    def _listen(self) -> None:
+        self._receiver = _datagram_socket()
+        self._receiver.bind(self._address(self._name))
+        if self._name.endswith(WORKERS):
+            self._deaths = Deaths(self._directory)
+
+    def _read(self, timeout_seconds: float) -> None:
+        """Wait on the socket for all threads, without the lock."""
+        assert self._receiver is not None  # noqa: S101 (wait() has bound it)
+        self._reading = True
+        self._turn.release()
+        woken = False
+        try:
+            poll = select.poll()
+            poll.register(self._receiver, select.POLLIN)
+            if self._deaths is not None and self._deaths.fd >= 0:
+                poll.register(self._deaths.fd, select.POLLIN)
+            ready = {fd for fd, _ in poll.poll(timeout_seconds * 1000)}
+            woken = self._receiver.fileno() in ready
+            if self._deaths is not None and self._deaths.fd in ready and self._deaths.seen():
+                woken = self._has_died = True
+        finally:
+            self._turn.acquire()
+            self._reading = False
+            if woken:
+                self._drain(self._receiver)
+                self._generation += 1
+            self._turn.notify_all()
+
+    @staticmethod
+    def _drain(receiver: socket.socket) -> None:
+        try:
+            while True:
+                receiver.recv(16)
+        except BlockingIOError:
+            pass
+
+    def _address(self, name: str) -> str:
+        # Through the open directory: a socket's whole path may have 107 bytes only.
+        return f"/proc/self/fd/{self._folder}/{name}"
+
+
+def _datagram_socket() -> socket.socket:
+    made = socket.socket(socket.AF_UNIX, socket.SOCK_DGRAM)
+    made.setblocking(False)
+    return made

@@ -1,0 +1,77 @@
+"""Reading journals: one, from wherever it is asked for, or the current turns of many in a few statements."""
+
+from __future__ import annotations
+
+from collections import defaultdict
+from collections.abc import Sequence
+
+import msgspec
+
+from ninelives.core.errors import UnknownRun
+from ninelives.core.journal import chain
+from ninelives.core.model.inbox import Item, Signal
+from ninelives.core.model.run import Journal, Record, Run
+from ninelives.core.rules import validation
+from ninelives.stores.shared import rows
+from ninelives.stores.sqlite import halves
+from ninelives.stores.sqlite.inbound import confirm_counts
+from ninelives.stores.sqlite.transaction import Transaction, decoding, find_runs, get_run
+
+
+def read_journal(tx: Transaction, run_id: str, since: int | None) -> Journal:
+    """Read and verify a run's journal; see `Store.load_journal`."""
+    run = get_run(tx, run_id)
+    first = min(max(run.turn_seq if since is None else since, run.base), run.length)
+    with decoding("a record", run_id):
+        records = tuple(halves.record_of(row) for row in tx.all("read_records", (run.number, first)))
+    _verify(tx, run, first, records)
+    with decoding("a signal or an inbox item", run_id):
+        signals = tuple(rows.signal_of(run.id, row) for row in tx.all("waiting_signals", (run.number,)))
+        items = tuple(rows.item_of(row) for row in tx.all("items_of_run", (run.id,)))
+    confirm_counts(tx, [run], len(signals), len(items))
+    return Journal(run, first, records, signals, items)
+
+
+def read_journals(tx: Transaction, names: Sequence[str]) -> list[Journal | UnknownRun]:
+    """Read and verify the current turns of many runs; see `Store.load_journals`.
+
+    Raises Corrupt when anything of any of them is damaged: then they are read one by one.
+    """
+    found = find_runs(tx, names)
+    numbers = msgspec.json.encode([run.number for run in found.values()]).decode()
+    records: defaultdict[int, list[Record]] = defaultdict(list)
+    signals: defaultdict[str, list[Signal]] = defaultdict(list)
+    items: defaultdict[str, list[Item]] = defaultdict(list)
+    with decoding("a record, a signal or an inbox item"):
+        turns = [(run.number, max(run.turn_seq, run.base)) for run in found.values()]
+        for row in tx.many("read_turns", turns):
+            records[row[0]].append(halves.record_of(row[1:]))
+        for row in tx.all("signals_of_runs", (numbers,)):
+            signals[row[0]].append(rows.signal_of(row[0], row[1:]))
+        for row in tx.all("items_of_runs", (numbers,)):
+            item = rows.item_of(row)
+            items[item.run].append(item)
+    confirm_counts(
+        tx,
+        list(found.values()),
+        sum(map(len, signals.values())),
+        sum(map(len, items.values())),
+    )
+    journals: list[Journal | UnknownRun] = []
+    for name in names:
+        run = found.get(name)
+        if run is None:
+            journals.append(validation.unknown_run(name))
+            continue
+        first, of_turn = max(run.turn_seq, run.base), tuple(records[run.number])
+        _verify(tx, run, first, of_turn)
+        journals.append(Journal(run, first, of_turn, tuple(signals[name]), tuple(items[name])))
+    return journals
+
+
+def _verify(tx: Transaction, run: Run, first: int, records: Sequence[Record]) -> None:
+    before = run.base_check
+    if first > run.base:
+        row = tx.one("read_check", (run.number, first - 1))
+        before = row[0] if row is not None else b""
+    chain.verify(run.id, before, first, records, length=run.length, head=run.head)

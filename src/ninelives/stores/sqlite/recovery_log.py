@@ -1,0 +1,54 @@
+"""The recovery log's table: entries chained in order, its length and head in the store's own row."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from ninelives.core.journal import recovery_log
+from ninelives.core.model.log_entry import Entry, NewEntry
+from ninelives.stores.shared import rows
+from ninelives.stores.sqlite.transaction import Transaction, decoding
+
+_ABOVE_ALL = 2**62
+
+
+def append(tx: Transaction, new: Sequence[NewEntry]) -> None:
+    """Append entries to the log."""
+    if not new:
+        return
+    length, head = _end(tx)
+    sealed = recovery_log.seal(length, head, tx.now_ms, new)
+    tx.many("insert_entry", [rows.row_of_entry(entry) for entry in sealed])
+    tx.do("write_log_head", (length + len(sealed), sealed[-1].check))
+
+
+def read(tx: Transaction, run: str | None, before: int | None, limit: int) -> list[Entry]:
+    """Return entries, newest first, each verified against the one before it."""
+    below = _ABOVE_ALL if before is None else before
+    if run is not None:
+        found = tx.all("read_log_of_run", (run, below, limit))
+    else:
+        found = tx.all("read_log", (below, limit))
+    with decoding("an entry of the recovery log"):
+        entries = [rows.entry_of(row) for row in found]
+    return [recovery_log.verify(_before(tx, entry.seq), entry) for entry in entries]
+
+
+def verify(tx: Transaction) -> None:
+    """Check the whole log. Raises Corrupt."""
+    with decoding("an entry of the recovery log"):
+        entries = [rows.entry_of(row) for row in tx.all("all_entries")]
+    length, head = _end(tx)
+    recovery_log.verify_all(entries, length=length, head=head)
+
+
+def _end(tx: Transaction) -> tuple[int, bytes]:
+    row = tx.one("read_store")
+    return (row[4], row[5]) if row is not None and row[4] else (0, recovery_log.START)
+
+
+def _before(tx: Transaction, seq: int) -> bytes:
+    if seq == 0:
+        return recovery_log.START
+    row = tx.one("read_entry_check", (seq - 1,))
+    return row[0] if row is not None else b""

@@ -1,0 +1,258 @@
+"""One open transaction, and what several of the store's methods do in theirs."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator, Sequence
+from contextlib import contextmanager, suppress
+from itertools import chain
+from typing import Any
+
+import apsw
+import msgspec
+
+from ninelives.core.errors import BadRecord, Corrupt
+from ninelives.core.model.key import Key
+from ninelives.core.model.run import Control, Record, Run
+from ninelives.core.rules import dedup, run_rules, validation
+from ninelives.stores.shared import rows
+from ninelives.stores.sqlite import checks, halves
+from ninelives.stores.sqlite.files.connection import no_text
+from ninelives.stores.sqlite.queries import SQL, for_rows
+
+Values = tuple[Any, ...] | dict[str, Any]
+_AT_ONCE = (20, 5, 1)
+"""How many rows a statement writes at a time: the most that fit, of a few sizes that stay prepared."""
+
+
+class Transaction:
+    """An open transaction: its cursor, its time, and who is to be woken after it."""
+
+    __slots__ = ("cursor", "emits", "now_ms", "wakes")
+
+    def __init__(self, cursor: apsw.Cursor, now_ms: int) -> None:
+        self.cursor = cursor
+        self.now_ms = now_ms
+        self.wakes = self.emits = False
+
+    def do(self, name: str, values: Values = ()) -> None:
+        """Run a statement that gives no rows."""
+        try:
+            self.cursor.execute(SQL[name], values)
+        except UnicodeDecodeError as error:
+            raise no_text(error) from error
+
+    def all(self, name: str, values: Values = ()) -> list[rows.Row]:
+        """Run a statement to its end and return its rows; a name that is no text names nothing.
+
+        Raises Corrupt when a row that carries a check fails it.
+        """
+        try:
+            found: list[rows.Row] = self.cursor.execute(SQL[name], values).fetchall()
+        except UnicodeEncodeError:
+            return []
+        except UnicodeDecodeError as error:
+            raise no_text(error) from error
+        verified = checks.VERIFIED.get(name)
+        return [verified(row) for row in found] if verified is not None and found else found
+
+    def many(self, name: str, values: Sequence[Values]) -> list[rows.Row]:
+        """Run a statement for each set of values and return all rows: one call of the driver."""
+        try:
+            return self.cursor.executemany(SQL[name], values).fetchall()
+        except UnicodeDecodeError as error:
+            raise no_text(error) from error
+
+    def write(self, name: str, values: Sequence[rows.Row]) -> None:
+        """Write many rows by few statements, each with one list of values in it.
+
+        The driver gives up the interpreter's lock for each statement. Row by row it would have to wait for
+        that lock again each time, while the event loop has it.
+        """
+        start = 0
+        for size in _AT_ONCE:
+            while len(values) - start >= size:
+                given = chain.from_iterable(values[start : start + size])
+                self.cursor.execute(for_rows(name, size), tuple(given))
+                start += size
+
+    def changes(self) -> int:
+        """Return how many rows this connection has changed so far."""
+        return self.cursor.connection.total_changes()
+
+    def one(self, name: str, values: Values = ()) -> rows.Row | None:
+        """Run a statement to its end and return its first row, if there is one."""
+        found = self.all(name, values)
+        return found[0] if found else None
+
+
+@contextmanager
+def decoding(what: str, run: str | None = None) -> Iterator[None]:
+    """Turn values that nobody ever wrote into Corrupt."""
+    try:
+        yield
+    except (ValueError, KeyError, TypeError, msgspec.DecodeError) as error:
+        raise Corrupt(
+            f"{what} holds what was never written: {error}",
+            run=run,
+            remedy="Restore the store from a backup; other runs go on",
+        ) from error
+
+
+def find_run(tx: Transaction, run: str) -> Run | None:
+    """Return a run's row, if there is one."""
+    row = tx.one("read_run", (run,))
+    if row is None:
+        _confirm_missing(tx, [run])
+        return None
+    with decoding("the run's row", run):
+        return rows.run_of(row)
+
+
+def find_runs(tx: Transaction, names: Sequence[str]) -> dict[str, Run]:
+    """Return the rows of those runs that there are, in the order of their names."""
+    try:
+        found = tx.all("read_runs", (msgspec.json.encode(names).decode(),))
+    except UnicodeEncodeError:  # a name that is no text names nothing, and the others are as good as ever
+        return {run: row for run in names if (row := find_run(tx, run)) is not None}
+    with decoding("a run's row"):
+        by_name = {row[0]: rows.run_of(row) for row in found}
+    _confirm_missing(tx, [run for run in names if run not in by_name])
+    return {run: by_name[run] for run in names if run in by_name}
+
+
+def _confirm_missing(tx: Transaction, names: Sequence[str]) -> None:
+    """Look for runs that were not found on a second way: a damaged index must not let one be created again.
+
+    Raises Corrupt when it finds one.
+    """
+    if not names:
+        return
+    try:
+        for (name,) in tx.all("run_ids_again", (msgspec.json.encode(names).decode(),)):
+            raise checks.hidden("runs", name)
+    except UnicodeEncodeError:
+        return  # a name that is no text names nothing
+
+
+def get_run(tx: Transaction, run: str) -> Run:
+    """Return a run's row. Raises UnknownRun."""
+    found = find_run(tx, run)
+    if found is None:
+        raise validation.unknown_run(run)
+    return found
+
+
+def save_run(tx: Transaction, run: Run) -> None:
+    """Write what has changed of a run's row."""
+    tx.do("update_run", changes_of(run))
+
+
+def changes_of(run: Run) -> rows.Row:
+    """Return what has changed of a run's row, with its checks."""
+    row = checks.sealed_run(run)
+    return rows.changes_of(row) + row[-2:]
+
+
+def save_labels(tx: Transaction, run: Run, *, is_gone: bool = False) -> None:
+    """Note by which labels a run can be found, or that it cannot be any more."""
+    labels = msgspec.json.encode(run.labels).decode()
+    tx.do("delete_labels" if is_gone else "insert_labels", (labels, run.number))
+
+
+def nudge(tx: Transaction, run: str) -> None:
+    """Give a run news, if it is still there and has not ended."""
+    found = find_run(tx, run)
+    if found is not None and not found.state.is_final:
+        save_run(tx, run_rules.nudged(found, tx.now_ms))
+        tx.wakes = True
+
+
+def append_all(tx: Transaction, appended: Sequence[tuple[int, Sequence[Record]]]) -> None:
+    """Insert the sealed records of many runs, by number, and note the blobs that they refer to.
+
+    Few calls of the driver for all of them: each call costs as much as what it does.
+    """
+    whole: list[rows.Row] = []
+    for number, records in appended:
+        for record in records:
+            row = rows.row_of_record(number, record)
+            parts = halves.halved(row)
+            if parts is None:
+                whole.append(row)
+            else:
+                tx.do("insert_record", parts[0])
+                tx.do("insert_halved", parts[1])
+    tx.write("insert_record", whole)
+    for number, records in appended:
+        for record in records:
+            if record.blobs:
+                refer(tx, number, record.blobs)
+
+
+def delete_records(tx: Transaction, number: int, before: int) -> int:
+    """Delete the first records of the run with that number; returns how many."""
+    tx.do("delete_halves", (number, before))
+    return len(tx.all("delete_records", (number, before)))
+
+
+def refer(tx: Transaction, number: int, digests: Iterable[bytes]) -> None:
+    """Keep blobs for as long as the run's journal."""
+    for digest in digests:
+        tx.do("refer_blob", checks.sealed("blob_runs", (digest, number)))
+
+
+def lost_blob(tx: Transaction, digests: Iterable[bytes], run: str) -> BadRecord | None:
+    """Return the error for the first blob that is referred to and not there."""
+    for digest in digests:
+        if tx.one("has_blob", (digest,)) is None:
+            return validation.lost_blob(run, digest)
+    return None
+
+
+def find_key(tx: Transaction, key: str) -> Key | None:
+    """Return a business key's row, if it was ever used."""
+    row = tx.one("read_key", (key,))
+    if row is None:
+        if tx.one("key_again", (key,)) is not None:
+            raise checks.hidden("keys", key)  # whoever misses it would do again what was done under it
+        return None
+    with decoding(f"the key {key!r}"):
+        return rows.key_of(row)
+
+
+def save_key(tx: Transaction, key: Key) -> None:
+    """Write a business key's row."""
+    tx.do("write_key", checks.sealed("keys", rows.row_of_key(key)))
+
+
+def tell_waiters(tx: Transaction, key: str) -> None:
+    """Give news to the runs that wait for a key."""
+    for (run,) in tx.all("waiters", (key,)):
+        nudge(tx, run)
+    tx.do("drop_waiters", (key,))
+
+
+def end_run(tx: Transaction, run: Run) -> None:
+    """Do what a run's end brings: its items close, its keys pass on, its parent has news."""
+    tx.do("close_items_of_run", (run.id,))
+    held = tx.all("held_keys_of_run", (run.id,))
+    for row in held:
+        with decoding("a key", run.id):
+            key = rows.key_of(row)
+        save_key(tx, dedup.orphaned(key, tx.now_ms))
+        tell_waiters(tx, key.key)
+    tx.do("drop_waits", (run.id,))
+    if run.parent is not None:
+        nudge(tx, run.parent)
+    if run_rules.takes_along(run):
+        _cancel_children(tx, run.id)
+    tx.wakes = True
+
+
+def _cancel_children(tx: Transaction, parent: str) -> None:
+    for (name,) in tx.all("live_children", (parent,)):
+        with suppress(Corrupt):  # a damaged child does not keep its parent from ending
+            child = run_rules.controlled(get_run(tx, name), Control.CANCEL, tx.now_ms)
+            save_run(tx, child)
+            if child.state.is_final:
+                end_run(tx, child)

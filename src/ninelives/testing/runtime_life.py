@@ -1,0 +1,118 @@
+"""One life of a test's runtime: an event loop and a runtime over a store that outlives them.
+
+A life that dies is left as a killed process leaves its work: its tasks are never resumed and never unwound
+(no `finally` of theirs runs, not even when the process ends), and its bodies in threads are waited for, as
+if they had ended just before. Only what the machine would keep open for it is closed.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import ctypes
+import time
+from collections.abc import Awaitable, Callable
+from typing import Any, TypeVar, cast
+
+from ninelives.core.model.session import Cause, Evidence
+from ninelives.engine.run.execution import BranchTask, Execution
+from ninelives.engine.step import threads as plain
+from ninelives.engine.worker import event_loop
+from ninelives.engine.worker.gc_tuning import put_back
+from ninelives.runtime.runtime import Runtime
+from ninelives.store import Store
+from ninelives.testing.clock import SkippingClock
+from ninelives.testing.dying_store import Died, Kill, MortalStore
+from ninelives.testing.loop import SkippingLoop
+
+T = TypeVar("T")
+_BURY_SECONDS = 30.0
+
+
+class Life:
+    """A runtime that may die at a call of its store."""
+
+    def __init__(self, under: Store, clock: SkippingClock, kill: Kill | None) -> None:
+        self._under = under
+        self.store = MortalStore(under, kill)
+        self._loop = SkippingLoop(clock)
+        self.store.on_death = lambda: cast("None", self._loop.call_soon_threadsafe(_end_here))
+        self._runtime = Runtime(cast("Any", self.store))
+        self._runtime._clock = clock
+        self._loop.is_busy = self._is_busy
+        self._loop.is_idle_poll = self._is_idle_poll
+        self._loop.run_until_complete(self._runtime.__aenter__())
+
+    def do(self, work: Callable[[Runtime], Awaitable[T]]) -> T:
+        """Have the runtime do something, and wait for it. Raises Died; what it raises."""
+
+        async def main() -> T:
+            return await work(self._runtime)
+
+        with put_back():
+            return self._loop.run_until_complete(main())
+
+    def wake(self) -> None:
+        """Hear at once that something has happened, whichever thread has made it happen."""
+        self._loop.call_soon_threadsafe(self._wake)
+
+    def close(self) -> None:
+        """End in peace."""
+        self._loop.run_until_complete(self._runtime.__aexit__(None, None, None))
+        self._loop.run_until_complete(self._loop.shutdown_asyncgens())
+        self.bury()
+
+    def bury(self) -> None:
+        """Clear away threads, sockets and sessions; tasks of a life that died stay as they are, for ever."""
+        if self.store.where:
+            event_loop.leave(self._loop)
+            for task in asyncio.all_tasks(self._loop):
+                ctypes.pythonapi.Py_IncRef(ctypes.py_object(task))
+            self._await_bodies()
+        self.store.bury()
+        self._runtime._committer.close()
+        executor = cast("Any", self._loop)._default_executor
+        if executor is not None:
+            executor.shutdown(wait=True)
+        self._loop.close()
+        gone = {one.id: Evidence(is_gone=True, signal=9) for one in self._under.list_sessions()}
+        self._under.end_sessions(list(gone), Cause.DIED, evidence=gone)
+
+    def _executions(self) -> list[Execution]:
+        return list(self._runtime._executor.executions.values())
+
+    def _is_busy(self) -> bool:
+        """Tell whether a commit is under way, or plain code of a run."""
+        commits = self._runtime._executor._commits
+        return commits.is_waiting or any(
+            execution.delivery.running or _plain_bodies(execution) for execution in self._executions()
+        )
+
+    def _is_idle_poll(self, timer: asyncio.TimerHandle) -> bool:
+        """Tell the timer of a worker that rests: it looks each second, and is woken if there is reason."""
+        limit = getattr(cast("Any", timer)._callback, "__self__", None)
+        return isinstance(limit, asyncio.Timeout) and limit._task in self._runtime._working  # type: ignore[attr-defined]
+
+    def _wake(self) -> None:
+        self._runtime._wake()
+        self._runtime._listener.look_again()
+
+    def _await_bodies(self) -> None:
+        """Wait for plain bodies at work: a real kill would stop them, this one lets them land first."""
+        deadline = time.monotonic() + _BURY_SECONDS
+        while any(work.outcome.get_loop() is self._loop for work in tuple(plain.UNDER_WAY)):
+            if time.monotonic() > deadline:
+                raise AssertionError(f"a body that was at work at a kill goes on for {_BURY_SECONDS} s")
+            time.sleep(0.0005)
+
+
+def _plain_bodies(execution: Execution) -> list[BranchTask]:
+    """Return the tasks whose plain body is at work in a thread, or on its way there."""
+    return [
+        task
+        for task in execution.open_branches()
+        if isinstance(task, BranchTask) and task.thread is not None and task.body_of is not None
+    ]
+
+
+def _end_here() -> None:
+    raise Died

@@ -1,0 +1,213 @@
+"""A run's checkpoint: what is durable of it now, told from its row and the records of its turn."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from datetime import UTC, datetime
+from enum import StrEnum
+
+import msgspec
+from msgspec import Raw, Struct
+
+from ninelives.core.errors import Corrupt
+from ninelives.core.ids import step_text
+from ninelives.core.journal.replay import StepBody, read_body
+from ninelives.core.journal.resources import open_in
+from ninelives.core.journal.salvage import read_salvaged
+from ninelives.core.journal.settlement import read_start
+from ninelives.core.model.run import Journal, Kind, Record, Run, State
+from ninelives.core.rules import deaths
+from ninelives.core.values.exceptions import read_failure
+
+_SETTLES = frozenset({Kind.RESULT, Kind.FAILURE, Kind.WITHDRAWN, Kind.VOIDED})
+
+
+class Operation(Struct, frozen=True, kw_only=True):
+    """A step that was begun, or is in doubt, and has no outcome."""
+
+    seq: int
+    at: datetime
+    step: str
+    arguments: dict[str, str]
+
+
+class Resource(Struct, frozen=True, kw_only=True):
+    """Something that the run holds open, and how it was found when it was last looked at."""
+
+    what: str
+    step: str
+    evidence: dict[str, str]
+
+
+class EffectState(StrEnum):
+    """What is known of a non-resumable action."""
+
+    STARTED = "started"
+    IN_DOUBT = "in doubt"
+    NOT_DONE = "not done"
+    DONE = "done"
+    FAILED = "failed"
+
+
+class Effect(Struct, frozen=True, kw_only=True):
+    """A non-resumable action of the current turn: how often it was started, and what is known of the last."""
+
+    step: str
+    state: EffectState
+    starts: int
+    key: str
+    session: str
+    at: datetime
+
+
+class Checkpoint(Struct, frozen=True, kw_only=True):
+    """Where a run is."""
+
+    run: str
+    agent: str
+    status: State
+    paused: bool
+    turn: int
+    steps: int
+    progress: str
+    resources: tuple[Resource, ...]
+    pending: tuple[Operation, ...]
+    effects: tuple[Effect, ...]
+    in_doubt: tuple[Operation, ...]
+    waits: str
+    next_wake_up: datetime | None
+    last_error: str
+    salvaged: str
+    last_recovery: str
+    session: str | None
+    at: datetime
+
+
+def checkpoint(journal: Journal, last_recovery: str = "") -> Checkpoint:
+    """Return where a run is, and how it was last recovered. Raises Corrupt."""
+    run, records = journal.run, journal.records
+    return Checkpoint(
+        run=run.id,
+        agent=run.agent,
+        status=run.state,
+        paused=run.paused,
+        turn=run.turn,
+        steps=steps_in(records),
+        progress=_progress(records),
+        resources=tuple(resources_in(records)),
+        pending=tuple(operations_in(records, Kind.INTENT)),
+        effects=tuple(effects_in(records)),
+        in_doubt=tuple(operations_in(records, Kind.DOUBT)),
+        waits=run.waits or deaths.waits_alone(run),
+        next_wake_up=wake_up_of(run),
+        last_error=_last_error(records),
+        salvaged=salvaged_in(records),
+        last_recovery=last_recovery,
+        session=run.session,
+        at=moment(run.changed_ms),
+    )
+
+
+def steps_in(records: Sequence[Record]) -> int:
+    """Count the steps that have an outcome."""
+    return sum(record.kind in (Kind.RESULT, Kind.FAILURE) for record in records)
+
+
+def operations_in(records: Sequence[Record], kind: Kind) -> list[Operation]:
+    """Return the steps that were begun (INTENT), or are in doubt (DOUBT), and have no outcome."""
+    found: dict[str, Record] = {}
+    for record in records:
+        if record.kind is kind:
+            found[record.step] = record
+        elif record.kind in _SETTLES:
+            found.pop(record.step, None)
+    return [
+        Operation(
+            seq=record.seq,
+            at=moment(record.at_ms),
+            step=step_text(step),
+            arguments=dict(body.a) if (body := _body(record)) is not None else {},
+        )
+        for step, record in found.items()
+    ]
+
+
+def resources_in(records: Sequence[Record]) -> list[Resource]:
+    """Return what the run holds open. Raises Corrupt."""
+    return [
+        Resource(what=str(holding.target), step=step_text(step), evidence=dict(holding.evidence))
+        for step, holding in open_in(records).items()
+    ]
+
+
+def effects_in(records: Sequence[Record]) -> list[Effect]:
+    """Return the non-resumable actions, each with what is known of it. Raises Corrupt."""
+    found: dict[str, Effect] = {}
+    for record in records:
+        known = found.get(record.step)
+        if record.kind is Kind.INTENT:
+            start = read_start(record)
+            if start.w:  # only these say which session began them
+                found[record.step] = Effect(
+                    step=step_text(record.step),
+                    state=EffectState.STARTED,
+                    starts=start.n + 1,
+                    key=start.k,
+                    session=start.w,
+                    at=moment(record.at_ms),
+                )
+        elif known is not None and (state := _STATES.get(record.kind)) is not None:
+            found[record.step] = msgspec.structs.replace(known, state=state, at=moment(record.at_ms))
+    return list(found.values())
+
+
+_STATES = {
+    Kind.DOUBT: EffectState.IN_DOUBT,
+    Kind.VOIDED: EffectState.NOT_DONE,
+    Kind.RESULT: EffectState.DONE,
+    Kind.FAILURE: EffectState.FAILED,
+}
+
+
+def salvaged_in(records: Sequence[Record]) -> str:
+    """Say what was given up of the journal last, if anything was. Raises Corrupt."""
+    said = [record for record in records if record.kind is Kind.SALVAGED]
+    return str(read_salvaged(said[-1])) if said else ""
+
+
+def wake_up_of(run: Run) -> datetime | None:
+    """Return when a run without a worker falls due; None when only news can wake it, or it has a worker."""
+    if run.due_ms is None or run.state not in (State.PENDING, State.CHECKPOINTED):
+        return None
+    return moment(run.due_ms or run.created_ms)
+
+
+def moment(ms: int) -> datetime:
+    """Return a time of the store as a datetime."""
+    return datetime.fromtimestamp(ms / 1000, UTC)
+
+
+def _progress(records: Sequence[Record]) -> str:
+    said = [record for record in records if record.kind is Kind.PROGRESS]
+    if not said:
+        return ""
+    told = msgspec.json.decode(said[-1].body)
+    of = f" of {told['of']}" if told.get("of") is not None else ""
+    return f"step {told['step']}{of}" + (f": {told['note']}" if told.get("note") else "")
+
+
+def _last_error(records: Sequence[Record]) -> str:
+    for record in reversed(records):
+        body = _body(record) if record.kind in (Kind.FAILURE, Kind.END) else None
+        if body is not None and isinstance(body.e, Raw):
+            failure = read_failure(bytes(body.e))
+            where = f" (in step {step_text(record.step)})" if record.step else ""
+            return f"{failure.name}: {failure.message}{where}"
+    return ""
+
+
+def _body(record: Record) -> StepBody | None:
+    try:
+        return read_body(record) if record.body else None
+    except Corrupt:
+        return None

@@ -1,0 +1,137 @@
+"""The inbox as commands show it. Field names are stable: programs read them."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from datetime import datetime
+from typing import Any
+
+from msgspec import UNSET, Raw, Struct, UnsetType
+from msgspec.structs import replace
+
+from ninelives.core.errors import Corrupt
+from ninelives.core.ids import step_text
+from ninelives.core.journal.answers import (
+    MAY_ACT,
+    STARTED_BY,
+    Answer,
+    Asked,
+    Says,
+    fitting,
+    read_answer,
+    read_asked,
+)
+from ninelives.core.model.inbox import Item, ItemKind, ItemState
+from ninelives.core.model.session import Fate
+from ninelives.store import Store
+from ninelives.views.records_text import moment
+
+_COMMANDS = {
+    Says.APPROVED: ("approve", "{}"),
+    Says.DENIED: ("deny", "{}", "--note", "WHY"),
+    Says.VALUE: ("resolve", "{}", "--answer", "JSON"),
+    Says.HAPPENED: ("resolve", "{}", "--happened", "--result", "JSON"),
+    Says.NOT_HAPPENED: ("resolve", "{}", "--not-happened"),
+    Says.RETRY: ("resolve", "{}", "--retry"),
+    Says.FAIL: ("resolve", "{}", "--fail"),
+}
+
+
+class Entry(Struct, frozen=True, kw_only=True):
+    """One thing that waits, or waited, for a person."""
+
+    id: str
+    run: str
+    kind: ItemKind
+    step: str
+    to: str
+    what: str
+    remedy: str
+    arguments: dict[str, Raw]
+    key: str
+    options: tuple[Raw, ...]
+    schema: dict[str, Any]
+    default: Raw | UnsetType
+    evidence: dict[str, str]
+    state: ItemState
+    opened: datetime
+    deadline: datetime | None
+    takes: tuple[Says, ...]
+    answer: Answer | None
+    by: str
+    answered: datetime | None
+
+
+def entry(item: Item) -> Entry:
+    """Return an item as people read it; one that cannot be read says so."""
+    try:
+        asked, answer = read_asked(item), None
+        if item.state is ItemState.ANSWERED:
+            answer = read_answer(item)
+    except Corrupt as error:
+        asked, answer = Asked(what=error.what), None
+    return Entry(
+        id=item.id,
+        run=item.run,
+        kind=item.kind,
+        step=step_text(item.step) if item.step else "",
+        to=item.to,
+        what=asked.what,
+        remedy=asked.remedy,
+        arguments=asked.arguments,
+        key=asked.key,
+        options=asked.options,
+        schema=asked.schema,
+        default=asked.default,
+        evidence=asked.evidence,
+        state=item.state,
+        opened=moment(item.opened_ms),
+        deadline=moment(item.deadline_ms) if item.deadline_ms is not None else None,
+        takes=fitting(item.kind, happened=asked.happened),
+        answer=answer,
+        by=item.by,
+        answered=moment(item.answered_ms) if item.answered_ms is not None else None,
+    )
+
+
+def up_to_date(store: Store, one: Entry) -> Entry:
+    """Return an entry with what has become known since: whether what is in doubt may still act."""
+    if one.answered is not None or not one.evidence.get(MAY_ACT, "no").startswith("yes"):
+        return one
+    session = store.read_session(one.evidence.get(STARTED_BY, ""))
+    if session is None or session.fate is not Fate.GONE:
+        return one
+    gone = "no: its worker is gone, with all that it had started"
+    return replace(one, evidence={**one.evidence, MAY_ACT: gone})
+
+
+def ways(takes: Iterable[Says], id: str) -> list[list[str]]:
+    """Return the commands, word by word, that say to an item what it takes."""
+    return [[word.format(id) for word in _COMMANDS[says]] for says in takes]
+
+
+def facts(one: Entry) -> list[tuple[str, str]]:
+    """Return what a person needs to know of an item before answering, name by name."""
+    told = [("step", one.step), ("to", one.to), ("key", one.key)]
+    told += [(f"{name} =", bytes(value).decode()) for name, value in one.arguments.items()]
+    told.append(("options", ", ".join(bytes(option).decode() for option in one.options)))
+    if one.schema and not one.options:
+        told.append(("answer is", _schema_text(one.schema)))
+    if one.default is not UNSET:
+        told.append(("default", bytes(one.default).decode()))
+    told += list(one.evidence.items())
+    told.append(("remedy", one.remedy))
+    return [(name, text) for name, text in told if text]
+
+
+def _schema_text(schema: dict[str, Any]) -> str:
+    if "enum" in schema:
+        return " or ".join(map(repr, schema["enum"]))
+    if "anyOf" in schema:
+        return " or ".join(_schema_text(one) for one in schema["anyOf"])
+    if "properties" in schema:
+        fields = (f"{name}: {_schema_text(one)}" for name, one in schema["properties"].items())
+        return "{" + ", ".join(fields) + "}"
+    if schema.get("type") == "array" and schema.get("items"):
+        return f"[{_schema_text(schema['items'])}, ...]"
+    return str(schema.get("format") or schema.get("type") or "any JSON")

@@ -1,0 +1,244 @@
+"""A journal in words: what each record says, in a few characters."""
+
+from __future__ import annotations
+
+from base64 import b64encode
+from collections.abc import Callable, Iterable
+from datetime import UTC, datetime
+from typing import Any
+
+import msgspec
+from msgspec import Raw, Struct
+
+from ninelives.core.errors import BadName, Corrupt
+from ninelives.core.ids import parse_step_id, step_text
+from ninelives.core.journal.output import read_output
+from ninelives.core.journal.replay import StepBody, read_body
+from ninelives.core.journal.salvage import read_salvaged
+from ninelives.core.model.run import Kind, Record
+from ninelives.core.values.exceptions import read_failure
+from ninelives.views.escape import shortened
+
+PREVIEW_CHARACTERS = 120
+
+
+class Line(Struct, frozen=True, kw_only=True):
+    """One record, as people see it."""
+
+    seq: int
+    at: datetime
+    kind: str
+    branch: str
+    step: str
+    number: int | None
+    value: str
+    step_kind: str | None
+    took_ms: int | None
+    epoch: int | None
+
+
+class LogLine(Struct, frozen=True, kw_only=True):
+    """One line that the run's code wrote with `nl.log`."""
+
+    seq: int
+    at: datetime
+    level: str
+    line: str
+
+
+class Progress(Struct, frozen=True, kw_only=True):
+    """How far the run's code says that it is."""
+
+    step: Any
+    of: Any
+    note: str
+
+    def __str__(self) -> str:
+        of = f" of {self.of}" if self.of is not None else ""
+        return f"{self.step}{of}" + (f": {self.note}" if self.note else "")
+
+
+class Failed(Struct, frozen=True, kw_only=True):
+    """An error that was recorded; `step` is empty when it is the run's own."""
+
+    seq: int
+    at: datetime
+    step: str
+    type: str
+    message: str
+    reason: str
+
+    def __str__(self) -> str:
+        return f"{self.type}: {self.message}" if self.message else self.type
+
+
+def lines(records: Iterable[Record]) -> list[Line]:
+    """Return the history that the records tell."""
+    return [_line(record) for record in records]
+
+
+def log_lines(records: Iterable[Record]) -> list[LogLine]:
+    """Return what the run's code logged."""
+    found = []
+    for record in records:
+        if record.kind is Kind.LOG:
+            said = _object(record.body)
+            level, line = str(said.get("level", "")), str(said.get("line", ""))
+            found.append(LogLine(seq=record.seq, at=moment(record.at_ms), level=level, line=line))
+    return found
+
+
+def progress_of(body: bytes) -> Progress:
+    """Return what the body of a record of progress says."""
+    said = _object(body)
+    return Progress(step=said.get("step"), of=said.get("of"), note=str(said.get("note") or ""))
+
+
+def failure_of(record: Record) -> Failed | None:
+    """Return the error in a record, if there is one."""
+    body = _body(record)
+    if body is None or not isinstance(body.e, Raw):
+        return None
+    try:
+        failure = read_failure(bytes(body.e))
+    except Corrupt as error:
+        name, message, reason = "Corrupt", error.what, ""
+    else:
+        name, message, reason = failure.name, failure.message, failure.reason.value
+    step = step_text(record.step) if record.step else ""
+    return Failed(
+        seq=record.seq, at=moment(record.at_ms), step=step, type=name, message=message, reason=reason
+    )
+
+
+def step_parts(step: str) -> tuple[str, str, int | None]:
+    """Return branch, name and count of a step."""
+    try:
+        return parse_step_id(step)
+    except BadName:
+        return "", step, None
+
+
+def moment(ms: int) -> datetime:
+    """Return a time of the store as a datetime."""
+    return datetime.fromtimestamp(ms / 1000, UTC)
+
+
+def preview(record: Record, characters: int = PREVIEW_CHARACTERS) -> str:
+    """Say in a few characters what a record holds."""
+    return shortened(_TEXTS.get(record.kind, _step)(record), characters)
+
+
+def _step(record: Record) -> str:
+    failed = failure_of(record)
+    if failed is not None:
+        return str(failed)
+    body = _body(record)
+    if body is None:
+        return record.body.decode(errors="replace")
+    if isinstance(body.v, Raw):
+        return bytes(body.v).decode(errors="replace")
+    return ", ".join(f"{name}={value}" for name, value in body.a.items())
+
+
+def _log_line(record: Record) -> str:
+    said = _object(record.body)
+    return f"{said.get('level')}: {said.get('line')}"
+
+
+def _progress(record: Record) -> str:
+    return str(progress_of(record.body))
+
+
+def _beginning(record: Record) -> str:
+    named = _object(record.body).get("p")
+    return _arguments(named) if isinstance(named, dict) else record.body.decode(errors="replace")
+
+
+def _asked(record: Record) -> str:
+    said = _object(record.body)
+    what = f"{said.get('kind')} {said.get('item')}"
+    answer = said.get("answer")
+    if not isinstance(answer, dict):
+        void = f"; void: {_answer(said['void'])}" if isinstance(said.get("void"), dict) else ""
+        return f"{what}{void}" if said.get("is_open") else f"{what} withdrawn"
+    return _answer(said)
+
+
+def _answer(said: dict[str, Any]) -> str:
+    answer, what = said["answer"], f"{said.get('kind')} {said.get('item')}"
+    value = f" {msgspec.json.encode(answer['value']).decode()}" if "value" in answer else ""
+    note = f" ({answer['note']})" if answer.get("note") else ""
+    return f"{answer.get('says')}{value} by {said.get('by') or 'nobody'}{note}: {what}"
+
+
+def _line(record: Record) -> Line:
+    branch, step, number = step_parts(record.step)
+    return Line(
+        seq=record.seq,
+        at=moment(record.at_ms),
+        kind=record.kind.value,
+        branch=branch,
+        step=step,
+        number=number,
+        value=preview(record),
+        step_kind=record.step_kind,
+        took_ms=record.took_ms,
+        epoch=record.epoch,
+    )
+
+
+def _output(record: Record) -> str:
+    try:
+        body = read_output(record)
+    except Corrupt:
+        return record.body.decode(errors="replace")
+    if body.r:
+        return "withdraws what it emitted before"
+    return ", ".join(bytes(value).decode(errors="replace") for value in body.v)
+
+
+def _salvaged(record: Record) -> str:
+    try:
+        return str(read_salvaged(record))
+    except Corrupt:
+        return record.body.decode(errors="replace")
+
+
+def _arguments(named: dict[str, Any]) -> str:
+    return ", ".join(f"{name}={msgspec.json.encode(value).decode()}" for name, value in named.items())
+
+
+def _body(record: Record) -> StepBody | None:
+    try:
+        return read_body(record) if record.body else None
+    except Corrupt:
+        return None
+
+
+def readable(body: bytes) -> Any:
+    """Return a body as a value: what its JSON says, or its bytes in base64 under a name that says so."""
+    try:
+        return msgspec.json.decode(body)
+    except (msgspec.DecodeError, RecursionError, UnicodeError):
+        return {"base64": b64encode(body).decode()} if body else None
+
+
+def _object(body: bytes) -> dict[str, Any]:
+    try:
+        found = msgspec.json.decode(body)
+    except (msgspec.DecodeError, RecursionError, UnicodeError):
+        return {}
+    return found if isinstance(found, dict) else {}
+
+
+_TEXTS: dict[Kind, Callable[[Record], str]] = {
+    Kind.LOG: _log_line,
+    Kind.OUTPUT: _output,
+    Kind.ASKED: _asked,
+    Kind.ANSWER: _asked,
+    Kind.SALVAGED: _salvaged,
+    Kind.PROGRESS: _progress,
+    Kind.CREATED: _beginning,
+    Kind.TURN: _beginning,
+}

@@ -1,0 +1,71 @@
+"""Which sessions live, as far as can be told without changing anything."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from enum import StrEnum
+
+from msgspec import Struct
+
+from ninelives.core.model.session import Fate, Session
+from ninelives.store import Store
+
+
+class Life(StrEnum):
+    """Whether a session's process lives."""
+
+    ALIVE = "alive"
+    DEAD = "dead"  # its lock was dropped: the process is gone
+    EXPIRED = "expired"  # its lease has run out
+    ENDED = "ended"  # it was ended, and has no runs any more
+
+
+class Seen(Struct, frozen=True, kw_only=True):
+    """A session, and whether it lives."""
+
+    id: str
+    host: str
+    pid: int
+    state: Life
+    lease_left_ms: int
+    agents: tuple[str, ...] = ()
+    keeper: str = ""
+
+
+def seen(store: Store) -> dict[str, Seen]:
+    """Return the sessions that have not been ended, by id. Looking ends none of them."""
+    return {
+        session.id: Seen(
+            id=session.id,
+            host=session.machine,
+            pid=session.pid,
+            state=_life(session),
+            lease_left_ms=session.left_ms,
+            agents=session.agents,
+            keeper=session.keeper,
+        )
+        for session in store.list_sessions()
+    }
+
+
+def served(living: Mapping[str, Seen]) -> frozenset[str]:
+    """Return the agents whose code a living worker has loaded."""
+    return frozenset(agent for one in living.values() if one.state is Life.ALIVE for agent in one.agents)
+
+
+def is_any_starting(living: Mapping[str, Seen]) -> bool:
+    """Tell whether a supervisor lives whose workers are all still to come, or to come back."""
+    alive = [one for one in living.values() if one.state is Life.ALIVE]
+    keepers = {one.keeper for one in alive}
+    return any(not one.agents and one.id not in keepers for one in alive)
+
+
+def ended(session: str) -> Seen:
+    """Return what can be said of a session that is not among them."""
+    return Seen(id=session, host="", pid=0, state=Life.ENDED, lease_left_ms=0)
+
+
+def _life(session: Session) -> Life:
+    if session.fate is Fate.LIVES:
+        return Life.ALIVE
+    return Life.DEAD if session.fate is Fate.GONE or session.left_ms > 0 else Life.EXPIRED
