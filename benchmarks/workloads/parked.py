@@ -19,7 +19,7 @@ from benchmarks.cells import Cell, Metric, Round, Workload
 from benchmarks.figures import percentile
 from benchmarks.programs import ours
 from ninelives.core.model.commit import Commit, Park
-from ninelives.core.model.run import NewRun, Record, Run
+from ninelives.core.model.run import NewRun, Record, RunRow
 from ninelives.core.model.session import Cause, NewSession
 from ninelives.engine.spec import agent_arguments
 from ninelives.engine.spec.registry import get_agent
@@ -73,7 +73,7 @@ def _new(number: int, journal: tuple[Record, ...]) -> NewRun:
     return NewRun(id=f"w{number}", agent=agent.name, fingerprint=digest, body=body, prefix=journal)
 
 
-def _parked(run: Run) -> Commit:
+def _parked(run: RunRow) -> Commit:
     change = Park(due_ms=None, waits="for the signal 'go'", news_seen=run.news)
     return Commit(run=run.id, epoch=run.epoch, length=run.length, head=run.head, change=change)
 

@@ -28,8 +28,8 @@ from ninelives.core.errors import NineLivesError, UsageError
 from ninelives.core.model.commit import Commit, Verdict
 from ninelives.core.model.inbox import Item, Signal
 from ninelives.core.model.key import Key
-from ninelives.core.model.log_entry import Entry, NewEntry
-from ninelives.core.model.run import Claims, Control, Journal, NewRun, News, Run, RunQuery, State
+from ninelives.core.model.log_entry import LogEntry, NewEntry
+from ninelives.core.model.run import Claims, Control, Journal, NewRun, News, RunQuery, RunRow, State
 from ninelives.core.model.session import Cause, Evidence, NewSession, Session
 
 Progress = Callable[[int, int], None]
@@ -62,7 +62,7 @@ class Store(Protocol):
 
     # Runs ---------------------------------------------------------------------------------------
 
-    def create_runs(self, new: Sequence[NewRun], *, session: str | None = None) -> list[Run | UsageError]:
+    def create_runs(self, new: Sequence[NewRun], *, session: str | None = None) -> list[RunRow | UsageError]:
         """Create runs, each with its record 0; answers in the same order.
 
         An id that exists with the same agent and fingerprint gives that run, whatever became of it;
@@ -74,10 +74,10 @@ class Store(Protocol):
         If we die here: every run of the batch exists or none; creating again is safe.
         """
 
-    def read_run(self, run: str) -> Run | None:
+    def read_run(self, run: str) -> RunRow | None:
         """Return a run's row, or None if there is no such run."""
 
-    def list_runs(self, query: RunQuery) -> list[Run]:
+    def list_runs(self, query: RunQuery) -> list[RunRow]:
         """Return the runs that fit, newest first."""
 
     # Sessions -----------------------------------------------------------------------------------
@@ -133,7 +133,7 @@ class Store(Protocol):
         run: str | None = None,
         before: int | None = None,
         limit: int = 100,
-    ) -> list[Entry]:
+    ) -> list[LogEntry]:
         """Return entries of the recovery log, newest first; of one run, or of all; before a number.
 
         Each is verified against the one before it. Raises Corrupt.
@@ -186,7 +186,7 @@ class Store(Protocol):
         In the place of a journal that cannot be given stands its error: UnknownRun, Corrupt.
         """
 
-    def salvage(self, run: str, epoch: int) -> Run:
+    def salvage(self, run: str, epoch: int) -> RunRow:
         """Let the owner of a run with a damaged journal go on from its last good prefix, or from the snapshot
         before it, under the rules of `core.salvage`; a record says what was given up.
 
@@ -223,7 +223,7 @@ class Store(Protocol):
         differ. Raises UnknownRun; RunFinished.
         """
 
-    def control_run(self, run: str, control: Control) -> Run:
+    def control_run(self, run: str, control: Control) -> RunRow:
         """Cancel, pause, resume or retry; asking again changes nothing more.
 
         A pending run is cancelled at once, any other by its owner (a worker claims it for that).

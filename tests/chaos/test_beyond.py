@@ -13,7 +13,7 @@ from ninelives.chaos.campaign.campaign import Campaign
 from ninelives.chaos.findings.detectors import find
 from ninelives.chaos.findings.finding import Mistake, the_run
 from ninelives.chaos.findings.own_crashes import ChaosBroken
-from ninelives.chaos.ledger import Line, What
+from ninelives.chaos.ledger import LedgerLine, What
 from ninelives.chaos.trial.trial import Trial
 from ninelives.chaos.trial.work_tree import Content
 from tests.chaos.commands import Ran, chaos
@@ -62,13 +62,13 @@ def test_who_writes_the_whole_file_or_looks_first_has_repeated_nothing(tmp_path:
 # From ledgers that are made up ----------------------------------------------------------------------
 
 
-def opened(life: int, before: str, **fields: Any) -> Line:
+def opened(life: int, before: str, **fields: Any) -> LedgerLine:
     data = {"before": before, "is_alone": True} | fields.pop("data", {})
     told = {"kind": "write", "target": LEDGER, "step": STEP, "place": "a.py:7"} | fields
     return line(life + 0.2, life, What.EFFECT, is_inside=True, data=data, **told)
 
 
-def left(life: int, state: str, *, is_alone: bool = True, step: str = STEP) -> Line:
+def left(life: int, state: str, *, is_alone: bool = True, step: str = STEP) -> LedgerLine:
     data = {"state": state, "is_alone": is_alone}
     return line(life + 0.3, life, What.TOUCH, kind="left", target=LEDGER, step=step, data=data)
 
@@ -124,7 +124,7 @@ def test_what_another_step_may_have_written_meanwhile_is_only_perhaps_a_mistake(
 
 
 def test_a_database_outside_the_tree_that_is_opened_again_is_perhaps_a_mistake() -> None:
-    def connected(life: int) -> Line:
+    def connected(life: int) -> LedgerLine:
         told = {"kind": "database", "target": "/srv/shop.db", "step": STEP, "place": "a.py:7"}
         return line(life + 0.2, life, What.TOUCH, is_inside=True, data={"is_outside": True}, **told)
 
@@ -141,7 +141,7 @@ def test_a_database_outside_the_tree_that_is_opened_again_is_perhaps_a_mistake()
 
 
 def test_a_step_that_had_other_arguments_is_not_called_non_idempotent() -> None:
-    def asked(life: int, what: str) -> Line:
+    def asked(life: int, what: str) -> LedgerLine:
         data = {"asked": what, "shown": {"n": what, "m": "0"}, "turn": 0}
         return line(life + 0.1, life, What.TOUCH, kind="asked", step=STEP, place="a.py:9", data=data)
 

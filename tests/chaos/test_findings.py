@@ -15,9 +15,9 @@ from ninelives.chaos.findings.detectors import find
 from ninelives.chaos.findings.effects import effects
 from ninelives.chaos.findings.finding import Mistake
 from ninelives.chaos.findings.metrics import judge
-from ninelives.chaos.ledger import Line, What
-from ninelives.chaos.protocol import Moment
-from ninelives.chaos.trial.proxy import Request
+from ninelives.chaos.ledger import LedgerLine, What
+from ninelives.chaos.protocol import FaultMoment
+from ninelives.chaos.trial.proxy import ProxyRequest
 from ninelives.chaos.trial.scenarios import Nested
 from ninelives.chaos.trial.trial import Ground, Trial
 from ninelives.chaos.trial.work_tree import Content
@@ -25,11 +25,11 @@ from ninelives.chaos.trial.work_tree import Content
 STEP = "#book#0"
 
 
-def line(at: float, life: int, what: What, **fields: Any) -> Line:
-    return Line(at=at, life=life, what=what, **fields)
+def line(at: float, life: int, what: What, **fields: Any) -> LedgerLine:
+    return LedgerLine(at=at, life=life, what=what, **fields)
 
 
-def trial(*lines: Line, **fields: Any) -> Trial:
+def trial(*lines: LedgerLine, **fields: Any) -> Trial:
     made = Trial("killed", 0, 0.0)
     known = {"is_resumable": True, "is_decision": False, "reads_only": False, "is_transactional": False}
     made.lines = [
@@ -43,12 +43,12 @@ def trial(*lines: Line, **fields: Any) -> Trial:
     return made
 
 
-def begin(at: float, life: int, turn: int = 0, *, admitted_ago: float = 0.0) -> Line:
+def begin(at: float, life: int, turn: int = 0, *, admitted_ago: float = 0.0) -> LedgerLine:
     data = {"name": "book", "attempt": 1, "turn": turn, "admitted_ago": admitted_ago}
     return line(at, life, What.BEGIN, step=STEP, target="key-1", data=data)
 
 
-def stored(at: float, life: int, *records: list[str]) -> Line:
+def stored(at: float, life: int, *records: list[str]) -> LedgerLine:
     return line(at, life, What.STORED, data={"records": list(records)})
 
 
@@ -103,7 +103,7 @@ def test_a_run_that_did_not_end_is_not_recovered() -> None:
 
 
 def test_a_hidden_connection_of_an_action_without_a_key_is_only_perhaps_a_mistake() -> None:
-    def connected(at: float, life: int) -> Line:
+    def connected(at: float, life: int) -> LedgerLine:
         return line(
             at,
             life,
@@ -136,7 +136,7 @@ def test_recovery_is_counted_from_the_kill_to_what_is_new() -> None:
 
 
 def test_an_action_that_is_done_twice_though_it_must_not_be_has_a_wrong_verify() -> None:
-    def wrote(at: float, life: int) -> Line:
+    def wrote(at: float, life: int) -> LedgerLine:
         return line(
             at,
             life,
@@ -158,7 +158,7 @@ def test_an_action_that_is_done_twice_though_it_must_not_be_has_a_wrong_verify()
     assert (finding.mistake, finding.line) == (Mistake.VERIFY, 7)
 
 
-def posted(at: float, life: int, body: str) -> Line:
+def posted(at: float, life: int, body: str) -> LedgerLine:
     asked = {"kind": "request", "target": "POST http://pay/", "step": STEP, "place": "a.py:7"}
     return line(at, life, What.EFFECT, is_inside=True, data={"digest": body, "keyed": False}, **asked)
 
@@ -189,7 +189,7 @@ def test_a_model_that_says_more_in_one_life_has_repeated_nothing() -> None:
 
 
 def test_an_effect_outside_a_step_counts_once() -> None:
-    def outside(at: float, life: int) -> Line:
+    def outside(at: float, life: int) -> LedgerLine:
         made = posted(at, life, "a")
         made.step, made.is_inside = "", False
         return made
@@ -210,7 +210,7 @@ def test_files_with_new_names_in_each_run_are_only_counted() -> None:
 
 def test_a_run_is_not_killed_for_ever_while_it_recovers_and_gets_nowhere() -> None:
     script = Nested(100)
-    lines: list[Line] = []
+    lines: list[LedgerLine] = []
     for at in range(9):
         fault = script.fault(lines)
         assert fault is not None
@@ -219,7 +219,7 @@ def test_a_run_is_not_killed_for_ever_while_it_recovers_and_gets_nowhere() -> No
     begun = [*lines, stored(9.0, 9, ["result", STEP])]
     again = script.fault(begun)
     assert again is not None
-    assert again.moment is Moment.END
+    assert again.moment is FaultMoment.END
 
 
 def test_before_a_difference_is_held_against_a_run_there_are_more_runs_without_faults(
@@ -246,12 +246,12 @@ def test_before_a_difference_is_held_against_a_run_there_are_more_runs_without_f
 
 
 def test_a_request_from_a_thread_that_lost_its_context_is_the_steps_whose_key_it_sends() -> None:
-    def lost(life: int, *, path: str, key: str) -> list[Line]:
+    def lost(life: int, *, path: str, key: str) -> list[LedgerLine]:
         port = life
-        sent.append(Request(life + 0.3, port, "POST", f"http://pay/{path}", path, key.encode()))
+        sent.append(ProxyRequest(life + 0.3, port, "POST", f"http://pay/{path}", path, key.encode()))
         return [line(life + 0.2, life, What.TOUCH, kind="proxy", target=str(port), step=STEP, is_inside=True)]
 
-    sent: list[Request] = []
+    sent: list[ProxyRequest] = []
     other = {"name": "book", "attempt": 1, "turn": 0}
     second = [line(life, life, What.BEGIN, step="#book#1", target="key-2", data=other) for life in (1, 2)]
     lines = [begin(0.2, 1), *second, *lost(1, path="a", key="key-1"), *lost(2, path="b", key="key-2")]

@@ -8,10 +8,10 @@ from html.parser import HTMLParser
 from ninelives.chaos.campaign.campaign import Campaign
 from ninelives.chaos.findings.finding import Finding, Mistake
 from ninelives.chaos.findings.metrics import judge
-from ninelives.chaos.ledger import Line, What
+from ninelives.chaos.ledger import LedgerLine, What
 from ninelives.chaos.report.html import page
 from ninelives.chaos.report.timelines import timelines
-from ninelives.chaos.trial.trial import Life, Trial
+from ninelives.chaos.trial.trial import Trial, TrialLife
 
 HOSTILE = '<script>alert(1)</script>"\x1b[31m\u202e'
 VOID = {"meta", "br"}
@@ -43,14 +43,14 @@ class Balanced(HTMLParser):
 
 def trial(name: str) -> Trial:
     made = Trial(name, 0, 1.0)
-    made.lives = [Life(1, 1.0, 1.4, -9, HOSTILE), Life(2, 1.5, 2.0, 0, "came to its end")]
+    made.lives = [TrialLife(1, 1.0, 1.4, -9, HOSTILE), TrialLife(2, 1.5, 2.0, 0, "came to its end")]
     made.lines = [
-        Line(at=1.1, life=1, what=What.BEGIN, step=f"#{HOSTILE}#0", data={"name": HOSTILE, "turn": 0}),
-        Line(at=1.2, life=1, what=What.EFFECT, kind="write", target=HOSTILE, place="agent.py:3"),
-        Line(at=1.3, life=1, what=What.FAULT, kind="KILL", target="END", step=HOSTILE),
-        Line(at=1.6, life=2, what=What.READY),
-        Line(at=1.7, life=2, what=What.BEGIN, step=f"#{HOSTILE}#0", data={"name": HOSTILE, "turn": 0}),
-        Line(at=1.8, life=2, what=What.STORED, data={"records": [["end", ""]]}),
+        LedgerLine(at=1.1, life=1, what=What.BEGIN, step=f"#{HOSTILE}#0", data={"name": HOSTILE, "turn": 0}),
+        LedgerLine(at=1.2, life=1, what=What.EFFECT, kind="write", target=HOSTILE, place="agent.py:3"),
+        LedgerLine(at=1.3, life=1, what=What.FAULT, kind="KILL", target="END", step=HOSTILE),
+        LedgerLine(at=1.6, life=2, what=What.READY),
+        LedgerLine(at=1.7, life=2, what=What.BEGIN, step=f"#{HOSTILE}#0", data={"name": HOSTILE, "turn": 0}),
+        LedgerLine(at=1.8, life=2, what=What.STORED, data={"records": [["end", ""]]}),
     ]
     made.state, made.result, made.seconds, made.why = "completed", '"x"', 1.0, HOSTILE
     return made

@@ -7,10 +7,10 @@ from itertools import pairwise
 import pytest
 
 from ninelives.chaos.campaign.plan import EVERY_STEP, RANDOM, Wishes, plan, share
-from ninelives.chaos.ledger import Line, What
-from ninelives.chaos.protocol import Deed, Fault, Moment
+from ninelives.chaos.ledger import LedgerLine, What
+from ninelives.chaos.protocol import Deed, FaultMoment, InjectedFault
 from ninelives.chaos.trial.scenarios import Full, Once, Turns, Walk
-from ninelives.chaos.trial.trial import Life, Trial
+from ninelives.chaos.trial.trial import Trial, TrialLife
 
 KINDS = 12
 
@@ -18,17 +18,17 @@ KINDS = 12
 def calm(steps: int, *, seconds: float = 0.3, decisions: int = 0) -> Trial:
     """A run without faults: a step after the other, the first of which only ask."""
     made = Trial("without faults", 1, 0.0)
-    made.lives, made.seconds, made.state = [Life(1, 0.0, seconds)], seconds, "completed"
+    made.lives, made.seconds, made.state = [TrialLife(1, 0.0, seconds)], seconds, "completed"
     for name, is_decision in (("ask", True), ("act", False)):
         data = {"is_resumable": True, "is_decision": is_decision, "reads_only": False}
-        made.lines.append(Line(at=0.0, life=1, what=What.DECLARED, step=name, data=data))
-    made.lines.append(Line(at=0.05, life=1, what=What.READY))
+        made.lines.append(LedgerLine(at=0.0, life=1, what=What.DECLARED, step=name, data=data))
+    made.lines.append(LedgerLine(at=0.05, life=1, what=What.READY))
     for number in range(steps):
         name = "ask" if number < decisions else "act"
         step = f"#{name}#{number}"
         made.lines += [
-            Line(at=0.1, life=1, what=What.BEGIN, step=step, data={"name": name, "turn": 0}),
-            Line(at=0.2, life=1, what=What.STORED, data={"records": [["result", step]]}),
+            LedgerLine(at=0.1, life=1, what=What.BEGIN, step=step, data={"name": name, "turn": 0}),
+            LedgerLine(at=0.2, life=1, what=What.STORED, data={"records": [["result", step]]}),
         ]
     return made
 
@@ -37,8 +37,8 @@ def wishes(at: str = "", seconds: float = 60.0) -> Wishes:
     return Wishes(kills=20, seconds=seconds, at=at, seed=1)
 
 
-def killed(at: float, moment: Moment, names: list[str]) -> Line:
-    return Line(
+def killed(at: float, moment: FaultMoment, names: list[str]) -> LedgerLine:
+    return LedgerLine(
         at=at, life=1, what=What.FAULT, kind="KILL", target=moment.name, step=names[0], data={"passed": names}
     )
 
@@ -72,7 +72,7 @@ def test_where_one_run_takes_long_kills_take_turns_in_one_and_no_kind_is_forgott
     assert isinstance(turns, Turns)
     assert len(made.scripts) == KINDS - 4
     assert len(made.kinds) == KINDS, "what it takes the place of is still counted"
-    lines: list[Line] = []
+    lines: list[LedgerLine] = []
     asked = []
     for number in range(5):
         fault = turns.fault(lines, 10.0)
@@ -81,24 +81,27 @@ def test_where_one_run_takes_long_kills_take_turns_in_one_and_no_kind_is_forgott
         assert len(turns.kinds) == number, "only what has happened had its turn"
         line = killed(number + 1.0, fault.moment, [f"a{number}"])
         line.kind = fault.deed.name
-        lines += [line, Line(at=number + 1.1, life=1, what=What.STORED, data={"records": [["result", "x"]]})]
+        lines += [
+            line,
+            LedgerLine(at=number + 1.1, life=1, what=What.STORED, data={"records": [["result", "x"]]}),
+        ]
     assert len(set(asked)) == 5
-    assert (Deed.TERM, Moment.PROGRESS) in asked
+    assert (Deed.TERM, FaultMoment.PROGRESS) in asked
 
 
 def test_a_long_walk_comes_to_the_end_of_the_run_in_the_time_that_it_has() -> None:
     places = [f"act[{number}]" for number in range(300)]
-    walk = Walk(Deed.KILL, Moment.END, 200, places=places)
-    lines = [Line(at=0.0, life=1, what=What.STARTED)]
+    walk = Walk(Deed.KILL, FaultMoment.END, 200, places=places)
+    lines = [LedgerLine(at=0.0, life=1, what=What.STARTED)]
     hit: list[int] = []
     while (left := 5.0 - len(hit) * 0.1) > 0:
         fault = walk.fault(lines, left)
-        assert isinstance(fault, Fault)
+        assert isinstance(fault, InjectedFault)
         place = next(name for name in places if name not in fault.passed)
         hit.append(places.index(place))
         at = len(hit) * 0.1
-        stored = Line(at=at, life=1, what=What.STORED, data={"records": [["result", place]]})
-        lines += [killed(at, Moment.END, [place]), stored]
+        stored = LedgerLine(at=at, life=1, what=What.STORED, data={"records": [["result", place]]})
+        lines += [killed(at, FaultMoment.END, [place]), stored]
     assert len(hit) == 50
     assert hit[0] == 0
     assert hit[-1] > 280
@@ -108,8 +111,8 @@ def test_a_long_walk_comes_to_the_end_of_the_run_in_the_time_that_it_has() -> No
 
 def test_a_walk_that_has_time_leaves_nothing_out() -> None:
     places = ["a", "b", "c"]
-    walk = Walk(Deed.KILL, Moment.END, 200, places=places)
-    lines = [Line(at=0.0, life=1, what=What.STARTED), killed(0.1, Moment.END, ["a"])]
+    walk = Walk(Deed.KILL, FaultMoment.END, 200, places=places)
+    lines = [LedgerLine(at=0.0, life=1, what=What.STARTED), killed(0.1, FaultMoment.END, ["a"])]
     fault = walk.fault(lines, 5.0)
     assert fault is not None
     assert fault.passed == ("a",)

@@ -15,12 +15,12 @@ SEEN = """
 import os, shutil, sys, tempfile
 from pathlib import Path
 from ninelives.chaos.ledger import Ledger
-from ninelives.chaos.process.effect_recorder import Witness
+from ninelives.chaos.process.effect_recorder import EffectRecorder
 
 home = Path(sys.argv[1])
 os.chdir(home / "tree")
 sys.path.insert(0, str(home / "tree"))
-witness = Witness(Ledger(home / "ledger", 1), home / "tree", Path("/theirs"))
+witness = EffectRecorder(Ledger(home / "ledger", 1), home / "tree", Path("/theirs"))
 witness.install()
 import agent
 witness.is_ready = True

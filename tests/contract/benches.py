@@ -11,7 +11,7 @@ from msgspec.structs import replace
 
 from ninelives.core.journal import recovery_log
 from ninelives.core.model.commit import Outcome
-from ninelives.core.model.run import Run, RunQuery
+from ninelives.core.model.run import RunQuery, RunRow
 from ninelives.core.rules import deaths
 from ninelives.stores.memory import MemoryStore
 from tests.clocks import SteppingClock
@@ -60,13 +60,13 @@ class Bench:
         """Register a session."""
         return self.store.register_session(new_session(id, **fields)).id
 
-    def create(self, id: str = "r1", **fields: object) -> Run:
+    def create(self, id: str = "r1", **fields: object) -> RunRow:
         """Create one run."""
         (run,) = self.store.create_runs([new_run(id, **fields)])  # type: ignore[arg-type]
-        assert isinstance(run, Run), run
+        assert isinstance(run, RunRow), run
         return run
 
-    def claim(self, run: str, session: str = "s1") -> Run:
+    def claim(self, run: str, session: str = "s1") -> RunRow:
         """Claim this run, which is due, and no other."""
         row = self.row(run)
         for other in self.due():
@@ -77,7 +77,7 @@ class Bench:
         assert claimed.id == run
         return claimed
 
-    def due(self) -> list[Run]:
+    def due(self) -> list[RunRow]:
         """Return the runs that a worker might take."""
         runs = self.store.list_runs(RunQuery(limit=1000))
         now = self.clock.now_ms()
@@ -87,20 +87,20 @@ class Bench:
             if not run.paused and run.state in ("pending", "checkpointed") and (run.due_ms or now + 1) <= now
         ]
 
-    def running(self, id: str = "r1", **fields: object) -> Run:
+    def running(self, id: str = "r1", **fields: object) -> RunRow:
         """Create a run and claim it, registering the session s1 if needed."""
         if not any(session.id == "s1" for session in self.store.list_sessions()):
             self.session("s1", lease_ms=1_000_000)
         self.create(id, **fields)
         return self.claim(id)
 
-    def write(self, run: Run, *bodies: bytes, **parts: object) -> Run:
+    def write(self, run: RunRow, *bodies: bytes, **parts: object) -> RunRow:
         """Commit, which must go well; return the run's row after it."""
         (verdict,) = self.store.commit([append(run, *bodies, **parts)])  # type: ignore[arg-type]
         assert verdict.outcome is Outcome.COMMITTED, verdict
         return self.row(run.id)
 
-    def row(self, run: str) -> Run:
+    def row(self, run: str) -> RunRow:
         """Return a run's row, which must be there."""
         row = self.store.read_run(run)
         assert row is not None

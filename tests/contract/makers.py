@@ -9,7 +9,7 @@ from ninelives.core.journal import chain
 from ninelives.core.model.commit import Change, Commit
 from ninelives.core.model.inbox import ItemKind, NewItem
 from ninelives.core.model.key import KeyOp, ReserveKey
-from ninelives.core.model.run import Kind, NewRun, Run, StepKind
+from ninelives.core.model.run import Kind, NewRun, RunRow, StepKind
 from ninelives.core.model.session import NewSession
 from ninelives.core.model.totals import Tally
 from ninelives.store import Maintenance, Store
@@ -40,7 +40,7 @@ def new_item(id: str = "i1", digest: bytes = b"d", **fields: object) -> NewItem:
 
 
 def append(
-    run: Run,
+    run: RunRow,
     *bodies: bytes,
     kind: Kind = Kind.RESULT,
     blobs: tuple[bytes, ...] = (),

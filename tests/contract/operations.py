@@ -30,8 +30,8 @@ from ninelives.core.model.run import (
     Kind,
     NewRun,
     Record,
-    Run,
     RunQuery,
+    RunRow,
     State,
     StepKind,
 )
@@ -68,7 +68,7 @@ class Chooser:
         self._rng, self._clock, self._oracle = rng, clock, oracle
         self._count = 0
         self._sessions: list[str] = []
-        self._rows: list[Run] = []
+        self._rows: list[RunRow] = []
         self._commits: list[Commit] = []
         self.digests: list[bytes] = []
         self.signals: list[tuple[str, str, bytes, str]] = []
@@ -86,7 +86,7 @@ class Chooser:
     def _name(self, names: list[str], share: float = 0.03) -> str:
         return self._rng.choice(BAD_NAMES if self._maybe(share) else names)
 
-    def _all_runs(self) -> list[Run]:
+    def _all_runs(self) -> list[RunRow]:
         return self._oracle.list_runs(RunQuery(limit=1000))
 
     # Runs and sessions --------------------------------------------------------------------------
@@ -246,7 +246,7 @@ class Chooser:
             return None
         return Tally(rng.randint(0, 9), rng.randint(0, 9), rng.randint(0, 9), rng.choice(["", "{}"]), "ä", "")
 
-    def _commit_of(self, run: Run) -> Commit:
+    def _commit_of(self, run: RunRow) -> Commit:
         rng = self._rng
         kind = rng.choice([Kind.RESULT, Kind.INTENT, Kind.SIGNAL, Kind.SIGNAL, Kind.TURN, Kind.OUTPUT])
         bodies = [b"x" * rng.randint(0, 3) for _ in range(rng.choice([0, 1, 1, 2, 3]))]
@@ -278,7 +278,7 @@ class Chooser:
         epoch = (row.epoch if row is not None else 0) + self._maybe(0.2)
         return Operation("salvage", name, lambda store: store.salvage(name, epoch))
 
-    def _takes(self, run: Run) -> list[int]:
+    def _takes(self, run: RunRow) -> list[int]:
         if self._oracle.read_run(run.id) is None or self._maybe(0.05):
             return [self._rng.randint(1, 3) for _ in range(2)]
         waiting = [signal.number for signal in self._oracle.load_journal(run.id).signals]
@@ -298,7 +298,7 @@ class Chooser:
         )
         return replace(made, records=(first, *made.records[1:]))
 
-    def _key_op(self, run: Run) -> KeyOp:
+    def _key_op(self, run: RunRow) -> KeyOp:
         rng = self._rng
         rows = self._oracle.read_keys(KEYS)
         held = [key for key, row in rows.items() if row.run == run.id and row.state in HELD]
@@ -325,13 +325,13 @@ class Chooser:
             deadline_ms=self._rng.choice([None, 9]),
         )
 
-    def _closes(self, run: Run) -> list[str]:
+    def _closes(self, run: RunRow) -> list[str]:
         if self._maybe(0.9):
             return []
         mine = [item.id for item in self._oracle.list_inbox(run=run.id)]
         return [self._rng.choice(mine if mine and self._maybe(0.8) else ITEMS)]
 
-    def _change(self, run: Run) -> Change | None:
+    def _change(self, run: RunRow) -> Change | None:
         rng = self._rng
         seen = run.news - self._maybe(0.2)
         due = rng.choice([None, self._clock.now_ms() + rng.randint(-5, 30)])

@@ -9,7 +9,7 @@ from collections.abc import Callable
 import pytest
 
 from ninelives.core.errors import BadName, LeaseLost, NotSerializable, StoreUnsafe, UnknownRun, UsageError
-from ninelives.core.model.run import INLINE_BYTES, Control, NewRun, Run, RunQuery
+from ninelives.core.model.run import INLINE_BYTES, Control, NewRun, RunQuery, RunRow
 from ninelives.core.model.session import Cause, NewSession
 from tests.contract.benches import Bench
 from tests.contract.makers import AGENTS, AnyStore, new_run, new_session
@@ -52,7 +52,7 @@ def test_an_unusable_name_is_refused_in_place_and_the_rest_is_created(
 ) -> None:
     bad, good = bench.store.create_runs([wrong(name), new_run("good")])
     assert isinstance(bad, BadName)
-    assert isinstance(good, Run)
+    assert isinstance(good, RunRow)
     assert bench.store.list_runs(RunQuery()) == [good]
 
 
@@ -68,7 +68,7 @@ def test_arguments_over_the_limit_are_refused(bench: Bench) -> None:
         [new_run("bad", body=b"x" * (INLINE_BYTES + 1)), new_run("good", body=b"x" * INLINE_BYTES)]
     )
     assert isinstance(bad, NotSerializable)
-    assert isinstance(good, Run)
+    assert isinstance(good, RunRow)
     assert bench.store.read_run("bad") is None
 
 

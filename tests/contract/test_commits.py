@@ -9,7 +9,7 @@ from msgspec.structs import replace
 
 from ninelives.core.errors import BadRecord, UnknownRun, UsageError
 from ninelives.core.model.commit import Commit, End, Escalate, Outcome, Park, Verdict
-from ninelives.core.model.run import INLINE_BYTES, Control, Kind, Run, State
+from ninelives.core.model.run import INLINE_BYTES, Control, Kind, RunRow, State
 from ninelives.core.model.session import Cause
 from tests.contract.benches import Bench
 from tests.contract.makers import append, new_item, new_run, reserve
@@ -30,7 +30,7 @@ def refused(bench: Bench, wrong: Commit, outcome: Outcome = Outcome.FENCED) -> V
     return verdict
 
 
-def loaded(run: Run) -> Commit:
+def loaded(run: RunRow) -> Commit:
     """Return a commit with something of everything, so that a leak of any part shows."""
     return append(
         run,
@@ -246,49 +246,49 @@ def test_later_commits_of_a_batch_see_what_earlier_ones_did(bench: Bench) -> Non
 # Content -----------------------------------------------------------------------------------------
 
 
-def misnumbered(run: Run) -> Commit:
+def misnumbered(run: RunRow) -> Commit:
     made = append(run, b"one", b"two")
     return replace(made, records=(made.records[0], replace(made.records[1], seq=9)))
 
 
-def unsealed(run: Run) -> Commit:
+def unsealed(run: RunRow) -> Commit:
     made = append(run, b"one")
     return replace(made, records=(replace(made.records[0], check=b"short"),))
 
 
-def too_large(run: Run) -> Commit:
+def too_large(run: RunRow) -> Commit:
     return append(run, b"x" * (INLINE_BYTES + 1))
 
 
-def on_a_missing_blob(run: Run) -> Commit:
+def on_a_missing_blob(run: RunRow) -> Commit:
     return append(run, b"", blobs=(b"\1" * 16,))
 
 
-def with_a_broken_step(run: Run) -> Commit:
+def with_a_broken_step(run: RunRow) -> Commit:
     made = append(run, b"one")
     return replace(made, records=(replace(made.records[0], step="a\0b"),))
 
 
-def with_a_lone_surrogate(run: Run) -> Commit:
+def with_a_lone_surrogate(run: RunRow) -> Commit:
     made = append(run, b"one")
     return replace(made, records=(replace(made.records[0], step="\ud800"),))
 
 
-def before_1970(run: Run) -> Commit:
+def before_1970(run: RunRow) -> Commit:
     made = append(run, b"one")
     return replace(made, records=(replace(made.records[0], at_ms=-1),))
 
 
-def after_all_time(run: Run) -> Commit:
+def after_all_time(run: RunRow) -> Commit:
     made = append(run, b"one")
     return replace(made, records=(replace(made.records[0], at_ms=2**63),))
 
 
-def waiting_for_ever(run: Run) -> Commit:
+def waiting_for_ever(run: RunRow) -> Commit:
     return append(run, b"one", change=Park(2**63, "", 0))
 
 
-def waiting_for_nothing_printable(run: Run) -> Commit:
+def waiting_for_nothing_printable(run: RunRow) -> Commit:
     return append(run, b"one", change=Escalate("\ud800", 0))
 
 
@@ -307,7 +307,7 @@ WRONG = [
 
 
 @pytest.mark.parametrize("make", WRONG, ids=lambda make: make.__name__)
-def test_wrong_content_is_refused_with_a_reason(bench: Bench, make: Callable[[Run], Commit]) -> None:
+def test_wrong_content_is_refused_with_a_reason(bench: Bench, make: Callable[[RunRow], Commit]) -> None:
     run = bench.running()
     verdict = refused(bench, make(run), Outcome.REFUSED)
     assert isinstance(verdict.error, BadRecord)

@@ -6,13 +6,13 @@ import pytest
 
 from ninelives.core.errors import RunFinished, UnknownRun
 from ninelives.core.model.commit import End, Escalate, Park
-from ninelives.core.model.run import Control, Run, State
+from ninelives.core.model.run import Control, RunRow, State
 from ninelives.core.model.session import Cause
 from tests.contract.benches import Bench
 from tests.contract.makers import new_item
 
 
-def in_state(bench: Bench, state: State) -> Run:
+def in_state(bench: Bench, state: State) -> RunRow:
     """Bring r1 into a state."""
     if state is State.PENDING:
         bench.session("s1", lease_ms=1_000_000)

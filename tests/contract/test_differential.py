@@ -18,7 +18,7 @@ from msgspec.structs import astuple, replace
 from ninelives.core.errors import NineLivesError
 from ninelives.core.model.commit import Change, Commit, Outcome, Verdict
 from ninelives.core.model.key import Key, KeyOp, KeyState
-from ninelives.core.model.run import Claims, Control, Run, RunQuery, State
+from ninelives.core.model.run import Claims, Control, RunQuery, RunRow, State
 from ninelives.core.model.transitions import TABLE, Event
 from tests.clocks import SteppingClock
 from tests.contract.benches import STORES, make_bench
@@ -49,7 +49,7 @@ def ask(store: AnyStore, operation: Operation) -> object:
         return "raised", plain(error)
 
 
-def runs_of(store: AnyStore) -> dict[str, Run]:
+def runs_of(store: AnyStore) -> dict[str, RunRow]:
     return {run.id: run for run in store.list_runs(RunQuery(limit=1000))}
 
 
@@ -113,7 +113,7 @@ class Coverage:
                 parts = {"records": commit.records, "opens": commit.opens, "closes": commit.closes}
                 self.seen.update(name for name, part in (parts | {"takes": commit.takes}).items() if part)
 
-    def note_states(self, operation: str, before: dict[str, Run], after: dict[str, Run]) -> None:
+    def note_states(self, operation: str, before: dict[str, RunRow], after: dict[str, RunRow]) -> None:
         """Note which runs changed their state, and by which operation."""
         for name in before.keys() & after.keys():
             if before[name].state is not after[name].state:

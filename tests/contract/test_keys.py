@@ -17,7 +17,7 @@ from ninelives.core.model.key import (
     SettleKey,
     WaitKey,
 )
-from ninelives.core.model.run import INLINE_BYTES, Control, Run, State
+from ninelives.core.model.run import INLINE_BYTES, Control, RunRow, State
 from tests.contract.benches import Bench
 from tests.contract.makers import append, reserve
 
@@ -28,7 +28,7 @@ def key(bench: Bench, name: str = "k") -> Key:
     return bench.store.read_keys([name])[name]
 
 
-def verdict(bench: Bench, run: Run, *ops: object, outcome: Outcome) -> Verdict:
+def verdict(bench: Bench, run: RunRow, *ops: object, outcome: Outcome) -> Verdict:
     """Commit key operations that must not go through, and see that nothing of them is left."""
     before = bench.snapshot()
     (answer,) = bench.store.commit([append(run, b"x", keys=ops, change=End(State.FAILED))])  # type: ignore[arg-type]
@@ -194,7 +194,7 @@ def test_parking_keeps_the_keys(bench: Bench) -> None:
 # Waiting -----------------------------------------------------------------------------------------
 
 
-def waiting(bench: Bench, *ops: object) -> tuple[Run, Run]:
+def waiting(bench: Bench, *ops: object) -> tuple[RunRow, RunRow]:
     """Let `owner` hold k and `r1` wait for it."""
     owner = bench.write(bench.running("owner"), b"x", keys=ops or [reserve()])
     run = bench.write(bench.running(), b"x", keys=[WaitKey("k")], change=Park(None, "k", 0))

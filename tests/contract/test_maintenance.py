@@ -8,7 +8,7 @@ from msgspec.structs import replace
 from ninelives.core.errors import BadRecord, Corrupt, KeyConflict
 from ninelives.core.model.commit import End, Outcome, Park
 from ninelives.core.model.key import DoubtKey, KeyState, ReleaseKey, SettleKey
-from ninelives.core.model.run import Kind, Run, State
+from ninelives.core.model.run import Kind, RunRow, State
 from ninelives.core.rules import run_rules as rules
 from ninelives.store import Pruned
 from tests.contract.benches import Bench
@@ -17,7 +17,7 @@ from tests.contract.makers import append, new_item, new_run, reserve
 NOTHING = Pruned(journals=0, records=0, blobs=0, keys=0, runs=0)
 
 
-def ended(bench: Bench, id: str = "r1", **parts: object) -> Run:
+def ended(bench: Bench, id: str = "r1", **parts: object) -> RunRow:
     """Let a run end now, and a moment pass."""
     run = bench.write(bench.running(id), b"x", change=End(State.COMPLETED), **parts)
     bench.clock.advance(1)

@@ -5,7 +5,7 @@ from __future__ import annotations
 from ninelives.core.errors import IdConflict
 from ninelives.core.journal import chain
 from ninelives.core.model.commit import End
-from ninelives.core.model.run import Kind, Run, RunQuery, State
+from ninelives.core.model.run import Kind, RunQuery, RunRow, State
 from tests.contract.benches import Bench
 from tests.contract.makers import new_run
 
@@ -24,7 +24,7 @@ def test_a_new_run_is_pending_and_due_and_has_record_zero(bench: Bench) -> None:
             )
         ]
     )
-    assert isinstance(run, Run)
+    assert isinstance(run, RunRow)
     assert (run.id, run.number, run.agent, run.fingerprint) == ("r1", 1, "helper", b"f")
     assert (run.queue, run.pin, run.priority, run.labels, run.parent) == (
         "slow",
@@ -59,7 +59,11 @@ def test_a_new_run_is_pending_and_due_and_has_record_zero(bench: Bench) -> None:
 
 def test_answers_come_in_the_order_of_the_batch(bench: Bench) -> None:
     answers = bench.store.create_runs([new_run("c"), new_run("a"), new_run("b")])
-    assert [(run.id, run.number) for run in answers if isinstance(run, Run)] == [("c", 1), ("a", 2), ("b", 3)]
+    assert [(run.id, run.number) for run in answers if isinstance(run, RunRow)] == [
+        ("c", 1),
+        ("a", 2),
+        ("b", 3),
+    ]
 
 
 def test_an_empty_batch_creates_nothing(bench: Bench) -> None:
@@ -83,7 +87,7 @@ def test_an_id_with_another_agent_is_a_conflict_in_its_place_and_the_rest_is_cre
     first = bench.create()
     conflict, other = bench.store.create_runs([new_run(agent="else"), new_run("r2")])
     assert isinstance(conflict, IdConflict)
-    assert isinstance(other, Run)
+    assert isinstance(other, RunRow)
     assert other.number == 2
     assert bench.row("r1") == first
 

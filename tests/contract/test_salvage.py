@@ -8,13 +8,13 @@ from msgspec.structs import replace
 from ninelives.core.errors import Corrupt, LeaseLost, UnknownRun
 from ninelives.core.journal.salvage import read_salvaged
 from ninelives.core.model.commit import End, Outcome
-from ninelives.core.model.run import Kind, Run, State
+from ninelives.core.model.run import Kind, RunRow, State
 from ninelives.core.model.session import Cause
 from tests.contract.benches import Bench
 from tests.contract.makers import append, new_item, reserve
 
 
-def written(bench: Bench, count: int = 4, *, effect_length: int = 0, kind: Kind = Kind.RESULT) -> Run:
+def written(bench: Bench, count: int = 4, *, effect_length: int = 0, kind: Kind = Kind.RESULT) -> RunRow:
     """Return a run that its owner has given records after record 0."""
     run = bench.running()
     for number in range(count):

@@ -12,7 +12,7 @@ from typing import Any
 
 import pytest
 
-from ninelives.core.model.run import Run, RunQuery, State
+from ninelives.core.model.run import RunQuery, RunRow, State
 from ninelives.stores.sqlite import SqliteStore
 from tests.control.families import CHILDREN, FamilyServer
 from tests.crash.forkserver import ForkServer
@@ -33,7 +33,7 @@ def server() -> Iterator[ForkServer]:
         yield running
 
 
-def rows(home: Path) -> dict[str, Run]:
+def rows(home: Path) -> dict[str, RunRow]:
     store = SqliteStore(home / "runs.db")
     try:
         assert store.verify() == []
@@ -47,7 +47,7 @@ def ledger(home: Path) -> list[str]:
     return path.read_text().splitlines() if path.exists() else []
 
 
-def to_the_end(server: ForkServer, home: Path, **args: Any) -> Run:
+def to_the_end(server: ForkServer, home: Path, **args: Any) -> RunRow:
     for _ in range(20):
         server.run(WORK, home=str(home), **args).result()
         found = rows(home)

@@ -13,7 +13,7 @@ from typing import Any
 
 import pytest
 
-from ninelives.core.model.run import Run, State
+from ninelives.core.model.run import RunRow, State
 from tests.control.lives import CANCEL, LETTERS, SEND, WORK, ControlServer
 from tests.crash.forkserver import ForkServer
 from tests.crash.killing import Side
@@ -32,7 +32,7 @@ def server() -> Iterator[ForkServer]:
         yield running
 
 
-def row(home: Path) -> Run:
+def row(home: Path) -> RunRow:
     store = open_at(home)
     try:
         found = store.read_run("r")

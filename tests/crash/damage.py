@@ -22,7 +22,7 @@ from msgspec.structs import replace
 from ninelives.core.errors import NineLivesError, StoreError
 from ninelives.core.journal import chain
 from ninelives.core.model.commit import Commit, Outcome
-from ninelives.core.model.run import Kind, Run, RunQuery, State
+from ninelives.core.model.run import Kind, RunQuery, RunRow, State
 from ninelives.core.model.session import Fate
 from tests.crash import mutants
 from tests.crash.stores import AnyStore, open_at
@@ -188,7 +188,7 @@ def _read(read: Callable[[], Any]) -> Any:
         return f"leaked {error!r}"
 
 
-def _append(store: AnyStore, rows: list[Run], done: str, sweep: Sweep) -> None:
+def _append(store: AnyStore, rows: list[RunRow], done: str, sweep: Sweep) -> None:
     for row in rows:
         if row.state is not State.RUNNING:
             continue

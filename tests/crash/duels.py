@@ -12,7 +12,7 @@ from pathlib import Path
 from ninelives.core.errors import UsageError
 from ninelives.core.model.commit import Outcome, Park
 from ninelives.core.model.key import ReserveKey, SettleKey
-from ninelives.core.model.run import Kind, NewRun, Run
+from ninelives.core.model.run import Kind, NewRun, RunRow
 from ninelives.core.model.session import Cause, NewSession
 from ninelives.engine.commit.committer import Committer
 from ninelives.engine.commit.ticket import NOTHING, Draft, Extras, Tail
@@ -96,7 +96,7 @@ def twins(home: str, *, mutant: str = "") -> None:
     me.create("shared")
     known = me.claim()
     row = me.store.read_run("shared")
-    assert isinstance(row, Run)
+    assert isinstance(row, RunRow)
     stale = Tail(row)
     me.commit(known, [(Kind.RESULT, "one", b"1"), (Kind.RESULT, "two", b"2")])
     me.commit(stale, [], Extras(change=Park(None, "", 0)))
@@ -115,7 +115,7 @@ def rivals(home: str, *, mutant: str = "", rounds: int = 20) -> None:
             (made,) = me.store.create_runs(
                 [NewRun(id=run, agent=f"{AGENT}-{number}", fingerprint=b"f", body=b"")]
             )
-            assert isinstance(made, Run)
+            assert isinstance(made, RunRow)
             (claimed,) = me.store.claim_runs(me.name, 1, {f"{AGENT}-{number}": 1}).runs
             tail = Tail(claimed)
             os.write(ready_writer, b"r")

@@ -18,7 +18,7 @@ import msgspec
 from ninelives.core.errors import NineLivesError
 from ninelives.core.model.inbox import ItemState
 from ninelives.core.model.key import KeyState
-from ninelives.core.model.run import Journal, Kind, Run, RunQuery
+from ninelives.core.model.run import Journal, Kind, RunQuery, RunRow
 from tests.crash.ledger import Entry, Fact, read
 from tests.crash.stores import AnyStore, open_at
 from tests.crash.workload import all_keys
@@ -144,7 +144,7 @@ def final_state(store: AnyStore, keys: list[str]) -> dict[str, Any]:
     }
 
 
-def _run_state(store: AnyStore, run: Run) -> list[Any]:
+def _run_state(store: AnyStore, run: RunRow) -> list[Any]:
     journal = store.load_journal(run.id, since=0)
     store.get_blobs({digest for record in journal.records for digest in record.blobs})
     records = [

@@ -19,7 +19,7 @@ from ninelives.core.errors import Corrupt, StoreUnavailable
 from ninelives.core.journal import chain
 from ninelives.core.model.commit import Commit, Outcome, Verdict
 from ninelives.core.model.key import Key
-from ninelives.core.model.run import Run
+from ninelives.core.model.run import RunRow
 from ninelives.core.rules import dedup, run_rules
 from ninelives.core.values import blobs
 from ninelives.engine.commit.committer import Committer
@@ -165,14 +165,14 @@ def sync_retried() -> None:
 def made_in_place() -> None:
     """A new database is made under its own name: half of it may be there."""
 
-    def create(self: database.StoreFiles) -> None:
+    def create(self: database.Database) -> None:
         anchor.create(self.place.anchor, b"i" * 16)
         self.place.database.touch(mode=0o600)
         made = connection.connect(self.place.database, create=True)
         schema.create(made, self._steps, b"i" * 16)
         made.close()
 
-    _put(database.StoreFiles, "_create", create)
+    _put(database.Database, "_create", create)
 
 
 @_mutant
@@ -210,7 +210,7 @@ def epoch_dropped() -> None:
     _put(pool, "statements", statements)
     original = run_rules.committed
 
-    def committed(run: Run, commit: Commit, now_ms: int) -> Run | Verdict:
+    def committed(run: RunRow, commit: Commit, now_ms: int) -> RunRow | Verdict:
         return original(run, replace(commit, epoch=run.epoch), now_ms)
 
     _put(run_rules, "committed", committed)
@@ -221,7 +221,7 @@ def head_dropped() -> None:
     """The owner's epoch is enough; where it believes the journal ends does not matter."""
     original = run_rules.committed
 
-    def committed(run: Run, commit: Commit, now_ms: int) -> Run | Verdict:
+    def committed(run: RunRow, commit: Commit, now_ms: int) -> RunRow | Verdict:
         known = replace(run, length=commit.length, head=commit.head)
         return original(known, commit, now_ms)
 
@@ -242,8 +242,8 @@ def keys_unguarded() -> None:
 @_mutant
 def locks_inherited() -> None:
     """A forked child keeps its parent's session lock."""
-    _put(database.StoreFiles, "disown", lambda self: None)
-    _put(pool.Lines, "disown", lambda self: None)
+    _put(database.Database, "disown", lambda self: None)
+    _put(pool.Pool, "disown", lambda self: None)
 
 
 # Integrity ------------------------------------------------------------------------------------
@@ -314,10 +314,10 @@ def anchor_ignored() -> None:
 def counter_stands() -> None:
     """Commits are not counted, so the anchor says nothing."""
 
-    def count(self: database.StoreFiles, tx: transaction.Transaction) -> int:
+    def count(self: database.Database, tx: transaction.Transaction) -> int:
         return int(self._commits)
 
-    _put(database.StoreFiles, "_count", count)
+    _put(database.Database, "_count", count)
 
 
 # Many processes -------------------------------------------------------------------------------

@@ -21,7 +21,7 @@ def watch(mark: Mark) -> None:
         "commit: in the transaction",
     )
     _around(write_queue.WritersQueue, "release", mark, "commit: leaving the queue", "outside a transaction")
-    _around(database.StoreFiles, "_count", mark, "commit: in the transaction", "commit: in COMMIT")
+    _around(database.Database, "_count", mark, "commit: in the transaction", "commit: in COMMIT")
     _around(anchor.Anchor, "write", mark, "commit: writing the anchor", "commit: durable, not told")
 
 

@@ -21,7 +21,7 @@ from ninelives.core.model.commit import Outcome, Verdict
 from ninelives.core.model.inbox import ItemKind
 from ninelives.core.model.key import KeyState, SettleKey
 from ninelives.core.model.log_entry import Happening, NewEntry
-from ninelives.core.model.run import Control, NewRun, Run, RunQuery, State
+from ninelives.core.model.run import Control, NewRun, RunQuery, RunRow, State
 from ninelives.core.model.session import Cause, NewSession
 from ninelives.engine.commit.committer import Committer
 from ninelives.engine.commit.ticket import NOTHING, Draft, Extras, Tail, Ticket
@@ -86,7 +86,7 @@ def acknowledge(ledger: Ledger, tail: Tail, drafts: Sequence[Sequence[Any]], ext
 class Desk:
     """One claimed run at work: the world that its script sees."""
 
-    def __init__(self, life: Life, run: Run) -> None:
+    def __init__(self, life: Life, run: RunRow) -> None:
         self.seed, self._life = life.seed, life
         journal = life.store.load_journal(run.id)
         self._tail = Tail(journal.run)
@@ -187,7 +187,7 @@ class Life:
             with suppress(RunFinished):
                 store.control_run(run_ids(self.runs)[0], control)
 
-    def _advance(self, claimed: Sequence[Run]) -> None:
+    def _advance(self, claimed: Sequence[RunRow]) -> None:
         for run in claimed:
             self.ledger.write(Fact.CLAIMED, run.id, self.session, epoch=run.epoch)
             self.store.salvage(run.id, run.epoch)  # of a sound journal: nothing
@@ -203,7 +203,7 @@ class Life:
         for thread in threads:
             thread.join()
 
-    def _alone(self, run: Run) -> None:
+    def _alone(self, run: RunRow) -> None:
         try:
             Desk(self, run).walk.go()
         except BaseException:

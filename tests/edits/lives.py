@@ -15,16 +15,16 @@ from msgspec import UNSET, Struct
 
 import ninelives as nl
 from ninelives.core.model.inbox import Item, ItemKind
-from ninelives.core.model.run import Run, RunQuery, State
+from ninelives.core.model.run import RunQuery, RunRow, State
 from ninelives.engine.spec.registry import AGENTS, STEPS
 from ninelives.engine.worker import event_loop
-from ninelives.ops.check import Finding, Rehearsal
+from ninelives.ops.check import CheckFinding, Rehearsal
 from ninelives.store import Store
 from ninelives.stores.memory import MemoryStore
 from ninelives.testing.clock import START, SkippingClock
 from ninelives.testing.dying_store import Died
 from ninelives.testing.dying_store import Kill as StoreKill
-from ninelives.testing.runtime_life import Life
+from ninelives.testing.runtime_life import RuntimeLife
 from tests.edits import ledger
 from tests.edits.ledger import Event, Ledger
 from tests.edits.meaning import SIGNAL
@@ -58,7 +58,7 @@ class Stage:
         self.clock = SkippingClock(START)
         self.store = _Store(self)
         self.ledger = Ledger()
-        self.life: Life | None = None
+        self.life: RuntimeLife | None = None
         self._heard_of = 0
 
     def load(self, source: str, name: str) -> None:
@@ -67,7 +67,7 @@ class Stage:
         STEPS.clear()
         exec(compile(source, name, "exec"), {"__name__": name})
 
-    def check(self) -> Finding:
+    def check(self) -> CheckFinding:
         """Ask what `ninelives check` asks of the run, with the code that is loaded."""
         return rehearsed(self.store, self.row())
 
@@ -76,7 +76,7 @@ class Stage:
         self.ledger.next_life()
         ledger.use(self.ledger)
         at_store = StoreKill(kill.at, "commit", kill.number) if kill.at in ("before", "after") else None
-        self.life = life = Life(self.store, self.clock, at_store)
+        self.life = life = RuntimeLife(self.store, self.clock, at_store)
         self.ledger.on_event = lambda event: self._dies_at(event, kill)
         life.store.on_death = self._on_death(life.store.on_death)
         self._words = 0
@@ -99,11 +99,11 @@ class Stage:
 
     def go_on(self) -> None:
         """Say, as a person after a divergence and a change of the code, that the run may go on."""
-        life = Life(self.store, self.clock, None)
+        life = RuntimeLife(self.store, self.clock, None)
         life.do(accept_divergence)
         life.close()
 
-    def row(self) -> Run:
+    def row(self) -> RunRow:
         """Return the run as it is."""
         found = self.store.read_run(RUN)
         assert found is not None
@@ -135,7 +135,7 @@ class Stage:
             store.is_dead.set()
             store.on_death()
 
-    def _work(self, life: Life, kill: Kill) -> None:
+    def _work(self, life: RuntimeLife, kill: Kill) -> None:
         for _ in range(MOST_ROUNDS):
             life.do(lambda runtime: runtime.work(until_idle=True))
             row = self.row()
@@ -149,7 +149,7 @@ class Stage:
                 self._signal(life)
         raise AssertionError(f"the run does not end: {self.row()}")
 
-    def _is_moving(self, row: Run) -> bool:
+    def _is_moving(self, row: RunRow) -> bool:
         return row.state is State.PENDING
 
     def _due_ms(self) -> int | None:
@@ -157,20 +157,20 @@ class Stage:
         dues = [run.due_ms for run in self.store.list_runs(RunQuery(limit=100)) if not run.state.is_final]
         return min((due for due in dues if due is not None and due > now_ms), default=None)
 
-    def _signal(self, life: Life) -> None:
+    def _signal(self, life: RuntimeLife) -> None:
         self._heard_of += 1
         name = f"signal-{self._heard_of}"
         life.do(lambda runtime: nl.Run(runtime, RUN).signal("go", SIGNAL, id=name))
 
-    def _answer(self, life: Life) -> bool:
+    def _answer(self, life: RuntimeLife) -> bool:
         return life.do(lambda runtime: answer_doubts(runtime, self.ledger))
 
 
-def rehearsed(store: Store, run: Run) -> Finding:
+def rehearsed(store: Store, run: RunRow) -> CheckFinding:
     """Rehearse a run with the code that is loaded, as the child process of `ninelives check` does."""
     loop = asyncio.new_event_loop()
 
-    async def main() -> Finding:
+    async def main() -> CheckFinding:
         event_loop.enter(loop)
         return await Rehearsal(store, loop, CHECK_SECONDS).rehearse(run)
 

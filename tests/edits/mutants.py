@@ -9,7 +9,7 @@ import pytest
 from msgspec.structs import replace
 
 from ninelives.core.journal import matching
-from ninelives.core.journal.matching import Claims
+from ninelives.core.journal.matching import RecordClaims
 from ninelives.core.journal.replay import Replay
 from ninelives.core.model.run import Kind
 from ninelives.core.rules import dedup
@@ -21,7 +21,7 @@ from ninelives.engine.run.delivery import Delivery
 from ninelives.engine.run.execution import Execution
 from ninelives.engine.spec import registry
 from ninelives.ops import check
-from ninelives.ops.check import Finding, Fit
+from ninelives.ops.check import CheckFinding, Fit
 
 Mutant = Callable[[pytest.MonkeyPatch], None]
 MUTANTS: dict[str, Mutant] = {}
@@ -41,7 +41,7 @@ def _mutant(*edits: str) -> Callable[[Mutant], Mutant]:
 @_mutant()
 def found_by_position_only(patch: pytest.MonkeyPatch) -> None:
     """A call that has moved does not find its record."""
-    patch.setattr(Claims, "earliest_match", lambda *_: None)
+    patch.setattr(RecordClaims, "earliest_match", lambda *_: None)
 
 
 @_mutant()
@@ -187,7 +187,7 @@ def check_stops_at_once(patch: pytest.MonkeyPatch) -> None:
 def check_fits_all(patch: pytest.MonkeyPatch) -> None:
     """The check says of a run that diverges that it fits."""
     patch.setattr(
-        check, "_finding", lambda run, _fit, _why: Finding(run=run.id, agent=run.agent, fit=Fit.FITS)
+        check, "_finding", lambda run, _fit, _why: CheckFinding(run=run.id, agent=run.agent, fit=Fit.FITS)
     )
 
 

@@ -12,8 +12,8 @@ from msgspec import Struct
 
 from ninelives.core.errors import NineLivesError
 from ninelives.core.model.inbox import Item, ItemKind, ItemState
-from ninelives.core.model.run import Kind, Run, State
-from ninelives.ops.check import Finding
+from ninelives.core.model.run import Kind, RunRow, State
+from ninelives.ops.check import CheckFinding
 from ninelives.store import Store
 from tests.edits.edits import Editor, edited
 from tests.edits.journal import Past, pasts_of
@@ -38,7 +38,7 @@ class Place(Protocol):
     def load(self, source: str, name: str) -> None:
         """Let the code of the next life be this."""
 
-    def check(self) -> Finding:
+    def check(self) -> CheckFinding:
         """Ask `ninelives check`."""
 
     def live(self, kill: Kill) -> bool:
@@ -47,7 +47,7 @@ class Place(Protocol):
     def go_on(self) -> None:
         """Say of a run that diverged that it may go on."""
 
-    def row(self) -> Run:
+    def row(self) -> RunRow:
         """Return the run."""
 
     def items(self) -> list[Item]:
@@ -83,7 +83,7 @@ class Taken(Struct, frozen=True):
     after: tuple[Past, ...]
     state: State
     died: bool
-    check: Finding | None
+    check: CheckFinding | None
     diverged: bool
     waiting: tuple[str, ...]
     result: dict[str, str] | None

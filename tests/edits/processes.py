@@ -14,8 +14,8 @@ from msgspec.structs import replace
 
 import ninelives as nl
 from ninelives.core.model.inbox import Item
-from ninelives.core.model.run import Run, State
-from ninelives.ops.check import Finding, Fit
+from ninelives.core.model.run import RunRow, State
+from ninelives.ops.check import CheckFinding, Fit
 from ninelives.runtime import agent_loader
 from tests.crash.forkserver import ForkServer
 from tests.crash.killing import KillingStore, KillPoint, kill_self
@@ -58,18 +58,18 @@ class Processes:
         self._code = self._home / f"{name}.py"
         self._code.write_text(source)
 
-    def check(self) -> Finding:
+    def check(self) -> CheckFinding:
         """Ask `ninelives check`."""
         if not self._by_command:
             found = self._server.run(CHECK, home=str(self._home), code=str(self._code)).result()
-            return msgspec.convert(found, Finding)
+            return msgspec.convert(found, CheckFinding)
         target, url = str(self._code), address(self._home)
         command = [sys.executable, "-m", "ninelives", "check", target, "--store", url, "--json"]
         asked = subprocess.run(command, capture_output=True, text=True, check=False)
         assert asked.returncode in (0, 1), asked.stderr
-        problems = msgspec.convert(json.loads(asked.stdout)["problems"], list[Finding])
+        problems = msgspec.convert(json.loads(asked.stdout)["problems"], list[CheckFinding])
         mine = [one for one in problems if one.run == RUN]
-        return mine[0] if mine else Finding(run=RUN, agent="agent", fit=Fit.FITS)
+        return mine[0] if mine else CheckFinding(run=RUN, agent="agent", fit=Fit.FITS)
 
     def live(self, kill: Kill) -> bool:
         """Go on for as long as anything can; True if it died on the way."""
@@ -85,7 +85,7 @@ class Processes:
         """Say of a run that diverged that it may go on."""
         self._server.run(GO_ON, home=str(self._home)).result()
 
-    def row(self) -> Run:
+    def row(self) -> RunRow:
         """Return the run."""
         found = self.store.read_run(RUN)
         assert found is not None

@@ -18,9 +18,9 @@ from pathlib import Path
 from typing import Any
 
 from ninelives.core.model.commit import Outcome
-from ninelives.stores.postgres.server.pool import Lines
+from ninelives.stores.postgres.server.pool import Pool
 from ninelives.stores.sqlite.files.checkpointer import Checkpointer
-from ninelives.stores.sqlite.files.database import StoreFiles
+from ninelives.stores.sqlite.files.database import Database
 from tests.fleet.ledger import Fact, Ledger
 
 DEADLY = (
@@ -132,10 +132,10 @@ def _note_users(windows: Windows) -> None:
 
         setattr(kind, name, call)
 
-    for kind in (StoreFiles, Lines):
+    for kind in (Database, Pool):
         noted(kind, "read")
         noted(kind, "write")
-    noted(Lines, "ask")
+    noted(Pool, "ask")
     noted(Checkpointer, "_empty")
 
 

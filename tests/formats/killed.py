@@ -56,16 +56,16 @@ def _postgresql(called: Callable[..., None]) -> None:
 
 def _redis(called: Callable[..., None]) -> None:
     """Be called after each command or script: before it is as after the one before."""
-    from ninelives.stores.redis.server.connection import Line
+    from ninelives.stores.redis.server.connection import ServerConnection
 
-    ask = Line.ask
+    ask = ServerConnection.ask
 
     def counted(self: Any, *args: Any) -> Any:
         answer = ask(self, *args)
         called()
         return answer
 
-    Line.ask = counted  # type: ignore[assignment, method-assign]
+    ServerConnection.ask = counted  # type: ignore[assignment, method-assign]
 
 
 _HOOKS = {"sqlite": _sqlite, "postgresql": _postgresql, "redis": _redis}

@@ -13,7 +13,7 @@ from collections.abc import Callable
 
 from ninelives.core.errors import NineLivesError
 from ninelives.core.model.commit import Commit
-from ninelives.core.model.run import Run
+from ninelives.core.model.run import RunRow
 from ninelives.stores.sqlite import SqliteStore
 from ninelives.stores.sqlite.files import schema
 from tests.contract.makers import AGENTS, append, new_run, new_session
@@ -151,7 +151,7 @@ def spy_on_log(store: SqliteStore) -> Callable[[], int]:
     return lambda: most
 
 
-def advance(store: SqliteStore, row: Run, commit: Commit) -> Run:
+def advance(store: SqliteStore, row: RunRow, commit: Commit) -> RunRow:
     """Commit, which must go well, and return the run as its owner then knows it."""
     from msgspec.structs import replace
 

@@ -10,7 +10,7 @@ import pytest
 
 from ninelives.core.errors import Corrupt, NineLivesError, SchemaMismatch, StoreBroken, UsageError
 from ninelives.core.model.commit import End, Outcome, Park
-from ninelives.core.model.run import Control, Run, State
+from ninelives.core.model.run import Control, RunRow, State
 from ninelives.core.model.session import Cause
 from ninelives.stores.clock import SystemClock
 from ninelives.stores.sqlite import SqliteStore, queries
@@ -186,7 +186,7 @@ def test_a_renewal_notices_that_the_database_is_another_one(path: Path, how: str
 # Going on after a loss ---------------------------------------------------------------------------
 
 
-def lost(path: Path, beside: Path) -> dict[str, Run]:
+def lost(path: Path, beside: Path) -> dict[str, RunRow]:
     """Make a store with a run in each state, which then loses its tail; return the rows."""
     store = SqliteStore(path)
     store.register_session(new_session(lease_ms=1_000_000))

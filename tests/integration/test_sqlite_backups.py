@@ -16,7 +16,7 @@ from ninelives.core.journal.answers import Asked
 from ninelives.core.journal.settlement import StartBody
 from ninelives.core.model.commit import Outcome
 from ninelives.core.model.inbox import ItemKind
-from ninelives.core.model.run import Control, Kind, Record, Run, RunQuery
+from ninelives.core.model.run import Control, Kind, Record, RunQuery, RunRow
 from ninelives.core.model.session import Fate
 from ninelives.core.rules import restore as restoring
 from ninelives.stores.clock import SystemClock
@@ -259,10 +259,10 @@ def test_a_question_of_a_restored_store_names_step_and_arguments_as_people_do(
     }
 
 
-def _some_run(path: Path) -> Run:
+def _some_run(path: Path) -> RunRow:
     with closing(SqliteStore(path)) as store:
         (run,) = store.create_runs([new_run("a")])
-        assert isinstance(run, Run)
+        assert isinstance(run, RunRow)
         return run
 
 

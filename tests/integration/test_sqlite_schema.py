@@ -10,7 +10,7 @@ import pytest
 
 from ninelives.core.errors import SchemaMismatch, StoreError, StoreUnavailable
 from ninelives.core.model.commit import Outcome
-from ninelives.core.model.run import Run, RunQuery
+from ninelives.core.model.run import RunQuery, RunRow
 from ninelives.stores.sqlite import SqliteStore
 from ninelives.stores.sqlite.files import schema
 from ninelives.stores.sqlite.files.connection import connect, translated
@@ -216,7 +216,7 @@ def test_a_running_process_of_the_old_version_stops_at_its_next_write(path: Path
         assert caught.value.remedy
     assert old.read_run("c") is None
     row = new.read_run("a")
-    assert isinstance(row, Run)
+    assert isinstance(row, RunRow)
     assert row.length == 1
     (verdict,) = new.commit([append(first, b"in time")])
     assert verdict.outcome is Outcome.COMMITTED

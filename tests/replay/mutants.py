@@ -174,10 +174,10 @@ def forgotten() -> Iterator[None]:
 @_mutant
 def key_per_life() -> Iterator[None]:
     """The key depends on the epoch."""
-    from ninelives.engine.context import Place
+    from ninelives.engine.context import StepPosition
 
-    original = Place.key
-    with _put(Place, "key", lambda self: f"{original(self)}:{self.execution.run.epoch}"):
+    original = StepPosition.key
+    with _put(StepPosition, "key", lambda self: f"{original(self)}:{self.execution.run.epoch}"):
         yield
 
 

@@ -25,7 +25,7 @@ from msgspec.structs import replace
 
 from ninelives.core.journal.recovery_log import Recovery
 from ninelives.core.model.log_entry import Happening
-from ninelives.core.model.run import Run, RunQuery, State
+from ninelives.core.model.run import RunQuery, RunRow, State
 from ninelives.store import Store
 from tests.crash.stores import place
 from tests.fleet.driver import Drive
@@ -199,7 +199,7 @@ class Scene:
     def _wait(self, until: float) -> None:
         self._drive.wait_until(lambda: self._feed() and time.monotonic() > until, "time to pass")
 
-    def _running(self) -> list[Run]:
+    def _running(self) -> list[RunRow]:
         return self._drive.store.list_runs(RunQuery(states=(State.RUNNING,), limit=1000))
 
     def _are_taken(self, held: dict[str, int]) -> bool:

@@ -11,7 +11,7 @@ from collections.abc import Iterator
 import pytest
 import redis
 
-from ninelives.ops.doctor import Finding, Level, examine
+from ninelives.ops.doctor import DoctorFinding, Level, examine
 from ninelives.stores.open import open_store
 from ninelives.stores.presence import is_there
 from tests.servers.postgres import change, quick_directory
@@ -36,7 +36,7 @@ def late() -> Iterator[ValkeyServer]:
     made.remove()
 
 
-def told(url: str, check: str = "durability") -> list[Finding]:
+def told(url: str, check: str = "durability") -> list[DoctorFinding]:
     """Return what is found about one thing."""
     open_store(url).close()
     return [finding for finding in examine(url) if finding.check == check]

@@ -125,11 +125,12 @@ def test_up_gives_up_a_server_that_stays_away(home: Path) -> None:
     script = f"""
 from ninelives.stores.clock import SystemClock
 from ninelives.stores.memory import MemoryStore
-from ninelives.supervisor.supervisor import Fleet
-from ninelives.supervisor.protocol import Order
-order = Order(target="agents.py", url="redis://127.0.0.1:{free_port()}/0", patience_seconds=0)
+from ninelives.supervisor.supervisor import Supervisor
+from ninelives.supervisor.protocol import WorkerOrder
+order = WorkerOrder(target="agents.py", url="redis://127.0.0.1:{free_port()}/0", patience_seconds=0)
 clock = SystemClock()
-raise SystemExit(Fleet(order, MemoryStore(clock), clock, tell=print, hear=lambda _, line: print(line)).run())
+supervisor = Supervisor(order, MemoryStore(clock), clock, tell=print, hear=lambda _, line: print(line))
+raise SystemExit(supervisor.run())
 """
     told = subprocess.run(
         [sys.executable, "-c", script],

@@ -50,17 +50,17 @@ def test_an_exchange_on_a_connection_that_falls_silent_is_made_once_on_another(
 
 
 def test_a_slow_commit_is_waited_for(postgres_url: str, monkeypatch: pytest.MonkeyPatch) -> None:
-    broken: list[silence.Watched] = []
+    broken: list[silence.WatchedConnection] = []
     asked = threading.Event()
     busy = silence.Vigil._busy
 
-    def ask(vigil: silence.Vigil, late: list[silence.Watched]) -> set[int] | None:
+    def ask(vigil: silence.Vigil, late: list[silence.WatchedConnection]) -> set[int] | None:
         found = busy(vigil, late)
         asked.set()
         return found
 
     monkeypatch.setattr(silence.Vigil, "_busy", ask)
-    monkeypatch.setattr(silence.Watched, "break_off", broken.append)
+    monkeypatch.setattr(silence.WatchedConnection, "break_off", broken.append)
     with closing(PostgresStore(postgres_url)) as store, ThreadPoolExecutor(1) as pool:
         store.create_runs([new_run("r1")])
         with slow_commits(postgres_url, "signals"):

@@ -29,7 +29,7 @@ from ninelives.core.errors import (
 )
 from ninelives.core.model.commit import End, Outcome
 from ninelives.core.model.log_entry import Happening, NewEntry
-from ninelives.core.model.run import Claims, Run, RunQuery, State
+from ninelives.core.model.run import Claims, RunQuery, RunRow, State
 from ninelives.core.model.session import Cause, Fate
 from ninelives.stores.open import open_store
 from ninelives.stores.postgres import PostgresStore, claims, sessions
@@ -61,7 +61,7 @@ def far(postgres_url: str, proxy: Proxy) -> Iterator[PostgresStore]:
     store.close()
 
 
-def running(store: PostgresStore, name: str = "r1") -> Run:
+def running(store: PostgresStore, name: str = "r1") -> RunRow:
     """Create a run and claim it."""
     store.create_runs([new_run(name)])
     if store.read_session("s1") is None:
@@ -79,7 +79,7 @@ def until(look: Callable[[], T]) -> T:
     return found
 
 
-def row(store: PostgresStore, name: str = "r1") -> Run:
+def row(store: PostgresStore, name: str = "r1") -> RunRow:
     found = store.read_run(name)
     assert found is not None
     return found
@@ -418,7 +418,7 @@ def test_a_migration_waits_for_who_claims_and_takes_the_run_from_him(
     store = PostgresStore(postgres_url)
     store.create_runs([new_run("r1")])
     store.register_session(new_session("s1", lease_ms=1_000_000))
-    claimed: list[Run] = []
+    claimed: list[RunRow] = []
 
     def claim(tx: Transaction) -> None:
         wanted = claims.Wanted(AGENTS, ("default",), None)

@@ -15,14 +15,14 @@ import pytest
 from ninelives.core.errors import StoreUnavailable
 from ninelives.core.model.commit import End, Outcome, Park
 from ninelives.core.model.key import SettleKey, WaitKey
-from ninelives.core.model.run import Run, State
+from ninelives.core.model.run import RunRow, State
 from ninelives.core.model.session import Cause
 from ninelives.stores.redis import RedisStore
 from ninelives.stores.redis.commits import _apply_all
 from ninelives.stores.redis.inbound import send_signal
 from ninelives.stores.redis.server import server_checks
 from ninelives.stores.redis.server.address import parse
-from ninelives.stores.redis.server.connection import Line
+from ninelives.stores.redis.server.connection import ServerConnection
 from ninelives.stores.redis.sessions import end
 from ninelives.stores.redis.transaction import Transaction
 from tests.contract.makers import AGENTS, append, new_run, new_session, reserve
@@ -48,7 +48,7 @@ def far(redis_url: str, proxy: Proxy) -> Iterator[RedisStore]:
     store.close()
 
 
-def running(store: RedisStore, name: str = "r1") -> Run:
+def running(store: RedisStore, name: str = "r1") -> RunRow:
     """Create a run and claim it."""
     store.create_runs([new_run(name)])
     if store.read_session("s1") is None:
@@ -66,7 +66,7 @@ def until(look: Callable[[], T]) -> T:
     return found
 
 
-def row(store: RedisStore, name: str = "r1") -> Run:
+def row(store: RedisStore, name: str = "r1") -> RunRow:
     found = store.read_run(name)
     assert found is not None
     return found
@@ -303,4 +303,4 @@ def test_a_server_that_still_loads_its_log_is_not_ready_and_not_unsafe() -> None
             return [said, [b"appendonly", b"yes", b"appendfsync", b"always"]]
 
     with pytest.raises(StoreUnavailable, match="loads"):
-        server_checks.check(cast("Line", Loading()), parse("redis://localhost/0?prefix=p"))
+        server_checks.check(cast("ServerConnection", Loading()), parse("redis://localhost/0?prefix=p"))

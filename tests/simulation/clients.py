@@ -12,7 +12,7 @@ from msgspec import Raw
 from ninelives.core.errors import RunFinished, StaleAnswer
 from ninelives.core.journal.answers import Answer, Says, read_asked
 from ninelives.core.model.inbox import Item, ItemKind
-from ninelives.core.model.run import Control, NewRun, Run, RunQuery, State
+from ninelives.core.model.run import Control, NewRun, RunQuery, RunRow, State
 from ninelives.engine.spec import agent_arguments
 from ninelives.engine.spec.registry import get_agent
 from ninelives.engine.worker import run_retry
@@ -205,7 +205,7 @@ class Clients:
             self._machine.block(0.5)
         self.are_content = True
 
-    def _unfinished(self) -> list[Run]:
+    def _unfinished(self) -> list[RunRow]:
         """Return the runs that will still move; one that failed and is to be mended will."""
         return [
             run

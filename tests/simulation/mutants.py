@@ -20,12 +20,12 @@ from ninelives.core.model.run import Kind, Record
 from ninelives.core.model.session import Cause, Evidence, Session
 from ninelives.core.rules import deaths, dedup, run_rules
 from ninelives.engine.agent import compensations
-from ninelives.engine.agent.output import Outlet
+from ninelives.engine.agent.output import OutputBuffer
 from ninelives.engine.commit.committer import Committer
 from ninelives.engine.commit.ticket import NOTHING, Ticket, deliver, sealed
-from ninelives.engine.context import Place
+from ninelives.engine.context import StepPosition
 from ninelives.engine.protected import doubt
-from ninelives.engine.protected.protected_call import Act
+from ninelives.engine.protected.protected_call import ProtectedCall
 from ninelives.engine.run.execution import Execution
 from ninelives.engine.run.lease import Lease
 from ninelives.engine.spec import transactions
@@ -174,12 +174,12 @@ def outcome_forgotten() -> Iterator[None]:
 @_mutant
 def key_per_attempt() -> Iterator[None]:
     """The key depends on who owns the run."""
-    original = Place.key
+    original = StepPosition.key
 
     def key(self: Any) -> str:
         return f"{original(self)}:{self.execution.run.epoch}" if self.name == "sim.write" else original(self)
 
-    with patch.object(Place, "key", key):
+    with patch.object(StepPosition, "key", key):
         yield
 
 
@@ -189,7 +189,7 @@ def key_per_attempt() -> Iterator[None]:
 @_mutant
 def intent_not_awaited() -> Iterator[None]:
     """The body begins while its intent is still on its way to the store."""
-    original = Act.write
+    original = ProtectedCall.write
 
     async def write(self: Any, drafts: Any, extras: Any) -> Any:
         if [draft[0] for draft in drafts] == [Kind.INTENT] and not extras.keys:
@@ -197,7 +197,7 @@ def intent_not_awaited() -> Iterator[None]:
             return Verdict(self.execution.run.id, Outcome.COMMITTED)
         return await original(self, drafts, extras)
 
-    with patch.object(Act, "write", write):
+    with patch.object(ProtectedCall, "write", write):
         yield
 
 
@@ -293,7 +293,7 @@ def runs_of_the_dead_kept() -> Iterator[None]:
 @_mutant
 def output_not_retracted() -> Iterator[None]:
     """What a dead attempt has emitted stays beside what the next one emits."""
-    with patch.object(Outlet, "begin", lambda *_: None):
+    with patch.object(OutputBuffer, "begin", lambda *_: None):
         yield
 
 

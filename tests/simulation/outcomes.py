@@ -12,7 +12,7 @@ from msgspec import Struct
 from ninelives.core.ids import parse_step_id
 from ninelives.core.journal.output import items_of
 from ninelives.core.journal.replay import read_body
-from ninelives.core.model.run import Kind, Run, State
+from ninelives.core.model.run import Kind, RunRow, State
 from ninelives.core.values.codec import codec_for
 from tests.simulation.agents import DECLINED, DOUBTFUL
 from tests.simulation.ledger import Event, Fact
@@ -144,7 +144,7 @@ def wrong(
                 yield from _emitted(archive, one, result)
 
 
-def _end(archive: Archive, row: Run) -> Any:
+def _end(archive: Archive, row: RunRow) -> Any:
     body = read_body(archive.written[row.id][-1])
     return msgspec.json.decode(body.v if body.v is not msgspec.UNSET else body.e or b"null")
 

@@ -17,7 +17,7 @@ from ninelives.core.model.run import Claims, Kind, Record
 from ninelives.core.model.session import Cause, Evidence, Session
 from ninelives.core.rules import run_rules as rules
 from ninelives.stores.memory import MemoryStore
-from ninelives.stores.shared.tables import Lease
+from ninelives.stores.shared.tables import SessionLease
 from tests.simulation.ledger import Event, Fact, Ledger
 from tests.simulation.machine import Machine, Process, Thread
 from tests.simulation.nemesis import Nemesis, befall
@@ -111,7 +111,7 @@ class Archive(MemoryStore):
         for ring in self.rang:
             ring()
 
-    def _ended(self, lease: Lease, cause: Cause, evidence: Evidence | None) -> Session:
+    def _ended(self, lease: SessionLease, cause: Cause, evidence: Evidence | None) -> Session:
         session = lease.session.id
         owned = [run for run in self._tables.rows.runs.values() if run.session == session]
         ended = super()._ended(lease, cause, evidence)

@@ -14,7 +14,7 @@ from pathlib import Path
 from typing import Self
 
 import ninelives as nl
-from ninelives.core.model.run import Run, State
+from ninelives.core.model.run import RunRow, State
 from ninelives.stores.sqlite import SqliteStore
 
 PATIENCE_SECONDS = 60.0
@@ -139,7 +139,7 @@ class Home:
         """Return the state that a run is in."""
         return self.row(run).state
 
-    def row(self, run: str) -> Run:
+    def row(self, run: str) -> RunRow:
         """Return a run's row."""
         store = self.open()
         try:

@@ -10,9 +10,9 @@ from ninelives.core.errors import StoreAway
 from ninelives.core.model.session import Cause, NewSession, Session
 from ninelives.stores.clock import SystemClock
 from ninelives.stores.memory import MemoryStore
-from ninelives.supervisor.protocol import Order
-from ninelives.supervisor.supervisor import Fleet
-from ninelives.supervisor.supervisor_session import Keeper
+from ninelives.supervisor.protocol import WorkerOrder
+from ninelives.supervisor.supervisor import Supervisor
+from ninelives.supervisor.supervisor_session import SupervisorSession
 from tests.clocks import SteppingClock
 
 
@@ -35,7 +35,9 @@ def store() -> Fickle:
 
 def test_a_server_that_leaves_while_the_supervisor_begins_is_waited_for(store: Fickle) -> None:
     store.away, told = 1, list[str]()
-    fleet = Fleet(Order(target="", url=""), store, SystemClock(), tell=told.append, hear=lambda *_: None)
+    fleet = Supervisor(
+        WorkerOrder(target="", url=""), store, SystemClock(), tell=told.append, hear=lambda *_: None
+    )
     fleet._begin()
     assert told == ["no server answers; waiting for it"]
     assert len(store.list_sessions()) == 1
@@ -43,8 +45,8 @@ def test_a_server_that_leaves_while_the_supervisor_begins_is_waited_for(store: F
 
 def test_a_server_that_stays_away_while_the_supervisor_begins_is_given_up(store: Fickle) -> None:
     store.away = 1_000_000
-    order = Order(target="", url="", patience_seconds=-1)
-    fleet = Fleet(order, store, SystemClock(), tell=lambda _: None, hear=lambda *_: None)
+    order = WorkerOrder(target="", url="", patience_seconds=-1)
+    fleet = Supervisor(order, store, SystemClock(), tell=lambda _: None, hear=lambda *_: None)
     with pytest.raises(StoreAway):
         fleet._begin()
 
@@ -53,7 +55,7 @@ def test_a_lost_session_is_followed_by_a_new_one_also_when_the_server_was_away_a
     clock, told = SteppingClock(), list[str]()
     store = Fickle(clock)
     with DefaultSelector() as selector:
-        keeper = Keeper(store, clock, 5.0, told.append, selector)
+        keeper = SupervisorSession(store, clock, 5.0, told.append, selector)
         keeper.begin()
         clock.advance(6_000)
         store.end_sessions(None, Cause.EXPIRED)

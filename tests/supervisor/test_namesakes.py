@@ -17,8 +17,8 @@ from ninelives.core.model.session import Cause, Evidence, Fate, NewSession
 from ninelives.engine.machine import host, machine
 from ninelives.stores.clock import SystemClock
 from ninelives.stores.memory import MemoryStore
-from ninelives.supervisor.process import Child
-from ninelives.supervisor.supervisor_session import Keeper
+from ninelives.supervisor.process import WorkerProcess
+from ninelives.supervisor.supervisor_session import SupervisorSession
 
 NAMESAKE = f"{machine()}~00000000"
 
@@ -33,14 +33,14 @@ def store() -> MemoryStore:
 
 
 @pytest.fixture
-def keeper(store: MemoryStore) -> Iterator[Keeper]:
+def keeper(store: MemoryStore) -> Iterator[SupervisorSession]:
     """A supervisor's part that tells of deaths."""
     with DefaultSelector() as selector:
-        yield Keeper(store, SystemClock(), 5.0, lambda _: None, selector)
+        yield SupervisorSession(store, SystemClock(), 5.0, lambda _: None, selector)
 
 
 def test_who_is_kept_elsewhere_is_not_declared_gone_with_those_here(
-    store: MemoryStore, keeper: Keeper
+    store: MemoryStore, keeper: SupervisorSession
 ) -> None:
     keeper.begin()
     left = {session.id for session in store.list_sessions()}
@@ -48,11 +48,11 @@ def test_who_is_kept_elsewhere_is_not_declared_gone_with_those_here(
     assert "here" not in left
 
 
-def test_the_death_of_a_worker_ends_no_namesake(store: MemoryStore, keeper: Keeper) -> None:
+def test_the_death_of_a_worker_ends_no_namesake(store: MemoryStore, keeper: SupervisorSession) -> None:
     dead: Any = SimpleNamespace(
         pid=os.getpid(), session="new", is_told=False, evidence=lambda: Evidence(signal=9)
     )
-    keeper.declare(cast("Child", dead))
+    keeper.declare(cast("WorkerProcess", dead))
     assert {session.id for session in store.list_sessions()} == {"there"}
 
 
@@ -76,7 +76,7 @@ def test_people_see_the_machine_by_its_name(store: MemoryStore) -> None:
 
 
 def test_nobody_is_declared_gone_while_a_process_with_its_supervisors_mark_lives(
-    store: MemoryStore, keeper: Keeper
+    store: MemoryStore, keeper: SupervisorSession
 ) -> None:
     """It may serve the same store under another name: then it was not swept."""
     supervisor = subprocess.Popen([sys.executable, "-c", ""])
@@ -104,7 +104,7 @@ def test_nobody_is_declared_gone_while_a_process_with_its_supervisors_mark_lives
     ],
 )
 def test_who_died_with_a_supervisor_whose_lease_still_runs_is_proved_gone_here(
-    store: MemoryStore, keeper: Keeper, where: str, is_dead: bool, is_proved: bool
+    store: MemoryStore, keeper: SupervisorSession, where: str, is_dead: bool, is_proved: bool
 ) -> None:
     """Not every store sees a process die: what is asked then is whether the process is there."""
     supervisor = subprocess.Popen([sys.executable, "-c", ""])
@@ -120,7 +120,7 @@ def test_who_died_with_a_supervisor_whose_lease_still_runs_is_proved_gone_here(
 
 
 def test_who_was_ended_by_others_before_the_next_supervisor_came_is_proved_gone_by_it(
-    store: MemoryStore, keeper: Keeper
+    store: MemoryStore, keeper: SupervisorSession
 ) -> None:
     supervisor = subprocess.Popen([sys.executable, "-c", ""])
     supervisor.wait(60)

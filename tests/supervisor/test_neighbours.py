@@ -13,7 +13,7 @@ from ninelives.core.model.session import Cause, Fate, NewSession
 from ninelives.engine.machine import host, machine
 from ninelives.stores.clock import SystemClock
 from ninelives.stores.memory import MemoryStore
-from ninelives.supervisor.supervisor_session import Keeper
+from ninelives.supervisor.supervisor_session import SupervisorSession
 from tests.clocks import SteppingClock
 
 NAMESAKE = f"{machine()}~00000000"
@@ -57,30 +57,30 @@ def clock() -> SteppingClock:
 
 
 @pytest.fixture
-def neighbour(store: MemoryStore, clock: SteppingClock) -> Iterator[Keeper]:
+def neighbour(store: MemoryStore, clock: SteppingClock) -> Iterator[SupervisorSession]:
     """A supervisor's part that has begun, and goes on."""
     with DefaultSelector() as selector:
-        made = Keeper(store, clock, 5.0, lambda _: None, selector)
+        made = SupervisorSession(store, clock, 5.0, lambda _: None, selector)
         made.begin()
         yield made
 
 
 @pytest.fixture
-def gang(request: pytest.FixtureRequest, store: MemoryStore, neighbour: Keeper) -> Iterator[Gang]:
+def gang(request: pytest.FixtureRequest, store: MemoryStore, neighbour: SupervisorSession) -> Iterator[Gang]:
     made = Gang(store, getattr(request, "param", host()))
     neighbour.watch()  # with all of them alive
     yield made
     made.kill(made.supervisor, made.worker)
 
 
-def look(neighbour: Keeper, clock: SteppingClock) -> None:
+def look(neighbour: SupervisorSession, clock: SteppingClock) -> None:
     clock.advance(2_000)
     neighbour.watch()
 
 
 @pytest.mark.parametrize("is_reaped", [True, False])
 def test_who_died_with_its_supervisor_is_proved_gone_by_one_that_is_there(
-    neighbour: Keeper, gang: Gang, clock: SteppingClock, is_reaped: bool
+    neighbour: SupervisorSession, gang: Gang, clock: SteppingClock, is_reaped: bool
 ) -> None:
     """Also in a container whose first process reaps nobody."""
     look(neighbour, clock)
@@ -91,7 +91,7 @@ def test_who_died_with_its_supervisor_is_proved_gone_by_one_that_is_there(
 
 
 def test_who_was_ended_by_others_meanwhile_is_proved_gone_by_one_that_is_there(
-    store: MemoryStore, neighbour: Keeper, gang: Gang, clock: SteppingClock
+    store: MemoryStore, neighbour: SupervisorSession, gang: Gang, clock: SteppingClock
 ) -> None:
     gang.kill(gang.supervisor, gang.worker)
     store.end_sessions(["worker", gang.keeper], Cause.EXPIRED)
@@ -102,7 +102,7 @@ def test_who_was_ended_by_others_meanwhile_is_proved_gone_by_one_that_is_there(
 
 @pytest.mark.parametrize("who", ["supervisor", "worker"])
 def test_nobody_is_proved_gone_while_its_supervisor_or_its_own_process_is_there(
-    neighbour: Keeper, gang: Gang, clock: SteppingClock, who: str
+    neighbour: SupervisorSession, gang: Gang, clock: SteppingClock, who: str
 ) -> None:
     gang.kill(gang.worker if who == "supervisor" else gang.supervisor)
     look(neighbour, clock)
@@ -110,7 +110,7 @@ def test_nobody_is_proved_gone_while_its_supervisor_or_its_own_process_is_there(
 
 
 def test_a_supervisor_without_a_session_that_is_still_there_buries_its_own(
-    store: MemoryStore, neighbour: Keeper, gang: Gang, clock: SteppingClock
+    store: MemoryStore, neighbour: SupervisorSession, gang: Gang, clock: SteppingClock
 ) -> None:
     gang.kill(gang.worker)
     store.end_sessions([gang.keeper], Cause.EXPIRED)
@@ -120,7 +120,7 @@ def test_a_supervisor_without_a_session_that_is_still_there_buries_its_own(
 
 @pytest.mark.parametrize("gang", [NAMESAKE], indirect=True)
 def test_of_another_machine_nobody_is_proved_gone(
-    neighbour: Keeper, gang: Gang, clock: SteppingClock
+    neighbour: SupervisorSession, gang: Gang, clock: SteppingClock
 ) -> None:
     gang.kill(gang.supervisor, gang.worker)
     look(neighbour, clock)
@@ -129,7 +129,7 @@ def test_of_another_machine_nobody_is_proved_gone(
 
 @pytest.mark.parametrize("is_marked", [True, False])
 def test_nobody_is_proved_gone_while_something_of_it_is_there(
-    neighbour: Keeper, gang: Gang, clock: SteppingClock, is_marked: bool
+    neighbour: SupervisorSession, gang: Gang, clock: SteppingClock, is_marked: bool
 ) -> None:
     """It has the supervisor's mark, or is only of the worker's process group."""
     mark = {"NINELIVES_KEEPER": f"{gang.supervisor.pid}-1-boot-another"} if is_marked else {}

@@ -59,7 +59,7 @@ def test_only_what_dead_supervisors_of_the_same_store_have_left_is_killed(marked
 
 INSIDE = f"""
 import os, subprocess, sys
-from ninelives.supervisor import strays
+from ninelives.supervisor import descendants as strays
 from ninelives.supervisor.protocol import KEEPER
 mark = strays.name_keeper(os.getpid(), {OURS!r})
 worker = subprocess.Popen(["sleep", "1000"], env={{**os.environ, KEEPER: mark}})

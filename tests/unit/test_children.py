@@ -9,7 +9,7 @@ from typing import Any, TypeVar
 import pytest
 
 import ninelives as nl
-from ninelives.core.model.run import Control, Kind, Run, RunQuery, State
+from ninelives.core.model.run import Control, Kind, RunQuery, RunRow, State
 from tests.replay.lifetimes import QuickStore, Stage, first_life, run_async
 
 T = TypeVar("T")
@@ -65,7 +65,7 @@ async def until(condition: Callable[[], T | None]) -> T:
     return found
 
 
-def parked(store: QuickStore) -> Run | None:
+def parked(store: QuickStore) -> RunRow | None:
     row = store.read_run("run")
     return row if row is not None and row.state is State.CHECKPOINTED else None
 

@@ -14,7 +14,7 @@ from msgspec.structs import replace
 
 import ninelives as nl
 from ninelives.core.model.run import Claims, Control, Journal, NewRun, State
-from ninelives.core.model.run import Run as Row
+from ninelives.core.model.run import RunRow as Row
 from ninelives.core.model.session import Cause, NewSession
 from ninelives.store import Store
 from tests.replay.lifetimes import QuickStore, Stage, first_life, once, run_async

@@ -15,7 +15,7 @@ import ninelives as nl
 from ninelives.core.errors import LeaseLost, NineLivesError
 from ninelives.core.journal.replay import StepBody, write_body
 from ninelives.core.model.commit import Commit, Verdict
-from ninelives.core.model.run import Journal, Run
+from ninelives.core.model.run import Journal, RunRow
 from ninelives.core.model.session import Cause
 from ninelives.core.values.fingerprint import fingerprint
 from ninelives.engine.commit import loop_commits
@@ -44,7 +44,7 @@ class Watched(QuickStore):
         self.threads.append(threading.current_thread().name)
         return super().commit(batch)
 
-    def read_run(self, run: str) -> Run | None:
+    def read_run(self, run: str) -> RunRow | None:
         self.reads.append(run)
         return super().read_run(run)
 

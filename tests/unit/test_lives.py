@@ -9,7 +9,7 @@ from msgspec.structs import replace
 
 from ninelives.core.errors import IllegalTransition
 from ninelives.core.model.commit import End, Escalate, Park
-from ninelives.core.model.run import Kind, Run, State
+from ninelives.core.model.run import Kind, RunRow, State
 from ninelives.core.model.session import Cause
 from ninelives.core.rules import deaths, run_rules
 from tests.contract.makers import append, new_run
@@ -20,7 +20,7 @@ RUNNING = replace(run_rules.claimed(ROW, "s1", 600), length=5)
 DEATHS = (Cause.DIED, Cause.EXPIRED)
 
 
-def killed(run: Run, cause: Cause = Cause.DIED, *, has_progressed: bool = False) -> Run:
+def killed(run: RunRow, cause: Cause = Cause.DIED, *, has_progressed: bool = False) -> RunRow:
     """Let the run's worker die, and another one claim it."""
     released = deaths.released(run, cause, NOW, has_progressed=has_progressed)
     return run_rules.claimed(released, "next", NOW)
@@ -74,7 +74,7 @@ def test_a_worker_that_was_told_to_stop_costs_nothing_and_keeps_what_counted() -
 def test_a_run_that_its_worker_left_alive_has_all_its_lives(change: Park | Escalate | End) -> None:
     run = killed(killed(killed(RUNNING)))
     after = run_rules.committed(run, append(run, change=change), NOW)
-    assert isinstance(after, Run)
+    assert isinstance(after, RunRow)
     assert (after.deaths, after.solo_deaths, after.is_alone, after.left_by) == (0, 0, False, None)
 
 

@@ -17,7 +17,7 @@ import ninelives as nl
 from ninelives.core.model.run import StepKind
 from ninelives.core.model.session import Cause, Fate, NewSession
 from ninelives.core.values.fingerprint import Fingerprint
-from ninelives.engine.context import Place, Watched
+from ninelives.engine.context import StepPosition, WatchedFrame
 from ninelives.engine.machine import host, is_missed, machine
 from ninelives.engine.protected.left_processes import is_at_work
 from ninelives.stores.clock import SystemClock
@@ -110,7 +110,9 @@ def test_a_zombie_is_missed_and_a_process_whose_first_thread_has_ended_is_not() 
 
 
 def test_a_child_process_whose_first_thread_has_ended_is_at_work() -> None:
-    frame = Watched(cast("Place", None), cast("Fingerprint", None), StepKind.ACTION, SystemClock().boot_ms())
+    frame = WatchedFrame(
+        cast("StepPosition", None), cast("Fingerprint", None), StepKind.ACTION, SystemClock().boot_ms()
+    )
     assert not is_at_work(frame)
     with headless():
         assert is_at_work(frame)

@@ -9,7 +9,7 @@ from msgspec.structs import replace
 
 from ninelives.core.errors import Corrupt
 from ninelives.core.journal import recovery_log
-from ninelives.core.model.log_entry import Entry, Happening, NewEntry
+from ninelives.core.model.log_entry import Happening, LogEntry, NewEntry
 
 NEW = [NewEntry(kind=Happening.TAKEN, run=f"r{n}", session="s", body=b"{}") for n in range(4)]
 LOG = recovery_log.seal(0, recovery_log.START, 7, NEW)
@@ -36,7 +36,7 @@ def test_a_log_that_nobody_touched_is_sound_however_it_was_appended() -> None:
         lambda log: [*log, *recovery_log.seal(4, log[-1].check, 7, NEW[:1])],
     ],
 )
-def test_a_log_that_was_touched_is_found(touch: Callable[[list[Entry]], list[Entry]]) -> None:
+def test_a_log_that_was_touched_is_found(touch: Callable[[list[LogEntry]], list[LogEntry]]) -> None:
     with pytest.raises(Corrupt, match="recovery log"):
         recovery_log.verify_all(touch(LOG), length=4, head=LOG[-1].check)
 

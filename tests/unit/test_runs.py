@@ -24,7 +24,7 @@ from ninelives.core.journal import chain
 from ninelives.core.model.commit import Change, Commit, End, Escalate, Outcome, Park, Verdict
 from ninelives.core.model.inbox import Item, ItemKind, ItemState, NewItem, Signal
 from ninelives.core.model.key import DoubtKey, KeyOp, SettleKey
-from ninelives.core.model.run import INLINE_BYTES, Control, Kind, NewRun, Record, Run, State
+from ninelives.core.model.run import INLINE_BYTES, Control, Kind, NewRun, Record, RunRow, State
 from ninelives.core.model.session import Evidence, Fate, Session
 from ninelives.core.model.transitions import TABLE, Event
 from ninelives.core.rules import inbox_rules, run_rules, validation
@@ -35,7 +35,7 @@ ROW, (FIRST,) = run_rules.created(NEW, 1, 10)
 FINAL = [State.COMPLETED, State.FAILED, State.CANCELLED]
 
 
-def in_state(state: State, **fields: object) -> Run:
+def in_state(state: State, **fields: object) -> RunRow:
     """Return a row as it may be found in that state."""
     due = 500 if state in (State.PENDING, State.CHECKPOINTED) else None
     session = "s1" if state is State.RUNNING else None
@@ -46,7 +46,7 @@ RUNNING = in_state(State.RUNNING)
 
 
 def commit(
-    run: Run = RUNNING, *bodies: bytes, kind: Kind = Kind.RESULT, change: Change | None = None
+    run: RunRow = RUNNING, *bodies: bytes, kind: Kind = Kind.RESULT, change: Change | None = None
 ) -> Commit:
     records = chain.seal(run.length, run.head, [(kind, "step", 5, body, ()) for body in bodies], run.epoch)
     return Commit(
@@ -86,7 +86,7 @@ def test_a_new_run_has_what_it_was_asked_with_and_nothing_has_happened_to_it() -
         (2, Kind.FORKED, "", 9, b"o", ()),
     ]
     chain.verify("r9", chain.start("r9"), 0, records, length=3, head=run.head)
-    assert run == Run(
+    assert run == RunRow(
         id="r9",
         number=4,
         agent="writer",
@@ -352,7 +352,7 @@ def test_only_the_owner_at_the_end_of_the_journal_may_write(
     run = in_state(state)
     made = replace(commit(run, b"x", change=change), **impostor)
     after = run_rules.committed(run, made, NOW)
-    assert isinstance(after, Run) is (state is State.RUNNING and not impostor)
+    assert isinstance(after, RunRow) is (state is State.RUNNING and not impostor)
     if isinstance(after, Verdict):
         assert after == Verdict("r1", Outcome.FENCED)
 
@@ -364,7 +364,7 @@ def test_a_commit_made_again_is_known_and_no_other_is(
 ) -> None:
     made = commit(RUNNING, *bodies, change=change)
     after = run_rules.committed(RUNNING, made, NOW)
-    assert isinstance(after, Run)
+    assert isinstance(after, RunRow)
     assert run_rules.repeats(after, made)
     assert run_rules.repeats(RUNNING, made) is (not bodies and change is None)
     assert not run_rules.repeats(replace(after, epoch=4), made)
@@ -383,7 +383,7 @@ def test_appending_moves_length_and_head() -> None:
 
 def test_a_turn_moves_the_start_of_the_journal() -> None:
     after = run_rules.committed(RUNNING, commit(RUNNING, b"x", b"y", kind=Kind.TURN), NOW)
-    assert isinstance(after, Run)
+    assert isinstance(after, RunRow)
     assert (after.turn, after.turn_seq) == (2, 2)
 
 
@@ -400,7 +400,7 @@ def test_what_takes_or_gives_something_must_not_be_lost(parts: dict[str, object]
     made = replace(commit(RUNNING, b"x", b"y"), **parts)
     assert run_rules.effect_length_of(made) == 3
     after = run_rules.committed(replace(RUNNING, effect_length=1), made, NOW)
-    assert isinstance(after, Run)
+    assert isinstance(after, RunRow)
     assert after.effect_length == 3
 
 
@@ -414,7 +414,7 @@ def test_output_must_not_be_lost_and_what_nobody_saw_may_be() -> None:
     assert run_rules.effect_length_of(emitting) == 3
     for known, kept in ((0, 2), (9, 9)):
         after = run_rules.committed(replace(RUNNING, effect_length=known), quiet, NOW)
-        assert isinstance(after, Run)
+        assert isinstance(after, RunRow)
         assert after.effect_length == kept
 
 
@@ -424,7 +424,7 @@ def test_leaving_a_run_alive_forgives_its_deaths(scars: dict[str, object], chang
     run = replace(RUNNING, is_alone=True, **scars)
     after = run_rules.committed(run, commit(run, change=change), NOW)
     plain = run_rules.committed(RUNNING, commit(RUNNING, change=change), NOW)
-    assert isinstance(plain, Run)
+    assert isinstance(plain, RunRow)
     assert after == plain
     assert run_rules.committed(run, commit(run), NOW) == replace(run, changed_ms=NOW)
 
@@ -452,7 +452,7 @@ def test_ending_leaves_no_owner_and_no_timer(state: State) -> None:
 
 def test_escalating_leaves_no_timer() -> None:
     after = run_rules.committed(replace(RUNNING, due_ms=5), commit(change=Escalate("doubt", 0)), NOW)
-    assert isinstance(after, Run)
+    assert isinstance(after, RunRow)
     assert (after.state, after.due_ms) == (State.ESCALATED, None)
 
 
@@ -602,7 +602,7 @@ def test_a_signal_id_means_one_signal() -> None:
 
 def due_run(
     name: str, agent: str = "a", *, priority: int = 0, due_ms: int | None = 1, number: int = 1
-) -> Run:
+) -> RunRow:
     return replace(ROW, id=name, agent=agent, priority=priority, due_ms=due_ms, number=number)
 
 
@@ -639,7 +639,7 @@ def test_alone_is_given_one_suspect_of_ours_that_has_waited_longest() -> None:
         due_run("refused", "c", due_ms=1),
     ]
 
-    def names(due: list[Run], limit: int) -> list[str]:
+    def names(due: list[RunRow], limit: int) -> list[str]:
         return [run.id for run in run_rules.chosen(due, {"a": 1, "c": 0}, limit, alone=True)]
 
     assert names(due, 1) == names(due, 5) == ["old"]

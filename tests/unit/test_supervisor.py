@@ -9,7 +9,7 @@ from typing import Any, cast
 
 import pytest
 
-from ninelives.supervisor.evidence import Tail, is_stop, judge
+from ninelives.supervisor.evidence import LastLines, is_stop, judge
 from ninelives.supervisor.slot import LONG_LIFE_MS, Slot
 
 
@@ -55,7 +55,7 @@ def test_a_first_death_is_mended_at_once_and_a_crash_loop_waits_longer_and_longe
 
 
 def test_the_tail_keeps_whole_lines_and_ends_the_last() -> None:
-    tail = Tail()
+    tail = LastLines()
     assert tail.feed(b"one\ntw") == ["one"]
     assert tail.feed(b"o\r\n\xff") == ["two"]
     assert tail.end() == ["\\xff"]

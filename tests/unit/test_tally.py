@@ -10,7 +10,7 @@ import pytest
 
 import ninelives as nl
 from ninelives.core.journal.replay import read_body, step_kind
-from ninelives.core.model.run import Kind, Record, Run, StepKind
+from ninelives.core.model.run import Kind, Record, RunRow, StepKind
 from ninelives.core.model.totals import NO_FACTS, Facts, Tally, added, error_text, read_retrying
 from ninelives.core.values.token_usage import Usage, usage_in
 from ninelives.stores.sqlite import SqliteStore
@@ -84,7 +84,7 @@ async def fails() -> None:
     raise ValueError("of the agent")
 
 
-def played(path: Path, agent: Any) -> tuple[Run, dict[str, Record]]:
+def played(path: Path, agent: Any) -> tuple[RunRow, dict[str, Record]]:
     """Work on a run until nothing can be done; returns its row, and its last record of each step."""
 
     async def main() -> None:

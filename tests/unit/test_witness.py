@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from ninelives.core.model.session import Session
-from ninelives.stores.shared.lease_witness import Witness
+from ninelives.stores.shared.lease_witness import LeaseWitness
 
 LEASE_MS = 10_000
 
@@ -14,7 +14,7 @@ class Server:
     def __init__(self) -> None:
         self.wall_ms, self.boot_ms = 1_000_000, 500
         self.renewed_ms = self.wall_ms
-        self.witness = Witness(lambda: self.boot_ms)
+        self.witness = LeaseWitness(lambda: self.boot_ms)
 
     def go_on(self, ms: int) -> None:
         """Let time pass."""
@@ -101,6 +101,6 @@ def test_a_session_that_is_not_our_own_may_act_only_while_the_server_says_so() -
 
 def test_a_store_with_a_clock_of_its_own_needs_no_witness() -> None:
     server = Server()
-    server.witness = Witness(None)
+    server.witness = LeaseWitness(None)
     server.wall_ms += LEASE_MS
     assert server.is_ended()

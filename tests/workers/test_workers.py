@@ -21,7 +21,7 @@ from ninelives.core.journal.answers import read_asked
 from ninelives.core.journal.recovery_log import Recovery
 from ninelives.core.model.inbox import ItemKind
 from ninelives.core.model.log_entry import Happening, NewEntry
-from ninelives.core.model.run import NewRun, Run, State
+from ninelives.core.model.run import NewRun, RunRow, State
 from ninelives.core.model.session import Cause, NewSession
 from ninelives.runtime import wakeups
 from ninelives.stores.sqlite import SqliteStore
@@ -90,7 +90,7 @@ def create(store: AnyStore, *ids: str, agent: str) -> None:
     store.create_runs([NewRun(id=one, agent=agent, fingerprint=b"f", body=b"{}") for one in ids])
 
 
-def row(store: AnyStore, run: str) -> Run:
+def row(store: AnyStore, run: str) -> RunRow:
     """Return a run's row, which must be there."""
     found = store.read_run(run)
     assert found is not None

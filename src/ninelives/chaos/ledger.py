@@ -41,7 +41,7 @@ class What(StrEnum):
     USAGE = "usage"  # the process could not begin
 
 
-class Line(Struct, kw_only=True, omit_defaults=True):
+class LedgerLine(Struct, kw_only=True, omit_defaults=True):
     """One line. `place` is file:line in the user's code; `data` holds what only one kind of line has."""
 
     at: float
@@ -57,7 +57,7 @@ class Line(Struct, kw_only=True, omit_defaults=True):
     data: dict[str, Any] = {}
 
 
-_DECODE = msgspec.json.Decoder(Line).decode
+_DECODE = msgspec.json.Decoder(LedgerLine).decode
 
 
 class Ledger:
@@ -71,7 +71,7 @@ class Ledger:
         """Write a line."""
         if len(fields.get("text", "")) > _TEXT_CHARACTERS:
             fields["text"] = fields["text"][:_TEXT_CHARACTERS]
-        line = Line(at=time.monotonic(), life=self._life, what=what, **fields)
+        line = LedgerLine(at=time.monotonic(), life=self._life, what=what, **fields)
         os.write(self._fd, msgspec.json.encode(line) + b"\n")
 
     def close(self) -> None:
@@ -79,14 +79,14 @@ class Ledger:
         os.close(self._fd)
 
 
-class Reader:
+class LedgerReader:
     """The ledger, as seen from who directs the trial."""
 
     def __init__(self, path: Path) -> None:
         self._path, self._offset = path, 0
-        self.lines: list[Line] = []
+        self.lines: list[LedgerLine] = []
 
-    def read(self) -> list[Line]:
+    def read(self) -> list[LedgerLine]:
         """Return the lines that are new."""
         if not self._path.exists():
             return []

@@ -22,7 +22,7 @@ def step_in(run: str, step: str) -> str:
     return step if run == RUN else f"{run} {step}"
 
 
-class Moment(StrEnum):
+class FaultMoment(StrEnum):
     """When a fault happens."""
 
     BEGIN = "as the body begins"
@@ -44,14 +44,14 @@ class Deed(StrEnum):
     LOST = "answer lost"  # the store did it, and nobody was told
 
 
-class Fault(Struct, frozen=True, kw_only=True):
+class InjectedFault(Struct, frozen=True, kw_only=True):
     """One fault, at the first moment that was not `passed`, or at the `only` one.
 
     `seconds` is how long a store is cut off, or how long its disk is full; `line` is FILE:LINE.
     """
 
     deed: Deed
-    moment: Moment
+    moment: FaultMoment
     passed: tuple[str, ...] = ()
     only: str = ""
     seconds: float = 0.0
@@ -89,7 +89,7 @@ class LifeOrder(Struct, frozen=True, kw_only=True):
     """What the tree is a copy of."""
     url: str
     lease_seconds: float = LEASE_SECONDS
-    fault: Fault | None = None
+    fault: InjectedFault | None = None
     settlements: tuple[Settlement, ...] = ()
     people: People = People()
     dead: tuple[int, ...] = ()

@@ -21,7 +21,7 @@ from rich.text import Text
 from ninelives.cli.output import age
 from ninelives.core.errors import StoreError
 from ninelives.core.model.log_entry import Happening
-from ninelives.core.model.run import Run, RunQuery, State
+from ninelives.core.model.run import RunQuery, RunRow, State
 from ninelives.core.model.session import Session
 from ninelives.store import Store
 from ninelives.views.escape import shown
@@ -37,7 +37,7 @@ class View(Struct, frozen=True):
     """What the screen shows, as the store told it."""
 
     sessions: Sequence[Session] = ()
-    runs: Sequence[Run] = ()
+    runs: Sequence[RunRow] = ()
     ended: int = 0
     recovered: Sequence[Told] = ()
     now_ms: int = 0

@@ -12,7 +12,7 @@ from typing import Any
 import ninelives as nl
 from ninelives.demo import model
 from ninelives.demo.model import Choice, Message
-from ninelives.demo.tickets import Ticket
+from ninelives.demo.tickets import SupportTicket
 
 MAX_STEPS = 12
 
@@ -92,7 +92,7 @@ async def book_technician(order_id: str, at: str) -> Visit:
 
 
 @nl.agent
-async def support(ticket: Ticket) -> Reply:
+async def support(ticket: SupportTicket) -> Reply:
     """Work on a ticket until the customer can be answered."""
     messages = [Message("customer", ticket.text)]
     done: list[str] = []

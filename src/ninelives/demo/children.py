@@ -11,7 +11,7 @@ from contextlib import suppress
 from pathlib import Path
 
 
-class Child:
+class DemoProcess:
     """A process that we started."""
 
     def __init__(self, process: asyncio.subprocess.Process, errors: Path) -> None:
@@ -21,7 +21,7 @@ class Child:
     @classmethod
     async def start(
         cls, module: str, *args: str, errors: Path, hear: Callable[[str], None], env: dict[str, str]
-    ) -> Child:
+    ) -> DemoProcess:
         """Start a module; each line that it prints is heard at once."""
         with errors.open("ab") as sink:
             process = await asyncio.create_subprocess_exec(

@@ -21,7 +21,7 @@ from rich.console import Console
 from ninelives.core.errors import NineLivesError
 from ninelives.demo import model
 from ninelives.demo.director import DemoFailed, Director, Watcher
-from ninelives.demo.judge import Verdict, judge
+from ninelives.demo.judge import DemoReport, judge
 from ninelives.demo.moments import plan
 from ninelives.demo.places import on_server, remove
 from ninelives.demo.screen import Lively, Plain, Quiet, conclude
@@ -55,7 +55,7 @@ def run(argv: Sequence[str] | None) -> int:
     return 0 if verdict.is_met else EXIT_MISSED
 
 
-async def _stages(home: Path, given: argparse.Namespace, console: Console) -> Verdict:
+async def _stages(home: Path, given: argparse.Namespace, console: Console) -> DemoReport:
     is_scripted = model.provider() == "scripted"
     if given.json:
         return await _both(home, given, Watcher(), is_scripted=is_scripted)
@@ -70,7 +70,7 @@ async def _stages(home: Path, given: argparse.Namespace, console: Console) -> Ve
         return await _both(home, given, watcher, is_scripted=is_scripted)
 
 
-async def _both(home: Path, given: argparse.Namespace, watcher: Watcher, *, is_scripted: bool) -> Verdict:
+async def _both(home: Path, given: argparse.Namespace, watcher: Watcher, *, is_scripted: bool) -> DemoReport:
     """Run the stage without crashes, then the one with them, each with a store and a shop of its own."""
     for name in ("calm", "crashed"):
         (home / name).mkdir()
@@ -84,7 +84,7 @@ async def _both(home: Path, given: argparse.Namespace, watcher: Watcher, *, is_s
 
 async def _acts(
     home: Path, given: argparse.Namespace, watcher: Watcher, urls: dict[str, str], *, is_scripted: bool
-) -> Verdict:
+) -> DemoReport:
     limit = LIMIT_SECONDS if is_scripted else LIMIT_SECONDS_REAL
     asked = tickets(given.tickets)
     calm = await Director(home / "calm", asked, [], Quiet(watcher), urls["calm"]).direct(limit_seconds=limit)
@@ -118,7 +118,7 @@ def _look(url: str) -> str:
         store.close()
 
 
-def _fields(verdict: Verdict, seconds: float) -> dict[str, Any]:
+def _fields(verdict: DemoReport, seconds: float) -> dict[str, Any]:
     return {"is_met": verdict.is_met, "seconds": round(seconds, 3), **msgspec.to_builtins(verdict)}
 
 

@@ -17,11 +17,11 @@ from typing import Any
 from msgspec import Struct, field
 
 import ninelives as nl
-from ninelives.core.model.run import Run, State
+from ninelives.core.model.run import RunRow, State
 from ninelives.core.model.session import Cause, Evidence
-from ninelives.demo.children import Child
+from ninelives.demo.children import DemoProcess
 from ninelives.demo.moments import Moment, Strike
-from ninelives.demo.tickets import Ticket
+from ninelives.demo.tickets import SupportTicket
 from ninelives.engine.machine import host
 from ninelives.store import Store
 from ninelives.views.history import Entry
@@ -47,7 +47,7 @@ class Row(Struct):
     recovery_seconds: float | None = None
 
 
-class Recovery(Struct, frozen=True):
+class DemoRecovery(Struct, frozen=True):
     """One run that was interrupted and went on."""
 
     run: str
@@ -61,13 +61,13 @@ class Recovery(Struct, frozen=True):
     """Whether it had died twice without progress: such runs go on alone, one after the other."""
 
 
-class Stage(Struct):
+class DemoStage(Struct):
     """What came of all the tickets."""
 
     rows: list[Row]
     results: dict[str, Any] = field(default_factory=dict)
     failures: dict[str, str] = field(default_factory=dict)
-    recoveries: list[Recovery] = field(default_factory=list)
+    recoveries: list[DemoRecovery] = field(default_factory=list)
     kills: list[str] = field(default_factory=list)
     checkpoints: int = 0
     changed_checkpoints: int = 0
@@ -104,7 +104,7 @@ class Director:
     def __init__(
         self,
         home: Path,
-        tickets: Sequence[Ticket],
+        tickets: Sequence[SupportTicket],
         strikes: Sequence[Strike],
         watcher: Watcher,
         store: str = "",
@@ -112,7 +112,7 @@ class Director:
         self._home, self._tickets, self._watcher = home, list(tickets), watcher
         self._store = store or f"sqlite:///{home}/runs.db"
         self._strikes = list(strikes)
-        self.stage = Stage([Row(ticket.id, ticket.title) for ticket in tickets])
+        self.stage = DemoStage([Row(ticket.id, ticket.title) for ticket in tickets])
         self._rows = {row.id: row for row in self.stage.rows}
         self._lengths: dict[str, int] = {}
         self._histories: dict[str, list[Entry]] = {}
@@ -124,10 +124,10 @@ class Director:
         self._deaths = 0
         self._port = 0
         self._opened = asyncio.Event()
-        self._shop: Child | None = None
-        self._worker: Child | None = None
+        self._shop: DemoProcess | None = None
+        self._worker: DemoProcess | None = None
 
-    async def direct(self, *, limit_seconds: float, is_forgetful: bool = False) -> Stage:
+    async def direct(self, *, limit_seconds: float, is_forgetful: bool = False) -> DemoStage:
         """Run the stage to its end, or until the time is up: what has not ended then counts as lost."""
         self._loop = asyncio.get_running_loop()
         try:
@@ -176,7 +176,7 @@ class Director:
     def _open(self) -> int:
         return sum(row.state not in ("waiting", *_ENDED) for row in self.stage.rows)
 
-    def _ended_by_itself(self, worker: Child) -> None:
+    def _ended_by_itself(self, worker: DemoProcess) -> None:
         self._deaths += 1
         self._killed_at = self._loop.time()
         if self._deaths > MAX_OWN_DEATHS:
@@ -187,9 +187,9 @@ class Director:
 
     async def _start(
         self, module: str, *args: str, hear: Callable[[str], None], env: dict[str, str]
-    ) -> Child:
+    ) -> DemoProcess:
         errors = self._home / f"{module}.errors"
-        return await Child.start(f"ninelives.demo.{module}", *args, errors=errors, hear=hear, env=env)
+        return await DemoProcess.start(f"ninelives.demo.{module}", *args, errors=errors, hear=hear, env=env)
 
     async def _start_worker(self) -> None:
         self._spawned_at, self._ready_at = self._loop.time(), 0.0
@@ -300,7 +300,7 @@ class Director:
 
     # Looking ------------------------------------------------------------------------------------
 
-    async def _look(self, runtime: nl.Runtime) -> list[Run]:
+    async def _look(self, runtime: nl.Runtime) -> list[RunRow]:
         rows = await runtime.list(limit=1000)
         for row in rows:
             if self._lengths.get(row.id) != row.length:
@@ -329,7 +329,7 @@ class Director:
         decisions = sum(entry.kind in OUTCOMES and entry.step == "choose" for entry in broken.history)
         python_seconds = self._python_seconds
         self.stage.recoveries.append(
-            Recovery(run, seconds, python_seconds, replayed, decisions, broken.billed, broken.is_suspect)
+            DemoRecovery(run, seconds, python_seconds, replayed, decisions, broken.billed, broken.is_suspect)
         )
         row.replayed += replayed
         row.recovery_seconds = seconds

@@ -8,7 +8,7 @@ from typing import Any
 
 from msgspec import Struct
 
-from ninelives.demo.director import Stage
+from ninelives.demo.director import DemoStage
 
 RECOVERY_SECONDS = 1.0
 ASKED_RECOVERY_SECONDS = 30.0
@@ -36,7 +36,7 @@ class Savings(Struct, frozen=True):
     tokens_saved: int
 
 
-class Verdict(Struct, frozen=True):
+class DemoReport(Struct, frozen=True):
     """All that is told at the end."""
 
     numbers: tuple[Number, ...]
@@ -51,9 +51,9 @@ class Verdict(Struct, frozen=True):
         return all(number.is_met for number in self.numbers)
 
 
-def judge(calm: Stage, crashed: Stage, *, is_scripted: bool) -> Verdict:
+def judge(calm: DemoStage, crashed: DemoStage, *, is_scripted: bool) -> DemoReport:
     """Hold the stage with crashes against the one without."""
-    return Verdict(
+    return DemoReport(
         numbers=(
             *_recovery_time(crashed),
             _duplicates(crashed),
@@ -73,7 +73,7 @@ def percentile(values: Sequence[float], share: float) -> float:
     return ordered[max(0, -int(-share * len(ordered) // 1) - 1)]
 
 
-def _recovery_time(stage: Stage) -> tuple[Number, Number]:
+def _recovery_time(stage: DemoStage) -> tuple[Number, Number]:
     count = len(stage.recoveries)
     if not count:
         missing = Number("recovery time", "none", "at least one", False, "nothing was interrupted")
@@ -101,7 +101,7 @@ def _recovery_time(stage: Stage) -> tuple[Number, Number]:
     )
 
 
-def effects(stage: Stage) -> Counter[tuple[str, str, str]]:
+def effects(stage: DemoStage) -> Counter[tuple[str, str, str]]:
     """Return how often each effect was taken, by the shop's ledger."""
     return Counter(_effect(line) for line in stage.ledger if line["effect"])
 
@@ -110,7 +110,7 @@ def _effect(line: dict[str, Any]) -> tuple[str, str, str]:
     return line["path"].strip("/"), line["order_id"], str(line.get("cents", line.get("at")))
 
 
-def _duplicates(stage: Stage) -> Number:
+def _duplicates(stage: DemoStage) -> Number:
     taken = effects(stage)
     extra = taken.total() - len(taken) + _asked_though_recorded(stage)
     repeated = sum(not line["effect"] and line["status"] == 200 for line in stage.ledger)
@@ -124,7 +124,7 @@ def _duplicates(stage: Stage) -> Number:
     )
 
 
-def _asked_though_recorded(stage: Stage) -> int:
+def _asked_though_recorded(stage: DemoStage) -> int:
     """Count decisions that were recorded when the worker was killed and asked for again: there must be none.
 
     The agent's n-th decision, from 0, is asked for with 1 + 2n messages.
@@ -138,7 +138,7 @@ def _asked_though_recorded(stage: Stage) -> int:
     )
 
 
-def _consistency(calm: Stage, crashed: Stage, *, is_scripted: bool) -> Number:
+def _consistency(calm: DemoStage, crashed: DemoStage, *, is_scripted: bool) -> Number:
     tickets = [row.id for row in calm.rows]
     same = sum(
         _comparable(calm.results.get(one), is_scripted) == _comparable(crashed.results.get(one), is_scripted)
@@ -164,7 +164,7 @@ def _comparable(reply: Any, is_scripted: bool) -> Any:
     return reply if is_scripted or reply is None else sorted(reply.done)
 
 
-def _recovery_rate(stage: Stage) -> Number:
+def _recovery_rate(stage: DemoStage) -> Number:
     done = sum(row.id in stage.results for row in stage.rows)
     return Number(
         "recovery rate",
@@ -175,7 +175,7 @@ def _recovery_rate(stage: Stage) -> Number:
     )
 
 
-def _savings(stage: Stage) -> Savings:
+def _savings(stage: DemoStage) -> Savings:
     """Count by the model's bill. A restart from nothing pays again for every decision that was replayed."""
     tokens: dict[tuple[str, int], int] = {}
     for line in stage.bill:

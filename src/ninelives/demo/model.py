@@ -60,7 +60,7 @@ class Choice:
 
 
 @dataclass(frozen=True)
-class Request:
+class ModelRequest:
     """A request to a provider."""
 
     url: str
@@ -171,12 +171,12 @@ def ask_provider(messages: list[Message], environ: Mapping[str, str] = os.enviro
     return parse_answer(answer)
 
 
-def build_request(messages: list[Message], environ: Mapping[str, str]) -> Request:
+def build_request(messages: list[Message], environ: Mapping[str, str]) -> ModelRequest:
     """Build the request that makes a provider's model choose one tool."""
     conversation = [{"role": "user", "content": _transcript(messages)}]
     if provider(environ) == "openai":
         base = environ.get("OPENAI_BASE_URL", "https://api.openai.com/v1")
-        return Request(
+        return ModelRequest(
             f"{base}/chat/completions",
             {"Content-Type": "application/json", "Authorization": f"Bearer {environ['OPENAI_API_KEY']}"},
             {
@@ -192,7 +192,7 @@ def build_request(messages: list[Message], environ: Mapping[str, str]) -> Reques
             },
         )
     base = environ.get("ANTHROPIC_BASE_URL", "https://api.anthropic.com")
-    return Request(
+    return ModelRequest(
         f"{base}/v1/messages",
         {
             "Content-Type": "application/json",

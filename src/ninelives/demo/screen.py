@@ -15,7 +15,7 @@ from rich.table import Table
 from rich.text import Text
 
 from ninelives.demo.director import Row, Watcher
-from ninelives.demo.judge import Number, Verdict
+from ninelives.demo.judge import DemoReport, Number
 
 LAST_LINES = 8
 SHOW_SECONDS = 0.1
@@ -113,7 +113,7 @@ def _table(rows: Sequence[Row], width: int) -> Table:
     return table
 
 
-def conclude(console: Console, verdict: Verdict, seconds: float) -> None:
+def conclude(console: Console, verdict: DemoReport, seconds: float) -> None:
     """Print the four numbers, what they mean, and what was not paid twice."""
     show_numbers(console, verdict.numbers)
     for line in (*_story(verdict), _last(verdict, seconds)):
@@ -138,7 +138,7 @@ def show_numbers(console: Console, numbers: Sequence[Number]) -> None:
         console.print(line, highlight=False, markup=False, soft_wrap=True)
 
 
-def _story(verdict: Verdict) -> list[str]:
+def _story(verdict: DemoReport) -> list[str]:
     paid = verdict.savings
     calls, tokens = paid.asked + paid.calls_saved, paid.tokens + paid.tokens_saved
     return [
@@ -151,6 +151,6 @@ def _story(verdict: Verdict) -> list[str]:
     ]
 
 
-def _last(verdict: Verdict, seconds: float) -> str:
+def _last(verdict: DemoReport, seconds: float) -> str:
     missed = ", ".join(one.name for one in verdict.numbers if not one.is_met)
     return f"Missed: {missed}. ({seconds:.1f} s)" if missed else f"All targets met, in {seconds:.1f} s."

@@ -6,7 +6,7 @@ from dataclasses import dataclass
 
 
 @dataclass(frozen=True)
-class Ticket:
+class SupportTicket:
     """A customer's message."""
 
     id: str
@@ -24,13 +24,13 @@ _KINDS = (
 )
 
 
-def tickets(count: int) -> list[Ticket]:
+def tickets(count: int) -> list[SupportTicket]:
     """Return that many tickets, always the same ones."""
     made = []
     for number in range(count):
         title, text = _KINDS[number % len(_KINDS)]
         first = 1000 + 10 * number
         made.append(
-            Ticket(f"ticket-{number + 1}", title, text.format(a=f"A-{first + 1}", b=f"A-{first + 2}"))
+            SupportTicket(f"ticket-{number + 1}", title, text.format(a=f"A-{first + 1}", b=f"A-{first + 2}"))
         )
     return made

@@ -56,7 +56,7 @@ class Branch:
         return Branch(f"{self.name}/{numbered}")
 
 
-class Place:
+class StepPosition:
     """Where one step of a run is: what names it in the journal, and its key."""
 
     __slots__ = ("branch", "execution", "id", "name", "number")
@@ -106,7 +106,7 @@ class Frame:
 
     __slots__ = ("admitted_ms", "asked", "at", "attempt", "cancels", "failures", "is_over", "kind", "place")
 
-    def __init__(self, place: Place, asked: Fingerprint, kind: StepKind = StepKind.ACTION) -> None:
+    def __init__(self, place: StepPosition, asked: Fingerprint, kind: StepKind = StepKind.ACTION) -> None:
         self.place, self.asked, self.kind = place, asked, kind
         self.failures: tuple[Attempt, ...] = ()
         self.at = 0.0
@@ -116,7 +116,7 @@ class Frame:
         self.is_over = False
 
 
-class Watched(Frame):
+class WatchedFrame(Frame):
     """A body of which it matters when all that it began is over: tasks and threads beside its own.
 
     `is_cut`: it was told to leave before it had ended by itself.
@@ -124,7 +124,7 @@ class Watched(Frame):
 
     __slots__ = ("at_work", "began_ms", "is_cut")
 
-    def __init__(self, place: Place, asked: Fingerprint, kind: StepKind, began_ms: int) -> None:
+    def __init__(self, place: StepPosition, asked: Fingerprint, kind: StepKind, began_ms: int) -> None:
         super().__init__(place, asked, kind)
         self.at_work: set[object] = set()
         self.began_ms, self.is_cut = began_ms, False
@@ -192,7 +192,7 @@ def make_task(
     execution, frame = EXECUTION.get(), FRAME.get()
     if execution is None or frame is not None:
         plain: asyncio.Task[Any] = asyncio.Task(coroutine, loop=loop, context=context, **options)
-        if isinstance(frame, Watched):
+        if isinstance(frame, WatchedFrame):
             frame.at_work.add(plain)
             plain.add_done_callback(frame.at_work.discard)
         return plain

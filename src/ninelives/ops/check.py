@@ -27,7 +27,7 @@ from ninelives.core.ids import step_text
 from ninelives.core.journal.matching import Start
 from ninelives.core.journal.replay import Recorded, step_name, write_superseded
 from ninelives.core.model.commit import Verdict
-from ninelives.core.model.run import Journal, Kind, Record, Run, RunQuery, State
+from ninelives.core.model.run import Journal, Kind, Record, RunQuery, RunRow, State
 from ninelives.engine.agent import compensations
 from ninelives.engine.commit.committer import Committer
 from ninelives.engine.commit.loop_commits import LoopCommits
@@ -87,7 +87,7 @@ class Warned(Struct, frozen=True):
     remedy: str = ""
 
 
-class Finding(Struct, frozen=True, kw_only=True):
+class CheckFinding(Struct, frozen=True, kw_only=True):
     """What became of one run in rehearsal, up to the first new thing that it would do.
 
     `unused` counts recorded steps that were not asked for. `moved` are steps that were found elsewhere than
@@ -121,17 +121,17 @@ class Finding(Struct, frozen=True, kw_only=True):
         return bool(self.warnings) or self.fit is Fit.FAILS_AS_BEFORE
 
 
-class Begun(Struct, frozen=True, tag="begun"):
+class CheckBegun(Struct, frozen=True, tag="begun"):
     """Said before a run is tried: if nothing follows, it is the one that hangs."""
 
     run: str
     agent: str
 
 
-class Found(Struct, frozen=True, tag="found"):
+class CheckFound(Struct, frozen=True, tag="found"):
     """Said after a run was tried."""
 
-    finding: Finding
+    finding: CheckFinding
 
 
 class Foreign(Struct, frozen=True, tag="foreign"):
@@ -141,14 +141,14 @@ class Foreign(Struct, frozen=True, tag="foreign"):
     agent: str
 
 
-class Done(Struct, frozen=True, tag="done"):
+class CheckDone(Struct, frozen=True, tag="done"):
     """Said after all runs: without it, the code has ended the process, whatever its exit code says."""
 
 
-Line = Begun | Found | Foreign | Done
+Line = CheckBegun | CheckFound | Foreign | CheckDone
 
 
-class Order(Struct, frozen=True, kw_only=True):
+class CheckOrder(Struct, frozen=True, kw_only=True):
     """What to rehearse: all runs in flight, but for some."""
 
     target: str
@@ -191,7 +191,7 @@ class Rehearsal(Executor):
         super().__init__(store, LoopCommits(Committer(store, clock), loop), loop, clock)
         self._limit_seconds = limit_seconds
 
-    async def rehearse(self, run: Run) -> Finding:
+    async def rehearse(self, run: RunRow) -> CheckFinding:
         """Replay one run as far as it has come, and say whether the code fits it."""
         agent = AGENTS[run.agent]
         try:
@@ -234,7 +234,7 @@ class Rehearsal(Executor):
         stretch, _, pending = compensations.last_stretch(journal)
         return stretch, pending
 
-    def _is_code_of(self, run: Run) -> bool:
+    def _is_code_of(self, run: RunRow) -> bool:
         """Tell whether the worker that has the run, or died with it, had this code."""
         name = run.session or run.left_by
         session = self._store.read_session(name) if name else None
@@ -243,7 +243,7 @@ class Rehearsal(Executor):
         return code_version(session.agents) == session.code
 
 
-def _judged(run: Run, execution: Execution, ended: asyncio.Task[Any] | None) -> Finding:
+def _judged(run: RunRow, execution: Execution, ended: asyncio.Task[Any] | None) -> CheckFinding:
     if ended is None:
         why = execution.sealed
         if why is None or isinstance(why, _Frontier):
@@ -253,7 +253,7 @@ def _judged(run: Run, execution: Execution, ended: asyncio.Task[Any] | None) -> 
     return _fitting(run, execution, has_ended=True) if error is None else _finding(run, Fit.FAILS, error)
 
 
-def _fitting(run: Run, execution: Execution, *, has_ended: bool) -> Finding:
+def _fitting(run: RunRow, execution: Execution, *, has_ended: bool) -> CheckFinding:
     claims, forgets = identity.claims_of(execution), identity.forgotten(execution)
     left = sorted(claims.unclaimed(), key=lambda one: one.seq)
     done = [one.step for one in left if isinstance(one, Recorded) and identity.is_effect(one)]
@@ -267,7 +267,7 @@ def _fitting(run: Run, execution: Execution, *, has_ended: bool) -> Finding:
         *_warned(_ENDED if has_ended else _UNREACHED, effects, _if_renamed(effects), _if_given_up(effects)),
         *_warned("started, in doubt, and not asked for; a person is asked before the run ends", starts),
     )
-    return Finding(
+    return CheckFinding(
         run=run.id,
         agent=run.agent,
         fit=Fit.FITS,
@@ -302,12 +302,12 @@ def _if_given_up(steps: Sequence[str]) -> str:
     return f"If it is given up on purpose: @nl.agent(forgets={json.dumps(names)})"
 
 
-def _finding(run: Run, fit: Fit, why: BaseException) -> Finding:
+def _finding(run: RunRow, fit: Fit, why: BaseException) -> CheckFinding:
     if isinstance(why, NineLivesError):
         step = why.step and step_text(why.step)
-        return Finding(run=run.id, agent=run.agent, fit=fit, step=step, what=why.what, remedy=why.remedy)
+        return CheckFinding(run=run.id, agent=run.agent, fit=fit, step=step, what=why.what, remedy=why.remedy)
     is_refused = isinstance(why, _Refused)
-    return Finding(
+    return CheckFinding(
         run=run.id,
         agent=run.agent,
         fit=fit,
@@ -318,9 +318,9 @@ def _finding(run: Run, fit: Fit, why: BaseException) -> Finding:
     )
 
 
-def hangs(run: str, agent: str, seconds: float) -> Finding:
+def hangs(run: str, agent: str, seconds: float) -> CheckFinding:
     """Return the finding for a run that gets nowhere."""
-    return Finding(
+    return CheckFinding(
         run=run,
         agent=agent,
         fit=Fit.HANGS,
@@ -329,7 +329,7 @@ def hangs(run: str, agent: str, seconds: float) -> Finding:
     )
 
 
-def in_flight(store: Store) -> Iterator[Run]:
+def in_flight(store: Store) -> Iterator[RunRow]:
     """Yield the runs that are in flight, newest first."""
     after: int | None = None
     while True:
@@ -349,7 +349,7 @@ def _refuse(event: str, _: tuple[Any, ...]) -> None:
         raise _Refused(f"{event} is refused while code is only being checked")
 
 
-async def _rehearse_all(order: Order, store: Store, results: int) -> None:
+async def _rehearse_all(order: CheckOrder, store: Store, results: int) -> None:
     def say(line: Line) -> None:
         os.write(results, msgspec.json.encode(line) + b"\n")
 
@@ -362,14 +362,14 @@ async def _rehearse_all(order: Order, store: Store, results: int) -> None:
         if run.agent not in AGENTS:
             say(Foreign(run.id, run.agent))
             continue
-        say(Begun(run.id, run.agent))
-        say(Found(await rehearsal.rehearse(run)))
-    say(Done())
+        say(CheckBegun(run.id, run.agent))
+        say(CheckFound(await rehearsal.rehearse(run)))
+    say(CheckDone())
 
 
 def main() -> None:
     """Rehearse, as the order on standard input says. Never returns."""
-    order = msgspec.json.decode(sys.stdin.buffer.read(), type=Order)
+    order = msgspec.json.decode(sys.stdin.buffer.read(), type=CheckOrder)
     results, exit_code = os.dup(1), 0
     os.dup2(2, 1)  # what the code prints is not a finding
     try:

@@ -12,6 +12,7 @@ import secrets
 import shutil
 import stat
 import time
+from collections import Counter
 from collections.abc import Iterable, Iterator
 from contextlib import suppress
 from enum import StrEnum
@@ -28,7 +29,7 @@ from ninelives.stores import url as urls
 from ninelives.stores.open import open_store
 from ninelives.stores.presence import is_there
 from ninelives.views import sessions
-from ninelives.views.sessions import Life
+from ninelives.views.sessions import SessionLife
 
 if TYPE_CHECKING:
     from ninelives.stores.open import AnyStore
@@ -54,7 +55,7 @@ class Level(StrEnum):
     FAIL = "fail"
 
 
-class Finding(Struct, frozen=True, kw_only=True):
+class DoctorFinding(Struct, frozen=True, kw_only=True):
     """One check: what was looked at, how it came out, and what to do."""
 
     check: str
@@ -77,20 +78,20 @@ def prove(store: Store) -> None:
         )
 
 
-def examine(url: str) -> Iterator[Finding]:
+def examine(url: str) -> Iterator[DoctorFinding]:
     """Look at a store, and make none where there is none; findings come as they are made.
 
     Raises UsageError when the URL names no store.
     """
     path = database_of(url)
     store = _opened(url)
-    if isinstance(store, Finding):
+    if isinstance(store, DoctorFinding):
         yield store
         if path is not None and path.parent.is_dir():
             yield from _surroundings(path)
         return
     try:
-        yield Finding(check="open", level=Level.OK, what=store.url)
+        yield DoctorFinding(check="open", level=Level.OK, what=store.url)
         if path is None:
             yield from _durability(store)
         else:
@@ -101,14 +102,14 @@ def examine(url: str) -> Iterator[Finding]:
         store.close()
 
 
-def _opened(url: str) -> AnyStore | Finding:
+def _opened(url: str) -> AnyStore | DoctorFinding:
     """Open the store; that there is none, or that it cannot be opened, is a finding."""
     try:
         if is_there(url):
             return open_store(url)
     except StoreError as error:
         return _failed("open", error)
-    return Finding(
+    return DoctorFinding(
         check="open",
         level=Level.FAIL,
         what=f"there is no store at {database_of(url) or urls.shown(url)}",
@@ -116,7 +117,7 @@ def _opened(url: str) -> AnyStore | Finding:
     )
 
 
-def worst(findings: Iterable[Finding]) -> Level:
+def worst(findings: Iterable[DoctorFinding]) -> Level:
     """Return the worst level among findings."""
     levels = {finding.level for finding in findings}
     return Level.FAIL if Level.FAIL in levels else Level.WARN if Level.WARN in levels else Level.OK
@@ -131,37 +132,37 @@ def database_of(url: str) -> Path | None:
 # The server --------------------------------------------------------------------------------------
 
 
-def _durability(store: AnyStore) -> Iterator[Finding]:
+def _durability(store: AnyStore) -> Iterator[DoctorFinding]:
     """Say whether what is not in a file of ours outlives a crash; what the URL accepts is told, too."""
     told = dict(store.risks)
     if store.url == "memory:":
         what = "this store is this process's memory: nothing of it outlives the process"
         told[what] = "Name a file with --store sqlite:///PATH"
     for what, remedy in told.items():
-        yield Finding(check="durability", level=Level.WARN, what=what, remedy=remedy)
+        yield DoctorFinding(check="durability", level=Level.WARN, what=what, remedy=remedy)
     if not told:
         what = "the server syncs what it acknowledges, as far as its settings tell"
-        yield Finding(check="durability", level=Level.OK, what=what)
+        yield DoctorFinding(check="durability", level=Level.OK, what=what)
     if store.lossy is not None:
         what = f"no non-resumable action is started: {store.lossy}"
-        yield Finding(check="actions", level=Level.WARN, what=what, remedy="Mend the server's settings")
+        yield DoctorFinding(check="actions", level=Level.WARN, what=what, remedy="Mend the server's settings")
 
 
 # The disk ----------------------------------------------------------------------------------------
 
 
-def _surroundings(path: Path) -> Iterator[Finding]:
+def _surroundings(path: Path) -> Iterator[DoctorFinding]:
     yield _permissions(path)
     mounts = os.fsdecode(Path("/proc/self/mountinfo").read_bytes()).splitlines()
     yield judge_filesystem(*filesystem_of(path.resolve(), mounts))
     yield judge_space(shutil.disk_usage(path.parent).free)
 
 
-def _permissions(path: Path) -> Finding:
+def _permissions(path: Path) -> DoctorFinding:
     files = [path.with_name(path.name + suffix) for suffix in ("", "-wal", "-shm", "-anchor")]
     open_files = [file for file in files if file.exists() and file.stat().st_mode & 0o077]
     if open_files:
-        return Finding(
+        return DoctorFinding(
             check="permissions",
             level=Level.WARN,
             what=f"others may read {', '.join(file.name for file in open_files)}",
@@ -169,13 +170,13 @@ def _permissions(path: Path) -> Finding:
         )
     mode = path.parent.stat().st_mode
     if mode & stat.S_IWOTH and not mode & stat.S_ISVTX:
-        return Finding(
+        return DoctorFinding(
             check="permissions",
             level=Level.WARN,
             what=f"anybody may replace files in {path.parent}",
             remedy=f"chmod o-w {path.parent}",
         )
-    return Finding(check="permissions", level=Level.OK, what="the files are this user's alone")
+    return DoctorFinding(check="permissions", level=Level.OK, what="the files are this user's alone")
 
 
 def filesystem_of(path: Path, mountinfo: Iterable[str]) -> tuple[str, str]:
@@ -190,43 +191,45 @@ def filesystem_of(path: Path, mountinfo: Iterable[str]) -> tuple[str, str]:
     return best, kind
 
 
-def judge_filesystem(point: str, kind: str) -> Finding:
+def judge_filesystem(point: str, kind: str) -> DoctorFinding:
     """Say whether a filesystem keeps what it was given."""
     if kind in _FLEETING:
-        return Finding(
+        return DoctorFinding(
             check="filesystem",
             level=Level.WARN,
             what=f"{kind} at {point} {_FLEETING[kind]}",
             remedy="Keep the store on a disk, or on a volume that is mounted from outside",
         )
-    return Finding(check="filesystem", level=Level.OK, what=f"{kind} at {point}")
+    return DoctorFinding(check="filesystem", level=Level.OK, what=f"{kind} at {point}")
 
 
-def judge_space(free: int) -> Finding:
+def judge_space(free: int) -> DoctorFinding:
     """Say whether there is room to work."""
     what = f"{free / (1 << 30):,.1f} GiB free"
     if free < _TOO_LITTLE_BYTES:
-        return Finding(check="space", level=Level.FAIL, what=what, remedy="Free disk space before you go on")
+        return DoctorFinding(
+            check="space", level=Level.FAIL, what=what, remedy="Free disk space before you go on"
+        )
     if free < _LITTLE_BYTES:
-        return Finding(
+        return DoctorFinding(
             check="space", level=Level.WARN, what=what, remedy="Free disk space, or prune the store"
         )
-    return Finding(check="space", level=Level.OK, what=what)
+    return DoctorFinding(check="space", level=Level.OK, what=what)
 
 
 # The database ------------------------------------------------------------------------------------
 
 
-def _database(store: AnyStore, path: Path) -> Iterator[Finding]:
+def _database(store: AnyStore, path: Path) -> Iterator[DoctorFinding]:
     from ninelives.stores.sqlite.files import anchor, connection
     from ninelives.stores.sqlite.files.checkpointer import LOG_BYTES
 
     before, after = store.migrate()
     moved = f", migrated from {before}" if before != after else ""
-    yield Finding(check="schema", level=Level.OK, what=f"version {after}{moved}")
+    yield DoctorFinding(check="schema", level=Level.OK, what=f"version {after}{moved}")
     try:
         _, commits, _ = anchor.read(path.with_name(f"{path.name}-anchor"))
-        yield Finding(check="anchor", level=Level.OK, what=f"agrees, at commit {commits:,}")
+        yield DoctorFinding(check="anchor", level=Level.OK, what=f"agrees, at commit {commits:,}")
         # Opening asserts every setting; this only says what they are.
         with_settings = connection.connect(path)
         try:
@@ -238,29 +241,29 @@ def _database(store: AnyStore, path: Path) -> Iterator[Finding]:
     except (StoreError, FileNotFoundError) as error:
         yield _failed("settings", error)
         return
-    yield Finding(check="settings", level=Level.OK, what=f"SQLite {version}: {settings}")
+    yield DoctorFinding(check="settings", level=Level.OK, what=f"SQLite {version}: {settings}")
     log = path.with_name(f"{path.name}-wal")
     size = log.stat().st_size if log.exists() else 0
     yield judge_log(size, LOG_BYTES)
 
 
-def judge_log(size: int, usual: int) -> Finding:
+def judge_log(size: int, usual: int) -> DoctorFinding:
     """Say whether the log is emptied as it should be."""
     what = f"{size / (1 << 20):,.1f} MiB"
     if size > 4 * usual:
-        return Finding(
+        return DoctorFinding(
             check="log",
             level=Level.WARN,
             what=f"{what}, where {usual / (1 << 20):,.0f} are usual: a reader keeps it from being emptied",
             remedy="End the process that holds a long transaction (a backup, a sqlite3 shell)",
         )
-    return Finding(check="log", level=Level.OK, what=what)
+    return DoctorFinding(check="log", level=Level.OK, what=what)
 
 
 # What is in it -----------------------------------------------------------------------------------
 
 
-def _guarded(store: AnyStore) -> Iterator[Finding]:
+def _guarded(store: AnyStore) -> Iterator[DoctorFinding]:
     """Write, read and count; what the store raises is a finding."""
     for check in (_writes, _clock, _sessions, _contents):
         try:
@@ -270,9 +273,11 @@ def _guarded(store: AnyStore) -> Iterator[Finding]:
             return
 
 
-def _writes(store: AnyStore) -> Iterator[Finding]:
+def _writes(store: AnyStore) -> Iterator[DoctorFinding]:
     prove(store)
-    yield Finding(check="probe", level=Level.OK, what="written, synced and read back by another connection")
+    yield DoctorFinding(
+        check="probe", level=Level.OK, what="written, synced and read back by another connection"
+    )
     spent = []
     for _ in range(PROBES):
         probe = b"ninelives probe " + secrets.token_bytes(16)
@@ -282,20 +287,20 @@ def _writes(store: AnyStore) -> Iterator[Finding]:
     yield judge_latency(median(spent), max(spent))
 
 
-def judge_latency(middle_ms: float, worst_ms: float) -> Finding:
+def judge_latency(middle_ms: float, worst_ms: float) -> DoctorFinding:
     """Say whether synced writes are fast enough to work with."""
     what = f"a synced write takes {middle_ms:.2f} ms (median of {PROBES}), {worst_ms:.2f} ms at worst"
     if middle_ms > _SLOW_MS:
-        return Finding(
+        return DoctorFinding(
             check="latency",
             level=Level.WARN,
             what=what,
             remedy="Every step waits for one: use a local disk with a fast sync",
         )
-    return Finding(check="latency", level=Level.OK, what=what)
+    return DoctorFinding(check="latency", level=Level.OK, what=what)
 
 
-def _clock(store: AnyStore) -> Iterator[Finding]:
+def _clock(store: AnyStore) -> Iterator[DoctorFinding]:
     runs = store.list_runs(RunQuery(limit=200))
     newest = [run.changed_ms for run in runs]
     # A run that was touched since has the right time in its row; what was written before stays as it is.
@@ -307,56 +312,58 @@ def _clock(store: AnyStore) -> Iterator[Finding]:
     yield judge_clock(store.now_ms(), max(newest, default=0))
 
 
-def judge_clock(now_ms: int, newest_ms: int) -> Finding:
+def judge_clock(now_ms: int, newest_ms: int) -> DoctorFinding:
     """Say whether the clock can be right."""
     ahead_ms = newest_ms - now_ms
     if now_ms < _EPOCH_MS:
-        return Finding(
+        return DoctorFinding(
             check="clock", level=Level.WARN, what="it was never set", remedy="Set it: timers depend on it"
         )
     if ahead_ms > _SKEW_MS:
-        return Finding(
+        return DoctorFinding(
             check="clock",
             level=Level.WARN,
             what=f"the store holds times that are {ahead_ms / 1000:,.0f} s ahead of the clock: it went back",
             remedy="Set the clock: timers wait that much longer (leases do not depend on it)",
         )
-    return Finding(check="clock", level=Level.OK, what="no time in the store is ahead of it")
+    return DoctorFinding(check="clock", level=Level.OK, what="no time in the store is ahead of it")
 
 
-def _sessions(store: AnyStore) -> Iterator[Finding]:
+def _sessions(store: AnyStore) -> Iterator[DoctorFinding]:
     found = sessions.seen(store)
-    counts = {life: sum(one.state is life for one in found.values()) for life in Life}
-    what = f"{counts[Life.ALIVE]} alive, {counts[Life.DEAD]} dead, {counts[Life.EXPIRED]} expired"
-    gone = [one.id for one in found.values() if one.state is not Life.ALIVE]
+    counts = Counter(one.state for one in found.values())
+    what = ", ".join(
+        f"{counts[life]} {life.value}" for life in (SessionLife.ALIVE, SessionLife.DEAD, SessionLife.EXPIRED)
+    )
+    gone = [one.id for one in found.values() if one.state is not SessionLife.ALIVE]
     if gone and any(store.list_runs(RunQuery(session=session, limit=1)) for session in gone):
-        yield Finding(
+        yield DoctorFinding(
             check="sessions",
             level=Level.WARN,
             what=f"{what}: runs of the dead wait to be taken over",
             remedy="Start a worker, or `ninelives run` with the run's id: it goes on where it was",
         )
     else:
-        yield Finding(check="sessions", level=Level.OK, what=what)
+        yield DoctorFinding(check="sessions", level=Level.OK, what=what)
 
 
-def _contents(store: AnyStore) -> Iterator[Finding]:
+def _contents(store: AnyStore) -> Iterator[DoctorFinding]:
     found = store.stats()
     states = ", ".join(f"{count:,} {state}" for state, count in found.runs.items() if count)
-    yield Finding(check="runs", level=Level.OK, what=states or "none yet")
-    yield Finding(check="inbox", level=Level.OK, what=f"{found.open_items:,} open")
+    yield DoctorFinding(check="runs", level=Level.OK, what=states or "none yet")
+    yield DoctorFinding(check="inbox", level=Level.OK, what=f"{found.open_items:,} open")
     size = f"{found.disk_bytes / (1 << 20):,.1f} MiB on disk"
-    yield Finding(
+    yield DoctorFinding(
         check="size", level=Level.OK, what=f"{found.records:,} records, {found.blobs:,} blobs, {size}"
     )
 
 
-def _failed(check: str, error: StoreError | OSError) -> Finding:
+def _failed(check: str, error: StoreError | OSError) -> DoctorFinding:
     if isinstance(error, StoreError):
-        return Finding(
+        return DoctorFinding(
             check=check,
             level=Level.FAIL,
             what=f"{type(error).__name__}: {error.what}",
             remedy=error.remedy or "",
         )
-    return Finding(check=check, level=Level.FAIL, what=str(error))
+    return DoctorFinding(check=check, level=Level.FAIL, what=str(error))

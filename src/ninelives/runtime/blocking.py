@@ -15,7 +15,7 @@ from typing import Any, Self, TypeVar
 from msgspec import UNSET
 
 from ninelives.core.journal.output import Output
-from ninelives.core.model.run import Run as Row
+from ninelives.core.model.run import RunRow as Row
 from ninelives.core.model.run import State
 from ninelives.runtime.inbox import InboxItem
 from ninelives.runtime.run import Run

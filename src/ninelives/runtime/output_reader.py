@@ -12,7 +12,7 @@ from ninelives.engine.run import large_bodies
 from ninelives.store import Store
 
 
-class Reader:
+class OutputReader:
     """A place in a run's output; each read goes on where the last one ended.
 
     What has been pruned is gone: reading starts with what is left.

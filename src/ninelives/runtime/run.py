@@ -11,7 +11,7 @@ from ninelives.core.errors import RunCancelled, RunError, RunEscalated, RunFaile
 from ninelives.core.journal.output import Output
 from ninelives.core.journal.replay import read_body
 from ninelives.core.model.run import Control, Kind, State
-from ninelives.core.model.run import Run as Row
+from ninelives.core.model.run import RunRow as Row
 from ninelives.core.values.codec import UNTYPED_CODEC, Codec
 from ninelives.core.values.exceptions import decode_error
 from ninelives.engine.agent import signals
@@ -19,7 +19,7 @@ from ninelives.engine.run import large_bodies
 from ninelives.engine.spec.registry import AGENTS
 from ninelives.engine.worker import fork as forks
 from ninelives.engine.worker import run_retry
-from ninelives.runtime.output_reader import Reader
+from ninelives.runtime.output_reader import OutputReader
 from ninelives.store import Store
 from ninelives.views import history as view
 from ninelives.views import recovery_text
@@ -87,7 +87,7 @@ class Run:
         Values come back as `type`. A retraction withdraws what its step has emitted before.
         Raises UnknownRun; Corrupt; Divergence when a value is not of that type.
         """
-        reader = Reader(self.id, offset, type)
+        reader = OutputReader(self.id, offset, type)
         while not reader.has_ended:
             for item in await self._runtime.until_output(lambda: self._runtime.call(reader.read)):
                 yield item

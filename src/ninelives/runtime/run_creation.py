@@ -7,7 +7,7 @@ from collections.abc import Awaitable, Callable, Sequence
 
 from ninelives.core.errors import UsageError
 from ninelives.core.model.run import NewRun
-from ninelives.core.model.run import Run as Row
+from ninelives.core.model.run import RunRow as Row
 from ninelives.store import Store
 
 Create = Callable[[Store], list[Row | UsageError]]

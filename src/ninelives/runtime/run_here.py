@@ -6,7 +6,7 @@ import asyncio
 from typing import TYPE_CHECKING, Any
 
 from ninelives.core.model.run import NewRun
-from ninelives.core.model.run import Run as Row
+from ninelives.core.model.run import RunRow as Row
 from ninelives.runtime.run import Run
 
 if TYPE_CHECKING:

@@ -14,7 +14,7 @@ from ninelives.core.clock import Clock
 from ninelives.core.errors import LeaseLost, StoreBroken, UsageError
 from ninelives.core.ids import check_id
 from ninelives.core.model.run import INLINE_BYTES, NewRun, RunQuery, State
-from ninelives.core.model.run import Run as Row
+from ninelives.core.model.run import RunRow as Row
 from ninelives.engine.commit.committer import Committer
 from ninelives.engine.commit.loop_commits import LoopCommits
 from ninelives.engine.machine import machine
@@ -22,7 +22,7 @@ from ninelives.engine.spec import agent_arguments
 from ninelives.engine.spec.registry import AGENTS, Agent, get_agent
 from ninelives.engine.worker import event_loop
 from ninelives.engine.worker.executor import Executor
-from ninelives.engine.worker.session import OwnSession, Spare
+from ninelives.engine.worker.session import IdleSession, OwnSession
 from ninelives.engine.worker.worker import Away, Bear, Worker
 from ninelives.runtime.inbox import InboxItem
 from ninelives.runtime.run import Run
@@ -66,7 +66,7 @@ class Runtime:
         commits = LoopCommits(self._committer, self._loop, is_dedicated=self._is_dedicated)
         self._executor = Executor(self.store, commits, self._loop, self._clock)
         self._executor.completed = self._completed
-        self._spare = Spare(self._loop)
+        self._spare = IdleSession(self._loop)
         self._listener = Listener(self._loop, self.store.wait_for_work, woken=self._wake)
         self._readers = Listener(self._loop, self.store.wait_for_output)
         event_loop.enter(self._loop)

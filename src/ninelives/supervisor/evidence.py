@@ -56,7 +56,7 @@ def _name(number: int) -> str:
         return f"signal {number}"
 
 
-class Tail:
+class LastLines:
     """The last lines that a process wrote."""
 
     def __init__(self) -> None:

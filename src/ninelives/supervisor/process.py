@@ -12,17 +12,17 @@ import msgspec
 
 from ninelives.core.model.session import Evidence
 from ninelives.supervisor import descendants
-from ninelives.supervisor.evidence import MemoryGroup, Tail, judge
-from ninelives.supervisor.protocol import KEEPER, LINK_FD, READY, STACK_SIGNAL, WARD, Order
+from ninelives.supervisor.evidence import LastLines, MemoryGroup, judge
+from ninelives.supervisor.protocol import KEEPER, LINK_FD, READY, STACK_SIGNAL, WARD, WorkerOrder
 
 _CHUNK = 65536
 _MODULE = "ninelives.supervisor.worker_process"
 
 
-class Child:
+class WorkerProcess:
     """A worker process that we started; alone in its session and process group."""
 
-    def __init__(self, order: Order, keeper: str, number: int, now_ms: int) -> None:
+    def __init__(self, order: WorkerOrder, keeper: str, number: int, now_ms: int) -> None:
         """Start it.
 
         Raises OSError when the machine has no room for a process.
@@ -34,7 +34,7 @@ class Child:
         self.asked_ms: int | None = None  # for its stacks
         self.hung_seconds: float | None = None
         self.status: os.waitid_result | None = None
-        self.tail = Tail()
+        self.tail = LastLines()
         self.link, theirs = socket.socketpair()
         self.output, their_output = os.pipe()
         self.link.setblocking(False)
@@ -109,7 +109,7 @@ class Child:
                 os.kill(self.pid, number)
 
 
-def _spawn(order: Order, link: int, output: int, marks: dict[str, str]) -> int:
+def _spawn(order: WorkerOrder, link: int, output: int, marks: dict[str, str]) -> int:
     # Not by the command line, which everybody on the machine can read: the URL may hold a password.
     told = os.memfd_create("order")
     os.write(told, msgspec.json.encode(order))

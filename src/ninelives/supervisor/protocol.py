@@ -24,7 +24,7 @@ KEEPER, WARD = "NINELIVES_KEEPER", "NINELIVES_WARD"
 """Marks in the environment of a worker and of all that it starts: its supervisor, and the worker itself."""
 
 
-class Order(Struct, frozen=True, kw_only=True):
+class WorkerOrder(Struct, frozen=True, kw_only=True):
     """What a fleet's workers are to do; `session` is how the one that is given this is to call its own."""
 
     target: str

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from ninelives.supervisor.process import Child
+from ninelives.supervisor.process import WorkerProcess
 
 FIRST_PAUSE_MS = 100
 LONG_LIFE_MS = 10_000
@@ -14,18 +14,18 @@ class Slot:
 
     def __init__(self, number: int, longest_pause_ms: int) -> None:
         self.number, self._longest_pause_ms = number, longest_pause_ms
-        self.child: Child | None = None
-        self.successor: Child | None = None
-        self.retiring: list[Child] = []
+        self.child: WorkerProcess | None = None
+        self.successor: WorkerProcess | None = None
+        self.retiring: list[WorkerProcess] = []
         self.restarts = 0
         self.restart_at_ms: int | None = 0
         self._short_lives = 0
 
-    def children(self) -> list[Child]:
+    def children(self) -> list[WorkerProcess]:
         """Return the processes of this place."""
         return [one for one in (self.child, self.successor, *self.retiring) if one is not None]
 
-    def bury(self, child: Child, now_ms: int, *, is_stop: bool) -> int:
+    def bury(self, child: WorkerProcess, now_ms: int, *, is_stop: bool) -> int:
         """Take a dead worker out; returns the pause, in milliseconds, before the next one is started.
 
         The first is replaced at once; each further one that did not live long doubles the pause.
@@ -45,7 +45,7 @@ class Slot:
         self.restart_at_ms = now_ms + pause_ms
         return pause_ms
 
-    def fill(self, child: Child) -> None:
+    def fill(self, child: WorkerProcess) -> None:
         """Put a new worker in."""
         self.child, self.restart_at_ms = child, None
 
@@ -63,7 +63,7 @@ class Slot:
                 self._end(child)
         self.child = self.successor = self.restart_at_ms = None
 
-    def _end(self, child: Child) -> None:
+    def _end(self, child: WorkerProcess) -> None:
         child.is_told = True
         child.kill()  # which is as good as any other end
         self.retiring.append(child)

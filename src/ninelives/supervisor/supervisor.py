@@ -26,10 +26,10 @@ from ninelives.store import Store
 from ninelives.supervisor import descendants
 from ninelives.supervisor.ancestry import Kin
 from ninelives.supervisor.evidence import is_stop
-from ninelives.supervisor.process import Child
-from ninelives.supervisor.protocol import EXIT_AWAY, EXIT_STORE, EXIT_USAGE, Order
+from ninelives.supervisor.process import WorkerProcess
+from ninelives.supervisor.protocol import EXIT_AWAY, EXIT_STORE, EXIT_USAGE, WorkerOrder
 from ninelives.supervisor.slot import Slot
-from ninelives.supervisor.supervisor_session import Keeper
+from ninelives.supervisor.supervisor_session import SupervisorSession
 
 STACK_MS = 1_000
 _LATE_MS = 2_000
@@ -41,10 +41,10 @@ Tell = Callable[[str], None]
 Hear = Callable[[int, str], None]
 
 
-class Fleet:
+class Supervisor:
     """Workers in their slots, and those that have died and are not buried yet."""
 
-    def __init__(self, order: Order, store: Store, clock: Clock, *, tell: Tell, hear: Hear) -> None:
+    def __init__(self, order: WorkerOrder, store: Store, clock: Clock, *, tell: Tell, hear: Hear) -> None:
         """`tell` gets what happens, in words; `hear` what a worker writes, with its slot's number."""
         self._order, self._clock = order, clock
         self._tell, self._hear = tell, hear
@@ -52,11 +52,11 @@ class Fleet:
         self._identity = store.identity
         self._kin = Kin()
         self._selector = selectors.DefaultSelector()
-        self._keeper = Keeper(store, clock, order.lease_seconds, tell, self._selector)
+        self._keeper = SupervisorSession(store, clock, order.lease_seconds, tell, self._selector)
         self._count = 0
         longest_ms = int(order.backoff_seconds * 1000)
         self.slots = [Slot(number + 1, longest_ms) for number in range(order.processes)]
-        self._dead: list[tuple[Slot, Child]] = []
+        self._dead: list[tuple[Slot, WorkerProcess]] = []
         self._signals: list[int] = []
         self._rolling: list[Slot] = []
         self._has_worked = False
@@ -136,13 +136,13 @@ class Fleet:
             found.append(_SWEEP_MS)
         return [*found, self._keeper.due_ms - now_ms]
 
-    def _limit_ms(self, child: Child) -> int:
+    def _limit_ms(self, child: WorkerProcess) -> int:
         if child.asked_ms is not None:
             return child.asked_ms + STACK_MS
         seconds = self._order.hang_seconds if child.is_ready else self._order.start_seconds
         return child.heard_ms + int(seconds * 1000)
 
-    def _living(self) -> list[Child]:
+    def _living(self) -> list[WorkerProcess]:
         return [child for slot in self.slots for child in slot.children()]
 
     # Starting -----------------------------------------------------------------------------------
@@ -157,7 +157,7 @@ class Fleet:
                 else:
                     slot.fill(child)
 
-    def _start(self, slot: Slot) -> Child | None:
+    def _start(self, slot: Slot) -> WorkerProcess | None:
         self._count += 1
         order = replace(
             self._order,
@@ -166,7 +166,7 @@ class Fleet:
             session=self._keeper.name_session(),
         )
         try:
-            child = Child(order, self._mark, self._count, self._clock.boot_ms())
+            child = WorkerProcess(order, self._mark, self._count, self._clock.boot_ms())
         except OSError as error:
             self._tell(f"worker {slot.number} cannot be started: {error.strerror}; trying again")
             return None
@@ -175,7 +175,7 @@ class Fleet:
         self._tell(f"worker {slot.number} started (pid {child.pid})")
         return child
 
-    def _hear_link(self, slot: Slot, child: Child) -> None:
+    def _hear_link(self, slot: Slot, child: WorkerProcess) -> None:
         was_ready = child.is_ready
         if not child.hear_link(self._clock.boot_ms()):
             self._forget(child.link)
@@ -183,7 +183,7 @@ class Fleet:
             self._has_worked = True
             self._tell(f"worker {slot.number} is ready (pid {child.pid})")
 
-    def _hear_output(self, slot: Slot, child: Child) -> None:
+    def _hear_output(self, slot: Slot, child: WorkerProcess) -> None:
         lines = child.hear_output()
         if lines is None:
             self._forget(child.output)
@@ -214,7 +214,7 @@ class Fleet:
             with suppress(ChildProcessError):
                 os.waitpid(status.si_pid, os.WNOHANG)
 
-    def _died(self, slot: Slot, child: Child) -> None:
+    def _died(self, slot: Slot, child: WorkerProcess) -> None:
         self._forget(child.link)
         self._hear_output(slot, child)
         self._forget(child.output)

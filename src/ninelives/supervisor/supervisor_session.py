@@ -23,7 +23,7 @@ from ninelives.engine.machine import host, machine
 from ninelives.store import Store
 from ninelives.supervisor import descendants
 from ninelives.supervisor.evidence import is_stop
-from ninelives.supervisor.process import Child
+from ninelives.supervisor.process import WorkerProcess
 
 _SWEEPS, _SWEEPS_AT_WORK = 100, 3
 _LOG_ENTRIES = 1_000
@@ -32,7 +32,7 @@ _REMEMBER_MS = 10_000
 """How long a neighbour that others have ended is looked for, to prove that it is gone."""
 
 
-class Keeper:
+class SupervisorSession:
     """A session that executes nothing."""
 
     def __init__(
@@ -202,7 +202,7 @@ class Keeper:
 
     # Our workers --------------------------------------------------------------------------------
 
-    def declare(self, child: Child) -> bool:
+    def declare(self, child: WorkerProcess) -> bool:
         """End the session of a worker of whom nothing is left; False when the store cannot be reached now.
 
         We know its name: one whose lease ran out before has ended, and is not listed; but who waits to know

@@ -34,7 +34,7 @@ from ninelives.supervisor.protocol import (
     READY,
     STACK_SIGNAL,
     WARD,
-    Order,
+    WorkerOrder,
 )
 
 _OOM_SCORE = 500
@@ -72,9 +72,9 @@ def main() -> None:
     _end(None, EXIT_CODE)
 
 
-def _order() -> Order:
+def _order() -> WorkerOrder:
     with open(0, "rb", closefd=False) as told:
-        order = msgspec.json.decode(told.read(), type=Order)
+        order = msgspec.json.decode(told.read(), type=WorkerOrder)
     nowhere = os.open(os.devnull, os.O_RDONLY)
     os.dup2(nowhere, 0)
     os.close(nowhere)
@@ -87,7 +87,7 @@ def _link() -> socket.socket:
     return link
 
 
-async def _work(order: Order, link: socket.socket) -> None:
+async def _work(order: WorkerOrder, link: socket.socket) -> None:
     loop = asyncio.get_running_loop()
 
     def beat() -> None:

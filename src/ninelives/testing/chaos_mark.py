@@ -17,10 +17,10 @@ from ninelives.testing.dying_store import Kill, parse_kill
 from ninelives.testing.kill_trials import TRIES, choose, told
 from ninelives.testing.sandbox import Sandbox
 
-ROUND = pytest.StashKey["Round"]()
+ROUND = pytest.StashKey["KillRound"]()
 
 
-class Round:
+class KillRound:
     """One run of a marked test: the kill, and the sandboxes that it used."""
 
     def __init__(self, kill: Kill | None, deaths: int) -> None:
@@ -72,7 +72,7 @@ def _rounds(item: pytest.Item, nextitem: pytest.Item | None) -> Sequence[pytest.
 
 def _killed_everywhere(item: pytest.Item) -> list[pytest.TestReport]:
     kills, deaths, at = _options(item)
-    first = Round(None, deaths)
+    first = KillRound(None, deaths)
     reports = _round(item, first)
     if not _has_passed(reports):
         return reports
@@ -80,11 +80,11 @@ def _killed_everywhere(item: pytest.Item) -> list[pytest.TestReport]:
         raise UsageError("the mark chaos is for tests that run an agent in the fixture `sandbox`")
     made = missed = 0
     for kill in [at] if at is not None else choose(first.calls, kills):
-        present = Round(kill, deaths)
+        present = KillRound(kill, deaths)
         reports = _round(item, present)
         for _ in range(TRIES - 1):
             if _has_passed(reports) and not present.kills:
-                present = Round(kill, deaths)
+                present = KillRound(kill, deaths)
                 reports = _round(item, present)
         if not _has_passed(reports):
             where = "; ".join(told(one, kill) for one in present.sandboxes)
@@ -124,7 +124,7 @@ def _options(item: pytest.Item) -> tuple[int | None, int, Kill | None]:
     return options["kills"], options["deaths"], parse_kill(asked) if asked else None
 
 
-def _round(item: pytest.Item, present: Round) -> list[pytest.TestReport]:
+def _round(item: pytest.Item, present: KillRound) -> list[pytest.TestReport]:
     """Run a test once, with fixtures of its own."""
     function = cast("Any", item)
     function._initrequest()  # fresh fixtures, as plugins that repeat tests do it

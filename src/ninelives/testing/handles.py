@@ -16,7 +16,7 @@ from ninelives.core.journal.output import Output
 from ninelives.core.model.inbox import ItemKind
 from ninelives.core.model.run import State
 from ninelives.runtime.inbox import InboxItem
-from ninelives.runtime.output_reader import Reader
+from ninelives.runtime.output_reader import OutputReader
 from ninelives.runtime.run import Run
 from ninelives.views.checkpoint import Checkpoint
 from ninelives.views.history import Entry
@@ -60,7 +60,7 @@ class SandboxRun:
 
     def emitted(self, *, type: Any = Any) -> list[Output]:
         """Return what the run has emitted so far; see `Run.stream`."""
-        return Reader(self.id, 0, type).read(self._sandbox.store) or []
+        return OutputReader(self.id, 0, type).read(self._sandbox.store) or []
 
     def signal(self, name: str, value: Any = None, *, id: str | None = None) -> None:
         """Send a signal, durably; the run hears of it when it is worked on."""

@@ -13,7 +13,7 @@ from typing import Any
 from rich.console import Console
 
 from ninelives.chaos.campaign.plan import EVERY_STEP
-from ninelives.chaos.findings.metrics import Verdict
+from ninelives.chaos.findings.metrics import Report
 from ninelives.chaos.report import command
 from ninelives.chaos.trial.scratch_store import SQLITE
 from ninelives.chaos.trial.trial import ChaosFailed
@@ -37,7 +37,7 @@ def chaos(
     limit_seconds: float = 60.0,
     store: str = SQLITE,
     may_fail: bool = False,
-) -> Verdict:
+) -> Report:
     """Kill an agent in processes of its own, as `ninelives chaos` does, and hold it to its targets but time.
 
     `target` is the agent, declared in a file, or "FILE:AGENT". `tree` is its working directory, of which
@@ -47,7 +47,7 @@ def chaos(
     Raises NotCrashproof, with file and line of what is to be mended; ChaosFailed when already without faults
     it comes to nothing; UsageError.
     """
-    order = command.Order(
+    order = command.ChaosOptions(
         target=_named(target),
         words=tuple(codec_for(type(arg)).encode(arg).decode() for arg in args),
         named=(),
@@ -81,7 +81,7 @@ def _named(target: Any) -> str:
     return f"{file}:{target.raw.__name__}"
 
 
-def _told(verdict: Verdict) -> list[str]:
+def _told(verdict: Report) -> list[str]:
     mend = [f"{one.file}:{one.line}: {one.mistake}: {one.what}. {one.remedy}" for one in verdict.findings]
     missed = [one for one in verdict.numbers if one.name in HELD_TO and not one.is_met]
     return [*mend, *(f"{one.name}: {one.value}, and the target is {one.target}" for one in missed)]

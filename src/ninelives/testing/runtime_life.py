@@ -28,7 +28,7 @@ T = TypeVar("T")
 _BURY_SECONDS = 30.0
 
 
-class Life:
+class RuntimeLife:
     """A runtime that may die at a call of its store."""
 
     def __init__(self, under: Store, clock: SkippingClock, kill: Kill | None) -> None:

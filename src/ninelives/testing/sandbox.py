@@ -15,14 +15,14 @@ from typing import Any, Self, TypeVar
 
 from ninelives.core.errors import UsageError
 from ninelives.core.model.inbox import ItemState
-from ninelives.core.model.run import Run, RunQuery, State
+from ninelives.core.model.run import RunQuery, RunRow, State
 from ninelives.engine.spec.registry import AGENTS, RIVALS, STEPS, get_agent
 from ninelives.runtime.runtime import Runtime
 from ninelives.stores.memory import MemoryStore
 from ninelives.testing.clock import START, SkippingClock
 from ninelives.testing.dying_store import Died, Kill
 from ninelives.testing.handles import SandboxItem, SandboxRun
-from ninelives.testing.runtime_life import Life
+from ninelives.testing.runtime_life import RuntimeLife
 
 T = TypeVar("T")
 _ALL = 100_000
@@ -47,7 +47,7 @@ class Sandbox:
         self.calls: Sequence[str] = ()
         """The calls of the store that write, as they were made in the first life."""
         self._kill, self._deaths = kill, deaths
-        self._life: Life | None = None
+        self._life: RuntimeLife | None = None
         self._started = self._signals = self._asked = 0
         self._left: set[str] = set()
         self._known = dict(AGENTS), dict(STEPS), dict(RIVALS)
@@ -108,7 +108,7 @@ class Sandbox:
         handle.status()
         return handle
 
-    def list(self) -> Sequence[Run]:
+    def list(self) -> Sequence[RunRow]:
         """Return the rows of all runs, oldest first."""
         return self.store.list_runs(RunQuery(limit=_ALL))[::-1]
 
@@ -141,7 +141,7 @@ class Sandbox:
         self.clock.skip_to_ms(until_ms)
         self.work()
 
-    def work_for(self, run: str) -> Run:
+    def work_for(self, run: str) -> RunRow:
         """Work, and skip time, until a run has ended or only a person can go on. Raises Stuck."""
         while True:
             self.work()
@@ -169,7 +169,7 @@ class Sandbox:
             life = self._life
             if life is None:
                 kill = self._kill if len(self.kills) < self._deaths else None
-                life = self._life = Life(self.store, self.clock, kill)
+                life = self._life = RuntimeLife(self.store, self.clock, kill)
             try:
                 return life.do(work)
             except Died:
@@ -189,7 +189,7 @@ class Sandbox:
         if self._life is not None:
             self._life.wake()
 
-    def _count(self, life: Life) -> None:
+    def _count(self, life: RuntimeLife) -> None:
         if not self.kills:
             self.calls = tuple(life.store.calls)
 
@@ -210,7 +210,7 @@ class Sandbox:
                 self._left.add(item.id)
         return any(item.id not in self._left for item in waiting)
 
-    def _why(self, row: Run) -> str:
+    def _why(self, row: RunRow) -> str:
         if row.paused:
             return f"run {row.id!r} is paused. Call its resume()"
         if row.state is State.PENDING or row.due_ms is not None:
@@ -220,7 +220,7 @@ class Sandbox:
             "Start it by sandbox.start(...), call sandbox.work(), send what it waits for, ask for result()"
         )
 
-    def _unknown(self, run: str) -> Run:
+    def _unknown(self, run: str) -> RunRow:
         raise UsageError("there is no such run", run=run, remedy="Check the id")
 
 

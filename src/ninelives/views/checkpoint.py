@@ -15,7 +15,7 @@ from ninelives.core.journal.replay import StepBody, read_body
 from ninelives.core.journal.resources import open_in
 from ninelives.core.journal.salvage import read_salvaged
 from ninelives.core.journal.settlement import read_start
-from ninelives.core.model.run import Journal, Kind, Record, Run, State
+from ninelives.core.model.run import Journal, Kind, Record, RunRow, State
 from ninelives.core.rules import deaths
 from ninelives.core.values.exceptions import read_failure
 
@@ -49,7 +49,7 @@ class EffectState(StrEnum):
     FAILED = "failed"
 
 
-class Effect(Struct, frozen=True, kw_only=True):
+class StartedAction(Struct, frozen=True, kw_only=True):
     """A non-resumable action of the current turn: how often it was started, and what is known of the last."""
 
     step: str
@@ -72,7 +72,7 @@ class Checkpoint(Struct, frozen=True, kw_only=True):
     progress: str
     resources: tuple[Resource, ...]
     pending: tuple[Operation, ...]
-    effects: tuple[Effect, ...]
+    effects: tuple[StartedAction, ...]
     in_doubt: tuple[Operation, ...]
     waits: str
     next_wake_up: datetime | None
@@ -140,15 +140,15 @@ def resources_in(records: Sequence[Record]) -> list[Resource]:
     ]
 
 
-def effects_in(records: Sequence[Record]) -> list[Effect]:
+def effects_in(records: Sequence[Record]) -> list[StartedAction]:
     """Return the non-resumable actions, each with what is known of it. Raises Corrupt."""
-    found: dict[str, Effect] = {}
+    found: dict[str, StartedAction] = {}
     for record in records:
         known = found.get(record.step)
         if record.kind is Kind.INTENT:
             start = read_start(record)
             if start.w:  # only these say which session began them
-                found[record.step] = Effect(
+                found[record.step] = StartedAction(
                     step=step_text(record.step),
                     state=EffectState.STARTED,
                     starts=start.n + 1,
@@ -175,7 +175,7 @@ def salvaged_in(records: Sequence[Record]) -> str:
     return str(read_salvaged(said[-1])) if said else ""
 
 
-def wake_up_of(run: Run) -> datetime | None:
+def wake_up_of(run: RunRow) -> datetime | None:
     """Return when a run without a worker falls due; None when only news can wake it, or it has a worker."""
     if run.due_ms is None or run.state not in (State.PENDING, State.CHECKPOINTED):
         return None

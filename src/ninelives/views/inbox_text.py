@@ -37,7 +37,7 @@ _COMMANDS = {
 }
 
 
-class Entry(Struct, frozen=True, kw_only=True):
+class InboxEntry(Struct, frozen=True, kw_only=True):
     """One thing that waits, or waited, for a person."""
 
     id: str
@@ -62,7 +62,7 @@ class Entry(Struct, frozen=True, kw_only=True):
     answered: datetime | None
 
 
-def entry(item: Item) -> Entry:
+def entry(item: Item) -> InboxEntry:
     """Return an item as people read it; one that cannot be read says so."""
     try:
         asked, answer = read_asked(item), None
@@ -70,7 +70,7 @@ def entry(item: Item) -> Entry:
             answer = read_answer(item)
     except Corrupt as error:
         asked, answer = Asked(what=error.what), None
-    return Entry(
+    return InboxEntry(
         id=item.id,
         run=item.run,
         kind=item.kind,
@@ -94,7 +94,7 @@ def entry(item: Item) -> Entry:
     )
 
 
-def up_to_date(store: Store, one: Entry) -> Entry:
+def up_to_date(store: Store, one: InboxEntry) -> InboxEntry:
     """Return an entry with what has become known since: whether what is in doubt may still act."""
     if one.answered is not None or not one.evidence.get(MAY_ACT, "no").startswith("yes"):
         return one
@@ -110,7 +110,7 @@ def ways(takes: Iterable[Says], id: str) -> list[list[str]]:
     return [[word.format(id) for word in _COMMANDS[says]] for says in takes]
 
 
-def facts(one: Entry) -> list[tuple[str, str]]:
+def facts(one: InboxEntry) -> list[tuple[str, str]]:
     """Return what a person needs to know of an item before answering, name by name."""
     told = [("step", one.step), ("to", one.to), ("key", one.key)]
     told += [(f"{name} =", bytes(value).decode()) for name, value in one.arguments.items()]

@@ -12,16 +12,16 @@ from ninelives.core.errors import Corrupt, UnknownRun
 from ninelives.core.ids import step_text
 from ninelives.core.journal.replay import read_body
 from ninelives.core.model.inbox import Item, ItemState, Signal
-from ninelives.core.model.run import Journal, Kind, Record, Run, RunQuery, State
+from ninelives.core.model.run import Journal, Kind, Record, RunQuery, RunRow, State
 from ninelives.core.model.totals import Retrying, read_retrying
 from ninelives.core.rules import deaths as lives
 from ninelives.engine.run import large_bodies
 from ninelives.store import Store
 from ninelives.views import records_text, sessions
 from ninelives.views.checkpoint import (
-    Effect,
     Operation,
     Resource,
+    StartedAction,
     effects_in,
     operations_in,
     resources_in,
@@ -31,7 +31,7 @@ from ninelives.views.checkpoint import (
 )
 from ninelives.views.records_text import Failed, Progress, moment
 from ninelives.views.recovery_text import last_recovery
-from ninelives.views.sessions import Seen
+from ninelives.views.sessions import SeenSession
 
 
 class Summary(Struct, frozen=True, kw_only=True):
@@ -55,7 +55,7 @@ class Summary(Struct, frozen=True, kw_only=True):
     waits: str
     is_loaded: bool
     is_starting: bool
-    session: Seen | None
+    session: SeenSession | None
     next_wake_up: datetime | None
     deaths: int
     labels: dict[str, str]
@@ -95,7 +95,7 @@ class Position(Summary, frozen=True, kw_only=True):
     head: str
     resources: list[Resource]
     pending: list[Operation]
-    effects: list[Effect]
+    effects: list[StartedAction]
     in_doubt: list[Operation]
     salvaged: str
     last_recovery: str
@@ -134,14 +134,16 @@ def unknown(run: str) -> UnknownRun:
     return UnknownRun("there is no such run", run=run, remedy="ninelives ps --all lists those there are")
 
 
-def _current(store: Store, run: Run) -> tuple[tuple[Record, ...], str]:
+def _current(store: Store, run: RunRow) -> tuple[tuple[Record, ...], str]:
     try:
         return store.load_journal(run.id).records, ""
     except (Corrupt, UnknownRun) as error:
         return (), error.what
 
 
-def _summary(run: Run, records: Sequence[Record], fault: str, living: Mapping[str, Seen]) -> Summary:
+def _summary(
+    run: RunRow, records: Sequence[Record], fault: str, living: Mapping[str, SeenSession]
+) -> Summary:
     session = None if run.session is None else living.get(run.session) or sessions.ended(run.session)
     return Summary(
         id=run.id,
@@ -170,7 +172,7 @@ def _summary(run: Run, records: Sequence[Record], fault: str, living: Mapping[st
     )
 
 
-def _position(loaded: Journal, fault: str, living: Mapping[str, Seen], last_recovery: str) -> Position:
+def _position(loaded: Journal, fault: str, living: Mapping[str, SeenSession], last_recovery: str) -> Position:
     run = loaded.run
     turn = [record for record in loaded.records if record.seq >= run.turn_seq]
     summary = _summary(run, turn, fault, living)
@@ -204,7 +206,7 @@ def _last_error(records: Sequence[Record]) -> Failed | None:
     return None
 
 
-def _result(run: Run, records: Sequence[Record]) -> Raw | None:
+def _result(run: RunRow, records: Sequence[Record]) -> Raw | None:
     if run.state is not State.COMPLETED or not records or records[-1].kind is not Kind.END:
         return None
     value = read_body(records[-1]).v

@@ -22,7 +22,7 @@ from ninelives.views.escape import shortened
 PREVIEW_CHARACTERS = 120
 
 
-class Line(Struct, frozen=True, kw_only=True):
+class RecordText(Struct, frozen=True, kw_only=True):
     """One record, as people see it."""
 
     seq: int
@@ -72,7 +72,7 @@ class Failed(Struct, frozen=True, kw_only=True):
         return f"{self.type}: {self.message}" if self.message else self.type
 
 
-def lines(records: Iterable[Record]) -> list[Line]:
+def lines(records: Iterable[Record]) -> list[RecordText]:
     """Return the history that the records tell."""
     return [_line(record) for record in records]
 
@@ -172,9 +172,9 @@ def _answer(said: dict[str, Any]) -> str:
     return f"{answer.get('says')}{value} by {said.get('by') or 'nobody'}{note}: {what}"
 
 
-def _line(record: Record) -> Line:
+def _line(record: Record) -> RecordText:
     branch, step, number = step_parts(record.step)
-    return Line(
+    return RecordText(
         seq=record.seq,
         at=moment(record.at_ms),
         kind=record.kind.value,

@@ -8,7 +8,7 @@ from typing import Any
 import msgspec
 from msgspec import Struct
 
-from ninelives.core.model.log_entry import Entry, Happening
+from ninelives.core.model.log_entry import Happening, LogEntry
 from ninelives.store import Store
 from ninelives.views.records_text import moment
 from ninelives.views.recovery_text import text_of
@@ -31,7 +31,7 @@ def recoveries(store: Store, run: str | None = None, limit: int = 50) -> list[To
     return [_told(entry) for entry in store.read_log(run=run, limit=limit)]
 
 
-def _told(entry: Entry) -> Told:
+def _told(entry: LogEntry) -> Told:
     return Told(
         seq=entry.seq,
         at=moment(entry.at_ms),

@@ -7,7 +7,7 @@ import msgspec
 from ninelives.core.errors import StoreError
 from ninelives.core.ids import step_text
 from ninelives.core.journal.recovery_log import Completion, Left, Recovery, SessionEnd, Verified
-from ninelives.core.model.log_entry import Entry, Happening
+from ninelives.core.model.log_entry import Happening, LogEntry
 from ninelives.engine.worker.quarantine import manner
 from ninelives.store import Store
 from ninelives.views.checkpoint import moment
@@ -30,7 +30,7 @@ def last_recovery(store: Store, run: str) -> str:
     return ""
 
 
-def text_of(entry: Entry) -> str:
+def text_of(entry: LogEntry) -> str:
     """Say in words what an entry tells."""
     if entry.kind is Happening.ENDED:
         ended = msgspec.json.decode(entry.body, type=SessionEnd)

@@ -11,7 +11,7 @@ from ninelives.core.model.session import Fate, Session
 from ninelives.store import Store
 
 
-class Life(StrEnum):
+class SessionLife(StrEnum):
     """Whether a session's process lives."""
 
     ALIVE = "alive"
@@ -20,22 +20,22 @@ class Life(StrEnum):
     ENDED = "ended"  # it was ended, and has no runs any more
 
 
-class Seen(Struct, frozen=True, kw_only=True):
+class SeenSession(Struct, frozen=True, kw_only=True):
     """A session, and whether it lives."""
 
     id: str
     host: str
     pid: int
-    state: Life
+    state: SessionLife
     lease_left_ms: int
     agents: tuple[str, ...] = ()
     keeper: str = ""
 
 
-def seen(store: Store) -> dict[str, Seen]:
+def seen(store: Store) -> dict[str, SeenSession]:
     """Return the sessions that have not been ended, by id. Looking ends none of them."""
     return {
-        session.id: Seen(
+        session.id: SeenSession(
             id=session.id,
             host=session.machine,
             pid=session.pid,
@@ -48,24 +48,26 @@ def seen(store: Store) -> dict[str, Seen]:
     }
 
 
-def served(living: Mapping[str, Seen]) -> frozenset[str]:
+def served(living: Mapping[str, SeenSession]) -> frozenset[str]:
     """Return the agents whose code a living worker has loaded."""
-    return frozenset(agent for one in living.values() if one.state is Life.ALIVE for agent in one.agents)
+    return frozenset(
+        agent for one in living.values() if one.state is SessionLife.ALIVE for agent in one.agents
+    )
 
 
-def is_any_starting(living: Mapping[str, Seen]) -> bool:
+def is_any_starting(living: Mapping[str, SeenSession]) -> bool:
     """Tell whether a supervisor lives whose workers are all still to come, or to come back."""
-    alive = [one for one in living.values() if one.state is Life.ALIVE]
+    alive = [one for one in living.values() if one.state is SessionLife.ALIVE]
     keepers = {one.keeper for one in alive}
     return any(not one.agents and one.id not in keepers for one in alive)
 
 
-def ended(session: str) -> Seen:
+def ended(session: str) -> SeenSession:
     """Return what can be said of a session that is not among them."""
-    return Seen(id=session, host="", pid=0, state=Life.ENDED, lease_left_ms=0)
+    return SeenSession(id=session, host="", pid=0, state=SessionLife.ENDED, lease_left_ms=0)
 
 
-def _life(session: Session) -> Life:
+def _life(session: Session) -> SessionLife:
     if session.fate is Fate.LIVES:
-        return Life.ALIVE
-    return Life.DEAD if session.fate is Fate.GONE or session.left_ms > 0 else Life.EXPIRED
+        return SessionLife.ALIVE
+    return SessionLife.DEAD if session.fate is Fate.GONE or session.left_ms > 0 else SessionLife.EXPIRED

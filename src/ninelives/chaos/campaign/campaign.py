@@ -17,8 +17,8 @@ from msgspec import Struct
 from ninelives.chaos.campaign.comparison import is_alike
 from ninelives.chaos.campaign.plan import EVERY_STEP, RANDOM, Wishes, plan, share
 from ninelives.chaos.ledger import What
-from ninelives.chaos.trial.scenarios import Calm, Script
-from ninelives.chaos.trial.trial import Ground, Stage, Trial
+from ninelives.chaos.trial.scenarios import Calm, Scenario
+from ninelives.chaos.trial.trial import Ground, Trial, TrialStage
 from ninelives.core.errors import Permanent, UsageError
 from ninelives.core.model.inbox import ItemKind
 
@@ -75,7 +75,7 @@ def _begin(ground: Ground, campaign: Campaign, wishes: Wishes, told: Told) -> No
     """Run it twice without faults, and say why it cannot be tried if it cannot."""
     for number in (0, 1):
         say = _saying(told, number)
-        trial = Stage(ground, Calm("without faults"), number, {}, say).play(0.0)
+        trial = TrialStage(ground, Calm("without faults"), number, {}, say).play(0.0)
         campaign.calm.append(trial)
         if not trial.has_ended:
             why, remedy = _came_to_nothing(trial), _what_would_help(trial, ground)
@@ -120,14 +120,14 @@ def _try_all(ground: Ground, campaign: Campaign, wishes: Wishes, told: Told, unt
     campaign.left_out = [kind for kind in chosen.kinds if kind not in had]
 
 
-def _play(ground: Ground, campaign: Campaign, script: Script, seconds: float) -> None:
+def _play(ground: Ground, campaign: Campaign, script: Scenario, seconds: float) -> None:
     """Play a script, again and again while the run ends too soon for all that was planned for it."""
     values = {step: value for _, kind, step, _, value in campaign.calm[0].journal if kind == "result"}
     usual = campaign.calm[1].seconds
     patience = min(max(_PATIENCE_SECONDS, _PATIENCE * usual), 2 * ground.limit_seconds)
     until, is_over = time.monotonic() + seconds, False
     while not is_over:
-        stage = Stage(ground, script, len(campaign.trials) + 2, values)
+        stage = TrialStage(ground, script, len(campaign.trials) + 2, values)
         campaign.trials.append(stage.play(max(0.0, until - time.monotonic()), patience))
         is_over = not script.wants_more or until - time.monotonic() < usual
 
@@ -153,7 +153,7 @@ def _look_again(ground: Ground, campaign: Campaign, *, until: float) -> None:
         if time.monotonic() + calm[1].seconds > until:
             return
         number = len(campaign.trials) + len(calm)
-        again = Stage(ground, Calm("without faults"), number, {}).play(0.0)
+        again = TrialStage(ground, Calm("without faults"), number, {}).play(0.0)
         if again.state != calm[0].state:
             return
         calm.append(again)

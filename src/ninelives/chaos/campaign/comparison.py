@@ -11,7 +11,7 @@ from collections.abc import Iterator, Sequence
 
 from msgspec import Struct
 
-from ninelives.chaos.ledger import Line, What
+from ninelives.chaos.ledger import LedgerLine, What
 from ninelives.chaos.trial.trial import Trial
 
 
@@ -46,13 +46,13 @@ def _steps(trial: Trial) -> dict[tuple[int, str], tuple[str, str, str]]:
     return {(turn, step): (kind, asked, value) for turn, kind, step, asked, value in trial.journal}
 
 
-def asked_otherwise(trial: Trial) -> dict[str, tuple[Line, Line]]:
+def asked_otherwise(trial: Trial) -> dict[str, tuple[LedgerLine, LedgerLine]]:
     """Return the steps that were executed once more with other arguments, and what they were asked for.
 
     Nothing of the kind is refused where the first execution has left no record.
     """
-    first: dict[tuple[str, int], Line] = {}
-    found: dict[str, tuple[Line, Line]] = {}
+    first: dict[tuple[str, int], LedgerLine] = {}
+    found: dict[str, tuple[LedgerLine, LedgerLine]] = {}
     for line in trial.lines:
         if line.what is What.TOUCH and line.kind == "asked":
             known = first.setdefault((line.step, line.data["turn"]), line)
@@ -84,10 +84,10 @@ def _everywhere(calm: Sequence[Trial]) -> set[str]:
 # Files outside the tree -----------------------------------------------------------------------------
 
 
-class Visit(Struct):
+class StepVisit(Struct):
     """What the executions of a step in one life did to a file: how they found it, how they left it."""
 
-    line: Line
+    line: LedgerLine
     before: str
     after: str | None
     is_appended: bool
@@ -98,7 +98,7 @@ class Visit(Struct):
 class Repeated(Struct, frozen=True):
     """A file outside the tree that a step has changed in more than one life."""
 
-    line: Line
+    line: LedgerLine
     lives: int
     is_appended: bool
     is_certain: bool
@@ -123,13 +123,13 @@ def repeated_outside(calm: Sequence[Trial], trial: Trial) -> Iterator[Repeated]:
         yield Repeated(changing[0].line, len(changing), is_appended, is_certain)
 
 
-def _visits(trial: Trial) -> dict[tuple[str, str], list[Visit]]:
+def _visits(trial: Trial) -> dict[tuple[str, str], list[StepVisit]]:
     """Return what steps did to files outside the tree, life by life."""
-    found: defaultdict[tuple[str, str], dict[int, Visit]] = defaultdict(dict)
+    found: defaultdict[tuple[str, str], dict[int, StepVisit]] = defaultdict(dict)
     for line in trial.lines:
         lives, data = found[line.step, line.target] if _is_visit(line) else {}, line.data
         if "before" in data and line.life not in lives:
-            lives[line.life] = Visit(line, data["before"], None, True, data["is_alone"])
+            lives[line.life] = StepVisit(line, data["before"], None, True, data["is_alone"])
         if "before" in data:
             lives[line.life].is_appended &= "is_appended" in data
         elif line.life in lives:
@@ -138,11 +138,11 @@ def _visits(trial: Trial) -> dict[tuple[str, str], list[Visit]]:
     return {group: _in_order(lives) for group, lives in found.items()}
 
 
-def _is_visit(line: Line) -> bool:
+def _is_visit(line: LedgerLine) -> bool:
     return "before" in line.data or (line.what is What.TOUCH and line.kind == "left")
 
 
-def _in_order(lives: dict[int, Visit]) -> list[Visit]:
+def _in_order(lives: dict[int, StepVisit]) -> list[StepVisit]:
     """Say of who was killed meanwhile that it left a file as the next one found it."""
     visits = [lives[life] for life in sorted(lives)]
     for visit, following in zip(visits, [*visits[1:], None], strict=True):

@@ -12,7 +12,7 @@ from random import Random
 from msgspec import Struct
 
 from ninelives.chaos.ledger import What
-from ninelives.chaos.protocol import OUTCOMES, Deed, Fault, Moment
+from ninelives.chaos.protocol import OUTCOMES, Deed, FaultMoment, InjectedFault
 from ninelives.chaos.trial.scenarios import (
     CUT_SECONDS,
     HANG_LEASE_SECONDS,
@@ -20,7 +20,7 @@ from ninelives.chaos.trial.scenarios import (
     Full,
     Nested,
     Once,
-    Script,
+    Scenario,
     Turns,
     Walk,
 )
@@ -48,8 +48,8 @@ class Wishes(Struct, frozen=True, kw_only=True):
 class Plan(Struct, frozen=True):
     """The scripts that must have their turn, those for which there may be time after them, and all kinds."""
 
-    scripts: list[Script]
-    more: list[Script]
+    scripts: list[Scenario]
+    more: list[Scenario]
     kinds: tuple[str, ...]
 
 
@@ -64,9 +64,9 @@ def plan(calm: Trial, wishes: Wishes, left_seconds: float) -> Plan:
     if wishes.at == RANDOM:
         return _of([dice])
     if wishes.at:
-        return _of([Walk(Deed.KILL, Moment.LINE, wishes.kills, line=wishes.at)])
-    deploys = _walk(calm, Deed.TERM, Moment.PROGRESS)
-    full = Full(_places(calm, Moment.BEFORE))
+        return _of([Walk(Deed.KILL, FaultMoment.LINE, wishes.kills, line=wishes.at)])
+    deploys = _walk(calm, Deed.TERM, FaultMoment.PROGRESS)
+    full = Full(_places(calm, FaultMoment.BEFORE))
     first, *more = (list(_at(calm, step)) for step in _telling(calm)) if steps else ([],)
     whole = [kills[0], dice, full, *first, deploys, *kills[1:], nested]
     kinds = tuple(dict.fromkeys(script.kind for script in whole))
@@ -76,7 +76,7 @@ def plan(calm: Trial, wishes: Wishes, left_seconds: float) -> Plan:
     return Plan(whole, again, kinds)
 
 
-def share(calm: Trial, scripts: Sequence[Script], left_seconds: float) -> float:
+def share(calm: Trial, scripts: Sequence[Scenario], left_seconds: float) -> float:
     """Return how long the first of the scripts may go on: what the others leave, or an equal share."""
     others = sum(calm.seconds + script.lives * life_seconds(calm) for script in scripts[1:])
     return max(left_seconds / len(scripts), left_seconds - others)
@@ -89,39 +89,39 @@ def life_seconds(calm: Trial) -> float:
     return _LIFE_SECONDS + loading + (calm.seconds - loading) / max(1, len(_steps(calm)))
 
 
-_MOMENTS = (Moment.END, Moment.AFTER, Moment.BEGIN, Moment.BEFORE)
+_MOMENTS = (FaultMoment.END, FaultMoment.AFTER, FaultMoment.BEGIN, FaultMoment.BEFORE)
 
 
-def _of(scripts: list[Script]) -> Plan:
+def _of(scripts: list[Scenario]) -> Plan:
     return Plan(scripts, [], tuple(script.kind for script in scripts))
 
 
-def _walk(calm: Trial, deed: Deed, moment: Moment) -> Walk:
+def _walk(calm: Trial, deed: Deed, moment: FaultMoment) -> Walk:
     return Walk(deed, moment, MOST_KILLS, places=_places(calm, moment))
 
 
-def _places(calm: Trial, moment: Moment) -> list[str]:
+def _places(calm: Trial, moment: FaultMoment) -> list[str]:
     """Return the moments of a kind that the run came to without faults, named as the trap names them."""
-    if moment in (Moment.BEGIN, Moment.END):
+    if moment in (FaultMoment.BEGIN, FaultMoment.END):
         return _steps(calm)
     stored = [record for line in calm.lines if line.what is What.STORED for record in line.data["records"]]
-    if moment is Moment.PROGRESS:
+    if moment is FaultMoment.PROGRESS:
         named = [step_text(step) or kind for kind, step in stored if kind in OUTCOMES]
     else:
         named = [f"{kind} {step_text(step)}".strip() for kind, step in stored]
     return list(dict.fromkeys(named))
 
 
-def _at(calm: Trial, step: str) -> Iterator[Script]:
+def _at(calm: Trial, step: str) -> Iterator[Scenario]:
     """Yield a hang, and a store that is away or whose answer is lost, at one step."""
-    hangs = [Fault(deed=Deed.STOP, moment=Moment.PROGRESS, only=step)]
+    hangs = [InjectedFault(deed=Deed.STOP, moment=FaultMoment.PROGRESS, only=step)]
     if _is_resumable(calm, step):
-        hangs.append(Fault(deed=Deed.STOP, moment=Moment.END, only=step))
+        hangs.append(InjectedFault(deed=Deed.STOP, moment=FaultMoment.END, only=step))
     for fault in hangs:
         yield Once(f"hung {fault.moment}, past its lease", fault, lease_seconds=HANG_LEASE_SECONDS)
-    cut = Fault(deed=Deed.CUT, moment=Moment.PROGRESS, only=step, seconds=CUT_SECONDS)
+    cut = InjectedFault(deed=Deed.CUT, moment=FaultMoment.PROGRESS, only=step, seconds=CUT_SECONDS)
     yield Once("store cut off", cut, lease_seconds=HANG_LEASE_SECONDS)
-    yield Once("store's answer lost", Fault(deed=Deed.LOST, moment=Moment.PROGRESS, only=step))
+    yield Once("store's answer lost", InjectedFault(deed=Deed.LOST, moment=FaultMoment.PROGRESS, only=step))
 
 
 def _telling(calm: Trial) -> list[str]:

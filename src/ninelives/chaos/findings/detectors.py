@@ -17,7 +17,7 @@ from ninelives.chaos.findings import own_crashes, source_code
 from ninelives.chaos.findings.effects import Effect, declarations, effects, names
 from ninelives.chaos.findings.finding import Finding, Mistake, finding, grouped, the_run, times
 from ninelives.chaos.findings.repeated_effects import repeated
-from ninelives.chaos.ledger import Line, What
+from ninelives.chaos.ledger import LedgerLine, What
 from ninelives.chaos.trial.trial import Trial
 from ninelives.core.ids import step_text
 
@@ -132,7 +132,7 @@ def _argument(campaign: Campaign, told: str, step: str, text: str, times: int) -
     )
 
 
-def _differing(was: Line, now: Line) -> str:
+def _differing(was: LedgerLine, now: LedgerLine) -> str:
     """Say which argument has changed, as far as the first characters show it."""
     old, new = was.data["shown"], now.data["shown"]
     changed = (f"{name}: {old.get(name)} → {value}" for name, value in new.items() if value != old.get(name))

@@ -15,7 +15,7 @@ from urllib.parse import quote
 
 from msgspec import Struct, field
 
-from ninelives.chaos.ledger import Line, What
+from ninelives.chaos.ledger import LedgerLine, What
 from ninelives.chaos.trial.trial import Trial
 
 _SAFE = frozenset({"GET", "HEAD", "OPTIONS", "TRACE"})
@@ -48,7 +48,7 @@ class Effect(Struct):
         return self.method in _SAFE
 
 
-class Declared(Struct, frozen=True):
+class DeclaredStep(Struct, frozen=True):
     """What is known of a step from its declaration."""
 
     place: str
@@ -110,7 +110,7 @@ def _through_proxy(trial: Trial) -> list[Effect]:
     return found
 
 
-def _started_by(trial: Trial, at: float) -> Line | None:
+def _started_by(trial: Trial, at: float) -> LedgerLine | None:
     """Return the start of the program that may have sent a request of its own."""
     started = [line for line in trial.lines if line.kind == "command" and line.at <= at]
     return started[-1] if started else None
@@ -120,7 +120,7 @@ def _has_key(sent: bytes, key: str) -> bool:
     return any(form.encode() in sent for form in (key, quote(key), quote(key, safe="")))
 
 
-def _effect(line: Line) -> Effect:
+def _effect(line: LedgerLine) -> Effect:
     return Effect(
         kind=line.kind,
         target=line.target,
@@ -135,10 +135,10 @@ def _effect(line: Line) -> Effect:
     )
 
 
-def declarations(trial: Trial) -> dict[str, Declared]:
+def declarations(trial: Trial) -> dict[str, DeclaredStep]:
     """Return the steps that the code declares, by name."""
     return {
-        line.step: Declared(line.place, **line.data) for line in trial.lines if line.what is What.DECLARED
+        line.step: DeclaredStep(line.place, **line.data) for line in trial.lines if line.what is What.DECLARED
     }
 
 
@@ -222,7 +222,7 @@ def landed_late(trial: Trial) -> list[str]:
     return [line.step for line, recorded_at in _begun_after(trial) if _admitted_at(line) < recorded_at]
 
 
-def _begun_after(trial: Trial) -> Iterator[tuple[Line, float]]:
+def _begun_after(trial: Trial) -> Iterator[tuple[LedgerLine, float]]:
     """Yield the lines of bodies that were begun after their step was recorded, and when that was."""
     turns: dict[str, int] = {}
     recorded: dict[tuple[str, int], float] = {}
@@ -237,6 +237,6 @@ def _begun_after(trial: Trial) -> Iterator[tuple[Line, float]]:
                 yield line, recorded[line.step, turns[line.step]]
 
 
-def _admitted_at(line: Line) -> float:
+def _admitted_at(line: LedgerLine) -> float:
     """Return when the worker of a body was last found to hold its lease, in the ledger's time."""
     return line.at - float(line.data.get("admitted_ago", 0.0))

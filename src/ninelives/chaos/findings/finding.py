@@ -9,7 +9,7 @@ from msgspec import Struct
 
 from ninelives.chaos.campaign.campaign import Campaign
 from ninelives.chaos.findings import source_code
-from ninelives.chaos.ledger import Line, What
+from ninelives.chaos.ledger import LedgerLine, What
 from ninelives.chaos.trial.trial import Trial
 from ninelives.core.ids import step_text
 
@@ -78,9 +78,9 @@ def times(count: int) -> str:
     return {0: "never", 1: "once"}.get(count, f"{count} times")
 
 
-def grouped(campaign: Campaign, what: What) -> dict[tuple[str, str], list[Line]]:
+def grouped(campaign: Campaign, what: What) -> dict[tuple[str, str], list[LedgerLine]]:
     """Return what was noted of a kind in all runs, by place and step."""
-    groups: defaultdict[tuple[str, str], list[Line]] = defaultdict(list)
+    groups: defaultdict[tuple[str, str], list[LedgerLine]] = defaultdict(list)
     for trial in (*campaign.calm, *campaign.trials):
         for line in trial.lines:
             if line.what is what:

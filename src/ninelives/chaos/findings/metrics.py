@@ -31,7 +31,7 @@ from ninelives.chaos.trial.trial import Trial
 from ninelives.demo.judge import ASKED_RECOVERY_SECONDS, RECOVERY_SECONDS, Number, percentile
 
 
-class Recovery(Struct, frozen=True):
+class MeasuredRecovery(Struct, frozen=True):
     """One death, and how long until the run did something new. `load_seconds` is Python's and the user's."""
 
     trial: int
@@ -41,12 +41,12 @@ class Recovery(Struct, frozen=True):
     where: str
 
 
-class Verdict(Struct, frozen=True):
+class Report(Struct, frozen=True):
     """All that is told at the end."""
 
     numbers: tuple[Number, ...]
     findings: tuple[Finding, ...]
-    recoveries: tuple[Recovery, ...]
+    recoveries: tuple[MeasuredRecovery, ...]
     kills: int
     faults: int
     runs: int
@@ -69,10 +69,10 @@ class Verdict(Struct, frozen=True):
         return is_judged and all(one.is_met for one in self.numbers) and not self.certain
 
 
-def judge(campaign: Campaign, findings: Sequence[Finding]) -> Verdict:
+def judge(campaign: Campaign, findings: Sequence[Finding]) -> Report:
     """Hold the trials against the runs without faults; without trials there are no numbers."""
     recoveries = [one for trial in campaign.trials for one in recoveries_of(trial)]
-    return Verdict(
+    return Report(
         numbers=_numbers(campaign, recoveries) if campaign.trials else (),
         findings=tuple(findings),
         recoveries=tuple(recoveries),
@@ -88,14 +88,14 @@ def judge(campaign: Campaign, findings: Sequence[Finding]) -> Verdict:
     )
 
 
-def _numbers(campaign: Campaign, recoveries: Sequence[Recovery]) -> tuple[Number, ...]:
+def _numbers(campaign: Campaign, recoveries: Sequence[MeasuredRecovery]) -> tuple[Number, ...]:
     return (*_times(recoveries), _duplicates(campaign), _consistency(campaign), _recovered(campaign))
 
 
 # Recovery time --------------------------------------------------------------------------------------
 
 
-def recoveries_of(trial: Trial) -> list[Recovery]:
+def recoveries_of(trial: Trial) -> list[MeasuredRecovery]:
     """Return how long it took after each death; one that was killed again meanwhile counts from then."""
     found = []
     for fault in trial.faults:
@@ -106,7 +106,7 @@ def recoveries_of(trial: Trial) -> list[Recovery]:
         ready = next((line.at for line in lines if line.what is What.READY), None)
         new = next((line.at for line in lines if is_new(line.what, line.data)), None)
         if ready is not None and new is not None:
-            found.append(Recovery(trial.number, life, new - fault.at, ready - fault.at, fault.step))
+            found.append(MeasuredRecovery(trial.number, life, new - fault.at, ready - fault.at, fault.step))
     return found
 
 
@@ -118,7 +118,7 @@ def is_new(what: What, data: dict[str, object]) -> bool:
     return what is What.BEGIN
 
 
-def _times(recoveries: Sequence[Recovery]) -> tuple[Number, ...]:
+def _times(recoveries: Sequence[MeasuredRecovery]) -> tuple[Number, ...]:
     if not recoveries:
         return (Number("recovery time p99", "none", "at least one", False, "no run went on after a kill"),)
     ours = [one.seconds - one.load_seconds for one in recoveries]

@@ -10,7 +10,7 @@ from msgspec import structs
 from ninelives.chaos.campaign.campaign import Campaign
 from ninelives.chaos.campaign.comparison import asked_otherwise, differing_files, repeated_outside
 from ninelives.chaos.findings.effects import (
-    Declared,
+    DeclaredStep,
     Effect,
     declarations,
     effects,
@@ -20,7 +20,7 @@ from ninelives.chaos.findings.effects import (
     surplus,
 )
 from ninelives.chaos.findings.finding import Finding, Mistake, finding, grouped, the_run, times
-from ninelives.chaos.ledger import Line, What
+from ninelives.chaos.ledger import LedgerLine, What
 from ninelives.chaos.trial.trial import Trial
 from ninelives.chaos.trial.work_tree import Content
 from ninelives.core.ids import step_text
@@ -112,7 +112,7 @@ def _databases(campaign: Campaign, trial: Trial) -> Iterable[Finding]:  # noqa: 
     """Find the actions that opened a database of all runs more than once, and nobody saw what they did."""
     declared, named = declarations(trial), names(trial)
     asked = {line.step for line in trial.lines if line.what is What.KEY}
-    opened: defaultdict[tuple[str, str], dict[int, Line]] = defaultdict(dict)
+    opened: defaultdict[tuple[str, str], dict[int, LedgerLine]] = defaultdict(dict)
     for line in trial.lines:
         if line.what is What.TOUCH and line.data.get("is_outside"):
             opened[line.step, line.target].setdefault(line.life, line)
@@ -152,7 +152,7 @@ def _writers(trial: Trial, path: str) -> list[Effect]:
     return exact or [one for one in seen if one.kind == "command"]
 
 
-def _twice(effect: Effect, what: str, step: str, declared: Declared | None, trial: Trial) -> Finding:
+def _twice(effect: Effect, what: str, step: str, declared: DeclaredStep | None, trial: Trial) -> Finding:
     how = f"{what}; in {the_run(trial)}"
     if declared is not None and not declared.is_resumable:
         remedy = f"It said of {step} that it had not happened; let it find what was done, by its key"

@@ -38,7 +38,7 @@ _SAFE = ("GET ", "HEAD ", "OPTIONS ", "TRACE ")
 _DEVICES = ("/dev/", "/proc/", "/sys/")
 
 
-class Seen(Struct, frozen=True):
+class SeenEffect(Struct, frozen=True):
     """What was done, as the event tells it."""
 
     what: What
@@ -47,7 +47,7 @@ class Seen(Struct, frozen=True):
     data: dict[str, Any] = {}
 
 
-class Witness:
+class EffectRecorder:
     """Writes to the ledger what the code in this process does to the world."""
 
     def __init__(self, ledger: Ledger, tree: Path, original: Path, proxy: str = "") -> None:
@@ -119,11 +119,11 @@ class Witness:
         finally:
             self._busy.now = False
 
-    def _is_trifle(self, seen: Seen) -> bool:
+    def _is_trifle(self, seen: SeenEffect) -> bool:
         path = seen.target
         return seen.kind in _FILES and (path.startswith(_DEVICES) or "__pycache__" in path)
 
-    def _is_scratch(self, seen: Seen) -> bool:
+    def _is_scratch(self, seen: SeenEffect) -> bool:
         """Tell whether it is among temporary files: what is done there is noted, and no effect by itself."""
         path = seen.target
         if seen.kind not in _FILES or path.startswith((self._tree, self._original)):
@@ -138,7 +138,7 @@ class Witness:
             frame = frame.f_back
         return False
 
-    def _tell(self, seen: Seen, innermost: FrameType) -> None:
+    def _tell(self, seen: SeenEffect, innermost: FrameType) -> None:
         stack = self._stack(innermost)
         if stack is None or (seen.kind == "connect" and _is_request(innermost)):
             return
@@ -163,7 +163,7 @@ class Witness:
             data=data | ({"stack": stack} if frame is None else {"attempt": frame.attempt}),
         )
 
-    def _beyond(self, seen: Seen, frame: Frame | None) -> dict[str, Any]:
+    def _beyond(self, seen: SeenEffect, frame: Frame | None) -> dict[str, Any]:
         """Look at a file before a body changes it, if it is not in the copy: it is there for all runs."""
         if frame is None or seen.target.startswith(self._tree):
             return {}
@@ -230,15 +230,15 @@ def _is_request(frame: FrameType | None) -> bool:
     return False
 
 
-def _only_asks(seen: Seen) -> bool:
+def _only_asks(seen: SeenEffect) -> bool:
     return seen.kind == "request" and seen.target.startswith(_SAFE)
 
 
-def _through_proxy(connecting: Any) -> Seen:
+def _through_proxy(connecting: Any) -> SeenEffect:
     """Give a socket on its way to the proxy its port now: by that the proxy's notes and ours are joined."""
     with suppress(OSError):
         connecting.bind(("127.0.0.1", 0))
-    return Seen(What.TOUCH, "proxy", str(connecting.getsockname()[1]))
+    return SeenEffect(What.TOUCH, "proxy", str(connecting.getsockname()[1]))
 
 
 def _has_key(sent: bytes, frame: Frame | None) -> bool:
@@ -251,7 +251,7 @@ def _has_key(sent: bytes, frame: Frame | None) -> bool:
 # What events say ----------------------------------------------------------------------------------
 
 
-def _opened(args: tuple[Any, ...]) -> Seen | None:
+def _opened(args: tuple[Any, ...]) -> SeenEffect | None:
     path, mode, flags = args
     if not isinstance(path, str | bytes | os.PathLike):
         return None  # a descriptor that is open already
@@ -259,19 +259,21 @@ def _opened(args: tuple[Any, ...]) -> Seen | None:
     seen = _file("write")((path,)) if is_written else None
     if seen is None or not ("a" in mode if mode else (flags or 0) & os.O_APPEND):
         return seen
-    return Seen(seen.what, seen.kind, seen.target, {"is_appended": True})
+    return SeenEffect(seen.what, seen.kind, seen.target, {"is_appended": True})
 
 
-def _file(kind: str, at: int = 0, dir_fd: int | None = None) -> Callable[[tuple[Any, ...]], Seen | None]:
+def _file(
+    kind: str, at: int = 0, dir_fd: int | None = None
+) -> Callable[[tuple[Any, ...]], SeenEffect | None]:
     """Describe what is done to a path; `at` and `dir_fd` say where in the event it and its directory are."""
 
-    def describe(args: tuple[Any, ...]) -> Seen | None:
+    def describe(args: tuple[Any, ...]) -> SeenEffect | None:
         if not isinstance(args[at], str | bytes | os.PathLike):
             return None
         path, fd = os.fsdecode(args[at]), -1 if dir_fd is None else args[dir_fd]
         if fd >= 0:  # as shutil.rmtree does it: a name in a directory that is open
             path = os.path.join(os.readlink(f"/proc/self/fd/{fd}"), path)  # noqa: PTH115, PTH118
-        return Seen(What.EFFECT, kind, _real(path, is_followed=kind in _FOLLOWING))
+        return SeenEffect(What.EFFECT, kind, _real(path, is_followed=kind in _FOLLOWING))
 
     return describe
 
@@ -284,8 +286,8 @@ def _real(path: str, *, is_followed: bool) -> str:
     return os.path.join(os.path.realpath(directory), name)  # noqa: PTH118
 
 
-def _connected(args: tuple[Any, ...]) -> Seen:
-    return Seen(What.EFFECT, "connect", _address(args[1]))
+def _connected(args: tuple[Any, ...]) -> SeenEffect:
+    return SeenEffect(What.EFFECT, "connect", _address(args[1]))
 
 
 def _address(address: Any) -> str:
@@ -294,7 +296,7 @@ def _address(address: Any) -> str:
     return os.fsdecode(address) if isinstance(address, str | bytes) else repr(address)
 
 
-def _sent(args: tuple[Any, ...]) -> Seen | None:
+def _sent(args: tuple[Any, ...]) -> SeenEffect | None:
     """Tell of a request of http.client: its head comes first, its body in further calls."""
     connection, data = args
     sent = data.encode() if isinstance(data, str) else bytes(data) if _is_bytes(data) else b"?"
@@ -303,38 +305,38 @@ def _sent(args: tuple[Any, ...]) -> Seen | None:
     path, _, version = rest.rpartition(" ")
     known = {"connection": id(connection), "sent": sent}
     if not version.startswith("HTTP/"):
-        return Seen(What.SENT, "request", "", known)
+        return SeenEffect(What.SENT, "request", "", known)
     if method == "CONNECT":
         return None
     if "://" not in path:
         host, port = getattr(connection, "_tunnel_host", None) or connection.host, connection.port
         scheme = "https" if connection.default_port == 443 else "http"
         path = f"{scheme}://{host}{'' if port in (80, 443, None) else f':{port}'}{path}"
-    return Seen(What.EFFECT, "request", f"{method} {path}", known)
+    return SeenEffect(What.EFFECT, "request", f"{method} {path}", known)
 
 
 def _is_bytes(data: Any) -> bool:
     return isinstance(data, bytes | bytearray | memoryview)
 
 
-def _command(at: int) -> Callable[[tuple[Any, ...]], Seen]:
-    def describe(args: tuple[Any, ...]) -> Seen:
+def _command(at: int) -> Callable[[tuple[Any, ...]], SeenEffect]:
+    def describe(args: tuple[Any, ...]) -> SeenEffect:
         words = args[at]
         text = words if isinstance(words, str) else " ".join(str(word) for word in words)
-        return Seen(What.EFFECT, "command", text[:200])
+        return SeenEffect(What.EFFECT, "command", text[:200])
 
     return describe
 
 
-def _database(args: tuple[Any, ...]) -> Seen | None:
+def _database(args: tuple[Any, ...]) -> SeenEffect | None:
     if not isinstance(args[0], str | bytes | os.PathLike) or not args[0]:
         return None
-    return Seen(What.TOUCH, "database", os.path.realpath(os.fsdecode(args[0])))
+    return SeenEffect(What.TOUCH, "database", os.path.realpath(os.fsdecode(args[0])))
 
 
 _FILES = frozenset({"write", "remove", "rename", "make directory", "link", "truncate"})
 _FOLLOWING = frozenset({"write", "truncate"})
-_EVENTS: dict[str, Callable[[tuple[Any, ...]], Seen | None]] = {
+_EVENTS: dict[str, Callable[[tuple[Any, ...]], SeenEffect | None]] = {
     "open": _opened,
     "os.remove": _file("remove", dir_fd=1),
     "os.rmdir": _file("remove", dir_fd=1),

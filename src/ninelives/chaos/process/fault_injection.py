@@ -19,7 +19,7 @@ from types import FrameType
 from typing import Any
 
 from ninelives.chaos.ledger import Ledger, What
-from ninelives.chaos.protocol import OUTCOMES, Deed, Fault, Moment, step_in
+from ninelives.chaos.protocol import OUTCOMES, Deed, FaultMoment, InjectedFault, step_in
 from ninelives.core.errors import StoreBroken, StoreUnavailable
 from ninelives.core.ids import step_text
 from ninelives.core.model.commit import Commit, Outcome
@@ -33,10 +33,10 @@ _CALL_SECONDS = 5.0
 _NEVER_CUT = frozenset({"now_ms", "wait_for_work", "wait_for_output", "close"})
 
 
-class Trap:
+class FaultInjector:
     """Springs once, at the first moment of its kind that was not passed before."""
 
-    def __init__(self, fault: Fault | None, ledger: Ledger) -> None:
+    def __init__(self, fault: InjectedFault | None, ledger: Ledger) -> None:
         self._fault, self._ledger = fault, ledger
         self._gate = threading.Lock()
         self._is_sprung = False
@@ -49,7 +49,7 @@ class Trap:
         self.ended: Callable[[], None] = lambda: None
         """Called when the store has taken the run's end."""
 
-    def reach(self, moment: Moment, *names: str) -> None:
+    def reach(self, moment: FaultMoment, *names: str) -> None:
         """Come to a moment; a fault that belongs there happens now. Raises StoreUnavailable, StoreBroken."""
         fault = self._fault
         if fault is None or fault.moment is not moment or fault.deed is Deed.FULL:
@@ -93,7 +93,7 @@ class Trap:
                 self._note(fault, labels)
         raise StoreUnavailable("the disk is full", remedy="It goes on when there is room")
 
-    def _note(self, fault: Fault, names: Sequence[str]) -> None:
+    def _note(self, fault: InjectedFault, names: Sequence[str]) -> None:
         self._ledger.write(
             What.FAULT, kind=fault.deed.name, target=fault.moment.name, step=names[0], data={"passed": names}
         )
@@ -127,7 +127,7 @@ class Trap:
         if name not in _NEVER_CUT:
             self.check_cut()
         if name not in _QUIET:
-            self.reach(Moment.BEFORE, *_labels(name, args))
+            self.reach(FaultMoment.BEFORE, *_labels(name, args))
         if name == "commit":
             self._refuse(_labels(name, args))
 
@@ -148,15 +148,15 @@ class Trap:
                 self.ended()
             self._ledger.write(What.STORED, data={"records": records})
             progress = [step_text(step) or kind for kind, step in records if kind in OUTCOMES]
-            self.reach(Moment.PROGRESS, *progress)
+            self.reach(FaultMoment.PROGRESS, *progress)
         if name not in _QUIET:
-            self.reach(Moment.AFTER, *_labels(name, args))
+            self.reach(FaultMoment.AFTER, *_labels(name, args))
 
 
 class TrappedStore:
     """Any store, with the trap around its calls."""
 
-    def __init__(self, store: object, trap: Trap) -> None:
+    def __init__(self, store: object, trap: FaultInjector) -> None:
         self._store, self._trap = store, trap
         self._wrapped: dict[str, Any] = {}
 
@@ -194,14 +194,14 @@ def _labels_of(commit: Commit) -> list[str]:
     return labels or [type(commit.change).__name__.lower()]
 
 
-def trace_line(line: str, trap: Trap) -> None:
+def trace_line(line: str, trap: FaultInjector) -> None:
     """Have the trap reached whenever a line of the user's code is about to be executed, in any thread."""
     file, _, number = line.rpartition(":")
     wanted = int(number)
 
     def local(frame: FrameType, event: str, _: Any) -> Any:
         if event == "line" and frame.f_lineno == wanted:
-            trap.reach(Moment.LINE, f"{Path(file).name}:{wanted}")
+            trap.reach(FaultMoment.LINE, f"{Path(file).name}:{wanted}")
         return local
 
     def trace(frame: FrameType, event: str, _: Any) -> Any:

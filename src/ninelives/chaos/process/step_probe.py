@@ -17,9 +17,9 @@ from msgspec import structs
 
 import ninelives
 from ninelives.chaos.ledger import Ledger, What
-from ninelives.chaos.process.effect_recorder import Witness, name_of
-from ninelives.chaos.process.fault_injection import Trap
-from ninelives.chaos.protocol import Moment
+from ninelives.chaos.process.effect_recorder import EffectRecorder, name_of
+from ninelives.chaos.process.fault_injection import FaultInjector
+from ninelives.chaos.protocol import FaultMoment
 from ninelives.core.errors import Divergence, UsageError
 from ninelives.core.ids import step_text
 from ninelives.engine.agent import basics, decorators
@@ -37,7 +37,7 @@ _NOTHING = object()
 class Calls:
     """Wraps what is declared from now on."""
 
-    def __init__(self, ledger: Ledger, trap: Trap, witness: Witness) -> None:
+    def __init__(self, ledger: Ledger, trap: FaultInjector, witness: EffectRecorder) -> None:
         self._ledger, self._trap, self._witness = ledger, trap, witness
 
     def watch(self) -> None:
@@ -154,7 +154,7 @@ class Calls:
             "admitted_ago": waited_ms / 1000 if frame.admitted_ms else 0.0,
         }
         self._ledger.write(What.BEGIN, step=step, target=place.key(), data=data)
-        self._trap.reach(Moment.BEGIN, step_text(step))
+        self._trap.reach(FaultMoment.BEGIN, step_text(step))
 
     def _ends(self, step: Step, frame: Frame, value: Any) -> Any:
         if frame.place.name != step.name:
@@ -175,7 +175,7 @@ class Calls:
                 text=lost,
             )
         self._ledger.write(What.END, step=name_of(frame), kind="returned", text=told)
-        self._trap.reach(Moment.END, step_text(name_of(frame)))
+        self._trap.reach(FaultMoment.END, step_text(name_of(frame)))
         return value
 
     def _raised(self, frame: Frame, error: BaseException) -> None:
@@ -200,7 +200,7 @@ class Calls:
         return self._witness.shown(place_of(step.function))
 
     def _refused(self, make: Callable[..., Divergence]) -> Callable[..., Divergence]:
-        def refused(asking: identity.Asking, found: Any) -> Divergence:
+        def refused(asking: identity.StepLookup, found: Any) -> Divergence:
             error = make(asking, found)
             self._diverged(found.step, asking.where(), error)
             return error
@@ -218,7 +218,7 @@ class Calls:
 class _Changes(logging.Handler):
     """Hears the warning that a body changes its arguments (`engine.mutation`)."""
 
-    def __init__(self, ledger: Ledger, witness: Witness) -> None:
+    def __init__(self, ledger: Ledger, witness: EffectRecorder) -> None:
         super().__init__()
         self._ledger, self._witness = ledger, witness
 

@@ -20,15 +20,15 @@ from msgspec import UNSET, Raw
 
 from ninelives.chaos.ledger import Ledger, What
 from ninelives.chaos.process.clock import SkippedTime
-from ninelives.chaos.process.effect_recorder import Witness
-from ninelives.chaos.process.fault_injection import Trap, TrappedStore, trace_line
+from ninelives.chaos.process.effect_recorder import EffectRecorder
+from ninelives.chaos.process.fault_injection import FaultInjector, TrappedStore, trace_line
 from ninelives.chaos.process.step_probe import Calls
-from ninelives.chaos.protocol import RUN, LifeOrder, Moment, Settlement
+from ninelives.chaos.protocol import RUN, FaultMoment, LifeOrder, Settlement
 from ninelives.core.errors import NineLivesError, RunError, StoreUnavailable, UsageError
 from ninelives.core.journal.answers import Answer, Says, read_asked
 from ninelives.core.journal.replay import read_body
 from ninelives.core.model.inbox import Item, ItemKind
-from ninelives.core.model.run import Kind, Run, State
+from ninelives.core.model.run import Kind, RunRow, State
 from ninelives.core.model.session import Cause, Evidence
 from ninelives.engine.commit.committer import end_process
 from ninelives.engine.machine import host
@@ -53,12 +53,12 @@ def live(order: LifeOrder) -> None:
     random.seed()  # a forked process would draw what its siblings draw
     ledger = Ledger(Path(order.home) / "ledger", order.number)
     ledger.write(What.STARTED)
-    trap = Trap(order.fault, ledger)
+    trap = FaultInjector(order.fault, ledger)
     proxy = order.environment.get("http_proxy", "")
-    witness = Witness(ledger, Path(order.tree), Path(order.original), proxy)
+    witness = EffectRecorder(ledger, Path(order.tree), Path(order.original), proxy)
     Calls(ledger, trap, witness).watch()
     witness.install()
-    if order.fault is not None and order.fault.moment is Moment.LINE:
+    if order.fault is not None and order.fault.moment is FaultMoment.LINE:
         trace_line(order.fault.line.replace(order.original + os.sep, order.tree + os.sep, 1), trap)
     try:
         agent = target.agent(order.target)
@@ -83,7 +83,9 @@ def live(order: LifeOrder) -> None:
 class _Life:
     """The run, as this process works on it."""
 
-    def __init__(self, order: LifeOrder, ledger: Ledger, trap: Trap, store: Store, time: SkippedTime) -> None:
+    def __init__(
+        self, order: LifeOrder, ledger: Ledger, trap: FaultInjector, store: Store, time: SkippedTime
+    ) -> None:
         self._order, self._ledger, self._trap, self._store = order, ledger, trap, store
         self._time, self._signals = time, order.people.signals
         self._is_told_to_stop = False
@@ -207,7 +209,7 @@ class _Life:
         data = {"state": row.state, "waits": row.waits, "journal": told, "inbox": self._inbox(row), **end}
         self._ledger.write(What.STATE, data=data)
 
-    def _inbox(self, row: Run) -> list[dict[str, str]]:
+    def _inbox(self, row: RunRow) -> list[dict[str, str]]:
         return [
             {"kind": item.kind, "step": item.step, "what": read_asked(item).what}
             for item in (self._store.list_inbox(run=RUN) if not row.state.is_final else ())

@@ -17,21 +17,21 @@ from rich.console import Console
 from ninelives.chaos.campaign.campaign import Campaign, carry_out, failure
 from ninelives.chaos.campaign.plan import EVERY_STEP, RANDOM, Wishes
 from ninelives.chaos.findings.detectors import find
-from ninelives.chaos.findings.metrics import Verdict, judge
+from ninelives.chaos.findings.metrics import Report, judge
 from ninelives.chaos.findings.source_code import split
 from ninelives.chaos.protocol import People
 from ninelives.chaos.report import terminal
 from ninelives.chaos.trial.fork_server import Cradles
 from ninelives.chaos.trial.proxy import Proxy
 from ninelives.chaos.trial.scratch_store import urls
-from ninelives.chaos.trial.trial import Ground, Target, Trial
+from ninelives.chaos.trial.trial import Ground, Trial, TrialTarget
 from ninelives.chaos.trial.work_tree import Tree
 from ninelives.core.errors import NineLivesError, UsageError
 from ninelives.demo.command import ending_in_order
 from ninelives.stores.url import backend_of
 
 
-class Order(Struct, frozen=True, kw_only=True):
+class ChaosOptions(Struct, frozen=True, kw_only=True):
     """What was asked for on the command line."""
 
     target: str
@@ -48,7 +48,7 @@ class Order(Struct, frozen=True, kw_only=True):
     may_fail: bool = False
 
 
-def run(order: Order, console: Console) -> tuple[Campaign, Verdict]:
+def run(order: ChaosOptions, console: Console) -> tuple[Campaign, Report]:
     """Carry out the trials and judge them. Raises UsageError."""
     wishes = Wishes(
         kills=order.kills,
@@ -69,7 +69,7 @@ def run(order: Order, console: Console) -> tuple[Campaign, Verdict]:
             cradles=cradles,
             home=Path(scratch).resolve(),
             tree=tree,
-            target=Target(_in_tree(order.target, tree.root), order.words, order.named),
+            target=TrialTarget(_in_tree(order.target, tree.root), order.words, order.named),
             url=url,
             limit_seconds=order.limit_seconds,
             people=order.people,
@@ -80,7 +80,7 @@ def run(order: Order, console: Console) -> tuple[Campaign, Verdict]:
     return campaign, judge(campaign, find(campaign))
 
 
-def fields(campaign: Campaign, verdict: Verdict) -> dict[str, Any]:
+def fields(campaign: Campaign, verdict: Report) -> dict[str, Any]:
     """Return the report for machines."""
     told = msgspec.to_builtins(verdict)
     return {

@@ -9,9 +9,9 @@ from ninelives import __version__
 from ninelives.chaos.campaign.campaign import Campaign
 from ninelives.chaos.findings.effects import effects
 from ninelives.chaos.findings.finding import Finding
-from ninelives.chaos.findings.metrics import Verdict
-from ninelives.chaos.ledger import Line, What
-from ninelives.chaos.protocol import Moment
+from ninelives.chaos.findings.metrics import Report
+from ninelives.chaos.ledger import LedgerLine, What
+from ninelives.chaos.protocol import FaultMoment
 from ninelives.chaos.report import plots
 from ninelives.chaos.report.plots import Bar, Mark, plain
 from ninelives.chaos.report.terminal import last_line, place
@@ -21,11 +21,11 @@ from ninelives.demo.judge import RECOVERY_SECONDS, Number, percentile
 
 _MOST_BARS, _MOST_ROWS = 40, 20
 _KINDS = frozenset(Kind)
-_AT_STORE = frozenset({Moment.BEFORE.name, Moment.AFTER.name})
+_AT_STORE = frozenset({FaultMoment.BEFORE.name, FaultMoment.AFTER.name})
 _STYLE = Path(__file__).with_name("page.css").read_text(encoding="utf-8")
 
 
-def page(campaign: Campaign, verdict: Verdict, target: str) -> str:
+def page(campaign: Campaign, verdict: Report, target: str) -> str:
     """Return the whole page."""
     parts = [
         f"<header><h1>{plain(target)}</h1>",
@@ -66,7 +66,7 @@ def _card(number: Number) -> str:
     )
 
 
-def _findings(verdict: Verdict) -> list[str]:
+def _findings(verdict: Report) -> list[str]:
     certain, all_of_them = len(verdict.certain), len(verdict.findings)
     if not all_of_them:
         return []
@@ -85,7 +85,7 @@ def _finding(finding: Finding) -> str:
     )
 
 
-def _left_out(verdict: Verdict) -> list[str]:
+def _left_out(verdict: Report) -> list[str]:
     """Say what was not tried, or not everywhere, and what the run without faults was."""
     told = (
         ("Left out, for the time was over:", verdict.left_out),
@@ -100,7 +100,7 @@ def _left_out(verdict: Verdict) -> list[str]:
     ]
 
 
-def _recoveries(verdict: Verdict) -> list[str]:
+def _recoveries(verdict: Report) -> list[str]:
     ours = [one.seconds - one.load_seconds for one in verdict.recoveries]
     if not ours:
         return []
@@ -139,7 +139,7 @@ def _kills(campaign: Campaign) -> list[str]:
     ]
 
 
-def _step(fault: Line) -> tuple[str, str]:
+def _step(fault: LedgerLine) -> tuple[str, str]:
     """Name what a kill was at, and its class: a step's body and its records are one."""
     kind, _, rest = fault.step.partition(" ")
     if kind in _KINDS and rest:

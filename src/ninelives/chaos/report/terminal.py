@@ -14,7 +14,7 @@ from rich.text import Text
 
 from ninelives.chaos.campaign.campaign import Campaign, Told
 from ninelives.chaos.findings.finding import Finding, the_run
-from ninelives.chaos.findings.metrics import Verdict
+from ninelives.chaos.findings.metrics import Report
 from ninelives.demo.screen import show_numbers
 from ninelives.views.escape import shown
 
@@ -39,7 +39,7 @@ def watching(console: Console) -> Iterator[Told]:
         yield told
 
 
-def conclude(console: Console, verdict: Verdict, campaign: Campaign) -> None:
+def conclude(console: Console, verdict: Report, campaign: Campaign) -> None:
     """Print the numbers, what is to be mended, and one last line."""
     if verdict.numbers:
         show_numbers(console, verdict.numbers)
@@ -77,7 +77,7 @@ def unended(campaign: Campaign) -> list[str]:
     return told
 
 
-def _tell_counts(console: Console, verdict: Verdict) -> None:
+def _tell_counts(console: Console, verdict: Report) -> None:
     if not verdict.runs:
         return
     _say(
@@ -87,7 +87,7 @@ def _tell_counts(console: Console, verdict: Verdict) -> None:
     )
 
 
-def last_line(verdict: Verdict, seconds: float) -> str:
+def last_line(verdict: Report, seconds: float) -> str:
     """Say it in one line."""
     missed = ", ".join(one.name for one in verdict.numbers if not one.is_met)
     parts = [f"missed: {missed}"] if missed else [] if verdict.numbers else ["it could not be tried"]
@@ -103,7 +103,7 @@ def last_line(verdict: Verdict, seconds: float) -> str:
     return f"All targets met, {rest}, in {seconds:.1f} s."
 
 
-def _incomplete(verdict: Verdict) -> str:
+def _incomplete(verdict: Report) -> str:
     """Say that kinds of fault were never tried."""
     left = len(set(verdict.left_out))
     kinds = "1 kind of fault was" if left == 1 else f"{left} kinds of fault were"

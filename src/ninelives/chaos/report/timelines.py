@@ -7,7 +7,7 @@ from collections.abc import Sequence
 from ninelives.chaos.findings.metrics import is_new
 from ninelives.chaos.ledger import What
 from ninelives.chaos.report.plots import Mark, Span, plain, timeline
-from ninelives.chaos.trial.trial import Life, Trial, describe
+from ninelives.chaos.trial.trial import Trial, TrialLife, describe
 
 _OPEN, _MOST, _ROWS = 12, 150, 4
 _KEY = (
@@ -63,7 +63,9 @@ def _drawn(trial: Trial, label: str, *, is_good: bool) -> str:
     return timeline(spans, marks, trial.seconds, label=label)
 
 
-def _spans(life: Life, since: float, ready: float | None, new: float | None, is_good: bool) -> list[Span]:
+def _spans(
+    life: TrialLife, since: float, ready: float | None, new: float | None, is_good: bool
+) -> list[Span]:
     """Take a life apart: until its code was loaded, until it did something new, until its end."""
     end = life.ended_at
     stops = [life.began_at, end if ready is None else ready, end if new is None else new, end]

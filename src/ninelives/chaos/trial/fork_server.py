@@ -41,31 +41,31 @@ class Begin(Struct, tag="begin"):
     order: LifeOrder
 
 
-class Signal(Struct, tag="signal"):
+class ProcessSignal(Struct, tag="signal"):
     """Send a signal to a life that has not ended."""
 
     pid: int
     number: int
 
 
-class Begun(Struct, tag="begun"):
+class ProcessBegun(Struct, tag="begun"):
     """A life was started."""
 
     pid: int
 
 
-class Gone(Struct, tag="gone"):
+class ProcessGone(Struct, tag="gone"):
     """A life has ended, with an exit code, or a signal (negative)."""
 
     pid: int
     code: int
 
 
-_COMMAND: msgspec.json.Decoder[Begin | Signal] = msgspec.json.Decoder(Begin | Signal)
-_ANSWER: msgspec.json.Decoder[Begun | Gone] = msgspec.json.Decoder(Begun | Gone)
+_COMMAND: msgspec.json.Decoder[Begin | ProcessSignal] = msgspec.json.Decoder(Begin | ProcessSignal)
+_ANSWER: msgspec.json.Decoder[ProcessBegun | ProcessGone] = msgspec.json.Decoder(ProcessBegun | ProcessGone)
 
 
-class Cradle:
+class ForkServer:
     """A cradle, as seen from who directs the trials."""
 
     def __init__(self, seed: str, backend: str) -> None:
@@ -77,7 +77,7 @@ class Cradle:
             start_new_session=True,  # Ctrl-C is for us alone; we end them
         )
         self._rest = b""
-        self._answers: list[Begun | Gone] = []
+        self._answers: list[ProcessBegun | ProcessGone] = []
         self.codes: dict[int, int] = {}
 
     def begin(self, order: LifeOrder) -> int:
@@ -85,14 +85,14 @@ class Cradle:
         self._send(Begin(order))
         while True:
             for at, answer in enumerate(self._answers):
-                if isinstance(answer, Begun):
+                if isinstance(answer, ProcessBegun):
                     del self._answers[at]
                     return answer.pid
             self._hear(None)
 
     def signal(self, pid: int, number: int) -> None:
         """Send a signal to a life; nothing happens if it has ended."""
-        self._send(Signal(pid, number))
+        self._send(ProcessSignal(pid, number))
 
     def gone(self, pid: int, timeout_seconds: float) -> int | None:
         """Wait for the end of a life; returns its exit code, None when it still lives."""
@@ -111,7 +111,7 @@ class Cradle:
             self._process.kill()
             self._process.wait()
 
-    def _send(self, command: Begin | Signal) -> None:
+    def _send(self, command: Begin | ProcessSignal) -> None:
         assert self._process.stdin is not None  # noqa: S101 (a pipe was asked for)
         self._process.stdin.write(msgspec.json.encode(command) + b"\n")
         self._process.stdin.flush()
@@ -127,7 +127,7 @@ class Cradle:
         *whole, self._rest = (self._rest + data).split(b"\n")
         for line in whole:
             answer = _ANSWER.decode(line)
-            if isinstance(answer, Gone):
+            if isinstance(answer, ProcessGone):
                 self.codes[answer.pid] = answer.code
             else:
                 self._answers.append(answer)
@@ -137,7 +137,7 @@ class Cradles:
     """The cradles, taken in turn."""
 
     def __init__(self, backend: str) -> None:
-        self._cradles = [Cradle(seed, backend) for seed in _SEEDS]
+        self._cradles = [ForkServer(seed, backend) for seed in _SEEDS]
         self._turn = 0
 
     def __enter__(self) -> Self:
@@ -147,7 +147,7 @@ class Cradles:
         for cradle in self._cradles:
             cradle.close()
 
-    def next(self) -> Cradle:
+    def next(self) -> ForkServer:
         """Return the one whose turn it is."""
         self._turn += 1
         return self._cradles[self._turn % len(self._cradles)]
@@ -172,7 +172,7 @@ def serve() -> None:
         for pid, fd in list(lives.items()):
             if fd in ready:
                 os.close(lives.pop(pid))
-                _tell(out, Gone(pid, _collected(pid)))
+                _tell(out, ProcessGone(pid, _collected(pid)))
         if 0 not in ready:
             continue
         data = os.read(0, 65536)
@@ -184,7 +184,7 @@ def serve() -> None:
             if isinstance(command, Begin):
                 pid = _fork(command.order)
                 lives[pid] = os.pidfd_open(pid)
-                _tell(out, Begun(pid))
+                _tell(out, ProcessBegun(pid))
             elif command.pid in lives:
                 os.kill(command.pid, command.number)
     for pid in lives:
@@ -193,7 +193,7 @@ def serve() -> None:
     os._exit(0)
 
 
-def _tell(out: int, answer: Begun | Gone) -> None:
+def _tell(out: int, answer: ProcessBegun | ProcessGone) -> None:
     os.write(out, msgspec.json.encode(answer) + b"\n")
 
 

@@ -32,7 +32,7 @@ _HOP_BY_HOP = frozenset(
 _METHODS = ("GET", "HEAD", "POST", "PUT", "PATCH", "DELETE", "OPTIONS", "TRACE")
 
 
-class Request(Struct, frozen=True):
+class ProxyRequest(Struct, frozen=True):
     """A request that came through. `port` is its sender's; `sent` is the beginning of all that was sent."""
 
     at: float
@@ -47,7 +47,7 @@ class Proxy:
     """A proxy on this machine, for as long as it is entered."""
 
     def __init__(self) -> None:
-        self._requests: list[Request] = []
+        self._requests: list[ProxyRequest] = []
         self._server = ThreadingHTTPServer(("127.0.0.1", 0), _handler(self._requests.append))
         self._server.daemon_threads = True
         self._thread = threading.Thread(target=self._server.serve_forever, args=(0.05,), daemon=True)
@@ -67,12 +67,12 @@ class Proxy:
         ways = {f"{scheme}_proxy": url for scheme in ("http", "https", "all")} | {"no_proxy": ""}
         return ways | {name.upper(): value for name, value in ways.items()}
 
-    def since(self, moment: float) -> list[Request]:
+    def since(self, moment: float) -> list[ProxyRequest]:
         """Return the requests that came since a moment."""
         return [one for one in self._requests if one.at >= moment]
 
 
-def _handler(note: Callable[[Request], None]) -> type[BaseHTTPRequestHandler]:
+def _handler(note: Callable[[ProxyRequest], None]) -> type[BaseHTTPRequestHandler]:
     class Handler(BaseHTTPRequestHandler):
         protocol_version = "HTTP/1.1"
 
@@ -82,7 +82,7 @@ def _handler(note: Callable[[Request], None]) -> type[BaseHTTPRequestHandler]:
         def do_CONNECT(self) -> None:
             """Tunnel to a host."""
             self.close_connection = True
-            note(Request(time.monotonic(), self.client_address[1], "CONNECT", self.path))
+            note(ProxyRequest(time.monotonic(), self.client_address[1], "CONNECT", self.path))
             host, _, port = self.path.rpartition(":")
             try:
                 upstream = _tunnel(host.strip("[]"), int(port))
@@ -101,7 +101,9 @@ def _handler(note: Callable[[Request], None]) -> type[BaseHTTPRequestHandler]:
             head = f"{self.requestline}\r\n{self.headers}".encode(errors="replace")
             digest = blake2b(body, digest_size=8).hexdigest()
             sent = (head + body)[:_KEPT_BYTES]
-            note(Request(time.monotonic(), self.client_address[1], self.command, self.path, digest, sent))
+            note(
+                ProxyRequest(time.monotonic(), self.client_address[1], self.command, self.path, digest, sent)
+            )
             try:
                 _forward(self, body)
             except (OSError, http.client.HTTPException, ValueError) as error:

@@ -12,8 +12,8 @@ from math import inf
 from random import Random
 from typing import Protocol
 
-from ninelives.chaos.ledger import Line, What
-from ninelives.chaos.protocol import LEASE_SECONDS, OUTCOMES, Deed, Fault, Moment
+from ninelives.chaos.ledger import LedgerLine, What
+from ninelives.chaos.protocol import LEASE_SECONDS, OUTCOMES, Deed, FaultMoment, InjectedFault
 
 STUBBORN = 4
 """So many deaths in a row without progress, and the next life is left alone until it has made some."""
@@ -21,7 +21,7 @@ HANG_LEASE_SECONDS = 1.0
 CUT_SECONDS = 0.4
 
 
-class Script(Protocol):
+class Scenario(Protocol):
     """What befalls a run."""
 
     name: str
@@ -43,7 +43,7 @@ class Script(Protocol):
     def shortened(self) -> str:
         """Say what of it there was no time for; empty when nothing was left out."""
 
-    def fault(self, lines: list[Line], left_seconds: float = inf) -> Fault | None:
+    def fault(self, lines: list[LedgerLine], left_seconds: float = inf) -> InjectedFault | None:
         """Return what befalls the next life; None: nothing any more."""
 
     def kill_after_seconds(self) -> float | None:
@@ -74,7 +74,7 @@ class Calm:
         """Nothing is left out."""
         return ""
 
-    def fault(self, lines: list[Line], left_seconds: float = inf) -> Fault | None:  # noqa: ARG002
+    def fault(self, lines: list[LedgerLine], left_seconds: float = inf) -> InjectedFault | None:  # noqa: ARG002
         """Return nothing."""
         return None
 
@@ -90,7 +90,7 @@ class Walk(Calm):
     """
 
     def __init__(
-        self, deed: Deed, moment: Moment, most: int, *, line: str = "", places: Sequence[str] = ()
+        self, deed: Deed, moment: FaultMoment, most: int, *, line: str = "", places: Sequence[str] = ()
     ) -> None:
         super().__init__(f"{deed} {moment}" if not line else f"{deed} at {line}")
         self.deed, self.moment = deed, moment
@@ -104,26 +104,28 @@ class Walk(Calm):
         skipped, known = len(self._left_out), len(self._places)
         return f"{self.name}: at {known - skipped} of {known} places" if skipped else ""
 
-    def made(self, lines: list[Line]) -> list[Line]:
+    def made(self, lines: list[LedgerLine]) -> list[LedgerLine]:
         """Return the faults that are of this kind."""
         wanted = self.deed.name, self.moment.name
         return [line for line in lines if line.what is What.FAULT and (line.kind, line.target) == wanted]
 
-    def fault(self, lines: list[Line], left_seconds: float = inf) -> Fault | None:
+    def fault(self, lines: list[LedgerLine], left_seconds: float = inf) -> InjectedFault | None:
         """Return the fault at the next moment that was not passed."""
         made = self.made(lines)
         if sum(line.what is What.FAULT for line in lines) >= self._most:
             return None
         if deaths_without_progress(lines) >= STUBBORN:
-            return Fault(deed=Deed.KILL, moment=Moment.PROGRESS)
+            return InjectedFault(deed=Deed.KILL, moment=FaultMoment.PROGRESS)
         if self._line:
-            return Fault(deed=self.deed, moment=self.moment, line=self._line)
+            return InjectedFault(deed=self.deed, moment=self.moment, line=self._line)
         passed = {name for line in made for name in line.data.get("passed", [line.step])}
         ahead = self._ahead(lines, left_seconds)
         self._left_out |= {name for name in self._places[:ahead] if name not in passed}
-        return Fault(deed=self.deed, moment=self.moment, passed=tuple(sorted(passed | self._left_out)))
+        return InjectedFault(
+            deed=self.deed, moment=self.moment, passed=tuple(sorted(passed | self._left_out))
+        )
 
-    def _ahead(self, lines: list[Line], left_seconds: float) -> int:
+    def _ahead(self, lines: list[LedgerLine], left_seconds: float) -> int:
         """Return how many of the places the next fault should be past, to come to the end in time."""
         done = sum(line.what is What.FAULT for line in lines)
         spent = lines[-1].at - lines[0].at if done else 0.0
@@ -138,7 +140,7 @@ class Turns(Calm):
 
     def __init__(self, walks: Sequence[Walk]) -> None:
         super().__init__("killed or told to stop, each time at another moment")
-        self._walks, self._lines = walks, list[Line]()
+        self._walks, self._lines = walks, list[LedgerLine]()
         self.lives = max(walk.lives for walk in walks)
 
     @property
@@ -151,7 +153,7 @@ class Turns(Calm):
         """Say that each kind came to some places only."""
         return f"{', '.join(self.kinds)}: by turns in one run"
 
-    def fault(self, lines: list[Line], left_seconds: float = inf) -> Fault | None:
+    def fault(self, lines: list[LedgerLine], left_seconds: float = inf) -> InjectedFault | None:
         """Return the fault of the walk whose turn it is."""
         self._lines = lines
         turn = sum(line.what is What.FAULT for line in lines)
@@ -163,11 +165,11 @@ class Once(Calm):
 
     lives = 2
 
-    def __init__(self, kind: str, fault: Fault, *, lease_seconds: float = LEASE_SECONDS) -> None:
+    def __init__(self, kind: str, fault: InjectedFault, *, lease_seconds: float = LEASE_SECONDS) -> None:
         super().__init__(f"{kind} ({fault.only})", kind)
         self._fault, self.lease_seconds = fault, lease_seconds
 
-    def fault(self, lines: list[Line], left_seconds: float = inf) -> Fault | None:  # noqa: ARG002
+    def fault(self, lines: list[LedgerLine], left_seconds: float = inf) -> InjectedFault | None:  # noqa: ARG002
         """Return the fault until it has happened."""
         return None if any(line.what is What.FAULT for line in lines) else self._fault
 
@@ -179,7 +181,7 @@ class Full(Calm):
     _MOST = 40
 
     def __init__(self, places: Sequence[str]) -> None:
-        super().__init__(f"{Deed.FULL} {Moment.BEFORE}")
+        super().__init__(f"{Deed.FULL} {FaultMoment.BEFORE}")
         every = -(-len(places) // self._MOST)
         self._places, self._left_out = places, set(places) - set(places[:: every or 1])
         self._is_over = False
@@ -190,43 +192,43 @@ class Full(Calm):
         known = len(self._places)
         return f"{self.name}: at {known - len(self._left_out)} of {known} places" if self._left_out else ""
 
-    def fault(self, lines: list[Line], left_seconds: float = inf) -> Fault | None:  # noqa: ARG002
+    def fault(self, lines: list[LedgerLine], left_seconds: float = inf) -> InjectedFault | None:  # noqa: ARG002
         """Return the fault, once: nobody dies of it."""
         if self._is_over:
             return None
         self._is_over = True
         skipped = tuple(sorted(self._left_out))
-        return Fault(deed=Deed.FULL, moment=Moment.BEFORE, passed=skipped, seconds=left_seconds)
+        return InjectedFault(deed=Deed.FULL, moment=FaultMoment.BEFORE, passed=skipped, seconds=left_seconds)
 
 
 class Nested(Calm):
     """Killed after a step, and then again and again while it recovers from that."""
 
     _CYCLE = (
-        (Moment.END, ""),
-        (Moment.AFTER, "claim_runs"),
-        (Moment.AFTER, "load_journal"),
-        (Moment.BEGIN, ""),
+        (FaultMoment.END, ""),
+        (FaultMoment.AFTER, "claim_runs"),
+        (FaultMoment.AFTER, "load_journal"),
+        (FaultMoment.BEGIN, ""),
     )
 
     def __init__(self, most: int) -> None:
         super().__init__("killed during recovery, four times in a row")
         self._most = self.lives = most
 
-    def fault(self, lines: list[Line], left_seconds: float = inf) -> Fault | None:  # noqa: ARG002
+    def fault(self, lines: list[LedgerLine], left_seconds: float = inf) -> InjectedFault | None:  # noqa: ARG002
         """Return the next of the cycle; let there be progress where a whole one has brought none."""
         faults = [line for line in lines if line.what is What.FAULT]
         if len(faults) >= self._most:
             return None
-        made = [line for line in faults if line.target != Moment.PROGRESS.name]
+        made = [line for line in faults if line.target != FaultMoment.PROGRESS.name]
         is_first = len(made) % len(self._CYCLE) == 0
         if is_first and deaths_without_progress(lines) > STUBBORN:
-            return Fault(deed=Deed.KILL, moment=Moment.PROGRESS)
+            return InjectedFault(deed=Deed.KILL, moment=FaultMoment.PROGRESS)
         moment, only = self._CYCLE[len(made) % len(self._CYCLE)]
         if only or not is_first:
-            return Fault(deed=Deed.KILL, moment=moment, only=only)
+            return InjectedFault(deed=Deed.KILL, moment=moment, only=only)
         passed = {line.step for line in made if line.target == moment.name}
-        return Fault(deed=Deed.KILL, moment=moment, passed=tuple(sorted(passed)))
+        return InjectedFault(deed=Deed.KILL, moment=moment, passed=tuple(sorted(passed)))
 
 
 class Dice(Calm):
@@ -250,13 +252,13 @@ class Dice(Calm):
         made = self._before + self._here
         return f"{self.name}: {made} of {self._kills} kills" if self.wants_more else ""
 
-    def fault(self, lines: list[Line], left_seconds: float = inf) -> Fault | None:  # noqa: ARG002
+    def fault(self, lines: list[LedgerLine], left_seconds: float = inf) -> InjectedFault | None:  # noqa: ARG002
         """Return nothing but progress, where there has been none for long."""
         if not lines:
             self._before, self._here, self._plays = self._before + self._here, 0, self._plays + 1
         self._here = sum(line.what is What.FAULT and line.target == "TIME" for line in lines)
         self._is_spared = deaths_without_progress(lines) >= STUBBORN
-        return Fault(deed=Deed.KILL, moment=Moment.PROGRESS) if self._is_spared else None
+        return InjectedFault(deed=Deed.KILL, moment=FaultMoment.PROGRESS) if self._is_spared else None
 
     def kill_after_seconds(self) -> float | None:
         """Draw the time of the next kill."""
@@ -266,7 +268,7 @@ class Dice(Calm):
         return self._random.uniform(0.0, span)
 
 
-def deaths_without_progress(lines: list[Line]) -> int:
+def deaths_without_progress(lines: list[LedgerLine]) -> int:
     """Count the faults since a step was last recorded."""
     deaths = 0
     for line in reversed(lines):

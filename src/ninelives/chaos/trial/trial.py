@@ -14,11 +14,11 @@ from typing import Any
 
 from msgspec import Struct, field
 
-from ninelives.chaos.ledger import Ledger, Line, Reader, What
-from ninelives.chaos.protocol import Fault, LifeOrder, People, Settlement
-from ninelives.chaos.trial.fork_server import Cradle, Cradles
-from ninelives.chaos.trial.proxy import Request
-from ninelives.chaos.trial.scenarios import Script
+from ninelives.chaos.ledger import Ledger, LedgerLine, LedgerReader, What
+from ninelives.chaos.protocol import InjectedFault, LifeOrder, People, Settlement
+from ninelives.chaos.trial.fork_server import Cradles, ForkServer
+from ninelives.chaos.trial.proxy import ProxyRequest
+from ninelives.chaos.trial.scenarios import Scenario
 from ninelives.chaos.trial.scratch_store import Url
 from ninelives.chaos.trial.work_tree import Content, Tree
 from ninelives.core.errors import NineLivesError, UsageError
@@ -34,7 +34,7 @@ class ChaosFailed(NineLivesError):
     """The trials could not be carried out."""
 
 
-class Life(Struct):
+class TrialLife(Struct):
     """One process of a trial. Times are those of the ledger."""
 
     number: int
@@ -50,15 +50,15 @@ class Trial(Struct):
     name: str
     number: int
     began_at: float
-    lives: list[Life] = field(default_factory=list)
-    lines: list[Line] = field(default_factory=list)
+    lives: list[TrialLife] = field(default_factory=list)
+    lines: list[LedgerLine] = field(default_factory=list)
     state: str = ""
     result: str = ""
     error: str = ""
     journal: list[list[Any]] = field(default_factory=list)
     inbox: list[dict[str, str]] = field(default_factory=list)
     changes: dict[str, Content] = field(default_factory=dict)
-    requests: list[Request] = field(default_factory=list)
+    requests: list[ProxyRequest] = field(default_factory=list)
     settled: int = 0
     """How many doubts were settled in a person's stead."""
     why: str = ""
@@ -67,7 +67,7 @@ class Trial(Struct):
     output: str = ""
 
     @property
-    def faults(self) -> list[Line]:
+    def faults(self) -> list[LedgerLine]:
         """Return the faults that were made."""
         return [line for line in self.lines if line.what is What.FAULT]
 
@@ -77,7 +77,7 @@ class Trial(Struct):
         return self.state in _SETTLED
 
 
-class Target(Struct, frozen=True):
+class TrialTarget(Struct, frozen=True):
     """Which agent, with which arguments."""
 
     name: str
@@ -91,23 +91,23 @@ class Ground(Struct, frozen=True):
     cradles: Cradles
     home: Path
     tree: Tree
-    target: Target
+    target: TrialTarget
     url: Url
     limit_seconds: float
     """How long a run may take without faults."""
     people: People = People()
     environment: dict[str, str] = {}
-    requests: Callable[[float], list[Request]] = lambda _: []
+    requests: Callable[[float], list[ProxyRequest]] = lambda _: []
     """What came through the proxy since a moment."""
 
 
-class Stage:
+class TrialStage:
     """Carries out one trial."""
 
     def __init__(
         self,
         ground: Ground,
-        script: Script,
+        script: Scenario,
         number: int,
         values: dict[str, str],
         ready: Callable[[], None] | None = None,
@@ -117,7 +117,7 @@ class Stage:
         self._home = ground.home / f"trial-{number}"
         self._tree = self._home / "tree" / ground.tree.root.name
         ground.tree.copy(self._tree)
-        self._reader, self._ledger = Reader(self._home / "ledger"), Ledger(self._home / "ledger", 0)
+        self._reader, self._ledger = LedgerReader(self._home / "ledger"), Ledger(self._home / "ledger", 0)
         self.trial = Trial(script.name, number, time.monotonic())
         self.trial.lines = self._reader.lines
         self._settlements: tuple[Settlement, ...] = ()
@@ -155,7 +155,7 @@ class Stage:
 
     # Lives --------------------------------------------------------------------------------------
 
-    def _live(self, fault: Fault | None, kill_after: float | None, deadline: float) -> Life:
+    def _live(self, fault: InjectedFault | None, kill_after: float | None, deadline: float) -> TrialLife:
         cradle, life, pid = self._begin(fault)
         killed_at = None if kill_after is None else life.began_at + kill_after
         while (code := cradle.gone(pid, self._patience(killed_at))) is None:
@@ -173,7 +173,7 @@ class Stage:
         self._dead.append(pid)
         return self._end(life, code)
 
-    def _begin(self, fault: Fault | None) -> tuple[Cradle, Life, int]:
+    def _begin(self, fault: InjectedFault | None) -> tuple[ForkServer, TrialLife, int]:
         number = len(self.trial.lives) + 1
         ground = self._ground
         order = LifeOrder(
@@ -192,12 +192,12 @@ class Stage:
             dead=tuple(self._dead),
             environment=ground.environment,
         )
-        life = Life(number, time.monotonic())
+        life = TrialLife(number, time.monotonic())
         self.trial.lives.append(life)
         cradle = ground.cradles.next()
         return cradle, life, cradle.begin(order)
 
-    def _end(self, life: Life, code: int) -> Life:
+    def _end(self, life: TrialLife, code: int) -> TrialLife:
         life.ended_at, life.code = time.monotonic(), code
         self._reader.read()
         self._tell_ready()
@@ -213,13 +213,13 @@ class Stage:
             return LOOK_SECONDS
         return max(0.0, min(LOOK_SECONDS, killed_at - time.monotonic()))
 
-    def _is_stopped(self, life: Life) -> bool:
+    def _is_stopped(self, life: TrialLife) -> bool:
         return any(
             line.what is What.FAULT and line.kind == "STOP" and line.life == life.number
             for line in self._reader.read()
         )
 
-    def _take_over(self, stopped: Cradle, pid: int, deadline: float) -> None:
+    def _take_over(self, stopped: ForkServer, pid: int, deadline: float) -> None:
         """Have another process carry the run on while one is stopped; then wake that one."""
         cradle, life, other = self._begin(None)
         while (code := cradle.gone(other, LOOK_SECONDS)) is None:
@@ -234,7 +234,7 @@ class Stage:
 
     # What came of it ----------------------------------------------------------------------------
 
-    def _judge(self, life: Life, deadline: float) -> None:
+    def _judge(self, life: TrialLife, deadline: float) -> None:
         """Look what a life has left behind, and decide whether there is to be another."""
         trial = self.trial
         self._settlements = ()
@@ -257,7 +257,7 @@ class Stage:
         if not trial.why and len(trial.lives) >= MOST_LIVES:
             trial.why = f"it did not come to its end in {MOST_LIVES} lives"
 
-    def _take(self, state: Line) -> None:
+    def _take(self, state: LedgerLine) -> None:
         trial, data = self.trial, state.data
         trial.state, trial.journal, trial.inbox = data["state"], data["journal"], data["inbox"]
         trial.result, trial.error = data.get("result", ""), data.get("error", "")
@@ -292,7 +292,7 @@ class Stage:
         return Settlement(step=step, happened=happened, value=value if happened else "")
 
 
-def _how(life: Life, faults: list[Line]) -> str:
+def _how(life: TrialLife, faults: list[LedgerLine]) -> str:
     if faults:
         return describe(faults[-1])
     if life.code == 0:
@@ -300,11 +300,11 @@ def _how(life: Life, faults: list[Line]) -> str:
     return f"died by itself, with {'signal' if life.code < 0 else 'exit code'} {abs(life.code)}"
 
 
-def describe(fault: Line) -> str:
+def describe(fault: LedgerLine) -> str:
     """Say what a fault was, and where."""
-    from ninelives.chaos.protocol import Deed, Moment
+    from ninelives.chaos.protocol import Deed, FaultMoment
 
     if fault.target == "TIME":
         return "killed" if fault.kind == "KILL" else "woken"
     where = f" ({fault.step})" if fault.step else ""
-    return f"{Deed[fault.kind]} {Moment[fault.target]}{where}"
+    return f"{Deed[fault.kind]} {FaultMoment[fault.target]}{where}"

@@ -46,7 +46,7 @@ def chaos(
     console = Console(stderr=as_json)
     try:
         _check(seconds, limit_seconds, tree, html)
-        order = command.Order(
+        order = command.ChaosOptions(
             target=target,
             words=tuple(words),
             named=tuple(named),

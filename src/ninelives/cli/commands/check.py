@@ -21,14 +21,14 @@ from ninelives.core.errors import StoreUnavailable, UsageError
 from ninelives.ops.check import (
     EXIT_STORE,
     EXIT_USAGE,
-    Begun,
-    Done,
-    Finding,
+    CheckBegun,
+    CheckDone,
+    CheckFinding,
+    CheckFound,
+    CheckOrder,
     Fit,
     Foreign,
-    Found,
     Line,
-    Order,
     hangs,
 )
 from ninelives.views.escape import shown
@@ -48,8 +48,8 @@ class Report(msgspec.Struct, kw_only=True):
     moved: int = 0
     escalated: int = 0
     asked_again: int = 0
-    problems: list[Finding] = []
-    warnings: list[Finding] = []
+    problems: list[CheckFinding] = []
+    warnings: list[CheckFinding] = []
     elsewhere: Counter[str] = msgspec.field(default_factory=Counter)
 
 
@@ -60,7 +60,7 @@ def check(target: str, url: str, *, limit_seconds: float, as_json: bool) -> None
     report = Report()
     skip: tuple[str, ...] = ()
     while True:
-        order = Order(target=target, url=existing(url), limit_seconds=limit_seconds, skip=skip)
+        order = CheckOrder(target=target, url=existing(url), limit_seconds=limit_seconds, skip=skip)
         lost = _rehearse(order, report)
         if lost is None:
             break
@@ -73,18 +73,18 @@ def check(target: str, url: str, *, limit_seconds: float, as_json: bool) -> None
         raise typer.Exit(EXIT_FAILED)
 
 
-def _rehearse(order: Order, report: Report) -> Finding | None:
+def _rehearse(order: CheckOrder, report: Report) -> CheckFinding | None:
     """Have a child try the runs; returns what to say of the one with which it stood still or died."""
     command = [sys.executable, "-m", "ninelives.ops.check"]
     with subprocess.Popen(command, stdout=subprocess.PIPE, stdin=subprocess.PIPE) as child:  # noqa: S603
-        begun: Begun | None = None
+        begun: CheckBegun | None = None
         is_done = False
         try:
             _send(child, order)
             for line in _lines(child, order.limit_seconds):
-                begun = line if isinstance(line, Begun) else None
-                is_done = isinstance(line, Done)
-                if isinstance(line, Found):
+                begun = line if isinstance(line, CheckBegun) else None
+                is_done = isinstance(line, CheckDone)
+                if isinstance(line, CheckFound):
                     _count(report, line.finding)
                 elif isinstance(line, Foreign):
                     report.elsewhere[line.agent] += 1
@@ -107,7 +107,7 @@ def _rehearse(order: Order, report: Report) -> Finding | None:
     if died is None:
         return hangs(begun.run, begun.agent, order.limit_seconds)
     how = f"exit code {died}" if died >= 0 else signal.Signals(-died).name
-    return Finding(
+    return CheckFinding(
         run=begun.run,
         agent=begun.agent,
         fit=Fit.FAILS,
@@ -116,7 +116,7 @@ def _rehearse(order: Order, report: Report) -> Finding | None:
     )
 
 
-def _send(child: subprocess.Popen[bytes], order: Order) -> None:
+def _send(child: subprocess.Popen[bytes], order: CheckOrder) -> None:
     """Tell the child what to do: by a pipe, since thousands of runs to skip are too long for a command."""
     assert child.stdin is not None  # noqa: S101 (a pipe was asked for)
     with suppress(BrokenPipeError), child.stdin as pipe:
@@ -140,7 +140,7 @@ def _lines(child: subprocess.Popen[bytes], limit_seconds: float) -> Iterator[Lin
         deadline = time.monotonic() + limit_seconds + _GRACE_SECONDS
 
 
-def _count(report: Report, finding: Finding) -> None:
+def _count(report: Report, finding: CheckFinding) -> None:
     if finding.fit not in (Fit.FITS, Fit.FAILS_AS_BEFORE):
         report.problems.append(finding)
         return
@@ -167,7 +167,7 @@ def _show(report: Report, *, as_json: bool) -> None:
         )
     if report.moved:
         say(f"{report.moved} recorded steps are found at another place than before, which is fine")
-    groups: dict[tuple[str, ...], list[Finding]] = {}
+    groups: dict[tuple[str, ...], list[CheckFinding]] = {}
     for one in report.warnings:
         for what, remedy in _warnings(one):
             groups.setdefault((one.agent, "warning", "", what, remedy), []).append(one)
@@ -186,14 +186,14 @@ def _show(report: Report, *, as_json: bool) -> None:
     say(f"{report.fits} runs in flight fit this code, {len(report.problems)} do not")
 
 
-def _warnings(one: Finding) -> Iterator[tuple[str, str]]:
+def _warnings(one: CheckFinding) -> Iterator[tuple[str, str]]:
     if one.fit is Fit.FAILS_AS_BEFORE:
         yield f"fails, as it would with the code that it has run with: {one.what}", one.remedy or ""
     yield from ((told.what, told.remedy) for told in one.warnings)
 
 
 def _emit_group(
-    agent: str, verdict: str, step: str, what: str, remedy: str, found: Sequence[Finding]
+    agent: str, verdict: str, step: str, what: str, remedy: str, found: Sequence[CheckFinding]
 ) -> None:
     """Print one cause: the runs that have it, what it is in the first of them, and what can be done."""
     names = ", ".join(one.run for one in found[:_MOST_RUNS])

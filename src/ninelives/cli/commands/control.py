@@ -10,7 +10,7 @@ import msgspec
 from ninelives.cli.options import existing
 from ninelives.cli.output import emit, emit_json, say
 from ninelives.core.ids import check_id
-from ninelives.core.model.run import Control, Run, State
+from ninelives.core.model.run import Control, RunRow, State
 from ninelives.engine.worker import fork as forks
 from ninelives.engine.worker.run_retry import retry
 from ninelives.runtime.inbox import from_json
@@ -76,5 +76,5 @@ def signal(url: str, run: str, name: str, value: str, *, id: str | None, as_json
         emit(shown(f"signal {sent.name} is number {sent.number} of run {sent.run}"))
 
 
-def _told(run: Run) -> dict[str, object]:
+def _told(run: RunRow) -> dict[str, object]:
     return {"run": run.id, "status": run.state, "paused": run.paused, "cancelling": run.cancelling}

@@ -7,7 +7,7 @@ import typer
 
 from ninelives.cli.options import EXIT_FAILED, EXIT_STORE, AsJson
 from ninelives.cli.output import emit, emit_json, is_terminal
-from ninelives.ops.doctor import Finding, Level, examine, worst
+from ninelives.ops.doctor import DoctorFinding, Level, examine, worst
 from ninelives.views.escape import shown
 
 _COLOURS = {Level.OK: typer.colors.GREEN, Level.WARN: typer.colors.YELLOW, Level.FAIL: typer.colors.RED}
@@ -27,7 +27,7 @@ def doctor(url: str, as_json: AsJson) -> None:
     raise typer.Exit(_EXITS[level])
 
 
-def _line(finding: Finding) -> str:
+def _line(finding: DoctorFinding) -> str:
     level = f"{finding.level.value:<4}"
     if is_terminal():
         level = typer.style(level, fg=_COLOURS[finding.level])

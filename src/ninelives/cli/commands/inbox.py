@@ -22,7 +22,7 @@ from ninelives.core.model.run import State
 from ninelives.runtime.inbox import find, from_json, give
 from ninelives.stores.open import open_store
 from ninelives.views.escape import shortened, shown
-from ninelives.views.inbox_text import Entry, entry, facts, up_to_date, ways
+from ninelives.views.inbox_text import InboxEntry, entry, facts, up_to_date, ways
 from ninelives.views.position import Position
 from ninelives.views.records_text import moment
 
@@ -119,7 +119,7 @@ def tell_item(kind: str, id: str, what: str, takes: Iterable[Says], url: str) ->
         say(f"    answer with: {command(words, url)}")
 
 
-def _page(one: Entry, now: float, url: str) -> str:
+def _page(one: InboxEntry, now: float, url: str) -> str:
     """Say all of one item: what, why, evidence, deadline, and how to answer."""
     waits = f"{age(now - one.opened.timestamp())} old"
     if one.deadline is not None:

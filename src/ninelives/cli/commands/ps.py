@@ -11,7 +11,7 @@ from ninelives.core.model.run import RunQuery, State
 from ninelives.stores.open import open_store
 from ninelives.views.position import Summary, summaries
 from ninelives.views.records_text import moment
-from ninelives.views.sessions import Life, Seen
+from ninelives.views.sessions import SeenSession, SessionLife
 
 COLUMNS = ("id", "agent", "status", "turn", "steps", "progress", "waits", "session", "age", "updated")
 _UNFINISHED = tuple(state for state in State if not state.is_final)
@@ -88,7 +88,7 @@ def _row(run: Summary, now: float) -> tuple[str, ...]:
 def status_of(run: Summary) -> str:
     """Say a run's state, with what qualifies it."""
     notes = []
-    if run.session is not None and run.session.state is not Life.ALIVE:
+    if run.session is not None and run.session.state is not SessionLife.ALIVE:
         notes.append(f"session {run.session.state}")
     if run.next_wake_up is not None and not run.is_loaded:
         notes.append("its workers are being started" if run.is_starting else "no worker has its code loaded")
@@ -99,6 +99,6 @@ def status_of(run: Summary) -> str:
     return run.status + (f" ({', '.join(notes)})" if notes else "")
 
 
-def session_text(session: Seen) -> str:
+def session_text(session: SeenSession) -> str:
     """Name a session, and say so if it does not live."""
-    return session.id if session.state is Life.ALIVE else f"{session.id} ({session.state})"
+    return session.id if session.state is SessionLife.ALIVE else f"{session.id} ({session.state})"

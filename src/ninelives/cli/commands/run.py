@@ -26,7 +26,7 @@ from ninelives.cli.options import EXIT_FAILED, EXIT_PERSON, EXIT_STORE
 from ninelives.cli.output import emit_json, say
 from ninelives.core.errors import RunError, StoreUnavailable
 from ninelives.core.ids import check_id
-from ninelives.core.model.run import Run, RunQuery, State
+from ninelives.core.model.run import RunQuery, RunRow, State
 from ninelives.engine.spec.registry import Agent
 from ninelives.ops import doctor
 from ninelives.runtime import Runtime
@@ -38,14 +38,14 @@ from ninelives.views.checkpoint import steps_in
 from ninelives.views.escape import shown
 from ninelives.views.inbox_text import entry
 from ninelives.views.position import Position, position
-from ninelives.views.sessions import Life
+from ninelives.views.sessions import SessionLife
 
 _STOP_SECONDS = 3.0
 _UNFINISHED = tuple(state for state in State if not state.is_final)
 _MOST_CHILDREN = 1_000
 
 
-class Order(Struct, frozen=True, kw_only=True):
+class RunCommand(Struct, frozen=True, kw_only=True):
     """What was asked for."""
 
     agent: Agent
@@ -57,7 +57,7 @@ class Order(Struct, frozen=True, kw_only=True):
     is_named: bool
 
 
-class Outcome(Struct, frozen=True, kw_only=True):
+class RunEnd(Struct, frozen=True, kw_only=True):
     """How it came out, for machines."""
 
     run: str
@@ -86,14 +86,14 @@ def run(
     name = check_id(id, "run id") if id is not None else f"{agent.name[:200]}-{secrets.token_hex(6)}"
     options = [word for text in named for word in ("--arg", text)]
     again = command(["run", target, "--id", name, *options], url, "--", *words)
-    order = Order(
+    order = RunCommand(
         agent=agent, args=args, kwargs=kwargs, id=name, url=url, again=again, is_named=id is not None
     )
     found, replayed = asyncio.run(_main(order))
     raise typer.Exit(_tell(found, replayed, order, as_json=as_json))
 
 
-async def _main(order: Order) -> tuple[Position, int | None]:
+async def _main(order: RunCommand) -> tuple[Position, int | None]:
     """Do what was asked; returns where the run is then, and how many steps are replayed (None: it is new)."""
     runtime = Runtime(order.url)
     # A command has nothing that could outlive a broken store, and nobody else on its event loop.
@@ -108,7 +108,7 @@ async def _main(order: Order) -> tuple[Position, int | None]:
         return found, replayed
 
 
-def _announce(store: Store, order: Order) -> int | None:
+def _announce(store: Store, order: RunCommand) -> int | None:
     """Say what is about to happen; returns how many steps are replayed, None when the run is new."""
     known = store.read_run(order.id)
     if known is None:
@@ -123,7 +123,7 @@ def _announce(store: Store, order: Order) -> int | None:
         say(f"run {order.id!r} has {known.state} before; nothing is executed again")
         return 0
     owner = sessions.seen(store).get(known.session or "")
-    if owner is not None and owner.state is Life.ALIVE:
+    if owner is not None and owner.state is SessionLife.ALIVE:
         say(f"run {order.id!r} is being worked on by session {owner.id}; waiting for it")
         return 0
     turn = f" of turn {known.turn}" if known.turn else ""
@@ -136,7 +136,7 @@ def _announce(store: Store, order: Order) -> int | None:
 class _Work:
     """Work on one run until it ends, waits for a person, or we are told to stop."""
 
-    def __init__(self, runtime: Runtime, order: Order) -> None:
+    def __init__(self, runtime: Runtime, order: RunCommand) -> None:
         self._runtime, self._order = runtime, order
         self._stopped: int | None = None
         self._told = ""
@@ -200,7 +200,7 @@ class _Work:
         os._exit(128 + number)
 
 
-def _waits_for_person(store: Store, row: Run) -> bool:
+def _waits_for_person(store: Store, row: RunRow) -> bool:
     """Tell whether a run that is not being executed, or each child that it waits for, waits for a person."""
     if row.state is State.ESCALATED:
         return True
@@ -212,7 +212,7 @@ def _waits_for_person(store: Store, row: Run) -> bool:
     return bool(children) and all(_waits_for_person(store, child) for child in children)
 
 
-def _children(store: Store, run: str) -> list[Run]:
+def _children(store: Store, run: str) -> list[RunRow]:
     """Return the children that have not ended."""
     return store.list_runs(RunQuery(parent=run, states=_UNFINISHED, limit=_MOST_CHILDREN))
 
@@ -248,10 +248,10 @@ def _show_log_lines() -> None:
         logger.setLevel(logging.INFO)
 
 
-def _tell(found: Position, replayed: int | None, order: Order, *, as_json: bool) -> int:
+def _tell(found: Position, replayed: int | None, order: RunCommand, *, as_json: bool) -> int:
     """Print how it came out; returns the exit code."""
     if as_json:
-        outcome = Outcome(
+        outcome = RunEnd(
             run=found.id,
             agent=found.agent,
             status=found.status,

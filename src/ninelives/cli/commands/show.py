@@ -15,10 +15,10 @@ from ninelives.core.model.run import Record, State
 from ninelives.core.model.totals import Retrying
 from ninelives.stores.open import open_store
 from ninelives.views import records_text
-from ninelives.views.checkpoint import Effect, Operation, Resource
+from ninelives.views.checkpoint import Operation, Resource, StartedAction
 from ninelives.views.escape import shortened, shown
 from ninelives.views.position import Position, Waiting, position
-from ninelives.views.sessions import Life
+from ninelives.views.sessions import SessionLife
 
 COLUMNS = ("seq", "time", "kind", "branch", "step", "took", "value")
 _VALUE_CHARACTERS = 400
@@ -137,7 +137,7 @@ def _resource(one: Resource) -> str:
     return shown(f"{one.what}" + (f" ({seen})" if seen else ""))
 
 
-def _effect(one: Effect, now: float) -> str:
+def _effect(one: StartedAction, now: float) -> str:
     times = "" if one.starts == 1 else f", started {one.starts} times"
     key = f", key {one.key}" if one.key else ""
     return shown(f"{one.step}: {one.state}{times}{key}, {age(now - one.at.timestamp())} ago")
@@ -169,7 +169,7 @@ def _retrying(known: Retrying, now: float) -> str:
 def _session(run: Position) -> str:
     if run.session is None:
         return "none"
-    if run.session.state is Life.ALIVE:
+    if run.session.state is SessionLife.ALIVE:
         place = f"pid {run.session.pid} on {run.session.host}, lease {run.session.lease_left_ms / 1000:.0f} s"
         return shown(f"{run.session.id}: alive, {place}")
     return shown(f"{session_text(run.session)}: the run goes on when a worker takes it over")
@@ -181,7 +181,7 @@ def _wake_up(run: Position, now: float) -> str:
     if run.next_wake_up is None:
         if run.status is not State.RUNNING:
             return "none"
-        is_alive = run.session is not None and run.session.state is Life.ALIVE
+        is_alive = run.session is not None and run.session.state is SessionLife.ALIVE
         return "it is being worked on" if is_alive else "now: it waits for a worker"
     left = run.next_wake_up.timestamp() - now
     return f"{moment(run.next_wake_up)}, in {age(left)}" if left > 0 else "now: it waits for a worker"

@@ -15,8 +15,8 @@ from ninelives.core.errors import StoreAway, UsageError
 from ninelives.ops import doctor
 from ninelives.stores.clock import SystemClock
 from ninelives.stores.open import open_store
-from ninelives.supervisor.protocol import Order
-from ninelives.supervisor.supervisor import Fleet
+from ninelives.supervisor.protocol import WorkerOrder
+from ninelives.supervisor.supervisor import Supervisor
 from ninelives.views.escape import shown
 
 if TYPE_CHECKING:
@@ -41,7 +41,7 @@ def keep(
 
     Ends with 0 when told to stop, 2 if the code, 4 if the store cannot be used.
     """
-    order = Order(
+    order = WorkerOrder(
         target=target,
         url=url,
         concurrency=concurrency,
@@ -69,16 +69,16 @@ def keep(
 
         board = Board(store)
         with board.drawn():
-            code = Fleet(order, store, SystemClock(), tell=board.tell, hear=board.hear).run()
+            code = Supervisor(order, store, SystemClock(), tell=board.tell, hear=board.hear).run()
     else:
-        code = Fleet(order, store, SystemClock(), tell=say, hear=_hear).run()
+        code = Supervisor(order, store, SystemClock(), tell=say, hear=_hear).run()
     # CRASH: whatever is not closed here is closed by the kernel; nothing is flushed that matters.
     sys.stdout.flush()
     store.close()
     raise typer.Exit(code)
 
 
-def _opened(order: Order) -> AnyStore:
+def _opened(order: WorkerOrder) -> AnyStore:
     """Open the store, and prove that it can be written to; one that is not there yet is waited for.
 
     Machines are started in any order, and a server that was killed takes a while to recover. After a while

@@ -17,7 +17,7 @@ from ninelives.cli.output import age, emit, is_terminal, say
 from ninelives.core.errors import Corrupt
 from ninelives.core.ids import check_id
 from ninelives.core.model.inbox import Item, ItemState
-from ninelives.core.model.run import Kind, Record, Run, State
+from ninelives.core.model.run import Kind, Record, RunRow, State
 from ninelives.engine.run import large_bodies
 from ninelives.store import Store
 from ninelives.stores.open import open_store
@@ -82,7 +82,7 @@ class _Watcher:
             sys.stdout.write(_CLEAR_LINE)
             sys.stdout.flush()
 
-    def _news(self, run: Run, records: tuple[Record, ...], items: tuple[Item, ...]) -> Iterator[str]:
+    def _news(self, run: RunRow, records: tuple[Record, ...], items: tuple[Item, ...]) -> Iterator[str]:
         if run.epoch != self._epoch and run.session is not None:
             yield shown(f"{records_text.moment(run.changed_ms):%H:%M:%S}     worked on by {run.session}")
             self._epoch = run.epoch
@@ -108,7 +108,7 @@ class _Watcher:
         for words in ways(one.takes, one.id):
             yield f"             $ {command(words, self._url)}"
 
-    def _show_status(self, run: Run) -> None:
+    def _show_status(self, run: RunRow) -> None:
         if is_terminal():
             since = age((self._store.now_ms() - run.created_ms) / 1000)
             text = f"{run.id}: {run.state}, {run.length} records, {since} old"

@@ -50,7 +50,7 @@ class Taken(Struct, frozen=True):
     answer: Answer
 
 
-class Asking(Struct, frozen=True, omit_defaults=True):
+class Request(Struct, frozen=True, omit_defaults=True):
     """The body of an ASKED record: an item is opened, or withdrawn.
 
     `void` is what was answered to the item whose place it takes: it is on record, and counts for nothing.
@@ -138,7 +138,7 @@ def read_asked(item: Item) -> Asked:
 
 def write_asking(item: str, kind: ItemKind, *, is_open: bool, void: Item | None = None) -> bytes:
     """Return the body of the record that opens an item, or withdraws it."""
-    return _ENCODE(Asking(item, kind, is_open, _taken(void) if void is not None else None))
+    return _ENCODE(Request(item, kind, is_open, _taken(void) if void is not None else None))
 
 
 def write_answer(answer: Answer) -> bytes:

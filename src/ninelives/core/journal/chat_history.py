@@ -21,7 +21,7 @@ UNKNOWN = "No result of this call was recorded: it is not known whether it was c
 Message = Mapping[str, Any]
 
 
-class Call(Struct, frozen=True):
+class HistoryCall(Struct, frozen=True):
     """A tool call of a history; `arguments` are None when they are no JSON object."""
 
     id: str
@@ -37,14 +37,14 @@ class Result(Struct, frozen=True):
     is_error: bool = False
 
 
-def calls_in(messages: Sequence[Message]) -> list[Call]:
+def calls_in(messages: Sequence[Message]) -> list[HistoryCall]:
     """Return all tool calls of a history, in order.
 
     Raises UsageError naming a message that is no dict, or a call without an id.
     """
     found = list(_calls(messages))
     answered = {name for message in messages for name in _result_ids(message)}
-    return [Call(call, name, arguments, call in answered) for call, name, arguments in found]
+    return [HistoryCall(call, name, arguments, call in answered) for call, name, arguments in found]
 
 
 def repaired(messages: Sequence[Message], results: Mapping[str, Result]) -> list[dict[str, Any]]:

@@ -35,7 +35,7 @@ class Start(Struct, frozen=True):
     step_kind: StepKind | None = None
 
 
-class Call(Struct, frozen=True):
+class StepCall(Struct, frozen=True):
     """What a call asks for: its places in order of preference, its names, its arguments.
 
     `given` is the id that it has from outside, if any, and `child` that of the run which it starts.
@@ -53,7 +53,7 @@ class Call(Struct, frozen=True):
 Claimed = Recorded | Start
 
 
-class Claims:
+class RecordClaims:
     """What is recorded of one turn and not yet claimed."""
 
     def __init__(self, replay: Replay) -> None:
@@ -84,7 +84,7 @@ class Claims:
         self.open -= start.is_open
         return start
 
-    def by_position(self, call: Call) -> Claimed | None:
+    def by_position(self, call: StepCall) -> Claimed | None:
         """Claim what is recorded at the call's own place, if it was asked for with the same arguments."""
         for place in call.places:
             found = self.at(place)
@@ -92,7 +92,7 @@ class Claims:
                 return self.take(place)
         return None
 
-    def earliest_match(self, call: Call) -> tuple[int, str] | None:
+    def earliest_match(self, call: StepCall) -> tuple[int, str] | None:
         """Return number and place of the earliest unclaimed record that is what the call is; None: never."""
         best: tuple[int, str] | None = None
         for candidates in self._candidates(call):
@@ -105,7 +105,7 @@ class Claims:
                     break
         return best
 
-    def take_cancelled(self, call: Call) -> Claimed | None:
+    def take_cancelled(self, call: StepCall) -> Claimed | None:
         """Claim for a call that is cancelled while it looks for its record what was cancelled then, too.
 
         That is the earliest such record of a withdrawn step, or start of a resumable one without an outcome.
@@ -124,7 +124,7 @@ class Claims:
         self.open += start.is_open
         self._by_what = None
 
-    def _candidates(self, call: Call) -> Iterator[list[tuple[int, str]]]:
+    def _candidates(self, call: StepCall) -> Iterator[list[tuple[int, str]]]:
         if self._by_what is None:
             self._index()
         for name in call.names:
@@ -157,7 +157,7 @@ class Claims:
         return sorted((one for one in self._starts.values() if one.is_open), key=lambda one: one.seq)
 
 
-def is_same_call(found: Claimed, call: Call) -> bool:
+def is_same_call(found: Claimed, call: StepCall) -> bool:
     """Tell whether what is recorded at a call's own place was asked for in the same way.
 
     One that failed or was proved not done, and is to be tried again, is tried with what is asked for now.
@@ -168,7 +168,7 @@ def is_same_call(found: Claimed, call: Call) -> bool:
     return found.body.f == call.f or (found.kind is Kind.WITHDRAWN and not found.body.f)
 
 
-def may_be_of(found: Claimed, call: Call) -> bool:
+def may_be_of(found: Claimed, call: StepCall) -> bool:
     """Tell whether a record elsewhere, of the same step and arguments, may be the call's.
 
     One that has another id from outside is not. A read that was cancelled is asked for again: what cancelled

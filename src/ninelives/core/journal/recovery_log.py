@@ -14,8 +14,8 @@ from struct import Struct as Layout
 import msgspec
 
 from ninelives.core.errors import Corrupt
-from ninelives.core.model.log_entry import Entry, Happening, NewEntry
-from ninelives.core.model.run import Run, State
+from ninelives.core.model.log_entry import Happening, LogEntry, NewEntry
+from ninelives.core.model.run import RunRow, State
 from ninelives.core.model.session import Cause, Evidence, Session
 
 START = blake2b(b"", digest_size=16, person=b"ninelives-log").digest()
@@ -93,31 +93,31 @@ class Completion(msgspec.Struct, frozen=True, kw_only=True):
     records: int
 
 
-def link(previous: bytes, seq: int, at_ms: int, new: NewEntry | Entry) -> bytes:
+def link(previous: bytes, seq: int, at_ms: int, new: NewEntry | LogEntry) -> bytes:
     """Return the check of an entry that follows `previous`."""
     parts = (new.kind.value.encode(), new.run.encode(), new.session.encode(), new.body)
     sizes = _LAYOUT.pack(seq, at_ms, *map(len, parts))
     return blake2b(b"".join((previous, sizes, *parts)), digest_size=16).digest()
 
 
-def seal(length: int, head: bytes, at_ms: int, new: Iterable[NewEntry]) -> list[Entry]:
+def seal(length: int, head: bytes, at_ms: int, new: Iterable[NewEntry]) -> list[LogEntry]:
     """Number and chain entries onto a log of that length and head."""
     sealed = []
     for seq, one in enumerate(new, length):
         head = link(head, seq, at_ms, one)
         named = (one.kind, one.run, one.session)
-        sealed.append(Entry(seq, *named, at_ms, one.body, head))
+        sealed.append(LogEntry(seq, *named, at_ms, one.body, head))
     return sealed
 
 
-def verify(before: bytes, entry: Entry) -> Entry:
+def verify(before: bytes, entry: LogEntry) -> LogEntry:
     """Return the entry if it follows `before`. Raises Corrupt."""
     if link(before, entry.seq, entry.at_ms, entry) != entry.check:
         raise _corrupt(f"entry {entry.seq} is not what was written, or the one before it is not")
     return entry
 
 
-def verify_all(entries: Sequence[Entry], *, length: int, head: bytes) -> None:
+def verify_all(entries: Sequence[LogEntry], *, length: int, head: bytes) -> None:
     """Check the whole log. Raises Corrupt naming the first entry that is not what was written."""
     before = START
     for seq, entry in enumerate(entries):
@@ -128,7 +128,7 @@ def verify_all(entries: Sequence[Entry], *, length: int, head: bytes) -> None:
         raise _corrupt(f"{len(entries)} entries where {length} were written, or another one is the last")
 
 
-def left(session: Session, before: Run, after: Run, cause: Cause) -> NewEntry:
+def left(session: Session, before: RunRow, after: RunRow, cause: Cause) -> NewEntry:
     """Return the entry for a run that was left by a session that has ended."""
     body = Left(
         cause=cause,

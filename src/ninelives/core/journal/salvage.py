@@ -20,7 +20,7 @@ from msgspec.structs import replace
 
 from ninelives.core.errors import Corrupt
 from ninelives.core.journal import chain
-from ninelives.core.model.run import Kind, Record, Run
+from ninelives.core.model.run import Kind, Record, RunRow
 
 _REMEDY = "Nothing of it was used; other runs go on. Restore the store from a backup, or give the run up"
 
@@ -49,7 +49,7 @@ def read_salvaged(record: Record) -> Salvaged:
         raise Corrupt(f"record {record.seq} is no record of salvage: {error}") from None
 
 
-def salvaged(run: Run, records: Sequence[Record], why: str, now_ms: int) -> tuple[Run, Record] | None:
+def salvaged(run: RunRow, records: Sequence[Record], why: str, now_ms: int) -> tuple[RunRow, Record] | None:
     """Return the row that goes on behind the good ones of these records, and the record that says so.
 
     `records` are those from the run's base on, as far as they could be read at all. None: nothing is wrong
@@ -72,7 +72,7 @@ def salvaged(run: Run, records: Sequence[Record], why: str, now_ms: int) -> tupl
     return after, said
 
 
-def _good(run: Run, records: Sequence[Record]) -> tuple[int, bytes]:
+def _good(run: RunRow, records: Sequence[Record]) -> tuple[int, bytes]:
     """Return the length and the head of the part of a journal that is as it was written."""
     head = run.base_check
     for seq, record in enumerate(records[: run.length - run.base], run.base):
@@ -82,7 +82,7 @@ def _good(run: Run, records: Sequence[Record]) -> tuple[int, bytes]:
     return run.base + len(records), head
 
 
-def _corrupt(run: Run, seq: int, what: str) -> Corrupt:
+def _corrupt(run: RunRow, seq: int, what: str) -> Corrupt:
     error = Corrupt(f"the journal is damaged from record {seq} on: {what}", run=run.id, remedy=_REMEDY)
     error.seq = seq
     return error

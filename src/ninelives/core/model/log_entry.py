@@ -26,7 +26,7 @@ class NewEntry(Struct, frozen=True, kw_only=True):
     body: bytes
 
 
-class Entry(Struct, frozen=True):
+class LogEntry(Struct, frozen=True):
     """An entry of the recovery log; `check` chains it to all entries before it (see `recoverylog`)."""
 
     seq: int

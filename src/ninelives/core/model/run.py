@@ -112,7 +112,7 @@ class NewRun(Struct, frozen=True, kw_only=True):
     prefix: tuple[Record, ...] = ()
 
 
-class Run(Struct, frozen=True):
+class RunRow(Struct, frozen=True):
     """The run's row: who owns it, where its journal ends, what it waits for.
 
     `length` counts all records ever appended; those from `base` on are still stored, and
@@ -185,7 +185,7 @@ class Claims(Struct, frozen=True):
     store gives to nobody for a while: `next_due_ms` is then when to ask again.
     """
 
-    runs: tuple[Run, ...]
+    runs: tuple[RunRow, ...]
     next_due_ms: int | None
     next_suspect_ms: int | None = None
     is_held: bool = False
@@ -194,7 +194,7 @@ class Claims(Struct, frozen=True):
 class Journal(Struct, frozen=True):
     """What is durable of a run: its row, its records from `first` on, signals not taken, its items."""
 
-    run: Run
+    run: RunRow
     first: int
     records: tuple[Record, ...]
     signals: tuple[Signal, ...]
@@ -204,7 +204,7 @@ class Journal(Struct, frozen=True):
 class News(Struct, frozen=True):
     """What happened to a run that its owner did not do: its row, signals not taken, its items, and when."""
 
-    run: Run
+    run: RunRow
     signals: tuple[Signal, ...]
     items: tuple[Item, ...]
     now_ms: int

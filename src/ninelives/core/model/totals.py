@@ -13,7 +13,7 @@ import msgspec
 from msgspec import Struct
 from msgspec.structs import replace
 
-from ninelives.core.model.run import Kind, Record, Run, StepKind
+from ninelives.core.model.run import Kind, Record, RunRow, StepKind
 
 OUTCOMES = frozenset({Kind.RESULT, Kind.FAILURE, Kind.WITHDRAWN, Kind.SIGNAL})
 _ERROR_CHARACTERS = 200
@@ -45,7 +45,7 @@ BUILTIN = Facts(StepKind.BUILTIN)
 
 
 class Tally(Struct, frozen=True):
-    """The sums of a run: see `Run`. `progress` and `retrying` are JSON, or empty."""
+    """The sums of a run: see `RunRow`. `progress` and `retrying` are JSON, or empty."""
 
     steps: int = 0
     tokens_in: int = 0
@@ -59,12 +59,12 @@ _ENCODE = msgspec.json.Encoder().encode
 _RETRYING = msgspec.json.Decoder(Retrying).decode
 
 
-def tally_of(run: Run) -> Tally:
+def tally_of(run: RunRow) -> Tally:
     """Return the sums of a run's row."""
     return Tally(run.steps, run.tokens_in, run.tokens_out, run.progress, run.last_error, run.retrying)
 
 
-def told(run: Run, tally: Tally) -> Run:
+def told(run: RunRow, tally: Tally) -> RunRow:
     """Return the row with these sums."""
     return replace(
         run,

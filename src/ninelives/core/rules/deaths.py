@@ -10,7 +10,7 @@ from __future__ import annotations
 
 from msgspec.structs import replace
 
-from ninelives.core.model.run import Kind, Run
+from ninelives.core.model.run import Kind, RunRow
 from ninelives.core.model.session import Cause
 from ninelives.core.model.transitions import Event, advance
 
@@ -21,19 +21,19 @@ NO_PROGRESS = frozenset({Kind.CREATED, Kind.FORKED, Kind.INTENT, Kind.LOG, Kind.
 """Records that a run may write in every one of its lives without getting anywhere."""
 
 
-def is_suspect(run: Run) -> bool:
+def is_suspect(run: RunRow) -> bool:
     """Tell whether the run is given alone."""
     return run.deaths >= SUSPECT_DEATHS
 
 
-def waits_alone(run: Run) -> str:
+def waits_alone(run: RunRow) -> str:
     """Say for what a suspect waits that is due; empty for others."""
     if not is_suspect(run) or run.due_ms is None or run.state.is_final or run.paused:
         return ""
     return f"for its turn to run alone: {run.deaths} workers died while they had it, without any progress"
 
 
-def released(run: Run, cause: Cause, now_ms: int, *, has_progressed: bool) -> Run:
+def released(run: RunRow, cause: Cause, now_ms: int, *, has_progressed: bool) -> RunRow:
     """Take the run from a session that is gone, and count the death unless it was told to stop.
 
     `has_progressed`: there is a record since `death_length` that is none of NO_PROGRESS.
@@ -59,6 +59,6 @@ def released(run: Run, cause: Cause, now_ms: int, *, has_progressed: bool) -> Ru
     )
 
 
-def survived(run: Run) -> Run:
+def survived(run: RunRow) -> RunRow:
     """Clear what deaths have cost a run that its worker has left alive."""
     return replace(run, deaths=0, solo_deaths=0, is_alone=False, left_by=None)

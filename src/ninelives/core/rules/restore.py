@@ -19,7 +19,7 @@ from ninelives.core.journal.chain import Draft
 from ninelives.core.journal.replay import step_name
 from ninelives.core.journal.settlement import StartBody, read_start
 from ninelives.core.model.inbox import ItemKind, NewItem
-from ninelives.core.model.run import Kind, Record, Run, StepKind
+from ninelives.core.model.run import Kind, Record, RunRow, StepKind
 from ninelives.core.model.session import Evidence
 from ninelives.core.values.blobs import digest
 
@@ -41,12 +41,12 @@ class Doubt(Struct, frozen=True):
     key: str
 
 
-def fenced(run: Run, now_ms: int) -> Run:
+def fenced(run: RunRow, now_ms: int) -> RunRow:
     """Return an unfinished run as it waits for a person; nobody who owned it before can write to it."""
     return replace(run, epoch=run.epoch + 1, paused=True, news=run.news + 1, changed_ms=now_ms)
 
 
-def doubts_in(run: Run, records: Iterable[Record], now_ms: int) -> list[Doubt]:
+def doubts_in(run: RunRow, records: Iterable[Record], now_ms: int) -> list[Doubt]:
     """Return what is to be asked about a run, from the verified records of its turn, with their bodies."""
     found: dict[str, tuple[StartBody, StepKind | None]] = {}
     for record in records:
@@ -76,7 +76,7 @@ def _shown(preview: str) -> msgspec.Raw:
     return msgspec.Raw(preview.encode())
 
 
-def _doubt(run: Run, step: str, start: StartBody, kind: StepKind | None, now_ms: int) -> Doubt:
+def _doubt(run: RunRow, step: str, start: StartBody, kind: StepKind | None, now_ms: int) -> Doubt:
     arguments = {name: _shown(text) for name, text in start.a.items()}
     evidence = {
         STARTED_BY: start.w,

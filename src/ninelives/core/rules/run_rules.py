@@ -21,7 +21,7 @@ from ninelives.core.journal import chain
 from ninelives.core.model import totals
 from ninelives.core.model.commit import Commit, End, Escalate, Outcome, Park, Verdict
 from ninelives.core.model.key import SettleKey
-from ninelives.core.model.run import Control, Kind, NewRun, Record, Run, State
+from ninelives.core.model.run import Control, Kind, NewRun, Record, RunRow, State
 from ninelives.core.model.session import Evidence, Fate, Session
 from ninelives.core.model.transitions import Event, advance
 from ninelives.core.rules.deaths import is_suspect, survived
@@ -34,14 +34,14 @@ END_EVENTS = {State.COMPLETED: Event.COMPLETE, State.FAILED: Event.FAIL, State.C
 
 def created(
     new: NewRun, number: int, now_ms: int, session: str | None = None
-) -> tuple[Run, tuple[Record, ...]]:
+) -> tuple[RunRow, tuple[Record, ...]]:
     """Return the row of a new run and the records that it is born with; if it is due, it is the session's."""
     before = chain.start(new.id)
     drafts: list[chain.Draft] = [(Kind.CREATED, "", now_ms, new.body, new.blobs)]
     drafts += map(chain.draft_of, new.prefix)
     records = chain.seal(0, before, drafts)
     summed = totals.summed(records)
-    run = Run(
+    run = RunRow(
         id=new.id,
         number=number,
         agent=new.agent,
@@ -80,7 +80,7 @@ def created(
     return run, records
 
 
-def same_or_conflict(known: Run, new: NewRun) -> Run | IdConflict:
+def same_or_conflict(known: RunRow, new: NewRun) -> RunRow | IdConflict:
     """Answer a creation under an id that exists: the run it names, or IdConflict."""
     if known.agent == new.agent and known.fingerprint == new.fingerprint:
         return known
@@ -97,7 +97,7 @@ def blobs_of(new: NewRun) -> list[bytes]:
     return [*new.blobs, *(digest for record in new.prefix for digest in record.blobs)]
 
 
-def refuses_children(parent: Run | None, child: str) -> RunFinished | None:
+def refuses_children(parent: RunRow | None, child: str) -> RunFinished | None:
     """Return the error for a child of a run that has ended: nobody would wait for it, or cancel it."""
     if parent is None or not parent.state.is_final:
         return None
@@ -108,7 +108,7 @@ def refuses_children(parent: Run | None, child: str) -> RunFinished | None:
     )
 
 
-def is_claimable(run: Run, now_ms: int) -> bool:
+def is_claimable(run: RunRow, now_ms: int) -> bool:
     """Tell whether a worker may take the run now."""
     return (
         run.state in (State.PENDING, State.CHECKPOINTED)
@@ -118,7 +118,7 @@ def is_claimable(run: Run, now_ms: int) -> bool:
     )
 
 
-def claimed(run: Run, session: str, now_ms: int) -> Run:
+def claimed(run: RunRow, session: str, now_ms: int) -> RunRow:
     """Give the run to a session; its epoch grows by one."""
     return replace(
         run,
@@ -157,7 +157,7 @@ def proved(session: Session, evidence: Evidence | None) -> Session:
     return replace(session, evidence=evidence)
 
 
-def nudged(run: Run, now_ms: int) -> Run:
+def nudged(run: RunRow, now_ms: int) -> RunRow:
     """Tell the run that there is news; a parked one falls due."""
     due = run.due_ms
     if run.state is State.CHECKPOINTED:
@@ -165,14 +165,14 @@ def nudged(run: Run, now_ms: int) -> Run:
     return replace(run, news=run.news + 1, due_ms=due, changed_ms=now_ms)
 
 
-def resolved(run: Run, now_ms: int) -> Run:
+def resolved(run: RunRow, now_ms: int) -> RunRow:
     """Let an escalated run go on; any other is nudged."""
     if run.state is State.ESCALATED:
         run = replace(run, state=advance(run.state, Event.RESOLVE, run=run.id), waits="")
     return nudged(run, now_ms)
 
 
-def controlled(run: Run, control: Control, now_ms: int) -> Run:
+def controlled(run: RunRow, control: Control, now_ms: int) -> RunRow:
     """Carry out what was asked from outside; asking twice changes nothing more.
 
     Raises RunFinished when the run has ended and the control makes no sense any more; UsageError.
@@ -190,7 +190,7 @@ def controlled(run: Run, control: Control, now_ms: int) -> Run:
     return run if run.paused == paused else replace(nudged(run, now_ms), paused=paused, due_ms=run.due_ms)
 
 
-def _retried(run: Run, now_ms: int) -> Run:
+def _retried(run: RunRow, now_ms: int) -> RunRow:
     if run.state in (State.COMPLETED, State.CANCELLED):
         raise finished(run, "retried")
     if run.state is not State.FAILED:
@@ -201,7 +201,7 @@ def _retried(run: Run, now_ms: int) -> Run:
     return nudged(replace(run, state=state, deaths=0, solo_deaths=0, waits="", cancelling=False), now_ms)
 
 
-def _cancelled(run: Run, now_ms: int) -> Run:
+def _cancelled(run: RunRow, now_ms: int) -> RunRow:
     if run.cancelling or run.state is State.CANCELLED:
         return run
     if run.state.is_final:
@@ -212,12 +212,12 @@ def _cancelled(run: Run, now_ms: int) -> Run:
     return resolved(replace(run, cancelling=True, paused=False), now_ms)
 
 
-def takes_along(run: Run) -> bool:
+def takes_along(run: RunRow) -> bool:
     """Tell whether a run that has just ended cancels its children."""
     return run.state in (State.FAILED, State.CANCELLED)
 
 
-def finished(run: Run, done: str) -> RunFinished:
+def finished(run: RunRow, done: str) -> RunFinished:
     """Return the error for what comes after a run's end."""
     return RunFinished(
         f"the run is {run.state} and cannot be {done}",
@@ -226,14 +226,14 @@ def finished(run: Run, done: str) -> RunFinished:
     )
 
 
-def repeats(run: Run, commit: Commit) -> bool:
+def repeats(run: RunRow, commit: Commit) -> bool:
     """Tell whether this very commit has been applied before (its answer was lost on the way)."""
     if run.epoch != commit.epoch or run.length != commit.new_length or run.head != commit.new_head:
         return False
     return run.state in _states_after(commit)
 
 
-def committed(run: Run, commit: Commit, now_ms: int) -> Run | Verdict:
+def committed(run: RunRow, commit: Commit, now_ms: int) -> RunRow | Verdict:
     """Apply a commit to its row: the row after it, or the verdict that refuses it.
 
     Fencing is here: only the epoch of the last claim, on a run that is running, at exactly the length
@@ -259,7 +259,7 @@ def committed(run: Run, commit: Commit, now_ms: int) -> Run | Verdict:
     return _changed(after, commit, now_ms) if commit.change is not None else after
 
 
-def _changed(run: Run, commit: Commit, now_ms: int) -> Run:
+def _changed(run: RunRow, commit: Commit, now_ms: int) -> RunRow:
     change = commit.change
     if run.deaths or run.left_by is not None:
         run = survived(run)
@@ -318,12 +318,14 @@ def emits(commit: Commit) -> bool:
     return False
 
 
-def told(run: Run, times: int) -> Run:
+def told(run: RunRow, times: int) -> RunRow:
     """Give a run that is about to wait for keys news of those that it need not wait for."""
     return replace(run, news=run.news + times)
 
 
-def chosen(due: Iterable[Run], agents: Mapping[str, int], limit: int, *, alone: bool = False) -> list[Run]:
+def chosen(
+    due: Iterable[RunRow], agents: Mapping[str, int], limit: int, *, alone: bool = False
+) -> list[RunRow]:
     """Pick at most `limit` of the runs that are due, and of each agent at most as many as stated.
 
     By priority; those of equal priority one from each agent in turn, in the order of the mapping, and within
@@ -339,7 +341,7 @@ def chosen(due: Iterable[Run], agents: Mapping[str, int], limit: int, *, alone: 
     places = {agent: place for place, agent in enumerate(agents)}
     given: Counter[str] = Counter()
     turns: Counter[tuple[str, int]] = Counter()
-    ranked: list[tuple[int, int, int, Run]] = []
+    ranked: list[tuple[int, int, int, RunRow]] = []
     for run in sorted(due, key=_urgency):
         if given[run.agent] < agents.get(run.agent, 0):
             given[run.agent] += 1
@@ -349,5 +351,5 @@ def chosen(due: Iterable[Run], agents: Mapping[str, int], limit: int, *, alone: 
     return [run for *_, run in ranked[: max(0, limit)]]
 
 
-def _urgency(run: Run) -> tuple[int, int, int]:
+def _urgency(run: RunRow) -> tuple[int, int, int]:
     return -run.priority, run.due_ms or 0, run.number

@@ -47,7 +47,7 @@ class Field:
 
 
 @dataclass(frozen=True, slots=True, eq=False)
-class Record:
+class ClassShape:
     """A dataclass, Struct, attrs class or TypedDict. `fields` is filled last: types may be recursive."""
 
     label: str

@@ -27,7 +27,7 @@ from typing import Any, Final
 import msgspec
 
 from ninelives.core.errors import Corrupt, Divergence, NotSerializable, UsageError
-from ninelives.core.values.classes import Flags, Members, Model, Record
+from ninelives.core.values.classes import ClassShape, Flags, Members, Model
 from ninelives.core.values.containers import FixedTuple, Items, Untyped
 from ninelives.core.values.scalars import (
     BYTES,
@@ -317,14 +317,14 @@ def _overlooks_fields(shape: Shape) -> bool:
     ASCII there is none before something in the process has encoded it: a first execution has, a replay has
     not. The fields would be given their defaults, without an error. (Structs encode their names beforehand.)
     """
-    if not isinstance(shape, Record) or issubclass(shape.type, msgspec.Struct):
+    if not isinstance(shape, ClassShape) or issubclass(shape.type, msgspec.Struct):
         return False
     return not all(one.key.isascii() for one in shape.fields)
 
 
 def _equality_lies(shape: Shape) -> bool:
     """Say whether a value of this shape could come back equal and yet be wrong, so that it must be walked."""
-    if isinstance(shape, Record):
+    if isinstance(shape, ClassShape):
         return not shape.exact_eq
     if isinstance(shape, Items):
         return shape.tagged is frozenset  # a frozenset equals the set that it would come back as

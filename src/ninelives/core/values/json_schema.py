@@ -10,7 +10,7 @@ from __future__ import annotations
 from typing import Any, Final
 
 from ninelives.core.errors import UsageError
-from ninelives.core.values.classes import Members, Model, Record, Union
+from ninelives.core.values.classes import ClassShape, Members, Model, Union
 from ninelives.core.values.codec import Codec
 from ninelives.core.values.containers import Dict, FixedTuple, Items
 from ninelives.core.values.scalars import TAGGED_SCALARS, Misfit, Scalar, Shape, expected, kind_of, step_to
@@ -60,7 +60,7 @@ def _of_list(shape: Items | FixedTuple, above: tuple[int, ...]) -> Schema:
 
 
 def _of_object(shape: Shape, above: tuple[int, ...]) -> Schema:
-    if isinstance(shape, Record):
+    if isinstance(shape, ClassShape):
         return _of_record(shape, above)
     if isinstance(shape, Dict) and isinstance(shape.key, Scalar) and shape.key.kind == "str":
         return {"type": "object", "additionalProperties": _of(shape.item, above)}
@@ -69,7 +69,7 @@ def _of_object(shape: Shape, above: tuple[int, ...]) -> Schema:
     return {}
 
 
-def _of_record(shape: Record, above: tuple[int, ...]) -> Schema:
+def _of_record(shape: ClassShape, above: tuple[int, ...]) -> Schema:
     required = [one.key for one in shape.fields if one.missing is None and not one.optional]
     return {
         "type": "object",

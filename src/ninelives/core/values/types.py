@@ -19,7 +19,7 @@ from typing import Any, Final
 import msgspec
 
 from ninelives.core.errors import UsageError
-from ninelives.core.values.classes import Field, Flags, Later, Members, Model, Record, Union
+from ninelives.core.values.classes import ClassShape, Field, Flags, Later, Members, Model, Union
 from ninelives.core.values.containers import BUILTINS, UNTYPED, Dict, FixedTuple, Items
 from ninelives.core.values.scalars import NONE, SCALARS, TAG, Misfit, Shape, step_to
 
@@ -195,19 +195,19 @@ def _class(cls: type[Any], at: str, memo: Memo) -> Shape:
     if issubclass(cls, tuple) and hasattr(cls, "_fields"):
         return _named_tuple(cls, at, memo)
     if typing.is_typeddict(cls):
-        return _fill(Record(cls.__name__, dict, dict), cls, _typed_dict_fields, at, memo)
+        return _fill(ClassShape(cls.__name__, dict, dict), cls, _typed_dict_fields, at, memo)
     if issubclass(cls, msgspec.Struct):
-        record = Record(
+        record = ClassShape(
             cls.__name__, cls, lambda values: cls(**values), cls.__eq__ is msgspec.Struct.__eq__, _bare(cls)
         )
         return _fill(_compared(record, at), cls, _struct_fields, at, memo)
     if dataclasses.is_dataclass(cls):
-        record = Record(
+        record = ClassShape(
             cls.__name__, cls, _maker(cls, "__post_init__"), _compares_all(cls), _maker(cls, None)
         )
         return _fill(_compared(record, at), cls, _dataclass_fields, at, memo)
     if "__attrs_attrs__" in cls.__dict__:
-        record = Record(
+        record = ClassShape(
             cls.__name__, cls, _maker(cls, "__attrs_post_init__"), _compares_all(cls), _maker(cls, None)
         )
         return _fill(_compared(record, at), cls, _attrs_fields, at, memo)
@@ -218,8 +218,12 @@ Draft = tuple[str, str, Callable[[], object] | None, bool]  # attribute, key, de
 
 
 def _fill(
-    record: Record, cls: type[Any], drafts: Callable[[Any, dict[str, Any]], list[Draft]], at: str, memo: Memo
-) -> Record:
+    record: ClassShape,
+    cls: type[Any],
+    drafts: Callable[[Any, dict[str, Any]], list[Draft]],
+    at: str,
+    memo: Memo,
+) -> ClassShape:
     memo[cls] = record
     hints = _hints(cls, at)
     for name, key, missing, optional in drafts(cls, hints):
@@ -244,7 +248,7 @@ def _hints(cls: type[Any], at: str) -> dict[str, Any]:
         ) from bad
 
 
-def _compared(record: Record, at: str) -> Record:
+def _compared(record: ClassShape, at: str) -> ClassShape:
     if issubclass(record.type, BUILTINS):
         base = next(one for one in BUILTINS if issubclass(record.type, one))
         raise UsageError(

@@ -29,7 +29,7 @@ from ninelives.engine.context import FRAME, require
 from ninelives.engine.run.waits import Builtin
 from ninelives.engine.spec.registry import signature_of
 from ninelives.engine.step import inbox_request
-from ninelives.engine.step.inbox_request import Late, Matter
+from ninelives.engine.step.inbox_request import InboxRequest, Late
 from ninelives.engine.step.other_loops import at_home
 
 T = TypeVar("T")
@@ -143,8 +143,10 @@ def _matter(
     digest = blake2b("\0".join(parts).encode(), digest_size=16).digest()
     who = check_id(to, "name of who is asked") if to else ""
 
-    def made(step: str) -> Matter:
-        return Matter(step=step, kind=ItemKind.QUESTION, asked=told, digest=digest, to=who, seconds=seconds)
+    def made(step: str) -> InboxRequest:
+        return InboxRequest(
+            step=step, kind=ItemKind.QUESTION, asked=told, digest=digest, to=who, seconds=seconds
+        )
 
     return made
 
@@ -157,7 +159,7 @@ def _encoded(codec: Codec, value: Any, what: str) -> Raw:
         raise
 
 
-async def _answer(step: Builtin, matter: Matter, codec: Codec, asked: Fingerprint) -> Any:
+async def _answer(step: Builtin, matter: InboxRequest, codec: Codec, asked: Fingerprint) -> Any:
     def misfit(item: Item) -> str | None:
         try:
             codec.decode(_value(item))
@@ -173,7 +175,7 @@ async def _answer(step: Builtin, matter: Matter, codec: Codec, asked: Fingerprin
 
 
 async def _settle(
-    step: Builtin, found: Item | Late, matter: Matter, codec: Codec, asked: Fingerprint
+    step: Builtin, found: Item | Late, matter: InboxRequest, codec: Codec, asked: Fingerprint
 ) -> tuple[Any] | None:
     """Record the answer, or that there was none; None when one came at this moment: look again."""
     error: TimedOut | None = None

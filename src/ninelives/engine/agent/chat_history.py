@@ -15,7 +15,7 @@ from msgspec import UNSET
 
 from ninelives.core.errors import BadName, NineLivesError
 from ninelives.core.ids import parse_step_id
-from ninelives.core.journal.chat_history import Call, Message, Result, calls_in, repaired
+from ninelives.core.journal.chat_history import HistoryCall, Message, Result, calls_in, repaired
 from ninelives.core.journal.replay import StepBody, read_body, write_body
 from ninelives.core.model.run import Kind, Record
 from ninelives.core.values.codec import codec_for
@@ -53,7 +53,7 @@ async def repair_history(messages: Sequence[Message], *, run: str | None = None)
         return repaired(messages, results)
 
 
-def _look_up(store: Store, run: str, calls: list[Call]) -> dict[str, Result]:
+def _look_up(store: Store, run: str, calls: list[HistoryCall]) -> dict[str, Result]:
     """Find the results of calls in a journal; of calls that are alike, each takes the next."""
     known: defaultdict[tuple[str, str], deque[Result]] = defaultdict(deque)
     steps: dict[str, Step] = {}

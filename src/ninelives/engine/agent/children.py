@@ -30,12 +30,12 @@ from ninelives.core.errors import (
 )
 from ninelives.core.ids import MAX_CHARACTERS, check_id
 from ninelives.core.journal.replay import read_body, write_body
-from ninelives.core.model.run import INLINE_BYTES, Control, Kind, NewRun, News, Run, RunQuery, State
+from ninelives.core.model.run import INLINE_BYTES, Control, Kind, NewRun, News, RunQuery, RunRow, State
 from ninelives.core.model.totals import BUILTIN
 from ninelives.core.values.codec import UNTYPED_CODEC, Codec, codec_for
 from ninelives.core.values.exceptions import decode_error, encode_error
 from ninelives.core.values.fingerprint import Fingerprint
-from ninelives.engine.context import FRAME, Place, require
+from ninelives.engine.context import FRAME, StepPosition, require
 from ninelives.engine.machine import machine
 from ninelives.engine.run import large_bodies
 from ninelives.engine.run.execution import Execution
@@ -136,7 +136,7 @@ async def _born(
     execution: Execution, step: Builtin, new: NewRun, contents: list[bytes], asked: Fingerprint
 ) -> Child:
     answer = await births(execution).create(new, contents)
-    if isinstance(answer, Run) and answer.parent != execution.run.id:
+    if isinstance(answer, RunRow) and answer.parent != execution.run.id:
         answer = IdConflict(
             "a run of this id exists, and is no child of this one",
             run=new.id,
@@ -151,7 +151,7 @@ async def _born(
     return Child(new.id, new.agent)
 
 
-def _id(place: Place, agent: str, given: str | None) -> str:
+def _id(place: StepPosition, agent: str, given: str | None) -> str:
     """Return the id of the child that is spawned here: the same in every life, another after a retry."""
     run, turn = place.execution.run.id, place.execution.turn
     if given is None:
@@ -188,18 +188,18 @@ async def _may_begin(execution: Execution) -> None:
 # ------------------------------------------------------------------------------------------- births
 
 
-class Births:
+class ChildCreation:
     """Creates the children that one run spawns at one moment, in one transaction."""
 
     def __init__(self, execution: Execution) -> None:
         self._execution = execution
-        self._waiting: list[tuple[NewRun, list[bytes], asyncio.Future[Run | UsageError]]] = []
+        self._waiting: list[tuple[NewRun, list[bytes], asyncio.Future[RunRow | UsageError]]] = []
         self._is_busy = False
 
-    async def create(self, new: NewRun, contents: list[bytes]) -> Run | UsageError:
+    async def create(self, new: NewRun, contents: list[bytes]) -> RunRow | UsageError:
         """Create a child; returns it, or why there is none."""
         execution = self._execution
-        born: asyncio.Future[Run | UsageError] = execution.loop.create_future()
+        born: asyncio.Future[RunRow | UsageError] = execution.loop.create_future()
         self._waiting.append((new, contents, born))
         execution.delivery.running.add(self)  # until they are born, the run is not at rest
         if not self._is_busy:
@@ -224,14 +224,14 @@ class Births:
         execution.delivery.look()
 
 
-def births(execution: Execution) -> Births:
+def births(execution: Execution) -> ChildCreation:
     """Return what creates the children of a run."""
     if execution.births is None:
-        execution.births = Births(execution)
+        execution.births = ChildCreation(execution)
     return execution.births
 
 
-def _create(store: Store, batch: list[tuple[NewRun, list[bytes]]]) -> list[Run | UsageError]:
+def _create(store: Store, batch: list[tuple[NewRun, list[bytes]]]) -> list[RunRow | UsageError]:
     return store.create_runs([_stored(store, new, contents) for new, contents in batch])
 
 
@@ -250,11 +250,11 @@ class Ends:
 
     def __init__(self, execution: Execution) -> None:
         self._execution = execution
-        self._ended: dict[str, Run] = {}
+        self._ended: dict[str, RunRow] = {}
         self._seen = -1
         self._reading: asyncio.Future[None] | None = None
 
-    async def of(self, child: str, news: int) -> Run | None:
+    async def of(self, child: str, news: int) -> RunRow | None:
         """Return a child's row if it has ended, as of that news of the run."""
         while child not in self._ended and self._seen < news:
             if self._reading is None:  # no branch of the run: it reads for all of them
@@ -273,7 +273,7 @@ class Ends:
             self._reading = None
 
 
-async def _end_of(execution: Execution, child: str) -> Run:
+async def _end_of(execution: Execution, child: str) -> RunRow:
     """Wait until a run has ended. Raises UnknownRun."""
     row = await execution.call_store(_row, child)
     if row.state.is_final:
@@ -282,13 +282,13 @@ async def _end_of(execution: Execution, child: str) -> Run:
         return await _end_of_stranger(execution, child)
     ends = execution.ends = execution.ends or Ends(execution)
 
-    async def look(news: News) -> Run | None:
+    async def look(news: News) -> RunRow | None:
         return await ends.of(child, news.run.news)
 
     return await wait(execution, f"for the child {child!r}", look)
 
 
-async def _end_of_stranger(execution: Execution, run: str) -> Run:
+async def _end_of_stranger(execution: Execution, run: str) -> RunRow:
     """Wait for a run that does not tell us of its end: it is another's child, or was our origin's."""
     row = await execution.call_store(_row, run)
     while not row.state.is_final:
@@ -304,7 +304,7 @@ async def _pause(execution: Execution, what: str, due_ms: int) -> None:
     await wait(execution, what, look, due_ms=due_ms)
 
 
-def _row(store: Store, run: str) -> Run:
+def _row(store: Store, run: str) -> RunRow:
     row = store.read_run(run)
     if row is None:
         raise UnknownRun("there is no such run", run=run, remedy="Check the id; it may have been forgotten")
@@ -316,7 +316,7 @@ def _cancel(store: Store, run: str) -> None:
         store.control_run(run, Control.CANCEL)
 
 
-def _result(store: Store, row: Run) -> bytes:
+def _result(store: Store, row: RunRow) -> bytes:
     """Return a completed run's encoded result. Raises RunFailed, RunCancelled."""
     if row.state is State.CANCELLED:
         raise RunCancelled("the child was cancelled", run=row.id)

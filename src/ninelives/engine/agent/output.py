@@ -68,10 +68,10 @@ async def _add(execution: Execution, frame: Frame, data: bytes) -> None:
         await asyncio.wait(ends, return_when=asyncio.FIRST_COMPLETED)
 
 
-def outlet_of(execution: Execution) -> Outlet:
+def outlet_of(execution: Execution) -> OutputBuffer:
     """Return where the steps of an execution emit; made when the first one does."""
     if execution.output is None:
-        execution.output = Outlet(execution)
+        execution.output = OutputBuffer(execution)
     return execution.output
 
 
@@ -101,7 +101,7 @@ class _Emitting:
         self.size = 0
 
 
-class Outlet:
+class OutputBuffer:
     """What the steps of one execution emit. On the event loop's thread only."""
 
     def __init__(self, execution: Execution) -> None:

@@ -25,7 +25,7 @@ from ninelives.core.model.key import (
     SettleKey,
     WaitKey,
 )
-from ninelives.core.model.run import INLINE_BYTES, Kind, Run, State
+from ninelives.core.model.run import INLINE_BYTES, Kind, RunRow, State
 from ninelives.core.model.totals import NO_FACTS, Facts, added, tally_of
 from ninelives.core.rules import validation
 from ninelives.core.values import blobs
@@ -66,7 +66,7 @@ class Tail:
         "tally",
     )
 
-    def __init__(self, run: Run, judge: Judge | None = None) -> None:
+    def __init__(self, run: RunRow, judge: Judge | None = None) -> None:
         self.run, self.epoch, self.length, self.head = run.id, run.epoch, run.length, run.head
         self.is_over, self.judge, self.sent, self.answered = False, judge, 0, 0
         self.effect_length = 0

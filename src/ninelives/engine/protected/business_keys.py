@@ -27,7 +27,7 @@ from ninelives.engine.commit.ticket import Extras
 from ninelives.engine.context import Frame
 from ninelives.engine.protected import doubt as doubts
 from ninelives.engine.protected import doubt_inbox
-from ninelives.engine.protected.protected_call import Act, Ended, KeyedPlace
+from ninelives.engine.protected.protected_call import Ended, KeyedPosition, ProtectedCall
 from ninelives.engine.run.execution import Execution
 from ninelives.engine.run.waits import Look, wait
 from ninelives.engine.step import resumable
@@ -39,7 +39,7 @@ _OF_STARTS = (Kind.INTENT, Kind.DOUBT, Kind.VOIDED)
 _OURS = (KeyState.RESERVED, KeyState.IN_DOUBT)
 
 
-class Keyring:
+class RunKeys:
     """The business keys of one execution: those that a branch is at, and starts that have no outcome."""
 
     def __init__(self, replay: Replay) -> None:
@@ -55,13 +55,13 @@ class Keyring:
         self.open = {key: standing(records) for key, records in found.items() if key}
 
 
-def _ring(execution: Execution) -> Keyring:
+def _ring(execution: Execution) -> RunKeys:
     if execution.keys is None:
-        execution.keys = Keyring(execution.replay)
+        execution.keys = RunKeys(execution.replay)
     return execution.keys
 
 
-async def carry_out(act: Act, start: Callable[[Act], Awaitable[Ended | None]]) -> object:
+async def carry_out(act: ProtectedCall, start: Callable[[ProtectedCall], Awaitable[Ended | None]]) -> object:
     """Give the outcome of an action with a key: another's result, or that of its own body."""
     key = _key(act)
     async with _alone(act) as ring:
@@ -78,7 +78,7 @@ async def carry_out(act: Act, start: Callable[[Act], Awaitable[Ended | None]]) -
         return await act.tell(ended)
 
 
-async def settle_start(act: Act) -> Ended | None:
+async def settle_start(act: ProtectedCall) -> Ended | None:
     """Settle a start that stands under the key it was made with, if it had one; None: it did not happen."""
     if act.key is None:
         return await _settled(act)
@@ -89,7 +89,7 @@ async def settle_start(act: Act) -> Ended | None:
         return ended
 
 
-async def _settled(act: Act) -> Ended | None:
+async def _settled(act: ProtectedCall) -> Ended | None:
     ended: Ended | None = None
     while ended is None and not act.standing.may_start:
         ended = await doubts.settle(act)
@@ -97,7 +97,7 @@ async def _settled(act: Act) -> Ended | None:
 
 
 @asynccontextmanager
-async def _alone(act: Act) -> AsyncIterator[Keyring]:
+async def _alone(act: ProtectedCall) -> AsyncIterator[RunKeys]:
     """Wait until no other branch of the run is at the action's key; none comes to it meanwhile."""
     execution, key = act.execution, _key(act)
     ring = _ring(execution)
@@ -115,7 +115,7 @@ async def _alone(act: Act) -> AsyncIterator[Keyring]:
             execution.waits.hear()
 
 
-def reserves(act: Act) -> tuple[KeyOp, ...]:
+def reserves(act: ProtectedCall) -> tuple[KeyOp, ...]:
     """Return what reserves the action's key, if it has one."""
     if act.key is None:
         return ()
@@ -141,13 +141,13 @@ def extras(keys: tuple[KeyOp, ...]) -> Extras:
     return Extras(keys=keys, is_effect=True)
 
 
-async def learn_generation(act: Act) -> None:
+async def learn_generation(act: ProtectedCall) -> None:
     """Learn how often the key was released before: its body gets another one each time."""
-    if isinstance(act.place, KeyedPlace):
+    if isinstance(act.place, KeyedPosition):
         act.place.generation = (await _read(act)).generation
 
 
-async def refused(act: Act, verdict: Verdict) -> Ended | None:
+async def refused(act: ProtectedCall, verdict: Verdict) -> Ended | None:
     """Do what is to be done when the key could not be reserved; None when it may be asked for again."""
     if isinstance(verdict.error, KeyConflict):
         verdict.error.step = act.place.id
@@ -171,13 +171,13 @@ async def refused(act: Act, verdict: Verdict) -> Ended | None:
 # ------------------------------------------------------------------------------------------ inside
 
 
-def _key(act: Act) -> str:
+def _key(act: ProtectedCall) -> str:
     if act.key is None:
         raise InvariantViolation("the action has no key")
     return act.key
 
 
-async def _read(act: Act) -> Key:
+async def _read(act: ProtectedCall) -> Key:
     key = _key(act)
     rows: dict[str, Key] = await act.patiently(
         lambda: act.execution.call_store(lambda store: store.read_keys([key]))
@@ -185,7 +185,7 @@ async def _read(act: Act) -> Key:
     return rows[key]
 
 
-async def _copied(act: Act, known: Key) -> Ended:
+async def _copied(act: ProtectedCall, known: Key) -> Ended:
     """Return a result that is shared under the key."""
     data = known.body
     if not data:
@@ -201,12 +201,12 @@ async def _copied(act: Act, known: Key) -> Ended:
     return Ended(data)
 
 
-async def _regain(act: Act) -> None:
+async def _regain(act: ProtectedCall) -> None:
     """See whether the key of a start without an outcome is still ours: the run may have ended meanwhile."""
     if act.standing.start is None:
         return
     known = await _read(act)
-    if isinstance(act.place, KeyedPlace):
+    if isinstance(act.place, KeyedPosition):
         act.place.generation = known.generation
     if known.state is KeyState.ORPHANED:
         await _take_over(act, known)
@@ -215,7 +215,7 @@ async def _regain(act: Act) -> None:
         await act.record(Kind.VOIDED, n=act.standing.start.n, why=why)
 
 
-async def _take_over(act: Act, known: Key) -> None:
+async def _take_over(act: ProtectedCall, known: Key) -> None:
     """Take over a start that nobody answers for any more, together with its key."""
     start, doubt = act.standing.start, act.standing.doubt
     ended = known.state is KeyState.ORPHANED
@@ -235,11 +235,11 @@ async def _take_over(act: Act, known: Key) -> None:
         )
     adopts = (AdoptKey(known.key),) if ended else ()
     verdict = await act.record(Kind.DOUBT, adopts, **doubt_inbox.known(start, doubt))
-    if verdict.outcome is Outcome.COMMITTED and isinstance(act.place, KeyedPlace):
+    if verdict.outcome is Outcome.COMMITTED and isinstance(act.place, KeyedPosition):
         act.place.generation = known.generation
 
 
-async def _standing_of(act: Act, known: Key) -> Standing:
+async def _standing_of(act: ProtectedCall, known: Key) -> Standing:
     """Return where another run left the action under the key: by whom it was started, and what is known."""
 
     def read(store: Store) -> list[Record]:
@@ -252,7 +252,7 @@ async def _standing_of(act: Act, known: Key) -> Standing:
     return standing(await act.patiently(lambda: act.execution.call_store(read)))
 
 
-async def _wait(act: Act, known: Key) -> None:
+async def _wait(act: ProtectedCall, known: Key) -> None:
     """Wait until the key is settled or free."""
     execution, key = act.execution, known.key
     waiting = (Kind.WAITING, act.place.id, write_body(act.asked))
@@ -279,7 +279,7 @@ async def _wait(act: Act, known: Key) -> None:
     await wait(execution, f"for the key {key!r}, held by run {known.run!r}", asking)
 
 
-async def _attempt(act: Act) -> Ended | None:
+async def _attempt(act: ProtectedCall) -> Ended | None:
     """Run the body of a resumable action under its key."""
     execution, place = act.execution, act.place
     if execution.closed is not None:
@@ -310,7 +310,7 @@ async def _attempt(act: Act) -> Ended | None:
     return ended
 
 
-async def _ended(act: Act, frame: Frame) -> Ended:
+async def _ended(act: ProtectedCall, frame: Frame) -> Ended:
     output = act.execution.output
     try:
         data = act.step.codec.round(await resumable.attempt(act.step, frame, act.body))[0]

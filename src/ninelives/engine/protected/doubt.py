@@ -23,7 +23,7 @@ from ninelives.core.model.session import Fate, Session
 from ninelives.core.values.retry import delay_seconds, reason_for, retry_after_seconds
 from ninelives.engine.protected import left_processes
 from ninelives.engine.protected.doubt_inbox import answer_of_person, clocks, escalate, moment, next_look, rest
-from ninelives.engine.protected.protected_call import Act, Ended
+from ninelives.engine.protected.protected_call import Ended, ProtectedCall
 from ninelives.engine.protected.verify_probe import PROBE_SECONDS, ask, said_by
 
 MOST_STARTS = 9
@@ -31,7 +31,7 @@ MOST_STARTS = 9
 _FIRST_PAUSE_MS, _LONGEST_PAUSE_MS = 500, 60_000
 
 
-async def judge(act: Act, ended: asyncio.Task[Any], number: int) -> Ended | None:
+async def judge(act: ProtectedCall, ended: asyncio.Task[Any], number: int) -> Ended | None:
     """Say what a body's end means: its value, nothing done, or a doubt."""
     limit = f"{act.effect.limit_ms / 1000:g} s"
     if not ended.done():
@@ -60,7 +60,14 @@ async def judge(act: Act, ended: asyncio.Task[Any], number: int) -> Ended | None
 
 
 async def _doubt(
-    act: Act, number: int, why: str, *, over: bool = True, lost: bool = False, item: str = "", given: str = ""
+    act: ProtectedCall,
+    number: int,
+    why: str,
+    *,
+    over: bool = True,
+    lost: bool = False,
+    item: str = "",
+    given: str = "",
 ) -> None:
     """Record that a start is in doubt, with all that is needed to settle it."""
     start = act.standing.start or StartBody()
@@ -83,7 +90,7 @@ async def _doubt(
     )
 
 
-async def _void(act: Act, number: int, error: NotDone) -> Ended | None:
+async def _void(act: ProtectedCall, number: int, error: NotDone) -> Ended | None:
     """Record that nothing was done; try again if the policy says so."""
     why = f"{type(error).__name__}: {error}"[:500]
     pause = delay_seconds(
@@ -101,7 +108,7 @@ async def _void(act: Act, number: int, error: NotDone) -> Ended | None:
     return None
 
 
-async def settle(act: Act) -> Ended | None:
+async def settle(act: ProtectedCall) -> Ended | None:
     """Settle the start that is in doubt; None when it is voided, and another may be made."""
     start, doubt = act.standing.start, act.standing.doubt
     if start is None:
@@ -131,20 +138,20 @@ async def settle(act: Act) -> Ended | None:
 # What is known ------------------------------------------------------------------------------------
 
 
-async def _session(act: Act, start: StartBody) -> Session | None:
+async def _session(act: ProtectedCall, start: StartBody) -> Session | None:
     return await act.patiently(partial(act.execution.call_store, lambda store: store.read_session(start.w)))
 
 
-async def _fate(act: Act, session: Session | None, start: StartBody) -> tuple[Fate, bool]:
+async def _fate(act: ProtectedCall, session: Session | None, start: StartBody) -> tuple[Fate, bool]:
     clock = act.execution.clock
     return await act.patiently(lambda: asyncio.to_thread(left_processes.fate_of, session, start, clock))
 
 
-def _is_at_work(act: Act) -> bool:
+def _is_at_work(act: ProtectedCall) -> bool:
     return act.frame is not None and left_processes.is_at_work(act.frame)
 
 
-def _is_over_by_itself(act: Act) -> bool:
+def _is_over_by_itself(act: ProtectedCall) -> bool:
     """Tell whether a body of this life raised by itself, and all that it had begun is over now."""
     is_ours = act.frame is not None and act.frame.is_over and not act.frame.is_cut
     return is_ours and act.late is None and not _is_at_work(act)
@@ -163,7 +170,7 @@ def _death(session: Session | None, start: StartBody) -> str:
 # The probe ----------------------------------------------------------------------------------------
 
 
-async def _probe(act: Act, start: StartBody, doubt: StartBody, ripe: int | None) -> Ended | None:
+async def _probe(act: ProtectedCall, start: StartBody, doubt: StartBody, ripe: int | None) -> Ended | None:
     """Ask the probe, and do what the rules say."""
     now_ms, asked_ms = clocks(act, doubt)
     give_up_ms = doubt.t + start.l + act.effect.settle_after_ms
@@ -199,7 +206,7 @@ def _pause_ms(number: int) -> int:
     return min(_FIRST_PAUSE_MS << (number - 1), _LONGEST_PAUSE_MS) if number else 0
 
 
-async def _happened(act: Act, start: StartBody, doubt: StartBody, result: object) -> Ended | None:
+async def _happened(act: ProtectedCall, start: StartBody, doubt: StartBody, result: object) -> Ended | None:
     try:
         data = act.step.codec.round(result)[0]
     except NotSerializable as bad:

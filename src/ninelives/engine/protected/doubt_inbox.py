@@ -30,7 +30,7 @@ from ninelives.core.model.run import Kind, News
 from ninelives.core.values.blobs import digest
 from ninelives.core.values.json_schema import schema_for
 from ninelives.engine.commit.ticket import Draft
-from ninelives.engine.protected.protected_call import Act, Ended
+from ninelives.engine.protected.protected_call import Ended, ProtectedCall
 from ninelives.engine.run.waits import wait
 
 _FIRST_LOOK_MS = 1_000
@@ -47,7 +47,7 @@ _ARGUMENTS = msgspec.json.Decoder(dict[str, msgspec.Raw]).decode
 
 
 async def escalate(
-    act: Act, start: StartBody, doubt: StartBody, said: str, before: tuple[Draft, ...] = ()
+    act: ProtectedCall, start: StartBody, doubt: StartBody, said: str, before: tuple[Draft, ...] = ()
 ) -> Ended | None:
     """Put the doubt before a person, or before the agent if that is what it declares."""
     execution, name = act.execution, act.step.name
@@ -68,7 +68,7 @@ async def escalate(
     return None
 
 
-def _item(act: Act, start: StartBody, doubt: StartBody, said: str) -> NewItem:
+def _item(act: ProtectedCall, start: StartBody, doubt: StartBody, said: str) -> NewItem:
     evidence = {
         STARTED_BY: start.w,
         "start": str(start.n + 1),
@@ -97,7 +97,7 @@ def _item(act: Act, start: StartBody, doubt: StartBody, said: str) -> NewItem:
     return NewItem(id=asked, kind=ItemKind.DOUBT, step=act.place.id, digest=digest(body)[:16], body=body)
 
 
-async def answer_of_person(act: Act, doubt: StartBody, ripe: int | None) -> Ended | None:
+async def answer_of_person(act: ProtectedCall, doubt: StartBody, ripe: int | None) -> Ended | None:
     """Wait for a person's answer and take it."""
     start: StartBody = act.standing.start  # type: ignore[assignment]
     what = f"for a person: did {act.step.name} happen?"
@@ -116,7 +116,9 @@ async def answer_of_person(act: Act, doubt: StartBody, ripe: int | None) -> Ende
     return await _take(act, start, doubt, item, ripe)
 
 
-async def _take(act: Act, start: StartBody, doubt: StartBody, item: Item, ripe: int | None) -> Ended | None:
+async def _take(
+    act: ProtectedCall, start: StartBody, doubt: StartBody, item: Item, ripe: int | None
+) -> Ended | None:
     answer = read_answer(item)
     taken = (Kind.ANSWER, act.place.id, write_taken(item))
     if answer.says is Says.HAPPENED:
@@ -146,7 +148,7 @@ async def _take(act: Act, start: StartBody, doubt: StartBody, item: Item, ripe: 
     return None
 
 
-def _given_up(act: Act, start: StartBody, doubt: StartBody, item: Item, taken: Draft) -> Ended:
+def _given_up(act: ProtectedCall, start: StartBody, doubt: StartBody, item: Item, taken: Draft) -> Ended:
     """Fail with the doubt. The answer counts once: a run that is retried asks anew."""
     draft = act.draft(Kind.DOUBT, **known(start, replace(doubt, g=item.by)))
     act.standing = advance(act.standing, Kind.DOUBT, read_body_of_start(draft[2]))
@@ -176,7 +178,7 @@ def known(start: StartBody, doubt: StartBody) -> dict[str, Any]:
     return of_start | told
 
 
-def clocks(act: Act, doubt: StartBody) -> tuple[int, int]:
+def clocks(act: ProtectedCall, doubt: StartBody) -> tuple[int, int]:
     """Return the store's time, and the time that the doubt is judged by."""
     now_ms = act.execution.store.now_ms()
     return now_ms, believed_ms(doubt, now_ms, *witness(act.execution.clock))
@@ -192,7 +194,7 @@ def next_look(now_ms: int, since_ms: int) -> int:
     return now_ms + max(_FIRST_LOOK_MS, min(now_ms - since_ms, 60_000))
 
 
-async def rest(act: Act, due_ms: int | None, what: str) -> None:
+async def rest(act: ProtectedCall, due_ms: int | None, what: str) -> None:
     """Wait durably, until then or until a body that ran on is done."""
     late = act.late
 

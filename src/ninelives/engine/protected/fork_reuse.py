@@ -13,12 +13,12 @@ from ninelives.core.ids import parse_step_id
 from ninelives.core.journal.fork_origin import Done, Origin
 from ninelives.engine.agent import ask
 from ninelives.engine.context import BRANCH, Branch
-from ninelives.engine.protected.protected_call import Act, Ended
+from ninelives.engine.protected.protected_call import Ended, ProtectedCall
 
 _REUSE, _REPEAT = "reuse", "repeat"
 
 
-async def offer(act: Act) -> Ended | None:
+async def offer(act: ProtectedCall) -> Ended | None:
     """Return the outcome that a fork takes over from the run that it came from; None: do it."""
     found = _done(act)
     if found is None:
@@ -28,7 +28,7 @@ async def offer(act: Act) -> Ended | None:
     return Ended(data=bytes(done.v)) if after == _REUSE else None
 
 
-def _done(act: Act) -> tuple[Origin, Done] | None:
+def _done(act: ProtectedCall) -> tuple[Origin, Done] | None:
     replay, asked = act.execution.replay, act.asked.digest.hex()
     for _, origin in reversed(replay.passage.origins if replay.passage is not None else []):
         done = origin.done.get(act.place.id)
@@ -43,11 +43,11 @@ def _done(act: Act) -> tuple[Origin, Done] | None:
     return None
 
 
-def _is_named(act: Act, step: str) -> bool:
+def _is_named(act: ProtectedCall, step: str) -> bool:
     return parse_step_id(step).name in (act.step.name, *act.step.aliases)
 
 
-async def _ask(act: Act, origin: Origin) -> str:
+async def _ask(act: ProtectedCall, origin: Origin) -> str:
     question = (
         f"{act.step.name} was done by the run {origin.run!r}, from which this one was forked: "
         f"take its result ({_REUSE}), or do it once more ({_REPEAT})?"

@@ -15,7 +15,7 @@ from msgspec import Struct
 from ninelives.core.clock import Clock, witness
 from ninelives.core.journal.settlement import StartBody
 from ninelives.core.model.session import Fate, Session
-from ninelives.engine.context import Watched
+from ninelives.engine.context import WatchedFrame
 from ninelives.engine.machine import host, machine
 from ninelives.processes import is_zombie, stat_of
 
@@ -56,7 +56,7 @@ def fate_of(session: Session | None, start: StartBody, clock: Clock) -> tuple[Fa
     return (Fate.LIVES if _has_orphans(session.pid, start) else Fate.GONE), start.b
 
 
-def is_at_work(frame: Watched) -> bool:
+def is_at_work(frame: WatchedFrame) -> bool:
     """Tell whether anything that a body of this process began may still be at work."""
     if frame.at_work:
         return True

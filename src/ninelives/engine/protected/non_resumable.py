@@ -24,14 +24,14 @@ from ninelives.core.values.exceptions import decode_error
 from ninelives.engine.context import FRAME, current
 from ninelives.engine.protected import business_keys, doubt, left_processes
 from ninelives.engine.protected.body_guard import guarded
-from ninelives.engine.protected.protected_call import Act, Body, Ended
+from ninelives.engine.protected.protected_call import Body, Ended, ProtectedCall
 from ninelives.engine.run import identity
 from ninelives.engine.run.call_site import asks
 from ninelives.engine.run.cancelled_steps import withdrawn
 from ninelives.engine.run.execution import Execution
-from ninelives.engine.run.identity import Asking, Care
+from ninelives.engine.run.identity import Care, StepLookup
 from ninelives.engine.run.waits import wait
-from ninelives.engine.spec.protection import Effect
+from ninelives.engine.spec.protection import Protection
 from ninelives.engine.spec.registry import Step
 from ninelives.engine.step import approval, other_loops, resumable, threads
 
@@ -75,8 +75,8 @@ async def perform(
     execution: Execution, step: Step, args: tuple[Any, ...], kwargs: dict[str, Any], body: Body
 ) -> Any:
     """Give the outcome of a protected action at its place in the run."""
-    effect: Effect = step.effect  # type: ignore[assignment]
-    act = Act(execution, step, effect, args, kwargs, body)
+    effect: Protection = step.effect  # type: ignore[assignment]
+    act = ProtectedCall(execution, step, effect, args, kwargs, body)
     if act.branch is not None:
         act.branch.foreign_timer, act.branch.act = None, act
     try:
@@ -94,7 +94,7 @@ async def perform(
             act.branch.act = None
 
 
-async def _outcome(act: Act) -> Any:
+async def _outcome(act: ProtectedCall) -> Any:
     """Give what is recorded of an action, or carry it out."""
     execution, step = act.execution, act.step
     if act.given is not None:
@@ -118,7 +118,7 @@ async def _outcome(act: Act) -> Any:
     return await _carry_out(act)
 
 
-async def _begin(act: Act, wait: Callable[[], Awaitable[None]]) -> None:
+async def _begin(act: ProtectedCall, wait: Callable[[], Awaitable[None]]) -> None:
     """Wait until all that is recorded was told; what has started is under way, whatever its caller does."""
     act.use_key(act.key)  # at the place that was found
     if not act.effect.resumable:
@@ -126,8 +126,8 @@ async def _begin(act: Act, wait: Callable[[], Awaitable[None]]) -> None:
     await (act.patiently(wait) if act.is_under_way else wait())
 
 
-def _asking(act: Act) -> Asking:
-    return Asking(
+def _asking(act: ProtectedCall) -> StepLookup:
+    return StepLookup(
         act.execution,
         act.natural,
         act.asked,
@@ -140,7 +140,7 @@ def _asking(act: Act) -> Asking:
     )
 
 
-async def _under_old_key(act: Act, start: Start, key: str | None) -> Any:
+async def _under_old_key(act: ProtectedCall, start: Start, key: str | None) -> Any:
     """Go on with a start that was made under another key than the action has now: the old one counts.
 
     The new one is used once the start is proved not to have happened.
@@ -158,7 +158,7 @@ async def _under_old_key(act: Act, start: Start, key: str | None) -> Any:
     return await _carry_out(act)
 
 
-def _refuse_lossy(act: Act) -> None:
+def _refuse_lossy(act: ProtectedCall) -> None:
     """Refuse to start what must not be repeated where its intent may be forgotten."""
     why = None if act.effect.resumable else act.execution.store.lossy
     if why is not None:
@@ -170,7 +170,7 @@ def _refuse_lossy(act: Act) -> None:
         )
 
 
-async def _recorded(act: Act, found: Recorded) -> Any:
+async def _recorded(act: ProtectedCall, found: Recorded) -> Any:
     execution, step = act.execution, act.step
     try:
         await act.patiently(lambda: execution.delivery.recorded(found.seq))
@@ -192,7 +192,7 @@ async def _recorded(act: Act, found: Recorded) -> Any:
     raise failure
 
 
-async def _carry_out(act: Act) -> Any:
+async def _carry_out(act: ProtectedCall) -> Any:
     """Start the action, or settle what was started, until there is an outcome."""
     if act.key is not None:
         return await business_keys.carry_out(act, _start)
@@ -208,7 +208,7 @@ async def _carry_out(act: Act) -> Any:
     return await act.tell(ended)
 
 
-async def _start(act: Act) -> Ended | None:
+async def _start(act: ProtectedCall) -> Ended | None:
     """Start the body, once; None when another start may be made, or this one is in doubt."""
     await _pause(act)
     _refuse_lossy(act)
@@ -239,7 +239,7 @@ async def _start(act: Act) -> Ended | None:
     return await doubt.judge(act, await _run(act, number), number)
 
 
-async def _withdraw(act: Act, number: int) -> None:
+async def _withdraw(act: ProtectedCall, number: int) -> None:
     """Take back a start whose body has not begun: the run's code wants it no more."""
     voided = act.draft(Kind.VOIDED, n=number, why="it was cancelled before it began")
     await act.write(
@@ -249,7 +249,7 @@ async def _withdraw(act: Act, number: int) -> None:
     raise asyncio.CancelledError
 
 
-async def _pause(act: Act) -> None:
+async def _pause(act: ProtectedCall) -> None:
     due_ms = act.standing.due_ms
     if due_ms > act.execution.store.now_ms():
         what = f"to try {act.step.name} again"
@@ -263,7 +263,7 @@ async def _pause(act: Act) -> None:
         await act.execution.turn_away()
 
 
-async def _run(act: Act, number: int) -> asyncio.Task[Any]:
+async def _run(act: ProtectedCall, number: int) -> asyncio.Task[Any]:
     """Run the body until it ends or its time is over; the task is not done if it runs on."""
     execution, place = act.execution, act.place
     if execution.clock.boot_ms() >= execution.lease.until_ms:
@@ -303,7 +303,7 @@ def _gave_value(running: asyncio.Task[Any]) -> bool:
     return running.done() and not running.cancelled() and running.exception() is None
 
 
-async def _contained(act: Act) -> Any:
+async def _contained(act: ProtectedCall) -> Any:
     execution = act.execution
     try:
         if execution.clock.boot_ms() >= execution.lease.until_ms:  # the process may have stood still since

@@ -21,7 +21,7 @@ from ninelives.core.journal.matching import Start
 from ninelives.core.values.codec import UNTYPED_CODEC
 from ninelives.core.values.fingerprint import Fingerprint
 from ninelives.engine.protected import business_keys
-from ninelives.engine.protected.protected_call import Act
+from ninelives.engine.protected.protected_call import ProtectedCall
 from ninelives.engine.run import identity
 from ninelives.engine.run.execution import Execution
 from ninelives.engine.spec.registry import STEPS, Step, make_step
@@ -69,10 +69,10 @@ def left_behind(start: Start, run: str) -> Divergence:
     )
 
 
-def _act(execution: Execution, start: Start) -> Act:
+def _act(execution: Execution, start: Start) -> ProtectedCall:
     """Return the call that was made then, as far as it is known."""
     step = _step(parse_step_id(start.step).name)
-    act = Act(execution, step, step.effect, (), {}, _never)  # type: ignore[arg-type]  # it is not resumable
+    act = ProtectedCall(execution, step, step.effect, (), {}, _never)  # type: ignore[arg-type]  # it is not resumable
     act.is_wanted = False
     act.natural.adopt(start.step)
     act.asked = Fingerprint(bytes.fromhex(start.body.f), _shown(start), dict(start.body.a))

@@ -24,21 +24,21 @@ from ninelives.core.model.totals import Facts, error_text
 from ninelives.core.values import blobs
 from ninelives.core.values.exceptions import encode_error, same_error
 from ninelives.engine.commit.ticket import Draft, Extras
-from ninelives.engine.context import BRANCH, Place, Watched
+from ninelives.engine.context import BRANCH, StepPosition, WatchedFrame
 from ninelives.engine.run.execution import BranchTask, Execution
-from ninelives.engine.spec.protection import Effect
+from ninelives.engine.spec.protection import Protection
 from ninelives.engine.spec.registry import Step
 
 T = TypeVar("T")
 Body = Callable[[], Awaitable[Any]]
 
 
-class KeyedPlace(Place):
+class KeyedPosition(StepPosition):
     """The place of an action with a business key, which it hands to its body."""
 
     __slots__ = ("business", "generation")
 
-    def __init__(self, act_key: str, place: Place) -> None:
+    def __init__(self, act_key: str, place: StepPosition) -> None:
         self.execution, self.branch, self.name = place.execution, place.branch, place.name
         self.number, self.id = place.number, place.id
         self.business, self.generation = act_key, 0
@@ -58,7 +58,7 @@ class Ended(Struct, frozen=True):
     closes: tuple[str, ...] = ()
 
 
-class Act:
+class ProtectedCall:
     """A call, where it stands, and what it writes."""
 
     is_wanted = True
@@ -68,7 +68,7 @@ class Act:
         self,
         execution: Execution,
         step: Step,
-        effect: Effect,
+        effect: Protection,
         args: tuple[Any, ...],
         kwargs: dict[str, Any],
         body: Body,
@@ -78,12 +78,12 @@ class Act:
         self.asked = step.fingerprint(args, kwargs)
         self.key = effect.key(args, kwargs) if effect.key is not None else None
         self.given = step.given(args, kwargs) if step.given is not None else None
-        self.natural = Place(execution, BRANCH.get(), step.name, self.given)
+        self.natural = StepPosition(execution, BRANCH.get(), step.name, self.given)
         self.place = self.natural
         self.use_key(self.key)
         self.standing = Standing()
         self.late: asyncio.Task[Any] | None = None
-        self.frame: Watched | None = None
+        self.frame: WatchedFrame | None = None
         self.is_cancelled = self.is_starting = self.is_waiting = False
         task = asyncio.current_task(execution.loop)
         self.branch = task if isinstance(task, BranchTask) else None
@@ -96,7 +96,7 @@ class Act:
     def use_key(self, key: str | None) -> None:
         """Go on under a business key, or under the key of the place."""
         self.key = key
-        self.place = self.natural if key is None else KeyedPlace(key, self.natural)
+        self.place = self.natural if key is None else KeyedPosition(key, self.natural)
 
     def recall(self) -> None:
         """Read where the action stands from what earlier lives recorded."""
@@ -149,10 +149,10 @@ class Act:
         body = write_start(self.asked, k=self.key or "", **known)
         return (kind, self.place.id, body, (), Facts(self.step.kind))
 
-    def begin(self) -> Watched:
+    def begin(self) -> WatchedFrame:
         """Return the frame of a body that begins now."""
         began_ms = self.execution.clock.boot_ms()
-        self.frame = frame = Watched(self.place, self.asked, self.step.kind, began_ms)
+        self.frame = frame = WatchedFrame(self.place, self.asked, self.step.kind, began_ms)
         frame.at = self.execution.loop.time()
         return frame
 

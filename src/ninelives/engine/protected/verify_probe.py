@@ -10,7 +10,7 @@ from typing import Any
 from ninelives.core.journal.settlement import Happened, NotHappened, Unknown
 from ninelives.core.values.retry import PASSING, classify
 from ninelives.engine.context import FRAME, Frame
-from ninelives.engine.protected.protected_call import Act
+from ninelives.engine.protected.protected_call import ProtectedCall
 from ninelives.engine.spec import callbacks
 from ninelives.engine.step.threads import IN_ITS_OWN
 
@@ -18,7 +18,7 @@ PROBE_SECONDS = 60.0
 """How long one probe may take, and for how long probes that fail are tried again before a person is asked."""
 
 
-async def ask(act: Act) -> object:
+async def ask(act: ProtectedCall) -> object:
     """Ask the probe; an error that passes is returned, any other is an Unknown that says so."""
     context = copy_context()
     context.run(FRAME.set, Frame(act.place, act.asked))
@@ -43,7 +43,7 @@ async def ask(act: Act) -> object:
     return Unknown(f"verify returned {answer!r}, which is no Happened, NotHappened or Unknown"[:500])
 
 
-async def _verify(act: Act) -> object:
+async def _verify(act: ProtectedCall) -> object:
     verify: Any = act.effect.verify
     kwargs = act.kwargs | ({"key": act.place.key()} if _takes_key(verify) else {})
     return await callbacks.call("verify", verify, *act.args, **kwargs)

@@ -35,8 +35,8 @@ from ninelives.engine.run.quiescence import has_foreign, is_plainly_idle, round_
 
 if TYPE_CHECKING:
     from ninelives.engine.run.execution import Execution
-    from ninelives.engine.run.identity import Asking
-    from ninelives.engine.run.run_threads import Outside
+    from ninelives.engine.run.identity import StepLookup
+    from ninelives.engine.run.run_threads import RunThreads
 
 FOREIGN_SECONDS = 0.05
 """How soon we look again whether a run still waits for timers or sockets of its own."""
@@ -48,7 +48,7 @@ REFUSAL_SECONDS = 5.0
 """The same, before a run is stopped because an effect was not asked for."""
 
 
-class Turn:
+class Slot:
     """The place of one live outcome in the order; ready once it may be told."""
 
     __slots__ = ("is_ready", "told")
@@ -74,9 +74,9 @@ class Delivery:
         self._loop, self._execution, self._is_alone, self._replay = loop, execution, is_alone, replay
         self._round = round_of(loop)
         self._recorded: list[tuple[int, int, asyncio.Future[None]]] = []
-        self._live: deque[Turn] = deque()
-        self._fresh: deque[tuple[Asking | None, asyncio.Future[Claimed | None]]] = deque()
-        self._seeking: list[tuple[Asking, asyncio.Future[Claimed | None]]] = []
+        self._live: deque[Slot] = deque()
+        self._fresh: deque[tuple[StepLookup | None, asyncio.Future[Claimed | None]]] = deque()
+        self._seeking: list[tuple[StepLookup, asyncio.Future[Claimed | None]]] = []
         self._is_scheduled = False
         self._at_once = 0
         self.running: set[object] = set()
@@ -84,7 +84,7 @@ class Delivery:
         self._later: asyncio.TimerHandle | None = None
         self._told_ms: int | None = None
         self._patience: tuple[int, float] | None = None
-        self.outside: Outside | None = None
+        self.outside: RunThreads | None = None
         self.rests = 0
         """How often the run's code was found at rest."""
         self._refusal: tuple[int, float] | None = None
@@ -113,15 +113,15 @@ class Delivery:
         self._at_once = (self._at_once + 1) % AT_ONCE
         return self._at_once != 0 and is_plainly_idle(self._loop, execution)
 
-    def reserve(self) -> Turn:
+    def reserve(self) -> Slot:
         """Take the next place in the order of live outcomes: call it when the outcome is written."""
-        turn = Turn(self._loop.create_future())
+        turn = Slot(self._loop.create_future())
         self._live.append(turn)
         return turn
 
-    def reserve_first(self) -> Turn:
+    def reserve_first(self) -> Slot:
         """Take the place before all others: for who was alone when it wrote, and is no more."""
-        turn = Turn(self._loop.create_future())
+        turn = Slot(self._loop.create_future())
         self._live.appendleft(turn)
         return turn
 
@@ -131,7 +131,7 @@ class Delivery:
             self.running.discard(task)
             self.look()
 
-    async def live(self, turn: Turn, *, is_own: bool = True) -> None:
+    async def live(self, turn: Slot, *, is_own: bool = True) -> None:
         """Wait until an outcome that may be told now is next.
 
         One that the only branch itself waits for is told at once; a timer's is not its own.
@@ -156,17 +156,17 @@ class Delivery:
         """Wait until a body may start: nothing recorded can be delivered any more."""
         await self._wait_fresh(None)
 
-    async def begin(self, asking: Asking) -> None:
+    async def begin(self, asking: StepLookup) -> None:
         """Wait until a body that was started before may start again: as if it were fresh."""
         await self._wait_fresh(asking)
 
-    async def _wait_fresh(self, asking: Asking | None) -> None:
+    async def _wait_fresh(self, asking: StepLookup | None) -> None:
         turn: asyncio.Future[Claimed | None] = self._loop.create_future()
         self._fresh.append((asking, turn))
         self.look()
         await turn
 
-    async def seek(self, asking: Asking) -> Claimed | None:
+    async def seek(self, asking: StepLookup) -> Claimed | None:
         """Return what a call claims by what it is, once the code is at rest; None when its body may start."""
         turn: asyncio.Future[Claimed | None] = self._loop.create_future()
         if identity.claims_of(self._execution).earliest_match(asking.call) is None:
@@ -256,7 +256,7 @@ class Delivery:
         """Let fresh bodies start; those of effects only when no effect on record was passed over."""
         has_effects = any(asking is not None and asking.call.is_effect for asking, _ in self._fresh)
         missed = identity.passed_over(self._execution) if has_effects else None
-        has_begun, held = False, deque[tuple["Asking", asyncio.Future[Claimed | None]]]()
+        has_begun, held = False, deque[tuple["StepLookup", asyncio.Future[Claimed | None]]]()
         while self._fresh:
             asking, turn = self._fresh.popleft()
             if turn.done():  # cancelled meanwhile by the run's own code
@@ -271,7 +271,7 @@ class Delivery:
             return self._hold(held[0][0], missed)
         return has_begun
 
-    def _hold(self, asking: Asking, missed: Claimed) -> bool:
+    def _hold(self, asking: StepLookup, missed: Claimed) -> bool:
         """Stop the run before an effect, unless its code waits for a timer, and may yet ask for the other."""
         if self.has_foreign():
             now = self._loop.time()

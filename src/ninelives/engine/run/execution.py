@@ -27,17 +27,17 @@ from ninelives.core.errors import (
     TimedOut,
     UsageError,
 )
-from ninelives.core.journal.matching import Claims
+from ninelives.core.journal.matching import RecordClaims
 from ninelives.core.journal.replay import Recorded, Replay
 from ninelives.core.journal.resources import Target
 from ninelives.core.model.commit import Outcome, Verdict
-from ninelives.core.model.run import Journal, Kind, News, Run
+from ninelives.core.model.run import Journal, Kind, News, RunRow
 from ninelives.core.model.totals import NO_FACTS, Facts
 from ninelives.core.values.growing_lists import Memory
-from ninelives.engine.agent.output import Outlet
+from ninelives.engine.agent.output import OutputBuffer
 from ninelives.engine.commit.loop_commits import LoopCommits
 from ninelives.engine.commit.ticket import NOTHING, Draft, Extras, Tail
-from ninelives.engine.context import BRANCH, FRAME, Branch, Place
+from ninelives.engine.context import BRANCH, FRAME, Branch, StepPosition
 from ninelives.engine.run.delivery import Delivery
 from ninelives.engine.run.foreign_timers import timer_of
 from ninelives.engine.run.intents import Intents
@@ -45,9 +45,9 @@ from ninelives.engine.run.lease import ENDLESS, Endless, Lease
 from ninelives.store import Store
 
 if TYPE_CHECKING:
-    from ninelives.engine.agent.children import Births, Ends
-    from ninelives.engine.protected.business_keys import Keyring
-    from ninelives.engine.protected.protected_call import Act
+    from ninelives.engine.agent.children import ChildCreation, Ends
+    from ninelives.engine.protected.business_keys import RunKeys
+    from ninelives.engine.protected.protected_call import ProtectedCall
     from ninelives.engine.run.cancelled_steps import Withdrawals
     from ninelives.engine.run.waits import Waits
     from ninelives.engine.spec.registry import Step
@@ -73,7 +73,7 @@ class BranchTask(asyncio.Task[Any]):
     code: Coroutine[Any, Any, Any] | None = None
     thread: int | None = None
     """The thread that waits for it, if it is asked for by plain code."""
-    act: Act | None = None
+    act: ProtectedCall | None = None
     """The protected action that is called on it, if one is."""
     told_at = -1
     """How often the run's code had come to rest when this branch was last told an outcome."""
@@ -99,7 +99,7 @@ class Execution:
     task_type: type[BranchTask] = BranchTask
     waits: Waits | None = None
     withdrawals: Withdrawals | None = None
-    keys: Keyring | None = None
+    keys: RunKeys | None = None
     closed: NineLivesError | None = None
     stopped: RunCancelled | TimedOut | None = None
     deadline_ms: int | None = None
@@ -110,8 +110,8 @@ class Execution:
     _alarm: asyncio.TimerHandle | None = None
     lease: Lease | Endless = ENDLESS
     _taken: frozenset[int] = frozenset()
-    births: Births | None = None
-    claims: Claims | None = None
+    births: ChildCreation | None = None
+    claims: RecordClaims | None = None
     given: dict[str, str] | None = None
     reads = 0
     """How many decisions and reads that were asked afresh, while records were unclaimed, are under way."""
@@ -148,7 +148,7 @@ class Execution:
         self.timers = 0
         self.blobs: set[bytes] = set()
         self.lists: Memory = {}
-        self.output: Outlet | None = Outlet(self) if self.replay.emitted else None
+        self.output: OutputBuffer | None = OutputBuffer(self) if self.replay.emitted else None
         self.tail = Tail(journal.run, self._judge)
         self.root = Branch("")
         self.main: asyncio.Task[Any] | None = None
@@ -229,9 +229,9 @@ class Execution:
     def checked(self, target: Target, stale: str | None) -> None:
         """Hear how a resource was found that the run holds: for who recovers."""
 
-    def place(self, name: str) -> Place:
+    def place(self, name: str) -> StepPosition:
         """Return the place of the next call of that name on this branch."""
-        return Place(self, BRANCH.get(), name)
+        return StepPosition(self, BRANCH.get(), name)
 
     # The journal --------------------------------------------------------------------------------
 
@@ -350,7 +350,7 @@ class Execution:
         if self.waits is not None:
             self.waits.hear()
 
-    def heed(self, run: Run) -> None:
+    def heed(self, run: RunRow) -> None:
         """Do as was asked of the run: cancel, pause or go on."""
         if run.cancelling and not self.is_undoing:
             self.stop(RunCancelled("the run is being cancelled", run=run.id))
@@ -495,7 +495,7 @@ class Execution:
         elif not self.loop.is_closed():  # else code that was left behind is thrown away
             self.loop.call_soon_threadsafe(work)
 
-    def derived(self, place: Place) -> random.Random:
+    def derived(self, place: StepPosition) -> random.Random:
         """Return randomness that is the same on every replay of this place."""
         passage = self.replay.passage
         key = place.key() if passage is None or passage.here is None else place.key_in(passage.here)

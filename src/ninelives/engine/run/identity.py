@@ -22,11 +22,11 @@ from typing import TYPE_CHECKING
 
 from ninelives.core.errors import BadName, Divergence, UsageError
 from ninelives.core.ids import parse_step_id, step_text
-from ninelives.core.journal.matching import Call, Claimed, Claims, Start
+from ninelives.core.journal.matching import Claimed, RecordClaims, Start, StepCall
 from ninelives.core.journal.replay import Recorded, changed_arguments, changed_start, differences, step_name
 from ninelives.core.model.run import StepKind
 from ninelives.core.values.fingerprint import Fingerprint
-from ninelives.engine.context import Place
+from ninelives.engine.context import StepPosition
 from ninelives.engine.spec.registry import AGENTS, STEPS, Step
 
 if TYPE_CHECKING:
@@ -71,7 +71,7 @@ async def _begin(wait: Callable[[], Awaitable[None]]) -> None:
     await wait()
 
 
-class Asking:
+class StepLookup:
     """A call that looks for its record, with what is needed to refuse it in words.
 
     `begin` waits, by what it is given, until a start that was found may be gone on with.
@@ -82,7 +82,7 @@ class Asking:
     def __init__(
         self,
         execution: Execution,
-        place: Place,
+        place: StepPosition,
         asked: Fingerprint | None,
         *,
         where: Callable[[], str],
@@ -95,7 +95,7 @@ class Asking:
     ) -> None:
         self.execution, self.place, self.asked, self.where = execution, place, asked, where
         self.care, self.begin = care, begin or _begin
-        self.call = Call(
+        self.call = StepCall(
             places=(place.id, *(place.id_under(alias) for alias in aliases)),
             names=(place.name, *aliases),
             f=asked.digest.hex() if asked is not None else "",
@@ -150,10 +150,10 @@ def is_effect(found: Claimed) -> bool:
         return False
 
 
-def claims_of(execution: Execution) -> Claims:
+def claims_of(execution: Execution) -> RecordClaims:
     """Return what is unclaimed of a run's journal."""
     if execution.claims is None:
-        execution.claims = Claims(execution.replay)
+        execution.claims = RecordClaims(execution.replay)
     return execution.claims
 
 
@@ -178,7 +178,7 @@ def forgotten(execution: Execution) -> tuple[str, ...]:
     return agent.forgets if agent is not None else ()
 
 
-def is_past(execution: Execution, place: Place) -> bool:
+def is_past(execution: Execution, place: StepPosition) -> bool:
     """Tell whether a call cannot have a record, nor hold anything up: all that was recorded is claimed."""
     claims = claims_of(execution)
     return not execution.is_catching_up and not claims.has_starts and place.id not in claims.ids
@@ -215,7 +215,7 @@ def let_go(execution: Execution) -> None:
     execution.delivery.look()
 
 
-def at_place(execution: Execution, place: Place, asked: Fingerprint) -> Recorded | None:
+def at_place(execution: Execution, place: StepPosition, asked: Fingerprint) -> Recorded | None:
     """Return the outcome at a call's own place, asked for with the same arguments: the usual case."""
     found = execution.replay.peek(place.id)
     if found is None or found.body.f != asked.digest.hex():
@@ -223,7 +223,7 @@ def at_place(execution: Execution, place: Place, asked: Fingerprint) -> Recorded
     return execution.replay.take(place.id)
 
 
-async def find(asking: Asking) -> Claimed | None:
+async def find(asking: StepLookup) -> Claimed | None:
     """Return what is recorded of a call; None when its body may start, now, under the place's id.
 
     The place takes over the id of what is found. Never returns when the run is stopped for a divergence.
@@ -255,13 +255,13 @@ async def find(asking: Asking) -> Claimed | None:
     return found
 
 
-def unshared(place: Place, claims: Claims) -> None:
+def unshared(place: StepPosition, claims: RecordClaims) -> None:
     """Give a fresh call an id that nothing is recorded under: two calls never share an id, or a key."""
     if place.id in claims.ids:
         place.move_aside(claims.ids)
 
 
-async def _refuse_change(asking: Asking, claims: Claims) -> None:
+async def _refuse_change(asking: StepLookup, claims: RecordClaims) -> None:
     """Judge a decision or read that is asked for with other arguments than are recorded at its place.
 
     Code that was changed may ask so, and is answered afresh; code that was not is not deterministic.
@@ -299,7 +299,7 @@ async def is_same_code(execution: Execution) -> bool:
 # Refusals --------------------------------------------------------------------------------------------
 
 
-def refuse(asking: Asking, missed: Claimed) -> None:
+def refuse(asking: StepLookup, missed: Claimed) -> None:
     """Stop the run before an effect starts, since an effect on record was passed over."""
     claims = claims_of(asking.execution)
     for place in asking.call.places:
@@ -310,7 +310,7 @@ def refuse(asking: Asking, missed: Claimed) -> None:
     asking.execution.seal(not_asked_for(asking, missed))
 
 
-def changed(asking: Asking, found: Claimed) -> Divergence:
+def changed(asking: StepLookup, found: Claimed) -> Divergence:
     """Return the error for a call with other arguments than are recorded at its place."""
     asked: Fingerprint = asking.asked or Fingerprint(b"", b"{}")
     run, where = asking.execution.run.id, asking.where()
@@ -319,7 +319,7 @@ def changed(asking: Asking, found: Claimed) -> Divergence:
     return changed_arguments(found, asked, run=run, where=where)
 
 
-def weaker(asking: Asking, found: Start) -> Divergence:
+def weaker(asking: StepLookup, found: Start) -> Divergence:
     """Return the error for a start that the code would now repeat with less care than it was started with."""
     was = "non-resumable" if found.is_protected else f"under the key {found.key!r}"
     keep = "resumable=False" if found.is_protected else "its key="
@@ -332,7 +332,7 @@ def weaker(asking: Asking, found: Start) -> Divergence:
     )
 
 
-def not_asked_for(asking: Asking, missed: Claimed) -> Divergence:
+def not_asked_for(asking: StepLookup, missed: Claimed) -> Divergence:
     """Return the error for an effect that would start although one on record was passed over."""
     name = parse_step_id(missed.step).name
     given = ", ".join(f"{name}={value}" for name, value in missed.body.a.items())
@@ -365,7 +365,7 @@ def _if_renamed(old: str, new: str) -> str:
 # Ids from outside ------------------------------------------------------------------------------------
 
 
-def take_id(execution: Execution, place: Place, where: str) -> None:
+def take_id(execution: Execution, place: StepPosition, where: str) -> None:
     """Note that a call has an id from outside. Raises UsageError when another call of this turn has it."""
     if execution.given is None:
         execution.given = {}

@@ -92,21 +92,21 @@ def unwatch(loop: asyncio.AbstractEventLoop) -> None:
             delattr(loop, name)
 
 
-class Asking(Protocol):
+class IdleQuestion(Protocol):
     """Who wants to know which runs have something ready."""
 
     def check(self, busy: frozenset[object]) -> None:
         """Go on, knowing the executions that have something ready."""
 
 
-class Round:
+class IdleRound:
     """Those who ask in one round of an event loop."""
 
     def __init__(self) -> None:
-        self._asking: deque[Asking] = deque()
+        self._asking: deque[IdleQuestion] = deque()
         self._context = Context()  # of no run; and of one loop, for no two threads may be in one context
 
-    def ask(self, loop: asyncio.AbstractEventLoop, asking: Asking) -> None:
+    def ask(self, loop: asyncio.AbstractEventLoop, asking: IdleQuestion) -> None:
         """Tell somebody soon what is ready then."""
         self._asking.append(asking)
         if len(self._asking) == 1 and not loop.is_closed():  # else code that was left behind is thrown away
@@ -124,14 +124,14 @@ class Round:
                 self.ask(loop, one)
 
 
-_rounds: WeakKeyDictionary[asyncio.AbstractEventLoop, Round] = WeakKeyDictionary()
+_rounds: WeakKeyDictionary[asyncio.AbstractEventLoop, IdleRound] = WeakKeyDictionary()
 
 
-def round_of(loop: asyncio.AbstractEventLoop) -> Round:
+def round_of(loop: asyncio.AbstractEventLoop) -> IdleRound:
     """Return where to ask on a loop."""
     known = _rounds.get(loop)
     if known is None:
-        known = _rounds[loop] = Round()
+        known = _rounds[loop] = IdleRound()
     return known
 
 

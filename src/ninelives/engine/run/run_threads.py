@@ -55,7 +55,7 @@ _LINE: ContextVar[object] = ContextVar("ninelives_line", default=None)
 _naming = threading.Lock()
 
 
-class Lent:
+class RunThread:
     """A thread that runs a run's own code, and the task that it waits for, if it does.
 
     `is_awake`: it knows of what it was told last. `work` is the frame of a piece of work, in a pool's thread.
@@ -104,22 +104,22 @@ def _work(frame: FrameType | None) -> FrameType | None:
     return None
 
 
-class Outside:
+class RunThreads:
     """The threads of one execution, where some were not lent by us."""
 
     def __init__(self, execution: Execution) -> None:
         self._execution = execution
-        self._known: dict[int, Lent] = {}
+        self._known: dict[int, RunThread] = {}
         self._timer: asyncio.TimerHandle | None = None
         self._pause = LOOK_SECONDS
         self._moved_at = time.monotonic()
 
-    def here(self) -> Lent:
+    def here(self) -> RunThread:
         """Return what stands for this thread, which we did not lend."""
         thread = threading.get_ident()
         known = self._known.get(thread)
         if known is None or not known.is_of(thread, sys._getframe(1)):  # noqa: SLF001
-            known = self._known[thread] = Lent()
+            known = self._known[thread] = RunThread()
             known.take()
         return known
 
@@ -131,7 +131,7 @@ class Outside:
         running, frames = self._execution.delivery.running, sys._current_frames()  # noqa: SLF001
         now, are_waiting = time.monotonic(), True
         for one in tuple(running):
-            if not isinstance(one, Lent):
+            if not isinstance(one, RunThread):
                 self._moved_at = now
                 return False  # whoever it is makes us look again
             top = frames.get(one.thread)
@@ -148,7 +148,7 @@ class Outside:
         self._look_later()
         return False
 
-    def _drop(self, lent: Lent) -> None:
+    def _drop(self, lent: RunThread) -> None:
         lent.seen = lent.work = None
         self._execution.delivery.running.discard(lent)
         if self._known.get(lent.thread) is lent:
@@ -164,7 +164,7 @@ class Outside:
         self._execution.delivery.look()
 
 
-def run_as(lent: Lent, work: Callable[[], T]) -> T:
+def run_as(lent: RunThread, work: Callable[[], T]) -> T:
     """Run code of a run in this thread, which we lend to it."""
     _local.lent = lent
     lent.take()
@@ -175,19 +175,19 @@ def run_as(lent: Lent, work: Callable[[], T]) -> T:
         lent.seen = lent.work = None
 
 
-def line(execution: Execution, name: Callable[[], str], task: object = None) -> Lent:
+def line(execution: Execution, name: Callable[[], str], task: object = None) -> RunThread:
     """Return what stands for this thread; what its run does not know yet gets a branch of its own.
 
     `task` is that of another event loop in it, if the call comes from there. `name` says what is called.
     """
-    lent: Lent | None = getattr(_local, "lent", None)
+    lent: RunThread | None = getattr(_local, "lent", None)
     delivery = execution.delivery
     if lent is not None and task is None:
         return lent
     with _naming:
         outside = delivery.outside
         if outside is None:
-            outside = delivery.outside = Outside(execution)
+            outside = delivery.outside = RunThreads(execution)
         lent = lent if lent is not None else outside.here()
         mine = lent if task is None else task
         if _LINE.get() is not mine:

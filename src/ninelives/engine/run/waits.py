@@ -29,11 +29,11 @@ from ninelives.core.values.codec import Codec
 from ninelives.core.values.exceptions import decode_error
 from ninelives.core.values.fingerprint import Fingerprint
 from ninelives.engine.commit.ticket import NOTHING, Draft, Extras
-from ninelives.engine.context import Place
+from ninelives.engine.context import StepPosition
 from ninelives.engine.run import identity
 from ninelives.engine.run.cancelled_steps import withdrawn
 from ninelives.engine.run.execution import BranchTask, Execution
-from ninelives.engine.run.identity import Asking
+from ninelives.engine.run.identity import StepLookup
 
 T = TypeVar("T")
 Look = Callable[[News], T | Awaitable[T | None] | None]
@@ -219,7 +219,7 @@ async def _wait(execution: Execution, one: Wait, look: Look[T]) -> T:
         waits.leave(one)
 
 
-def deadline_ms(place: Place, seconds: float) -> int:
+def deadline_ms(place: StepPosition, seconds: float) -> int:
     """Return when a time from now is over, by the store's clock; in a later life, when it was to be over.
 
     Times too short to park for are not recorded: a crash begins them anew.
@@ -235,7 +235,7 @@ def deadline_ms(place: Place, seconds: float) -> int:
     return due_ms
 
 
-class Found(Struct, frozen=True):
+class FoundOutcome(Struct, frozen=True):
     """A recorded outcome and its value."""
 
     record: Recorded
@@ -255,7 +255,7 @@ class Builtin:
     it is on record already and was not told, and a timer of asyncio's that ends it is refused.
     """
 
-    def __init__(self, execution: Execution, name: str, place: Place | None = None) -> None:
+    def __init__(self, execution: Execution, name: str, place: StepPosition | None = None) -> None:
         self.execution, self.place = execution, place or execution.place(name)
         self._is_withdrawn = False
         self._asked: Fingerprint | None = None
@@ -295,7 +295,7 @@ class Builtin:
         asked: Fingerprint | None = None,
         is_effect: bool = False,
         child: str | None = None,
-    ) -> Found | None:
+    ) -> FoundOutcome | None:
         """Return the outcome that is in the journal, in its turn; None when there is none.
 
         Raises what was recorded as a failure. With a codec, `value` is decoded; a value that no longer fits
@@ -305,7 +305,7 @@ class Builtin:
         found: Claimed | None = None
         if execution.is_resumed and not identity.is_past(execution, self.place):
             found = await identity.find(
-                Asking(execution, self.place, asked, where=self._asks, is_effect=is_effect, child=child)
+                StepLookup(execution, self.place, asked, where=self._asks, is_effect=is_effect, child=child)
             )
         if isinstance(found, Recorded):
             self._is_withdrawn = True  # or it comes to what it came to then, in the same order
@@ -322,7 +322,7 @@ class Builtin:
             if found.kind is Kind.FAILURE:
                 raise decode_error(bytes(found.body.e or b""))
             data = bytes(found.body.v or b"null")
-            return Found(found, await self.value(codec, data) if codec is not None else None)
+            return FoundOutcome(found, await self.value(codec, data) if codec is not None else None)
         return None
 
     def _asks(self) -> str:

@@ -20,7 +20,7 @@ LOGGER = logging.getLogger("ninelives.run")
 LOOKS = 3
 
 
-class Looks:
+class ChecksLeft:
     """How often a step's arguments are still looked at after its body."""
 
     __slots__ = ("left",)

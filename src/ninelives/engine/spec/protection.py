@@ -32,7 +32,7 @@ OPTIONS: Final[Mapping[str, Any]] = {
 KeyMaker = Callable[[tuple[Any, ...], Mapping[str, Any]], str]
 
 
-class Effect(Struct, frozen=True, eq=False):
+class Protection(Struct, frozen=True, eq=False):
     """What protects an action. `identity` takes the fingerprint of those arguments that count for its key."""
 
     resumable: bool
@@ -47,7 +47,7 @@ class Effect(Struct, frozen=True, eq=False):
 
 def make_effect(
     signature: inspect.Signature, options: Mapping[str, Any], *, name: str, timeout: float | None, ignore: Any
-) -> Effect | None:
+) -> Protection | None:
     """Return what protects an action; None for one that may simply be repeated.
 
     Raises UsageError for what cannot be meant.
@@ -65,7 +65,7 @@ def make_effect(
         _refuse(options, ("key_window", "identity"), name, "is for actions with key=")
         if resumable:
             return None
-    return Effect(
+    return Protection(
         resumable=bool(resumable),
         key=_key_maker(key, signature) if key is not None else None,
         identity=_identity(signature, options["identity"], ignore, name),

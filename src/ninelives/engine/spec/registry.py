@@ -19,9 +19,9 @@ from ninelives.core.values.exceptions import check_raises
 from ninelives.core.values.fingerprint import Taker, check_ignore, taker
 from ninelives.core.values.retry import Retry
 from ninelives.engine.spec import functions
-from ninelives.engine.spec.argument_changes import LOOKS, Looks
+from ninelives.engine.spec.argument_changes import LOOKS, ChecksLeft
 from ninelives.engine.spec.callbacks import refuse_async
-from ninelives.engine.spec.protection import OPTIONS, Effect, KeyMaker, id_maker, make_effect
+from ninelives.engine.spec.protection import OPTIONS, KeyMaker, Protection, id_maker, make_effect
 from ninelives.engine.spec.transactions import enclose, without_connection
 
 DURABILITIES = ("strict", "pipelined")
@@ -45,9 +45,9 @@ class Step(Struct, frozen=True, eq=False):
     aliases: tuple[str, ...]
     upgrade: Callable[[Any], Any] | None
     approval: Approval | None
-    looks: Looks
+    looks: ChecksLeft
     kind: StepKind
-    effect: Effect | None = None
+    effect: Protection | None = None
     is_transactional: bool = False
     given: KeyMaker | None = None
     """Makes the id from outside of a call, if the step declares one."""
@@ -239,7 +239,7 @@ def make_step(function: Callable[..., Any], **options: Any) -> Step:
         aliases=_names(options.pop("aliases"), "aliases"),
         given=id_maker(options.pop("id"), signature),
         approval=approval,
-        looks=Looks(LOOKS if signature.parameters else 0),
+        looks=ChecksLeft(LOOKS if signature.parameters else 0),
         kind=_kind_of(options),
         timeout_seconds=seconds,
         effect=make_effect(signature, protection, name=named, timeout=seconds, ignore=ignore),

@@ -22,20 +22,20 @@ from ninelives.core.model.totals import Facts, error_text
 from ninelives.core.values.exceptions import encode_error
 from ninelives.core.values.fingerprint import Fingerprint, whole
 from ninelives.engine.commit.ticket import NOTHING, Draft, Extras
-from ninelives.engine.context import Place
+from ninelives.engine.context import StepPosition
 from ninelives.engine.run.execution import Execution
 from ninelives.engine.run.waits import Builtin
 from ninelives.engine.spec import callbacks
 from ninelives.engine.spec.registry import Step
 from ninelives.engine.step import inbox_request
-from ninelives.engine.step.inbox_request import Late, Matter
+from ninelives.engine.step.inbox_request import InboxRequest, Late
 
 
 async def obtain(
     execution: Execution,
     step: Step,
     asked: Fingerprint,
-    place: Place,
+    place: StepPosition,
     args: tuple[Any, ...],
     kwargs: dict[str, Any],
     key: str,
@@ -48,7 +48,7 @@ async def obtain(
     if approval is None or not callbacks.call_plain("approval=", approval.is_needed, args, kwargs):
         return
     arguments = whole(step.signature, args, kwargs, ignore=step.ignore)
-    matter = Matter(
+    matter = InboxRequest(
         step=place.id,
         kind=ItemKind.APPROVAL,
         asked=Asked(what=f"May {step.name} be carried out?", arguments=shown(arguments), key=key),

@@ -26,7 +26,7 @@ from ninelives.engine.run.execution import Execution
 from ninelives.engine.run.waits import refresh, wait
 
 
-class Matter(Struct, frozen=True, kw_only=True):
+class InboxRequest(Struct, frozen=True, kw_only=True):
     """What a person is asked at one step of a run. `seconds` is how long the answer is waited for."""
 
     step: str
@@ -47,7 +47,7 @@ class Late(Struct, frozen=True):
     item: str
 
 
-async def ask(execution: Execution, matter: Matter, misfit: Misfit) -> Item | Late:
+async def ask(execution: Execution, matter: InboxRequest, misfit: Misfit) -> Item | Late:
     """Return the answered item, or that it is too late. Cancelled, the item is closed."""
     item, due_ms = await _opened(execution, matter, misfit)
     try:
@@ -61,7 +61,7 @@ async def ask(execution: Execution, matter: Matter, misfit: Misfit) -> Item | La
         raise
 
 
-async def _answered(execution: Execution, matter: Matter, id: str, due_ms: int | None) -> Item | Late:
+async def _answered(execution: Execution, matter: InboxRequest, id: str, due_ms: int | None) -> Item | Late:
     def look(news: News) -> Item | Late | None:
         for item in news.items:
             if item.id == id and item.state is ItemState.ANSWERED:
@@ -78,7 +78,7 @@ def taken(execution: Execution, step: str) -> dict[str, Says]:
     return {one.item: one.answer.says for one in found}
 
 
-def _close(execution: Execution, matter: Matter, item: str) -> None:
+def _close(execution: Execution, matter: InboxRequest, item: str) -> None:
     """Close an item that nobody waits for any more, unless the run only leaves memory."""
     if execution.sealed is None:
         # CRASH: closed, and not recorded as withdrawn: the next life opens another.
@@ -86,7 +86,7 @@ def _close(execution: Execution, matter: Matter, item: str) -> None:
         execution.write([withdrawn], Extras(closes=(item,)))
 
 
-async def _opened(execution: Execution, matter: Matter, misfit: Misfit) -> tuple[str, int | None]:
+async def _opened(execution: Execution, matter: InboxRequest, misfit: Misfit) -> tuple[str, int | None]:
     """Find the item that asks this, or open one; returns its id and when its time is over."""
     await execution.require_open()
     if execution.is_catching_up:
@@ -124,7 +124,7 @@ def _void(execution: Execution, item: Item | None) -> Item | None:
     return item
 
 
-def _current(execution: Execution, matter: Matter) -> tuple[int, Item | None]:
+def _current(execution: Execution, matter: InboxRequest) -> tuple[int, Item | None]:
     """Return how many items were opened for this place, and the last of them."""
     items = {item.id: item for item in execution.news().items if item.kind is matter.kind}
     count, current = 0, None
@@ -133,7 +133,7 @@ def _current(execution: Execution, matter: Matter) -> tuple[int, Item | None]:
     return count, current
 
 
-def _why_void(item: Item, matter: Matter, misfit: Misfit) -> str | None:
+def _why_void(item: Item, matter: InboxRequest, misfit: Misfit) -> str | None:
     """Say why an item does not ask what is to be asked now; None when it does."""
     if item.digest != matter.digest:
         return "something else was asked before"
@@ -142,7 +142,9 @@ def _why_void(item: Item, matter: Matter, misfit: Misfit) -> str | None:
     return misfit(item) if item.state is ItemState.ANSWERED else None
 
 
-def _new(execution: Execution, matter: Matter, count: int, due_ms: int | None, why: str | None) -> NewItem:
+def _new(
+    execution: Execution, matter: InboxRequest, count: int, due_ms: int | None, why: str | None
+) -> NewItem:
     asked = matter.asked
     if why is not None:
         asked = replace(asked, evidence={**asked.evidence, "asked again": why})
@@ -157,5 +159,5 @@ def _new(execution: Execution, matter: Matter, count: int, due_ms: int | None, w
     )
 
 
-def _id(execution: Execution, matter: Matter, count: int) -> str:
+def _id(execution: Execution, matter: InboxRequest, count: int) -> str:
     return item_id(execution.run.id, execution.turn, matter.kind, matter.step, count)

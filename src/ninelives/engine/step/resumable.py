@@ -32,12 +32,12 @@ from ninelives.core.values.fingerprint import Fingerprint
 from ninelives.core.values.retry import delay_seconds, reason_for, retry_after_seconds
 from ninelives.core.values.token_usage import usage_in
 from ninelives.engine.commit.ticket import Draft
-from ninelives.engine.context import BRANCH, FRAME, Frame, Place, current
+from ninelives.engine.context import BRANCH, FRAME, Frame, StepPosition, current
 from ninelives.engine.run import cancelled_steps, identity
 from ninelives.engine.run.call_site import asks, caller
-from ninelives.engine.run.delivery import Turn
+from ninelives.engine.run.delivery import Slot
 from ninelives.engine.run.execution import BranchTask, Execution
-from ninelives.engine.run.identity import Asking
+from ninelives.engine.run.identity import StepLookup
 from ninelives.engine.spec import argument_changes
 from ninelives.engine.spec.callbacks import call_plain
 from ninelives.engine.spec.registry import Step
@@ -78,7 +78,7 @@ async def perform(  # noqa: PLR0912 (the hot path: a coroutine less)
     """Give the outcome of a step at its place in the run, executing its body only if there is none."""
     asked = step.fingerprint(args, kwargs, execution.lists)
     given = step.given(args, kwargs) if step.given is not None else None
-    place = Place(execution, BRANCH.get(), step.name, given)
+    place = StepPosition(execution, BRANCH.get(), step.name, given)
     if given is not None:
         identity.take_id(execution, place, asks(step))
     task = asyncio.current_task(execution.loop)
@@ -118,7 +118,7 @@ async def perform(  # noqa: PLR0912 (the hot path: a coroutine less)
     return value
 
 
-def foreign(timer: str, place: Place) -> UsageError:
+def foreign(timer: str, place: StepPosition) -> UsageError:
     """Return the error for a step that a timer ended which replay cannot repeat."""
     return UsageError(
         f"{timer} ended this step, and would not do so on replay",
@@ -128,7 +128,7 @@ def foreign(timer: str, place: Place) -> UsageError:
     )
 
 
-def withdrawn(place: Place, asked: Fingerprint, kind: StepKind = StepKind.ACTION) -> Draft:
+def withdrawn(place: StepPosition, asked: Fingerprint, kind: StepKind = StepKind.ACTION) -> Draft:
     """Return the record of a step that the run's code has cancelled."""
     return (Kind.WITHDRAWN, place.id, write_body(asked), (), Facts(kind))
 
@@ -162,11 +162,11 @@ def _may_be_told_early(execution: Execution, step: Step) -> bool:
 
 
 async def _recall(
-    execution: Execution, step: Step, asked: Fingerprint, place: Place, given: str | None
+    execution: Execution, step: Step, asked: Fingerprint, place: StepPosition, given: str | None
 ) -> Recorded | None:
     """Return what earlier lives recorded of a step; None when its body may start, now."""
     is_effect = identity.is_effect_step(step)
-    asking = Asking(
+    asking = StepLookup(
         execution,
         place,
         asked,
@@ -212,7 +212,9 @@ def recorded_value(step: Step, data: bytes, run: str, at: str) -> Any:
         return step.codec.round(call_plain("upgrade=", step.upgrade, UNTYPED_CODEC.decode(data)))[1]
 
 
-async def execute(execution: Execution, step: Step, asked: Fingerprint, place: Place, body: Body) -> Any:
+async def execute(
+    execution: Execution, step: Step, asked: Fingerprint, place: StepPosition, body: Body
+) -> Any:
     """Run the body, record its value or its failure, and tell it once that is durable and its turn.
 
     Raises CancelledError when the run's code withdrew the step meanwhile, whatever the body made of that.
@@ -277,7 +279,7 @@ async def settle(execution: Execution, draft: Draft, *, is_early: bool = False) 
         await _tell(execution, execution.delivery.reserve_first(), None)
 
 
-async def _tell(execution: Execution, turn: Turn, written: asyncio.Future[Verdict] | None) -> None:
+async def _tell(execution: Execution, turn: Slot, written: asyncio.Future[Verdict] | None) -> None:
     """Wait until something written is durable, if it must be, and until it is its turn to be told."""
     try:
         if written is not None:
@@ -288,7 +290,7 @@ async def _tell(execution: Execution, turn: Turn, written: asyncio.Future[Verdic
         raise
 
 
-def named(error: BaseException, execution: Execution, place: Place) -> BaseException:
+def named(error: BaseException, execution: Execution, place: StepPosition) -> BaseException:
     """Return an error that says where it happened."""
     if isinstance(error, NotSerializable):
         error.run, error.step = execution.run.id, place.id

@@ -17,9 +17,9 @@ from queue import SimpleQueue
 from typing import Any, TypeVar
 
 from ninelives.core.errors import UsageError
-from ninelives.engine.context import EXECUTION, FRAME, Watched, current
+from ninelives.engine.context import EXECUTION, FRAME, WatchedFrame, current
 from ninelives.engine.run.execution import BranchTask, Execution
-from ninelives.engine.run.run_threads import Lent, line, run_as
+from ninelives.engine.run.run_threads import RunThread, line, run_as
 from ninelives.engine.spec.registry import Step
 from ninelives.engine.step import other_loops, resumable
 
@@ -115,7 +115,7 @@ def _ask(
     execution: Execution,
     coroutine: Callable[[], Coroutine[Any, Any, Any]],
     desk: SimpleQueue[Work | None],
-    lent: Lent,
+    lent: RunThread,
 ) -> Any:
     """Have the event loop await something for this thread, and run the bodies that it sends back."""
     context, loop, thread = copy_context(), execution.loop, threading.get_ident()
@@ -225,10 +225,10 @@ def lend(
     if execution is None or frame is not None:
         if executor is None and IN_ITS_OWN.get():
             return _start(asyncio.get_running_loop(), partial(function, *args))
-        if isinstance(frame, Watched):
+        if isinstance(frame, WatchedFrame):
             return _lend_watched(frame, run_in_executor, executor, partial(function, *args))
         return run_in_executor(executor, function, *args)
-    lent, delivery = Lent(), execution.delivery
+    lent, delivery = RunThread(), execution.delivery
     delivery.running.add(lent)
     work = partial(run_as, lent, partial(function, *args))
     future = _start(execution.loop, work) if executor is None else run_in_executor(executor, work)
@@ -245,7 +245,7 @@ def lend(
 
 
 def _lend_watched(
-    frame: Watched,
+    frame: WatchedFrame,
     run_in_executor: Callable[..., asyncio.Future[T]],
     executor: Any,
     function: Callable[[], T],
@@ -295,7 +295,7 @@ async def run_agent(execution: Execution, work: Callable[[], Any]) -> Any:
     """
     loop = asyncio.get_running_loop()
     done: asyncio.Future[Any] = loop.create_future()
-    context, lent = copy_context(), Lent()
+    context, lent = copy_context(), RunThread()
     execution.delivery.running.add(lent)
 
     def report(value: Any, error: BaseException | None) -> None:

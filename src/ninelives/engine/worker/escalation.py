@@ -24,7 +24,7 @@ from ninelives.core.journal.answers import (
 )
 from ninelives.core.model.commit import Escalate, Outcome
 from ninelives.core.model.inbox import Item, ItemKind, ItemState, NewItem
-from ninelives.core.model.run import Kind, Run
+from ninelives.core.model.run import Kind, RunRow
 from ninelives.engine.commit.loop_commits import LoopCommits
 from ninelives.engine.commit.ticket import Draft, Extras
 from ninelives.engine.run.execution import Execution
@@ -102,7 +102,7 @@ async def settle(execution: Execution, items: Iterable[Item]) -> bool:
     return False
 
 
-def answered(run: Run, items: Iterable[Item]) -> Item | None:
+def answered(run: RunRow, items: Iterable[Item]) -> Item | None:
     """Return the item that the run was stopped by, if a person has answered it and it was not taken yet."""
     given = (item for item in items if item.state is ItemState.ANSWERED and item.kind in _CAUSES)
     return next((item for item in given if item.id == _id(run.id, run.length, item.kind, item.body)), None)

@@ -32,7 +32,7 @@ from ninelives.core.errors import (
 )
 from ninelives.core.journal.replay import write_superseded
 from ninelives.core.model.inbox import ItemKind
-from ninelives.core.model.run import Journal, Kind, NewRun, Run, State
+from ninelives.core.model.run import Journal, Kind, NewRun, RunRow, State
 from ninelives.core.rules import run_rules
 from ninelives.engine.commit.loop_commits import LoopCommits
 from ninelives.engine.commit.ticket import Draft, Extras, Tail
@@ -49,7 +49,7 @@ from ninelives.engine.spec.callbacks import Unruly, call_plain
 from ninelives.engine.spec.registry import AGENTS, Agent
 from ninelives.engine.step import threads
 from ninelives.engine.worker import ending, escalation, quarantine, run_retry
-from ninelives.engine.worker.news import Newsroom
+from ninelives.engine.worker.news import NewsReader
 from ninelives.engine.worker.takeover import Recovered, Takeover
 from ninelives.store import Store
 
@@ -80,14 +80,14 @@ class Executor:
         self._intents = Intents(loop)
         self.executions: dict[str, Execution] = {}
         self._held: dict[str, tuple[Lease | Endless, Takeover | None]] = {}
-        self.newsroom = Newsroom(store, loop, self.executions)
+        self.newsroom = NewsReader(store, loop, self.executions)
         self.completed: Callable[[str, Agent, bytes], None] = lambda *_: None
         self._loaded: dict[str, Journal] = {}
         self.born: dict[str, NewRun] = {}
         """Runs that were created here just now: what is in their journals is known."""
         self._heard: dict[str, int] = {}
 
-    def load(self, claimed: Sequence[Run]) -> None:
+    def load(self, claimed: Sequence[RunRow]) -> None:
         """Load the journals of runs that are about to be executed, all at once where they are short."""
         self._heard.update({run.id: self.newsroom.heard for run in claimed if run.id in self.born})
         short = [run.id for run in claimed if _is_short(run) and run.id not in self.born]
@@ -97,7 +97,7 @@ class Executor:
                     if isinstance(journal, Journal):
                         self._loaded[journal.run.id] = journal
 
-    def _take_loaded(self, run: Run) -> Journal | None:
+    def _take_loaded(self, run: RunRow) -> Journal | None:
         journal = self._loaded.pop(run.id, None)
         if journal is None or journal.run.epoch != run.epoch:
             return None
@@ -108,7 +108,7 @@ class Executor:
         self.born.pop(run, None)
         self._heard.pop(run, None)
 
-    def _newborn(self, run: Run) -> Journal | None:
+    def _newborn(self, run: RunRow) -> Journal | None:
         """Return the journal of a run that was created here and to which nothing has happened since."""
         new, heard = self.born.pop(run.id, None), self._heard.pop(run.id, None)
         if new is None or run.news:
@@ -121,7 +121,7 @@ class Executor:
         return large_bodies.restored(self._store, Journal(run, 0, records, (), ()))
 
     async def execute(
-        self, run: Run, lease: Lease | Endless = ENDLESS, takeover: Takeover | None = None
+        self, run: RunRow, lease: Lease | Endless = ENDLESS, takeover: Takeover | None = None
     ) -> None:
         """Take a run as far as it goes: to its end, to a person, or to another owner.
 
@@ -153,7 +153,7 @@ class Executor:
             if self._held.get(run.id) is held:  # else it was parked, and is claimed here again already
                 del self._held[run.id]
 
-    async def _read(self, agent: Agent, run: Run) -> Journal | None:
+    async def _read(self, agent: Agent, run: RunRow) -> Journal | None:
         """Read the journal of a claimed run; None when it is damaged and a person must look."""
         try:
             with suppress(StoreUnavailable):
@@ -166,7 +166,7 @@ class Executor:
         except Corrupt:
             return await self._salvaged(agent, run)
 
-    async def _load_patiently(self, run: Run) -> Journal:
+    async def _load_patiently(self, run: RunRow) -> Journal:
         """Read a journal in a thread, once the store is there: nothing of the run has begun, so it waits."""
         while True:
             try:
@@ -174,7 +174,7 @@ class Executor:
             except StoreUnavailable:
                 await asyncio.sleep(UNAVAILABLE_SECONDS)
 
-    async def _salvaged(self, agent: Agent, run: Run) -> Journal | None:
+    async def _salvaged(self, agent: Agent, run: RunRow) -> Journal | None:
         """Go on from what is good of a damaged journal; None when a person must look."""
         try:
             # CRASH: inside, nothing has changed; after it, the next owner finds a sound journal.
@@ -435,10 +435,10 @@ def _carried(execution: Execution) -> list[Draft]:
     return drafts
 
 
-def _is_short(run: Run) -> bool:
+def _is_short(run: RunRow) -> bool:
     """Tell whether there is little to read of a run: only its current turn is."""
     return run.length - run.turn_seq <= INLINE_RECORDS
 
 
-def _empty(run: Run) -> Journal:
+def _empty(run: RunRow) -> Journal:
     return Journal(run, run.length, (), (), ())

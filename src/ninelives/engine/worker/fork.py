@@ -20,7 +20,7 @@ from ninelives.core.ids import check_id, parse_step_id
 from ninelives.core.journal.fork_origin import Done, Origin, write_origin
 from ninelives.core.journal.replay import Replay, read_body
 from ninelives.core.journal.settlement import read_start, standing
-from ninelives.core.model.run import INLINE_BYTES, Journal, Kind, NewRun, Record, Run
+from ninelives.core.model.run import INLINE_BYTES, Journal, Kind, NewRun, Record, RunRow
 from ninelives.core.values import blobs
 from ninelives.core.values.codec import UNTYPED_CODEC
 from ninelives.engine.agent.compensations import void
@@ -43,7 +43,7 @@ def fork(
     *,
     id: str | None = None,
     after: str = "ask",
-) -> Run:
+) -> RunRow:
     """Make a run that shares the records of another up to a step of its current turn.
 
     Raises UnknownRun; UsageError when there is no such step, or something of the run is in doubt;

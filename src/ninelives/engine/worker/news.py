@@ -20,7 +20,7 @@ CONTROL_SECONDS = 0.1
 """How often the executions that do not wait are asked for, at most."""
 
 
-class Newsroom:
+class NewsReader:
     """Brings news to the executions of one executor."""
 
     def __init__(

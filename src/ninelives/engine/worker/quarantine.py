@@ -13,7 +13,7 @@ from ninelives.core.errors import StoreError
 from ninelives.core.journal.answers import Asked
 from ninelives.core.journal.recovery_log import Left
 from ninelives.core.model.inbox import ItemKind
-from ninelives.core.model.log_entry import Entry, Happening
+from ninelives.core.model.log_entry import Happening, LogEntry
 from ninelives.core.model.session import Cause, Evidence, Session
 from ninelives.engine.commit.loop_commits import LoopCommits
 from ninelives.engine.run.execution import Execution
@@ -50,7 +50,7 @@ def _deaths(store: Store, run: str, count: int) -> dict[str, str]:
     }
 
 
-def _was_alone(entry: Entry) -> bool:
+def _was_alone(entry: LogEntry) -> bool:
     left = msgspec.json.decode(entry.body, type=Left)
     return left.was_alone and left.cause is not Cause.STOPPED
 

@@ -15,11 +15,11 @@ from ninelives.core.errors import BadName, RunFinished, UsageError
 from ninelives.core.ids import parse_step_id
 from ninelives.core.journal.replay import read_body
 from ninelives.core.journal.retry_scope import fatal_steps
-from ninelives.core.model.run import Control, Journal, Kind, Record, Run, State
+from ninelives.core.model.run import Control, Journal, Kind, Record, RunRow, State
 from ninelives.store import Store
 
 
-def retry(store: Store, run: str) -> Run:
+def retry(store: Store, run: str) -> RunRow:
     """Let a failed run go on; one that has not ended is left alone.
 
     Raises UnknownRun; RunFinished when it is completed or cancelled, or when what it did has been undone.

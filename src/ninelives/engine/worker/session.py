@@ -70,7 +70,7 @@ class OwnSession:
             await asyncio.to_thread(self._store.end_sessions, [self.id], Cause.STOPPED)
 
 
-class Spare:
+class IdleSession:
     """The session that waits for the next worker of a runtime, for a while."""
 
     def __init__(self, loop: asyncio.AbstractEventLoop) -> None:

@@ -14,7 +14,7 @@ from collections.abc import Set as AbstractSet
 
 from ninelives.core.errors import Corrupt
 from ninelives.core.model.commit import Commit, Outcome, Park
-from ninelives.core.model.run import Run, RunQuery, State
+from ninelives.core.model.run import RunQuery, RunRow, State
 from ninelives.store import Store
 
 _MOST = 10_000
@@ -54,7 +54,7 @@ class Stranded:
         if left:
             self._give_back(left)
 
-    def _give_back(self, left: list[Run]) -> None:
+    def _give_back(self, left: list[RunRow]) -> None:
         batch = [
             Commit(run=run.id, epoch=run.epoch, length=run.length, head=run.head, change=_park(run))
             for run in left
@@ -64,9 +64,9 @@ class Stranded:
                 _log.warning(_GIVEN_BACK, verdict.run)
 
 
-def _state(run: Run) -> tuple[int, int, bytes]:
+def _state(run: RunRow) -> tuple[int, int, bytes]:
     return run.epoch, run.length, run.head
 
 
-def _park(run: Run) -> Park:
+def _park(run: RunRow) -> Park:
     return Park(due_ms=0, waits="for a worker", news_seen=run.news)

@@ -20,7 +20,7 @@ from ninelives.core.journal.replay import Recorded
 from ninelives.core.journal.resources import Target, open_in
 from ninelives.core.model.commit import Verdict
 from ninelives.core.model.log_entry import Happening, NewEntry
-from ninelives.core.model.run import Journal, Run
+from ninelives.core.model.run import Journal, RunRow
 from ninelives.core.model.session import Session
 from ninelives.core.rules import deaths
 from ninelives.core.rules.recovery_check import Account, account_of, faults_of_keys
@@ -37,7 +37,7 @@ _LOOK_SECONDS = 0.002
 class Takeover:
     """A run that was taken over here, from its claim until it has made progress or was left again."""
 
-    def __init__(self, run: Run, taken_ms: int, clock: Clock, moved: Callable[[Takeover], None]) -> None:
+    def __init__(self, run: RunRow, taken_ms: int, clock: Clock, moved: Callable[[Takeover], None]) -> None:
         self.run, self.taken_ms, self._moved = run, taken_ms, moved
         self._clock, self._since_ms = clock, clock.boot_ms()
         self.progress_ms: int | None = None
@@ -107,7 +107,7 @@ class Recovered(Execution):
             self.takeover.progress()
 
 
-class Chronicle:
+class RecoveryRecorder:
     """Writes the recovery log of one worker's session."""
 
     def __init__(self, store: Store, session: str) -> None:

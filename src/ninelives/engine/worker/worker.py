@@ -19,7 +19,7 @@ from contextlib import suppress
 
 from ninelives.core.clock import Clock
 from ninelives.core.errors import LeaseLost, NineLivesError, StoreAway, StoreUnavailable
-from ninelives.core.model.run import Claims, Run
+from ninelives.core.model.run import Claims, RunRow
 from ninelives.core.model.session import Cause, Evidence, Fate, Session
 from ninelives.engine.machine import is_missed, machine
 from ninelives.engine.run.lease import Lease
@@ -28,7 +28,7 @@ from ninelives.engine.worker.executor import Executor
 from ninelives.engine.worker.gc_tuning import at_ease
 from ninelives.engine.worker.session import OwnSession
 from ninelives.engine.worker.stranded import Stranded
-from ninelives.engine.worker.takeover import Chronicle, Takeover
+from ninelives.engine.worker.takeover import RecoveryRecorder, Takeover
 from ninelives.store import Store
 
 POLL_SECONDS = 1.0
@@ -41,7 +41,7 @@ SUSPECTS_WAIT_MS = 5_000
 _MISSED = Evidence(is_gone=True, note="its machine has no such process any more")
 
 Leave = Callable[[OwnSession], Awaitable[None]]
-Bear = Callable[[str], Run | None]
+Bear = Callable[[str], RunRow | None]
 """Creates the run to begin with, as the session's, and returns it; None where it is not the session's."""
 Away = Callable[[StoreAway], None]
 """Told of a store that lets no session begin; where nobody is to be told, that is an error."""
@@ -66,13 +66,13 @@ class Worker:
         self._own, self._session, self._limits = session, session.id, dict(limits or {})
         self._machine = machine()
         self._woken = asyncio.Event()
-        self._tasks: dict[asyncio.Task[None], Run] = {}
+        self._tasks: dict[asyncio.Task[None], RunRow] = {}
         self._running: Counter[str] = Counter()
         self._given: dict[str, int] = {}
         self._lots: dict[str, int] = {}
         self.claims, self.first_claimed = 0, ""
         self._takeovers: dict[str, Takeover] = {}
-        self._chronicle = Chronicle(store, self._session)
+        self._chronicle = RecoveryRecorder(store, self._session)
         self._began_ms, self._has_expired = clock.boot_ms(), False
         self._stranded = Stranded(store, self._session, session.lease_ms)
         self._solo: str | None = None
@@ -199,7 +199,7 @@ class Worker:
         dues = (claims.next_due_ms, claims.next_suspect_ms if not self._tasks else None)
         return min((due for due in dues if due is not None), default=None)
 
-    def _take(self, claimed: Sequence[Run], lease: Lease) -> None:
+    def _take(self, claimed: Sequence[RunRow], lease: Lease) -> None:
         """Begin with runs that are ours."""
         self._executor.load(claimed)
         taken_ms = max((run.changed_ms for run in claimed), default=0)
@@ -237,7 +237,7 @@ class Worker:
     def _all_have_moved(self) -> bool:
         return all(self._has_moved(run) for run in self._tasks.values())
 
-    def _has_moved(self, run: Run) -> bool:
+    def _has_moved(self, run: RunRow) -> bool:
         """Tell whether a run has made progress since it was claimed here."""
         takeover = self._takeovers.get(run.id)
         if takeover is not None and takeover.progress_ms is not None:
@@ -255,7 +255,7 @@ class Worker:
         elif self._suspects_since_ms is None:
             self._suspects_since_ms = self._clock.boot_ms()
 
-    def _start(self, run: Run, lease: Lease, taken_ms: int) -> None:
+    def _start(self, run: RunRow, lease: Lease, taken_ms: int) -> None:
         if run.is_alone:
             self._solo = run.id
         self.first_claimed = self.first_claimed or run.id

@@ -7,14 +7,14 @@ from collections.abc import Iterable, Mapping, Sequence
 from msgspec.structs import replace
 
 from ninelives.core.errors import UsageError
-from ninelives.core.model.run import Claims, NewRun, Run, RunQuery
+from ninelives.core.model.run import Claims, NewRun, RunQuery, RunRow
 from ninelives.core.rules import deaths, validation
 from ninelives.core.rules import run_rules as rules
 from ninelives.stores.shared import commit_rules
 from ninelives.stores.shared.tables import Tables
 
 
-def create(tables: Tables, new: NewRun, now_ms: int, session: str | None) -> tuple[Run | UsageError, bool]:
+def create(tables: Tables, new: NewRun, now_ms: int, session: str | None) -> tuple[RunRow | UsageError, bool]:
     """Create a run, or say why not; and whether there is one more to be claimed now."""
     fault = validation.fault_in_new(new)
     if fault is not None:
@@ -55,9 +55,9 @@ def claim(
     """Give runs that are due to a session, agents in turn; see `core.runs.chosen`."""
     rows = tables.rows
     family, alone = commit_rules.family(rows, only) if only is not None else None, alone and only is None
-    waiting: list[Run] = []
+    waiting: list[RunRow] = []
 
-    def is_given(run: Run) -> bool:
+    def is_given(run: RunRow) -> bool:
         is_ours = only is not None or deaths.is_suspect(run) is alone
         return is_ours and rules.is_claimable(run, now_ms)
 
@@ -77,7 +77,7 @@ def claim(
     )
 
 
-def fits(run: Run, query: RunQuery) -> bool:
+def fits(run: RunRow, query: RunQuery) -> bool:
     """Tell whether a run is asked for."""
     return (
         (not query.states or run.state in query.states)
@@ -89,5 +89,5 @@ def fits(run: Run, query: RunQuery) -> bool:
     )
 
 
-def _next_due(left: Iterable[Run]) -> int | None:
+def _next_due(left: Iterable[RunRow]) -> int | None:
     return min((run.due_ms for run in left if run.due_ms is not None and not run.paused), default=None)

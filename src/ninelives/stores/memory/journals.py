@@ -8,13 +8,13 @@ from itertools import takewhile
 from ninelives.core.errors import Corrupt
 from ninelives.core.journal import chain, salvage
 from ninelives.core.model.inbox import Item, Signal
-from ninelives.core.model.run import Journal, News, Record, Run, State
+from ninelives.core.model.run import Journal, News, Record, RunRow, State
 from ninelives.core.rules import validation
 from ninelives.core.values import blobs
 from ninelives.stores.shared.tables import Tables
 
 
-def find(tables: Tables, run: str) -> Run:
+def find(tables: Tables, run: str) -> RunRow:
     """Return a run's row; raises UnknownRun."""
     try:
         return tables.rows.runs[run]
@@ -41,7 +41,7 @@ def news(tables: Tables, seen: Mapping[str, int], now_ms: int) -> Iterator[News]
             yield News(row, *_mail(tables, run), now_ms)
 
 
-def mend(tables: Tables, run: str, epoch: int, now_ms: int) -> Run:
+def mend(tables: Tables, run: str, epoch: int, now_ms: int) -> RunRow:
     """Go on from the last good prefix of a damaged journal."""
     row, stored = find(tables, run), tables.journals[run]
     if row.epoch != epoch or row.state is not State.RUNNING:

@@ -10,7 +10,7 @@ from ninelives.core.errors import Corrupt
 from ninelives.core.journal import chain, recovery_log
 from ninelives.core.model.inbox import ItemState
 from ninelives.core.model.key import KeyState
-from ninelives.core.model.run import Kind, Run, State
+from ninelives.core.model.run import Kind, RunRow, State
 from ninelives.core.rules import dedup
 from ninelives.core.rules import run_rules as rules
 from ninelives.core.values import blobs
@@ -60,7 +60,7 @@ def faults(tables: Tables, progress: Progress | None) -> list[Fault]:
     return found
 
 
-def _faults_of(tables: Tables, run: Run) -> Iterator[str]:
+def _faults_of(tables: Tables, run: RunRow) -> Iterator[str]:
     journal = tables.journals[run.id]
     try:
         chain.verify(run.id, run.base_check, run.base, journal, length=run.length, head=run.head)
@@ -97,13 +97,13 @@ def prune(tables: Tables, ended_before_ms: int, forget_before_ms: int, now_ms: i
     )
 
 
-def _previous_turn(tables: Tables, run: Run) -> int:
+def _previous_turn(tables: Tables, run: RunRow) -> int:
     """Return where the turn before the current one starts, as far as it is stored."""
     earlier = (record.seq for record in tables.journals[run.id] if record.kind is Kind.TURN)
     return max((seq for seq in earlier if seq < run.turn_seq), default=run.base)
 
 
-def _keep_from(tables: Tables, run: Run, seq: int) -> None:
+def _keep_from(tables: Tables, run: RunRow, seq: int) -> None:
     journal = tables.journals[run.id]
     if seq > run.base:
         before = journal[seq - run.base - 1].check

@@ -13,7 +13,7 @@ from ninelives.core.model.log_entry import NewEntry
 from ninelives.core.model.session import Cause, Evidence, NewSession, Session
 from ninelives.core.rules import deaths, validation
 from ninelives.core.rules import run_rules as rules
-from ninelives.stores.shared.tables import Lease, Tables
+from ninelives.stores.shared.tables import SessionLease, Tables
 
 
 def register(tables: Tables, clock: Clock, new: NewSession) -> Session:
@@ -35,11 +35,11 @@ def register(tables: Tables, clock: Clock, new: NewSession) -> Session:
         renewed_ms=now_ms,
         left_ms=new.lease_ms,
     )
-    tables.sessions[new.id] = Lease(session, clock.boot_ms())
+    tables.sessions[new.id] = SessionLease(session, clock.boot_ms())
     return session
 
 
-def owned(tables: Tables, clock: Clock, session: str) -> Lease:
+def owned(tables: Tables, clock: Clock, session: str) -> SessionLease:
     """Return a session's lease; raises LeaseLost when it has none any more."""
     lease = tables.sessions.get(session)
     lost = validation.lease_lost(session, read(lease, clock) if lease is not None else None)
@@ -56,13 +56,15 @@ def renew(tables: Tables, clock: Clock, session: str) -> Session:
     return read(lease, clock)
 
 
-def read(lease: Lease, clock: Clock) -> Session:
+def read(lease: SessionLease, clock: Clock) -> Session:
     """Return a session with what is left of its lease, and what is known of it."""
     session = replace(lease.session, left_ms=lease.left_ms(clock.boot_ms()))
     return replace(session, fate=rules.fate_of(session, is_dropped=False))
 
 
-def end(tables: Tables, clock: Clock, lease: Lease, cause: Cause, evidence: Evidence | None) -> Session:
+def end(
+    tables: Tables, clock: Clock, lease: SessionLease, cause: Cause, evidence: Evidence | None
+) -> Session:
     """End a session and release its runs."""
     now_ms, rows = clock.now_ms(), tables.rows
     lease.session = replace(lease.session, ended_ms=now_ms, cause=cause, evidence=evidence)

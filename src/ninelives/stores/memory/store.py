@@ -24,8 +24,8 @@ from ninelives.core.journal import recovery_log
 from ninelives.core.model.commit import Commit, Verdict
 from ninelives.core.model.inbox import Item, ItemState, Signal
 from ninelives.core.model.key import Key
-from ninelives.core.model.log_entry import Entry, NewEntry
-from ninelives.core.model.run import Claims, Control, Journal, NewRun, News, Run, RunQuery
+from ninelives.core.model.log_entry import LogEntry, NewEntry
+from ninelives.core.model.run import Claims, Control, Journal, NewRun, News, RunQuery, RunRow
 from ninelives.core.model.session import Cause, Evidence, NewSession, Session
 from ninelives.core.rules import inbox_rules, validation
 from ninelives.core.rules import run_rules as rules
@@ -34,7 +34,7 @@ from ninelives.store import Fault, Progress, Pruned, Stats
 from ninelives.stores.memory import claims, journals, maintenance
 from ninelives.stores.memory import sessions as leases
 from ninelives.stores.shared import commit_rules
-from ninelives.stores.shared.tables import Blob, Lease, Tables
+from ninelives.stores.shared.tables import Blob, SessionLease, Tables
 
 VERSION = 2
 
@@ -72,7 +72,7 @@ class MemoryStore:
 
     # Runs ---------------------------------------------------------------------------------------
 
-    def create_runs(self, new: Sequence[NewRun], *, session: str | None = None) -> list[Run | UsageError]:
+    def create_runs(self, new: Sequence[NewRun], *, session: str | None = None) -> list[RunRow | UsageError]:
         """Create runs, or answer in place why not."""
         with self._open():
             if session is not None:
@@ -83,12 +83,12 @@ class MemoryStore:
                 self._wake()
             return [answer for answer, _ in answers]
 
-    def read_run(self, run: str) -> Run | None:
+    def read_run(self, run: str) -> RunRow | None:
         """Return a run's row."""
         with self._open():
             return self._tables.rows.runs.get(run)
 
-    def list_runs(self, query: RunQuery) -> list[Run]:
+    def list_runs(self, query: RunQuery) -> list[RunRow]:
         """Return the runs that fit, newest first."""
         with self._open():
             fitting = [run for run in self._tables.rows.runs.values() if claims.fits(run, query)]
@@ -153,7 +153,7 @@ class MemoryStore:
         run: str | None = None,
         before: int | None = None,
         limit: int = 100,
-    ) -> list[Entry]:
+    ) -> list[LogEntry]:
         """Return entries of the recovery log, newest first."""
         with self._open():
             log = self._tables.log
@@ -209,7 +209,7 @@ class MemoryStore:
         except (Corrupt, UnknownRun) as error:
             return error
 
-    def salvage(self, run: str, epoch: int) -> Run:
+    def salvage(self, run: str, epoch: int) -> RunRow:
         """Go on from the last good prefix of a damaged journal."""
         with self._open():
             return journals.mend(self._tables, run, epoch, self._clock.now_ms())
@@ -250,7 +250,7 @@ class MemoryStore:
             self._wake()
             return signal
 
-    def control_run(self, run: str, control: Control) -> Run:
+    def control_run(self, run: str, control: Control) -> RunRow:
         """Cancel, pause, resume or retry."""
         with self._open():
             before, now_ms, rows = journals.find(self._tables, run), self._clock.now_ms(), self._tables.rows
@@ -398,7 +398,7 @@ class MemoryStore:
                 self._changed.notify_all()
         return verdict
 
-    def _ended(self, lease: Lease, cause: Cause, evidence: Evidence | None) -> Session:
+    def _ended(self, lease: SessionLease, cause: Cause, evidence: Evidence | None) -> Session:
         ended = leases.end(self._tables, self._clock, lease, cause, evidence)
         self._wake()
         return ended

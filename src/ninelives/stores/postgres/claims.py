@@ -7,19 +7,19 @@ from contextlib import suppress
 from typing import Any
 
 from ninelives.core.errors import Corrupt, UsageError
-from ninelives.core.model.run import Claims, NewRun, Run
+from ninelives.core.model.run import Claims, NewRun, RunRow
 from ninelives.core.model.session import Session
 from ninelives.core.rules import run_rules, validation
-from ninelives.stores.postgres.server.connection import Answer
+from ninelives.stores.postgres.server.connection import ServerAnswer
 from ninelives.stores.postgres.sessions import may_act
 from ninelives.stores.postgres.transaction import Transaction, append_all, decoding, runs_in, save_runs, texts
 from ninelives.stores.shared import rows
-from ninelives.stores.shared.creation import Births
+from ninelives.stores.shared.creation import NewRuns
 
 
-def create(tx: Transaction, batch: Sequence[NewRun], session: str | None) -> list[Run | UsageError]:
+def create(tx: Transaction, batch: Sequence[NewRun], session: str | None) -> list[RunRow | UsageError]:
     """Create runs, or answer with those that have the ids; see `Store.create_runs`."""
-    births = Births(batch)
+    births = NewRuns(batch)
     shared = _share(tx, session) if session is not None else None
     # Parents stay locked: one that ends meanwhile would not cancel a child that it cannot see yet.
     known = runs_in(tx.all("lock_runs", (births.names,)))
@@ -30,12 +30,12 @@ def create(tx: Transaction, batch: Sequence[NewRun], session: str | None) -> lis
     return births.answers(known)
 
 
-def _share(tx: Transaction, session: str) -> Answer:
+def _share(tx: Transaction, session: str) -> ServerAnswer:
     """Share a session with other claims, never with its end: no run may be given to who has ended."""
     return tx.ask("share_sessions", (texts([session]),))
 
 
-def _insert(tx: Transaction, fresh: Sequence[NewRun], session: str | None) -> dict[str, Run]:
+def _insert(tx: Transaction, fresh: Sequence[NewRun], session: str | None) -> dict[str, RunRow]:
     if not fresh:
         return {}
     numbers = sorted(number for (number,) in tx.all("next_run_numbers", (len(fresh),)))
@@ -66,7 +66,7 @@ class Wanted:
             "alone": alone,
         }
 
-    def fits(self, run: Run) -> bool:
+    def fits(self, run: RunRow) -> bool:
         """Tell whether a run that is not owned could be claimed here."""
         return run.agent in self.quotas and run.queue in self.queues and run.pin in (None, self.host)
 
@@ -78,7 +78,7 @@ def look(tx: Transaction, wanted: Wanted, *, alone: bool) -> Claims:
     return Claims((), suspect if alone else other, suspect)
 
 
-def _family(tx: Transaction, run: str, wanted: Wanted) -> list[Run]:
+def _family(tx: Transaction, run: str, wanted: Wanted) -> list[RunRow]:
     """Lock those of a run and its descendants that wait, and return those for a worker like this.
 
     The most urgent come first.
@@ -110,14 +110,14 @@ def claim(
     return Claims(claimed, left.next_due_ms, left.next_suspect_ms)
 
 
-def _claimed(tx: Transaction, given: Sequence[Run], owner: Session) -> tuple[Run, ...]:
+def _claimed(tx: Transaction, given: Sequence[RunRow], owner: Session) -> tuple[RunRow, ...]:
     claimed = tuple(run_rules.claimed(run, owner.id, tx.now_ms) for run in given)
     save_runs(tx, claimed)
     return claimed
 
 
-def _due(tx: Transaction, values: dict[str, Any]) -> list[Run]:
-    found: list[Run] = []
+def _due(tx: Transaction, values: dict[str, Any]) -> list[RunRow]:
+    found: list[RunRow] = []
     for row in tx.all("due_runs", values):
         with suppress(Corrupt), decoding("a run's row"):  # one that is damaged does not hold up the others
             found.append(rows.run_of(row))

@@ -16,7 +16,7 @@ from ninelives.core.errors import UsageError
 from ninelives.core.model.commit import Commit, Outcome, Verdict
 from ninelives.core.model.run import Kind, Record
 from ninelives.core.rules import run_rules, validation
-from ninelives.stores.postgres.server.pool import Before, Lines
+from ninelives.stores.postgres.server.pool import Before, Pool
 from ninelives.stores.postgres.server.queries import migrations
 from ninelives.stores.postgres.tables import Tables
 from ninelives.stores.postgres.transaction import Transaction, append_all
@@ -31,7 +31,7 @@ Wakes = Callable[[bool, bool], tuple[list[str], list[int]]]
 
 
 def commit(
-    lines: Lines, batch: Sequence[Commit], now_ms: int | None, wakes: Wakes, finish: Before
+    lines: Pool, batch: Sequence[Commit], now_ms: int | None, wakes: Wakes, finish: Before
 ) -> list[Verdict]:
     """Apply a batch; see `Store.commit`. `now_ms`: None where the server shall write its own time."""
     if len(batch) == 1 and _append_one(lines, batch[0], now_ms):
@@ -72,7 +72,7 @@ def _is_quick(one: Commit) -> bool:
     return True
 
 
-def _append_one(lines: Lines, one: Commit, now_ms: int | None) -> bool:
+def _append_one(lines: Pool, one: Commit, now_ms: int | None) -> bool:
     """Append the only record of a commit that brings nothing else, if it is sound and the run its owner's."""
     if len(one.records) != 1 or not one.is_plain:
         return False
@@ -89,7 +89,7 @@ def _append_one(lines: Lines, one: Commit, now_ms: int | None) -> bool:
     return lines.ask("append_one", fence + content + rows.sums_of(one.tally)) == _ONE
 
 
-def _append(lines: Lines, batch: Sequence[Commit], now_ms: int | None, wakes: Wakes) -> set[str]:
+def _append(lines: Pool, batch: Sequence[Commit], now_ms: int | None, wakes: Wakes) -> set[str]:
     """Append to the runs that are their owners' and as their owners know them; returns which."""
     ends, emits = any(one.change for one in batch), any(run_rules.emits(one) for one in batch)
     channels, doors = wakes(ends, emits)

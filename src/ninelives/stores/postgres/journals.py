@@ -9,7 +9,7 @@ from contextlib import suppress
 from ninelives.core.errors import Corrupt, NineLivesError
 from ninelives.core.journal import chain
 from ninelives.core.model.inbox import Item, Signal
-from ninelives.core.model.run import Journal, News, Record, Run
+from ninelives.core.model.run import Journal, News, Record, RunRow
 from ninelives.core.rules import validation
 from ninelives.stores.postgres.transaction import Transaction, decoding, find_runs, get_run, texts
 from ninelives.stores.shared import rows
@@ -35,7 +35,7 @@ def read_journals(tx: Transaction, names: Sequence[str]) -> list[Journal | NineL
 class _Reading:
     """The records, signals and items of some runs, each from a record on: asked for at once."""
 
-    def __init__(self, tx: Transaction, firsts: Sequence[tuple[Run, int]]) -> None:
+    def __init__(self, tx: Transaction, firsts: Sequence[tuple[RunRow, int]]) -> None:
         self._firsts = {run.id: first for run, first in firsts}
         numbers, starts = [run.number for run, _ in firsts], list(self._firsts.values())
         names = list(self._firsts)
@@ -49,7 +49,7 @@ class _Reading:
         self._before: dict[int, bytes] = dict(before.fetchall())
         self.signals, self.items = _signals_in(signals.fetchall()), _items_in(items.fetchall())
 
-    def journal(self, run: Run) -> Journal:
+    def journal(self, run: RunRow) -> Journal:
         """Return a run's journal, verified."""
         first, records = self._firsts[run.id], tuple(self._records[run.number])
         before = run.base_check if first <= run.base else self._before.get(run.number, b"")
@@ -76,7 +76,7 @@ def _items_in(found: Sequence[rows.Row]) -> defaultdict[str, list[Item]]:
 def read_news(tx: Transaction, seen: Mapping[str, int]) -> list[News]:
     """Read what is new of runs; see `Store.read_news`."""
     asked = texts(list(seen))
-    found: dict[str, Run] = {}
+    found: dict[str, RunRow] = {}
     for row in tx.all("runs_with_news", (asked, [seen[name] for name in asked])):
         with suppress(Corrupt), decoding("a run's row"):
             found[row[0]] = rows.run_of(row)

@@ -11,7 +11,7 @@ from ninelives.core.model.run import State
 from ninelives.core.values import blobs
 from ninelives.store import Fault, Progress, Pruned, Stats
 from ninelives.stores.postgres import recovery_log
-from ninelives.stores.postgres.server.pool import Lines
+from ninelives.stores.postgres.server.pool import Pool
 from ninelives.stores.postgres.transaction import Transaction, get_run
 from ninelives.stores.shared import rows
 
@@ -34,7 +34,7 @@ def measure(tx: Transaction, schema: str) -> Stats:
     )
 
 
-def verify(lines: Lines, progress: Progress | None) -> list[Fault]:
+def verify(lines: Pool, progress: Progress | None) -> list[Fault]:
     """Read every chain, every row and every blob; each fault is found, none ends the search."""
     found = _guarded(None, lambda: lines.read(_structure))
     ids = lines.read(lambda tx: [run for (run,) in tx.all("run_ids")])
@@ -111,7 +111,7 @@ def _blob_faults(tx: Transaction, digest: bytes) -> list[Fault]:
     return []
 
 
-def prune(lines: Lines, ended_before_ms: int, forget_before_ms: int, grace_ms: int) -> Pruned:
+def prune(lines: Pool, ended_before_ms: int, forget_before_ms: int, grace_ms: int) -> Pruned:
     """Remove journals, tombstone keys, sweep blobs; see `Maintenance.prune`."""
     journals = records = keys = forgotten = swept = 0
     while cleared := lines.write(lambda tx: _clear(tx, max(ended_before_ms, forget_before_ms))):

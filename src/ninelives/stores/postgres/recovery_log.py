@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 
 from ninelives.core.journal import recovery_log
-from ninelives.core.model.log_entry import Entry, NewEntry
+from ninelives.core.model.log_entry import LogEntry, NewEntry
 from ninelives.stores.postgres.server.queries import Values
 from ninelives.stores.postgres.transaction import Transaction, decoding, texts
 from ninelives.stores.shared import rows
@@ -24,7 +24,7 @@ def append(tx: Transaction, new: Sequence[NewEntry]) -> None:
     tx.do("write_log_head", (length + len(sealed), sealed[-1].check))
 
 
-def read(ask: Asking, run: str | None, before: int | None, limit: int) -> list[Entry]:
+def read(ask: Asking, run: str | None, before: int | None, limit: int) -> list[LogEntry]:
     """Return entries, newest first, each verified against the one before it."""
     below = _ABOVE_ALL if before is None else min(before, _ABOVE_ALL)
     if run is None:

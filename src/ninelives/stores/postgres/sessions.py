@@ -15,14 +15,14 @@ from msgspec.structs import replace
 
 from ninelives.core.errors import Corrupt, IdConflict, LeaseLost, StoreUnavailable
 from ninelives.core.journal import recovery_log
-from ninelives.core.model.run import Run
+from ninelives.core.model.run import RunRow
 from ninelives.core.model.session import Cause, Evidence, Fate, NewSession, Session
 from ninelives.core.rules import deaths, run_rules, validation
 from ninelives.processes import is_dead
 from ninelives.stores.postgres.recovery_log import append as append_log
 from ninelives.stores.postgres.server.death_watch import Ring
 from ninelives.stores.postgres.server.open_connection import Connection, is_lost
-from ninelives.stores.postgres.server.pool import Before, Lines
+from ninelives.stores.postgres.server.pool import Before, Pool
 from ninelives.stores.postgres.server.session_locks import SessionLock, lock_number
 from ninelives.stores.postgres.transaction import Transaction, decoding, save_runs, texts
 from ninelives.stores.shared import rows
@@ -36,7 +36,7 @@ Ending = tuple[Cause, Evidence | None]
 class Sessions:
     """The sessions of one store, as one process sees them."""
 
-    def __init__(self, lines: Lines) -> None:
+    def __init__(self, lines: Pool) -> None:
         self._lines = lines
         self._schema = lines.address.schema
         self._locks: dict[str, SessionLock] = {}
@@ -260,7 +260,7 @@ def _prove(tx: Transaction, session: Session, evidence: Evidence | None) -> None
 def _release(tx: Transaction, session: Session, cause: Cause, evidence: Evidence | None) -> Session:
     """End a session and release its runs, but for those whose rows are damaged."""
     tx.do("end_session", (tx.now_ms, cause.value, rows.row_of_evidence(evidence), session.id))
-    owned: list[Run] = []
+    owned: list[RunRow] = []
     for row in tx.all("runs_of_session", (session.id,)):
         with suppress(Corrupt), decoding("a run's row"):
             owned.append(rows.run_of(row))

@@ -17,8 +17,8 @@ from ninelives.core.errors import Corrupt, NineLivesError, UnknownRun, UsageErro
 from ninelives.core.model.commit import Commit, Verdict
 from ninelives.core.model.inbox import Item, ItemState, Signal
 from ninelives.core.model.key import Key
-from ninelives.core.model.log_entry import Entry, NewEntry
-from ninelives.core.model.run import Claims, Control, Journal, NewRun, News, Run, RunQuery
+from ninelives.core.model.log_entry import LogEntry, NewEntry
+from ninelives.core.model.run import Claims, Control, Journal, NewRun, News, RunQuery, RunRow
 from ninelives.core.model.session import Cause, Evidence, NewSession, Session
 from ninelives.core.rules import run_rules, validation
 from ninelives.core.values import blobs
@@ -26,8 +26,8 @@ from ninelives.store import Fault, Progress, Pruned, Stats
 from ninelives.stores.postgres import claims, commits, inbound, journals, maintenance, recovery_log
 from ninelives.stores.postgres.server import schema
 from ninelives.stores.postgres.server.address import Address, parse
-from ninelives.stores.postgres.server.death_watch import Deaths
-from ninelives.stores.postgres.server.pool import Lines
+from ninelives.stores.postgres.server.death_watch import DeathWatch
+from ninelives.stores.postgres.server.pool import Pool
 from ninelives.stores.postgres.server.wakeups import Channel, Notifications
 from ninelives.stores.postgres.sessions import Sessions, may_act
 from ninelives.stores.postgres.transaction import Transaction, decoding, runs_in, texts
@@ -42,10 +42,12 @@ class PostgresStore:
     def __init__(self, url: str, *, clock: Clock | None = None, known: str = "") -> None:
         self._address: Address = parse(url)
         self._clock = clock
-        self._lines = Lines(self._address, clock)
+        self._lines = Pool(self._address, clock)
         self._migrated, self._lines.identity = self._lines.prepare(partial(schema.open_or_make, known=known))
         self._sessions = Sessions(self._lines)
-        self._deaths = Deaths(self._lines, self._sessions.ring, lambda: self.end_sessions(None, Cause.DIED))
+        self._deaths = DeathWatch(
+            self._lines, self._sessions.ring, lambda: self.end_sessions(None, Cause.DIED)
+        )
         self._waits_for_work = False
         self._work, self._output = (Channel(self._address.schema, name) for name in ("work", "output"))
         self._is_closed = threading.Event()
@@ -78,15 +80,15 @@ class PostgresStore:
 
     # Runs ---------------------------------------------------------------------------------------
 
-    def create_runs(self, new: Sequence[NewRun], *, session: str | None = None) -> list[Run | UsageError]:
+    def create_runs(self, new: Sequence[NewRun], *, session: str | None = None) -> list[RunRow | UsageError]:
         """Create runs, each with its record 0."""
         return self._lines.write(lambda tx: claims.create(tx, new, session), self._wake)
 
-    def read_run(self, run: str) -> Run | None:
+    def read_run(self, run: str) -> RunRow | None:
         """Return a run's row, or None."""
         return runs_in(self._lines.ask("read_runs", (texts([run]),))).get(run)
 
-    def list_runs(self, query: RunQuery) -> list[Run]:
+    def list_runs(self, query: RunQuery) -> list[RunRow]:
         """Return the runs that fit, newest first."""
         names = (query.agent, query.session, query.parent, *query.labels, *query.labels.values())
         if not all(validation.is_text(name) for name in names if name is not None):
@@ -151,7 +153,7 @@ class PostgresStore:
         run: str | None = None,
         before: int | None = None,
         limit: int = 100,
-    ) -> list[Entry]:
+    ) -> list[LogEntry]:
         """Return entries of the recovery log, newest first."""
         return recovery_log.read(self._lines.ask, run, before, _clamped(limit))
 
@@ -205,7 +207,7 @@ class PostgresStore:
         """Return what is new of runs whose counter has moved."""
         return self._lines.read(lambda tx: journals.read_news(tx, seen))
 
-    def salvage(self, run: str, epoch: int) -> Run:
+    def salvage(self, run: str, epoch: int) -> RunRow:
         """Go on from the last good prefix of a damaged journal."""
         return self._lines.write(lambda tx: inbound.salvage(tx, run, epoch))
 
@@ -234,7 +236,7 @@ class PostgresStore:
             raise fault
         return self._lines.write(lambda tx: inbound.send_signal(tx, run, name, body, id or ""), self._wake)
 
-    def control_run(self, run: str, control: Control) -> Run:
+    def control_run(self, run: str, control: Control) -> RunRow:
         """Cancel, pause, resume or retry."""
         return self._lines.write(lambda tx: inbound.control(tx, run, control), self._wake)
 

@@ -2,8 +2,8 @@
 
 The rules of commits, ends and keys are those of `stores.shared.commit_rules`, which know mappings and
 nothing of a server. Whatever they may change is locked before it is read (`FOR UPDATE`, in the order of
-names), so that what they decided still holds when it is written. A row that is not there cannot be locked: if another
-transaction inserts it first, ours fails on its primary key and is made again.
+names), so that what they decided still holds when it is written. A row that is not there cannot be locked:
+if another transaction inserts it first, ours fails on its primary key and is made again.
 
 What has no row of its own is guarded by the run's: its signals, items and waits, and its children, who are
 not created while their parent's row is locked. Waiters of a key are guarded by the key's row.
@@ -17,7 +17,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from ninelives.core.model.commit import Commit, End
 from ninelives.core.model.inbox import Item, Signal
 from ninelives.core.model.key import Key
-from ninelives.core.model.run import Run
+from ninelives.core.model.run import RunRow
 from ninelives.stores.postgres.transaction import Transaction, decoding, refer, runs_in, save_runs
 from ninelives.stores.shared import rows
 from ninelives.stores.shared.lazy_table import Table
@@ -30,7 +30,7 @@ class Tables:
     def __init__(self, tx: Transaction) -> None:
         self._tx = tx
         nothing: frozenset[str] = frozenset()
-        self.runs: Table[Run] = Table(lambda names: runs_in(tx.all("lock_runs", (names,))))
+        self.runs: Table[RunRow] = Table(lambda names: runs_in(tx.all("lock_runs", (names,))))
         self.keys: Table[Key] = Table(self._load_keys)
         self.items: Table[Item] = Table(lambda names: self._items_in("read_items", names))
         self.signals: Table[tuple[Signal, ...]] = Table(self._load_signals, ())

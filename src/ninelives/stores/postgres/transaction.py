@@ -9,12 +9,12 @@ import msgspec
 
 from ninelives.core.clock import Clock
 from ninelives.core.errors import Corrupt
-from ninelives.core.model.run import Record, Run
+from ninelives.core.model.run import Record, RunRow
 from ninelives.core.rules import validation
-from ninelives.stores.postgres.server.connection import Answer, Line
+from ninelives.stores.postgres.server.connection import ServerAnswer, ServerConnection
 from ninelives.stores.postgres.server.queries import Statement, Values
 from ninelives.stores.shared import rows
-from ninelives.stores.shared.lease_witness import Witness
+from ninelives.stores.shared.lease_witness import LeaseWitness
 
 
 class Transaction:
@@ -35,10 +35,10 @@ class Transaction:
     )
 
     def __init__(
-        self, line: Line, sql: Mapping[str, Statement], clock: Clock | None, witness: Witness
+        self, line: ServerConnection, sql: Mapping[str, Statement], clock: Clock | None, witness: LeaseWitness
     ) -> None:
         self._line, self._sql, self._clock, self.witness = line, sql, clock, witness
-        self._time: Answer | int | None = None
+        self._time: ServerAnswer | int | None = None
         self.count, self.version, self.identity = 0, 0, ""
         self.is_changed = self.wakes = self.emits = False
 
@@ -53,10 +53,10 @@ class Transaction:
 
     def note_count(self) -> None:
         """Read what the server said when a writer began: its count, its clock, the schema's version."""
-        if isinstance(self._time, Answer):
+        if isinstance(self._time, ServerAnswer):
             self._note(self._time)
 
-    def _note(self, said: Answer) -> None:
+    def _note(self, said: ServerAnswer) -> None:
         ((self._time, *of_writer),) = said.fetchall()
         if of_writer:
             self.count, self.version, self.identity = of_writer
@@ -66,7 +66,7 @@ class Transaction:
         """Return the store's wall clock when the transaction began."""
         if self._clock is not None:
             return self._clock.now_ms()
-        if isinstance(self._time, Answer):
+        if isinstance(self._time, ServerAnswer):
             self._note(self._time)
         return self._time if isinstance(self._time, int) else 0
 
@@ -80,7 +80,7 @@ class Transaction:
         """Return the time to write, or None where the server shall write its own."""
         return self._clock.now_ms() if self._clock is not None else None
 
-    def ask(self, name: str, values: Values = ()) -> Answer:
+    def ask(self, name: str, values: Values = ()) -> ServerAnswer:
         """Send a question and go on; the answer is fetched later."""
         return self._send(name, values)
 
@@ -100,7 +100,7 @@ class Transaction:
             for one in values:
                 self._send(name, one)
 
-    def _send(self, name: str, values: Values) -> Answer:
+    def _send(self, name: str, values: Values) -> ServerAnswer:
         return self._line.send(self._sql[name], values)
 
 
@@ -122,7 +122,7 @@ def texts(names: Sequence[str]) -> list[str]:
     return [name for name in names if validation.is_text(name)]
 
 
-def runs_in(found: Sequence[rows.Row]) -> dict[str, Run]:
+def runs_in(found: Sequence[rows.Row]) -> dict[str, RunRow]:
     """Return the runs of rows by their ids. Raises Corrupt."""
     by_name = {}
     for row in found:
@@ -131,13 +131,13 @@ def runs_in(found: Sequence[rows.Row]) -> dict[str, Run]:
     return by_name
 
 
-def find_runs(tx: Transaction, names: Sequence[str]) -> dict[str, Run]:
+def find_runs(tx: Transaction, names: Sequence[str]) -> dict[str, RunRow]:
     """Return the rows of those runs that there are, in the order of their names."""
     by_name = runs_in(tx.all("read_runs", (texts(names),)))
     return {name: by_name[name] for name in names if name in by_name}
 
 
-def get_run(tx: Transaction, run: str, *, lock: bool = False) -> Run:
+def get_run(tx: Transaction, run: str, *, lock: bool = False) -> RunRow:
     """Return a run's row, and keep others from changing it if so asked. Raises UnknownRun."""
     found = runs_in(tx.all("lock_runs" if lock else "read_runs", (texts([run]),)))
     if run not in found:
@@ -145,7 +145,7 @@ def get_run(tx: Transaction, run: str, *, lock: bool = False) -> Run:
     return found[run]
 
 
-def save_runs(tx: Transaction, changed: Sequence[Run]) -> None:
+def save_runs(tx: Transaction, changed: Sequence[RunRow]) -> None:
     """Write what has changed of runs' rows, in the order in which everybody locks them."""
     ordered = sorted(changed, key=lambda run: run.id)
     moved = (rows.changes_of(rows.row_of(run)) for run in ordered)

@@ -5,21 +5,21 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 
 from ninelives.core.errors import UsageError
-from ninelives.core.model.run import Claims, NewRun, Run, State
+from ninelives.core.model.run import Claims, NewRun, RunRow, State
 from ninelives.core.rules import deaths, run_rules, validation
 from ninelives.stores.redis.run_rows import append_records, read_runs, runs_in, save_run, texts
 from ninelives.stores.redis.sessions import may_act
 from ninelives.stores.redis.tables import MARK
 from ninelives.stores.redis.transaction import Transaction
-from ninelives.stores.shared.creation import Births
+from ninelives.stores.shared.creation import NewRuns
 
 _HELD_MS = 500
 """When to ask again while nothing is given, if nobody wakes us before."""
 
 
-def create(tx: Transaction, batch: Sequence[NewRun], session: str | None) -> list[Run | UsageError]:
+def create(tx: Transaction, batch: Sequence[NewRun], session: str | None) -> list[RunRow | UsageError]:
     """Create runs, or answer with those that have the ids; see `Store.create_runs`."""
-    births = Births(batch)
+    births = NewRuns(batch)
     owner = _owner(tx, session) if session is not None else None
     # Parents are compared too: one that ends meanwhile would not cancel a child that it cannot see yet.
     known = read_runs(tx, births.names)
@@ -48,7 +48,7 @@ def _note_claims(tx: Transaction, session: str) -> None:
     tx.do(b"HSET", tx.names.claims, session.encode(), tx.mark)
 
 
-def _insert(tx: Transaction, fresh: Sequence[NewRun], session: str | None) -> dict[str, Run]:
+def _insert(tx: Transaction, fresh: Sequence[NewRun], session: str | None) -> dict[str, RunRow]:
     if not fresh:
         return {}
     # Numbers are taken at once, and are lost with a transaction that is made again.
@@ -89,7 +89,7 @@ class Wanted:
             for queue in self.queues
         ]
 
-    def fits(self, run: Run) -> bool:
+    def fits(self, run: RunRow) -> bool:
         """Tell whether a run could be claimed here, now or later."""
         return (
             run.agent in self.quotas
@@ -101,23 +101,23 @@ class Wanted:
         )
 
 
-class Found:
+class FoundRuns:
     """What a look found: the time, the runs that wait for such a worker, and their rows as they were read."""
 
     def __init__(self, now_ms: int, *, is_held: bool) -> None:
         self.now_ms, self.is_held = now_ms, is_held
-        self.runs: dict[str, Run] = {}
+        self.runs: dict[str, RunRow] = {}
         self.raw: dict[str, tuple[bytes, bytes]] = {}
-        self.suspects: list[Run] = []
+        self.suspects: list[RunRow] = []
 
-    def due(self, wanted: Wanted, limit: int, *, alone: bool) -> list[Run]:
+    def due(self, wanted: Wanted, limit: int, *, alone: bool) -> list[RunRow]:
         """Return the runs to claim; none while workers are awaited (see `lineage`)."""
         if self.is_held:
             return []
         due = [run for run in self.runs.values() if run_rules.is_claimable(run, self.now_ms)]
         return run_rules.chosen(due, wanted.quotas, limit, alone=alone)
 
-    def claims(self, taken: Mapping[str, Run], *, only: str | None) -> Claims:
+    def claims(self, taken: Mapping[str, RunRow], *, only: str | None) -> Claims:
         """Return what was taken, and when the next of the others fall due."""
         if self.is_held:
             waiting = (*self.runs.values(), *self.suspects)
@@ -133,7 +133,7 @@ def claim(tx: Transaction, session: str, limit: int, wanted: Wanted, only: str |
     alone = wanted.alone and only is None
     limit = max(0, min(limit, 1) if alone else limit)
     found = _look(tx, session, wanted, limit) if only is None else _family(tx, session, wanted, only)
-    taken: dict[str, Run] = {}
+    taken: dict[str, RunRow] = {}
     for run in found.due(wanted, limit, alone=alone):
         name = tx.names.run(run.id)
         for part, value in zip((b"r", b"t"), found.raw[run.id], strict=True):
@@ -145,7 +145,7 @@ def claim(tx: Transaction, session: str, limit: int, wanted: Wanted, only: str |
     return found.claims(taken, only=only)
 
 
-def _look(tx: Transaction, session: str, wanted: Wanted, limit: int) -> Found:
+def _look(tx: Transaction, session: str, wanted: Wanted, limit: int) -> FoundRuns:
     main, suspects = wanted.lanes(tx, alone=wanted.alone), wanted.lanes(tx, alone=True)
     others = [] if wanted.alone else suspects
     quotas = [min(wanted.quotas[agent], limit) for _, agent in main] + [0 for _ in others]
@@ -154,7 +154,7 @@ def _look(tx: Transaction, session: str, wanted: Wanted, limit: int) -> Found:
     values = (session.encode(errors="replace"), (wanted.host or "").encode(), given, tx.names.tag, *quotas)
     keys = [tx.names.sessions, tx.names.awaited, *names]
     row, time, awaited, *lists = tx.call("look", keys, values)
-    found = Found(int(time), is_held=bool(awaited))
+    found = FoundRuns(int(time), is_held=bool(awaited))
     tx.note_time(found.now_ms)
     may_act(tx, session, row or None)
     for place, listed in enumerate(lists):
@@ -168,7 +168,7 @@ def _look(tx: Transaction, session: str, wanted: Wanted, limit: int) -> Found:
     return found
 
 
-def _family(tx: Transaction, session: str, wanted: Wanted, run: str) -> Found:
+def _family(tx: Transaction, session: str, wanted: Wanted, run: str) -> FoundRuns:
     """Find those of a run and its descendants that wait for a worker like this."""
     family: list[str] = []
     born = texts([run])
@@ -179,7 +179,7 @@ def _family(tx: Transaction, session: str, wanted: Wanted, run: str) -> Found:
         born = [name.decode() for names in lists for name in names if name != MARK]
         born = [name for name in dict.fromkeys(born) if name not in known]
     row, awaited = _asked(tx, session)
-    found = Found(tx.now_ms, is_held=bool(awaited))
+    found = FoundRuns(tx.now_ms, is_held=bool(awaited))
     may_act(tx, session, row)
     rows = tx.ask([(b"HMGET", tx.names.run(name), b"r", b"t") for name in family])
     found.raw = {name: (rest, tail) for name, (rest, tail) in zip(family, rows, strict=True)}

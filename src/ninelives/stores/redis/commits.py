@@ -16,14 +16,14 @@ from ninelives.core.model.commit import Commit, Outcome, Verdict
 from ninelives.core.rules import run_rules, validation
 from ninelives.stores.redis import encoding
 from ninelives.stores.redis.run_rows import append_records
-from ninelives.stores.redis.server.pool import Lines
+from ninelives.stores.redis.server.pool import Pool
 from ninelives.stores.redis.server.scripts import VERSION
 from ninelives.stores.redis.tables import Tables
 from ninelives.stores.redis.transaction import Transaction, mismatch
 from ninelives.stores.shared import commit_rules as rules
 
 
-def commit(lines: Lines, batch: Sequence[Commit], now_ms: int | None) -> list[Verdict]:
+def commit(lines: Pool, batch: Sequence[Commit], now_ms: int | None) -> list[Verdict]:
     """Apply a batch; see `Store.commit`. `now_ms` is None where the server's clock counts."""
     while True:
         verdicts = _commit(lines, batch, now_ms)
@@ -38,7 +38,7 @@ def _has_effect(one: Commit) -> bool:
     return not one.is_plain or run_rules.effect_length_of(one) >= one.new_length
 
 
-def _commit(lines: Lines, batch: Sequence[Commit], now_ms: int | None) -> list[Verdict]:
+def _commit(lines: Pool, batch: Sequence[Commit], now_ms: int | None) -> list[Verdict]:
     if len({one.run for one in batch}) != len(batch):
         raise UsageError("a run occurs twice in one batch", remedy="Merge its commits, or send them apart")
     verdicts: dict[str, Verdict] = {}
@@ -69,7 +69,7 @@ def _is_quick(one: Commit) -> bool:
     return True
 
 
-def _append(lines: Lines, batch: Sequence[Commit], now_ms: int | None) -> set[str]:
+def _append(lines: Pool, batch: Sequence[Commit], now_ms: int | None) -> set[str]:
     """Append to the runs that are their owners' and as their owners know them; returns which."""
     names = lines.names
     keys = [names.store, names.output]

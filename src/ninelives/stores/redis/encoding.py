@@ -19,8 +19,8 @@ from ninelives.core.errors import Corrupt
 from ninelives.core.journal.chain import CHECK_BYTES
 from ninelives.core.model.inbox import Item, Signal
 from ninelives.core.model.key import Key
-from ninelives.core.model.log_entry import Entry
-from ninelives.core.model.run import Record, Run, State
+from ninelives.core.model.log_entry import LogEntry
+from ninelives.core.model.run import Record, RunRow, State
 from ninelives.core.model.session import NewSession, Session
 from ninelives.core.model.totals import Tally
 from ninelives.stores.shared import rows
@@ -55,7 +55,7 @@ def fence(epoch: int, length: int, head: bytes) -> bytes:
     return b"R%d %d %b" % (epoch, length, head)
 
 
-def tail_of(run: Run) -> bytes:
+def tail_of(run: RunRow) -> bytes:
     """Return the part of a run's row that appends change."""
     begin = fence(run.epoch, run.length, run.head)
     if run.state is not State.RUNNING:
@@ -64,7 +64,7 @@ def tail_of(run: Run) -> bytes:
     return b"%b %d %d %d %d %d %b" % (begin, *rest, sums_of(run))
 
 
-def sums_of(run: Run | Tally | None) -> bytes:
+def sums_of(run: RunRow | Tally | None) -> bytes:
     """Return what the tail says of the journal's sums; nothing of None, which leaves them as they are."""
     return b"" if run is None else _encode(rows.sums_of(run))
 
@@ -74,7 +74,7 @@ def has_sums(tail: bytes) -> bool:
     return _TAIL.fullmatch(tail) is not None
 
 
-def rest_of(run: Run) -> bytes:
+def rest_of(run: RunRow) -> bytes:
     """Return the other part of a run's row."""
     row: list[Any] = list(rows.row_of(run)[:_SUMS])
     for place in _IN_TAIL:
@@ -82,7 +82,7 @@ def rest_of(run: Run) -> bytes:
     return _encode(row)
 
 
-def run_of(run: str, rest: bytes | None, tail: bytes | None) -> Run | None:
+def run_of(run: str, rest: bytes | None, tail: bytes | None) -> RunRow | None:
     """Return the run of the two parts of its row, or None where there is none. Raises Corrupt."""
     if rest is None and tail is None:
         return None
@@ -168,12 +168,12 @@ def session_of(raw: bytes, boot_ms: int) -> tuple[Session, int]:
         return rows.session_of(row, BOOT, boot_ms), int(row[9])
 
 
-def entry_bytes(entry: Entry) -> bytes:
+def entry_bytes(entry: LogEntry) -> bytes:
     """Return the bytes of an entry of the recovery log."""
     return _encode(rows.row_of_entry(entry))
 
 
-def entry_of(raw: bytes) -> Entry:
+def entry_of(raw: bytes) -> LogEntry:
     """Return the entry of bytes. Raises Corrupt."""
     with decoding("an entry of the recovery log"):
         return rows.entry_of(_decode(raw))

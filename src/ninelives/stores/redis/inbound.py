@@ -5,7 +5,7 @@ from __future__ import annotations
 from ninelives.core.errors import Corrupt
 from ninelives.core.journal.salvage import salvaged
 from ninelives.core.model.inbox import Item, ItemKind, ItemState, Signal
-from ninelives.core.model.run import Control, Record, Run, State
+from ninelives.core.model.run import Control, Record, RunRow, State
 from ninelives.core.rules import inbox_rules, run_rules, validation
 from ninelives.core.values import blobs
 from ninelives.stores.redis import encoding
@@ -39,7 +39,7 @@ def send_signal(tx: Transaction, run_id: str, name: str, body: bytes, signal_id:
     return signal
 
 
-def control(tx: Transaction, run_id: str, asked: Control) -> Run:
+def control(tx: Transaction, run_id: str, asked: Control) -> RunRow:
     """Cancel, pause, resume or retry; see `Store.control_run`."""
     tables = Tables(tx)
     run = tables.runs.get(run_id)
@@ -70,7 +70,7 @@ def answer(tx: Transaction, item_id: str, digest: bytes, body: bytes, by: str) -
     return item
 
 
-def salvage(tx: Transaction, run_id: str, epoch: int) -> Run:
+def salvage(tx: Transaction, run_id: str, epoch: int) -> RunRow:
     """Go on from the last good prefix of a damaged journal; see `Store.salvage`."""
     run = get_run(tx, run_id)
     if run.epoch != epoch or run.state is not State.RUNNING:
@@ -92,7 +92,7 @@ def salvage(tx: Transaction, run_id: str, epoch: int) -> Run:
     return after
 
 
-def _readable(tx: Transaction, run: Run) -> tuple[list[Record], str]:
+def _readable(tx: Transaction, run: RunRow) -> tuple[list[Record], str]:
     """Return a run's records up to the first that cannot be read, and why that is so."""
     records: list[Record] = []
     (found,) = tx.ask([(b"LRANGE", tx.names.journal(run.id), 0, -1)])

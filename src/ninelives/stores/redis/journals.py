@@ -9,7 +9,7 @@ from typing import Any
 from ninelives.core.errors import Corrupt, NineLivesError, UnknownRun
 from ninelives.core.journal import chain
 from ninelives.core.model.inbox import Item
-from ninelives.core.model.run import Journal, News, Run
+from ninelives.core.model.run import Journal, News, RunRow
 from ninelives.core.rules import validation
 from ninelives.stores.redis import encoding
 from ninelives.stores.redis.run_rows import texts
@@ -75,7 +75,7 @@ def _journal(run: str, found: Found) -> Journal:
     return Journal(row, int(first), records, waiting_signals(run, signals), _items(items))
 
 
-def require_whole(run: Run, lost: bytes | None) -> None:
+def require_whole(run: RunRow, lost: bytes | None) -> None:
     """Raise Corrupt for a run that may lack what was acknowledged, until its owner has gone on."""
     if lost == b"%d" % run.length:
         raise Corrupt(

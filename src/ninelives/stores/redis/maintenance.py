@@ -12,7 +12,7 @@ from ninelives.core.values import blobs
 from ninelives.store import Fault, Progress, Stats
 from ninelives.stores.redis import encoding, journals, recovery_log
 from ninelives.stores.redis.run_rows import Entry, entries
-from ninelives.stores.redis.server.pool import Lines
+from ninelives.stores.redis.server.pool import Pool
 from ninelives.stores.redis.transaction import PART, Transaction
 
 _HELD = (KeyState.RESERVED, KeyState.IN_DOUBT)
@@ -66,7 +66,7 @@ def _parts(tx: Transaction, journal: bytes) -> Iterator[list[bytes]]:
         start += PART
 
 
-def verify(lines: Lines, progress: Progress | None) -> list[Fault]:
+def verify(lines: Pool, progress: Progress | None) -> list[Fault]:
     """Read every chain, every row and every blob; each fault is found, none ends the search."""
     found: list[Fault] = []
     ids = lines.read(run_ids)

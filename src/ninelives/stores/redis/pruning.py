@@ -15,7 +15,7 @@ from ninelives.core.rules import dedup
 from ninelives.store import Pruned
 from ninelives.stores.redis import encoding
 from ninelives.stores.redis.run_rows import entries, get_run, move_entries, save_run
-from ninelives.stores.redis.server.pool import Lines
+from ninelives.stores.redis.server.pool import Pool
 from ninelives.stores.redis.tables import MARK, Tables
 from ninelives.stores.redis.transaction import PART, Transaction
 
@@ -23,7 +23,7 @@ T = TypeVar("T")
 _DAY_MS = 86_400_000
 
 
-def prune(lines: Lines, ended_before_ms: int, forget_before_ms: int, grace_ms: int) -> Pruned:
+def prune(lines: Pool, ended_before_ms: int, forget_before_ms: int, grace_ms: int) -> Pruned:
     """Remove journals, tombstone keys, sweep blobs; see `Maintenance.prune`."""
     journals = records = keys = forgotten = swept = 0
     names, before_ms = lines.names, max(ended_before_ms, forget_before_ms)
@@ -43,7 +43,7 @@ def prune(lines: Lines, ended_before_ms: int, forget_before_ms: int, grace_ms: i
     return Pruned(journals=journals, records=records, blobs=swept, keys=keys, runs=forgotten)
 
 
-def _write(lines: Lines, work: Callable[[Transaction], T]) -> T:
+def _write(lines: Pool, work: Callable[[Transaction], T]) -> T:
     """Write what frees memory: also on a server that has none left."""
 
     def freeing(tx: Transaction) -> T:
@@ -53,7 +53,7 @@ def _write(lines: Lines, work: Callable[[Transaction], T]) -> T:
     return lines.write(freeing)
 
 
-def _ended(lines: Lines, index: bytes, before_ms: int) -> Iterator[str]:
+def _ended(lines: Pool, index: bytes, before_ms: int) -> Iterator[str]:
     """Yield the runs that ended before a moment, part by part, for as long as there are new ones."""
     seen: set[bytes] = set()
     while True:

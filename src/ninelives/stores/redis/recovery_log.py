@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 from ninelives.core.journal import recovery_log
-from ninelives.core.model.log_entry import Entry, NewEntry
+from ninelives.core.model.log_entry import LogEntry, NewEntry
 from ninelives.stores.redis import encoding
 from ninelives.stores.redis.run_rows import texts
 from ninelives.stores.redis.transaction import Transaction
@@ -36,7 +36,7 @@ def _head_of(raw: bytes | None) -> tuple[int, bytes]:
         return int(length), head
 
 
-def read(tx: Transaction, run: str | None, before: int | None, limit: int) -> list[Entry]:
+def read(tx: Transaction, run: str | None, before: int | None, limit: int) -> list[LogEntry]:
     """Return entries, newest first, each verified against the one before it."""
     if limit <= 0:
         return []
@@ -61,7 +61,7 @@ def verify(tx: Transaction) -> None:
     """Check the whole log. Raises Corrupt."""
     raw, length = tx.ask([(b"HGET", tx.names.store, _HEAD), (b"LLEN", tx.names.log)])
     known, head = _head_of(raw)
-    entries: list[Entry] = []
+    entries: list[LogEntry] = []
     for start in range(0, length, _PART):
         (part,) = tx.ask([(b"LRANGE", tx.names.log, start, start + _PART - 1)])
         entries += [encoding.entry_of(one) for one in part]

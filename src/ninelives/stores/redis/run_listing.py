@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
-from ninelives.core.model.run import Run, RunQuery, State
+from ninelives.core.model.run import RunQuery, RunRow, State
 from ninelives.core.rules import validation
 from ninelives.stores.redis.run_rows import look_at_runs
 from ninelives.stores.redis.transaction import Transaction
@@ -12,12 +12,12 @@ from ninelives.stores.redis.transaction import Transaction
 _PART = 100
 
 
-def list_runs(tx: Transaction, query: RunQuery) -> list[Run]:
+def list_runs(tx: Transaction, query: RunQuery) -> list[RunRow]:
     """Return the runs that fit; see `Store.list_runs`."""
     names = (query.agent, query.session, query.parent, *query.labels, *query.labels.values())
     if query.limit <= 0 or not all(validation.is_text(name) for name in names if name is not None):
         return []
-    found: list[Run] = []
+    found: list[RunRow] = []
     for part in _candidates(tx, query):
         runs = look_at_runs(tx, part)
         found += [run for run in runs.values() if _fits(run, query)]
@@ -57,7 +57,7 @@ def _candidates(tx: Transaction, query: RunQuery) -> Iterator[list[str]]:
         below = f"({part[-1][0]}"
 
 
-def _fits(run: Run, query: RunQuery) -> bool:
+def _fits(run: RunRow, query: RunQuery) -> bool:
     return (
         (not query.states or run.state in query.states)
         and query.agent in (None, run.agent)

@@ -11,7 +11,7 @@ from contextlib import suppress
 from typing import Any
 
 from ninelives.core.errors import Corrupt
-from ninelives.core.model.run import Record, Run, State
+from ninelives.core.model.run import Record, RunRow, State
 from ninelives.core.rules import validation
 from ninelives.stores.redis import encoding
 from ninelives.stores.redis.server.key_names import Names, lane_field, place_in_lane
@@ -28,7 +28,7 @@ def texts(names: Iterable[str]) -> list[str]:
     return [name for name in names if validation.is_text(name)]
 
 
-def read_runs(tx: Transaction, names: Sequence[str]) -> dict[str, Run]:
+def read_runs(tx: Transaction, names: Sequence[str]) -> dict[str, RunRow]:
     """Return the rows of those runs that there are, by name; they must be the same when we write.
 
     Raises Corrupt.
@@ -39,13 +39,13 @@ def read_runs(tx: Transaction, names: Sequence[str]) -> dict[str, Run]:
     return {name: run for name, run in zip(wanted, runs, strict=True) if run is not None}
 
 
-def look_at_runs(tx: Transaction, names: Sequence[str]) -> dict[str, Run]:
+def look_at_runs(tx: Transaction, names: Sequence[str]) -> dict[str, RunRow]:
     """Return the rows of those runs that there are, only to look at them; damaged ones are left out."""
     found = tx.ask([(b"HMGET", tx.names.run(name), b"r", b"t") for name in names])
     return runs_in(zip(names, found, strict=True))
 
 
-def runs_in(found: Iterable[tuple[str, Sequence[Any]]]) -> dict[str, Run]:
+def runs_in(found: Iterable[tuple[str, Sequence[Any]]]) -> dict[str, RunRow]:
     """Return the runs of names and the parts of their rows; damaged ones are left out."""
     runs = {}
     for name, (rest, tail) in found:
@@ -56,7 +56,7 @@ def runs_in(found: Iterable[tuple[str, Sequence[Any]]]) -> dict[str, Run]:
     return runs
 
 
-def get_run(tx: Transaction, run: str) -> Run:
+def get_run(tx: Transaction, run: str) -> RunRow:
     """Return a run's row. Raises UnknownRun."""
     found = read_runs(tx, [run])
     if run not in found:
@@ -64,14 +64,14 @@ def get_run(tx: Transaction, run: str) -> Run:
     return found[run]
 
 
-def expect(tx: Transaction, run: Run) -> None:
+def expect(tx: Transaction, run: RunRow) -> None:
     """Write only if a run's row, read on another way, is still so."""
     name = tx.names.run(run.id)
     tx.expect(name, b"r", encoding.rest_of(run))
     tx.expect(name, b"t", encoding.tail_of(run))
 
 
-def save_run(tx: Transaction, before: Run | None, after: Run) -> None:
+def save_run(tx: Transaction, before: RunRow | None, after: RunRow) -> None:
     """Write what has changed of a run's row, and of what stands for it in the indexes."""
     name, rest = tx.names.run(after.id), encoding.rest_of(after)
     if before is None or encoding.rest_of(before) != rest:
@@ -90,7 +90,7 @@ def move_entries(tx: Transaction, old: Sequence[Entry], new: Sequence[Entry]) ->
             _put_in(tx, entry)
 
 
-def entries(names: Names, run: Run) -> list[Entry]:
+def entries(names: Names, run: RunRow) -> list[Entry]:
     """Return what stands for a run in the indexes."""
     id_ = run.id.encode()
     found: list[Entry] = [("runs", names.in_state(run.state), id_, run.number)]

@@ -14,7 +14,7 @@ from msgspec.structs import replace
 from ninelives.core.errors import Corrupt, IdConflict, LeaseLost
 from ninelives.core.journal import recovery_log
 from ninelives.core.model.log_entry import NewEntry
-from ninelives.core.model.run import Run
+from ninelives.core.model.run import RunRow
 from ninelives.core.model.session import Cause, Evidence, NewSession, Session
 from ninelives.core.rules import deaths, run_rules, validation
 from ninelives.stores.redis import encoding
@@ -138,18 +138,18 @@ def _release(
     return _told(after)
 
 
-def _owned(tx: Transaction, session: str) -> list[Run]:
+def _owned(tx: Transaction, session: str) -> list[RunRow]:
     # The mark of the last claim guards them, and is read first: one that comes meanwhile sets it anew.
     tx.fields([(tx.names.claims, session.encode())])
     (names,) = tx.ask([(b"SMEMBERS", tx.names.owned(session))])
-    found: list[Run] = []
+    found: list[RunRow] = []
     for name in names:
         with suppress(Corrupt):
             found += read_runs(tx, [name.decode()]).values()
     return sorted((run for run in found if run.session == session), key=lambda run: run.number)
 
 
-def _has_progressed(tx: Transaction, run: Run) -> bool:
+def _has_progressed(tx: Transaction, run: RunRow) -> bool:
     """Tell whether a run that sessions died under has got anywhere since."""
     if not run.deaths:
         return False

@@ -14,8 +14,8 @@ from ninelives.core.errors import Corrupt, NineLivesError, UsageError
 from ninelives.core.model.commit import Commit, Verdict
 from ninelives.core.model.inbox import Item, Signal
 from ninelives.core.model.key import Key
-from ninelives.core.model.log_entry import Entry, NewEntry
-from ninelives.core.model.run import Claims, Control, Journal, NewRun, News, Run, RunQuery
+from ninelives.core.model.log_entry import LogEntry, NewEntry
+from ninelives.core.model.run import Claims, Control, Journal, NewRun, News, RunQuery, RunRow
 from ninelives.core.model.session import Cause, Evidence, NewSession, Session
 from ninelives.core.rules import run_rules, validation
 from ninelives.core.values import blobs
@@ -37,8 +37,8 @@ from ninelives.stores.redis import sessions as leases
 from ninelives.stores.redis.run_rows import read_runs, texts
 from ninelives.stores.redis.server import schema
 from ninelives.stores.redis.server.address import parse
-from ninelives.stores.redis.server.pool import Lines
-from ninelives.stores.redis.server.wakeups import Ear
+from ninelives.stores.redis.server.pool import Pool
+from ninelives.stores.redis.server.wakeups import WakeupList
 from ninelives.stores.redis.transaction import Transaction
 
 _MOST = 2**31
@@ -50,7 +50,7 @@ class RedisStore:
     def __init__(self, url: str, *, clock: Clock | None = None, known: str = "") -> None:
         self._address = parse(url)
         self._clock = clock
-        self._lines = Lines(self._address, clock)
+        self._lines = Pool(self._address, clock)
         self._lines.begin()
         if known:
             self._lines.require_same(known.encode())  # before a new one could be made
@@ -59,8 +59,8 @@ class RedisStore:
         (identity,) = self._lines.read(lambda tx: tx.ask([(b"HGET", names.store, b"id")]))
         names.identity = identity or b""
         self._is_closed = threading.Event()
-        self._workers = Ear(names.work, names.tag, self._lines.connect)
-        self._readers = Ear(names.output, names.tag, self._lines.connect)
+        self._workers = WakeupList(names.work, names.tag, self._lines.connect)
+        self._readers = WakeupList(names.output, names.tag, self._lines.connect)
 
     @property
     def url(self) -> str:
@@ -84,15 +84,15 @@ class RedisStore:
 
     # Runs ---------------------------------------------------------------------------------------
 
-    def create_runs(self, new: Sequence[NewRun], *, session: str | None = None) -> list[Run | UsageError]:
+    def create_runs(self, new: Sequence[NewRun], *, session: str | None = None) -> list[RunRow | UsageError]:
         """Create runs, each with its record 0."""
         return self._lines.write(lambda tx: ownership.create(tx, new, session))
 
-    def read_run(self, run: str) -> Run | None:
+    def read_run(self, run: str) -> RunRow | None:
         """Return a run's row, or None."""
         return self._lines.read(lambda tx: read_runs(tx, [run]).get(run))
 
-    def list_runs(self, query: RunQuery) -> list[Run]:
+    def list_runs(self, query: RunQuery) -> list[RunRow]:
         """Return the runs that fit, newest first."""
         return self._lines.read(lambda tx: run_listing.list_runs(tx, query))
 
@@ -156,7 +156,7 @@ class RedisStore:
         run: str | None = None,
         before: int | None = None,
         limit: int = 100,
-    ) -> list[Entry]:
+    ) -> list[LogEntry]:
         """Return entries of the recovery log, newest first."""
         return self._lines.read(lambda tx: recovery_log.read(tx, run, before, limit))
 
@@ -192,7 +192,7 @@ class RedisStore:
         """Return what is new of runs whose counter has moved."""
         return self._lines.read(lambda tx: journals.read_news(tx, seen))
 
-    def salvage(self, run: str, epoch: int) -> Run:
+    def salvage(self, run: str, epoch: int) -> RunRow:
         """Go on from the last good prefix of a damaged journal."""
         return self._lines.write(lambda tx: inbound.salvage(tx, run, epoch))
 
@@ -225,7 +225,7 @@ class RedisStore:
             raise fault
         return self._lines.write(lambda tx: inbound.send_signal(tx, run, name, body, id or ""))
 
-    def control_run(self, run: str, control: Control) -> Run:
+    def control_run(self, run: str, control: Control) -> RunRow:
         """Cancel, pause, resume or retry."""
         return self._lines.write(lambda tx: inbound.control(tx, run, control))
 

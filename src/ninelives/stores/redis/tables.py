@@ -15,7 +15,7 @@ from typing import Any, NamedTuple
 from ninelives.core.model.commit import Commit, End
 from ninelives.core.model.inbox import Item, ItemState, Signal
 from ninelives.core.model.key import Key
-from ninelives.core.model.run import Run
+from ninelives.core.model.run import RunRow
 from ninelives.stores.redis import encoding
 from ninelives.stores.redis.run_rows import refer, save_run, texts
 from ninelives.stores.redis.server.connection import Command
@@ -41,7 +41,7 @@ class Tables:
         self._tx, names = tx, tx.names
         self._questions: dict[int, Question] = {}
         nothing: frozenset[str] = frozenset()
-        self.runs: Table[Run] = self._table(
+        self.runs: Table[RunRow] = self._table(
             lambda run: [(b"HGET", names.run(run), part) for part in (b"r", b"t")], self._run
         )
         self.keys: Table[Key] = self._table(lambda key: [(b"HGET", names.keys, key.encode())], self._key)
@@ -212,7 +212,7 @@ class Tables:
             found.append({name: row for name, row in read.items() if row is not None})
         return found
 
-    def _run(self, run: str, found: Sequence[Any]) -> Run | None:
+    def _run(self, run: str, found: Sequence[Any]) -> RunRow | None:
         for part, value in zip((b"r", b"t"), found, strict=True):
             self._tx.expect(self._tx.names.run(run), part, value)
         return encoding.run_of(run, *found)

@@ -16,10 +16,10 @@ from redis.exceptions import RedisError
 from ninelives.core.clock import Clock
 from ninelives.core.errors import SchemaMismatch
 from ninelives.core.rules import validation
-from ninelives.stores.redis.server.connection import Command, Line, translate
+from ninelives.stores.redis.server.connection import Command, ServerConnection, translate
 from ninelives.stores.redis.server.key_names import Names
 from ninelives.stores.redis.server.scripts import VERSION, script
-from ninelives.stores.shared.lease_witness import Witness
+from ninelives.stores.shared.lease_witness import LeaseWitness
 
 Write = tuple[bytes, bytes, bytes | int | str, bytes | int | str]
 _NAMING = frozenset({b"LESS", b"REFER", b"FORGET"})
@@ -51,9 +51,11 @@ class Transaction:
         "witness",
     )
 
-    def __init__(self, line: Line, names: Names, clock: Clock | None, witness: Witness | None = None) -> None:
+    def __init__(
+        self, line: ServerConnection, names: Names, clock: Clock | None, witness: LeaseWitness | None = None
+    ) -> None:
         self._line, self.names, self._clock = line, names, clock
-        self.witness = witness or Witness(None)
+        self.witness = witness or LeaseWitness(None)
         self._checks: dict[tuple[bytes, bytes], bytes | None] = {}
         self._present: set[tuple[bytes, bytes]] = set()
         self._writes: list[Write] = []

@@ -13,7 +13,7 @@ from ninelives.core.errors import NineLivesError
 from ninelives.core.model.commit import Commit, End, Outcome, Verdict
 from ninelives.core.model.inbox import ItemState
 from ninelives.core.model.key import ReserveKey, WaitKey
-from ninelives.core.model.run import Control, Run
+from ninelives.core.model.run import Control, RunRow
 from ninelives.core.rules import dedup, inbox_rules, validation
 from ninelives.core.rules import run_rules as rules
 from ninelives.stores.shared.tables import Rows
@@ -53,7 +53,7 @@ def write(rows: Rows, blobs: Container[bytes], commit: Commit, now_ms: int) -> t
     return Verdict(run.id, Outcome.COMMITTED), True
 
 
-def end(rows: Rows, run: Run, now_ms: int) -> None:
+def end(rows: Rows, run: RunRow, now_ms: int) -> None:
     """Clear up after a run that has just ended: pass on its keys, close its items, tell its parent."""
     for name in sorted(rows.holds.get(run.id, ())):
         key = rows.keys[name]

@@ -5,11 +5,11 @@ from __future__ import annotations
 from collections.abc import Collection, Mapping, Sequence
 
 from ninelives.core.errors import UsageError
-from ninelives.core.model.run import NewRun, Run
+from ninelives.core.model.run import NewRun, RunRow
 from ninelives.core.rules import run_rules, validation
 
 
-class Births:
+class NewRuns:
     """New runs that are asked for together; see `Store.create_runs`."""
 
     def __init__(self, batch: Sequence[NewRun]) -> None:
@@ -24,7 +24,7 @@ class Births:
         self._fresh: dict[str, NewRun] = {}
         self._refused: dict[int, UsageError] = {}
 
-    def fresh(self, known: Mapping[str, Run], blobs: Collection[bytes]) -> list[NewRun]:
+    def fresh(self, known: Mapping[str, RunRow], blobs: Collection[bytes]) -> list[NewRun]:
         """Return those to be born, in order, given which of the named runs and blobs are there."""
         for place, (new, fault) in enumerate(zip(self._batch, self._faulty, strict=True)):
             is_new = fault is None and new.id not in known and new.id not in self._fresh
@@ -35,7 +35,7 @@ class Births:
                 self._fresh[new.id] = new
         return list(self._fresh.values())
 
-    def answers(self, known: Mapping[str, Run]) -> list[Run | UsageError]:
+    def answers(self, known: Mapping[str, RunRow]) -> list[RunRow | UsageError]:
         """Return an answer for each, with those that were born among the known."""
         return [
             self._refused[place]
@@ -47,7 +47,7 @@ class Births:
         ]
 
 
-def _fault_beside(new: NewRun, known: Mapping[str, Run], blobs: Collection[bytes]) -> UsageError | None:
+def _fault_beside(new: NewRun, known: Mapping[str, RunRow], blobs: Collection[bytes]) -> UsageError | None:
     """Return what is wrong with a new run for what else is in the store."""
     refused = run_rules.refuses_children(known.get(new.parent), new.id) if new.parent is not None else None
     if refused is not None:

@@ -27,7 +27,7 @@ class _Seen(Struct, frozen=True):
     is_own: bool
 
 
-class Witness:
+class LeaseWitness:
     """What one process has seen of sessions. Without a clock of its own it believes the store's."""
 
     def __init__(self, boot_ms: Callable[[], int] | None) -> None:

@@ -10,8 +10,8 @@ from msgspec.structs import astuple
 
 from ninelives.core.model.inbox import Item, ItemKind, ItemState, Signal
 from ninelives.core.model.key import Key, KeyState
-from ninelives.core.model.log_entry import Entry, Happening
-from ninelives.core.model.run import Kind, Record, Run, State, StepKind
+from ninelives.core.model.log_entry import Happening, LogEntry
+from ninelives.core.model.run import Kind, Record, RunRow, State, StepKind
 from ninelives.core.model.session import Cause, Evidence, NewSession, Session
 from ninelives.core.model.totals import Tally
 from ninelives.core.values.blobs import DIGEST_BYTES
@@ -20,7 +20,7 @@ Row = tuple[Any, ...]
 _LABELS = msgspec.json.Decoder(dict[str, str])
 _AGENTS = msgspec.json.Decoder(tuple[str, ...])
 _EVIDENCE = msgspec.json.Decoder(Evidence)
-_AT = {name: at for at, name in enumerate(Run.__struct_fields__)}
+_AT = {name: at for at, name in enumerate(RunRow.__struct_fields__)}
 _LABELS_AT, _STATE_AT = _AT["labels"], _AT["state"]
 FLAGS_AT = (_AT["paused"], _AT["cancelling"], _AT["is_alone"])
 """Which columns of a run are true or false."""
@@ -38,17 +38,17 @@ _KINDS = {kind.value: kind for kind in Kind}
 _STEP_KINDS: dict[str | None, StepKind | None] = {None: None, **{one.value: one for one in StepKind}}
 
 
-def run_of(row: Row) -> Run:
+def run_of(row: Row) -> RunRow:
     """Return the run of a row: its columns stand in the order of the run's fields."""
     made = list(row)
     made[_LABELS_AT] = _LABELS.decode(row[_LABELS_AT]) if row[_LABELS_AT] != "{}" else {}
     made[_STATE_AT] = _STATES[row[_STATE_AT]]
     for at in FLAGS_AT:
         made[at] = bool(row[at])
-    return Run(*made)
+    return RunRow(*made)
 
 
-def row_of(run: Run) -> Row:
+def row_of(run: RunRow) -> Row:
     """Return the whole row of a run."""
     made = list(astuple(run))
     made[_LABELS_AT] = msgspec.json.encode(run.labels).decode() if run.labels else "{}"
@@ -56,7 +56,7 @@ def row_of(run: Run) -> Row:
     return tuple(made)
 
 
-def sums_of(run: Run | Tally | None) -> Row:
+def sums_of(run: RunRow | Tally | None) -> Row:
     """Return what a row sums up of its journal; nothing of None, which leaves it as it is."""
     if run is None:
         return (None,) * 6
@@ -219,13 +219,13 @@ def session_of(row: Row, boot_id: str, boot_ms: int) -> Session:
     )
 
 
-def entry_of(row: Row) -> Entry:
+def entry_of(row: Row) -> LogEntry:
     """Return the entry of the recovery log of a row."""
     seq, kind, run, session, at_ms, body, check = row
-    return Entry(seq, Happening(kind), run, session, at_ms, body, check)
+    return LogEntry(seq, Happening(kind), run, session, at_ms, body, check)
 
 
-def row_of_entry(entry: Entry) -> Row:
+def row_of_entry(entry: LogEntry) -> Row:
     """Return the row of an entry of the recovery log."""
     return entry.seq, entry.kind.value, entry.run, entry.session, entry.at_ms, entry.body, entry.check
 

@@ -13,8 +13,8 @@ from typing import TypeVar
 
 from ninelives.core.model.inbox import Item, Signal
 from ninelives.core.model.key import Key
-from ninelives.core.model.log_entry import Entry
-from ninelives.core.model.run import Record, Run
+from ninelives.core.model.log_entry import LogEntry
+from ninelives.core.model.run import Record, RunRow
 from ninelives.core.model.session import Session
 
 Value = TypeVar("Value")
@@ -29,7 +29,7 @@ class Rows:
     are those born to a run, some of them forgotten.
     """
 
-    runs: MutableMapping[str, Run] = field(default_factory=dict)
+    runs: MutableMapping[str, RunRow] = field(default_factory=dict)
     signals: MutableMapping[str, tuple[Signal, ...]] = field(default_factory=dict)
     items: MutableMapping[str, Item] = field(default_factory=dict)
     items_of: MutableMapping[str, tuple[str, ...]] = field(default_factory=dict)
@@ -64,7 +64,7 @@ def _layer(table: MutableMapping[str, Value]) -> ChainMap[str, Value]:
 
 
 @dataclass(slots=True)
-class Lease:
+class SessionLease:
     """A session's row, and when it was renewed on the clock that leases are judged by."""
 
     session: Session
@@ -89,7 +89,7 @@ class Tables:
 
     rows: Rows = field(default_factory=Rows)
     journals: dict[str, list[Record]] = field(default_factory=dict)
-    sessions: dict[str, Lease] = field(default_factory=dict)
-    log: list[Entry] = field(default_factory=list)
+    sessions: dict[str, SessionLease] = field(default_factory=dict)
+    log: list[LogEntry] = field(default_factory=list)
     blobs: dict[bytes, Blob] = field(default_factory=dict)
     last_number: int = 0

@@ -20,7 +20,7 @@ import apsw
 import msgspec
 
 from ninelives.core.errors import Corrupt
-from ninelives.core.model.run import Run
+from ninelives.core.model.run import RunRow
 from ninelives.stores.shared import rows
 from ninelives.stores.sqlite.queries import COLUMNS
 
@@ -71,7 +71,7 @@ _ENDED = tuple(
 )
 
 
-def sealed_run(run: Run) -> rows.Row:
+def sealed_run(run: RunRow) -> rows.Row:
     """Return the whole row of a run, as SQLite will return it, with both its checks."""
     made = list(rows.row_of(run))
     for at in rows.FLAGS_AT:

@@ -10,7 +10,7 @@ from ninelives.core.clock import Clock
 from ninelives.core.errors import LeaseLost, UsageError
 from ninelives.core.journal import recovery_log
 from ninelives.core.model.log_entry import NewEntry
-from ninelives.core.model.run import Claims, NewRun, Run
+from ninelives.core.model.run import Claims, NewRun, RunRow
 from ninelives.core.model.session import Cause, Evidence, Session
 from ninelives.core.rules import deaths, run_rules, validation
 from ninelives.stores.shared import rows
@@ -33,7 +33,7 @@ Waiting = frozenset[tuple[str, str, bool]]
 """Of which queue and agent runs wait to be claimed, and whether they are those that are only given alone."""
 
 
-def create(tx: Transaction, batch: Sequence[NewRun], session: str | None) -> list[Run | UsageError]:
+def create(tx: Transaction, batch: Sequence[NewRun], session: str | None) -> list[RunRow | UsageError]:
     """Create runs, or answer with those that have the ids; see `Store.create_runs`."""
     faulty = [validation.fault_in_new(new) for new in batch]
     known = find_runs(tx, [new.id for new, fault in zip(batch, faulty, strict=True) if fault is None])
@@ -52,7 +52,7 @@ def create(tx: Transaction, batch: Sequence[NewRun], session: str | None) -> lis
     ]
 
 
-def _answer(run: Run, new: NewRun, *, is_new: bool) -> Run | UsageError:
+def _answer(run: RunRow, new: NewRun, *, is_new: bool) -> RunRow | UsageError:
     return run if is_new else run_rules.same_or_conflict(run, new)
 
 
@@ -65,7 +65,7 @@ def _fault_beside(tx: Transaction, new: NewRun) -> UsageError | None:
     return UsageError(lost.what, run=new.id, remedy=lost.remedy) if lost is not None else None
 
 
-def _insert(tx: Transaction, fresh: Sequence[NewRun], session: str | None) -> dict[str, Run]:
+def _insert(tx: Transaction, fresh: Sequence[NewRun], session: str | None) -> dict[str, RunRow]:
     if not fresh:
         return {}
     first: int = tx.all("next_run_numbers", (len(fresh),))[0][0]
@@ -151,7 +151,7 @@ def claim_family(
 
 def _family_waiting(
     tx: Transaction, run_id: str, agents: Sequence[str], queues: Sequence[str], host: str | None
-) -> list[Run]:
+) -> list[RunRow]:
     with decoding("a run's row"):
         found = [rows.run_of(row) for row in tx.all("family_waiting", (run_id,))]
     return [run for run in found if run.agent in agents and run.queue in queues and run.pin in (None, host)]
@@ -159,9 +159,9 @@ def _family_waiting(
 
 def _due(
     tx: Transaction, agent: str, quota: int, queue: str, host: str | None, damaged: str, alone: bool
-) -> list[Run]:
+) -> list[RunRow]:
     """Return all of an agent's runs that may be among those to give; of suspects, one of each priority."""
-    found: list[Run] = []
+    found: list[RunRow] = []
     left = quota
     for priority in _priorities(tx, queue, agent, alone):
         if left <= 0:
@@ -214,7 +214,7 @@ def release(tx: Transaction, session: Session, cause: Cause, evidence: Evidence 
     """End a session and release its runs, but for those whose rows are damaged."""
     tx.do("end_session", (tx.now_ms, cause.value, rows.row_of_evidence(evidence), session.id))
     log: list[NewEntry] = []
-    released: list[Run] = []
+    released: list[RunRow] = []
     for row in tx.all("runs_of_session", (session.id, damaged)):
         with decoding("a run's row"):
             run = rows.run_of(row)

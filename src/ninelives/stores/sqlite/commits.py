@@ -16,7 +16,7 @@ from ninelives.core.errors import NineLivesError, UsageError
 from ninelives.core.model.commit import Commit, Outcome, Verdict
 from ninelives.core.model.inbox import NewItem
 from ninelives.core.model.key import Key, KeyOp, ReserveKey, WaitKey
-from ninelives.core.model.run import Run
+from ninelives.core.model.run import RunRow
 from ninelives.core.rules import dedup, inbox_rules, run_rules, validation
 from ninelives.stores.shared import rows
 from ninelives.stores.sqlite import checks
@@ -178,7 +178,7 @@ def _apply(tx: Transaction, one: Commit) -> Verdict:
     return _apply_whole(tx, run, one)
 
 
-def _apply_whole(tx: Transaction, run: Run, one: Commit) -> Verdict:
+def _apply_whole(tx: Transaction, run: RunRow, one: Commit) -> Verdict:
     tx.cursor.execute("SAVEPOINT one")
     try:
         _write(tx, run, one)
@@ -191,7 +191,7 @@ def _apply_whole(tx: Transaction, run: Run, one: Commit) -> Verdict:
     return Verdict(one.run, Outcome.COMMITTED)
 
 
-def _write(tx: Transaction, run: Run, one: Commit) -> None:
+def _write(tx: Transaction, run: RunRow, one: Commit) -> None:
     for number, seq in inbox_rules.taken_in(one):
         if tx.one("take_signal", (seq, run.number, number)) is None:
             raise _Refusal(Verdict(run.id, Outcome.STALE))
@@ -210,7 +210,7 @@ def _write(tx: Transaction, run: Run, one: Commit) -> None:
         end_run(tx, after)
 
 
-def _open_item(tx: Transaction, run: Run, new: NewItem) -> None:
+def _open_item(tx: Transaction, run: RunRow, new: NewItem) -> None:
     row = tx.one("read_item", (new.id,))
     if row is None and tx.one("item_again", (run.id, new.id)) is not None:
         raise checks.hidden("items", new.id)
@@ -223,7 +223,7 @@ def _open_item(tx: Transaction, run: Run, new: NewItem) -> None:
         tx.do("insert_item", checks.sealed("items", rows.row_of_item(item)))
 
 
-def operate(tx: Transaction, run: Run, op: KeyOp) -> bool:
+def operate(tx: Transaction, run: RunRow, op: KeyOp) -> bool:
     """Apply one key operation; False when a key to wait for is not held any more."""
     known = find_key(tx, op.key)
     if isinstance(op, WaitKey):

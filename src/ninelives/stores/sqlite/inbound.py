@@ -8,7 +8,7 @@ import msgspec
 
 from ninelives.core.errors import Corrupt
 from ninelives.core.model.inbox import Item, Signal
-from ninelives.core.model.run import Control, News, Run
+from ninelives.core.model.run import Control, News, RunRow
 from ninelives.core.rules import inbox_rules, run_rules
 from ninelives.stores.shared import rows
 from ninelives.stores.sqlite import checks
@@ -34,7 +34,7 @@ def send_signal(tx: Transaction, run_id: str, name: str, body: bytes, signal_id:
     return Signal(run=run.id, number=number, name=name, id=signal_id, body=body, at_ms=tx.now_ms)
 
 
-def control(tx: Transaction, run_id: str, asked: Control) -> Run:
+def control(tx: Transaction, run_id: str, asked: Control) -> RunRow:
     """Cancel, pause, resume or retry; see `Store.control_run`."""
     run = get_run(tx, run_id)
     after = run_rules.controlled(run, asked, tx.now_ms)
@@ -80,7 +80,7 @@ def _news_of(tx: Transaction, run_id: str) -> News:
     return News(run, signals, items, tx.now_ms)
 
 
-def confirm_counts(tx: Transaction, of: Sequence[Run], signals: int, items: int) -> None:
+def confirm_counts(tx: Transaction, of: Sequence[RunRow], signals: int, items: int) -> None:
     """Count the waiting signals and the items of runs on a second way: none may be hidden by a damaged index.
 
     Raises Corrupt.

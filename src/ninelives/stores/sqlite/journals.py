@@ -10,7 +10,7 @@ import msgspec
 from ninelives.core.errors import UnknownRun
 from ninelives.core.journal import chain
 from ninelives.core.model.inbox import Item, Signal
-from ninelives.core.model.run import Journal, Record, Run
+from ninelives.core.model.run import Journal, Record, RunRow
 from ninelives.core.rules import validation
 from ninelives.stores.shared import rows
 from ninelives.stores.sqlite import halves
@@ -69,7 +69,7 @@ def read_journals(tx: Transaction, names: Sequence[str]) -> list[Journal | Unkno
     return journals
 
 
-def _verify(tx: Transaction, run: Run, first: int, records: Sequence[Record]) -> None:
+def _verify(tx: Transaction, run: RunRow, first: int, records: Sequence[Record]) -> None:
     before = run.base_check
     if first > run.base:
         row = tx.one("read_check", (run.number, first - 1))

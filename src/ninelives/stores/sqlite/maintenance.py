@@ -12,7 +12,7 @@ from msgspec.structs import replace
 from ninelives.core.clock import Clock
 from ninelives.core.errors import Corrupt, StoreError, UnknownRun, UsageError
 from ninelives.core.journal import chain
-from ninelives.core.model.run import Run, State
+from ninelives.core.model.run import RunRow, State
 from ninelives.core.rules import dedup
 from ninelives.core.values import blobs
 from ninelives.store import Fault, Progress, Pruned, Stats
@@ -20,8 +20,8 @@ from ninelives.stores.shared import rows
 from ninelives.stores.sqlite import checks, halves, recovery_log
 from ninelives.stores.sqlite.files import anchor, paths, schema, structure
 from ninelives.stores.sqlite.files.connection import APPLICATION_ID, commits_in_file, connect, translated
-from ninelives.stores.sqlite.files.database import StoreFiles, require_closed
-from ninelives.stores.sqlite.files.paths import Place
+from ninelives.stores.sqlite.files.database import Database, require_closed
+from ninelives.stores.sqlite.files.paths import StorePaths
 from ninelives.stores.sqlite.files.write_queue import WritersQueue
 from ninelives.stores.sqlite.queries import SQL
 from ninelives.stores.sqlite.transaction import (
@@ -36,7 +36,7 @@ from ninelives.stores.sqlite.transaction import (
 Answer = TypeVar("Answer")
 
 
-def measure(tx: Transaction, where: Place) -> Stats:
+def measure(tx: Transaction, where: StorePaths) -> Stats:
     """Count what is in the store."""
     counts = dict.fromkeys(State, 0) | {State(state): count for state, count in tx.all("count_runs")}
     ((records, record_bytes, count_blobs, blob_bytes, keys, open_items, sessions),) = tx.all("count_others")
@@ -54,7 +54,7 @@ def measure(tx: Transaction, where: Place) -> Stats:
     )
 
 
-class Reader(Protocol):
+class TableReader(Protocol):
     """What can be verified: a store's files, or a copy of them."""
 
     def require(self) -> None:
@@ -64,7 +64,7 @@ class Reader(Protocol):
         """Run a reading transaction."""
 
 
-def verify(files: Reader, progress: Progress | None) -> list[Fault]:
+def verify(files: TableReader, progress: Progress | None) -> list[Fault]:
     """Read every page, every chain and every blob; each fault is found, none ends the search."""
     files.require()
     faults = _structure(files)
@@ -79,7 +79,7 @@ def verify(files: Reader, progress: Progress | None) -> list[Fault]:
     return faults + _row_faults(files) + _log_faults(files) + _blob_faults(files)
 
 
-def _log_faults(files: Reader) -> list[Fault]:
+def _log_faults(files: TableReader) -> list[Fault]:
     try:
         files.read(recovery_log.verify)
     except StoreError as error:
@@ -87,7 +87,7 @@ def _log_faults(files: Reader) -> list[Fault]:
     return []
 
 
-def _row_faults(files: Reader) -> list[Fault]:
+def _row_faults(files: TableReader) -> list[Fault]:
     """Read every row beside the journals: keys, items, signals, sessions."""
     readers: tuple[tuple[str, Callable[[rows.Row], object]], ...] = (
         ("all_keys", rows.key_of),
@@ -122,7 +122,7 @@ def _all(tx: Transaction, name: str) -> list[rows.Row]:
         return tx.cursor.execute(SQL[name]).fetchall()
 
 
-def _structure(files: Reader) -> list[Fault]:
+def _structure(files: TableReader) -> list[Fault]:
     def work(tx: Transaction) -> list[Fault]:
         found = [Fault(None, f"SQLite: {line}") for line in structure.faults(tx.cursor.connection)]
         for (number,) in tx.all("stray_records"):
@@ -141,7 +141,7 @@ def _structure(files: Reader) -> list[Fault]:
         return [Fault(error.run, str(error))]
 
 
-def _run_faults(files: Reader, run_id: str) -> list[Fault]:
+def _run_faults(files: TableReader, run_id: str) -> list[Fault]:
     def work(tx: Transaction) -> None:
         run = get_run(tx, run_id)
         found = tuple(halves.record_of(row) for row in tx.all("read_records", (run.number, run.base)))
@@ -160,7 +160,7 @@ def _run_faults(files: Reader, run_id: str) -> list[Fault]:
     return []
 
 
-def _blob_faults(files: Reader) -> list[Fault]:
+def _blob_faults(files: TableReader) -> list[Fault]:
     faults: list[Fault] = []
     try:
         digests = files.read(lambda tx: [digest for (digest,) in tx.all("blob_digests")])
@@ -180,7 +180,7 @@ def _packed(tx: Transaction, digest: bytes) -> rows.Row | None:
     return tx.one("read_blob", (digest,))
 
 
-def prune(files: StoreFiles, ended_before_ms: int, forget_before_ms: int, blobs_before_ms: int) -> Pruned:
+def prune(files: Database, ended_before_ms: int, forget_before_ms: int, blobs_before_ms: int) -> Pruned:
     """Remove journals, tombstone keys, sweep blobs; see `Maintenance.prune`."""
     journals = records = keys = forgotten = swept = 0
     # What an index hides is still needed, or is still referred to.
@@ -228,7 +228,7 @@ def _bury(tx: Transaction, run: str) -> int:
     return len(found)
 
 
-def _rebase(tx: Transaction, run: Run, base: int, check: bytes) -> None:
+def _rebase(tx: Transaction, run: RunRow, base: int, check: bytes) -> None:
     after = replace(run, base=base, base_check=check)
     tx.do("rebase_run", (base, check, *checks.sealed_run(after)[-2:], run.number))
 
@@ -284,7 +284,7 @@ def accept_loss(path: str | Path, clock: Clock) -> list[str]:
         queue.close()
 
 
-def _accept(where: Place, clock: Clock) -> list[str]:
+def _accept(where: StorePaths, clock: Clock) -> list[str]:
     require_closed(where.database)
     paths.inspect(where, APPLICATION_ID)
     in_file = commits_in_file(where.database)
@@ -316,7 +316,7 @@ def pause_unfinished(tx: Transaction) -> list[str]:
     return paused
 
 
-def _agrees(where: Place, store_id: bytes, commits: int, in_file: int | None) -> bool:
+def _agrees(where: StorePaths, store_id: bytes, commits: int, in_file: int | None) -> bool:
     try:
         anchor.compare(where.anchor, store_id, commits, in_file)
     except (Corrupt, FileNotFoundError):

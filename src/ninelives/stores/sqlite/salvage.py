@@ -13,11 +13,11 @@ from msgspec.structs import replace
 
 from ninelives.core.errors import Corrupt, StoreError
 from ninelives.core.journal.salvage import salvaged
-from ninelives.core.model.run import Record, Run, State
+from ninelives.core.model.run import Record, RunRow, State
 from ninelives.core.rules import validation
 from ninelives.core.values import blobs
 from ninelives.stores.sqlite import halves
-from ninelives.stores.sqlite.files.database import StoreFiles
+from ninelives.stores.sqlite.files.database import Database
 from ninelives.stores.sqlite.transaction import (
     Transaction,
     append_all,
@@ -29,7 +29,7 @@ from ninelives.stores.sqlite.transaction import (
 )
 
 
-def salvage(files: StoreFiles, run_id: str, epoch: int) -> Run:
+def salvage(files: Database, run_id: str, epoch: int) -> RunRow:
     """Go on from the last good prefix; see `Store.salvage`."""
     run, records, why, now_ms = files.read(lambda tx: (*_readable(tx, run_id), tx.now_ms))
     _require_owner(run, epoch)
@@ -45,7 +45,7 @@ def salvage(files: StoreFiles, run_id: str, epoch: int) -> Run:
     return moved
 
 
-def _readable(tx: Transaction, run_id: str) -> tuple[Run, list[Record], str]:
+def _readable(tx: Transaction, run_id: str) -> tuple[RunRow, list[Record], str]:
     """Return a run's row, its records up to the first that cannot be read, and why that is so."""
     run = get_run(tx, run_id)
     records: list[Record] = []
@@ -71,7 +71,7 @@ def _read_blob(tx: Transaction, digest: bytes) -> None:
     blobs.unpack(digest, row[0])
 
 
-def _move(tx: Transaction, known: Run, after: Run, kept: list[Record]) -> Run:
+def _move(tx: Transaction, known: RunRow, after: RunRow, kept: list[Record]) -> RunRow:
     run = get_run(tx, known.id)
     _require_owner(run, known.epoch)
     if (run.length, run.head) != (known.length, known.head):
@@ -97,6 +97,6 @@ def _move(tx: Transaction, known: Run, after: Run, kept: list[Record]) -> Run:
     return moved
 
 
-def _require_owner(run: Run, epoch: int) -> None:
+def _require_owner(run: RunRow, epoch: int) -> None:
     if run.epoch != epoch or run.state is not State.RUNNING:
         raise validation.not_owned(run.id)

@@ -27,8 +27,8 @@ from ninelives.core.errors import (
 from ninelives.core.model.commit import Commit, Verdict
 from ninelives.core.model.inbox import Item, ItemState, Signal
 from ninelives.core.model.key import Key
-from ninelives.core.model.log_entry import Entry, NewEntry
-from ninelives.core.model.run import Claims, Control, Journal, NewRun, News, Run, RunQuery
+from ninelives.core.model.log_entry import LogEntry, NewEntry
+from ninelives.core.model.run import Claims, Control, Journal, NewRun, News, RunQuery, RunRow
 from ninelives.core.model.session import Cause, Evidence, NewSession, Session
 from ninelives.core.rules import run_rules, validation
 from ninelives.core.values import blobs
@@ -48,7 +48,7 @@ from ninelives.stores.sqlite import (
     salvage as salvaging,
 )
 from ninelives.stores.sqlite.files import backups, schema
-from ninelives.stores.sqlite.files.database import StoreFiles
+from ninelives.stores.sqlite.files.database import Database
 from ninelives.stores.sqlite.sessions import Watch
 from ninelives.stores.sqlite.transaction import Transaction, decoding, find_key, find_run
 
@@ -68,7 +68,7 @@ class SqliteStore:
     ) -> None:
         self._clock = clock or SystemClock()
         self._damaged: set[int] = set()
-        self._files = StoreFiles(path, self._clock, lock_timeout_seconds, migrations or schema.migrations())
+        self._files = Database(path, self._clock, lock_timeout_seconds, migrations or schema.migrations())
         self._sessions = Watch(self._clock, self._files.locks)
 
     @property
@@ -98,21 +98,21 @@ class SqliteStore:
 
     # Runs ---------------------------------------------------------------------------------------
 
-    def create_runs(self, new: Sequence[NewRun], *, session: str | None = None) -> list[Run | UsageError]:
+    def create_runs(self, new: Sequence[NewRun], *, session: str | None = None) -> list[RunRow | UsageError]:
         """Create runs, each with its record 0."""
 
-        def work(tx: Transaction) -> list[Run | UsageError]:
+        def work(tx: Transaction) -> list[RunRow | UsageError]:
             if session is not None:
                 self._session(tx, session)
             return claims.create(tx, new, session)
 
         return self._files.write(work)
 
-    def read_run(self, run: str) -> Run | None:
+    def read_run(self, run: str) -> RunRow | None:
         """Return a run's row, or None."""
         return self._files.read(lambda tx: find_run(tx, run))
 
-    def list_runs(self, query: RunQuery) -> list[Run]:
+    def list_runs(self, query: RunQuery) -> list[RunRow]:
         """Return the runs that fit, newest first."""
         try:
             labels = msgspec.json.encode(query.labels).decode()
@@ -129,7 +129,7 @@ class SqliteStore:
             name = "list_labelled"
             wanted["label"], wanted["value"] = next(iter(query.labels.items()))
 
-        def work(tx: Transaction) -> list[Run]:
+        def work(tx: Transaction) -> list[RunRow]:
             with decoding("a run's row"):
                 return [rows.run_of(row) for row in tx.all(name, wanted)]
 
@@ -244,7 +244,7 @@ class SqliteStore:
         run: str | None = None,
         before: int | None = None,
         limit: int = 100,
-    ) -> list[Entry]:
+    ) -> list[LogEntry]:
         """Return entries of the recovery log, newest first."""
         return self._files.read(lambda tx: recovery_log.read(tx, run, before, _clamped(limit)))
 
@@ -344,7 +344,7 @@ class SqliteStore:
         """Return what is new of runs whose counter has moved."""
         return self._files.read(lambda tx: inbound.read_news(tx, seen))
 
-    def salvage(self, run: str, epoch: int) -> Run:
+    def salvage(self, run: str, epoch: int) -> RunRow:
         """Go on from the last good prefix of a damaged journal."""
         return salvaging.salvage(self._files, run, epoch)
 
@@ -377,7 +377,7 @@ class SqliteStore:
             raise fault
         return self._files.write(lambda tx: inbound.send_signal(tx, run, name, body, id or ""))
 
-    def control_run(self, run: str, control: Control) -> Run:
+    def control_run(self, run: str, control: Control) -> RunRow:
         """Cancel, pause, resume or retry."""
         return self._files.write(lambda tx: inbound.control(tx, run, control))
 

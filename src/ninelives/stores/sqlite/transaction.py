@@ -12,7 +12,7 @@ import msgspec
 
 from ninelives.core.errors import BadRecord, Corrupt
 from ninelives.core.model.key import Key
-from ninelives.core.model.run import Control, Record, Run
+from ninelives.core.model.run import Control, Record, RunRow
 from ninelives.core.rules import dedup, run_rules, validation
 from ninelives.stores.shared import rows
 from ninelives.stores.sqlite import checks, halves
@@ -98,7 +98,7 @@ def decoding(what: str, run: str | None = None) -> Iterator[None]:
         ) from error
 
 
-def find_run(tx: Transaction, run: str) -> Run | None:
+def find_run(tx: Transaction, run: str) -> RunRow | None:
     """Return a run's row, if there is one."""
     row = tx.one("read_run", (run,))
     if row is None:
@@ -108,7 +108,7 @@ def find_run(tx: Transaction, run: str) -> Run | None:
         return rows.run_of(row)
 
 
-def find_runs(tx: Transaction, names: Sequence[str]) -> dict[str, Run]:
+def find_runs(tx: Transaction, names: Sequence[str]) -> dict[str, RunRow]:
     """Return the rows of those runs that there are, in the order of their names."""
     try:
         found = tx.all("read_runs", (msgspec.json.encode(names).decode(),))
@@ -134,7 +134,7 @@ def _confirm_missing(tx: Transaction, names: Sequence[str]) -> None:
         return  # a name that is no text names nothing
 
 
-def get_run(tx: Transaction, run: str) -> Run:
+def get_run(tx: Transaction, run: str) -> RunRow:
     """Return a run's row. Raises UnknownRun."""
     found = find_run(tx, run)
     if found is None:
@@ -142,18 +142,18 @@ def get_run(tx: Transaction, run: str) -> Run:
     return found
 
 
-def save_run(tx: Transaction, run: Run) -> None:
+def save_run(tx: Transaction, run: RunRow) -> None:
     """Write what has changed of a run's row."""
     tx.do("update_run", changes_of(run))
 
 
-def changes_of(run: Run) -> rows.Row:
+def changes_of(run: RunRow) -> rows.Row:
     """Return what has changed of a run's row, with its checks."""
     row = checks.sealed_run(run)
     return rows.changes_of(row) + row[-2:]
 
 
-def save_labels(tx: Transaction, run: Run, *, is_gone: bool = False) -> None:
+def save_labels(tx: Transaction, run: RunRow, *, is_gone: bool = False) -> None:
     """Note by which labels a run can be found, or that it cannot be any more."""
     labels = msgspec.json.encode(run.labels).decode()
     tx.do("delete_labels" if is_gone else "insert_labels", (labels, run.number))
@@ -232,7 +232,7 @@ def tell_waiters(tx: Transaction, key: str) -> None:
     tx.do("drop_waiters", (key,))
 
 
-def end_run(tx: Transaction, run: Run) -> None:
+def end_run(tx: Transaction, run: RunRow) -> None:
     """Do what a run's end brings: its items close, its keys pass on, its parent has news."""
     tx.do("close_items_of_run", (run.id,))
     held = tx.all("held_keys_of_run", (run.id,))

@@ -29,12 +29,12 @@ _IDLE, _OFF, _DONE = int(TransactionStatus.IDLE), int(PipelineStatus.OFF), int(E
 _GOOD = (_DONE, int(ExecStatus.TUPLES_OK))
 
 
-class Answer:
+class ServerAnswer:
     """What the server will have said to one statement."""
 
     __slots__ = ("_line", "result")
 
-    def __init__(self, line: Line) -> None:
+    def __init__(self, line: ServerConnection) -> None:
         self._line = line
         self.result: PGresult | None = None
 
@@ -47,7 +47,7 @@ class Answer:
         return self._line.rows_in(result)
 
 
-class Line:
+class ServerConnection:
     """A connection, and the name under which it counts its transactions."""
 
     def __init__(self, connection: Connection, *, is_pooled: bool) -> None:
@@ -57,7 +57,7 @@ class Line:
         self._transformer = Transformer(connection)
         self._prepared: set[bytes] = set()
         self._preparing: set[bytes] = set()
-        self._waiting: deque[Answer | bytes] = deque()
+        self._waiting: deque[ServerAnswer | bytes] = deque()
         self._is_flushed = True
 
     @property
@@ -99,7 +99,7 @@ class Line:
         self._preparing.clear()
         self._libpq.enter_pipeline_mode()
 
-    def send(self, statement: Statement, values: Values) -> Answer:
+    def send(self, statement: Statement, values: Values) -> ServerAnswer:
         """Send a statement and go on."""
         libpq, bound = self._libpq, statement.bound(values)
         if self._is_pooled:
@@ -110,7 +110,7 @@ class Line:
                 self._preparing.add(statement.name)
                 self._waiting.append(statement.name)
             libpq.send_query_prepared(statement.name, bound, statement.formats, 1)
-        answer = Answer(self)
+        answer = ServerAnswer(self)
         self._waiting.append(answer)
         self._is_flushed = False
         return answer

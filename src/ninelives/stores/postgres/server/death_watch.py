@@ -18,7 +18,7 @@ from psycopg import errors as driver
 
 from ninelives.core.errors import NineLivesError
 from ninelives.stores.postgres.server.open_connection import Connection
-from ninelives.stores.postgres.server.pool import Lines
+from ninelives.stores.postgres.server.pool import Pool
 
 _PAUSE_SECONDS, _ALONE_SECONDS = 0.2, 0.3
 _FIRST_SECONDS = 0.25  # a script that is done before that needs no connection for it
@@ -33,10 +33,10 @@ class Ring(NamedTuple):
     """One has dropped its lock and has not been ended."""
 
 
-class Deaths:
+class DeathWatch:
     """Watches the neighbour of this process's session, in its own thread, once somebody waits for work."""
 
-    def __init__(self, lines: Lines, look: Callable[[], Ring], end_gone: Callable[[], object]) -> None:
+    def __init__(self, lines: Pool, look: Callable[[], Ring], end_gone: Callable[[], object]) -> None:
         self._lines, self._look, self._end_gone = lines, look, end_gone
         self._is_over = threading.Event()
         self._turn = threading.Lock()

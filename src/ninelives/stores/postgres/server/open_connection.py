@@ -20,9 +20,9 @@ from ninelives.core.errors import (
 )
 from ninelives.stores.postgres.server.address import Address
 from ninelives.stores.postgres.server.queries import statements
-from ninelives.stores.postgres.server.silence import Watched
+from ninelives.stores.postgres.server.silence import WatchedConnection
 
-Connection = Watched
+Connection = WatchedConnection
 _LEAST_VERSION = 130000
 _OPTIONS = {
     "application_name": "ninelives",
@@ -78,7 +78,7 @@ def connect(
     url = address.direct if is_direct and address.direct is not None else address.libpq
     given = psycopg.conninfo.conninfo_to_dict(url)
     try:
-        connection = Watched.connect(
+        connection = WatchedConnection.connect(
             **(_OPTIONS | given),  # type: ignore[arg-type]
             autocommit=True,
             prepare_threshold=None,  # we prepare ourselves what is frequent (see `line`)

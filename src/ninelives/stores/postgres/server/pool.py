@@ -35,13 +35,13 @@ from ninelives.core.errors import (
 from ninelives.core.rules import validation
 from ninelives.stores.clock import SystemClock
 from ninelives.stores.postgres.server.address import Address
-from ninelives.stores.postgres.server.connection import Line
+from ninelives.stores.postgres.server.connection import ServerConnection
 from ninelives.stores.postgres.server.open_connection import PASSING, Connection, connect, is_lost, translate
 from ninelives.stores.postgres.server.queries import Values, migrations, statements
 from ninelives.stores.postgres.server.silence import Vigil
 from ninelives.stores.postgres.transaction import Transaction
 from ninelives.stores.shared import rows
-from ninelives.stores.shared.lease_witness import Witness
+from ninelives.stores.shared.lease_witness import LeaseWitness
 
 Answer = TypeVar("Answer")
 Work = Callable[[Transaction], Answer]
@@ -51,7 +51,7 @@ _PATIENCE_SECONDS, _DOUBT_SECONDS, _PAUSE_SECONDS = 5.0, 60.0, 0.05
 _UNKEEPABLE = (UnicodeEncodeError, struct.error)
 
 
-class Lines:
+class Pool:
     """All lines of one store object."""
 
     def __init__(self, address: Address, clock: Clock | None) -> None:
@@ -60,11 +60,11 @@ class Lines:
         self.risks: dict[str, str] = {}
         self.identity = ""
         self._clock = clock
-        self.witness = Witness(SystemClock().boot_ms if clock is None else None)
+        self.witness = LeaseWitness(SystemClock().boot_ms if clock is None else None)
         self._pid = os.getpid()
         self._is_closed = False
         self._failure: StoreBroken | None = None
-        self._idle: list[Line] = []
+        self._idle: list[ServerConnection] = []
         self._taken = self._waiting = 0
         self._lock = threading.Lock()
         self._turn = threading.Condition(self._lock)
@@ -198,7 +198,12 @@ class Lines:
         raise StoreUnavailable("other transactions are in the way again and again")
 
     def _transact(
-        self, line: Line, tx: Transaction, work: Work[Answer], finish: Before | None, answers: list[Answer]
+        self,
+        line: ServerConnection,
+        tx: Transaction,
+        work: Work[Answer],
+        finish: Before | None,
+        answers: list[Answer],
     ) -> None:
         line.open()
         tx.begin(line.name)
@@ -264,7 +269,7 @@ class Lines:
             return bool(found[0][0] == count)
 
     @contextmanager
-    def _line(self) -> Iterator[Line]:
+    def _line(self) -> Iterator[ServerConnection]:
         self.require()
         line = self._take()
         try:
@@ -274,7 +279,7 @@ class Lines:
         finally:
             self._give_back(line)
 
-    def _take(self) -> Line:
+    def _take(self) -> ServerConnection:
         with self._lock:
             while self._taken >= _MOST_LINES:
                 self._waiting += 1
@@ -290,7 +295,7 @@ class Lines:
                 self._leave()
             raise
 
-    def _opened(self) -> Line:
+    def _opened(self) -> ServerConnection:
         """Return a new line, or an old one that was given back while the server had no room for another."""
         deadline = time.monotonic() + _PATIENCE_SECONDS
         while True:
@@ -307,7 +312,7 @@ class Lines:
                 if time.monotonic() >= deadline or self._is_closed:
                     raise
 
-    def _give_back(self, line: Line) -> None:
+    def _give_back(self, line: ServerConnection) -> None:
         with self._lock:
             self._leave()
             if line.is_idle and not self._is_closed:
@@ -325,11 +330,11 @@ class Lines:
         if self._waiting:
             self._turn.notify()
 
-    def _clear(self, line: Line) -> None:
+    def _clear(self, line: ServerConnection) -> None:
         line.abandon(self.sql["undo"])
 
-    def _new(self, connection: Connection) -> Line:
-        return Line(connection, is_pooled=self.address.is_pooled)
+    def _new(self, connection: Connection) -> ServerConnection:
+        return ServerConnection(connection, is_pooled=self.address.is_pooled)
 
     def close(self) -> None:
         """Close the lines that are idle, and the others when they are given back."""
@@ -360,7 +365,7 @@ def _refusal(error: Exception) -> BadRecord:
     return BadRecord(f"PostgreSQL cannot keep a value: {error}")
 
 
-_OPEN: weakref.WeakSet[Lines] = weakref.WeakSet()
+_OPEN: weakref.WeakSet[Pool] = weakref.WeakSet()
 
 
 def _disown_all() -> None:

@@ -37,7 +37,7 @@ _BUSY = (
 )
 
 
-class Watched(psycopg.Connection[tuple[Any, ...]]):
+class WatchedConnection(psycopg.Connection[tuple[Any, ...]]):
     """A connection that knows since when it waits for an answer, and that another thread can break off.
 
     `since` is 0 while nothing is waited for.
@@ -84,7 +84,9 @@ class Watched(psycopg.Connection[tuple[Any, ...]]):
 class Vigil:
     """Looks every second, in a thread of its own, at the connections of one store object."""
 
-    def __init__(self, url: str, *, is_pooled: bool, connections: Callable[[], Iterable[Watched]]) -> None:
+    def __init__(
+        self, url: str, *, is_pooled: bool, connections: Callable[[], Iterable[WatchedConnection]]
+    ) -> None:
         self._url, self._is_pooled, self._connections = url, is_pooled, connections
         self._is_over = threading.Event()
         self._thread: threading.Thread | None = None
@@ -107,7 +109,7 @@ class Vigil:
                 if one.since == waiting[one]:
                     one.break_off()
 
-    def _silent(self, late: Mapping[Watched, float]) -> list[Watched]:
+    def _silent(self, late: Mapping[WatchedConnection, float]) -> list[WatchedConnection]:
         if self._is_pooled:
             return [one for one, seconds in late.items() if seconds > POOLED_LIMIT_SECONDS]
         busy = self._busy(list(late)) if late else set()
@@ -115,7 +117,7 @@ class Vigil:
             return [one for one, seconds in late.items() if seconds > LONG_LIMIT_SECONDS]
         return [one for one in late if one.pgconn.backend_pid not in busy]
 
-    def _busy(self, late: Sequence[Watched]) -> set[int] | None:
+    def _busy(self, late: Sequence[WatchedConnection]) -> set[int] | None:
         """Ask the server on whose questions it works; None when it does not say."""
         try:
             given = psycopg.conninfo.conninfo_to_dict(self._url)
@@ -128,7 +130,7 @@ class Vigil:
             return None
 
 
-def _silent_seconds(connection: Watched) -> float:
+def _silent_seconds(connection: WatchedConnection) -> float:
     """Return for how long nothing has come that is waited for; a long answer comes in parts."""
     since = connection.since
     waited, heard = monotonic() - since if since else 0.0, connection.heard_seconds()

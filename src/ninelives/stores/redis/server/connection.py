@@ -25,7 +25,7 @@ from redis.retry import Retry
 
 from ninelives.core.errors import Corrupt, StoreAway, StoreError, StoreUnavailable
 from ninelives.stores.redis.server.address import Address
-from ninelives.stores.redis.server.scripts import Script
+from ninelives.stores.redis.server.scripts import LuaScript
 
 Command = Sequence[bytes | str | int | float]
 _TIMEOUT_SECONDS = 15.0
@@ -49,7 +49,7 @@ class Tls(SSLConnection):
         return wrapped
 
 
-class Line:
+class ServerConnection:
     """A connection of ours, and the name under which it counts its writes."""
 
     def __init__(self, address: Address) -> None:
@@ -107,7 +107,7 @@ class Line:
             self.close()
             raise LineLost from error
 
-    def call(self, script: Script, keys: Sequence[bytes], values: Sequence[bytes | str | int]) -> Any:
+    def call(self, script: LuaScript, keys: Sequence[bytes], values: Sequence[bytes | str | int]) -> Any:
         """Run a script. Raises LineLost; StoreError when the server refuses it, before it wrote anything."""
         rest = (len(keys), *keys, *values)
         (answer,) = self.ask([(b"EVALSHA", script.digest, *rest)])

@@ -8,7 +8,7 @@ from redis.exceptions import RedisError
 
 from ninelives.core.errors import StoreAway
 from ninelives.stores.redis.server.address import parse
-from ninelives.stores.redis.server.connection import Line, LineLost, translate
+from ninelives.stores.redis.server.connection import LineLost, ServerConnection, translate
 from ninelives.stores.redis.server.key_names import Names
 
 _PART = 1_000
@@ -20,7 +20,7 @@ def drop(url: str) -> None:
     If we die here: a part of it is left, and removing it again removes the rest.
     """
     address = parse(url)
-    line = Line(address)
+    line = ServerConnection(address)
     try:
         cursor, pattern = b"", Names(address.prefix).tag + b"*"  # a prefix has nothing that patterns know
         while cursor != b"0":
@@ -33,7 +33,7 @@ def drop(url: str) -> None:
         line.close()
 
 
-def _ask(line: Line, *command: bytes | int) -> Any:
+def _ask(line: ServerConnection, *command: bytes | int) -> Any:
     (answer,) = line.ask([command])
     if isinstance(answer, RedisError):
         raise translate(answer) from answer

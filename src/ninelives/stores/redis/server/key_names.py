@@ -5,7 +5,7 @@ Ids are data: they come last, or between NULs, which no id may hold, and are nev
 
 from __future__ import annotations
 
-from ninelives.core.model.run import Run, State
+from ninelives.core.model.run import RunRow, State
 from ninelives.core.rules import deaths
 
 Name = bytes
@@ -99,21 +99,21 @@ class Names:
         """Name one lane, as its field in `lanes` does: its runs by when they fall due."""
         return self.tag + b"\0".join((b"lane:" + _flag(alone), queue.encode(), agent.encode(), field))
 
-    def lanes_of(self, run: Run) -> Name:
+    def lanes_of(self, run: RunRow) -> Name:
         """Name the lanes that a run's own is one of."""
         return self.lanes(run.queue, run.agent, alone=deaths.is_suspect(run))
 
-    def lane_of(self, run: Run) -> Name:
+    def lane_of(self, run: RunRow) -> Name:
         """Name the lane of a run."""
         return self.lane(run.queue, run.agent, alone=deaths.is_suspect(run), field=lane_field(run))
 
 
-def lane_field(run: Run) -> bytes:
+def lane_field(run: RunRow) -> bytes:
     """Return what tells a run's lane from the others of its agent: its priority, and its host if any."""
     return f"{run.priority}\0{run.pin or ''}".encode()
 
 
-def place_in_lane(run: Run) -> bytes:
+def place_in_lane(run: RunRow) -> bytes:
     """Return the member that stands for a run: of those that fall due at once, the oldest comes first."""
     return f"{run.number:020d}{run.id}".encode()
 

@@ -25,7 +25,7 @@ from msgspec import Struct
 
 from ninelives.core.model.commit import Commit
 from ninelives.core.model.key import Key, KeyState, ReserveKey
-from ninelives.core.model.run import Run, State
+from ninelives.core.model.run import RunRow, State
 from ninelives.stores.redis import encoding
 from ninelives.stores.redis.run_rows import runs_in, texts
 from ninelives.stores.redis.transaction import Transaction
@@ -72,7 +72,7 @@ class Lineage:
             while len(self._keys) > _MOST:
                 self._keys.popitem(last=False)
 
-    def claimed(self, runs: Sequence[Run]) -> None:
+    def claimed(self, runs: Sequence[RunRow]) -> None:
         """Note runs that have just been claimed."""
         with self._turn:
             for run in runs:
@@ -113,7 +113,7 @@ class Lineage:
         tx.wakes = True
 
 
-def _is_behind(run: Run, known: Moved | None) -> bool:
+def _is_behind(run: RunRow, known: Moved | None) -> bool:
     return known is not None and (run.epoch, run.length) < (known.epoch, known.length)
 
 
@@ -133,7 +133,7 @@ def _holders(tx: Transaction) -> set[str]:
     return found
 
 
-def _look_at(tx: Transaction, names: Sequence[str]) -> dict[str, Run]:
+def _look_at(tx: Transaction, names: Sequence[str]) -> dict[str, RunRow]:
     wanted = texts(names)
     if not wanted:
         return {}

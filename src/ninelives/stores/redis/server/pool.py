@@ -23,13 +23,13 @@ from ninelives.core.errors import LeaseLost, NineLivesError, StoreBroken, StoreU
 from ninelives.core.rules import validation
 from ninelives.stores.clock import SystemClock
 from ninelives.stores.redis.server.address import Address
-from ninelives.stores.redis.server.connection import Command, Line, LineLost
+from ninelives.stores.redis.server.connection import Command, LineLost, ServerConnection
 from ninelives.stores.redis.server.key_names import Names
 from ninelives.stores.redis.server.lost_writes import Lineage
 from ninelives.stores.redis.server.scripts import script
 from ninelives.stores.redis.server.server_checks import REPLICAS_REMEDY, Server, check
 from ninelives.stores.redis.transaction import Conflict, Transaction
-from ninelives.stores.shared.lease_witness import Witness
+from ninelives.stores.shared.lease_witness import LeaseWitness
 
 Answer = TypeVar("Answer")
 Work = Callable[[Transaction], Answer]
@@ -39,7 +39,7 @@ _HELD_UP = "a step waits for the server%s to sync what must not be forgotten: %s
 _log = logging.getLogger("ninelives.store")
 
 
-class Lines:
+class Pool:
     """All lines of one store object."""
 
     def __init__(self, address: Address, clock: Clock | None) -> None:
@@ -49,20 +49,20 @@ class Lines:
         self.server = Server()
         self.doubt_seconds = _DOUBT_SECONDS
         self._clock = clock
-        self.witness = Witness(SystemClock().boot_ms if clock is None else None)
+        self.witness = LeaseWitness(SystemClock().boot_ms if clock is None else None)
         self._pid = os.getpid()
         self._is_closed = False
         self._failure: StoreBroken | None = None
-        self._idle: list[Line] = []
+        self._idle: list[ServerConnection] = []
         self._turn, self._visiting = threading.Lock(), threading.Lock()
         self._places = threading.BoundedSemaphore(_MOST_LINES)
 
-    def connect(self) -> Line:
+    def connect(self) -> ServerConnection:
         """Open a line of its own. Raises StoreUnavailable, StoreUnsafe.
 
         What the server says of itself counts from now on: it may have been started again with other settings.
         """
-        line = Line(self.address)
+        line = ServerConnection(self.address)
         try:
             with self._visiting:  # one at a time, so that the last word is the newest
                 self.server = check(line, self.address)
@@ -74,7 +74,7 @@ class Lines:
             raise
         return line
 
-    def _visit(self, line: Line, history: str) -> None:
+    def _visit(self, line: ServerConnection, history: str) -> None:
         """See whether the server still has all that was acknowledged here, and see to it if not."""
         names, lineage = self.names, self.lineage
         line.history = history
@@ -87,7 +87,7 @@ class Lines:
         if is_new and lineage.sessions:
             line.call(script("arrive"), [names.awaited, names.work], sorted(lineage.sessions))
 
-    def _mark(self, line: Line, began: int) -> None:
+    def _mark(self, line: ServerConnection, began: int) -> None:
         for _ in range(_TRIES):
             tx = Transaction(line, self.names, self._clock, self.witness)
             self.lineage.mark(tx, began)
@@ -216,7 +216,7 @@ class Lines:
         )
         raise self._failure
 
-    def _has_happened(self, line: Line) -> bool:
+    def _has_happened(self, line: ServerConnection) -> bool:
         """Tell whether the last write of a line that broke was made; it will not be any more.
 
         Raises StoreBroken when it cannot be told.
@@ -235,7 +235,7 @@ class Lines:
                 raise self._failure from error
 
     @contextmanager
-    def _line(self) -> Iterator[Line]:
+    def _line(self) -> Iterator[ServerConnection]:
         self.require()
         with self._places:
             line = self._take()
@@ -249,7 +249,7 @@ class Lines:
             finally:
                 self._give_back(line)
 
-    def _take(self) -> Line:
+    def _take(self) -> ServerConnection:
         with self._turn:
             if self._idle:
                 return self._idle.pop()
@@ -262,7 +262,7 @@ class Lines:
                     raise
                 time.sleep(_PAUSE_SECONDS)
 
-    def _give_back(self, line: Line) -> None:
+    def _give_back(self, line: ServerConnection) -> None:
         with self._turn:
             if line.is_lost:
                 # The others will not be better: a server that restarts drops them all.

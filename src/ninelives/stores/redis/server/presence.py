@@ -8,14 +8,14 @@ from redis.exceptions import RedisError
 
 from ninelives.core.errors import StoreAway
 from ninelives.stores.redis.server.address import parse
-from ninelives.stores.redis.server.connection import Line, LineLost, translate
+from ninelives.stores.redis.server.connection import LineLost, ServerConnection, translate
 from ninelives.stores.redis.server.key_names import Names
 
 
 def is_there(url: str) -> bool:
     """Tell whether there is a store. Raises StoreError."""
     address = parse(url)
-    with closing(Line(address)) as line:
+    with closing(ServerConnection(address)) as line:
         try:
             (answer,) = line.ask([(b"EXISTS", Names(address.prefix).store)])
         except LineLost as error:

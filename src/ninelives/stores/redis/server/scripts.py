@@ -12,7 +12,7 @@ VERSION = b"2"
 """The version of what is kept: a process of another version stops."""
 
 
-class Script(Struct, frozen=True):
+class LuaScript(Struct, frozen=True):
     """A script's text and the name that the server knows it by."""
 
     text: bytes
@@ -20,11 +20,11 @@ class Script(Struct, frozen=True):
 
 
 @cache
-def script(name: str, *, frees: bool = False) -> Script:
+def script(name: str, *, frees: bool = False) -> LuaScript:
     """Return a script by the name of its file; one that `frees` memory runs where there is none left."""
     folder = files(__package__) / "scripts"
     parts = (folder / "parts.lua").read_bytes()
     text = (folder / f"{name}.lua").read_bytes().replace(b"--! parts", parts)
     if frees:
         text = text.replace(b"#!lua\n", b"#!lua flags=allow-oom\n", 1)
-    return Script(text, sha1(text, usedforsecurity=False).hexdigest().encode())
+    return LuaScript(text, sha1(text, usedforsecurity=False).hexdigest().encode())

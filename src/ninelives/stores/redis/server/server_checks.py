@@ -10,7 +10,7 @@ from redis.exceptions import RedisError
 
 from ninelives.core.errors import StoreAway, StoreUnavailable, StoreUnsafe
 from ninelives.stores.redis.server.address import Address
-from ninelives.stores.redis.server.connection import Line, LineLost
+from ninelives.stores.redis.server.connection import LineLost, ServerConnection
 
 _LEAST_VERSION = 7
 _SETTINGS = ("appendonly", "appendfsync", "no-appendfsync-on-rewrite", "maxmemory", "maxmemory-policy")
@@ -35,7 +35,7 @@ class Server(Struct, frozen=True):
     lossy: str | None = None
 
 
-def check(line: Line, address: Address) -> Server:
+def check(line: ServerConnection, address: Address) -> Server:
     """Check what a server says of itself.
 
     Raises StoreUnsafe naming what would lose acknowledged writes; StoreUnavailable while it loads, or if it
@@ -67,7 +67,7 @@ def check(line: Line, address: Address) -> Server:
     return _judged(line, history, risks, address.replicas, int(said.get("connected_slaves", "0")))
 
 
-def _judged(line: Line, history: str, risks: Risks, wanted: int, connected: int) -> Server:
+def _judged(line: ServerConnection, history: str, risks: Risks, wanted: int, connected: int) -> Server:
     """See what a server can still promise that has risks, or that is to ask its replicas. Raises LineLost."""
     found = {f"the server runs with {what}": remedy for what, remedy in risks.values()}
     if connected < wanted:

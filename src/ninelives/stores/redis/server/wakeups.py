@@ -14,23 +14,23 @@ from contextlib import suppress
 from redis.exceptions import RedisError
 
 from ninelives.core.errors import StoreError
-from ninelives.stores.redis.server.connection import Line, LineLost
+from ninelives.stores.redis.server.connection import LineLost, ServerConnection
 from ninelives.stores.shared.wakeups import WakeUps, readable
 
 _DEAF_SECONDS, _RENEW_SECONDS = 120, 20.0
 
 
-class Ear(WakeUps[Line]):
+class WakeupList(WakeUps[ServerConnection]):
     """Wait for what is pushed to a list of our own, named among those of one channel."""
 
-    def __init__(self, ears: bytes, tag: bytes, connect: Callable[[], Line]) -> None:
+    def __init__(self, ears: bytes, tag: bytes, connect: Callable[[], ServerConnection]) -> None:
         super().__init__()
         self._ears, self._ear = ears, tag + b"ear:" + secrets.token_hex(8).encode()
         self._connect = connect
         self._renew_at = 0.0
 
-    def _listen(self, timeout_seconds: float) -> Line | None:
-        line: Line | None = None
+    def _listen(self, timeout_seconds: float) -> ServerConnection | None:
+        line: ServerConnection | None = None
         try:
             line = self._connect()
             self._renew_at = 0.0
@@ -42,7 +42,7 @@ class Ear(WakeUps[Line]):
             return None
         return line
 
-    def _hear(self, line: Line, timeout_seconds: float) -> tuple[Line | None, bool]:
+    def _hear(self, line: ServerConnection, timeout_seconds: float) -> tuple[ServerConnection | None, bool]:
         try:
             woken = self._renewed(line) or self._popped(line, timeout_seconds)
         except LineLost:
@@ -50,12 +50,12 @@ class Ear(WakeUps[Line]):
             return None, True
         return None if line.is_lost else line, woken
 
-    def _leave(self, line: Line) -> None:
+    def _leave(self, line: ServerConnection) -> None:
         with suppress(LineLost):
             line.ask([(b"ZREM", self._ears, self._ear), (b"DEL", self._ear)])
         line.close()
 
-    def _renewed(self, line: Line) -> bool:
+    def _renewed(self, line: ServerConnection) -> bool:
         """Name our ear again from time to time; True if it was forgotten, and something may be missed."""
         if time.monotonic() < self._renew_at:
             return False
@@ -66,7 +66,7 @@ class Ear(WakeUps[Line]):
         self._renew_at = time.monotonic() + _RENEW_SECONDS
         return bool(added)
 
-    def _popped(self, line: Line, timeout_seconds: float) -> bool:
+    def _popped(self, line: ServerConnection, timeout_seconds: float) -> bool:
         (found,) = line.ask([(b"LPOP", self._ear)])
         if timeout_seconds <= 0.0 or found is not None:
             return isinstance(found, bytes)

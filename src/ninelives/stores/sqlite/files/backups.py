@@ -28,7 +28,7 @@ from ninelives.core.errors import Corrupt, UsageError
 from ninelives.core.journal import chain
 from ninelives.core.model.commit import Verdict
 from ninelives.core.model.key import DoubtKey
-from ninelives.core.model.run import Kind, Record, Run
+from ninelives.core.model.run import Kind, Record, RunRow
 from ninelives.core.model.session import Cause
 from ninelives.core.rules import inbox_rules
 from ninelives.core.rules.restore import RESTORED, Doubt, doubts_in, fenced
@@ -38,8 +38,8 @@ from ninelives.stores.shared import rows
 from ninelives.stores.sqlite import checks, claims, commits, maintenance
 from ninelives.stores.sqlite.files import anchor, paths, schema
 from ninelives.stores.sqlite.files.connection import APPLICATION_ID, connect, translated
-from ninelives.stores.sqlite.files.database import StoreFiles, require_closed
-from ninelives.stores.sqlite.files.paths import Place
+from ninelives.stores.sqlite.files.database import Database, require_closed
+from ninelives.stores.sqlite.files.paths import StorePaths
 from ninelives.stores.sqlite.files.write_queue import WritersQueue
 from ninelives.stores.sqlite.journals import read_journal
 from ninelives.stores.sqlite.transaction import Transaction, append_all, get_run, save_run
@@ -71,7 +71,7 @@ class Restored(Struct, frozen=True):
 # Backup ------------------------------------------------------------------------------------------
 
 
-def back_up(files: StoreFiles, target: Path, progress: Progress | None = None) -> Backup:
+def back_up(files: Database, target: Path, progress: Progress | None = None) -> Backup:
     """Copy the store to a file while it is in use; verified before it gets its name.
 
     Raises UsageError for a file that is not ours to replace; Corrupt when the copy is not sound.
@@ -93,7 +93,7 @@ def back_up(files: StoreFiles, target: Path, progress: Progress | None = None) -
     return made
 
 
-def _refuse_target(target: Path, where: Place) -> None:
+def _refuse_target(target: Path, where: StorePaths) -> None:
     if not target.parent.is_dir():
         raise UsageError(f"there is no directory {target.parent}", remedy="Make it first")
     if target.exists():
@@ -156,7 +156,9 @@ def restore(
         queue.close()
 
 
-def _restore(source: Path, where: Place, clock: Clock, replaces: bool, progress: Progress | None) -> Restored:
+def _restore(
+    source: Path, where: StorePaths, clock: Clock, replaces: bool, progress: Progress | None
+) -> Restored:
     if where.database.exists():
         if where.database.samefile(source):
             raise UsageError(f"{source} is the store itself", remedy="Name a backup of it")
@@ -226,7 +228,7 @@ def _whole(tx: Transaction, record: Record) -> Record:
     return replace(record, body=blobs.unpack(record.blobs[0], row[0])) if row is not None else record
 
 
-def _ask(tx: Transaction, run: Run, doubt: Doubt) -> Run:
+def _ask(tx: Transaction, run: RunRow, doubt: Doubt) -> RunRow:
     """Put one start before a person."""
     item = inbox_rules.opened(None, doubt.item, run.id, tx.now_ms)
     if isinstance(item, Verdict):
@@ -240,7 +242,7 @@ def _ask(tx: Transaction, run: Run, doubt: Doubt) -> Run:
     return replace(run, length=length, head=record.check, effect_length=max(run.effect_length, length))
 
 
-def _moved_aside(where: Place, clock: Clock) -> str | None:
+def _moved_aside(where: StorePaths, clock: Clock) -> str | None:
     """Give what is at the place another name; returns that of its database.
 
     The anchor is copied, not moved: where one is and no database, nobody makes an empty store.
@@ -261,7 +263,7 @@ def _moved_aside(where: Place, clock: Clock) -> str | None:
     return str(aside) if aside.exists() else None
 
 
-def _begun_aside(where: Place) -> Path | None:
+def _begun_aside(where: StorePaths) -> Path | None:
     """Return the database that a killed restore had moved aside without its log and anchor."""
     found = where.database.parent.glob(f"{glob.escape(where.database.name)}-replaced-*")
     moved = sorted(path for path in found if path.name.rpartition("-")[2].isdecimal())

@@ -53,7 +53,7 @@ Answer = TypeVar("Answer")
 Work = Callable[[Transaction], Answer]
 
 
-class StoreFiles:
+class Database:
     """Everything that is open, and how to read and write through it."""
 
     def __init__(
@@ -406,7 +406,7 @@ class StoreFiles:
         self._failure = self._failure or error
 
 
-_OPEN: weakref.WeakSet[StoreFiles] = weakref.WeakSet()
+_OPEN: weakref.WeakSet[Database] = weakref.WeakSet()
 _INHERITED: set[tuple[int, int]] = set()
 _CONNECTED: Counter[tuple[int, int]] = Counter()
 """How many objects of this process have connections to a file, by device and inode."""

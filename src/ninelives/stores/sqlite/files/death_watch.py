@@ -19,7 +19,7 @@ _HEADER = struct.Struct("iIII")
 _LOOKS, _PAUSE_SECONDS = 100, 0.0005
 
 
-class Deaths:
+class DeathWatch:
     """Watches the session locks of one directory."""
 
     def __init__(self, directory: Path) -> None:

@@ -50,7 +50,7 @@ _APPLICATION_AT = 68
 _LONGEST = 500
 
 
-class Place(Struct, frozen=True):
+class StorePaths(Struct, frozen=True):
     """The files of one store."""
 
     database: Path
@@ -58,7 +58,7 @@ class Place(Struct, frozen=True):
     live: Path
 
 
-def locate(path: str | Path) -> Place:
+def locate(path: str | Path) -> StorePaths:
     """Return the files for a database, with its directories made.
 
     Raises StoreUnsafe on a filesystem that other hosts can write to; OSError where we may not write.
@@ -69,7 +69,7 @@ def locate(path: str | Path) -> Place:
     database = Path(os.path.realpath(path))
     if database.is_symlink():
         raise _not_ours(database, os.strerror(errno.ELOOP))
-    place = Place(
+    place = StorePaths(
         database, database.with_name(database.name + "-anchor"), database.with_name(database.name + "-live")
     )
     if len(os.fsencode(database)) > _LONGEST:
@@ -133,7 +133,7 @@ def refuse_remote(path: Path, mountinfo: Iterable[str]) -> None:
         )
 
 
-def inspect(place: Place, application_id: int) -> None:
+def inspect(place: StorePaths, application_id: int) -> None:
     """Look at an existing database file before SQLite does.
 
     Raises StoreUnsafe when it cannot be ours to write; Corrupt when it is empty or no database.
@@ -172,7 +172,7 @@ def inspect(place: Place, application_id: int) -> None:
         )
 
 
-def keep_private(place: Place) -> None:
+def keep_private(place: StorePaths) -> None:
     """Take from others the right to read or write a database: a copy has the mode that its tool gave it.
 
     Raises StoreUnsafe when it is not ours to change.
@@ -188,7 +188,7 @@ def keep_private(place: Place) -> None:
             ) from None
 
 
-def refuse_lost(place: Place) -> None:
+def refuse_lost(place: StorePaths) -> None:
     """Refuse to make a new database where one has been.
 
     Raises Corrupt when the anchor counts commits of a database that is gone.
@@ -204,7 +204,7 @@ def refuse_lost(place: Place) -> None:
         )
 
 
-def fill_log(place: Place, size: int) -> None:
+def fill_log(place: StorePaths, size: int) -> None:
     """Give the log a size: writing over what is there needs one sync less than growing a file.
 
     The caller holds SQLite's write lock, so that nobody writes there meanwhile. The zeros are synced with

@@ -16,7 +16,7 @@ import time
 from contextlib import suppress
 from pathlib import Path
 
-from ninelives.stores.sqlite.files.death_watch import Deaths
+from ninelives.stores.sqlite.files.death_watch import DeathWatch
 
 WORKERS, READERS = ".wake", ".read"
 """Who listens: those who wait for work, and those who read output."""
@@ -40,7 +40,7 @@ class WakeUps:
         self._generation = 0
         self._is_closed = False
         self._seen = threading.local()
-        self._deaths: Deaths | None = None
+        self._deaths: DeathWatch | None = None
         self._has_died = False
 
     def take_death(self) -> bool:
@@ -111,7 +111,7 @@ class WakeUps:
         self._receiver = _datagram_socket()
         self._receiver.bind(self._address(self._name))
         if self._name.endswith(WORKERS):
-            self._deaths = Deaths(self._directory)
+            self._deaths = DeathWatch(self._directory)
 
     def _read(self, timeout_seconds: float) -> None:
         """Wait on the socket for all threads, without the lock."""
