@@ -48,7 +48,6 @@ if TYPE_CHECKING:
     from ninelives.core.journal.output import Output
     from ninelives.core.journal.settlement import Happened, NotHappened, Unknown
     from ninelives.core.values.retry import Retry
-    from ninelives.engine.agent.ask import ask
     from ninelives.engine.agent.basics import (
         branch,
         gather,
@@ -71,6 +70,7 @@ if TYPE_CHECKING:
     from ninelives.engine.agent.resources import Custom, File, GitBranch, Held, Url, hold
     from ninelives.engine.agent.signals import receive
     from ninelives.engine.agent.timers import sleep, sleep_until, timeout
+    from ninelives.engine.step.question import ask
     from ninelives.runtime import (
         InboxItem,
         Run,
@@ -214,7 +214,7 @@ _HOMES = {
     "action": "engine.agent.decorators",
     "agent": "engine.agent.decorators",
     "decision": "engine.agent.decorators",
-    "ask": "engine.agent.ask",
+    "ask": "engine.step.question",
     "branch": "engine.agent.basics",
     "gather": "engine.agent.basics",
     "info": "engine.agent.basics",

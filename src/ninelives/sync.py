@@ -12,10 +12,11 @@ from typing import Any, TypeVar, overload
 
 from msgspec import UNSET
 
-from ninelives.engine.agent import ask as questions
 from ninelives.engine.agent import basics, chat_history, children, signals, timers
 from ninelives.engine.agent.output import emit_from_thread as emit
-from ninelives.engine.context import FRAME, current
+from ninelives.engine.context import FRAME
+from ninelives.engine.run.current import current
+from ninelives.engine.step import question as questions
 from ninelives.engine.step import threads
 
 __all__ = ["Child", "ask", "emit", "map", "receive", "repair_history", "sleep", "sleep_until", "spawn"]

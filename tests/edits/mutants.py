@@ -16,7 +16,7 @@ from ninelives.core.rules import dedup
 from ninelives.engine.agent import decorators
 from ninelives.engine.context import Branch
 from ninelives.engine.protected import non_resumable, open_starts
-from ninelives.engine.run import identity
+from ninelives.engine.run import identity, lookup
 from ninelives.engine.run.delivery import Delivery
 from ninelives.engine.run.execution import Execution
 from ninelives.engine.spec import registry
@@ -49,13 +49,13 @@ def not_at_rest(patch: pytest.MonkeyPatch) -> None:
     """A call that is not at its place is judged at once, while other branches have still to claim theirs."""
 
     async def seek(self: Any, asking: Any) -> Any:
-        known = identity.claims_of(self._execution)
+        known = lookup.claims_of(self._execution)
         found = known.earliest_match(asking.call)
         if found is not None:
             return known.take(found[1])
-        missed = identity.passed_over(self._execution) if asking.call.is_effect else None
+        missed = lookup.passed_over(self._execution) if asking.call.is_effect else None
         if missed is not None:
-            identity.refuse(asking, missed)
+            lookup.refuse(asking, missed)
             await self._execution.forever()
         return None
 
@@ -65,7 +65,7 @@ def not_at_rest(patch: pytest.MonkeyPatch) -> None:
 @_mutant()
 def nothing_is_passed_over(patch: pytest.MonkeyPatch) -> None:
     """A fresh effect starts although one on record was not asked for."""
-    patch.setattr(identity, "passed_over", lambda _: None)
+    patch.setattr(lookup, "passed_over", lambda _: None)
 
 
 @_mutant("remove_effect", "change_effect", "rename_effect")

@@ -9,7 +9,7 @@ from typing import Any
 
 from ninelives.core.journal.replay import Replay
 from ninelives.core.model.run import Kind, Record
-from ninelives.engine.run import identity, quiescence
+from ninelives.engine.run import lookup, quiescence
 from ninelives.engine.run.delivery import Delivery
 from ninelives.engine.run.execution import Execution
 from ninelives.engine.step import resumable
@@ -78,7 +78,7 @@ def fresh_at_once() -> Iterator[None]:
         return
 
     async def seek(self: Any, asking: Any) -> Any:
-        claims = identity.claims_of(self._execution)
+        claims = lookup.claims_of(self._execution)
         found = claims.earliest_match(asking.call)
         return claims.take(found[1]) if found is not None else None
 

@@ -20,14 +20,14 @@ from ninelives.core.model.run import Kind, Record
 from ninelives.core.model.session import Cause, Evidence, Session
 from ninelives.core.rules import deaths, dedup, run_rules
 from ninelives.engine.agent import compensations
-from ninelives.engine.agent.output import OutputBuffer
 from ninelives.engine.commit.committer import Committer
 from ninelives.engine.commit.ticket import NOTHING, Ticket, deliver, sealed
 from ninelives.engine.context import StepPosition
+from ninelives.engine.lease import Lease
 from ninelives.engine.protected import doubt
 from ninelives.engine.protected.protected_call import ProtectedCall
 from ninelives.engine.run.execution import Execution
-from ninelives.engine.run.lease import Lease
+from ninelives.engine.run.output_buffer import OutputBuffer
 from ninelives.engine.spec import transactions
 from tests.simulation.store import Archive
 

@@ -13,9 +13,10 @@ from random import Random
 from typing import Any
 from unittest.mock import patch
 
+from ninelives.engine import lease
 from ninelives.engine.commit import committer, ticket
 from ninelives.engine.protected import doubt, left_processes
-from ninelives.engine.run import lease, run_threads
+from ninelives.engine.run import run_threads
 from ninelives.engine.step import resumable, threads
 from ninelives.runtime import runtime, wakeups
 from tests.simulation.machine import Machine

@@ -13,7 +13,7 @@ import pytest
 
 import ninelives as nl
 from ninelives.core.model.run import State
-from ninelives.engine.run import eviction, execution
+from ninelives.engine.run import execution, tasks
 from tests.replay.lifetimes import QuickStore, run_async
 
 
@@ -146,7 +146,7 @@ def test_cancelled_code_begins_no_step_and_a_swallowed_cancel_ends_the_run_all_t
 
 def test_code_that_never_leaves_is_abandoned_and_others_go_on(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(execution, "STOP_SECONDS", 0.05)
-    monkeypatch.setattr(eviction, "ABANDON_SECONDS", 0.05)
+    monkeypatch.setattr(tasks, "ABANDON_SECONDS", 0.05)
     inside, let_go, done = asyncio.Event(), asyncio.Event(), []
 
     @nl.agent

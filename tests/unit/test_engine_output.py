@@ -11,7 +11,8 @@ import pytest
 import ninelives as nl
 from ninelives.core.journal.output import read_output
 from ninelives.core.model.run import Kind
-from ninelives.engine.agent.output import FLUSH_BYTES, emit_from_thread
+from ninelives.engine.agent.output import emit_from_thread
+from ninelives.engine.run.output_buffer import FLUSH_BYTES
 from ninelives.store import Store
 from tests.replay.lifetimes import QuickStore, Stage, first_life, once, run_async, second_life, twice
 

@@ -15,7 +15,7 @@ import pytest
 import ninelives as nl
 from ninelives.core.model.inbox import ItemKind
 from ninelives.core.model.run import Kind, RunQuery, State
-from ninelives.engine.run import eviction
+from ninelives.engine.run import tasks as run_tasks
 from ninelives.engine.spec.registry import STEPS
 from ninelives.engine.worker import session
 from tests.replay.lifetimes import QuickStore, Stage, first_life, prove_gone, run_async, second_life
@@ -420,7 +420,7 @@ def test_a_start_that_nobody_asks_for_is_settled_after_an_action_that_is_still_u
 
     async def slow() -> str:
         begun.set()
-        await asyncio.sleep(eviction.ABANDON_SECONDS * 1.2)
+        await asyncio.sleep(run_tasks.ABANDON_SECONDS * 1.2)
         return "paid"
 
     pay = nl.action(slow, name="pay", resumable=False)

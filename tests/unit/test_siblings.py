@@ -11,14 +11,14 @@ import pytest
 
 import ninelives as nl
 from ninelives.core.model.run import Kind, State
-from ninelives.engine.run import eviction, execution
+from ninelives.engine.run import execution, tasks
 from tests.replay.lifetimes import QuickStore, Stage, first_life, run_async
 
 
 @pytest.fixture(autouse=True)
 def _brief(monkeypatch: pytest.MonkeyPatch) -> None:
     """Let code that does not leave be abandoned soon."""
-    monkeypatch.setattr(eviction, "ABANDON_SECONDS", 0.05)
+    monkeypatch.setattr(tasks, "ABANDON_SECONDS", 0.05)
     monkeypatch.setattr(execution, "STOP_SECONDS", 0.05)
 
 

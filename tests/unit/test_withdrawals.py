@@ -10,7 +10,7 @@ import pytest
 
 import ninelives as nl
 from ninelives.core.model.run import Kind
-from ninelives.engine.run import large_bodies
+from ninelives.engine.commit import large_bodies
 from tests.replay.lifetimes import QuickStore, Stage, first_life, once, run_async, second_life, twice
 
 QUICK = nl.Retry(attempts=3, base_seconds=0.0001, max_seconds=0.001)

@@ -9,21 +9,52 @@ from __future__ import annotations
 
 import asyncio
 import threading
-from collections.abc import Coroutine, Generator
-from contextvars import Context, ContextVar, copy_context
+from collections.abc import Sequence
+from contextvars import Context, ContextVar
 from itertools import count
-from types import CoroutineType
-from typing import TYPE_CHECKING, Any
+from typing import Protocol
 
-from ninelives.core.errors import NoRun
+from ninelives.core.clock import Clock
+from ninelives.core.errors import NineLivesError
 from ninelives.core.ids import ID_MARK, aside, parse_step_id, positional_key, step_id
 from ninelives.core.journal.fork_origin import Origin
-from ninelives.core.journal.replay import Attempt
-from ninelives.core.model.run import StepKind
+from ninelives.core.journal.matching import RecordClaims
+from ninelives.core.journal.replay import Attempt, Replay
+from ninelives.core.model.commit import Verdict
+from ninelives.core.model.run import Kind, RunRow, StepKind
+from ninelives.core.model.totals import Facts
 from ninelives.core.values.fingerprint import Fingerprint
+from ninelives.engine.commit.ticket import Draft
 
-if TYPE_CHECKING:
-    from ninelives.engine.run.execution import Execution
+
+class Running(Protocol):
+    """What is needed of a run that is executed here by the modules that its execution is made of.
+
+    `engine.run.execution.Execution` is the only implementation; see there.
+    """
+
+    run: RunRow
+    turn: int
+    clock: Clock
+    loop: asyncio.AbstractEventLoop
+    replay: Replay
+    claims: RecordClaims | None
+    reads: int
+    timers: int
+    sealed: NineLivesError | None
+
+    @property
+    def has_one_branch(self) -> bool:
+        """Return whether there is one branch only."""
+
+    def note(self, kind: Kind, step: str, body: bytes, facts: Facts = ..., /) -> None:
+        """Record something that no code waits for."""
+
+    def write(self, drafts: Sequence[Draft], /) -> asyncio.Future[Verdict]:
+        """Hand records to the committer."""
+
+    def seal(self, why: NineLivesError, /) -> None:
+        """Refuse every further call and record."""
 
 
 class Branch:
@@ -61,7 +92,7 @@ class StepPosition:
 
     __slots__ = ("branch", "execution", "id", "name", "number")
 
-    def __init__(self, execution: Execution, branch: Branch, name: str, given: str | None = None) -> None:
+    def __init__(self, execution: Running, branch: Branch, name: str, given: str | None = None) -> None:
         self.execution, self.name = execution, name
         if given is None:
             self.branch, self.number = branch.name, branch.next_call(name)
@@ -130,7 +161,7 @@ class WatchedFrame(Frame):
         self.began_ms, self.is_cut = began_ms, False
 
 
-EXECUTION: ContextVar[Execution | None] = ContextVar("ninelives_execution", default=None)
+EXECUTION: ContextVar[Running | None] = ContextVar("ninelives_execution", default=None)
 BRANCH: ContextVar[Branch] = ContextVar("ninelives_branch")
 FRAME: ContextVar[Frame | None] = ContextVar("ninelives_frame", default=None)
 
@@ -145,66 +176,16 @@ def runtime_lives(change: int) -> None:
         _runtimes += change
 
 
-def current(what: str) -> Execution | None:
-    """Return the execution that this code is in; None in a process without a runtime.
-
-    Raises NoRun when a runtime lives and the run was lost on the way here.
-    """
-    execution = EXECUTION.get()
-    if execution is None and _runtimes:
-        raise NoRun(
-            f"{what} was called outside a run, where nothing protects it",
-            remedy="Call it from the agent's own tasks (an executor or a callback loses the run: use "
-            "asyncio.to_thread), or call .raw(...) if that is what you mean",
-        )
-    return execution
+def has_runtime() -> bool:
+    """Return whether a runtime lives in this process."""
+    return _runtimes > 0
 
 
-def require(what: str) -> Execution:
-    """Return the execution that this code is in.
-
-    Raises NoRun outside of one.
-    """
-    execution = EXECUTION.get()
-    if execution is None:
-        raise NoRun(f"{what} is for use inside a run", remedy="Call it from an agent or a step of it")
-    return execution
-
-
-def run_of(context: Context) -> Execution | None:
+def run_of(context: Context) -> Running | None:
     """Return the execution whose own code a context is of; None for a body's, and for nobody's."""
     return context.get(EXECUTION) if context.get(FRAME) is None else None
 
 
-def is_code_of(execution: Execution, context: Context) -> bool:
+def is_code_of(execution: Running, context: Context) -> bool:
     """Tell whether a context is that of a run's own code, not of a body that it started."""
     return context.get(EXECUTION) is execution and context.get(FRAME) is None
-
-
-def make_task(
-    loop: asyncio.AbstractEventLoop,
-    coroutine: Coroutine[Any, Any, Any] | Generator[Any, None, Any],
-    *,
-    context: Context | None = None,
-    **options: Any,
-) -> asyncio.Task[Any]:
-    """Create a task; inside a run, and outside its steps, it is a branch. The event loop's task factory."""
-    execution, frame = EXECUTION.get(), FRAME.get()
-    if execution is None or frame is not None:
-        plain: asyncio.Task[Any] = asyncio.Task(coroutine, loop=loop, context=context, **options)
-        if isinstance(frame, WatchedFrame):
-            frame.at_work.add(plain)
-            plain.add_done_callback(frame.at_work.discard)
-        return plain
-    name = getattr(coroutine, "__qualname__", type(coroutine).__name__).replace("<locals>.", "")
-    branched = context.copy() if context is not None else copy_context()
-    branched.run(BRANCH.set, BRANCH.get().child(name))
-    if not isinstance(coroutine, CoroutineType):
-        task = execution.task_type(coroutine, loop=loop, context=branched, **options)
-    else:
-        from ninelives.engine.run.eviction import contained
-
-        task = execution.task_type(contained(coroutine), loop=loop, context=branched, **options)
-        task.code = coroutine
-    execution.adopt(task)
-    return task

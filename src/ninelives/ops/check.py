@@ -29,12 +29,13 @@ from ninelives.core.journal.replay import Recorded, step_name, write_superseded
 from ninelives.core.model.commit import Verdict
 from ninelives.core.model.run import Journal, Kind, Record, RunQuery, RunRow, State
 from ninelives.engine.agent import compensations
+from ninelives.engine.commit import large_bodies
 from ninelives.engine.commit.committer import Committer
 from ninelives.engine.commit.loop_commits import LoopCommits
 from ninelives.engine.commit.ticket import NOTHING, Draft, Extras
-from ninelives.engine.run import identity, large_bodies
-from ninelives.engine.run.eviction import clear
+from ninelives.engine.run import lookup
 from ninelives.engine.run.execution import Execution
+from ninelives.engine.run.tasks import clear
 from ninelives.engine.spec.registry import AGENTS, code_version
 from ninelives.engine.worker import event_loop, run_retry
 from ninelives.engine.worker.executor import Executor
@@ -254,11 +255,11 @@ def _judged(run: RunRow, execution: Execution, ended: asyncio.Task[Any] | None) 
 
 
 def _fitting(run: RunRow, execution: Execution, *, has_ended: bool) -> CheckFinding:
-    claims, forgets = identity.claims_of(execution), identity.forgotten(execution)
+    claims, forgets = lookup.claims_of(execution), lookup.forgotten(execution)
     left = sorted(claims.unclaimed(), key=lambda one: one.seq)
-    done = [one.step for one in left if isinstance(one, Recorded) and identity.is_effect(one)]
-    reads = [one.step for one in left if isinstance(one, Recorded) and not identity.is_effect(one)]
-    starts = [one.step for one in left if isinstance(one, Start) and one.is_open and identity.is_effect(one)]
+    done = [one.step for one in left if isinstance(one, Recorded) and lookup.is_effect(one)]
+    reads = [one.step for one in left if isinstance(one, Recorded) and not lookup.is_effect(one)]
+    starts = [one.step for one in left if isinstance(one, Start) and one.is_open and lookup.is_effect(one)]
     effects = [step for step in done if step_name(step) not in forgets]
     left_out = [step for step in reads if step not in set(execution.asked_again)]
     warnings = (
@@ -292,7 +293,7 @@ def _warned(what: str, steps: Sequence[str], *remedies: str) -> Iterator[Warned]
 
 def _if_renamed(steps: Sequence[str]) -> str:
     """Say what to write if steps that are on record, and that the code declares no more, were renamed."""
-    names = sorted({name for step in steps if identity.is_unknown(name := step_name(step))})
+    names = sorted({name for step in steps if lookup.is_unknown(name := step_name(step))})
     return "; ".join(f'If {name} was renamed, declare the step with aliases=["{name}"]' for name in names)
 
 

@@ -26,7 +26,7 @@ from ninelives.core.errors import UsageError
 from ninelives.core.journal import chain
 from ninelives.core.model.inbox import Item, Signal
 from ninelives.core.model.run import Record
-from ninelives.engine.run import large_bodies
+from ninelives.engine.commit import large_bodies
 from ninelives.store import Store
 from ninelives.views import records_text, sessions
 from ninelives.views.escape import json_text

@@ -8,7 +8,7 @@ from ninelives.core.errors import UsageError
 from ninelives.core.journal.output import Output, first_record, items_of
 from ninelives.core.model.run import Kind
 from ninelives.core.values.codec import codec_for
-from ninelives.engine.run import large_bodies
+from ninelives.engine.commit import large_bodies
 from ninelives.store import Store
 
 

@@ -15,7 +15,7 @@ from ninelives.core.model.run import RunRow as Row
 from ninelives.core.values.codec import UNTYPED_CODEC, Codec
 from ninelives.core.values.exceptions import decode_error
 from ninelives.engine.agent import signals
-from ninelives.engine.run import large_bodies
+from ninelives.engine.commit import large_bodies
 from ninelives.engine.spec.registry import AGENTS
 from ninelives.engine.worker import fork as forks
 from ninelives.engine.worker import run_retry

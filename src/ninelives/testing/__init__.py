@@ -33,17 +33,17 @@ __all__ = [
 ]
 
 _HOMES = {
-    "NotCrashproof": "trials",
+    "NotCrashproof": "kill_trials",
     "Sandbox": "sandbox",
     "SandboxItem": "handles",
     "SandboxRun": "handles",
     "Script": "script",
     "SkippingClock": "clock",
     "Stuck": "sandbox",
-    "Trials": "trials",
+    "Trials": "kill_trials",
     "after": "script",
     "chaos": "processes",
-    "crashproof": "trials",
+    "crashproof": "kill_trials",
 }
 
 

@@ -15,7 +15,7 @@ from ninelives.core.model.inbox import Item, ItemState, Signal
 from ninelives.core.model.run import Journal, Kind, Record, RunQuery, RunRow, State
 from ninelives.core.model.totals import Retrying, read_retrying
 from ninelives.core.rules import deaths as lives
-from ninelives.engine.run import large_bodies
+from ninelives.engine.commit import large_bodies
 from ninelives.store import Store
 from ninelives.views import records_text, sessions
 from ninelives.views.checkpoint import (

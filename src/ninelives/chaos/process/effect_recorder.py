@@ -27,6 +27,7 @@ from ninelives.chaos.ledger import Ledger, What
 from ninelives.chaos.protocol import step_in
 from ninelives.chaos.trial.work_tree import state_of
 from ninelives.engine.context import EXECUTION, FRAME, Frame
+from ninelives.engine.run.current import execution_of, here
 
 _OURS = str(Path(__file__).parents[2]) + os.sep
 _CHAOS = str(Path(__file__).parents[1]) + os.sep
@@ -191,7 +192,7 @@ class EffectRecorder:
 
     def _waiting(self, frame: Frame | None) -> str:
         """Return the line at which the run's own code waits, for what is done elsewhere in its name."""
-        execution = EXECUTION.get() if frame is None else frame.place.execution
+        execution = here() if frame is None else execution_of(frame.place)
         main = execution.main if execution is not None else None
         awaited: Any = getattr(main, "code", None)
         place = ""

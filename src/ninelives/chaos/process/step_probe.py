@@ -24,7 +24,7 @@ from ninelives.core.errors import Divergence, UsageError
 from ninelives.core.ids import step_text
 from ninelives.engine.agent import basics, decorators
 from ninelives.engine.context import FRAME, Frame
-from ninelives.engine.run import call_site, identity
+from ninelives.engine.run import call_site, lookup
 from ninelives.engine.spec.registry import Agent, Step, place_of
 from ninelives.runtime.agent_loader import raised_at
 
@@ -55,7 +55,7 @@ class Calls:
         vars(decorators)["make_agent"] = self._hardy(vars(decorators)["make_agent"])
         vars(call_site)["_OURS"] = (*vars(call_site)["_OURS"], str(Path(__file__).parents[1]))
         for refusal in ("changed", "not_asked_for", "weaker"):
-            vars(identity)[refusal] = self._refused(vars(identity)[refusal])
+            vars(lookup)[refusal] = self._refused(vars(lookup)[refusal])
         asked = basics.key
 
         @functools.wraps(asked)
@@ -200,7 +200,7 @@ class Calls:
         return self._witness.shown(place_of(step.function))
 
     def _refused(self, make: Callable[..., Divergence]) -> Callable[..., Divergence]:
-        def refused(asking: identity.StepLookup, found: Any) -> Divergence:
+        def refused(asking: lookup.StepLookup, found: Any) -> Divergence:
             error = make(asking, found)
             self._diverged(found.step, asking.where(), error)
             return error

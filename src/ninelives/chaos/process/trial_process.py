@@ -30,9 +30,9 @@ from ninelives.core.journal.replay import read_body
 from ninelives.core.model.inbox import Item, ItemKind
 from ninelives.core.model.run import Kind, RunRow, State
 from ninelives.core.model.session import Cause, Evidence
+from ninelives.engine.commit import large_bodies
 from ninelives.engine.commit.committer import end_process
 from ninelives.engine.machine import host
-from ninelives.engine.run import large_bodies
 from ninelives.engine.spec.registry import Agent, place_of
 from ninelives.runtime import Runtime, target
 from ninelives.runtime.inbox import give

@@ -18,7 +18,7 @@ from ninelives.core.errors import Corrupt
 from ninelives.core.ids import check_id
 from ninelives.core.model.inbox import Item, ItemState
 from ninelives.core.model.run import Kind, Record, RunRow, State
-from ninelives.engine.run import large_bodies
+from ninelives.engine.commit import large_bodies
 from ninelives.store import Store
 from ninelives.stores.open import open_store
 from ninelives.views import records_text

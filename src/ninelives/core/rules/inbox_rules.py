@@ -2,12 +2,15 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterable
+
 from msgspec.structs import replace
 
 from ninelives.core.errors import BadRecord, IdConflict, StaleAnswer
+from ninelives.core.journal.answers import item_id
 from ninelives.core.model.commit import Commit, Outcome, Verdict
-from ninelives.core.model.inbox import Item, ItemState, NewItem, Signal
-from ninelives.core.model.run import Kind
+from ninelives.core.model.inbox import Item, ItemKind, ItemState, NewItem, Signal
+from ninelives.core.model.run import Kind, RunRow
 
 
 def taken_in(commit: Commit) -> list[tuple[int, int]]:
@@ -74,4 +77,25 @@ def same_signal(known: Signal, name: str, body: bytes) -> Signal:
         f"signal {known.id!r} was sent with another name or value",
         run=known.run,
         remedy="Use another id for another signal",
+    )
+
+
+# What stopped a run ------------------------------------------------------------------------------
+
+STOPPING = frozenset(
+    {ItemKind.DIVERGENCE, ItemKind.DAMAGE, ItemKind.BUDGET, ItemKind.QUARANTINE, ItemKind.RESOURCE}
+)
+"""The kinds of items that stop a whole run until a person answers."""
+
+
+def stop_id(run: str, length: int, kind: ItemKind, body: bytes) -> str:
+    """Return the id of the item that stops a run at that length of its journal."""
+    return item_id(run, length, kind, body.decode())
+
+
+def stop_answered(run: RunRow, items: Iterable[Item]) -> Item | None:
+    """Return the item that stopped the run, if a person has answered it and the answer was not taken yet."""
+    given = (item for item in items if item.state is ItemState.ANSWERED and item.kind in STOPPING)
+    return next(
+        (item for item in given if item.id == stop_id(run.id, run.length, item.kind, item.body)), None
     )

@@ -18,14 +18,21 @@ from ninelives.core.ids import check_id, step_id
 from ninelives.core.journal.replay import write_body
 from ninelives.core.model.run import Kind
 from ninelives.core.model.totals import BUILTIN
-from ninelives.engine.context import BRANCH, FRAME, require
+from ninelives.engine.context import BRANCH, FRAME
 from ninelives.engine.run import identity
+from ninelives.engine.run.current import require
 from ninelives.engine.run.execution import Execution
-from ninelives.engine.worker.executor import NextTurn
 
 T = TypeVar("T")
 U = TypeVar("U")
 LOGGER = logging.getLogger("ninelives.run")
+
+
+class NextTurn:
+    """What an agent returns to go on with an empty journal."""
+
+    def __init__(self, args: tuple[Any, ...], kwargs: dict[str, Any]) -> None:
+        self.args, self.kwargs = args, kwargs
 
 
 class Info(Struct, frozen=True):

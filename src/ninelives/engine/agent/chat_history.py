@@ -19,8 +19,9 @@ from ninelives.core.journal.chat_history import HistoryCall, Message, Result, ca
 from ninelives.core.journal.replay import StepBody, read_body, write_body
 from ninelives.core.model.run import Kind, Record
 from ninelives.core.values.codec import codec_for
-from ninelives.engine.context import EXECUTION, FRAME
-from ninelives.engine.run import large_bodies
+from ninelives.engine.commit import large_bodies
+from ninelives.engine.context import FRAME
+from ninelives.engine.run.current import here
 from ninelives.engine.run.waits import Builtin
 from ninelives.engine.spec.registry import Step, find_step
 from ninelives.store import Store
@@ -37,7 +38,7 @@ async def repair_history(messages: Sequence[Message], *, run: str | None = None)
     Raises UsageError for what is no history; UnknownRun.
     """
     calls = calls_in(messages)
-    execution = EXECUTION.get()
+    execution = here()
     if execution is None or FRAME.get() is not None or all(call.has_result for call in calls):
         return repaired(messages, {})
     async with Builtin(execution, "repair_history") as step:

@@ -35,9 +35,10 @@ from ninelives.core.model.totals import BUILTIN
 from ninelives.core.values.codec import UNTYPED_CODEC, Codec, codec_for
 from ninelives.core.values.exceptions import decode_error, encode_error
 from ninelives.core.values.fingerprint import Fingerprint
-from ninelives.engine.context import FRAME, StepPosition, require
+from ninelives.engine.commit import large_bodies
+from ninelives.engine.context import FRAME, StepPosition
 from ninelives.engine.machine import machine
-from ninelives.engine.run import large_bodies
+from ninelives.engine.run.current import require
 from ninelives.engine.run.execution import Execution
 from ninelives.engine.run.waits import Builtin, wait
 from ninelives.engine.spec import agent_arguments
@@ -226,9 +227,7 @@ class ChildCreation:
 
 def births(execution: Execution) -> ChildCreation:
     """Return what creates the children of a run."""
-    if execution.births is None:
-        execution.births = ChildCreation(execution)
-    return execution.births
+    return execution.part(ChildCreation)
 
 
 def _create(store: Store, batch: list[tuple[NewRun, list[bytes]]]) -> list[RunRow | UsageError]:
@@ -280,7 +279,7 @@ async def _end_of(execution: Execution, child: str) -> RunRow:
         return row
     if row.parent != execution.run.id:
         return await _end_of_stranger(execution, child)
-    ends = execution.ends = execution.ends or Ends(execution)
+    ends = execution.part(Ends)
 
     async def look(news: News) -> RunRow | None:
         return await ends.of(child, news.run.news)

@@ -22,7 +22,8 @@ from ninelives.core.model.run import Control, Journal, Kind, Record, RunQuery, S
 from ninelives.engine.agent.basics import log
 from ninelives.engine.agent.resources import keep
 from ninelives.engine.commit.ticket import Draft
-from ninelives.engine.context import BRANCH, FRAME, Branch, require
+from ninelives.engine.context import BRANCH, FRAME, Branch
+from ninelives.engine.run.current import require
 from ninelives.engine.run.execution import Execution
 from ninelives.engine.spec import agent_arguments
 from ninelives.engine.spec.registry import RIVALS, STEPS, Agent, Step, find_step, make_agent

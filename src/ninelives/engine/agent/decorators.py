@@ -13,8 +13,8 @@ from typing import Any, Concatenate, Generic, Literal, ParamSpec, Protocol, Self
 from ninelives.core.errors import StaleResource, UsageError
 from ninelives.core.journal.approval import Approval
 from ninelives.core.values.retry import Retry
-from ninelives.engine.context import EXECUTION
 from ninelives.engine.protected import non_resumable
+from ninelives.engine.run.current import here
 from ninelives.engine.spec.methods import Method, is_method
 from ninelives.engine.spec.protection import OPTIONS
 from ninelives.engine.spec.registry import (
@@ -313,7 +313,7 @@ def _wrap(step: Step, declared: Callable[..., Any]) -> Any:
 
 
 def _refuse_rival(step: Step) -> None:
-    execution = EXECUTION.get()
+    execution = here()
     if execution is not None and step.name in RIVALS:
         if execution.called is None:
             execution.called = {}

@@ -24,15 +24,16 @@ from ninelives.core.journal.resources import Holding, Target, difference, open_i
 from ninelives.core.model.inbox import ItemKind
 from ninelives.core.model.run import Journal, Kind, Record
 from ninelives.core.model.totals import BUILTIN
+from ninelives.core.rules.inbox_rules import stop_answered
 from ninelives.core.values.exceptions import decode_error, encode_error
 from ninelives.engine.agent import resource_checks
 from ninelives.engine.agent.resource_checks import Gone
 from ninelives.engine.commit.ticket import Draft
-from ninelives.engine.context import FRAME, require
+from ninelives.engine.context import FRAME
+from ninelives.engine.run.current import require
 from ninelives.engine.run.execution import Execution
 from ninelives.engine.spec import callbacks
 from ninelives.engine.spec.registry import AGENTS, Agent
-from ninelives.engine.worker.escalation import answered
 
 
 @dataclass(frozen=True, slots=True)
@@ -205,7 +206,7 @@ async def recheck(execution: Execution, agent: Agent, journal: Journal) -> None:
 
 def _is_accepted(journal: Journal) -> bool:
     """Tell whether a person has just said that the run goes on with its resources as they are."""
-    item = answered(journal.run, journal.items)
+    item = stop_answered(journal.run, journal.items)
     if item is not None:
         return item.kind is ItemKind.RESOURCE
     # CRASH: the answer was taken, and how the resources are was not recorded: it is still the last record.

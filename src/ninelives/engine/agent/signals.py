@@ -27,11 +27,11 @@ from ninelives.core.model.run import Kind, News
 from ninelives.core.model.totals import BUILTIN
 from ninelives.core.values.codec import UNTYPED_CODEC, Codec, codec_for
 from ninelives.core.values.exceptions import encode_error
-from ninelives.engine.agent.timers import check_seconds
 from ninelives.engine.commit.ticket import NOTHING, Draft, Extras
-from ninelives.engine.context import FRAME, require
+from ninelives.engine.context import FRAME
+from ninelives.engine.run.current import require
 from ninelives.engine.run.execution import Execution
-from ninelives.engine.run.waits import Builtin, deadline_ms, wait
+from ninelives.engine.run.waits import Builtin, check_seconds, deadline_ms, wait
 from ninelives.engine.step.other_loops import at_home
 
 T = TypeVar("T")

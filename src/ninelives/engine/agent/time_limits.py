@@ -19,7 +19,8 @@ from typing import Any
 from ninelives.core.journal.replay import write_body
 from ninelives.core.model.run import Kind, News
 from ninelives.core.model.totals import BUILTIN
-from ninelives.engine.context import EXECUTION, FRAME
+from ninelives.engine.context import FRAME
+from ninelives.engine.run.current import here
 from ninelives.engine.run.execution import BranchTask, Execution
 from ninelives.engine.run.waits import deadline_ms, wait
 
@@ -142,7 +143,7 @@ def call_later(
 
 def _limited(seconds: float, reached: Callable[[], object]) -> _Timer | None:
     """Return the recorded limit of the wait that is being set up here, if it is one over a run's branches."""
-    execution, task = EXECUTION.get(), asyncio.current_task()
+    execution, task = here(), asyncio.current_task()
     if execution is None or FRAME.get() is not None or not isinstance(task, BranchTask):
         return None
     if execution.sealed is not None or not any(isinstance(one, BranchTask) for one in _waited_for()):

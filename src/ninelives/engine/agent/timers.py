@@ -12,12 +12,11 @@ from ninelives.core.errors import NoRun, TimedOut, UsageError
 from ninelives.core.journal.replay import write_body
 from ninelives.core.model.run import Kind
 from ninelives.engine.agent.time_limits import Limit, until
-from ninelives.engine.context import EXECUTION, FRAME, current
+from ninelives.engine.context import FRAME
+from ninelives.engine.run.current import current, here
 from ninelives.engine.run.execution import BranchTask, Execution
-from ninelives.engine.run.waits import Builtin, deadline_ms
+from ninelives.engine.run.waits import Builtin, check_seconds, deadline_ms
 from ninelives.engine.step.other_loops import at_home
-
-LONGEST_SECONDS = 100 * 366 * 86_400.0
 
 
 @at_home
@@ -61,12 +60,6 @@ async def _sleep(execution: Execution, step: Builtin, due_ms: int) -> None:
     await step.settle([(Kind.RESULT, step.id, write_body(None, value=b"null"))])
 
 
-def check_seconds(seconds: float, what: str) -> None:
-    """Check a time. Raises UsageError."""
-    if type(seconds) not in (int, float) or not 0 <= seconds <= LONGEST_SECONDS:
-        raise UsageError(f"{what}: {seconds!r} is no time", remedy="Give seconds, 0 or more")
-
-
 @asynccontextmanager
 async def timeout(seconds: float) -> AsyncIterator[None]:
     """Limit the time of what is inside, and record who won: the same on replay.
@@ -74,7 +67,7 @@ async def timeout(seconds: float) -> AsyncIterator[None]:
     Raises TimedOut; UsageError for what is no time.
     """
     check_seconds(seconds, "nl.timeout()")
-    execution, task = EXECUTION.get(), asyncio.current_task()
+    execution, task = here(), asyncio.current_task()
     if execution is None or FRAME.get() is not None:
         try:
             async with asyncio.timeout(seconds):

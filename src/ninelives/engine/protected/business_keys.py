@@ -17,7 +17,7 @@ from msgspec.structs import replace
 
 from ninelives.core.clock import witness
 from ninelives.core.errors import Divergence, InvariantViolation, KeyConflict, NotDone, UnknownRun
-from ninelives.core.journal.replay import Replay, write_body
+from ninelives.core.journal.replay import write_body
 from ninelives.core.journal.settlement import Standing, StartBody, read_start, standing
 from ninelives.core.model.commit import Outcome, Verdict
 from ninelives.core.model.key import AdoptKey, Key, KeyOp, KeyState, ReserveKey, WaitKey
@@ -29,7 +29,7 @@ from ninelives.engine.protected import doubt as doubts
 from ninelives.engine.protected import doubt_inbox
 from ninelives.engine.protected.protected_call import Ended, KeyedPosition, ProtectedCall
 from ninelives.engine.run.execution import Execution
-from ninelives.engine.run.waits import Look, wait
+from ninelives.engine.run.waits import Look, turn_away, wait
 from ninelives.engine.step import resumable
 from ninelives.store import Store
 
@@ -42,7 +42,8 @@ _OURS = (KeyState.RESERVED, KeyState.IN_DOUBT)
 class RunKeys:
     """The business keys of one execution: those that a branch is at, and starts that have no outcome."""
 
-    def __init__(self, replay: Replay) -> None:
+    def __init__(self, execution: Execution) -> None:
+        replay = execution.replay
         self.busy: set[str] = set()
         self.open: dict[str, Standing] = {}
         found: dict[str, list[Record]] = {}
@@ -56,9 +57,7 @@ class RunKeys:
 
 
 def _ring(execution: Execution) -> RunKeys:
-    if execution.keys is None:
-        execution.keys = RunKeys(execution.replay)
-    return execution.keys
+    return execution.part(RunKeys)
 
 
 async def carry_out(act: ProtectedCall, start: Callable[[ProtectedCall], Awaitable[Ended | None]]) -> object:
@@ -283,7 +282,7 @@ async def _attempt(act: ProtectedCall) -> Ended | None:
     """Run the body of a resumable action under its key."""
     execution, place = act.execution, act.place
     if execution.closed is not None:
-        await execution.turn_away()
+        await turn_away(execution)
     verdict = await act.write([act.draft(Kind.INTENT, w=execution.run.session or "")], extras(reserves(act)))
     if verdict.outcome is not Outcome.COMMITTED:
         return await refused(act, verdict)

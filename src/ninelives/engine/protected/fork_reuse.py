@@ -11,9 +11,9 @@ from __future__ import annotations
 
 from ninelives.core.ids import parse_step_id
 from ninelives.core.journal.fork_origin import Done, Origin
-from ninelives.engine.agent import ask
 from ninelives.engine.context import BRANCH, Branch
 from ninelives.engine.protected.protected_call import Ended, ProtectedCall
+from ninelives.engine.step import question
 
 _REUSE, _REPEAT = "reuse", "repeat"
 
@@ -48,13 +48,13 @@ def _is_named(act: ProtectedCall, step: str) -> bool:
 
 
 async def _ask(act: ProtectedCall, origin: Origin) -> str:
-    question = (
+    what = (
         f"{act.step.name} was done by the run {origin.run!r}, from which this one was forked: "
         f"take its result ({_REUSE}), or do it once more ({_REPEAT})?"
     )
     # A branch of its own: on replay nobody asks, and the agent's own questions keep their places.
     token = BRANCH.set(Branch(f"fork/{act.place.id}"))
     try:
-        return await ask.ask(question, options=[_REUSE, _REPEAT])
+        return await question.ask(what, options=[_REUSE, _REPEAT])
     finally:
         BRANCH.reset(token)

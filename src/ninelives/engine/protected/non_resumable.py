@@ -21,16 +21,17 @@ from ninelives.core.model.commit import Outcome
 from ninelives.core.model.run import Kind
 from ninelives.core.model.totals import Facts
 from ninelives.core.values.exceptions import decode_error
-from ninelives.engine.context import FRAME, current
-from ninelives.engine.protected import business_keys, doubt, left_processes
+from ninelives.engine.context import FRAME
+from ninelives.engine.protected import business_keys, doubt, fork_reuse, left_processes
 from ninelives.engine.protected.body_guard import guarded
 from ninelives.engine.protected.protected_call import Body, Ended, ProtectedCall
 from ninelives.engine.run import identity
 from ninelives.engine.run.call_site import asks
 from ninelives.engine.run.cancelled_steps import withdrawn
+from ninelives.engine.run.current import current
 from ninelives.engine.run.execution import Execution
-from ninelives.engine.run.identity import Care, StepLookup
-from ninelives.engine.run.waits import wait
+from ninelives.engine.run.lookup import Care, StepLookup
+from ninelives.engine.run.waits import turn_away, wait
 from ninelives.engine.spec.protection import Protection
 from ninelives.engine.spec.registry import Step
 from ninelives.engine.step import approval, other_loops, resumable, threads
@@ -81,7 +82,7 @@ async def perform(
         act.branch.foreign_timer, act.branch.act = None, act
     try:
         if execution.closed is not None:
-            await execution.turn_away()
+            await turn_away(execution)
         return await _outcome(act)
     except asyncio.CancelledError:
         if act.is_waiting:  # for a key that may be free on replay: it is cancelled then, too
@@ -200,9 +201,7 @@ async def _carry_out(act: ProtectedCall) -> Any:
         act.recall()
     ended: Ended | None = None
     if act.execution.replay.passage is not None and not act.standing.next:
-        from ninelives.engine.protected import fork_reuse as reuse
-
-        ended = await reuse.offer(act)
+        ended = await fork_reuse.offer(act)
     while ended is None:
         ended = await (_start(act) if act.standing.may_start else doubt.settle(act))
     return await act.tell(ended)
@@ -260,7 +259,7 @@ async def _pause(act: ProtectedCall) -> None:
             waits=True,
         )
     if act.execution.closed is not None:
-        await act.execution.turn_away()
+        await turn_away(act.execution)
 
 
 async def _run(act: ProtectedCall, number: int) -> asyncio.Task[Any]:

@@ -22,7 +22,7 @@ from ninelives.core.values.codec import UNTYPED_CODEC
 from ninelives.core.values.fingerprint import Fingerprint
 from ninelives.engine.protected import business_keys
 from ninelives.engine.protected.protected_call import ProtectedCall
-from ninelives.engine.run import identity
+from ninelives.engine.run import lookup
 from ninelives.engine.run.execution import Execution
 from ninelives.engine.spec.registry import STEPS, Step, make_step
 
@@ -33,7 +33,7 @@ def unclaimed(execution: Execution) -> list[Start]:
     """Return the starts of non-resumable actions that may have taken effect and that no call has claimed."""
     if not execution.is_resumed:
         return []
-    starts = [one for one in identity.claims_of(execution).open_starts() if identity.is_effect(one)]
+    starts = [one for one in lookup.claims_of(execution).open_starts() if lookup.is_effect(one)]
     for start in starts:
         if not start.is_protected:
             LOGGER.warning(

@@ -25,6 +25,7 @@ from ninelives.core.values import blobs
 from ninelives.core.values.exceptions import encode_error, same_error
 from ninelives.engine.commit.ticket import Draft, Extras
 from ninelives.engine.context import BRANCH, StepPosition, WatchedFrame
+from ninelives.engine.run.current import execution_of
 from ninelives.engine.run.execution import BranchTask, Execution
 from ninelives.engine.spec.protection import Protection
 from ninelives.engine.spec.registry import Step
@@ -39,7 +40,7 @@ class KeyedPosition(StepPosition):
     __slots__ = ("business", "generation")
 
     def __init__(self, act_key: str, place: StepPosition) -> None:
-        self.execution, self.branch, self.name = place.execution, place.branch, place.name
+        self.execution, self.branch, self.name = execution_of(place), place.branch, place.name
         self.number, self.id = place.number, place.id
         self.business, self.generation = act_key, 0
 

@@ -1,10 +1,10 @@
 """One run in memory: its phase, its branches, the order of what they learn.
 
-- `execution`: a run that is being executed; `lease`: until when its process may act
-- `identity`: which record a call finds; `delivery`: in which order recorded and fresh outcomes are
-  delivered
-- `quiescence`: whether the event loop is idle for this run; `run_threads`: threads that run a run's code
-- `waits`: durable waits; `eviction`: a run leaves memory; `cancelled_steps`: steps that the agent's code
-  cancelled
-- `intents`, `large_bodies`, `call_site`, `foreign_timers`: smaller helpers of these
+- `execution`: a run that is being executed; `current`: the execution that the calling code is in
+- `identity`: which record a call finds; `lookup`: a call that looks for its record
+- `delivery`: in which order recorded and fresh outcomes are delivered; `quiescence`: whether the event loop
+  is idle for this run, and which timers cancel its code
+- `tasks`: branches, and how they leave; `run_threads`: threads that run a run's code
+- `waits`: durable waits; `cancelled_steps`: steps that the agent's code cancelled
+- `output_buffer`: what steps emit; `intents`: starts of resumable steps; `call_site`: where a step is called
 """

@@ -22,7 +22,6 @@ class Withdrawals:
         self._execution = execution
         self._all: dict[int, Recorded] = {}
         self._since: float | None = None
-        execution.withdrawals = self
         execution.delivery.at_rest += (self._consider,)
 
     async def wait(self, found: Recorded) -> None:
@@ -54,8 +53,7 @@ class Withdrawals:
 
 async def withdrawn(execution: Execution, found: Recorded) -> None:
     """Wait until the run's own code cancels a step, as it did; returns never."""
-    waiting = execution.withdrawals if execution.withdrawals is not None else Withdrawals(execution)
-    await waiting.wait(found)
+    await execution.part(Withdrawals).wait(found)
 
 
 def _divergence(run: str, found: Recorded) -> Divergence:

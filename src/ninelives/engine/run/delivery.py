@@ -25,18 +25,14 @@ from collections import deque
 from collections.abc import Callable
 from contextvars import Context
 from functools import partial
-from typing import TYPE_CHECKING, Any, cast
+from typing import Any, Protocol, cast
 
 from ninelives.core.journal.matching import Claimed, Start
 from ninelives.core.journal.replay import Replay
-from ninelives.engine.context import is_code_of
-from ninelives.engine.run import identity
+from ninelives.engine.context import Running, is_code_of
+from ninelives.engine.run import lookup
+from ninelives.engine.run.lookup import StepLookup
 from ninelives.engine.run.quiescence import has_foreign, is_plainly_idle, round_of
-
-if TYPE_CHECKING:
-    from ninelives.engine.run.execution import Execution
-    from ninelives.engine.run.identity import StepLookup
-    from ninelives.engine.run.run_threads import RunThreads
 
 FOREIGN_SECONDS = 0.05
 """How soon we look again whether a run still waits for timers or sockets of its own."""
@@ -46,6 +42,13 @@ SLACK_SECONDS = 1.0
 """How much longer than it took then we wait for an outcome to be asked for."""
 REFUSAL_SECONDS = 5.0
 """The same, before a run is stopped because an effect was not asked for."""
+
+
+class ForeignThreads(Protocol):
+    """Threads that the run's code brought along."""
+
+    def is_at_rest(self) -> bool:
+        """Return whether none of them is running."""
 
 
 class Slot:
@@ -67,7 +70,7 @@ class Delivery:
     def __init__(
         self,
         loop: asyncio.AbstractEventLoop,
-        execution: Execution,
+        execution: Running,
         is_alone: Callable[[], bool],
         replay: Replay,
     ) -> None:
@@ -84,7 +87,7 @@ class Delivery:
         self._later: asyncio.TimerHandle | None = None
         self._told_ms: int | None = None
         self._patience: tuple[int, float] | None = None
-        self.outside: RunThreads | None = None
+        self.outside: ForeignThreads | None = None
         self.rests = 0
         """How often the run's code was found at rest."""
         self._refusal: tuple[int, float] | None = None
@@ -169,7 +172,7 @@ class Delivery:
     async def seek(self, asking: StepLookup) -> Claimed | None:
         """Return what a call claims by what it is, once the code is at rest; None when its body may start."""
         turn: asyncio.Future[Claimed | None] = self._loop.create_future()
-        if identity.claims_of(self._execution).earliest_match(asking.call) is None:
+        if lookup.claims_of(self._execution).earliest_match(asking.call) is None:
             self._fresh.append((asking, turn))  # what is unclaimed only grows less: it never has a match
         else:
             self._seeking.append((asking, turn))
@@ -181,7 +184,7 @@ class Delivery:
             if (
                 isinstance(found, Start) and found.is_protected
             ):  # claimed at this moment, and not gone on with
-                identity.claims_of(self._execution).give_back(found)
+                lookup.claims_of(self._execution).give_back(found)
             raise
 
     @property
@@ -234,7 +237,7 @@ class Delivery:
         """Give a call the earliest record that is what it is, unless one recorded earlier is next anyway."""
         if not self._seeking:
             return False
-        claims, best = identity.claims_of(self._execution), None
+        claims, best = lookup.claims_of(self._execution), None
         for one in tuple(self._seeking):
             asking, turn = one
             found = claims.earliest_match(asking.call) if not turn.done() else None
@@ -255,8 +258,8 @@ class Delivery:
     def _begin_fresh(self) -> bool:
         """Let fresh bodies start; those of effects only when no effect on record was passed over."""
         has_effects = any(asking is not None and asking.call.is_effect for asking, _ in self._fresh)
-        missed = identity.passed_over(self._execution) if has_effects else None
-        has_begun, held = False, deque[tuple["StepLookup", asyncio.Future[Claimed | None]]]()
+        missed = lookup.passed_over(self._execution) if has_effects else None
+        has_begun, held = False, deque[tuple[StepLookup, asyncio.Future[Claimed | None]]]()
         while self._fresh:
             asking, turn = self._fresh.popleft()
             if turn.done():  # cancelled meanwhile by the run's own code
@@ -282,7 +285,7 @@ class Delivery:
             if now < self._refusal[1]:
                 self.look_later()
                 return True
-        identity.refuse(asking, missed)
+        lookup.refuse(asking, missed)
         return False
 
     def _is_early(self) -> bool:

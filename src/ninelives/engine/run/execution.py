@@ -13,7 +13,7 @@ import sys
 from collections.abc import Awaitable, Callable, Coroutine, Sequence
 from contextvars import Context
 from hashlib import blake2b
-from typing import TYPE_CHECKING, Any, TypeVar
+from typing import Any, Protocol, TypeVar
 
 from ninelives.core.clock import Clock
 from ninelives.core.errors import (
@@ -34,23 +34,16 @@ from ninelives.core.model.commit import Outcome, Verdict
 from ninelives.core.model.run import Journal, Kind, News, RunRow
 from ninelives.core.model.totals import NO_FACTS, Facts
 from ninelives.core.values.growing_lists import Memory
-from ninelives.engine.agent.output import OutputBuffer
 from ninelives.engine.commit.loop_commits import LoopCommits
 from ninelives.engine.commit.ticket import NOTHING, Draft, Extras, Tail
 from ninelives.engine.context import BRANCH, FRAME, Branch, StepPosition
+from ninelives.engine.lease import ENDLESS, Endless, Lease
 from ninelives.engine.run.delivery import Delivery
-from ninelives.engine.run.foreign_timers import timer_of
 from ninelives.engine.run.intents import Intents
-from ninelives.engine.run.lease import ENDLESS, Endless, Lease
+from ninelives.engine.run.output_buffer import OutputBuffer
+from ninelives.engine.run.quiescence import timer_of
+from ninelives.engine.spec.registry import Step
 from ninelives.store import Store
-
-if TYPE_CHECKING:
-    from ninelives.engine.agent.children import ChildCreation, Ends
-    from ninelives.engine.protected.business_keys import RunKeys
-    from ninelives.engine.protected.protected_call import ProtectedCall
-    from ninelives.engine.run.cancelled_steps import Withdrawals
-    from ninelives.engine.run.waits import Waits
-    from ninelives.engine.spec.registry import Step
 
 T = TypeVar("T")
 STOP_SECONDS = 5.0
@@ -65,6 +58,25 @@ class Paused(RunError):
     """Why nothing begins in a run that somebody has paused. No code of the run ever sees it."""
 
 
+class DurableWaits(Protocol):
+    """The durable waits of an execution (`waits.Waits`)."""
+
+    @property
+    def has_any(self) -> bool:
+        """Return whether a branch waits."""
+
+    def hear(self) -> None:
+        """Let every wait check again: there is news."""
+
+
+class StartedCall(Protocol):
+    """A call of a protected action (`protected_call.ProtectedCall`)."""
+
+    @property
+    def is_under_way(self) -> bool:
+        """Return whether it has started and has no outcome."""
+
+
 class BranchTask(asyncio.Task[Any]):
     """A task of a run's own code; knows when a timer that replay cannot repeat has cancelled it."""
 
@@ -73,7 +85,7 @@ class BranchTask(asyncio.Task[Any]):
     code: Coroutine[Any, Any, Any] | None = None
     thread: int | None = None
     """The thread that waits for it, if it is asked for by plain code."""
-    act: ProtectedCall | None = None
+    act: StartedCall | None = None
     """The protected action that is called on it, if one is."""
     told_at = -1
     """How often the run's code had come to rest when this branch was last told an outcome."""
@@ -97,9 +109,7 @@ class Execution:
     """A run that is being executed here."""
 
     task_type: type[BranchTask] = BranchTask
-    waits: Waits | None = None
-    withdrawals: Withdrawals | None = None
-    keys: RunKeys | None = None
+    waits: DurableWaits | None = None
     closed: NineLivesError | None = None
     stopped: RunCancelled | TimedOut | None = None
     deadline_ms: int | None = None
@@ -110,12 +120,10 @@ class Execution:
     _alarm: asyncio.TimerHandle | None = None
     lease: Lease | Endless = ENDLESS
     _taken: frozenset[int] = frozenset()
-    births: ChildCreation | None = None
     claims: RecordClaims | None = None
     given: dict[str, str] | None = None
     reads = 0
     """How many decisions and reads that were asked afresh, while records were unclaimed, are under way."""
-    ends: Ends | None = None
     called: dict[str, Any] | None = None
     """The steps called so far whose names other steps have, too."""
     is_undoing = False
@@ -158,8 +166,16 @@ class Execution:
         self._when_over: asyncio.Future[None] | None = None
         self._tasks: dict[asyncio.Task[Any], None] = {}  # in order: the same history is left the same way
         self.delivery = Delivery(loop, self, self._is_alone, self.replay)
+        self._parts: dict[Callable[[Execution], Any], Any] = {}
 
     # Tasks --------------------------------------------------------------------------------------
+
+    def part(self, kind: Callable[[Execution], T]) -> T:
+        """Return what another module keeps for this execution, by its class; made when first asked for."""
+        found: T | None = self._parts.get(kind)
+        if found is None:
+            found = self._parts[kind] = kind(self)
+        return found
 
     def adopt(self, task: asyncio.Task[Any]) -> None:
         """Count a task as a branch of this run until it is done."""
@@ -447,20 +463,9 @@ class Execution:
         if self.sealed is not None:
             await self.forever()
 
-    async def turn_away(self) -> None:
-        """Hold up who asks for something while the run is closed: until it is resumed, or for ever."""
-        from ninelives.engine.run.waits import until_resumed
-
-        while self.closed is not None:
-            if self.sealed is not None or self.is_leaving:
-                await self.forever()
-            if self.stopped is None and self.is_ending and self._is_acting():
-                return  # it settles what it has started
-            if self.stopped is not None or self.is_ending:
-                await self._refuse()
-            await until_resumed(self)
-
-    def _is_acting(self) -> bool:
+    @property
+    def is_acting(self) -> bool:
+        """Return whether a non-resumable action has started on the current branch, and has no outcome."""
         task = asyncio.current_task(self.loop)
         return isinstance(task, BranchTask) and task.is_acting
 
@@ -472,10 +477,11 @@ class Execution:
     async def forever(self) -> None:
         """Wait for what never comes; only cancelling ends it."""
         if self.is_leaving:
-            await self._refuse()
+            await self.refuse()
         await self.loop.create_future()
 
-    async def _refuse(self) -> None:
+    async def refuse(self) -> None:
+        """Cancel the caller; after many times, let it wait: it does not leave."""
         self._refusals += 1
         if self._refusals > PATIENCE:
             await self.loop.create_future()

@@ -9,11 +9,13 @@ struck off when it runs: callbacks of futures and wake-ups of tasks all go throu
 from __future__ import annotations
 
 import asyncio
+import math
 from collections import deque
 from collections.abc import Callable
 from contextvars import Context, copy_context
 from functools import partial
 from itertools import count
+from types import FrameType
 from typing import Any, Protocol, cast
 from weakref import WeakKeyDictionary
 
@@ -167,3 +169,19 @@ def has_foreign(loop: asyncio.AbstractEventLoop, is_ours: Callable[[Context], bo
     watched = selector.get_map().values() if selector is not None else ()
     handles = (handle for key in watched if isinstance(key.data, tuple) for handle in key.data)
     return any(handle is not None and is_ours(handle._context) for handle in handles)  # noqa: SLF001
+
+
+# Timers that replay cannot repeat ----------------------------------------------------------------
+
+_TIMERS = {"_on_timeout": "asyncio.timeout", "_cancel_and_wait": "asyncio.wait_for"}
+
+
+def timer_of(caller: FrameType) -> str | None:
+    """Return the name of the timer that cancels, when it is one that replay cannot repeat."""
+    code = caller.f_code
+    if code.co_name in _TIMERS and "asyncio" in code.co_filename:
+        return _TIMERS[code.co_name]
+    if code.co_name == "_deliver_cancellation" and "anyio" in code.co_filename:
+        deadline = getattr(caller.f_locals.get("self"), "deadline", math.inf)
+        return "a time limit of anyio's" if deadline <= asyncio.get_running_loop().time() else None
+    return None

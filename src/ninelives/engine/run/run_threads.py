@@ -20,12 +20,10 @@ import time
 from collections.abc import Callable
 from contextvars import Context, ContextVar
 from types import FrameType
-from typing import TYPE_CHECKING, Any, TypeVar
+from typing import Any, TypeVar
 
 from ninelives.engine.context import BRANCH
-
-if TYPE_CHECKING:
-    from ninelives.engine.run.execution import Execution
+from ninelives.engine.run.execution import Execution
 
 T = TypeVar("T")
 LOOK_SECONDS = 0.002
@@ -185,9 +183,7 @@ def line(execution: Execution, name: Callable[[], str], task: object = None) -> 
     if lent is not None and task is None:
         return lent
     with _naming:
-        outside = delivery.outside
-        if outside is None:
-            outside = delivery.outside = RunThreads(execution)
+        outside = delivery.outside = execution.part(RunThreads)
         lent = lent if lent is not None else outside.here()
         mine = lent if task is None else task
         if _LINE.get() is not mine:

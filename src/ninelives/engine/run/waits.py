@@ -31,11 +31,14 @@ from ninelives.core.values.fingerprint import Fingerprint
 from ninelives.engine.commit.ticket import NOTHING, Draft, Extras
 from ninelives.engine.context import StepPosition
 from ninelives.engine.run import identity
+from ninelives.engine.run.call_site import caller
 from ninelives.engine.run.cancelled_steps import withdrawn
+from ninelives.engine.run.current import execution_of
 from ninelives.engine.run.execution import BranchTask, Execution
-from ninelives.engine.run.identity import StepLookup
+from ninelives.engine.run.lookup import StepLookup
 
 T = TypeVar("T")
+LONGEST_SECONDS = 100 * 366 * 86_400.0
 Look = Callable[[News], T | Awaitable[T | None] | None]
 """Tells how a wait ended, or None while it goes on."""
 
@@ -190,11 +193,29 @@ async def wait(
     branches wait so is escalated. Cancelled, it raises CancelledError and nothing is recorded.
     """
     if execution.closed is not None:
-        await execution.turn_away()
+        await turn_away(execution)
     if execution.is_catching_up:
         await execution.delivery.fresh()
     await execution.barrier()
     return await _wait(execution, Wait(what, due_ms, for_person), look)
+
+
+def check_seconds(seconds: float, what: str) -> None:
+    """Check a time. Raises UsageError."""
+    if type(seconds) not in (int, float) or not 0 <= seconds <= LONGEST_SECONDS:
+        raise UsageError(f"{what}: {seconds!r} is no time", remedy="Give seconds, 0 or more")
+
+
+async def turn_away(execution: Execution) -> None:
+    """Hold up a caller while the run is closed: until it is resumed, or until the end."""
+    while execution.closed is not None:
+        if execution.sealed is not None or execution.is_leaving:
+            await execution.forever()
+        if execution.stopped is None and execution.is_ending and execution.is_acting:
+            return  # it settles what it has started
+        if execution.stopped is not None or execution.is_ending:
+            await execution.refuse()
+        await until_resumed(execution)
 
 
 async def until_resumed(execution: Execution) -> None:
@@ -204,7 +225,7 @@ async def until_resumed(execution: Execution) -> None:
 
 
 async def _wait(execution: Execution, one: Wait, look: Look[T]) -> T:
-    waits = execution.waits if execution.waits is not None else Waits(execution)
+    waits = execution.part(Waits)
     waits.enter(one)
     try:
         while True:
@@ -224,7 +245,7 @@ def deadline_ms(place: StepPosition, seconds: float) -> int:
 
     Times too short to park for are not recorded: a crash begins them anew.
     """
-    execution = place.execution
+    execution = execution_of(place)
     known = execution.replay.intents.get(place.id)
     said = read_body(known).v if known is not None else UNSET
     if said is not UNSET:
@@ -272,7 +293,7 @@ class Builtin:
         if self._task is not None:
             self._task.foreign_timer = None
         if self.execution.closed is not None:
-            await self.execution.turn_away()
+            await turn_away(self.execution)
         return self
 
     async def __aexit__(self, _: object, error: BaseException | None, __: object) -> None:
@@ -326,8 +347,6 @@ class Builtin:
         return None
 
     def _asks(self) -> str:
-        from ninelives.engine.run.call_site import caller
-
         return caller() or f"nl.{self.place.name}()"
 
     async def value(self, codec: Codec, data: bytes) -> Any:

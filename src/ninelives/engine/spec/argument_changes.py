@@ -8,13 +8,10 @@ mostly does so from the start.
 from __future__ import annotations
 
 import logging
-from typing import TYPE_CHECKING, Any
+from typing import Any, Protocol
 
 from ninelives.core.errors import NotSerializable
-
-if TYPE_CHECKING:
-    from ninelives.core.values.fingerprint import Fingerprint
-    from ninelives.engine.spec.registry import Step
+from ninelives.core.values.fingerprint import Fingerprint, Taker
 
 LOGGER = logging.getLogger("ninelives.run")
 LOOKS = 3
@@ -29,7 +26,18 @@ class ChecksLeft:
         self.left = left
 
 
-def look(step: Step, args: tuple[Any, ...], kwargs: dict[str, Any], asked: Fingerprint, run: str) -> None:
+class _Step(Protocol):
+    @property
+    def name(self) -> str: ...
+    @property
+    def where(self) -> str: ...
+    @property
+    def looks(self) -> ChecksLeft: ...
+    @property
+    def fingerprint(self) -> Taker: ...
+
+
+def look(step: _Step, args: tuple[Any, ...], kwargs: dict[str, Any], asked: Fingerprint, run: str) -> None:
     """Compare the arguments after a body with those that it was asked with."""
     step.looks.left -= 1
     try:

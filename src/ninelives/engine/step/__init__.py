@@ -2,5 +2,5 @@
 
 - `resumable`: a call of a step from its lookup to its outcome; `threads`: plain `def` bodies and agents
 - `retry_pause`: the pause before the next attempt; `other_loops`: steps awaited on another event loop
-- `approval`: a person's yes before an action; `inbox_request`: how an item is put into the inbox
+- `approval`: a person's yes before an action; `question`: `nl.ask`; `inbox_request`: how both open an item
 """

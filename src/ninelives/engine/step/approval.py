@@ -24,7 +24,7 @@ from ninelives.core.values.fingerprint import Fingerprint, whole
 from ninelives.engine.commit.ticket import NOTHING, Draft, Extras
 from ninelives.engine.context import StepPosition
 from ninelives.engine.run.execution import Execution
-from ninelives.engine.run.waits import Builtin
+from ninelives.engine.run.waits import Builtin, turn_away
 from ninelives.engine.spec import callbacks
 from ninelives.engine.spec.registry import Step
 from ninelives.engine.step import inbox_request
@@ -77,7 +77,7 @@ async def obtain(
             raise
         if is_settled:
             if execution.closed is not None:
-                await execution.turn_away()
+                await turn_away(execution)
             return
 
 

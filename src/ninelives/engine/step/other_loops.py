@@ -15,6 +15,7 @@ from contextvars import Context, copy_context
 from typing import Any, ParamSpec, TypeVar
 
 from ninelives.engine.context import EXECUTION, FRAME, Frame
+from ninelives.engine.run.current import here
 from ninelives.engine.run.execution import BranchTask, Execution
 from ninelives.engine.run.run_threads import line
 from ninelives.engine.spec.registry import Step
@@ -37,7 +38,7 @@ def at_home(function: Callable[P, Coroutine[Any, Any, T]]) -> Callable[P, Corout
 
     @functools.wraps(function)
     async def call(*args: P.args, **kwargs: P.kwargs) -> T:
-        execution = EXECUTION.get()
+        execution = here()
         if execution is None or FRAME.get() is not None or not is_elsewhere(execution):
             return await function(*args, **kwargs)
         call = _Call(execution, lambda: getattr(function, "__name__", "?"))

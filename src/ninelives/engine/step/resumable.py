@@ -32,12 +32,14 @@ from ninelives.core.values.fingerprint import Fingerprint
 from ninelives.core.values.retry import delay_seconds, reason_for, retry_after_seconds
 from ninelives.core.values.token_usage import usage_in
 from ninelives.engine.commit.ticket import Draft
-from ninelives.engine.context import BRANCH, FRAME, Frame, StepPosition, current
-from ninelives.engine.run import cancelled_steps, identity
+from ninelives.engine.context import BRANCH, FRAME, Frame, StepPosition
+from ninelives.engine.run import cancelled_steps, identity, lookup
 from ninelives.engine.run.call_site import asks, caller
+from ninelives.engine.run.current import current, execution_of
 from ninelives.engine.run.delivery import Slot
 from ninelives.engine.run.execution import BranchTask, Execution
-from ninelives.engine.run.identity import StepLookup
+from ninelives.engine.run.lookup import StepLookup
+from ninelives.engine.run.waits import turn_away
 from ninelives.engine.spec import argument_changes
 from ninelives.engine.spec.callbacks import call_plain
 from ninelives.engine.spec.registry import Step
@@ -88,7 +90,7 @@ async def perform(  # noqa: PLR0912 (the hot path: a coroutine less)
     is_awaited = False
     try:
         if execution.closed is not None:
-            await execution.turn_away()
+            await turn_away(execution)
         if execution.is_resumed and not identity.is_past(execution, place):
             found = identity.at_place(execution, place, asked) or await _recall(
                 execution, step, asked, place, given
@@ -100,7 +102,7 @@ async def perform(  # noqa: PLR0912 (the hot path: a coroutine less)
             # In a rehearsal, the end: whatever could be seen comes after it.
             await execution.barrier(is_read=step.is_decision or step.reads_only)
         if execution.closed is not None:
-            await execution.turn_away()
+            await turn_away(execution)
         if step.approval is not None:
             await approval.obtain(execution, step, asked, place, args, kwargs, place.key())
         if not step.reads_only:
@@ -165,7 +167,7 @@ async def _recall(
     execution: Execution, step: Step, asked: Fingerprint, place: StepPosition, given: str | None
 ) -> Recorded | None:
     """Return what earlier lives recorded of a step; None when its body may start, now."""
-    is_effect = identity.is_effect_step(step)
+    is_effect = lookup.is_effect_step(step)
     asking = StepLookup(
         execution,
         place,
@@ -299,7 +301,7 @@ def named(error: BaseException, execution: Execution, place: StepPosition) -> Ba
 
 async def attempt(step: Step, frame: Frame, body: Body) -> Any:
     """Run the body until it gives a value or fails for good."""
-    token, execution = FRAME.set(frame), frame.place.execution
+    token, execution = FRAME.set(frame), execution_of(frame.place)
     try:
         before = await attempts_before(frame) if execution.replay.intents else 0
         began = frame.at if not before else execution.loop.time()
@@ -342,7 +344,7 @@ async def attempt(step: Step, frame: Frame, body: Body) -> Any:
 
 def note_failure(frame: Frame, began: float, error: BaseException) -> None:
     """Note an attempt that failed and is followed by another: it is recorded with the outcome."""
-    execution = frame.place.execution
+    execution = execution_of(frame.place)
     took = max(0, int((execution.loop.time() - began) * 1000))
     failed = Attempt(execution.clock.now_ms() - took, took, error_text(error))
     frame.failures = (*frame.failures, failed)[-MOST_ATTEMPTS:]
@@ -354,7 +356,7 @@ def failure_of(error: BaseException, frame: Frame) -> Exception:
     Raises what is another failure of the body, and the error itself when it is none: we are told to leave,
     or an invariant is broken.
     """
-    execution = frame.place.execution
+    execution = execution_of(frame.place)
     if isinstance(error, asyncio.CancelledError):
         task = asyncio.current_task(execution.loop)
         is_asked = task is None or task.cancelling() > frame.cancels

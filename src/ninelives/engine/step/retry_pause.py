@@ -14,6 +14,7 @@ from ninelives.core.journal.replay import Attempt, read_body, write_body
 from ninelives.core.model.run import Kind, News
 from ninelives.core.model.totals import Facts, Retrying, error_text
 from ninelives.engine.context import FRAME, Frame
+from ninelives.engine.run.current import execution_of
 from ninelives.engine.run.execution import BranchTask, Execution
 from ninelives.engine.run.waits import wait
 
@@ -51,7 +52,7 @@ async def rest(frame: Frame, seconds: float, error: BaseException, *, of: int) -
     if seconds < LONG_SECONDS:
         await asyncio.sleep(seconds)
         return
-    execution = frame.place.execution
+    execution = execution_of(frame.place)
     due_ms = execution.store.now_ms() + int(seconds * 1000)
     pause = Pause(frame.attempt, due_ms, error_text(error), frame.failures)
     retrying = Retrying(frame.place.id, frame.attempt, of, due_ms, pause.error)
@@ -67,7 +68,8 @@ async def _rest(frame: Frame, pause: Pause) -> None:
     def look(news: News) -> bool | None:
         return True if news.now_ms >= pause.due_ms else None
 
-    execution, branch = frame.place.execution, _branch(frame.place.execution)
+    execution = execution_of(frame.place)
+    branch = _branch(execution)
     frame.is_over = True  # it is known to have started
     if branch is not None:
         branch.body_of = None

@@ -17,7 +17,8 @@ from queue import SimpleQueue
 from typing import Any, TypeVar
 
 from ninelives.core.errors import UsageError
-from ninelives.engine.context import EXECUTION, FRAME, WatchedFrame, current
+from ninelives.engine.context import FRAME, WatchedFrame
+from ninelives.engine.run.current import current, execution_of, here
 from ninelives.engine.run.execution import BranchTask, Execution
 from ninelives.engine.run.run_threads import RunThread, line, run_as
 from ninelives.engine.spec.registry import Step
@@ -174,7 +175,7 @@ def _has_lease(work: Work) -> bool:
     """Wait until a body may begin, for the way to this thread may have taken long; False if it never may."""
     if work.frame is None:
         return True
-    execution = work.frame.place.execution
+    execution = execution_of(work.frame.place)
     while (now_ms := execution.clock.boot_ms()) >= execution.lease.until_ms:
         if execution.sealed is not None or work.outcome.done():
             return False
@@ -221,7 +222,7 @@ def lend(
     cancels it, the step that the thread waits for is withdrawn, as it would be in a task. It gets a thread of
     its own: in a queue for one it would hold up those who have one, and wait for their turn.
     """
-    execution, frame = EXECUTION.get(), FRAME.get()
+    execution, frame = here(), FRAME.get()
     if execution is None or frame is not None:
         if executor is None and IN_ITS_OWN.get():
             return _start(asyncio.get_running_loop(), partial(function, *args))

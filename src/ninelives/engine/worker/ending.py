@@ -12,6 +12,7 @@ from ninelives.core.model.commit import End, Outcome
 from ninelives.core.model.run import Kind, State
 from ninelives.core.model.totals import NO_FACTS, Facts, error_text
 from ninelives.core.values.exceptions import encode_error
+from ninelives.engine.agent import compensations
 from ninelives.engine.commit.ticket import Draft, Extras
 from ninelives.engine.run.execution import Execution
 from ninelives.engine.step.threads import landed
@@ -58,8 +59,6 @@ async def _undoes(
     """Begin to undo what the run has done, if there is anything; its end comes after that."""
     if not execution.replay.kept:
         return False
-    from ninelives.engine.agent import compensations
-
     if not compensations.registered(execution.replay.kept):
         return False
     await landed(execution)

@@ -16,15 +16,15 @@ from ninelives.core.ids import step_text
 from ninelives.core.journal.answers import (
     Asked,
     Says,
-    item_id,
     read_answer,
     read_asked,
     write_asked,
     write_taken,
 )
 from ninelives.core.model.commit import Escalate, Outcome
-from ninelives.core.model.inbox import Item, ItemKind, ItemState, NewItem
-from ninelives.core.model.run import Kind, RunRow
+from ninelives.core.model.inbox import Item, ItemKind, NewItem
+from ninelives.core.model.run import Kind
+from ninelives.core.rules.inbox_rules import stop_answered, stop_id
 from ninelives.engine.commit.loop_commits import LoopCommits
 from ninelives.engine.commit.ticket import Draft, Extras
 from ninelives.engine.run.execution import Execution
@@ -67,7 +67,7 @@ async def escalate(
         await commits.commit(tail, riders)
     named = f"step {step_text(step)}: " if step else ""
     item = NewItem(
-        id=_id(tail.run, tail.length, kind, body),
+        id=stop_id(tail.run, tail.length, kind, body),
         kind=kind,
         step=step or "",
         digest=blake2b(body, digest_size=16).digest(),
@@ -90,7 +90,7 @@ async def escalate(
 
 async def settle(execution: Execution, items: Iterable[Item]) -> bool:
     """Take the answer to what the run was stopped by, if there is one; False when that ended the run."""
-    item = answered(execution.run, items)
+    item = stop_answered(execution.run, items)
     if item is None:
         return True
     drafts: list[Draft] = [(Kind.ANSWER, item.step, write_taken(item))]
@@ -100,16 +100,6 @@ async def settle(execution: Execution, items: Iterable[Item]) -> bool:
         return execution.sealed is None
     await ending.fail(execution, _given_up(item), after=drafts)
     return False
-
-
-def answered(run: RunRow, items: Iterable[Item]) -> Item | None:
-    """Return the item that the run was stopped by, if a person has answered it and it was not taken yet."""
-    given = (item for item in items if item.state is ItemState.ANSWERED and item.kind in _CAUSES)
-    return next((item for item in given if item.id == _id(run.id, run.length, item.kind, item.body)), None)
-
-
-def _id(run: str, length: int, kind: ItemKind, body: bytes) -> str:
-    return item_id(run, length, kind, body.decode())
 
 
 def _given_up(item: Item) -> NineLivesError:

@@ -11,8 +11,9 @@ from typing import Any, cast
 from weakref import WeakKeyDictionary
 
 from ninelives.engine.agent import time_limits
-from ninelives.engine.context import make_task, runtime_lives
+from ninelives.engine.context import runtime_lives
 from ninelives.engine.run import quiescence
+from ninelives.engine.run.tasks import make_task
 from ninelives.engine.step.threads import lend
 
 

@@ -34,15 +34,17 @@ from ninelives.core.journal.replay import write_superseded
 from ninelives.core.model.inbox import ItemKind
 from ninelives.core.model.run import Journal, Kind, NewRun, RunRow, State
 from ninelives.core.rules import run_rules
+from ninelives.engine.agent import compensations, resources, signals
+from ninelives.engine.agent.basics import NextTurn
+from ninelives.engine.commit import large_bodies
 from ninelives.engine.commit.loop_commits import LoopCommits
 from ninelives.engine.commit.ticket import Draft, Extras, Tail
 from ninelives.engine.context import BRANCH, EXECUTION, FRAME
+from ninelives.engine.lease import ENDLESS, Endless, Lease
 from ninelives.engine.protected import open_starts
-from ninelives.engine.run import large_bodies
-from ninelives.engine.run.eviction import clear, contained
 from ninelives.engine.run.execution import UNAVAILABLE_SECONDS, BranchTask, Execution
 from ninelives.engine.run.intents import Intents
-from ninelives.engine.run.lease import ENDLESS, Endless, Lease
+from ninelives.engine.run.tasks import clear, contained
 from ninelives.engine.run.waits import Parked
 from ninelives.engine.spec import agent_arguments
 from ninelives.engine.spec.callbacks import Unruly, call_plain
@@ -61,13 +63,6 @@ _KINDS: dict[type[NineLivesError], ItemKind] = {
     Corrupt: ItemKind.DAMAGE,
     StaleResource: ItemKind.RESOURCE,
 }
-
-
-class NextTurn:
-    """What an agent returns to go on with an empty journal."""
-
-    def __init__(self, args: tuple[Any, ...], kwargs: dict[str, Any]) -> None:
-        self.args, self.kwargs = args, kwargs
 
 
 class Executor:
@@ -220,8 +215,6 @@ class Executor:
 
     async def _undo(self, agent: Agent, journal: Journal) -> None:
         """Take a run that failed or was cancelled through its last stretch, and end it."""
-        from ninelives.engine.agent import compensations
-
         stretch, undoing, pending = compensations.last_stretch(journal)
         execution = self._execution(agent, stretch)
         execution.is_undoing = True
@@ -276,10 +269,8 @@ class Executor:
 
     async def _recheck(self, execution: Execution, agent: Agent, journal: Journal) -> bool:
         """Look again at what a run that was away holds; False when it does not go on here."""
-        from ninelives.engine.agent import resources as holds
-
         try:
-            await holds.recheck(execution, agent, journal)
+            await resources.recheck(execution, agent, journal)
         except Exception as error:  # noqa: BLE001 (the agent's own handler: its error is the run's)
             await ending.fail(execution, error)
             return False
@@ -424,13 +415,8 @@ def _carried(execution: Execution) -> list[Draft]:
     """Return the records that the next turn starts with, after its snapshot."""
     drafts: list[Draft] = []
     if execution.replay.kept:
-        from ninelives.engine.agent import compensations
-        from ninelives.engine.agent import resources as holds
-
-        drafts += [*holds.carried(execution), *compensations.carried(execution)]
+        drafts += [*resources.carried(execution), *compensations.carried(execution)]
     if execution.replay.returned:
-        from ninelives.engine.agent import signals
-
         drafts += signals.carried(execution)
     return drafts
 

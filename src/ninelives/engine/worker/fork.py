@@ -24,7 +24,7 @@ from ninelives.core.model.run import INLINE_BYTES, Journal, Kind, NewRun, Record
 from ninelives.core.values import blobs
 from ninelives.core.values.codec import UNTYPED_CODEC
 from ninelives.engine.agent.compensations import void
-from ninelives.engine.run import large_bodies
+from ninelives.engine.commit import large_bodies
 from ninelives.engine.spec import agent_arguments
 from ninelives.engine.spec.registry import find_step
 from ninelives.store import Store

@@ -15,8 +15,8 @@ from contextlib import suppress
 from ninelives.core.clock import Clock, witness
 from ninelives.core.errors import NineLivesError
 from ninelives.core.model.session import Cause, NewSession
+from ninelives.engine.lease import Lease
 from ninelives.engine.machine import host, machine
-from ninelives.engine.run.lease import Lease
 from ninelives.engine.spec.registry import code_version
 from ninelives.store import Store
 

@@ -21,8 +21,8 @@ from ninelives.core.clock import Clock
 from ninelives.core.errors import LeaseLost, NineLivesError, StoreAway, StoreUnavailable
 from ninelives.core.model.run import Claims, RunRow
 from ninelives.core.model.session import Cause, Evidence, Fate, Session
+from ninelives.engine.lease import Lease
 from ninelives.engine.machine import is_missed, machine
-from ninelives.engine.run.lease import Lease
 from ninelives.engine.spec.registry import AGENTS
 from ninelives.engine.worker.executor import Executor
 from ninelives.engine.worker.gc_tuning import at_ease

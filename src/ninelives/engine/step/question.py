@@ -23,10 +23,10 @@ from ninelives.core.values.codec import Codec, codec_for
 from ninelives.core.values.exceptions import encode_error
 from ninelives.core.values.fingerprint import Fingerprint, taker
 from ninelives.core.values.json_schema import schema_for
-from ninelives.engine.agent.timers import check_seconds
 from ninelives.engine.commit.ticket import Draft, Extras
-from ninelives.engine.context import FRAME, require
-from ninelives.engine.run.waits import Builtin
+from ninelives.engine.context import FRAME
+from ninelives.engine.run.current import require
+from ninelives.engine.run.waits import Builtin, check_seconds
 from ninelives.engine.spec.registry import signature_of
 from ninelives.engine.step import inbox_request
 from ninelives.engine.step.inbox_request import InboxRequest, Late

@@ -1,4 +1,4 @@
-"""Eviction: a run's code leaves this process, whatever it does.
+"""The tasks of a run: its own code's are its branches, and leave this process with it, whatever they do.
 
 Its tasks are cancelled and given a second. Code that swallows the cancellation and calls a step or a wait is
 cancelled again, a hundred times, and then waits for ever; what has not left after the second is abandoned:
@@ -12,10 +12,14 @@ If we die meanwhile, the next life replays the agent to its end and finds their 
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Coroutine
+from collections.abc import Coroutine, Generator
+from contextvars import Context, copy_context
+from types import CoroutineType
 from typing import Any
 
 from ninelives.core.errors import NineLivesError, RunError
+from ninelives.engine.context import BRANCH, FRAME, WatchedFrame
+from ninelives.engine.run.current import here
 from ninelives.engine.run.execution import Execution
 
 ABANDON_SECONDS = 1.0
@@ -71,3 +75,30 @@ async def contained(code: Coroutine[Any, Any, Any]) -> Any:
         return await code
     except (SystemExit, KeyboardInterrupt) as leaving:
         raise RuntimeError(f"the agent's code raised {leaving!r}") from leaving
+
+
+def make_task(
+    loop: asyncio.AbstractEventLoop,
+    coroutine: Coroutine[Any, Any, Any] | Generator[Any, None, Any],
+    *,
+    context: Context | None = None,
+    **options: Any,
+) -> asyncio.Task[Any]:
+    """Create a task; inside a run, and outside its steps, it is a branch. The event loop's task factory."""
+    execution, frame = here(), FRAME.get()
+    if execution is None or frame is not None:
+        plain: asyncio.Task[Any] = asyncio.Task(coroutine, loop=loop, context=context, **options)
+        if isinstance(frame, WatchedFrame):
+            frame.at_work.add(plain)
+            plain.add_done_callback(frame.at_work.discard)
+        return plain
+    name = getattr(coroutine, "__qualname__", type(coroutine).__name__).replace("<locals>.", "")
+    branched = context.copy() if context is not None else copy_context()
+    branched.run(BRANCH.set, BRANCH.get().child(name))
+    if not isinstance(coroutine, CoroutineType):
+        task = execution.task_type(coroutine, loop=loop, context=branched, **options)
+    else:
+        task = execution.task_type(contained(coroutine), loop=loop, context=branched, **options)
+        task.code = coroutine
+    execution.adopt(task)
+    return task

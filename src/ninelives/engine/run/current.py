@@ -1,0 +1,49 @@
+"""The execution that the calling code is in."""
+
+from __future__ import annotations
+
+from typing import Protocol, cast
+
+from ninelives.core.errors import NoRun
+from ninelives.engine.context import EXECUTION, Running, has_runtime
+from ninelives.engine.run.execution import Execution
+
+
+class _Owned(Protocol):
+    execution: Running
+
+
+def here() -> Execution | None:
+    """Return the execution that this code is in, if it is in one."""
+    return cast("Execution | None", EXECUTION.get())
+
+
+def execution_of(owned: _Owned) -> Execution:
+    """Return the execution that a position or a lookup belongs to."""
+    return cast("Execution", owned.execution)
+
+
+def current(what: str) -> Execution | None:
+    """Return the execution that this code is in; None in a process without a runtime.
+
+    Raises NoRun when a runtime lives and the run was lost on the way here.
+    """
+    execution = here()
+    if execution is None and has_runtime():
+        raise NoRun(
+            f"{what} was called outside a run, where nothing protects it",
+            remedy="Call it from the agent's own tasks (an executor or a callback loses the run: use "
+            "asyncio.to_thread), or call .raw(...) if that is what you mean",
+        )
+    return execution
+
+
+def require(what: str) -> Execution:
+    """Return the execution that this code is in.
+
+    Raises NoRun outside of one.
+    """
+    execution = here()
+    if execution is None:
+        raise NoRun(f"{what} is for use inside a run", remedy="Call it from an agent or a step of it")
+    return execution
