@@ -205,7 +205,8 @@ class Store(Protocol):
         apply in order, under the rules of `core.dedup`; ending a run passes on or doubts the keys that it
         still holds, tells its parent, and cancels its children unless it is completed. Blobs referred to
         must exist. Parking with news not seen makes the run due at once.
-        Wakes who waits when a run becomes due, has news, or ends;
+        A commit that reserves a key returns the key in its verdict, unless it had been applied before.
+        Wakes workers when a run becomes due, has news, asks a person, or ends, and not otherwise;
         records of output wake those who wait for output.
         Raises BadRecord when the store chokes on the content of the batch: nothing was written; try halves.
         If we die here: all of the batch is durable or nothing is.

@@ -7,8 +7,8 @@ from threading import Event, Thread
 
 import pytest
 
-from ninelives.core.model.commit import End, Escalate, Park
-from ninelives.core.model.key import ReleaseKey, WaitKey
+from ninelives.core.model.commit import End, Escalate, Outcome, Park
+from ninelives.core.model.key import ReleaseKey, SettleKey, WaitKey
 from ninelives.core.model.run import Control, Kind, State
 from ninelives.core.model.session import Cause
 from tests.contract.benches import Bench
@@ -105,6 +105,27 @@ def prepare(bench: Bench) -> None:
     bench.store.control_run("paused", Control.PAUSE)
 
 
+def test_a_key_that_no_run_waits_for_wakes_nobody(bench: Bench) -> None:
+    run = bench.running()
+    calm(bench.store)
+    (reserved,) = bench.store.commit([append(run, b"intent", keys=[reserve("alone")])])
+    assert reserved.key is not None
+    assert (reserved.key.key, reserved.key.run, reserved.key.generation) == ("alone", run.id, 0)
+    settles = append(bench.row(run.id), b"result", keys=[SettleKey("alone", b"{}")])
+    assert bench.store.commit([settles])[0].key is None
+    assert bench.store.wait_for_work(0.05) is False
+
+
+def test_a_commit_that_was_applied_before_wakes_nobody(bench: Bench) -> None:
+    run = bench.running()
+    reserves = append(run, b"intent", keys=[reserve("alone")])
+    bench.store.commit([reserves])
+    calm(bench.store)
+    (again,) = bench.store.commit([reserves])
+    assert (again.outcome, again.key) == (Outcome.COMMITTED, None)
+    assert bench.store.wait_for_work(0.05) is False
+
+
 @pytest.mark.parametrize("cause", CAUSES, ids=lambda cause: cause.__name__)
 def test_what_happened_between_two_calls_is_not_lost(bench: Bench, cause: Callable[[Bench], None]) -> None:
     prepare(bench)
@@ -176,7 +197,6 @@ def test_output_wakes_its_readers_and_no_worker(bench: Bench) -> None:
     calm_readers(bench.store)
     assert bench.store.wait_for_work(0) is False
     bench.write(run, b"x")
-    assert bench.store.wait_for_output(0) is False
 
 
 def test_the_end_of_a_run_wakes_readers(bench: Bench) -> None:

@@ -318,6 +318,14 @@ def emits(commit: Commit) -> bool:
     return False
 
 
+def wakes(commit: Commit, *, needless: int, has_waiters: bool) -> bool:
+    """Return whether a commit wakes workers: a run becomes due, has news, asks a person, or ends.
+
+    A key that is reserved, or settled while no run waits for it, concerns no other run.
+    """
+    return commit.change is not None or bool(commit.opens) or needless > 0 or has_waiters
+
+
 def told(run: RunRow, times: int) -> RunRow:
     """Give a run that is about to wait for keys news of those that it need not wait for."""
     return replace(run, news=run.news + times)

@@ -140,10 +140,14 @@ def extras(keys: tuple[KeyOp, ...]) -> Extras:
     return Extras(keys=keys, is_effect=True)
 
 
-async def learn_generation(act: ProtectedCall) -> None:
-    """Learn how often the key was released before: its body gets another one each time."""
+async def learn_generation(act: ProtectedCall, verdict: Verdict) -> None:
+    """Learn how often the key was released before: its body gets another one each time.
+
+    The verdict says so, unless the answer to a first try was lost and the commit was found applied.
+    """
     if isinstance(act.place, KeyedPosition):
-        act.place.generation = (await _read(act)).generation
+        known = verdict.key if verdict.key is not None else await _read(act)
+        act.place.generation = known.generation
 
 
 async def refused(act: ProtectedCall, verdict: Verdict) -> Ended | None:
@@ -286,7 +290,7 @@ async def _attempt(act: ProtectedCall) -> Ended | None:
     verdict = await act.write([act.draft(Kind.INTENT, w=execution.run.session or "")], extras(reserves(act)))
     if verdict.outcome is not Outcome.COMMITTED:
         return await refused(act, verdict)
-    await learn_generation(act)
+    await learn_generation(act, verdict)
     frame, branch = act.begin(), act.branch
     frame.cancels = cancels = branch.cancelling() if branch is not None else 0
     if branch is not None:

@@ -234,7 +234,7 @@ async def _start(act: ProtectedCall) -> Ended | None:
     except UsageError as error:
         await act.record(Kind.VOIDED, act.releases(), n=number, why=f"it was not begun: {error.what}"[:500])
         raise
-    await business_keys.learn_generation(act)
+    await business_keys.learn_generation(act, verdict)
     return await doubt.judge(act, await _run(act, number), number)
 
 

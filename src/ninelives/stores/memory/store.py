@@ -386,12 +386,12 @@ class MemoryStore:
         self._changed.notify_all()
 
     def _committed(self, commit: Commit) -> Verdict:
-        verdict, written = commit_rules.write(
+        verdict, is_written, wakes = commit_rules.write(
             self._tables.rows, self._tables.blobs, commit, self._clock.now_ms()
         )
-        if written:
+        if is_written:
             self._tables.journals[commit.run].extend(commit.records)
-            if not commit.is_plain:
+            if wakes:
                 self._wake()
             elif rules.emits(commit):
                 self._emitted += 1

@@ -145,11 +145,11 @@ def _apply_all(tx: Transaction, batch: Sequence[Commit]) -> list[Verdict]:
     verdicts = [Verdict(run, Outcome.COMMITTED) for run in done]
     appended = []
     for one in others:
-        verdict, is_written = rules.write(tables.rows, known, one, tx.now_ms)
+        verdict, is_written, wakes = rules.write(tables.rows, known, one, tx.now_ms)
         verdicts.append(verdict)
         if is_written:
             appended.append((tables.runs[one.run].number, one.records))
-            tx.wakes = tx.wakes or not one.is_plain
+            tx.wakes = tx.wakes or wakes
             tx.emits = tx.emits or run_rules.emits(one)
     tables.write_back()
     append_all(tx, appended)

@@ -97,11 +97,11 @@ def _apply_all(tx: Transaction, batch: Sequence[Commit]) -> list[Verdict]:
     verdicts = []
     appended = []
     for one in batch:
-        verdict, is_written = rules.write(tables.rows, known, one, tx.now_ms)
+        verdict, is_written, wakes = rules.write(tables.rows, known, one, tx.now_ms)
         verdicts.append(verdict)
         if is_written:
             appended.append(one)
-            tx.wakes = tx.wakes or not one.is_plain
+            tx.wakes = tx.wakes or wakes
             tx.emits = tx.emits or run_rules.emits(one)
     tables.write_back()
     for one in appended:

@@ -6,51 +6,67 @@ Everything is checked and written on a draft; a commit that is refused half-way 
 from __future__ import annotations
 
 from collections.abc import Container
+from typing import NamedTuple
 
 from msgspec.structs import replace
 
 from ninelives.core.errors import NineLivesError
 from ninelives.core.model.commit import Commit, End, Outcome, Verdict
 from ninelives.core.model.inbox import ItemState
-from ninelives.core.model.key import ReserveKey, WaitKey
+from ninelives.core.model.key import Key, ReserveKey, WaitKey
 from ninelives.core.model.run import Control, RunRow
 from ninelives.core.rules import dedup, inbox_rules, validation
 from ninelives.core.rules import run_rules as rules
 from ninelives.stores.shared.tables import Rows
 
 
-def write(rows: Rows, blobs: Container[bytes], commit: Commit, now_ms: int) -> tuple[Verdict, bool]:
-    """Commit to the rows, whole or not at all; tell too whether it was written by this call."""
+class Written(NamedTuple):
+    """What became of a commit: its verdict, whether this call wrote it, and whether that wakes workers."""
+
+    verdict: Verdict
+    is_written: bool = False
+    wakes: bool = False
+
+
+def write(rows: Rows, blobs: Container[bytes], commit: Commit, now_ms: int) -> Written:
+    """Commit to the rows, whole or not at all. The verdict has the key that was reserved."""
     fault = validation.fault_in(commit) or _lost(blobs, commit)
     run = rows.runs.get(commit.run)
     if fault is None and run is None:
         fault = validation.unknown_run(commit.run)
     if fault is not None or run is None:
-        return Verdict(commit.run, Outcome.REFUSED, fault), False
+        return Written(Verdict(commit.run, Outcome.REFUSED, fault))
     if rules.repeats(run, commit):
-        return Verdict(run.id, Outcome.COMMITTED), False
+        return Written(Verdict(run.id, Outcome.COMMITTED))
     fenced = rules.committed(run, commit, now_ms)
     if isinstance(fenced, Verdict):
-        return fenced, False
+        return Written(fenced)
     draft = rows.draft()
     refusal = _taken(draft, commit) or _closed(draft, commit) or _opened(draft, commit, now_ms)
-    needless = 0
+    needless, has_waiters = 0, False
+    reserved: Key | None = None
     for op in commit.keys:
         if isinstance(op, WaitKey):
             needless += not _waits(draft, op.key, run.id)
-        else:
-            refusal = refusal or _key_changed(draft, op, run.id, now_ms)
+            continue
+        has_waiters = has_waiters or bool(draft.waiters.get(op.key))
+        refusal = refusal or _key_changed(draft, op, run.id, now_ms)
+        if isinstance(op, ReserveKey) and reserved is None:
+            reserved = draft.keys.get(op.key)
     if refusal is not None:
-        return refusal, False
+        return Written(refusal)
     after = rules.committed(rules.told(run, needless), commit, now_ms)
     if isinstance(after, Verdict):
-        return after, False
+        return Written(after)
     draft.runs[run.id] = after
     draft.refers[run.id] = draft.refers.get(run.id, frozenset()).union(rules.blobs_in(commit))
     if isinstance(commit.change, End):
         end(draft, after, now_ms)
     rows.keep(draft)
-    return Verdict(run.id, Outcome.COMMITTED), True
+    verdict = Verdict(run.id, Outcome.COMMITTED, key=reserved)
+    return Written(
+        verdict, is_written=True, wakes=rules.wakes(commit, needless=needless, has_waiters=has_waiters)
+    )
 
 
 def end(rows: Rows, run: RunRow, now_ms: int) -> None:

@@ -181,17 +181,17 @@ def _apply(tx: Transaction, one: Commit) -> Verdict:
 def _apply_whole(tx: Transaction, run: RunRow, one: Commit) -> Verdict:
     tx.cursor.execute("SAVEPOINT one")
     try:
-        _write(tx, run, one)
+        reserved = _write(tx, run, one)
     except _Refusal as refusal:
         tx.cursor.execute("ROLLBACK TO one")
         return refusal.verdict
     finally:
         tx.cursor.execute("RELEASE one")
-    tx.wakes = True
-    return Verdict(one.run, Outcome.COMMITTED)
+    return Verdict(one.run, Outcome.COMMITTED, key=reserved)
 
 
-def _write(tx: Transaction, run: RunRow, one: Commit) -> None:
+def _write(tx: Transaction, run: RunRow, one: Commit) -> Key | None:
+    """Write a commit; returns the key that it reserved. Raises _Refusal."""
     for number, seq in inbox_rules.taken_in(one):
         if tx.one("take_signal", (seq, run.number, number)) is None:
             raise _Refusal(Verdict(run.id, Outcome.STALE))
@@ -200,7 +200,8 @@ def _write(tx: Transaction, run: RunRow, one: Commit) -> None:
             raise _Refusal(Verdict(run.id, Outcome.STALE))
     for new in one.opens:
         _open_item(tx, run, new)
-    needless = sum(not operate(tx, run, op) for op in one.keys)
+    changed = [(op, operate(tx, run, op)) for op in one.keys]
+    needless = sum(after is None for _, after in changed)
     after = run_rules.committed(run_rules.told(run, needless), one, tx.now_ms)
     if isinstance(after, Verdict):
         raise _Refusal(after)
@@ -208,6 +209,9 @@ def _write(tx: Transaction, run: RunRow, one: Commit) -> None:
     save_run(tx, after)
     if after.state.is_final:
         end_run(tx, after)
+    # Waiters of a key were woken where it let them go.
+    tx.wakes = tx.wakes or run_rules.wakes(one, needless=needless, has_waiters=False)
+    return next((key for op, key in changed if isinstance(op, ReserveKey)), None)
 
 
 def _open_item(tx: Transaction, run: RunRow, new: NewItem) -> None:
@@ -223,14 +227,14 @@ def _open_item(tx: Transaction, run: RunRow, new: NewItem) -> None:
         tx.do("insert_item", checks.sealed("items", rows.row_of_item(item)))
 
 
-def operate(tx: Transaction, run: RunRow, op: KeyOp) -> bool:
-    """Apply one key operation; False when a key to wait for is not held any more."""
+def operate(tx: Transaction, run: RunRow, op: KeyOp) -> Key | None:
+    """Apply one key operation and return the key; None when a key to wait for is no longer held."""
     known = find_key(tx, op.key)
     if isinstance(op, WaitKey):
         held = dedup.is_held(known, run.id)
         if held:
             tx.do("add_waiter", checks.sealed("waiters", (run.id, op.key)))
-        return held
+        return known if held else None
     after: Key | Verdict
     if isinstance(op, ReserveKey):
         after = dedup.reserved(known, op, run.id, tx.now_ms)
@@ -242,4 +246,4 @@ def operate(tx: Transaction, run: RunRow, op: KeyOp) -> bool:
     refer(tx, run.number, after.blobs)
     if dedup.lets_go(known, after):
         tell_waiters(tx, op.key)
-    return True
+    return after
