@@ -19,11 +19,10 @@ from ninelives.core.errors import Corrupt
 from ninelives.core.model.run import Kind, Record, StepKind
 
 CHECK_BYTES = 16
-Draft = (
-    tuple[Kind, str, int, bytes, tuple[bytes, ...]]
-    | tuple[Kind, str, int, bytes, tuple[bytes, ...], StepKind | None, int | None]
-)
-"""A record without number, epoch and check: kind, step, at_ms, body, blobs; then step_kind and took_ms."""
+Whole = tuple[Kind, str, int, bytes, tuple[bytes, ...], StepKind | None, int | None]
+"""A record without number, epoch and check: kind, step, at_ms, body, blobs, step_kind and took_ms."""
+Draft = tuple[Kind, str, int, bytes, tuple[bytes, ...]] | Whole
+"""The same; one that is of no step may leave out the last two."""
 
 _FIRST = Layout("<QQIIII")
 _SECOND = Layout("<QQQQIII").pack
@@ -44,20 +43,7 @@ def start(run: str) -> bytes:
 
 def link(previous: bytes, seq: int, draft: Draft, epoch: int | None) -> bytes:
     """Return the check of a record that follows `previous`; without an epoch, by the rule of schema 1."""
-    if epoch is None:
-        return _first_link(previous, seq, draft)
-    if len(draft) == 7:
-        kind, step, at_ms, body, blobs, of, took = draft
-        words = _WORDS[kind, of]
-    else:
-        kind, step, at_ms, body, blobs = draft
-        words, took = _WORDS[kind, None], None
-    step_bytes, blob_bytes = step.encode(), b"".join(blobs) if blobs else b""
-    times = (seq, at_ms, epoch, 0 if took is None else took + 1)
-    sizes = _SECOND(*times, len(step_bytes), len(blob_bytes), len(body))
-    made = _BEGUN.copy()  # quicker than to begin each time
-    made.update(b"".join((previous, sizes, words, step_bytes, blob_bytes, body)))
-    return made.digest()
+    return _first_link(previous, seq, draft) if epoch is None else sealed(seq, previous, draft, epoch).check
 
 
 def _first_link(previous: bytes, seq: int, draft: Draft) -> bytes:
@@ -68,12 +54,15 @@ def _first_link(previous: bytes, seq: int, draft: Draft) -> bytes:
     return blake2b(content, digest_size=CHECK_BYTES).digest()
 
 
-def sealed(length: int, head: bytes, draft: Draft, epoch: int) -> Record:
-    """Number and chain one new record onto a run of that length and head."""
-    check = link(head, length, draft, epoch)
-    if len(draft) == 7:
-        return Record(length, *draft[:5], check, draft[5], epoch, draft[6])
-    return Record(length, *draft, check, None, epoch)
+def sealed(seq: int, previous: bytes, draft: Draft, epoch: int) -> Record:
+    """Number one new record and chain it onto the one before it."""
+    kind, step, at_ms, body, blobs, of, took = draft if len(draft) == 7 else (*draft, None, None)
+    step_bytes, blob_bytes = step.encode(), b"".join(blobs)
+    took_more = 0 if took is None else took + 1
+    sizes = _SECOND(seq, at_ms, epoch, took_more, len(step_bytes), len(blob_bytes), len(body))
+    made = _BEGUN.copy()  # quicker than to begin each time
+    made.update(b"".join((previous, sizes, _WORDS[kind, of], step_bytes, blob_bytes, body)))
+    return Record(seq, kind, step, at_ms, body, blobs, made.digest(), of, epoch, took)
 
 
 def seal(length: int, head: bytes, drafts: Iterable[Draft], epoch: int = 0) -> tuple[Record, ...]:
@@ -90,7 +79,7 @@ def follows(previous: bytes, record: Record) -> bool:
     return link(previous, record.seq, draft_of(record), record.epoch) == record.check
 
 
-def draft_of(record: Record) -> Draft:
+def draft_of(record: Record) -> Whole:
     """Return what a record says, without its number, epoch and check."""
     return (
         record.kind,

@@ -222,21 +222,25 @@ class Committer:
         left: list[Ticket] = []
         for _ in range(len(self._queue)):
             ticket = self._queue.popleft()
-            tail = ticket.tail.run
-            waits = tail in groups and (
-                ticket.extras.may_be_refused or groups[tail][0].tail is not ticket.tail  # of another claim
+            tail, run = ticket.tail, ticket.tail.run
+            group = groups.get(run)
+            waits = group is not None and (
+                ticket.extras.may_be_refused or group[0].tail is not tail  # of another claim
             )
-            if tail in blocked or waits:
-                blocked.add(tail)
+            if waits or run in blocked:
+                blocked.add(run)
                 left.append(ticket)
                 continue
             self._batch.append(ticket)
-            if ticket.tail.is_over:
+            if tail.is_over:
                 ticket.fence()
                 continue
-            groups.setdefault(tail, []).append(ticket)
+            if group is None:
+                groups[run] = [ticket]
+            else:
+                group.append(ticket)
             if ticket.extras is not NOTHING:
-                blocked.add(tail)
+                blocked.add(run)
         self._queue.extendleft(reversed(left))
         return list(groups.values())
 

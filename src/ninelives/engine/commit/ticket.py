@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import asyncio
 import threading
+from collections import defaultdict
 from collections.abc import Callable, Sequence
 from typing import Protocol
 
@@ -76,7 +77,9 @@ class Tail:
     def move(self, commit: Commit, outcome: Outcome) -> None:
         """Note what became of a commit that went on from here."""
         if outcome is Outcome.COMMITTED:
-            self.length, self.head = commit.new_length, commit.new_head
+            if commit.records:
+                last = commit.records[-1]
+                self.length, self.head = last.seq + 1, last.check
             self.tally = commit.tally or self.tally
             self.is_over = commit.change is not None
         elif outcome is Outcome.FENCED:
@@ -167,15 +170,16 @@ class Ticket:
 
     def __init__(self, tail: Tail, extras: Extras, home: Home | None, *, waited_for: bool) -> None:
         self.tail, self.extras, self.home = tail, extras, home
-        self.records: list[chain.Draft] = []
+        self.records: list[chain.Whole] = []
         self.facts: list[Facts] = []
         self.spills: list[bytes] = []
         self.verdict: Verdict | None = None
         self.error: NineLivesError | None = None
         self.waiting: asyncio.Future[Verdict] | None = None
         # A lock that is open once the ticket is answered: an Event costs five times as much.
-        self._gate = threading.Lock() if waited_for else None
-        if self._gate is not None:
+        self._gate: threading.Lock | None = None
+        if waited_for:
+            self._gate = threading.Lock()
             self._gate.acquire()
 
     def add(self, draft: Draft, at_ms: int) -> None:
@@ -183,12 +187,14 @@ class Ticket:
 
         Raises BadRecord when it cannot be a record's content.
         """
-        if _is_plain(draft):
-            kind, step, body = draft[:3]
-        else:
-            kind, step, body = self._checked(draft)
-        names: tuple[bytes, ...] = ()
         facts = draft[4] if len(draft) == 5 else NO_FACTS
+        plain = _plain(draft, facts, at_ms)
+        if plain is not None:
+            self.records.append(plain)
+            self.facts.append(facts)
+            return
+        kind, step, body = self._checked(draft)
+        names: tuple[bytes, ...] = ()
         if len(draft) > 3 and draft[3]:
             self.spills.extend(draft[3])
             names = tuple(blobs.digest(content) for content in draft[3])
@@ -236,7 +242,7 @@ class Ticket:
 
     def answer(self, verdict: Verdict | None, error: NineLivesError | None = None) -> None:
         """Answer it, once."""
-        if self.is_answered:
+        if self.verdict is not None or self.error is not None:
             raise InvariantViolation(f"a ticket of run {self.tail.run!r} was answered twice")
         self.verdict, self.error = verdict, error
 
@@ -265,25 +271,26 @@ class Ticket:
         return self.verdict
 
 
-def _is_plain(draft: Draft) -> bool:
-    """Tell whether nothing can be wrong with a record to be, and it brings no blobs."""
+def _plain(draft: Draft, facts: Facts, at_ms: int) -> chain.Whole | None:
+    """Return a record with which nothing can be wrong, and that needs no blobs; None for all others."""
     if len(draft) != 3 and (len(draft) != 5 or draft[3]):
-        return False
-    kind, step, body = draft[:3]
-    # Neither NUL nor a lone surrogate is printable.
-    return type(body) is bytes and type(kind) is Kind and type(step) is str and step.isprintable()
+        return None
+    kind, step, body = draft[0], draft[1], draft[2]
+    if type(kind) is not Kind or type(step) is not str or type(body) is not bytes:
+        return None
+    if not step.isprintable() or len(body) > INLINE_BYTES:  # neither NUL nor a lone surrogate is printable
+        return None
+    return (kind, step, at_ms, body, (), facts.kind, facts.took_ms)
 
 
 def sealed_alone(tail: Tail, draft: Draft, at_ms: int) -> Commit | None:
     """Chain one plain record onto a run's tail; None for any that needs the care of a ticket."""
-    if not _is_plain(draft) or len(draft[2]) > INLINE_BYTES:
-        return None
-    kind, step, body = draft[:3]
     facts = draft[4] if len(draft) == 5 else NO_FACTS
-    return _lone(tail, (kind, step, at_ms, body, (), facts.kind, facts.took_ms), facts)
+    plain = _plain(draft, facts, at_ms)
+    return _lone(tail, plain, facts) if plain is not None else None
 
 
-def _lone(tail: Tail, draft: chain.Draft, facts: Facts) -> Commit:
+def _lone(tail: Tail, draft: chain.Whole, facts: Facts) -> Commit:
     """Return the commit of one sound record without blobs and of nothing else."""
     length, head, epoch, kind = tail.length, tail.head, tail.epoch, draft[0]
     return Commit(
@@ -301,11 +308,13 @@ def _lone(tail: Tail, draft: chain.Draft, facts: Facts) -> Commit:
 
 def sealed(group: Sequence[Ticket]) -> Commit:
     """Join tickets of one run and chain their records onto its tail."""
-    tail, extras = group[0].tail, group[-1].extras
-    drafts = group[0].records if len(group) == 1 else [draft for ticket in group for draft in ticket.records]
-    if extras is NOTHING and len(drafts) == 1 and not drafts[0][4]:
-        return _lone(tail, drafts[0], next(ticket.facts[0] for ticket in group if ticket.facts))
-    records = chain.seal(tail.length, tail.head, drafts, tail.epoch)
+    first = group[0]
+    if len(group) == len(first.records) == 1 and first.extras is NOTHING and not first.spills:
+        return _lone(first.tail, first.records[0], first.facts[0])
+    tail, extras = first.tail, group[-1].extras
+    records = chain.seal(
+        tail.length, tail.head, [one for ticket in group for one in ticket.records], tail.epoch
+    )
     tally = tail.tally
     for ticket in group:
         for record, facts in zip(ticket.records, ticket.facts, strict=True):
@@ -330,10 +339,10 @@ def sealed(group: Sequence[Ticket]) -> Commit:
 
 def deliver(tickets: Sequence[Ticket]) -> None:
     """Bring answered tickets home, each home once."""
-    homes: dict[int, tuple[Home, list[Ticket]]] = {}
+    homes: defaultdict[Home, list[Ticket]] = defaultdict(list)
     for ticket in tickets:
         ticket.tell()
         if ticket.home is not None:
-            homes.setdefault(id(ticket.home), (ticket.home, []))[1].append(ticket)
-    for home, arrived in homes.values():
+            homes[ticket.home].append(ticket)
+    for home, arrived in homes.items():
         home.deliver(arrived)
