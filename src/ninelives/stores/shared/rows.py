@@ -35,6 +35,7 @@ _CHANGING = itemgetter(
 )
 _STATES = {state.value: state for state in State}
 _KINDS = {kind.value: kind for kind in Kind}
+_WORDS = {kind: kind.value for kind in Kind}  # an enum computes it each time
 _STEP_KINDS: dict[str | None, StepKind | None] = {None: None, **{one.value: one for one in StepKind}}
 
 
@@ -91,7 +92,7 @@ def row_of_record(run: int, record: Record) -> Row:
     return (
         run,
         record.seq,
-        record.kind.value,
+        _WORDS[record.kind],
         record.step,
         record.at_ms,
         record.body,

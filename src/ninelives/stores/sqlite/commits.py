@@ -46,17 +46,26 @@ def commit(tx: Transaction, batch: Sequence[Commit]) -> list[Verdict]:
     """Apply a batch; see `Store.commit`."""
     if len({one.run for one in batch}) != len(batch):
         raise UsageError("a run occurs twice in one batch", remedy="Merge its commits, or send them apart")
-    judged = [(one, None if one.is_lone else _fault(tx, one)) for one in batch]
-    sound = [one for one, fault in judged if fault is None and one.records]
-    done = _append_plain(tx, [one for one in sound if one.is_plain])
-    done |= _end_plain(tx, [one for one in sound if not one.is_lone and one.is_plain_end])
+    plain: list[Commit] = []
+    ending: list[Commit] = []
+    refused: dict[str, NineLivesError] = {}
+    for one in batch:
+        if one.is_lone:
+            plain.append(one)
+        elif (fault := _fault(tx, one)) is not None:
+            refused[one.run] = fault
+        elif one.records and one.is_plain:
+            plain.append(one)
+        elif one.records and one.is_plain_end:
+            ending.append(one)
+    done = _append_plain(tx, plain) | _end_plain(tx, ending)
     return [
-        Verdict(one.run, Outcome.REFUSED, fault)
-        if fault is not None
-        else Verdict(one.run, Outcome.COMMITTED)
+        Verdict(one.run, Outcome.COMMITTED)
         if one.run in done
+        else Verdict(one.run, Outcome.REFUSED, refused[one.run])
+        if one.run in refused
         else _apply(tx, one)
-        for one, fault in judged
+        for one in batch
     ]
 
 
@@ -64,16 +73,15 @@ def _fault(tx: Transaction, one: Commit) -> NineLivesError | None:
     return validation.fault_in(one) or lost_blob(tx, run_rules.blobs_in(one), one.run)
 
 
-def _append_plain(tx: Transaction, plain: Sequence[Commit]) -> set[str]:
-    """Append to the runs that are their owners' and as their owners know them; returns which."""
-    if not plain:
-        return set()
+def _append_plain(tx: Transaction, plain: Sequence[Commit]) -> dict[str, int]:
+    """Append to the runs that are their owners' and as their owners know them; returns their numbers."""
     done = _append_known(tx, plain)
     others = [one for one in plain if one.run not in done]
     if others:
         done |= dict(tx.many("append_plain", [_fence(tx, one) for one in others]))
-    _append(tx, done, plain)
-    return set(done)
+    if done:
+        _append(tx, done, plain)
+    return done
 
 
 def _append_known(tx: Transaction, plain: Sequence[Commit]) -> dict[str, int]:
@@ -82,7 +90,7 @@ def _append_known(tx: Transaction, plain: Sequence[Commit]) -> dict[str, int]:
     Whatever is not as we know it is left to the others' way.
     """
     new: list[rows.Row] = []
-    after: dict[int, tuple[str, rows.Row, bytes, rows.Row]] = {}
+    done: dict[str, int] = {}
     for one in plain:
         known = checks.HOT.pop(one.run, None)
         if known is None or not _is_as_known(one, known[0]):
@@ -90,10 +98,11 @@ def _append_known(tx: Transaction, plain: Sequence[Commit]) -> dict[str, int]:
         before, check, row = known
         hot = before[:3] + _hot_after(tx, one, before)
         made = checks.seal("hot", hot)
-        after[before[0]] = one.run, hot, made, row
         new.append((made, check, *hot))
+        done[one.run] = before[0]
+        checks.HOT[one.run] = hot, made, row  # it was taken out just now: there is room for it
     if not new:
-        return {}
+        return done
     changed = tx.changes()
     if len(new) == 1:
         tx.do("append_known", new[0])
@@ -101,10 +110,10 @@ def _append_known(tx: Transaction, plain: Sequence[Commit]) -> dict[str, int]:
         tx.write("append_known_rows", new)
     if tx.changes() - changed != len(new):
         found = {number for (number,) in tx.many("appended", [(row[2], row[0]) for row in new])}
-        after = {number: one for number, one in after.items() if number in found}
-    for run, hot, made, row in after.values():
-        checks.HOT[run] = hot, made, row  # it was taken out above: there is room for it
-    return {one[0]: number for number, one in after.items()}
+        for run in [run for run, number in done.items() if number not in found]:
+            del done[run]
+            checks.HOT.pop(run, None)
+    return done
 
 
 def _is_as_known(one: Commit, hot: rows.Row) -> bool:
@@ -113,19 +122,17 @@ def _is_as_known(one: Commit, hot: rows.Row) -> bool:
 
 def _hot_after(tx: Transaction, one: Commit, before: rows.Row) -> rows.Row:
     """Return the columns that an append changes, as they are after it."""
-    effects = run_rules.effect_length_of(one)
-    kept = max(before[6], effects)
+    last = one.records[-1]
+    kept = max(before[6], run_rules.effect_length_of(one))
     sums = astuple(one.tally) if one.tally is not None else before[7:]
-    return (one.new_head, one.new_length, tx.now_ms, kept, *sums)
+    return (last.check, last.seq + 1, tx.now_ms, kept, *sums)
 
 
-def _end_plain(tx: Transaction, ending: Sequence[Commit]) -> set[str]:
-    """Complete the runs whose end touches no other run, if their owners know them; returns which.
+def _end_plain(tx: Transaction, ending: Sequence[Commit]) -> dict[str, int]:
+    """Complete the runs whose end touches no other run, if their owners know them; returns their numbers.
 
     Not those with parent, child or key: what comes before and after them in the batch could tell.
     """
-    if not ending:
-        return set()
     done = _end_known(tx, ending)
     others = [one for one in ending if one.run not in done]
     if others:
@@ -134,7 +141,7 @@ def _end_plain(tx: Transaction, ending: Sequence[Commit]) -> set[str]:
         _append(tx, done, ending)
         tx.do("close_items_of_runs", (msgspec.json.encode(list(done)).decode(),))
         tx.wakes = True
-    return set(done)
+    return done
 
 
 def _end_known(tx: Transaction, ending: Sequence[Commit]) -> dict[str, int]:
@@ -163,7 +170,7 @@ def _append(tx: Transaction, done: Mapping[str, int], batch: Sequence[Commit]) -
     written = [(done[one.run], one.records) for one in batch if one.run in done]
     append_all(tx, written)
     if not tx.emits:
-        tx.emits = any(run_rules.emits(one) for one in batch if one.run in done)
+        tx.emits = any(run_rules.emits(one) for one in batch if not one.is_lone and one.run in done)
 
 
 def _apply(tx: Transaction, one: Commit) -> Verdict:

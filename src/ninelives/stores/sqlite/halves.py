@@ -24,23 +24,18 @@ def halved(row: Row) -> tuple[Row, Row] | None:
     """Return the two rows of a record, the second half first; None when it is kept whole."""
     body = row[5]
     size = len(body) + len(row[3]) + _ROW_BYTES
-    if not (_LEAST_BYTES < size < _PAGE_BYTES and _is_turn(size)):
+    if not _LEAST_BYTES < size < _PAGE_BYTES:
         return None
+    whole = _PAGE_BYTES // size
+    if _PAGE_BYTES - whole * size < size // 2 + _HALF_BYTES:
+        return None
+    _since[whole] += 1
+    if _since[whole] <= 2 * whole:  # the one to be halved is one of all that fill two pages
+        return None
+    _since[whole] = 0
     middle = len(body) - size // 2
     second = (row[0], -1, "", "", 0, body[middle:], None, b"", None, None, None)
     return second, (*row[:5], body[:middle], *row[6:])
-
-
-def _is_turn(size: int) -> bool:
-    """Tell whether a record of that size is the one to be halved: one of all that fill two pages."""
-    whole = _PAGE_BYTES // size
-    if _PAGE_BYTES - whole * size < size // 2 + _HALF_BYTES:
-        return False
-    _since[whole] += 1
-    if _since[whole] <= 2 * whole:
-        return False
-    _since[whole] = 0
-    return True
 
 
 def record_of(row: Row) -> Record:

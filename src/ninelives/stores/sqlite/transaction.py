@@ -182,11 +182,9 @@ def append_all(tx: Transaction, appended: Sequence[tuple[int, Sequence[Record]]]
             else:
                 tx.do("insert_record", parts[0])
                 tx.do("insert_halved", parts[1])
-    tx.write("insert_record", whole)
-    for number, records in appended:
-        for record in records:
             if record.blobs:
                 refer(tx, number, record.blobs)
+    tx.write("insert_record", whole)
 
 
 def delete_records(tx: Transaction, number: int, before: int) -> int:
