@@ -32,6 +32,7 @@ from ninelives.core.values.scalars import MAX_DEPTH, SCALARS, TAG, TEXT, Misfit,
 _ENCODE: Final = msgspec.json.Encoder(order="deterministic").encode
 _PARSE: Final = msgspec.json.Decoder().decode
 _ABSENT: Final = object()
+_REQUIRED: Final = inspect.Parameter.empty
 _MOST_LINES: Final = 5
 _MOST_CHARACTERS: Final = 60
 _LARGE: Final = 10**18
@@ -135,7 +136,12 @@ def _take_plain(
     if kwargs or len(args) != count:
         return _take_bound(signature, ignore, args, kwargs, memory)
     return _take(
-        {name: args[at] for at, name, default in counted if not _is_default(args[at], default)}, memory
+        {
+            name: args[at]
+            for at, name, default in counted
+            if default is _REQUIRED or not _is_default(args[at], default)
+        },
+        memory,
     )
 
 

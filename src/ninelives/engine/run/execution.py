@@ -226,7 +226,8 @@ class Execution:
     @property
     def is_alone(self) -> bool:
         """Tell whether the only branch may be told of its own outcome at once: there is no order to keep."""
-        return self.has_one_branch and not self.replay.left and not self.delivery.has_anybody
+        has_one_branch = len(self._tasks) <= 1 and not self.timers
+        return has_one_branch and not self.replay.left and not self.delivery.has_anybody
 
     @property
     def is_resumed(self) -> bool:

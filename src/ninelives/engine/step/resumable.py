@@ -98,7 +98,8 @@ async def perform(  # noqa: PLR0912 (the hot path: a coroutine less)
             if found is not None:
                 return await _deliver_recorded(execution, step, found)
             is_awaited = identity.hold_up(execution, step)
-        if not _may_be_told_early(execution, step):
+        is_early = execution.is_pipelined and (step.is_decision or step.reads_only)
+        if not is_early:
             # In a rehearsal, the end: whatever could be seen comes after it.
             await execution.barrier(is_read=step.is_decision or step.reads_only)
         if execution.closed is not None:
@@ -107,7 +108,7 @@ async def perform(  # noqa: PLR0912 (the hot path: a coroutine less)
             await approval.obtain(execution, step, asked, place, args, kwargs, place.key())
         if not step.reads_only:
             execution.tail.effect_length = execution.tail.length
-        value = await execute(execution, step, asked, place, body)
+        value = await execute(execution, step, asked, place, body, is_early=is_early)
     except asyncio.CancelledError:
         if branch is not None and branch.foreign_timer is not None and execution.sealed is None:
             raise foreign(branch.foreign_timer, place) from None
@@ -157,10 +158,6 @@ def failure(frame: Frame, error: BaseException, encoded: bytes) -> Draft:
     body = write_body(frame.asked, error=encoded, attempts=frame.failures)
     facts = Facts(frame.kind, took_ms(frame), error=error_text(error))
     return (Kind.FAILURE, frame.place.id, body, (), facts)
-
-
-def _may_be_told_early(execution: Execution, step: Step) -> bool:
-    return execution.is_pipelined and (step.is_decision or step.reads_only)
 
 
 async def _recall(
@@ -215,9 +212,17 @@ def recorded_value(step: Step, data: bytes, run: str, at: str) -> Any:
 
 
 async def execute(
-    execution: Execution, step: Step, asked: Fingerprint, place: StepPosition, body: Body
+    execution: Execution,
+    step: Step,
+    asked: Fingerprint,
+    place: StepPosition,
+    body: Body,
+    *,
+    is_early: bool = False,
 ) -> Any:
-    """Run the body, record its value or its failure, and tell it once that is durable and its turn.
+    """Run the body, record its value or its failure, and deliver it in its turn, once it is durable.
+
+    `is_early`: it may be delivered before it is durable.
 
     Raises CancelledError when the run's code withdrew the step meanwhile, whatever the body made of that.
     """
@@ -251,7 +256,7 @@ async def execute(
             branch.body_of = None
             execution.delivery.is_out(branch)
     try:
-        await settle(execution, draft, is_early=_may_be_told_early(execution, step))
+        await settle(execution, draft, is_early=is_early)
     except asyncio.CancelledError:  # on record and not told: on replay it is not told either
         execution.note(Kind.WITHDRAWN, place.id, write_body(asked), Facts(step.kind, took_ms(frame)))
         raise
