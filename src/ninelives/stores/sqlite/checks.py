@@ -13,7 +13,6 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from hashlib import blake2b
-from operator import itemgetter
 from typing import Any
 
 import apsw
@@ -54,8 +53,9 @@ def sealed(table: str, values: Sequence[Any]) -> rows.Row:
 
 # Runs: two checks --------------------------------------------------------------------------------
 
-_COLD = itemgetter(*(COLUMNS["run"].index(name) for name in COLUMNS["runs"]))
-_HOT = itemgetter(*(COLUMNS["run"].index(name) for name in COLUMNS["hot"]))
+_NUMBER, _STATE, _EPOCH, _HEAD, _BASE, _CHANGED = map(
+    COLUMNS["run"].index, ("number", "state", "epoch", "head", "base", "changed_ms")
+)
 _ENDED = tuple(
     (COLUMNS["run"].index(name), value)
     for name, value in {
@@ -78,11 +78,12 @@ def sealed_run(run: RunRow) -> rows.Row:
         made[at] = int(made[at])
     row = tuple(made)
     cold, hot = _of_run(row)
+    whole = (*row, cold, hot)
     if run.session is not None:
         if len(HOT) >= HOT_AT_MOST:
             HOT.clear()
-        HOT[run.id] = (_HOT(row), hot, (*row, cold, hot))
-    return (*row, cold, hot)
+        HOT[run.id] = (hot_of(row), hot, whole)
+    return whole
 
 
 def ended(row: rows.Row) -> bytes:
@@ -90,11 +91,21 @@ def ended(row: rows.Row) -> bytes:
     made = list(row)
     for at, value in _ENDED:
         made[at] = value
-    return seal("runs", _COLD(made))
+    return seal("runs", cold_of(made))
+
+
+def cold_of(row: Sequence[Any]) -> Sequence[Any]:
+    """Return of all columns of a run those that its first check is made of."""
+    return [*row[:_HEAD], *row[_BASE:_CHANGED]]
+
+
+def hot_of(row: Sequence[Any]) -> rows.Row:
+    """Return of all columns of a run those that its second check is made of."""
+    return (row[_NUMBER], row[_EPOCH], row[_STATE], *row[_HEAD:_BASE], *row[_CHANGED:])
 
 
 def _of_run(row: rows.Row) -> tuple[bytes, bytes]:
-    return seal("runs", _COLD(row)), seal("hot", _HOT(row))
+    return seal("runs", cold_of(row)), seal("hot", hot_of(row))
 
 
 # Reading -----------------------------------------------------------------------------------------
@@ -116,9 +127,10 @@ def _whole(table: str, skip: int = 0, hidden: int = 1) -> Callable[[rows.Row], r
 
 
 def _run(row: rows.Row) -> rows.Row:
-    if _of_run(row[:-2]) != row[-2:]:
+    values = row[:-2]
+    if _of_run(values) != row[-2:]:
         raise damaged("runs", row[0], row[0])
-    return row[:-2]
+    return values
 
 
 def damaged(table: str, name: object, run: object = None) -> Corrupt:
