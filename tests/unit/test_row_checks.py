@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from ninelives.backends.sqlite import checks
-from ninelives.backends.sqlite.queries import COLUMNS
+from ninelives.stores.sqlite import checks
+from ninelives.stores.sqlite.queries import COLUMNS
 
 
 def test_both_checks_are_made_of_the_columns_that_are_listed_for_them() -> None:
