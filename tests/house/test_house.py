@@ -1,0 +1,68 @@
+"""The house gets better, never worse; and what ARCHITECTURE.md and CONTRIBUTING.md name is there."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+from tests.house.habits import dialect, patched_globals, privates
+from tests.house.measures import Measure, read_maxima, read_source, walk
+from tests.house.source import House
+
+GONE = {"whereabouts", "keyring", "thereof", "therein", "thereupon", "hitherto", "facade", "heeds", "mends"}
+PAGES = ("ARCHITECTURE.md", "CONTRIBUTING.md")
+
+
+@pytest.fixture(scope="module")
+def house() -> House:
+    return House()
+
+
+def grown(measures: list[Measure], table: str) -> list[str]:
+    """Return what is above its maximum."""
+    values = {one.name: one.value for one in measures}
+    maxima = read_maxima(table).items()
+    return [f"{name}: {values[name]} > {most}" for name, most in maxima if values[name] > most]
+
+
+def test_no_measure_of_the_source_grows(house: House) -> None:
+    measures = list(read_source(house))
+    unheld = {one.name for one in measures} - read_maxima("source").keys()
+    assert unheld == {"lines of Python in src"}
+    assert grown(measures, "source") == []
+
+
+def test_no_step_walks_further() -> None:
+    assert grown(list(walk()), "walks") == []
+
+
+def test_words_that_are_gone_stay_away(house: House) -> None:
+    assert dialect(house).keys() & GONE == set()
+
+
+def test_a_cycle_through_functions_and_types_is_found(tmp_path: Path) -> None:
+    house = planted(tmp_path, a="def f():\n    import ninelives.b", b="import ninelives.c", c=TYPED)
+    assert house.cycles() == [["ninelives.a", "ninelives.b", "ninelives.c"]]
+    assert len(house.late_edges("ninelives")) == 2
+
+
+def test_privates_patches_and_dialect_are_found(tmp_path: Path) -> None:
+    patches = "from ninelives import a\nvars(a)['x'] = a.y = 1\nsetattr(a, 'z', 2)\na.b._own"
+    house = planted(tmp_path, a='"""Whoever is\n    told."""', c="_own = 1", **{"d/e": patches})
+    assert len(patched_globals(house)) == 3
+    assert privates(house)[0] == ["ninelives.d.e: _own"]
+    assert dialect(house) == {"whoever": 1, "told": 1}
+
+
+TYPED = "from typing import TYPE_CHECKING\nif TYPE_CHECKING:\n    from ninelives.a import A"
+
+
+def planted(directory: Path, **modules: str) -> House:
+    """Return a house of a few modules."""
+    root = directory / "ninelives"
+    for name, text in {"__init__": "", **modules}.items():
+        path = root / f"{name}.py"
+        path.parent.mkdir(parents=True, exist_ok=True)
+        path.write_text(text)
+    return House(directory)
