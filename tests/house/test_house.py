@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
+import re
 from pathlib import Path
 
 import pytest
 
 from tests.house.habits import dialect, patched_globals, privates
 from tests.house.measures import Measure, read_maxima, read_source, walk
-from tests.house.source import House
+from tests.house.source import ROOT, House
 
 GONE = {"whereabouts", "keyring", "thereof", "therein", "thereupon", "hitherto", "facade", "heeds", "mends"}
 PAGES = ("ARCHITECTURE.md", "CONTRIBUTING.md")
@@ -66,3 +67,33 @@ def planted(directory: Path, **modules: str) -> House:
         path.parent.mkdir(parents=True, exist_ok=True)
         path.write_text(text)
     return House(directory)
+
+
+NAMED = re.compile(r"`((?:[\w.-]+/)+|(?:[\w.-]+/)*[\w.-]+\.(?:py|toml|sql|md))(?::(\w+))?`")
+
+
+@pytest.mark.parametrize("page", PAGES)
+def test_what_a_page_names_is_there(page: str) -> None:
+    text = (ROOT / page).read_text(encoding="utf-8")
+    for path, name in NAMED.findall(text):
+        found = [base / path for base in (ROOT, ROOT / "src" / "ninelives") if (base / path).exists()]
+        assert found, f"{page}: {path}"
+        if name:
+            defined = re.compile(rf"^\s*(async def|def|class) {name}\b|^{name}\b.* = ", re.MULTILINE)
+            assert defined.search(found[0].read_text(encoding="utf-8")), f"{page}: {path}:{name}"
+    for target in re.findall(r"\]\((?!http)([^)#]+)", text):
+        assert (ROOT / target).exists(), f"{page}: {target}"
+
+
+def test_every_crash_mark_is_on_the_page() -> None:
+    page = (
+        (ROOT / "ARCHITECTURE.md").read_text(encoding="utf-8").partition("## 10.")[2].partition("## 11.")[0]
+    )
+    source = ROOT / "src" / "ninelives"
+    marked = {path: path.read_text(encoding="utf-8").count("# CRASH:") for path in source.rglob("*.py")}
+    missing = [
+        str(path) for path, marks in marked.items() if marks and f"`{path.relative_to(source)}`" not in page
+    ]
+    assert missing == []
+    counted = sum(int(marks) for marks in re.findall(r"^\| `[^|]+\| (\d+) \|", page, re.MULTILINE))
+    assert counted == sum(marked.values())
