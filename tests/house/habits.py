@@ -7,7 +7,7 @@ import re
 from collections import Counter, defaultdict
 from collections.abc import Iterator
 
-from tests.house.source import House
+from tests.house.source import House, Module
 
 DIALECT = """
     whoever, whereabouts, how-manieth, befall, befalls, befell, anew, for ever, newsroom, told, tell, tells,
@@ -28,7 +28,7 @@ _Function = ast.FunctionDef | ast.AsyncFunctionDef | ast.ClassDef
 
 def dialect(house: House) -> Counter[str]:
     """Count the words of the old dialect in identifiers and docstrings."""
-    texts = (_said(node) for module in house.modules.values() for node in ast.walk(module.tree))
+    texts = (_said(node) for module in house.modules.values() for node in module.nodes)
     return Counter(word for text in texts for word in _PATTERN.findall(text))
 
 
@@ -55,9 +55,9 @@ def _is_own(node: ast.expr) -> bool:
     return isinstance(node, ast.Name) and node.id in ("self", "cls")
 
 
-def _used(tree: ast.Module) -> Iterator[str]:
+def _used(module: Module) -> Iterator[str]:
     """Yield the private attributes of something else than `self`, and private names that are imported."""
-    for node in ast.walk(tree):
+    for node in module.nodes:
         names = [node.attr] if isinstance(node, ast.Attribute) and not _is_own(node.value) else []
         names += [alias.name for alias in node.names] if isinstance(node, ast.ImportFrom) else []
         yield from (name for name in names if re.match(r"_(?!exit|getframe|replace)[a-z]", name))
@@ -67,11 +67,11 @@ def privates(house: House) -> tuple[list[str], list[str]]:
     """Return the privates of our other packages that are used, and those of libraries, by module."""
     homes: dict[str, set[str]] = defaultdict(set)
     for module in house.modules.values():
-        for node in ast.walk(module.tree):
+        for node in module.nodes:
             homes[_given(node)].add(module.package)
     ours, libraries = [], []
     for module in house.modules.values():
-        for name in sorted(set(_used(module.tree))):
+        for name in sorted(set(_used(module))):
             if name in ASYNCIO or not homes[name]:
                 libraries.append(f"{module.name}: {name}")
             elif module.package not in homes[name]:
@@ -85,7 +85,7 @@ def written_from_outside(house: House, holder: str, home: str) -> list[str]:
         {
             node.attr
             for module in house.modules.values()
-            for node in ast.walk(module.tree)
+            for node in module.nodes
             if isinstance(node, ast.Attribute) and isinstance(node.ctx, ast.Store) and module.name != home
             if re.fullmatch(rf"(.+\.)?_?{holder}", ast.unparse(node.value))
         }
@@ -98,12 +98,11 @@ def patched_globals(house: House) -> list[str]:
     for module in house.modules.values():
         imported = {
             alias.asname or alias.name.partition(".")[0]
-            for node in ast.walk(module.tree)
-            if isinstance(node, ast.Import | ast.ImportFrom)
+            for node, _ in module.imports
             for alias in node.names
             if f"{getattr(node, 'module', None) or alias.name}.".startswith("ninelives.")
         }
-        for node in ast.walk(module.tree):
+        for node in module.nodes:
             holder = _holder(node)
             if isinstance(holder, ast.Name) and holder.id in imported:
                 found.append(f"{module.name}: {ast.unparse(node)}")

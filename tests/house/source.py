@@ -23,6 +23,8 @@ class Module(Struct, frozen=True):
     package: str
     lines: int
     tree: ast.Module
+    nodes: list[ast.AST]
+    imports: list[tuple[ast.Import | ast.ImportFrom, str]]
 
 
 class Edge(Struct, frozen=True, order=True):
@@ -41,17 +43,18 @@ class House:
         for path in sorted((source / "ninelives").rglob("*.py")):
             package, text = ".".join(path.relative_to(source).parts[:-1]), path.read_text(encoding="utf-8")
             name = package if path.stem == "__init__" else f"{package}.{path.stem}"
-            self.modules[name] = Module(name, package, len(text.splitlines()), ast.parse(text))
+            walked = list(_walk(tree := ast.parse(text), LOAD))
+            imports = [(one, when) for one, when in walked if isinstance(one, ast.Import | ast.ImportFrom)]
+            nodes = [node for node, _ in walked]
+            self.modules[name] = Module(name, package, len(text.splitlines()), tree, nodes, imports)
         self.edges = sorted({edge for one in self.modules.values() for edge in self._imports(one)})
 
     def _imports(self, module: Module) -> Iterator[Edge]:
-        for node, when in _walk(module.tree, LOAD):
-            targets: list[str] = []
-            if isinstance(node, ast.Import):
-                targets = [alias.name for alias in node.names]
-            elif isinstance(node, ast.ImportFrom) and node.module:
-                inner = [f"{node.module}.{alias.name}" for alias in node.names]
-                targets = [name if name in self.modules else node.module for name in inner]
+        for node, when in module.imports:
+            targets = [alias.name for alias in node.names]
+            if isinstance(node, ast.ImportFrom):
+                inner = [f"{node.module}.{name}" for name in targets]
+                targets = [name if name in self.modules else node.module or "" for name in inner]
             for target in targets:
                 if target in self.modules and target != module.name:
                     yield Edge(module.name, target, when)
@@ -96,7 +99,7 @@ class House:
         return [
             f"{module.name}.{node.name}"
             for module in self.modules.values()
-            for node in ast.walk(module.tree)
+            for node in module.nodes
             if isinstance(node, ast.FunctionDef | ast.AsyncFunctionDef)
             and (node.end_lineno or 0) - node.lineno >= limit
         ]
