@@ -27,7 +27,7 @@ check: $(READY)  ## ruff, mypy --strict, import-linter
 	$(BIN)/mypy
 	$(BIN)/lint-imports
 
-format: $(READY) ## let ruff format and mend what it can
+format: $(READY) ## let ruff format the code and fix what it can
 	$(BIN)/ruff check --fix .
 	$(BIN)/ruff format .
 

@@ -97,3 +97,13 @@ def test_every_crash_mark_is_on_the_page() -> None:
     assert missing == []
     counted = sum(int(marks) for marks in re.findall(r"^\| `[^|]+\| (\d+) \|", page, re.MULTILINE))
     assert counted == sum(marked.values())
+
+
+def test_the_commands_are_as_many_as_both_pages_say() -> None:
+    contributing = (ROOT / "CONTRIBUTING.md").read_text(encoding="utf-8")
+    commands = contributing.partition("```sh\n")[2].partition("```")[0].count("make ")
+    words = ("no", "one", "two", "three", "four", "five", "six", "seven", "eight", "nine", "ten")
+    assert f"\n{words[commands].capitalize()} commands are enough:" in contributing
+    assert f"(CONTRIBUTING.md), in {words[commands]} commands" in (ROOT / "README.md").read_text(
+        encoding="utf-8"
+    )
