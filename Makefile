@@ -5,7 +5,7 @@ BIN    := $(VENV)/bin
 READY  := $(VENV)/.ready
 MUTANT := build/mutants/venv
 
-.PHONY: help test retest check format demo crash mutants bench bench-peers bench-page clean
+.PHONY: help test retest check format house demo crash mutants bench bench-peers bench-page clean
 help:            ## what each target does
 	@grep -hE '^[a-z-]+: .*##|^[a-z-]+:  +##' $(MAKEFILE_LIST) | sed -E 's/^([a-z-]+):[^#]*## */  make \1\t/' | expand -t 16
 
@@ -27,9 +27,12 @@ check: $(READY)  ## ruff, mypy --strict, import-linter
 	$(BIN)/mypy
 	$(BIN)/lint-imports
 
-format: $(READY) ## let ruff format and mend what it can
+format: $(READY) ## let ruff format the code and fix what it can
 	$(BIN)/ruff check --fix .
 	$(BIN)/ruff format .
+
+house: $(READY)  ## modules, cycles, words, walks: the source in numbers, beside their limits (docs/house.md)
+	$(BIN)/python -m tests.house --page docs/house.md
 
 demo: $(READY)   ## watch a support agent being killed -9 and going on
 	$(BIN)/python -m ninelives.demo

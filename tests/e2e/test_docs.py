@@ -14,10 +14,11 @@ import pytest
 from ninelives.stores.sqlite import SqliteStore
 
 ROOT = Path(__file__).parents[2]
-PAGES = [ROOT / "README.md", ROOT / "CONTRIBUTING.md", *sorted((ROOT / "docs").rglob("*.md"))]
+TOP = [ROOT / name for name in ("README.md", "ARCHITECTURE.md", "CONTRIBUTING.md")]
+PAGES = [*TOP, *sorted((ROOT / "docs").rglob("*.md"))]
 BLOCK = re.compile(r"^```(\w*)\n(.*?)^```", re.MULTILINE | re.DOTALL)
 TESTING = "docs/testing.md"  # its blocks are tests, and are run as such
-LANGUAGES = {"python", "sh", "console", ""}
+LANGUAGES = {"python", "sh", "console", "mermaid", ""}
 
 
 def blocks(language: str) -> list[tuple[str, str]]:
