@@ -129,7 +129,8 @@ class SupervisorSession:
                 self._store.renew_session(self.id)
             except LeaseLost:
                 self._report(
-                    "the supervisor's lease expired (a sleeping machine or an unreachable server?); registering a new one"
+                    "the supervisor's lease expired (sleeping machine or unreachable server?); "
+                    "starting a new session"
                 )
                 self._register()
         except StoreUnavailable as error:
