@@ -91,7 +91,7 @@ class StepVisit(Struct):
     before: str
     after: str | None
     is_appended: bool
-    is_alone: bool
+    is_exclusive: bool
     """Whether no other body ran at the same time that could have changed the file."""
 
 
@@ -113,7 +113,7 @@ def repeated_outside(calm: Sequence[Trial], trial: Trial) -> Iterator[Repeated]:
         if len(changing) < 2:
             continue
         is_shared = any(other == path and writer != step for writer, other in found)
-        is_certain = not is_shared or all(one.is_alone for one in changing)
+        is_certain = not is_shared or all(one.is_exclusive for one in changing)
         is_appended = all(one.is_appended for one in changing)
         if not is_appended:  # written as a whole: only the final content counts
             left = {run[step, path][-1].after for run in usual if (step, path) in run}
@@ -129,12 +129,12 @@ def _visits(trial: Trial) -> dict[tuple[str, str], list[StepVisit]]:
     for line in trial.lines:
         lives, data = found[line.step, line.target] if _is_visit(line) else {}, line.data
         if "before" in data and line.life not in lives:
-            lives[line.life] = StepVisit(line, data["before"], None, True, data["is_alone"])
+            lives[line.life] = StepVisit(line, data["before"], None, True, data["is_exclusive"])
         if "before" in data:
             lives[line.life].is_appended &= "is_appended" in data
         elif line.life in lives:
             lives[line.life].after = data["state"]
-            lives[line.life].is_alone &= data["is_alone"]
+            lives[line.life].is_exclusive &= data["is_exclusive"]
     return {group: _in_order(lives) for group, lives in found.items()}
 
 

@@ -85,7 +85,7 @@ class EffectRecorder:
         finally:
             self._bodies.remove(frame)
             for path in sorted(self._outside.pop(frame, ())):
-                left = {"state": state_of(path), "is_alone": frame not in self._crowded}
+                left = {"state": state_of(path), "is_exclusive": frame not in self._crowded}
                 self._ledger.write(What.TOUCH, kind="left", target=self.shown(path), step=step, data=left)
 
     def shown(self, path: str) -> str:
@@ -169,7 +169,7 @@ class EffectRecorder:
             return {}
         if seen.kind in _FILES:
             self._outside.setdefault(frame, set()).add(seen.target)
-            return {"before": state_of(seen.target), "is_alone": frame not in self._crowded}
+            return {"before": state_of(seen.target), "is_exclusive": frame not in self._crowded}
         return {"is_outside": True} if seen.kind == "database" else {}
 
     def _body_of(self, sent: bytes) -> Frame | None:
