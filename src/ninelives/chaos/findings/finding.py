@@ -70,6 +70,8 @@ def the_run(trial: Trial) -> str:
     name = trial.name
     if name.startswith("without"):
         return f"the run {name}"
+    if name.startswith("hung"):
+        return f"the run that {name}"
     return f"the run with the {name}" if name.startswith(("store", "disk")) else f"the run that was {name}"
 
 

@@ -159,7 +159,7 @@ def _duplicates(campaign: Campaign) -> Number:
         f"{rate:.1%}",
         "0",
         extra + again == 0,
-        f"{due} effects in {len(campaign.trials)} runs, {extra} of them duplicates; {again} recorded steps "
+        f"{due} effects in {len(campaign.trials)} runs, {extra} more than expected; {again} recorded steps "
         "were executed again"
         + (f" ({late} more were admitted by a worker before it hung, and landed late)" if late else ""),
         rate,

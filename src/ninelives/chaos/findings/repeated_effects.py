@@ -138,7 +138,7 @@ def _compared(was: Content | None, now: Content | None) -> str:
         return "missing without faults" if was is None else "missing with faults"
     if was.lines == now.lines:
         return "different content"
-    return f"{was.lines} lines without faults, {now.lines} with"
+    return f"lines: {was.lines} without faults, {now.lines} with"
 
 
 def _writers(trial: Trial, path: str) -> list[Effect]:
