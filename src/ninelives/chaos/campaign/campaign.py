@@ -159,7 +159,7 @@ def _add_calm_runs(ground: Ground, campaign: Campaign, *, until: float) -> None:
 
 
 def _advice(trial: Trial, ground: Ground) -> str:
-    if "for the signal" in trial.why:
+    if "for the signal" in trial.why:  # the text of a run's wait for nl.receive
         return "Give the signal's value with --signal NAME=JSON"
     if any(item["kind"] == ItemKind.QUESTION for item in trial.inbox):
         answer = ground.people.answer

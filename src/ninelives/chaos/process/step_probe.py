@@ -210,6 +210,7 @@ class StepProbe:
     def _diverged(self, step: str, where: str, error: Divergence) -> None:
         place = self._recorder.shown(where.partition(" (")[0])
         text = error.what
+        # Keep only the difference: these words end the first part of the messages that raise Divergence.
         for prefix in ("recorded: ", "came of that: "):
             text = text.partition(prefix)[2] or text
         self._ledger.write(What.DIVERGED, step=step, place=place, text=text)
@@ -223,7 +224,7 @@ class _Changes(logging.Handler):
         self._ledger, self._recorder = ledger, recorder
 
     def emit(self, record: logging.LogRecord) -> None:
-        """Log the step that changes its arguments."""
+        """Log the step that changes its arguments, recognised by the warning's text."""
         if isinstance(record.args, tuple) and "changes its arguments" in str(record.msg):
             name, place = map(str, record.args)
             self._ledger.write(What.CHANGED, step=name, place=self._recorder.shown(place))
