@@ -63,13 +63,13 @@ def test_who_writes_the_whole_file_or_looks_first_has_repeated_nothing(tmp_path:
 
 
 def opened(life: int, before: str, **fields: Any) -> LedgerLine:
-    data = {"before": before, "is_alone": True} | fields.pop("data", {})
+    data = {"before": before, "is_exclusive": True} | fields.pop("data", {})
     told = {"kind": "write", "target": LEDGER, "step": STEP, "place": "a.py:7"} | fields
     return line(life + 0.2, life, What.EFFECT, is_inside=True, data=data, **told)
 
 
-def left(life: int, state: str, *, is_alone: bool = True, step: str = STEP) -> LedgerLine:
-    data = {"state": state, "is_alone": is_alone}
+def left(life: int, state: str, *, is_exclusive: bool = True, step: str = STEP) -> LedgerLine:
+    data = {"state": state, "is_exclusive": is_exclusive}
     return line(life + 0.3, life, What.TOUCH, kind="left", target=LEDGER, step=step, data=data)
 
 
@@ -117,7 +117,7 @@ def test_what_another_step_may_have_written_meanwhile_is_only_perhaps_a_mistake(
     twice = wrote("2", "3", "4", **appended)
     for one in twice.lines:
         if one.kind == "left":
-            one.data["is_alone"] = False
+            one.data["is_exclusive"] = False
     assert judged(calm, twice) == [True], "nobody else was at this file"
     twice.lines += [opened(1, "2", step="#other#0", **appended), left(1, "3", step="#other#0")]
     assert judged(calm, twice) == [False]

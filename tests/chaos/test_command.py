@@ -139,7 +139,7 @@ def test_a_run_without_an_end_is_told_to_machines_too(ends: Path) -> None:
     ran = chaos(ends, "ends.py:endless", "--limit", "1", "--json", "--html", "page.html")
     assert ran.code == 1
     assert "in time" in ran.report["error"]
-    assert [trial["why"] for trial in ran.report["calm"]] == ["it did not come to its end in time"]
+    assert [trial["why"] for trial in ran.report["calm"]] == ["it did not end in time"]
     assert "in time" in (ends / "page.html").read_text(encoding="utf-8")
 
 
@@ -168,7 +168,7 @@ def test_a_run_that_hangs_is_given_up_after_some_times_what_it_takes(monkeypatch
         given.append((seconds, patience_seconds))
         return ended
 
-    monkeypatch.setattr(campaigns, "Stage", lambda *_: SimpleNamespace(play=play))
+    monkeypatch.setattr(campaigns, "TrialStage", lambda *_: SimpleNamespace(play=play))
     for usual, limit, patience in ((0.2, 30.0, 15.0), (8.0, 30.0, 40.0), (0.2, 3.0, 6.0)):
         calm = Trial("without faults", 1, 0.0)
         calm.seconds = usual
@@ -182,7 +182,7 @@ def test_a_run_that_hangs_is_given_up_after_some_times_what_it_takes(monkeypatch
     ("wrong", "said"),
     [
         ({"at": "support.py:9999"}, "no line 9999"),
-        ({"at": "sometimes"}, "is no moment"),
+        ({"at": "sometimes"}, "is not valid"),
         ({"at": str(EXAMPLE) + ":30"}, "--tree"),
         ({"seconds": 0.0}, "--seconds 0"),
         ({"limit_seconds": -1.0}, "--limit -1"),

@@ -169,7 +169,7 @@ def test_a_request_that_is_new_in_each_attempt_is_still_the_same_request() -> No
     campaign = Campaign([calm, calm], [twice], [])
     (finding,) = find(campaign)
     assert (finding.mistake, finding.line) == (Mistake.REPEATED, 7)
-    assert "a key that is made anew is none" in finding.what
+    assert "a key must not be new in each attempt" in finding.what
     assert number(campaign, "duplicate rate") == "50.0%"
 
 
@@ -209,15 +209,15 @@ def test_files_with_new_names_in_each_run_are_only_counted() -> None:
 
 
 def test_a_run_is_not_killed_for_ever_while_it_recovers_and_gets_nowhere() -> None:
-    script = Nested(100)
+    scenario = Nested(100)
     lines: list[LedgerLine] = []
     for at in range(9):
-        fault = script.fault(lines)
+        fault = scenario.fault(lines)
         assert fault is not None
         lines.append(line(at, at, What.FAULT, kind="KILL", target=fault.moment.name, step="x"))
     assert [one.target for one in lines].index("PROGRESS") == 8
     begun = [*lines, stored(9.0, 9, ["result", STEP])]
-    again = script.fault(begun)
+    again = scenario.fault(begun)
     assert again is not None
     assert again.moment is FaultMoment.END
 
@@ -229,19 +229,19 @@ def test_before_a_difference_is_held_against_a_run_there_are_more_runs_without_f
     for one in (heads, tails):
         one.result = one.journal[0][-1]
     coming = [heads, heads, tails, heads, heads]
-    monkeypatch.setattr(campaigns, "Stage", lambda *_: SimpleNamespace(play=lambda _: coming.pop(0)))
+    monkeypatch.setattr(campaigns, "TrialStage", lambda *_: SimpleNamespace(play=lambda _: coming.pop(0)))
     ground = cast("Ground", None)
     campaign = Campaign([heads, heads], [heads, tails], [])
-    campaigns._look_again(ground, campaign, until=time.monotonic() + 60)
+    campaigns._add_calm_runs(ground, campaign, until=time.monotonic() + 60)
     assert len(campaign.calm) == 5, "no more than it takes"
     assert number(campaign, "consistency") == "100.0%"
     other = Campaign([heads, heads], [tails], [])
     coming[:] = [heads] * 9
-    campaigns._look_again(ground, other, until=time.monotonic() + 60)
+    campaigns._add_calm_runs(ground, other, until=time.monotonic() + 60)
     assert len(other.calm) == 6
     assert number(other, "consistency") == "33.3%"
     late = Campaign([heads, heads], [tails], [])
-    campaigns._look_again(ground, late, until=time.monotonic() - 1)
+    campaigns._add_calm_runs(ground, late, until=time.monotonic() - 1)
     assert len(late.calm) == 2
 
 

@@ -97,10 +97,10 @@ def test_a_reader_without_eyes_is_told_the_numbers_and_what_is_drawn() -> None:
     text = page(campaign, judge(campaign, []), "agent.py:support")
     labels = re.findall(r'role="img" aria-label="([^"]*)"', text)
     assert labels[0].startswith("1 recoveries: median 0.100 s")
-    assert labels[1].startswith("killed: 2 lives, 1.00 s")
+    assert labels[1].startswith("killed: 2 processes, 1.00 s")
     assert text.count("✓ met") + text.count("✗ MISSED") == 5
     assert '<th scope="row">' in text
-    assert "<b>Left out, for the time was over:</b> store cut off" in text
+    assert "<b>Left out, out of time:</b> store cut off" in text
 
 
 def test_only_a_run_that_came_to_its_end_is_drawn_as_one() -> None:
@@ -114,8 +114,8 @@ def test_only_a_run_that_came_to_its_end_is_drawn_as_one() -> None:
 
 
 def test_the_page_says_why_nothing_was_tried_and_what_was_shortened() -> None:
-    campaign = Campaign([trial("calm")], [], [], 3.0, error="it never ends", shortened=["at 3 of 9 places"])
+    campaign = Campaign([trial("calm")], [], [], 3.0, error="it never ends", shortened=["at 3 of 9 points"])
     text = page(campaign, judge(campaign, []), "agent.py:support")
     assert "<b>Why:</b> it never ends" in text
-    assert "<b>Shortened, for want of time:</b> at 3 of 9 places" in text
-    assert "It could not be tried." in text
+    assert "<b>Shortened to fit --seconds:</b> at 3 of 9 points" in text
+    assert "No faults could be injected." in text

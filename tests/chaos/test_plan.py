@@ -8,7 +8,7 @@ import pytest
 
 from ninelives.chaos.campaign.plan import EVERY_STEP, RANDOM, Wishes, plan, share
 from ninelives.chaos.ledger import LedgerLine, What
-from ninelives.chaos.protocol import Deed, FaultMoment, InjectedFault
+from ninelives.chaos.protocol import FaultKind, FaultMoment, InjectedFault
 from ninelives.chaos.trial.scenarios import Full, Once, Turns, Walk
 from ninelives.chaos.trial.trial import Trial, TrialLife
 
@@ -45,60 +45,60 @@ def killed(at: float, moment: FaultMoment, names: list[str]) -> LedgerLine:
 
 def test_without_at_every_kind_is_planned_and_with_it_only_what_was_asked_for() -> None:
     made = plan(calm(3), wishes(), 60.0)
-    assert len(made.scripts) == KINDS == len(made.kinds)
-    assert [script.kind for script in plan(calm(3), wishes(RANDOM), 60.0).scripts] == [
+    assert len(made.scenarios) == KINDS == len(made.kinds)
+    assert [scenario.kind for scenario in plan(calm(3), wishes(RANDOM), 60.0).scenarios] == [
         "killed at random moments"
     ]
-    assert len(plan(calm(3), wishes(EVERY_STEP), 60.0).scripts) == 5
-    assert len(plan(calm(3), wishes("agent.py:3"), 60.0).scripts) == 1
+    assert len(plan(calm(3), wishes(EVERY_STEP), 60.0).scenarios) == 5
+    assert len(plan(calm(3), wishes("agent.py:3"), 60.0).scenarios) == 1
 
 
 def test_a_hang_and_a_lost_store_are_tried_at_the_middle_the_last_and_the_first_step_that_acts() -> None:
     made = plan(calm(7, decisions=2), wishes(), 60.0)
-    cuts = [script for script in (*made.scripts, *made.more) if script.kind == "store cut off"]
-    assert [script.name.partition(" (")[2] for script in cuts] == [
+    cuts = [scenario for scenario in (*made.scenarios, *made.more) if scenario.kind == "store cut off"]
+    assert [scenario.name.partition(" (")[2] for scenario in cuts] == [
         "act[4])",
         "act[6])",
         "act[2])",
-    ], [script.name for script in cuts]
-    assert cuts[0] in made.scripts
-    assert all(isinstance(script, Once) for script in made.more)
-    assert {script.kind for script in made.more} <= set(made.kinds)
+    ], [scenario.name for scenario in cuts]
+    assert cuts[0] in made.scenarios
+    assert all(isinstance(scenario, Once) for scenario in made.more)
+    assert {scenario.kind for scenario in made.more} <= set(made.kinds)
 
 
 def test_where_one_run_takes_long_kills_take_turns_in_one_and_no_kind_is_forgotten() -> None:
     made = plan(calm(6, seconds=6.0), wishes(), 48.0)
-    turns = made.scripts[0]
+    turns = made.scenarios[0]
     assert isinstance(turns, Turns)
-    assert len(made.scripts) == KINDS - 4
+    assert len(made.scenarios) == KINDS - 4
     assert len(made.kinds) == KINDS, "what it takes the place of is still counted"
     lines: list[LedgerLine] = []
     asked = []
     for number in range(5):
         fault = turns.fault(lines, 10.0)
         assert fault is not None
-        asked.append((fault.deed, fault.moment))
+        asked.append((fault.kind, fault.moment))
         assert len(turns.kinds) == number, "only what has happened had its turn"
         line = killed(number + 1.0, fault.moment, [f"a{number}"])
-        line.kind = fault.deed.name
+        line.kind = fault.kind.name
         lines += [
             line,
             LedgerLine(at=number + 1.1, life=1, what=What.STORED, data={"records": [["result", "x"]]}),
         ]
     assert len(set(asked)) == 5
-    assert (Deed.TERM, FaultMoment.PROGRESS) in asked
+    assert (FaultKind.TERM, FaultMoment.PROGRESS) in asked
 
 
 def test_a_long_walk_comes_to_the_end_of_the_run_in_the_time_that_it_has() -> None:
-    places = [f"act[{number}]" for number in range(300)]
-    walk = Walk(Deed.KILL, FaultMoment.END, 200, places=places)
+    points = [f"act[{number}]" for number in range(300)]
+    walk = Walk(FaultKind.KILL, FaultMoment.END, 200, points=points)
     lines = [LedgerLine(at=0.0, life=1, what=What.STARTED)]
     hit: list[int] = []
     while (left := 5.0 - len(hit) * 0.1) > 0:
         fault = walk.fault(lines, left)
         assert isinstance(fault, InjectedFault)
-        place = next(name for name in places if name not in fault.passed)
-        hit.append(places.index(place))
+        place = next(name for name in points if name not in fault.passed)
+        hit.append(points.index(place))
         at = len(hit) * 0.1
         stored = LedgerLine(at=at, life=1, what=What.STORED, data={"records": [["result", place]]})
         lines += [killed(at, FaultMoment.END, [place]), stored]
@@ -106,12 +106,12 @@ def test_a_long_walk_comes_to_the_end_of_the_run_in_the_time_that_it_has() -> No
     assert hit[0] == 0
     assert hit[-1] > 280
     assert max(later - earlier for earlier, later in pairwise(hit)) < 15
-    assert walk.shortened.endswith("of 300 places")
+    assert walk.shortened.endswith("of 300 points")
 
 
 def test_a_walk_that_has_time_leaves_nothing_out() -> None:
-    places = ["a", "b", "c"]
-    walk = Walk(Deed.KILL, FaultMoment.END, 200, places=places)
+    points = ["a", "b", "c"]
+    walk = Walk(FaultKind.KILL, FaultMoment.END, 200, points=points)
     lines = [LedgerLine(at=0.0, life=1, what=What.STARTED), killed(0.1, FaultMoment.END, ["a"])]
     fault = walk.fault(lines, 5.0)
     assert fault is not None
@@ -120,26 +120,26 @@ def test_a_walk_that_has_time_leaves_nothing_out() -> None:
 
 
 def test_a_full_disk_is_met_all_over_a_long_run_and_not_at_every_write() -> None:
-    places = [f"result act[{number}]" for number in range(300)]
-    full = Full(places)
+    points = [f"result act[{number}]" for number in range(300)]
+    full = Full(points)
     fault = full.fault([], 7.0)
     assert fault is not None
     assert fault.seconds == 7.0
-    met = [number for number, name in enumerate(places) if name not in fault.passed]
+    met = [number for number, name in enumerate(points) if name not in fault.passed]
     assert len(met) <= 40
     assert met[-1] > 280
     assert full.fault([], 7.0) is None
-    assert "of 300 places" in full.shortened
-    assert Full(places[:30]).shortened == ""
+    assert "of 300 points" in full.shortened
+    assert Full(points[:30]).shortened == ""
 
 
 @pytest.mark.parametrize(("steps", "is_whole"), [(3, True), (300, False)])
-def test_a_script_has_what_the_others_leave_and_never_less_than_an_equal_share(
+def test_a_scenario_has_what_the_others_leave_and_never_less_than_an_equal_share(
     steps: int, is_whole: bool
 ) -> None:
     base = calm(steps)
-    scripts = plan(base, wishes(), 60.0).scripts
-    had = share(base, scripts, 60.0)
-    equal = 60.0 / len(scripts)
+    scenarios = plan(base, wishes(), 60.0).scenarios
+    had = share(base, scenarios, 60.0)
+    equal = 60.0 / len(scenarios)
     assert had >= equal
     assert (had > 2 * equal) is is_whole

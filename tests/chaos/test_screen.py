@@ -30,5 +30,5 @@ def test_runs_that_did_not_end_for_one_reason_are_told_of_once() -> None:
         run.why = why
     assert unended(Campaign([], runs, [])) == [
         "the run that was killed, and 1 more, did not end: it diverged",
-        "the run that was hung did not end: it waits",
+        "the run that hung did not end: it waits",
     ]

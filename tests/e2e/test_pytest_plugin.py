@@ -94,7 +94,7 @@ def test_rounds(counted):
     )
     ran = run(pytester)
     ran.assert_outcomes(passed=3)
-    ran.stdout.re_match_lines([r"chaos: 2 tests were killed \d\d+ times and ended as without"])
+    ran.stdout.re_match_lines([r"chaos: 2 tests were killed \d\d+ times and passed as without a kill"])
 
 
 def test_a_test_that_a_kill_breaks_says_which_and_how_to_see_it(pytester: pytest.Pytester) -> None:
@@ -116,7 +116,7 @@ def test_another():
         [
             r".*assert \['A-1', 'A-1'\] == \['A-1'\]",
             r"killed before commit \d+\. Without a kill the test passes\.",
-            r"Only this kill: pytest '.*::test_refund' --chaos-at before:commit:\d+",
+            r"To repeat only this kill: pytest '.*::test_refund' --chaos-at before:commit:\d+",
         ]
     )
     at = ran.stdout.str().split("--chaos-at ")[1].split()[0]
@@ -169,7 +169,7 @@ def test_skipped(sandbox): pass
         ]
     )
     run(pytester, "--chaos-at", "before:read_run:1").stdout.fnmatch_lines(
-        ["*'before:read_run:1' names no kill*"]
+        ["*'before:read_run:1' is not a kill*"]
     )
 
 
@@ -212,7 +212,7 @@ def test_{number}(sandbox, shop):
     pytester.makepyfile(AGENT + "".join(tests))
     ran = pytester.runpytest_subprocess(*OPTIONS, "-n", "2")
     ran.assert_outcomes(passed=4)
-    ran.stdout.re_match_lines([r"chaos: 4 tests were killed \d\d+ times and ended as without"])
+    ran.stdout.re_match_lines([r"chaos: 4 tests were killed \d\d+ times and passed as without a kill"])
 
 
 def test_a_project_that_does_not_use_it_pays_nothing(pytester: pytest.Pytester) -> None:

@@ -15,7 +15,7 @@ import pytest
 
 from ninelives.demo.command import _clear
 from ninelives.demo.director import Watcher
-from ninelives.demo.places import on_server
+from ninelives.demo.store_urls import on_server
 from tests.servers import valkey
 from tests.servers.postgres import change, free_port
 
@@ -80,7 +80,7 @@ def test_what_the_demo_may_not_remove_is_told(monkeypatch: pytest.MonkeyPatch) -
     monkeypatch.setattr(watcher, "say", told.append)
     _clear(on_server(f"redis://127.0.0.1:{free_port()}/0?prefix=mine"), watcher)
     (line,) = told
-    assert re.search(r"mine_demo_\w+_calm and mine_demo_\w+_crashed, is left there: Redis: ", line)
+    assert re.search(r"mine_demo_\w+_calm and mine_demo_\w+_crashed from the server: Redis: ", line)
 
 
 def test_the_tutorial_runs_and_runs_again(url: str, tmp_path: Path) -> None:

@@ -65,4 +65,4 @@ def test_a_lost_session_is_followed_by_a_new_one_also_when_the_server_was_away_a
         clock.advance(2_000)
         keeper.renew()
         assert [one.id for one in store.list_sessions()] == [keeper.id]
-    assert "server away" in told[0]
+    assert "lease expired" in told[0]

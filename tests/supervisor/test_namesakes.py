@@ -50,7 +50,7 @@ def test_who_is_kept_elsewhere_is_not_declared_gone_with_those_here(
 
 def test_the_death_of_a_worker_ends_no_namesake(store: MemoryStore, keeper: SupervisorSession) -> None:
     dead: Any = SimpleNamespace(
-        pid=os.getpid(), session="new", is_told=False, evidence=lambda: Evidence(signal=9)
+        pid=os.getpid(), session="new", is_stopping=False, evidence=lambda: Evidence(signal=9)
     )
     keeper.declare(cast("WorkerProcess", dead))
     assert {session.id for session in store.list_sessions()} == {"there"}

@@ -61,7 +61,7 @@ def test_leaving_with_exit_code_0_is_a_death(home: Home) -> None:
     with Up(home) as up:
         up.ready()
         home.start("r", agent="dying", args=("exit",))
-        up.said("exited with code 0, though nobody told it to")
+        up.said("exited with code 0, though no stop was requested")
         home.completed("r")
 
 

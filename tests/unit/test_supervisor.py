@@ -20,7 +20,7 @@ def status(code: int, value: int) -> os.waitid_result:
 @pytest.mark.parametrize(
     ("code", "value", "ooms", "hung", "words", "stop"),
     [
-        (os.CLD_EXITED, 0, 0, None, "exited with code 0, though nobody told it to", False),
+        (os.CLD_EXITED, 0, 0, None, "exited with code 0, though no stop was requested", False),
         (os.CLD_EXITED, 70, 1, None, "exited with code 70", False),
         (os.CLD_KILLED, signal.SIGKILL, 0, None, "killed by SIGKILL", False),
         (os.CLD_KILLED, signal.SIGKILL, 1, None, "killed by the kernel: out of memory", False),
@@ -46,12 +46,12 @@ def test_a_first_death_is_mended_at_once_and_a_crash_loop_waits_longer_and_longe
         child = cast("Any", SimpleNamespace(started_ms=now_ms))
         slot.fill(child)
         now_ms += 1
-        pauses.append(slot.bury(child, now_ms, is_stop=False))
+        pauses.append(slot.remove(child, now_ms, is_stop=False))
     assert pauses[:4] == [0, 100, 200, 400]
     assert pauses[-1] == 5_000
     child = cast("Any", SimpleNamespace(started_ms=now_ms))
     slot.fill(child)
-    assert slot.bury(child, now_ms + LONG_LIFE_MS, is_stop=False) == 0
+    assert slot.remove(child, now_ms + LONG_LIFE_MS, is_stop=False) == 0
 
 
 def test_the_tail_keeps_whole_lines_and_ends_the_last() -> None:

@@ -1,19 +1,12 @@
-"""`ninelives chaos`: the user's own agent, killed everywhere, and what is not crash-safe in it.
+"""`ninelives chaos`: kill the user's agent at every step, and report what in it is not crash-safe.
 
-In each process of a trial:
-    life      loads the agent and works on its run     calls     its steps, seen from within
-    witness   what the code does to the world          trap      faults from within, and the store's
-    ledger    all of that, in a file                   order     what a life is told
-    clock     sleeps that are skipped
+A campaign makes two calm runs, then one trial per scenario. Each trial is one run of the agent on a scratch
+store, executed by real processes that are killed, stopped or cut off from the store.
 
-Around them:
-    cradle    forks the lives                          trial     one run, through many lives
-    script    what befalls a run, life by life         campaign  the calm runs, then all trials
-    tree      copies of the working directory          effects   what was done, and what of that twice
-    source    what the code says around a line         findings  what is to be mended
-    likeness  is a run as those without faults         screen    what a person sees
-    judge     the four numbers                         page      the report as a page, with its plots
-    proxy     requests on their way                    timelines the lives of each run, drawn
-    scratch   a store for each trial                   plan      which scripts, and how long each has
-    command   all of it, in order
+    protocol    messages to a process of a trial       ledger    the file in which processes log what they do
+    process/    inside such a process: run the agent, inject the fault, record steps and effects
+    trial/      one trial: fork the processes, prepare tree, store and proxy, play the scenario
+    campaign/   choose the scenarios, run them, compare each trial with the calm runs
+    findings/   what went wrong and where: repeated effects, changed arguments; the four numbers
+    report/     terminal, HTML page, JSON
 """

@@ -1,7 +1,7 @@
-"""The ledger of a trial: what its processes saw and did, line by line, in a file that outlives them.
+"""The ledger of a trial: an append-only file in which its processes log what they see and do.
 
-Each line is one write to a file opened for appending, so a process that is killed leaves whole lines behind.
-Times are those of the monotonic clock, which all processes of a machine share.
+Each line is a single write in append mode, so a killed process leaves only whole lines. Times are from the
+monotonic clock, which all processes of a machine share.
 """
 
 from __future__ import annotations
@@ -19,30 +19,30 @@ _TEXT_CHARACTERS = 20_000
 
 
 class What(StrEnum):
-    """What a line says."""
+    """The kinds of ledger lines."""
 
     STARTED = "started"  # a process was started
     READY = "ready"  # the agent's code is loaded
-    DECLARED = "declared"  # a step that the code declares
-    BEGIN = "begin"  # a body begins
-    END = "end"  # a body has given its value, or raised
-    STORED = "stored"  # a call of the store has returned
-    EFFECT = "effect"  # the code touched the world
-    TOUCH = "touch"  # the code opened what it may write to
-    SENT = "sent"  # more of a request that was announced
-    KEY = "key"  # a body asked for its key
-    DIVERGED = "diverged"  # a recorded step was asked for with other arguments
-    RAISED = "raised"  # the agent's own code has raised
-    UNUSED = "unused"  # a recorded step was not asked for, and the run has ended
-    MISFIT = "misfit"  # a value that does not come back as it was
+    DECLARED = "declared"  # the code declares a step
+    BEGIN = "begin"  # a step's body begins
+    END = "end"  # a step's body returned or raised
+    STORED = "stored"  # a commit returned from the store
+    EFFECT = "effect"  # the code had a side effect
+    TOUCH = "touch"  # the code opened something that it may write to
+    SENT = "sent"  # a further part of a request that has an EFFECT line
+    KEY = "key"  # a body called nl.key()
+    DIVERGED = "diverged"  # a recorded step was called with other arguments
+    RAISED = "raised"  # the agent's code raised
+    UNUSED = "unused"  # the run ended without calling a recorded step
+    MISFIT = "misfit"  # a value changed in the codec's round trip
     CHANGED = "changed"  # a body changed its arguments
-    FAULT = "fault"  # a fault was made
-    STATE = "state"  # where the run is when the process leaves it
-    USAGE = "usage"  # the process could not begin
+    FAULT = "fault"  # a fault was injected
+    STATE = "state"  # the run's state as the process exits
+    USAGE = "usage"  # the process could not start the run
 
 
 class LedgerLine(Struct, kw_only=True, omit_defaults=True):
-    """One line. `place` is file:line in the user's code; `data` holds what only one kind of line has."""
+    """One line. `place` is file:line in the user's code; `data` holds fields of one kind of line."""
 
     at: float
     life: int
@@ -61,7 +61,7 @@ _DECODE = msgspec.json.Decoder(LedgerLine).decode
 
 
 class Ledger:
-    """The ledger, as seen from one process that writes to it."""
+    """The ledger of one writing process."""
 
     def __init__(self, path: Path, life: int) -> None:
         self._fd = os.open(path, os.O_WRONLY | os.O_APPEND | os.O_CREAT | os.O_CLOEXEC, 0o600)
@@ -75,19 +75,19 @@ class Ledger:
         os.write(self._fd, msgspec.json.encode(line) + b"\n")
 
     def close(self) -> None:
-        """Let go of the file."""
+        """Close the file."""
         os.close(self._fd)
 
 
 class LedgerReader:
-    """The ledger, as seen from who directs the trial."""
+    """The ledger as the controlling process reads it."""
 
     def __init__(self, path: Path) -> None:
         self._path, self._offset = path, 0
         self.lines: list[LedgerLine] = []
 
     def read(self) -> list[LedgerLine]:
-        """Return the lines that are new."""
+        """Return the lines added since the last call."""
         if not self._path.exists():
             return []
         with self._path.open("rb") as file:

@@ -1,7 +1,7 @@
-"""What a life is told: which agent, on which store, in which directory, and what is to befall it.
+"""Messages to a process of a trial: which agent, store and directory to use, and which fault to inject.
 
-A fault happens at the first moment of its kind whose name has not been passed before; so a run that is
-killed again and again comes to every step, and each kill finds it further on.
+A fault fires at the first moment of its kind whose name was not passed before. So a run that is killed again
+and again reaches every step: each kill hits it one step further on.
 """
 
 from __future__ import annotations
@@ -14,43 +14,43 @@ RUN = "chaos"
 """The run's id: the same in every trial, so that the keys of its actions are the same, too."""
 LEASE_SECONDS = 10.0
 OUTCOMES = frozenset({"result", "failure", "signal", "withdrawn", "turn", "end"})
-"""Records that are progress."""
+"""Kinds of journal records that count as progress."""
 
 
 def step_in(run: str, step: str) -> str:
-    """Name a step for the ledger: children of the run have steps of the same names."""
+    """Return a step's name in the ledger, with the run's id for child runs: their step names may be equal."""
     return step if run == RUN else f"{run} {step}"
 
 
 class FaultMoment(StrEnum):
-    """When a fault happens."""
+    """When a fault fires."""
 
     BEGIN = "as the body begins"
     END = "after the body, before its result is recorded"
-    BEFORE = "before the store's call"
-    AFTER = "after the store's call"
+    BEFORE = "before a store call"
+    AFTER = "after a store call"
     PROGRESS = "after a step was recorded"
     LINE = "at the line"
 
 
-class Deed(StrEnum):
-    """What a process does to itself, or its store to it."""
+class FaultKind(StrEnum):
+    """What a fault does to a process or its store."""
 
     KILL = "killed"  # kill -9
-    STOP = "stopped"  # SIGSTOP, until others have taken over
-    TERM = "told to stop"  # SIGTERM, as at a deploy
+    STOP = "stopped"  # SIGSTOP, until another process has taken over
+    TERM = "terminated"  # SIGTERM, as at a deploy
     FULL = "disk full"  # the store refuses each write a few times
-    CUT = "store cut off"  # the store is gone for a while
-    LOST = "answer lost"  # the store did it, and nobody was told
+    CUT = "store cut off"  # the store is unreachable for a while
+    LOST = "answer lost"  # the store did the write, but the caller never got the answer
 
 
 class InjectedFault(Struct, frozen=True, kw_only=True):
-    """One fault, at the first moment that was not `passed`, or at the `only` one.
+    """One fault, at the first point not in `passed`, or only at the point `only`.
 
-    `seconds` is how long a store is cut off, or how long its disk is full; `line` is FILE:LINE.
+    `seconds` is how long the store is cut off or its disk is full; `line` is FILE:LINE.
     """
 
-    deed: Deed
+    kind: FaultKind
     moment: FaultMoment
     passed: tuple[str, ...] = ()
     only: str = ""
@@ -59,7 +59,7 @@ class InjectedFault(Struct, frozen=True, kw_only=True):
 
 
 class Settlement(Struct, frozen=True, kw_only=True):
-    """What became of an action in doubt, as a person would say who has looked: the recorder saw it."""
+    """The answer to an action in doubt, given in a person's place from what the effect recorder saw."""
 
     step: str
     happened: bool
@@ -68,30 +68,30 @@ class Settlement(Struct, frozen=True, kw_only=True):
 
 
 class People(Struct, frozen=True, kw_only=True):
-    """What people say: the answer to every question, as JSON, and signals, by name."""
+    """What people send: the answer to every question, as JSON, and signals by name."""
 
     answer: str = ""
     signals: tuple[tuple[str, str], ...] = ()
 
 
 class LifeOrder(Struct, frozen=True, kw_only=True):
-    """What a process is to do: load the code, start the run or go on with it, and leave."""
+    """The task of one process: load the code, start or resume the run, and exit."""
 
     number: int
     target: str
     words: tuple[str, ...]
     named: tuple[str, ...]
     home: str
-    """The trial's own directory: ledger and store."""
+    """The trial's directory: ledger and store."""
     tree: str
-    """The working directory: a copy of the user's."""
+    """The working directory: a copy of the user's tree."""
     original: str
-    """What the tree is a copy of."""
+    """The user's tree."""
     url: str
     lease_seconds: float = LEASE_SECONDS
     fault: InjectedFault | None = None
     settlements: tuple[Settlement, ...] = ()
     people: People = People()
     dead: tuple[int, ...] = ()
-    """Processes that were seen to be gone, with all that they started: a supervisor would say so."""
+    """Processes known to be gone with all their children; a supervisor would report them to the store."""
     environment: dict[str, str] = {}

@@ -1,12 +1,13 @@
-"""`ninelives demo`: a support agent whose process is killed again and again, and what came of it.
+"""`ninelives demo`: kill a support agent's worker again and again, and measure how its runs recover.
 
-    tickets   what customers write                     agent     the agent, as a user would write it
-    shop      the shop's own service and ledger        model     the scripted model, or a real one
-    worker    the process that is killed               children  starting and ending processes
-    moments   when it is killed                        director  runs it without and with crashes
-    judge     the four numbers                         screen    what a person sees
+    tickets   the customers' messages                  agent       the agent, as a user would write it
+    shop      the shop's HTTP service and ledger       model       the scripted model, or a real one
+    worker    the process that is killed               children    start and end processes
+    moments   when to kill it                          director    one stage, without or with crashes
+    judge     the four numbers                         screen      live table, log lines, report
+    command   options and exit code                    store_urls  the stores of both stages on a server
 
-Everything happens in a temporary directory; nothing is left behind.
+All files live in a temporary directory that is removed at the end.
 """
 
 from __future__ import annotations
@@ -15,7 +16,7 @@ from collections.abc import Sequence
 
 
 def main(argv: Sequence[str] | None = None) -> int:
-    """Run the demo; 0 when every number meets its target, 1 when one misses, 2 for a wrong call."""
+    """Run the demo. Return 0 when every number meets its target, 1 when one misses, 2 for a usage error."""
     from ninelives.demo.command import run
 
     return run(argv)

@@ -1,4 +1,4 @@
-"""The support agent, written as any user would write it: nothing in here knows that it will be killed."""
+"""The support agent, written as any user would write it: nothing in this file is about crashes."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ MAX_STEPS = 12
 
 @dataclass(frozen=True)
 class Order:
-    """What the shop says about an order."""
+    """The shop's data about an order."""
 
     id: str
     item: str
@@ -57,7 +57,7 @@ class Reply:
 
 
 class Refused(Exception):
-    """The shop said no, for a reason that will not pass."""
+    """The shop refused a request; trying again will not help."""
 
 
 @nl.decision
@@ -81,13 +81,13 @@ async def technician_times(city: str) -> list[str]:
 
 @nl.action(raises=[Refused])
 async def refund(order_id: str, cents: int) -> Receipt:
-    """Pay money back. The shop takes the same key for the same refund."""
+    """Pay money back. The shop pays once per key."""
     return Receipt(**await _shop("POST", "/refunds", {"order_id": order_id, "cents": cents}, nl.key()))
 
 
 @nl.action(raises=[Refused])
 async def book_technician(order_id: str, at: str) -> Visit:
-    """Book a visit. The shop takes the same key for the same visit."""
+    """Book a visit. The shop books once per key."""
     return Visit(**await _shop("POST", "/visits", {"order_id": order_id, "at": at}, nl.key()))
 
 
@@ -112,7 +112,7 @@ async def support(ticket: SupportTicket) -> Reply:
 
 
 async def _use(choice: Choice, done: list[str]) -> str:
-    """Do what the model chose, and say in JSON what came of it."""
+    """Run the tool that the model chose, and return its result as JSON."""
     match choice.tool:
         case "order_status":
             return json.dumps(asdict(await order_status(choice.order_id)))
@@ -131,7 +131,7 @@ async def _use(choice: Choice, done: list[str]) -> str:
 
 
 async def _shop(method: str, path: str, body: dict[str, Any] | None = None, key: str = "") -> dict[str, Any]:
-    """Ask the shop. Raises Refused for a no, Transient when the shop has trouble."""
+    """Send a request to the shop. Raises Refused for a 4xx answer, Transient for a 5xx one."""
     return await asyncio.to_thread(_request, method, path, body, key)
 
 

@@ -1,4 +1,4 @@
-"""Child processes: each in a session of its own, told line by line, and gone when its parent is gone."""
+"""Child processes of the demo: each in its own session, read line by line, ending with its parent."""
 
 from __future__ import annotations
 
@@ -12,17 +12,17 @@ from pathlib import Path
 
 
 class DemoProcess:
-    """A process that we started."""
+    """A process that the demo started."""
 
     def __init__(self, process: asyncio.subprocess.Process, errors: Path) -> None:
         self._process, self._errors = process, errors
-        self._listening: asyncio.Task[None] | None = None
+        self._reading: asyncio.Task[None] | None = None
 
     @classmethod
     async def start(
-        cls, module: str, *args: str, errors: Path, hear: Callable[[str], None], env: dict[str, str]
+        cls, module: str, *args: str, errors: Path, on_line: Callable[[str], None], env: dict[str, str]
     ) -> DemoProcess:
-        """Start a module; each line that it prints is heard at once."""
+        """Start a module; `on_line` gets each line that it prints, at once."""
         with errors.open("ab") as sink:
             process = await asyncio.create_subprocess_exec(
                 *(sys.executable, "-m", module, *args),
@@ -30,10 +30,10 @@ class DemoProcess:
                 stdout=asyncio.subprocess.PIPE,
                 stderr=sink,
                 env={**os.environ, **env},
-                start_new_session=True,  # Ctrl-C is for us alone; we end them
+                start_new_session=True,  # Ctrl-C must reach only us; we end the children
             )
         child = cls(process, errors)
-        child._listening = asyncio.create_task(child._listen(hear))
+        child._reading = asyncio.create_task(child._read(on_line))
         return child
 
     @property
@@ -43,7 +43,7 @@ class DemoProcess:
 
     @property
     def is_alive(self) -> bool:
-        """Tell whether it has not ended, as far as we have been told."""
+        """Whether it is still running, as far as the event loop knows."""
         return self._process.returncode is None
 
     def kill(self) -> None:
@@ -52,25 +52,25 @@ class DemoProcess:
             self._process.kill()
 
     async def gone(self) -> None:
-        """Wait until it is no more."""
+        """Wait until it has ended and its output is read."""
         await self._process.wait()
         if self._process.stdin is not None:
             self._process.stdin.close()
-        if self._listening is not None:
-            await self._listening
+        if self._reading is not None:
+            await self._reading
 
-    def last_words(self) -> str:
+    def last_errors(self) -> str:
         """Return the end of what it wrote to standard error."""
         return self._errors.read_text(errors="replace").strip()[-1000:]
 
-    async def _listen(self, hear: Callable[[str], None]) -> None:
+    async def _read(self, on_line: Callable[[str], None]) -> None:
         if self._process.stdout is not None:
             async for line in self._process.stdout:
-                hear(line.decode().strip())
+                on_line(line.decode().strip())
 
 
 def end_with_parent() -> None:
-    """Make this process end when its parent has: the pipe to its standard input closes then."""
+    """Exit when the parent ends: its end closes the pipe to our standard input."""
 
     def watch() -> None:
         while os.read(0, 1024):

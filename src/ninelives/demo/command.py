@@ -1,4 +1,4 @@
-"""The command: its options, its two stages, its end."""
+"""Parse the options of `ninelives demo`, run its two stages, and print the report."""
 
 from __future__ import annotations
 
@@ -23,8 +23,8 @@ from ninelives.demo import model
 from ninelives.demo.director import DemoFailed, Director, Watcher
 from ninelives.demo.judge import DemoReport, judge
 from ninelives.demo.moments import plan
-from ninelives.demo.places import on_server, remove
 from ninelives.demo.screen import Lively, Plain, Quiet, conclude
+from ninelives.demo.store_urls import on_server, remove
 from ninelives.demo.tickets import tickets
 from ninelives.stores.open import open_store
 from ninelives.stores.url import part_in
@@ -34,7 +34,7 @@ EXIT_MISSED, EXIT_INTERRUPTED = 1, 130
 
 
 def run(argv: Sequence[str] | None) -> int:
-    """Run both stages and tell the numbers; the exit code says whether they were met."""
+    """Run both stages and print the numbers; the exit code is 0 if all targets are met."""
     given = _options(argv)
     console = Console(stderr=given.json)
     since = time.monotonic()
@@ -42,10 +42,10 @@ def run(argv: Sequence[str] | None) -> int:
         with ending_in_order(), tempfile.TemporaryDirectory(prefix="ninelives-demo-") as home:
             verdict = asyncio.run(_stages(Path(home), given, console))
     except (DemoFailed, NineLivesError) as error:
-        console.print(f"the demo could not be carried out: {error}", markup=False, soft_wrap=True)
+        console.print(f"the demo failed: {error}", markup=False, soft_wrap=True)
         return EXIT_MISSED
     except KeyboardInterrupt:
-        console.print("interrupted; every process has been ended and nothing is left behind")
+        console.print("interrupted; all processes have been ended and nothing is left behind")
         return EXIT_INTERRUPTED
     seconds = time.monotonic() - since
     if given.json:
@@ -59,10 +59,10 @@ async def _stages(home: Path, given: argparse.Namespace, console: Console) -> De
     is_scripted = model.provider() == "scripted"
     if given.json:
         return await _both(home, given, Watcher(), is_scripted=is_scripted)
-    who = "a scripted model" if is_scripted else f"a model of {model.provider()}"
+    kind = "a scripted model" if is_scripted else f"a model of {model.provider()}"
     console.print(
-        f"A support agent with {who} works on {given.tickets} tickets: first without crashes, "
-        f"then killed up to {given.kills} times (seed {given.seed}).",
+        f"A support agent with {kind} works on {given.tickets} tickets: first without crashes, then with "
+        f"its worker killed up to {given.kills} times (seed {given.seed}).",
         highlight=False,
         soft_wrap=True,
     )
@@ -71,33 +71,35 @@ async def _stages(home: Path, given: argparse.Namespace, console: Console) -> De
 
 
 async def _both(home: Path, given: argparse.Namespace, watcher: Watcher, *, is_scripted: bool) -> DemoReport:
-    """Run the stage without crashes, then the one with them, each with a store and a shop of its own."""
+    """Run the stage without crashes, then the one with crashes; each has its own store and shop."""
     for name in ("calm", "crashed"):
         (home / name).mkdir()
     urls = on_server(given.store) if given.store else {"calm": "", "crashed": ""}
     try:
-        return await _acts(home, given, watcher, urls, is_scripted=is_scripted)
+        return await _run_stages(home, given, watcher, urls, is_scripted=is_scripted)
     finally:
         if given.store and not given.keep:
             _clear(urls, watcher)
 
 
-async def _acts(
+async def _run_stages(
     home: Path, given: argparse.Namespace, watcher: Watcher, urls: dict[str, str], *, is_scripted: bool
 ) -> DemoReport:
     limit = LIMIT_SECONDS if is_scripted else LIMIT_SECONDS_REAL
-    asked = tickets(given.tickets)
-    calm = await Director(home / "calm", asked, [], Quiet(watcher), urls["calm"]).direct(limit_seconds=limit)
-    if len(calm.results) < len(asked):
+    work = tickets(given.tickets)
+    calm = await Director(home / "calm", work, [], Quiet(watcher), urls["calm"]).direct(limit_seconds=limit)
+    if len(calm.results) < len(work):
         why = "; ".join(calm.failures.values()) or f"not done within {limit:.0f} s"
-        raise DemoFailed(f"already without crashes {len(calm.results)} of {len(asked)} tickets: {why}")
-    watcher.say(f"without crashes: {len(asked)} of {len(asked)} tickets completed; now with kill -9")
+        raise DemoFailed(
+            f"only {len(calm.results)} of {len(work)} tickets completed even without crashes: {why}"
+        )
+    watcher.say(f"without crashes: {len(work)} of {len(work)} tickets completed; now with kill -9")
     strikes = plan(given.kills, Random(given.seed))
-    crashed = await Director(home / "crashed", asked, strikes, watcher, urls["crashed"]).direct(
+    crashed = await Director(home / "crashed", work, strikes, watcher, urls["crashed"]).direct(
         limit_seconds=limit, is_forgetful=given.fault == "forgetful-shop"
     )
     if given.store and given.keep:
-        watcher.say(f"the runs are kept on the server: {_look(urls['crashed'])}")
+        watcher.say(f"the runs are kept on the server; list them with: {_list_command(urls['crashed'])}")
     return judge(calm, crashed, is_scripted=is_scripted)
 
 
@@ -106,10 +108,10 @@ def _clear(urls: dict[str, str], watcher: Watcher) -> None:
         remove(urls)
     except NineLivesError as error:
         names = " and ".join(str(part_in(url)) for url in urls.values())
-        watcher.say(f"what the demo made on the server, {names}, is left there: {error}")
+        watcher.say(f"could not remove {names} from the server: {error}")
 
 
-def _look(url: str) -> str:
+def _list_command(url: str) -> str:
     """Return the command that lists the runs of a stage, without the password."""
     store = open_store(url)
     try:
@@ -124,7 +126,7 @@ def _fields(verdict: DemoReport, seconds: float) -> dict[str, Any]:
 
 @contextmanager
 def ending_in_order() -> Iterator[None]:
-    """Take the other signals that end us for a Ctrl-C: end every process, remove every file."""
+    """Treat SIGTERM and SIGHUP as Ctrl-C, so that all processes are ended and all files removed."""
     before = {signum: signal.signal(signum, _interrupt) for signum in (signal.SIGTERM, signal.SIGHUP)}
     try:
         yield
@@ -134,20 +136,23 @@ def ending_in_order() -> Iterator[None]:
 
 
 def _interrupt(*_: object) -> None:
-    if signal.getsignal(signal.SIGINT) is signal.SIG_IGN:  # as a shell's background jobs have it
+    if signal.getsignal(signal.SIGINT) is signal.SIG_IGN:  # a background job of a shell
         raise KeyboardInterrupt
     signal.raise_signal(signal.SIGINT)
 
 
 def _options(argv: Sequence[str] | None) -> argparse.Namespace:
     parser = argparse.ArgumentParser(
-        prog="ninelives demo", description="Kill a support agent again and again, and see what came of it."
+        prog="ninelives demo",
+        description="Kill a support agent's worker again and again, and measure how its runs recover.",
     )
-    parser.add_argument("--seed", type=int, default=9, help="draws the moments of the kills")
-    parser.add_argument("--tickets", type=_positive, default=6, help="how many customers write (default 6)")
-    parser.add_argument("--kills", type=_positive, default=9, help="how many times to kill (default 9)")
-    parser.add_argument("--store", default="", metavar="URL", help="have the runs on this server")
-    parser.add_argument("--keep", action="store_true", help="leave them there, to be looked at")
+    parser.add_argument("--seed", type=int, default=9, help="seed of the kills' moments (default 9)")
+    parser.add_argument(
+        "--tickets", type=_positive, default=6, help="number of tickets to work on (default 6)"
+    )
+    parser.add_argument("--kills", type=_positive, default=9, help="number of kills (default 9)")
+    parser.add_argument("--store", default="", metavar="URL", help="store the runs on this server")
+    parser.add_argument("--keep", action="store_true", help="keep the runs on the server")
     parser.add_argument("--json", action="store_true", help="print the numbers as JSON and nothing else")
     parser.add_argument("--fault", choices=["forgetful-shop"], help=argparse.SUPPRESS)
     return parser.parse_args(argv)

@@ -1,7 +1,7 @@
-"""The director: has all tickets worked on by a worker process, and kills it at the moments that were drawn.
+"""Run one stage of the demo: a worker process works on all tickets, and is killed at the drawn moments.
 
-It sees what anyone could see from outside: the store, the shop's lines and the model's bill. Time to recovery
-is counted per interrupted run, from the signal to the first step that is newly recorded and that we can read.
+The director observes only from outside: the store, the shop's output and the model's bill. It measures
+recovery per interrupted run, from the signal until it can read the first newly recorded step.
 """
 
 from __future__ import annotations
@@ -27,7 +27,7 @@ from ninelives.store import Store
 from ninelives.views.history import Entry
 
 OPEN_TICKETS = 3
-LOOK_SECONDS = 0.02
+POLL_SECONDS = 0.02
 START_SECONDS = 20.0
 PATIENCE_STEPS = 3
 MAX_OWN_DEATHS = 3
@@ -35,7 +35,7 @@ OUTCOMES = ("result", "failure")
 
 
 class Row(Struct):
-    """A ticket, as a person sees it."""
+    """A ticket's row in the table on the screen."""
 
     id: str
     title: str
@@ -48,7 +48,7 @@ class Row(Struct):
 
 
 class DemoRecovery(Struct, frozen=True):
-    """One run that was interrupted and went on."""
+    """One recovery of an interrupted run."""
 
     run: str
     seconds: float
@@ -56,13 +56,13 @@ class DemoRecovery(Struct, frozen=True):
     replayed: int
     decisions: int
     billed: int
-    """How many lines the model's bill had at the kill."""
+    """The number of lines on the model's bill at the kill."""
     is_suspect: bool = False
-    """Whether it had died twice without progress: such runs go on alone, one after the other."""
+    """Whether its worker died twice without progress: such runs are executed solo, one after the other."""
 
 
 class DemoStage(Struct):
-    """What came of all the tickets."""
+    """The observations of one stage."""
 
     rows: list[Row]
     results: dict[str, Any] = field(default_factory=dict)
@@ -76,21 +76,21 @@ class DemoStage(Struct):
 
 
 class DemoFailed(Exception):
-    """The demo itself could not be carried out."""
+    """The demo itself could not run."""
 
 
 class Watcher:
-    """Whoever watches; the screen, or nobody."""
+    """Receives what happens; this one ignores it, the screens show it."""
 
     def say(self, line: str) -> None:
-        """Hear what has happened."""
+        """Take a line of text about an event."""
 
     def show(self, rows: Sequence[Row]) -> None:
-        """See how the tickets are."""
+        """Take the state of all tickets."""
 
 
 class _Broken(Struct):
-    """A run whose worker was killed and which has not gone on yet."""
+    """A run whose worker was killed and that has not recovered yet."""
 
     at: float
     history: list[Entry]
@@ -99,7 +99,7 @@ class _Broken(Struct):
 
 
 class Director:
-    """Takes all tickets through one stage."""
+    """Runs one stage."""
 
     def __init__(
         self,
@@ -128,12 +128,12 @@ class Director:
         self._worker: DemoProcess | None = None
 
     async def direct(self, *, limit_seconds: float, is_forgetful: bool = False) -> DemoStage:
-        """Run the stage to its end, or until the time is up: what has not ended then counts as lost."""
+        """Run the stage until all tickets end or time is up; a ticket that has not ended then is lost."""
         self._loop = asyncio.get_running_loop()
         try:
             options = ["--forgetful"] if is_forgetful else []
             self._shop = await self._start(
-                "shop", str(self._home / "ledger"), *options, hear=self._hear_shop, env={}
+                "shop", str(self._home / "ledger"), *options, on_line=self._on_shop_line, env={}
             )
             async with asyncio.timeout(START_SECONDS):
                 await self._opened.wait()
@@ -151,7 +151,7 @@ class Director:
         return self.stage
 
     async def _play(self, runtime: nl.Runtime) -> None:
-        from ninelives.demo.agent import support  # it declares an agent: only who plays the demo wants that
+        from ninelives.demo.agent import support  # it declares an agent, so import it only in the demo
 
         await self._start_worker()
         arriving = list(self._tickets)
@@ -160,8 +160,8 @@ class Director:
                 ticket = arriving.pop(0)
                 await runtime.start(support, ticket, id=ticket.id)
                 self._rows[ticket.id].state = "pending"
-                self._watcher.say(f"{ticket.id}: {ticket.text}")
-            await self._look(runtime)
+                self._watcher.say(f"{ticket.id} arrived: {ticket.text}")
+            await self._poll(runtime)
             self._watcher.show(self.stage.rows)
             if self._killed_at is None and self._worker is not None and not self._worker.is_alive:
                 self._ended_by_itself(self._worker)
@@ -169,9 +169,9 @@ class Director:
                 await self._start_again(runtime)
             elif self._strikes:
                 await self._aim(self._strikes[0])
-            await asyncio.sleep(LOOK_SECONDS)
+            await asyncio.sleep(POLL_SECONDS)
         if self._strikes:
-            self._watcher.say(f"all tickets were done before the last {len(self._strikes)} kills")
+            self._watcher.say(f"all tickets were done; {len(self._strikes)} of the kills were not needed")
 
     def _open(self) -> int:
         return sum(row.state not in ("waiting", *_ENDED) for row in self.stage.rows)
@@ -180,16 +180,18 @@ class Director:
         self._deaths += 1
         self._killed_at = self._loop.time()
         if self._deaths > MAX_OWN_DEATHS:
-            raise DemoFailed(f"the worker keeps ending by itself: {worker.last_words()}")
-        self._watcher.say(f"the worker ended by itself: {worker.last_words()}")
+            raise DemoFailed(f"the worker keeps ending by itself: {worker.last_errors()}")
+        self._watcher.say(f"the worker ended by itself: {worker.last_errors()}")
 
     # Processes ----------------------------------------------------------------------------------
 
     async def _start(
-        self, module: str, *args: str, hear: Callable[[str], None], env: dict[str, str]
+        self, module: str, *args: str, on_line: Callable[[str], None], env: dict[str, str]
     ) -> DemoProcess:
         errors = self._home / f"{module}.errors"
-        return await DemoProcess.start(f"ninelives.demo.{module}", *args, errors=errors, hear=hear, env=env)
+        return await DemoProcess.start(
+            f"ninelives.demo.{module}", *args, errors=errors, on_line=on_line, env=env
+        )
 
     async def _start_worker(self) -> None:
         self._spawned_at, self._ready_at = self._loop.time(), 0.0
@@ -197,25 +199,25 @@ class Director:
             "NINELIVES_DEMO_SHOP": f"127.0.0.1:{self._port}",
             "NINELIVES_DEMO_BILL": str(self._home / "bill"),
         }
-        env["NINELIVES_STORE"] = self._store  # which may hold a password: no argument
-        self._worker = await self._start("worker", hear=self._hear_worker, env=env)
+        env["NINELIVES_STORE"] = self._store  # not an argument: the URL may hold a password
+        self._worker = await self._start("worker", on_line=self._on_worker_line, env=env)
 
-    def _hear_worker(self, line: str) -> None:
+    def _on_worker_line(self, line: str) -> None:
         if line == "ready":
             self._ready_at = self._loop.time()
             self._python_seconds = self._ready_at - self._spawned_at
 
-    def _hear_shop(self, line: str) -> None:
-        told = json.loads(line)
-        if told["event"] == "open":
-            self._port = told["port"]
+    def _on_shop_line(self, line: str) -> None:
+        event = json.loads(line)
+        if event["event"] == "open":
+            self._port = event["port"]
             self._opened.set()
         if self._killed_at is not None:
             return
-        # At once: the next look would be too late.
-        if told["event"] == "held":
+        # Kill at once: at the next poll it would be too late.
+        if event["event"] == "held":
             self._kill(next(one for one in self._strikes if one.moment is Moment.EFFECT))
-        elif told["event"] == "answered" and self._is_armed and self._strikes[0].moment is Moment.ANSWER:
+        elif event["event"] == "answered" and self._is_armed and self._strikes[0].moment is Moment.ANSWER:
             self._kill(self._strikes[0])
 
     async def _end(self) -> None:
@@ -227,15 +229,15 @@ class Director:
     # Killing ------------------------------------------------------------------------------------
 
     async def _aim(self, strike: Strike) -> None:
-        """Kill if this is the moment; what the shop tells is reacted to when it is heard."""
+        """Kill if this is the moment. The moments that the shop reports are handled as its lines arrive."""
         if strike.moment is Moment.RECOVERY:
             if self._broken and self._ready_at and self._loop.time() >= self._ready_at + strike.seconds:
                 self._kill(strike)
-            elif not self._broken:  # it was faster than we looked
+            elif not self._broken:  # it recovered between two polls
                 self._strikes[0] = Strike(Moment.STEP, strike.count, strike.seconds)
             return
         if self._broken or not self._lengths:
-            return  # every interrupted run first goes on
+            return  # first let every interrupted run recover
         if not self._is_armed:
             self._is_armed, self._counted, self._billed = True, self._outcomes(), self._asked()
             if strike.moment is Moment.EFFECT:
@@ -250,7 +252,7 @@ class Director:
             self._put_off()
 
     def _put_off(self) -> None:
-        """Let another kill go first while nobody asks the shop for anything; a held answer still strikes."""
+        """Try another kill first while no request reaches the shop; a held answer still triggers its kill."""
         self._is_armed = False
         for later, strike in enumerate(self._strikes):
             if strike.moment not in (Moment.EFFECT, Moment.ANSWER):
@@ -269,26 +271,26 @@ class Director:
         self._is_armed = False
         self.stage.kills.append(strike.moment.name.lower())
         number = len(self.stage.kills)
-        self._watcher.say(f"kill -9 {self._worker.pid} (number {number}): {strike.moment.value}")
+        self._watcher.say(f"kill -9 {self._worker.pid} (number {number}) while {strike.moment.value}")
 
     async def _start_again(self, runtime: nl.Runtime) -> None:
         killed_at, dead = self._killed_at or 0.0, self._worker
         if dead is not None:
             await dead.gone()
         await self._start_worker()
-        self._killed_at = None  # not before: what the shop tells meanwhile is about the dead one
-        # Python takes far longer to start than this read: nobody has written in between.
-        rows, billed = await self._look(runtime), len(_lines(self._home / "bill"))
+        self._killed_at = None  # not earlier: until now the shop's events were about the dead worker
+        # Python takes far longer to start than this read, so no worker has written in between.
+        rows, billed = await self._poll(runtime), len(_lines(self._home / "bill"))
         for row in rows:
             if row.state is State.RUNNING or (row.id in self._broken and not row.state.is_final):
                 history = self._histories[row.id]
-                is_suspect = row.id in self._broken  # it died twice without progress: it will run alone
+                is_suspect = row.id in self._broken  # two deaths without progress: it will run solo
                 self._broken[row.id] = _Broken(killed_at, history, billed, is_suspect)
                 self._seen.setdefault(row.id, []).append(history)
                 self._rows[row.id].crashes += 1
                 self._rows[row.id].state = "crashed"
         if dead is not None:
-            await runtime.call(_report, dead.pid)
+            await runtime.call(_report_death, dead.pid)
         self._watcher.show(self.stage.rows)
 
     def _outcomes(self) -> int:
@@ -298,9 +300,9 @@ class Director:
         bill = self._home / "bill"
         return bill.read_bytes().count(b'"asked"') if bill.exists() else 0
 
-    # Looking ------------------------------------------------------------------------------------
+    # Observing ----------------------------------------------------------------------------------
 
-    async def _look(self, runtime: nl.Runtime) -> list[RunRow]:
+    async def _poll(self, runtime: nl.Runtime) -> list[RunRow]:
         rows = await runtime.list(limit=1000)
         for row in rows:
             if self._lengths.get(row.id) != row.length:
@@ -333,10 +335,10 @@ class Director:
         )
         row.replayed += replayed
         row.recovery_seconds = seconds
-        what = f"{new.step} is new" if new.step else "it has ended"
+        what = f"first new step {new.step}" if new.step else "the run ended"
         self._watcher.say(
-            f"{run} goes on after {seconds * 1000:.0f} ms ({python_seconds * 1000:.0f} to start Python): "
-            f"{replayed} steps replayed, {what}"
+            f"{run} recovered in {seconds * 1000:.0f} ms ({python_seconds * 1000:.0f} of them to start "
+            f"Python): {replayed} steps replayed, {what}"
         )
 
     async def _collect(self, runtime: nl.Runtime) -> None:
@@ -359,8 +361,8 @@ class Director:
 _ENDED = ("completed", "failed", "cancelled", "escalated")
 
 
-def _report(store: Store, pid: int) -> None:
-    """Say, as a supervisor does, that a worker's process is gone: a server cannot see it."""
+def _report_death(store: Store, pid: int) -> None:
+    """Report to the store, as a supervisor does, that a worker process is gone: a server cannot see it."""
     here = host()
     gone = [one.id for one in store.list_sessions() if (one.host, one.pid) == (here, pid)]
     seen = Evidence(is_gone=True, signal=signal.SIGKILL)

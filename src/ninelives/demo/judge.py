@@ -1,4 +1,4 @@
-"""The four numbers: from what the stages left behind, against their targets."""
+"""Compute the four numbers from both stages, and compare them with their targets."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ ASKED_RECOVERY_SECONDS = 30.0
 
 
 class Number(Struct, frozen=True):
-    """A measured number, its target, and whether it is met."""
+    """A measured number, its target, and whether the target is met."""
 
     name: str
     value: str
@@ -23,11 +23,11 @@ class Number(Struct, frozen=True):
     is_met: bool
     note: str
     amount: float | None = None
-    """The value as a plain number: seconds, or a share of 1; None when nothing was measured."""
+    """The value as a number: seconds, or a share of 1; None when nothing was measured."""
 
 
 class Savings(Struct, frozen=True):
-    """What the model was asked for and charged, and what restarting from nothing would have cost."""
+    """Model calls and tokens that were paid, and those that a restart from scratch would add."""
 
     asked: int
     asked_again: int
@@ -37,7 +37,7 @@ class Savings(Struct, frozen=True):
 
 
 class DemoReport(Struct, frozen=True):
-    """All that is told at the end."""
+    """The result of the demo."""
 
     numbers: tuple[Number, ...]
     savings: Savings
@@ -47,12 +47,12 @@ class DemoReport(Struct, frozen=True):
 
     @property
     def is_met(self) -> bool:
-        """Tell whether every number meets its target."""
+        """Whether every number meets its target."""
         return all(number.is_met for number in self.numbers)
 
 
 def judge(calm: DemoStage, crashed: DemoStage, *, is_scripted: bool) -> DemoReport:
-    """Hold the stage with crashes against the one without."""
+    """Compare the stage with crashes with the one without."""
     return DemoReport(
         numbers=(
             *_recovery_time(crashed),
@@ -68,7 +68,7 @@ def judge(calm: DemoStage, crashed: DemoStage, *, is_scripted: bool) -> DemoRepo
 
 
 def percentile(values: Sequence[float], share: float) -> float:
-    """Return the smallest value that this share of them does not exceed."""
+    """Return the smallest value that at least this share of all values does not exceed."""
     ordered = sorted(values)
     return ordered[max(0, -int(-share * len(ordered) // 1) - 1)]
 
@@ -81,28 +81,28 @@ def _recovery_time(stage: DemoStage) -> tuple[Number, Number]:
     suspects = [one.seconds - one.python_seconds for one in stage.recoveries if one.is_suspect]
     ours = [one.seconds - one.python_seconds for one in stage.recoveries if not one.is_suspect] or suspects
     whole = [one.seconds for one in stage.recoveries]
-    alone = f"; {len(suspects)} killed twice in a row ran alone: {max(suspects):.3f} s" if suspects else ""
+    solo = f"; {len(suspects)} killed twice in a row ran solo: {max(suspects):.3f} s" if suspects else ""
     return (
         Number(
             "recovery time p99",
             f"{percentile(ours, 0.99):.3f} s",
             f"< {RECOVERY_SECONDS:g} s",
             percentile(ours, 0.99) < RECOVERY_SECONDS,
-            f"kill to new step, without Python's start; median {percentile(ours, 0.5):.3f} s"
-            f" of {len(ours)}{alone}",
+            f"kill to new step, without starting Python; median {percentile(ours, 0.5):.3f} s"
+            f" of {len(ours)}{solo}",
         ),
         Number(
             "with Python's start",
             f"{percentile(whole, 0.99):.3f} s",
             f"< {ASKED_RECOVERY_SECONDS:g} s",
             percentile(whole, 0.99) < ASKED_RECOVERY_SECONDS,
-            f"the same, all in; median {percentile(whole, 0.5):.3f} s",
+            f"the same, including Python's start; median {percentile(whole, 0.5):.3f} s",
         ),
     )
 
 
 def effects(stage: DemoStage) -> Counter[tuple[str, str, str]]:
-    """Return how often each effect was taken, by the shop's ledger."""
+    """Count how often each effect happened, by the shop's ledger."""
     return Counter(_effect(line) for line in stage.ledger if line["effect"])
 
 
@@ -119,15 +119,15 @@ def _duplicates(stage: DemoStage) -> Number:
         f"{extra / max(1, len(taken)):.1%}",
         "0",
         extra == 0,
-        f"the shop's ledger: {taken.total()} effects, {len(taken)} different; {repeated} requests came again "
-        "and took no effect",
+        f"the shop's ledger: {taken.total()} effects, {len(taken)} different; {repeated} repeated requests "
+        "had no effect",
     )
 
 
 def _asked_though_recorded(stage: DemoStage) -> int:
-    """Count decisions that were recorded when the worker was killed and asked for again: there must be none.
+    """Count decisions that were already recorded at the kill but requested again: there must be none.
 
-    The agent's n-th decision, from 0, is asked for with 1 + 2n messages.
+    The agent's n-th decision, from 0, is requested with 1 + 2n messages.
     """
     return sum(
         line["event"] == "asked"
@@ -155,12 +155,12 @@ def _consistency(calm: DemoStage, crashed: DemoStage, *, is_scripted: bool) -> N
         "100%",
         all(parts),
         f"{same} of {len(tickets)} results and {'all' if has_same_effects else 'NOT all'} effects as without "
-        f"crashes; {kept} of {crashed.checkpoints} checkpoints found again unchanged",
+        f"crashes; {kept} of {crashed.checkpoints} checkpoints unchanged",
     )
 
 
 def _comparable(reply: Any, is_scripted: bool) -> Any:
-    """Return what has to be the same; a real model may word its answer differently the second time."""
+    """Return the part of a reply that must be equal; a real model may word its text differently."""
     return reply if is_scripted or reply is None else sorted(reply.done)
 
 
@@ -176,7 +176,7 @@ def _recovery_rate(stage: DemoStage) -> Number:
 
 
 def _savings(stage: DemoStage) -> Savings:
-    """Count by the model's bill. A restart from nothing pays again for every decision that was replayed."""
+    """Compute savings from the model's bill. A restart from scratch pays again for each replayed decision."""
     tokens: dict[tuple[str, int], int] = {}
     for line in stage.bill:
         if line["event"] == "answered":

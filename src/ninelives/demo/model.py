@@ -1,12 +1,12 @@
-"""The model: scripted, so that the demo costs nothing; or a real one when a key for it is set.
+"""The demo's model: scripted, so that the demo costs nothing; or a real one if its API key is set.
 
-With `OPENAI_API_KEY` or `ANTHROPIC_API_KEY` set, every decision is one HTTPS request to that provider that
-makes the model choose one tool, with temperature 0; `OPENAI_BASE_URL` or `ANTHROPIC_BASE_URL` and
-`NINELIVES_DEMO_MODEL` name another address and model. What passes (429, 5xx, no connection) is retried by the
-step; a refused key or a malformed answer fails it, saying so.
+With `OPENAI_API_KEY` or `ANTHROPIC_API_KEY`, every decision is one HTTPS request to that provider that makes
+the model choose one tool, with temperature 0. `OPENAI_BASE_URL` or `ANTHROPIC_BASE_URL` and
+`NINELIVES_DEMO_MODEL` select another endpoint and model. The step retries temporary errors (429, 5xx, no
+connection); a refused key or a malformed answer fails it with a clear message.
 
-Every request is put on a bill, one JSON object a line, before it is sent and when it is answered: a file
-outside our store that says what a provider would have charged.
+Every request is logged on a bill, one JSON object per line, before it is sent and when it is answered. The
+bill is a file outside the store: it shows what a provider would have charged.
 """
 
 from __future__ import annotations
@@ -40,7 +40,7 @@ TOOLS: dict[str, dict[str, Any]] = {
 
 @dataclass(frozen=True)
 class Message:
-    """One message of the conversation; `tool` names whose call or answer it is."""
+    """One message of the conversation; `tool` is the tool that it calls or answers for."""
 
     role: str
     text: str
@@ -69,7 +69,7 @@ class ModelRequest:
 
 
 class ModelError(Exception):
-    """A provider's refusal; its status says whether it passes."""
+    """A provider's error answer; its status decides whether a retry makes sense."""
 
     def __init__(self, what: str, status: int) -> None:
         super().__init__(what)
@@ -77,7 +77,7 @@ class ModelError(Exception):
 
 
 def provider(environ: Mapping[str, str] = os.environ) -> str:
-    """Say who answers: openai, anthropic, or the script."""
+    """Return which model answers: openai, anthropic, or scripted."""
     for name in ("openai", "anthropic"):
         if environ.get(f"{name.upper()}_API_KEY"):
             return name
@@ -85,7 +85,7 @@ def provider(environ: Mapping[str, str] = os.environ) -> str:
 
 
 async def ask(messages: list[Message], *, run: str) -> Choice:
-    """Ask for the next choice. Raises ModelError, Permanent for an answer that is none."""
+    """Ask for the next choice. Raises ModelError; Permanent for a malformed answer."""
     _bill(run, len(messages), {"event": "asked"})
     if provider() == "scripted":
         await asyncio.sleep(SCRIPTED_SECONDS)
@@ -100,7 +100,7 @@ async def ask(messages: list[Message], *, run: str) -> Choice:
 def _bill(run: str, messages: int, entry: dict[str, Any]) -> None:
     path = os.environ.get("NINELIVES_DEMO_BILL")
     if path:
-        with open(path, "a") as bill:  # noqa: PTH123 (one short append, whole or not at all)
+        with open(path, "a") as bill:  # noqa: PTH123 (one short append, which is atomic)
             bill.write(json.dumps({"run": run, "messages": messages, **entry}) + "\n")
 
 
@@ -108,19 +108,19 @@ def _bill(run: str, messages: int, entry: dict[str, Any]) -> None:
 
 
 def scripted(messages: list[Message]) -> Choice:
-    """Choose as a sensible model would; the same messages give the same choice."""
-    said = messages[0].text
+    """Choose as a sensible model would; equal messages give equal choices."""
+    text = messages[0].text
     answers = [message for message in messages if message.role == "tool"]
     used = [answer.tool for answer in answers]
-    orders = re.findall(r"A-\d+", said)
+    orders = re.findall(r"A-\d+", text)
     if used.count("order_status") < len(orders):
         return Choice("order_status", order_id=orders[used.count("order_status")])
     order = json.loads(next(answer.text for answer in reversed(answers) if answer.tool == "order_status"))
-    if "efund" in said and "refund" not in used:
-        share = 2 if "half" in said else 1
+    if "efund" in text and "refund" not in used:
+        share = 2 if "half" in text else 1
         return Choice("refund", order_id=order["id"], cents=order["cents"] // share)
     is_refused = any(answer.text.startswith("refused") for answer in answers)
-    if ("technician" in said or is_refused) and "book_technician" not in used:
+    if ("technician" in text or is_refused) and "book_technician" not in used:
         if "technician_times" not in used:
             return Choice("technician_times", city=order["city"])
         times = json.loads(answers[-1].text)
@@ -142,16 +142,16 @@ def _summary(order: dict[str, Any], *, is_refused: bool) -> str:
 
 
 def estimate(messages: list[Message], choice: Choice) -> int:
-    """Count tokens as providers roughly do: instructions and tools, the conversation, the answer."""
+    """Estimate tokens roughly as providers count them: instructions, tools, conversation, answer."""
     words = SYSTEM + json.dumps(TOOLS) + "".join(message.text for message in messages) + repr(choice)
     return len(words) // 4
 
 
-# A real one ---------------------------------------------------------------------------------------
+# A real model -------------------------------------------------------------------------------------
 
 
 def ask_provider(messages: list[Message], environ: Mapping[str, str] = os.environ) -> tuple[Choice, int]:
-    """Ask a real model; returns its choice and the tokens it charged. Raises ModelError, Permanent."""
+    """Ask a real model; return its choice and the tokens it charged. Raises ModelError, Permanent."""
     import urllib.error
     import urllib.request
 
@@ -164,8 +164,8 @@ def ask_provider(messages: list[Message], environ: Mapping[str, str] = os.enviro
             answer = response.read()
     except urllib.error.HTTPError as error:
         with error:
-            said = error.read(300).decode(errors="replace")
-        raise ModelError(f"{provider(environ)} answers {error.code}: {said}", error.code) from None
+            body = error.read(300).decode(errors="replace")
+        raise ModelError(f"{provider(environ)} answers {error.code}: {body}", error.code) from None
     except urllib.error.URLError as error:
         raise ConnectionError(f"{provider(environ)} cannot be reached: {error.reason}") from None
     return parse_answer(answer)
@@ -212,7 +212,7 @@ def build_request(messages: list[Message], environ: Mapping[str, str]) -> ModelR
 
 
 def parse_answer(data: bytes) -> tuple[Choice, int]:
-    """Read a provider's answer. Raises Permanent when it chose nothing that we offered."""
+    """Parse a provider's answer. Raises Permanent if it chose none of the offered tools."""
     try:
         answer = json.loads(data)
         if "choices" in answer:
@@ -225,8 +225,8 @@ def parse_answer(data: bytes) -> tuple[Choice, int]:
             tokens = answer["usage"]["input_tokens"] + answer["usage"]["output_tokens"]
         return Choice(name, **{field: given[field] for field in TOOLS[name]}), int(tokens)
     except (ValueError, KeyError, IndexError, TypeError, StopIteration) as error:
-        said = data[:300].decode(errors="replace")
-        raise nl.Permanent(f"the model chose nothing that we offered ({error!r}): {said}") from None
+        start = data[:300].decode(errors="replace")
+        raise nl.Permanent(f"the model chose none of the offered tools ({error!r}): {start}") from None
 
 
 def _schema(name: str) -> dict[str, Any]:

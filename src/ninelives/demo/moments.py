@@ -1,4 +1,4 @@
-"""When the worker is killed: moments that can be told from outside, drawn from a seed."""
+"""When to kill the worker: moments that are visible from outside, drawn from a seed."""
 
 from __future__ import annotations
 
@@ -9,17 +9,17 @@ from msgspec import Struct
 
 
 class Moment(StrEnum):
-    """What is going on when the signal comes."""
+    """What is going on at the kill; completes the sentence "kill -9 while …"."""
 
-    EFFECT = "the shop has done it, the answer is still out"
-    ANSWER = "the shop has just answered"
+    EFFECT = "an effect is done but its answer has not arrived"
+    ANSWER = "the shop's answer arrives"
     THOUGHT = "the model is thinking"
-    STEP = "a step was recorded"
-    RECOVERY = "it is recovering from the last one"
+    STEP = "a step has just been recorded"
+    RECOVERY = "it recovers from the kill before"
 
 
 class Strike(Struct, frozen=True):
-    """One planned kill: the moment, and after how many of that kind or how many seconds."""
+    """One planned kill: the moment, and the number of such moments or the seconds to wait for first."""
 
     moment: Moment
     count: int
@@ -27,13 +27,13 @@ class Strike(Struct, frozen=True):
 
 
 def plan(kills: int, random: Random) -> list[Strike]:
-    """Draw the kills: every kind in turn, in changing order, and the worst one always among them."""
+    """Draw the kills: all moments in shuffled rounds; each round includes the worst one, EFFECT."""
     drawn: list[Moment] = []
     while len(drawn) < kills:
         others = [moment for moment in Moment if moment is not Moment.EFFECT]
         some = [Moment.EFFECT, *random.sample(others, len(others))][: kills - len(drawn)]
         random.shuffle(some)
         drawn += some
-    if drawn[0] is Moment.RECOVERY:  # there is nothing to recover from yet
+    if drawn[0] is Moment.RECOVERY:  # before the first kill there is no recovery
         drawn[0] = Moment.STEP
     return [Strike(moment, random.randint(1, 2), random.uniform(0, 0.06)) for moment in drawn]

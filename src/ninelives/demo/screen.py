@@ -1,4 +1,4 @@
-"""What a person sees: a live table on a terminal, plain lines otherwise, and the numbers at the end."""
+"""Show the demo: a live table on a terminal, plain lines otherwise, and the report at the end."""
 
 from __future__ import annotations
 
@@ -20,21 +20,21 @@ from ninelives.demo.judge import DemoReport, Number
 LAST_LINES = 8
 SHOW_SECONDS = 0.1
 WIDE = 110
-"""From this width on, the table says also what the customer wants."""
+"""From this width on, the table also shows what the customer wants."""
 NARROW = 76
-"""Below this width a table would cut off what matters."""
+"""Below this width a table would cut off the numbers."""
 _STYLES = {"completed": "green", "crashed": "bold red", "running": "cyan", "waiting": "dim"}
 
 
 class Quiet(Watcher):
-    """Shows the table to whoever watches, without a word."""
+    """Passes the table on to another watcher, and drops the lines."""
 
     def __init__(self, watcher: Watcher) -> None:
         self.show = watcher.show  # type: ignore[method-assign]
 
 
 class Plain(Watcher):
-    """Lines for a log."""
+    """Prints plain lines, for a log."""
 
     def __init__(self, console: Console) -> None:
         self._console, self._since = console, time.monotonic()
@@ -45,16 +45,16 @@ class Plain(Watcher):
     def __exit__(
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
     ) -> None:
-        """Nothing is held."""
+        """Do nothing: there is nothing to release."""
 
     def say(self, line: str) -> None:
-        """Print what has happened, and when."""
+        """Print an event with its time."""
         when = f"{time.monotonic() - self._since:6.2f} s"
         self._console.print(f"{when}  {line}", highlight=False, markup=False, soft_wrap=True)
 
 
 class Lively(Plain):
-    """A table that changes while it is looked at, with the last lines beneath."""
+    """A live table of the tickets, with the last events below it."""
 
     def __init__(self, console: Console) -> None:
         super().__init__(console)
@@ -75,12 +75,12 @@ class Lively(Plain):
         self._live.stop()
 
     def say(self, line: str) -> None:
-        """Show what has happened among the last lines."""
+        """Show an event below the table."""
         self._lines.append(f"{time.monotonic() - self._since:6.2f} s  {line}")
         self._draw()
 
     def show(self, rows: Sequence[Row]) -> None:
-        """Show how the tickets are."""
+        """Show the tickets, at most ten times a second."""
         self._rows = rows
         if time.monotonic() - self._shown_at >= SHOW_SECONDS:
             self._draw()
@@ -114,19 +114,19 @@ def _table(rows: Sequence[Row], width: int) -> Table:
 
 
 def conclude(console: Console, verdict: DemoReport, seconds: float) -> None:
-    """Print the four numbers, what they mean, and what was not paid twice."""
+    """Print the four numbers, a summary of the kills, and the model calls that were saved."""
     show_numbers(console, verdict.numbers)
-    for line in (*_story(verdict), _last(verdict, seconds)):
+    for line in (*_summary(verdict), _last_line(verdict, seconds)):
         console.print(line, highlight=False, markup=False, soft_wrap=True)
 
 
 def show_numbers(console: Console, numbers: Sequence[Number]) -> None:
-    """Print numbers beside their targets: a table on a terminal that has room, else a line for each."""
+    """Print numbers with their targets: a table on a wide terminal, otherwise one line each."""
     console.print()
     if console.is_terminal and console.width >= NARROW:
-        table = Table(title="What came of it", title_justify="left")
-        for name in ("number", "measured", "target", "", "how"):
-            table.add_column(name, no_wrap=name != "how")
+        table = Table(title="Results", title_justify="left")
+        for name in ("number", "measured", "target", "", "details"):
+            table.add_column(name, no_wrap=name != "details")
         for one in numbers:
             mark = Text("met", style="green") if one.is_met else Text("MISSED", style="bold red")
             table.add_row(one.name, one.value, one.target, mark, one.note)
@@ -138,19 +138,19 @@ def show_numbers(console: Console, numbers: Sequence[Number]) -> None:
         console.print(line, highlight=False, markup=False, soft_wrap=True)
 
 
-def _story(verdict: DemoReport) -> list[str]:
+def _summary(verdict: DemoReport) -> list[str]:
     paid = verdict.savings
     calls, tokens = paid.asked + paid.calls_saved, paid.tokens + paid.tokens_saved
     return [
-        f"{verdict.kills} kills interrupted work on tickets {verdict.interrupted} times; "
-        f"{verdict.replayed} times a recorded step was replayed instead of executed.",
-        f"The model was asked {paid.asked} times for {paid.tokens} tokens; {paid.asked_again} of the times "
-        "again, for an answer that died with the worker before it was recorded.",
-        f"Starting over after each crash: {calls} times, {tokens} tokens. "
+        f"{verdict.kills} kills interrupted runs {verdict.interrupted} times; recorded steps were replayed "
+        f"instead of executed {verdict.replayed} times.",
+        f"Model calls: {paid.asked}, {paid.tokens} tokens; {paid.asked_again} of them repeated a call whose "
+        "answer was lost in a kill before it was recorded.",
+        f"Restarting from scratch after each kill would take {calls} calls, {tokens} tokens. "
         f"Not paid twice: {paid.calls_saved} calls, {paid.tokens_saved} tokens.",
     ]
 
 
-def _last(verdict: DemoReport, seconds: float) -> str:
+def _last_line(verdict: DemoReport, seconds: float) -> str:
     missed = ", ".join(one.name for one in verdict.numbers if not one.is_met)
     return f"Missed: {missed}. ({seconds:.1f} s)" if missed else f"All targets met, in {seconds:.1f} s."

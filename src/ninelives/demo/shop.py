@@ -1,10 +1,10 @@
-"""The pretended shop: a process of its own with an HTTP service and its own append-only ledger.
+"""The demo's shop: a separate process with an HTTP service and an append-only ledger.
 
-It knows nothing of Nine Lives. The same `Idempotency-Key` gives the first answer again and takes effect once;
-the ledger holds every request that asks for an effect, and whether it took effect. Without the key it would
-pay again: `--forgetful` plants just that fault. Each request is told on standard output, one JSON object a
-line, so that whoever watches can choose the worst moment; `POST /hold` keeps the next answer back after its
-effect, until the caller is gone.
+It knows nothing of Nine Lives. Requests with the same `Idempotency-Key` take effect once and get the first
+answer again. The ledger holds every request for an effect, and whether it took effect. Without the key the
+shop would pay again: `--forgetful` plants exactly that fault. The shop reports each request on standard
+output, one JSON object per line, so that the director can kill at the worst moment. `POST /hold` holds back
+the answer of the next effect until the caller is gone.
 """
 
 from __future__ import annotations
@@ -31,7 +31,7 @@ Answer = tuple[int, dict[str, Any]]
 
 
 class Shop:
-    """The shop's books. One lock: an effect, its ledger line and the answer kept for its key are one."""
+    """The shop's state. One lock makes an effect, its ledger line and the stored answer atomic."""
 
     def __init__(self, ledger: Path, *, is_forgetful: bool) -> None:
         self._lock = threading.Lock()
@@ -42,18 +42,18 @@ class Shop:
         self._technicians: dict[str, str] = {}
         self._holds = False
 
-    def look(self, path: str) -> Answer:
-        """Answer a question."""
+    def read(self, path: str) -> Answer:
+        """Answer a GET request."""
         match path.strip("/").split("/"):
             case ["orders", order_id] if order_id[2:].isdigit():
                 with self._lock:
                     return 200, self._order(order_id)
             case ["technicians", _]:
                 return 200, {"times": ["Tuesday 9:00", "Thursday 14:00"]}
-        return 404, {"error": f"nothing is at {path}"}
+        return 404, {"error": f"no such path: {path}"}
 
     def act(self, path: str, key: str, asked: dict[str, Any]) -> tuple[Answer, bool]:
-        """Take effect, once per key; say also whether the answer is to be held back."""
+        """Take effect, once per key; return the answer and whether to hold it back."""
         with self._lock:
             known = None if self._is_forgetful else self._answers.get(key)
             answer = known or self._take_effect(path, key, asked)
@@ -66,7 +66,7 @@ class Shop:
             return answer, is_held
 
     def hold(self) -> None:
-        """Hold the next effect's answer back."""
+        """Hold back the answer of the next effect."""
         with self._lock:
             self._holds = True
 
@@ -81,7 +81,7 @@ class Shop:
             self._technicians[order] = asked["at"]
             return 200, {"number": f"V-{number}", "order_id": order, "at": asked["at"]}
         if path != "/refunds":
-            return 404, {"error": f"nothing is at {path}"}
+            return 404, {"error": f"no such path: {path}"}
         if _kind(order) == TOO_LATE:
             return 422, {"error": "bought more than 90 days ago"}
         if not 0 < asked["cents"] <= _price(order):
@@ -110,12 +110,12 @@ def _price(order: str) -> int:
 
 
 def make_handler(shop: Shop) -> type[BaseHTTPRequestHandler]:
-    """Make the class that answers for a shop."""
+    """Make the HTTP handler class of a shop."""
 
     class Handler(BaseHTTPRequestHandler):
         def do_GET(self) -> None:
             time.sleep(ANSWER_SECONDS)
-            self._answer(*shop.look(self.path))
+            self._answer(*shop.read(self.path))
 
         def do_POST(self) -> None:
             asked = json.loads(self.rfile.read(int(self.headers.get("Content-Length") or 0)) or b"{}")
@@ -126,12 +126,12 @@ def make_handler(shop: Shop) -> type[BaseHTTPRequestHandler]:
             time.sleep(ANSWER_SECONDS)
             (status, answer), is_held = shop.act(self.path, self.headers.get("Idempotency-Key", ""), asked)
             if is_held:
-                tell("held", asked)
+                report("held", asked)
                 with suppress(OSError):
                     self.rfile.read(1)  # returns when the caller is gone
                 return
             self._answer(status, answer)
-            tell("answered", asked)
+            report("answered", asked)
 
         def _answer(self, status: int, answer: dict[str, Any]) -> None:
             body = json.dumps(answer).encode()
@@ -142,19 +142,19 @@ def make_handler(shop: Shop) -> type[BaseHTTPRequestHandler]:
                 self.wfile.write(body)
 
         def log_message(self, format: str, *args: Any) -> None:
-            """Keep quiet: what matters is in the ledger."""
+            """Log nothing: the ledger has it all."""
 
     return Handler
 
 
-def tell(event: str, asked: dict[str, Any]) -> None:
-    """Tell whoever watches; one write a line, whichever thread it is."""
+def report(event: str, asked: dict[str, Any]) -> None:
+    """Report an event to the director: one write per line, from any thread."""
     sys.stdout.write(json.dumps({"event": event, "order": asked.get("order_id", "")}) + "\n")
     sys.stdout.flush()
 
 
 def main() -> None:
-    """Serve until the parent is gone."""
+    """Serve until the parent ends."""
     parser = argparse.ArgumentParser()
     parser.add_argument("ledger", type=Path)
     parser.add_argument("--forgetful", action="store_true")

@@ -1,4 +1,4 @@
-"""What customers write: six kinds of tickets, each with orders of its own and another way to be worked on."""
+"""The customers' messages: six kinds of tickets, each with its orders and its path through the agent."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ _KINDS = (
 
 
 def tickets(count: int) -> list[SupportTicket]:
-    """Return that many tickets, always the same ones."""
+    """Return `count` tickets, always the same ones."""
     made = []
     for number in range(count):
         title, text = _KINDS[number % len(_KINDS)]

@@ -1,6 +1,7 @@
-"""The process that is killed: a worker for the support agent, on the store that it is given.
+"""The process that the demo kills: a worker for the support agent, on the store in `NINELIVES_STORE`.
 
-It says `ready` when Python has started and everything is imported, which is not ours to hasten.
+It prints `ready` once Python has started and all imports are done, so that recovery time can be reported
+without them.
 """
 
 from __future__ import annotations
@@ -17,7 +18,7 @@ from ninelives.stores.url import backend_of
 
 
 async def work() -> None:
-    """Work until killed: there is no other end."""
+    """Work until killed."""
     async with nl.Runtime() as runtime:
         await runtime.work()
 

@@ -1,10 +1,11 @@
-"""What a dead worker has left behind, found and killed before its session is declared dead.
+"""Find and kill the descendants of a dead worker, before its session is declared dead.
 
-A body may have started `git push`, which goes on when the worker is gone. It is found in three ways: it is
-of the worker's process group; it carries the worker's mark in its environment; or it has lost its parent
-and was handed to us, the nearest subreaper, and nobody but a worker can have started it (see `kin`).
+A step's body may have started `git push`, which continues after the worker's death. A descendant is found in
+three ways: it is in the worker's process group; it carries the worker's mark in its environment; or it lost
+its parent, was reparented to us as the nearest subreaper, and only a worker can have started it (`ancestry`).
 
-If we die here: the strays are still marked, and whoever comes next (`sweep_orphaned_fleets`) finds them.
+If we die here: the descendants still carry their marks, and the next supervisor of this store finds them
+(`sweep_orphaned_workers`).
 """
 
 from __future__ import annotations
@@ -20,13 +21,13 @@ from pathlib import Path
 from msgspec import Struct
 
 from ninelives.processes import is_dead, is_zombie, namespace, stat_of
-from ninelives.supervisor.protocol import KEEPER, WARD
+from ninelives.supervisor.protocol import SUPERVISOR_MARK, WORKER_MARK
 
 _PR_SET_CHILD_SUBREAPER = 36
 
 
 class Process(Struct, frozen=True):
-    """A living process, as /proc shows it."""
+    """A running process, read from /proc."""
 
     pid: int
     parent: int
@@ -35,28 +36,28 @@ class Process(Struct, frozen=True):
 
 
 def become_subreaper() -> None:
-    """Have every descendant that loses its parent handed to this process."""
+    """Make the kernel reparent orphaned descendants to this process."""
     libc = ctypes.CDLL(None, use_errno=True)
     if libc.prctl(_PR_SET_CHILD_SUBREAPER, 1, 0, 0, 0) != 0:
         raise OSError(ctypes.get_errno(), "PR_SET_CHILD_SUBREAPER")
 
 
 def processes() -> Iterator[Process]:
-    """Yield the processes that live, without zombies."""
+    """Yield all running processes, without zombies."""
     for name in os.listdir("/proc"):
         if name.isdigit():
-            found = look_at(int(name))
+            found = read_process(int(name))
             if found is not None:
                 yield found
 
 
-def look_at(pid: int) -> Process | None:
+def read_process(pid: int) -> Process | None:
     """Return a process, or None if it is gone or a zombie."""
     fields = stat_of(pid)
     if fields is None or is_zombie(fields):
         return None
     environ = b""
-    with suppress(OSError):  # another user's, or gone meanwhile: without marks
+    with suppress(OSError):  # another user's process, or it just ended: no marks
         environ = Path(f"/proc/{pid}/environ").read_bytes()
     return Process(pid, int(fields[1]), int(fields[19]), _marks(environ))
 
@@ -65,18 +66,18 @@ def _marks(environ: bytes) -> dict[str, str]:
     found = {}
     for entry in environ.split(b"\0"):
         name, _, value = entry.partition(b"=")
-        if name in (KEEPER.encode(), WARD.encode()):
+        if name in (SUPERVISOR_MARK.encode(), WORKER_MARK.encode()):
             found[name.decode()] = value.decode(errors="replace")
     return found
 
 
-def name_keeper(pid: int, store: str) -> str:
-    """Name a process so that no other one with its number is taken for it, and the store that it serves.
+def supervisor_mark(pid: int, store: str) -> str:
+    """Return the mark of a supervisor process: unique even if its pid is reused, with the store it serves.
 
-    A later process is told apart by when it began, one in another container by its namespace: from the host
-    the processes of containers can be seen, but not under the numbers that they have there.
+    The start time distinguishes it from a later process with the same pid, the namespace from one in another
+    container: the host sees the processes of containers, but under other pids.
     """
-    found = look_at(pid)
+    found = read_process(pid)
     served = blake2b(store.encode(), digest_size=8).hexdigest()
     return f"{pid}-{found.began if found else 0}-{_boot()}-{served}-{namespace()}"
 
@@ -86,18 +87,18 @@ def _boot() -> str:
 
 
 def kill_group(group: int) -> None:
-    """Kill a process group. Its leader must not have been reaped: then the number cannot be another's."""
+    """Kill a process group. Its leader must not be reaped yet, so that its number cannot be reused."""
     with suppress(ProcessLookupError, PermissionError):
         os.killpg(group, signal.SIGKILL)
 
 
 def is_gone(pid: int) -> bool:
-    """Tell whether a process has ended; one that /proc hides from us, being another user's, has not."""
+    """Return whether a process has ended; one that /proc hides (another user's) counts as running."""
     return is_dead(pid)
 
 
 def is_group(group: int) -> bool:
-    """Tell whether a process group has anybody in it that lives, as far as we can see."""
+    """Return whether a process group has running members, as far as we can see."""
     try:
         os.killpg(group, 0)
     except ProcessLookupError:
@@ -110,65 +111,68 @@ def is_group(group: int) -> bool:
 
 
 def sweep(
-    ward: str, wards: Collection[str], workers: Collection[int], is_kin: Callable[[Process, str], bool]
+    worker: str,
+    others: Collection[str],
+    spared: Collection[int],
+    may_be_of: Callable[[Process, str], bool],
 ) -> list[int]:
-    """Kill what is left of a dead worker; returns who was still there: call again until it is nobody.
+    """Kill the descendants of a dead worker; return those still found: call again until there are none.
 
-    `wards` are the marks of the workers that live, `workers` the processes that are not to be touched, and
-    `is_kin` says whether one without their marks that was handed to us ends with this worker.
+    `worker` is its mark and `others` the marks of the other workers. Processes in `spared` are not touched.
+    `may_be_of` decides whether an unmarked process that was reparented to us ends with this worker.
     """
     us = os.getpid()
 
     def is_left(one: Process) -> bool:
-        mark = one.marks.get(WARD)
-        return mark == ward or (one.parent == us and mark not in wards and is_kin(one, ward))
+        mark = one.marks.get(WORKER_MARK)
+        return mark == worker or (one.parent == us and mark not in others and may_be_of(one, worker))
 
-    return _kill(is_left, workers)
+    return _kill(is_left, spared)
 
 
-def sweep_descendants(ward: str) -> list[int]:
-    """Kill what this worker itself has started, but not itself; returns who was still there."""
+def sweep_descendants(worker: str) -> list[int]:
+    """Kill the descendants of this worker process, but not itself; return those still found."""
     us = os.getpid()
-    return _kill(lambda one: one.marks.get(WARD) == ward or one.parent == us, {us})
+    return _kill(lambda one: one.marks.get(WORKER_MARK) == worker or one.parent == us, {us})
 
 
 def is_left_of(supervisor: int) -> bool:
-    """Tell whether anything carries the mark of a supervisor that had this number, whatever store it served.
+    """Return whether any process carries the mark of a supervisor with this pid, for any store.
 
-    A store may be called by several names, so what was swept under one of them proves nothing by itself.
-    A mark from another namespace names another supervisor.
+    A store may have several URLs, so a sweep under one of them does not prove that nothing is left.
+    A mark from another namespace belongs to another supervisor.
     """
 
     def may_be_of(mark: str) -> bool:
         parts = mark.split("-")
         return parts[0] == str(supervisor) and parts[4:] in ([], [namespace()])
 
-    return any(may_be_of(one.marks[KEEPER]) for one in processes() if KEEPER in one.marks)
+    return any(may_be_of(one.marks[SUPERVISOR_MARK]) for one in processes() if SUPERVISOR_MARK in one.marks)
 
 
-def sweep_orphaned_fleets(store: str) -> list[int]:
-    """Kill the workers, and all of theirs, whose supervisor on this machine served this store and is gone."""
-    ours = name_keeper(os.getpid(), store)
+def sweep_orphaned_workers(store: str) -> list[int]:
+    """Kill the workers, with all descendants, of dead supervisors of this store on this machine."""
+    ours = supervisor_mark(os.getpid(), store)
     alive: dict[str, bool] = {}
 
     def is_orphaned(one: Process) -> bool:
-        keeper = one.marks.get(KEEPER)
-        if keeper is None or keeper.split("-")[2:] != ours.split("-")[2:]:
-            return False  # of another store or container, or from another boot: a container that was restored
-        if keeper not in alive:
-            number = keeper.partition("-")[0]
-            alive[keeper] = number.isdigit() and name_keeper(int(number), store) == keeper
-        return not alive[keeper]
+        mark = one.marks.get(SUPERVISOR_MARK)
+        if mark is None or mark.split("-")[2:] != ours.split("-")[2:]:
+            return False  # another store or container, or another boot (a container that was restored)
+        if mark not in alive:
+            pid = mark.partition("-")[0]
+            alive[mark] = pid.isdigit() and supervisor_mark(int(pid), store) == mark
+        return not alive[mark]
 
     return _kill(is_orphaned, {os.getpid()})
 
 
 def _kill(is_left: Callable[[Process], bool], spared: Collection[int]) -> list[int]:
-    everyone = list(processes())
-    left = {one.pid for one in everyone if one.pid not in spared and is_left(one)}
+    running = list(processes())
+    left = {one.pid for one in running if one.pid not in spared and is_left(one)}
     grown = True
-    while grown:  # what they have started goes with them, whatever it made of its environment
-        children = {one.pid for one in everyone if one.parent in left and one.pid not in spared}
+    while grown:  # their children too, even if these cleared their environment
+        children = {one.pid for one in running if one.parent in left and one.pid not in spared}
         grown = not children <= left
         left |= children
     for pid in left:

@@ -1,4 +1,4 @@
-"""What a worker's death looked like: for whoever asks at three in the morning why a run lost a life."""
+"""Collect the evidence of a worker's death: signal, exit code, out of memory, last lines of output."""
 
 from __future__ import annotations
 
@@ -18,9 +18,9 @@ _ON_PURPOSE = (signal.SIGTERM, signal.SIGINT)
 def judge(
     status: os.waitid_result, *, ooms: int, hung_seconds: float | None, lines: Sequence[str]
 ) -> Evidence:
-    """Say what a death looked like. `ooms` counts the kernel's own kills in its group since it began.
+    """Return the evidence of a death. `ooms` counts the OOM killer's kills in its cgroup since its start.
 
-    `is_gone` is left false: that is for who has seen that nothing is left of it.
+    `is_gone` stays false: the caller sets it once it has seen that no descendant is left.
     """
     is_exit = status.si_code == os.CLD_EXITED
     number = None if is_exit else status.si_status
@@ -33,7 +33,7 @@ def judge(
         note = f"killed by {_name(number)}"
     else:
         note = f"exited with code {status.si_status}" + (
-            "" if status.si_status else ", though nobody told it to"
+            "" if status.si_status else ", though no stop was requested"
         )
     return Evidence(
         signal=number,
@@ -45,7 +45,7 @@ def judge(
 
 
 def is_stop(evidence: Evidence) -> bool:
-    """Tell whether somebody told the process to stop: that costs no life."""
+    """Return whether the process died of a stop signal: that costs the run no life."""
     return evidence.signal in _ON_PURPOSE
 
 
@@ -57,14 +57,14 @@ def _name(number: int) -> str:
 
 
 class LastLines:
-    """The last lines that a process wrote."""
+    """Splits the output of a process into lines, and keeps the last ones."""
 
     def __init__(self) -> None:
         self._lines: deque[str] = deque(maxlen=_LAST_LINES)
         self._rest = b""
 
     def feed(self, data: bytes) -> list[str]:
-        """Take what was read; returns the lines that it completed."""
+        """Add output; return the lines that it completed."""
         *whole, self._rest = (self._rest + data).split(b"\n")
         if len(self._rest) > 64 * _LINE_CHARACTERS:
             whole, self._rest = [*whole, self._rest], b""
@@ -73,7 +73,7 @@ class LastLines:
         return lines
 
     def end(self) -> list[str]:
-        """Return the last line, if it was never ended."""
+        """Return the last line if it has no newline."""
         return self.feed(b"\n") if self._rest else []
 
     @property
@@ -83,7 +83,7 @@ class LastLines:
 
 
 class MemoryGroup:
-    """The kernel's count of the processes that it killed for want of memory, in a process's group."""
+    """The kernel's counter of OOM kills in a process's cgroup."""
 
     def __init__(self, pid: int) -> None:
         self._file = _counter(pid)
@@ -91,7 +91,7 @@ class MemoryGroup:
 
     @property
     def kills(self) -> int:
-        """How many it has killed since this was made."""
+        """The number of OOM kills since this object was made."""
         return self._count() - self._before
 
     def _count(self) -> int:
@@ -104,7 +104,7 @@ class MemoryGroup:
 
 
 def _counter(pid: int) -> Path | None:
-    """Find the file that counts: `memory.events` of cgroup 2, `memory.oom_control` of cgroup 1."""
+    """Find the counter's file: `memory.events` of cgroup v2, `memory.oom_control` of cgroup v1."""
     with suppress(OSError, ValueError):
         for line in Path(f"/proc/{pid}/cgroup").read_text(encoding="utf-8").splitlines():
             _, controllers, path = line.split(":", 2)

@@ -1,4 +1,4 @@
-"""One worker process, as its supervisor sees it: started, heard, asked for its stacks, killed, reaped."""
+"""A worker process as its supervisor sees it: start it, read its beats and output, kill it, reap it."""
 
 from __future__ import annotations
 
@@ -13,25 +13,32 @@ import msgspec
 from ninelives.core.model.session import Evidence
 from ninelives.supervisor import descendants
 from ninelives.supervisor.evidence import LastLines, MemoryGroup, judge
-from ninelives.supervisor.protocol import KEEPER, LINK_FD, READY, STACK_SIGNAL, WARD, WorkerOrder
+from ninelives.supervisor.protocol import (
+    LINK_FD,
+    READY,
+    STACK_SIGNAL,
+    SUPERVISOR_MARK,
+    WORKER_MARK,
+    WorkerOrder,
+)
 
 _CHUNK = 65536
 _MODULE = "ninelives.supervisor.worker_process"
 
 
 class WorkerProcess:
-    """A worker process that we started; alone in its session and process group."""
+    """A worker process that we started, the leader of its own session and process group."""
 
-    def __init__(self, order: WorkerOrder, keeper: str, number: int, now_ms: int) -> None:
-        """Start it.
+    def __init__(self, order: WorkerOrder, supervisor: str, number: int, now_ms: int) -> None:
+        """Start it; `supervisor` is the supervisor's mark.
 
-        Raises OSError when the machine has no room for a process.
+        Raises OSError when the machine cannot start another process.
         """
-        self.ward, self.session = f"{keeper}/{number}", order.session
-        self.started_ms = self.heard_ms = now_ms
+        self.mark, self.session = f"{supervisor}/{number}", order.session
+        self.started_ms = self.beat_ms = now_ms
         self.is_ready = False
-        self.is_told = False  # that it is to end: then its end costs no life
-        self.asked_ms: int | None = None  # for its stacks
+        self.is_stopping = False  # we stopped it on purpose: its end costs no life
+        self.stacks_asked_ms: int | None = None
         self.hung_seconds: float | None = None
         self.status: os.waitid_result | None = None
         self.tail = LastLines()
@@ -40,42 +47,44 @@ class WorkerProcess:
         self.link.setblocking(False)
         os.set_blocking(self.output, False)
         try:
-            self.pid = _spawn(order, theirs.fileno(), their_output, {KEEPER: keeper, WARD: self.ward})
+            self.pid = _spawn(
+                order, theirs.fileno(), their_output, {SUPERVISOR_MARK: supervisor, WORKER_MARK: self.mark}
+            )
         finally:
             theirs.close()
             os.close(their_output)
         self._memory = MemoryGroup(self.pid)
 
-    # Hearing it ---------------------------------------------------------------------------------
+    # Reading ------------------------------------------------------------------------------------
 
-    def hear_link(self, now_ms: int) -> bool:
-        """Take its beats; False when there will be no more."""
+    def read_beats(self, now_ms: int) -> bool:
+        """Read its beats; False when its end of the link is closed."""
         try:
-            heard = self.link.recv(_CHUNK)
+            received = self.link.recv(_CHUNK)
         except BlockingIOError:
             return True
         except OSError:
             return False
-        if heard:
-            self.heard_ms = now_ms
-            self.is_ready = self.is_ready or READY in heard
+        if received:
+            self.beat_ms = now_ms
+            self.is_ready = self.is_ready or READY in received
             if self.hung_seconds is None:
-                self.asked_ms = None
-        return bool(heard)
+                self.stacks_asked_ms = None
+        return bool(received)
 
-    def hear_output(self) -> list[str] | None:
-        """Take what it has written, by line; None when there is nothing any more and never will be."""
+    def read_output(self) -> list[str] | None:
+        """Return the lines it has written since the last call; None at end of file."""
         try:
             data = os.read(self.output, _CHUNK)
         except BlockingIOError:
             return []
         return self.tail.feed(data) if data else None
 
-    # Ending it ----------------------------------------------------------------------------------
+    # Ending -------------------------------------------------------------------------------------
 
     def ask_for_stacks(self, now_ms: int) -> None:
-        """Make it write the stacks of all its threads."""
-        self.asked_ms = now_ms
+        """Make it print the stacks of all its threads."""
+        self.stacks_asked_ms = now_ms
         self._signal(STACK_SIGNAL)
 
     def kill(self) -> None:
@@ -85,43 +94,43 @@ class WorkerProcess:
             self._signal(signal.SIGKILL)
 
     def reap(self, status: os.waitid_result) -> None:
-        """Take note of its death, and kill its group while its number is still its own."""
+        """Reap it, but first kill its process group while the number cannot be reused yet."""
         descendants.kill_group(self.pid)
         os.waitpid(self.pid, 0)
         self.status = status
 
     def evidence(self) -> Evidence:
-        """Say what its death looked like."""
+        """Return the evidence of its death."""
         if self.status is None:
-            raise RuntimeError(f"worker {self.pid} lives")
+            raise RuntimeError(f"worker {self.pid} is still running")
         return judge(
             self.status, ooms=self._memory.kills, hung_seconds=self.hung_seconds, lines=self.tail.lines
         )
 
     def close(self) -> None:
-        """Let go of the pipes."""
+        """Close link and output."""
         self.link.close()
         os.close(self.output)
 
     def _signal(self, number: int) -> None:
-        if self.status is None:  # not reaped: the number is its own
+        if self.status is None:  # not reaped yet, so the pid cannot be reused
             with suppress(ProcessLookupError):
                 os.kill(self.pid, number)
 
 
 def _spawn(order: WorkerOrder, link: int, output: int, marks: dict[str, str]) -> int:
-    # Not by the command line, which everybody on the machine can read: the URL may hold a password.
-    told = os.memfd_create("order")
-    os.write(told, msgspec.json.encode(order))
-    os.lseek(told, 0, os.SEEK_SET)
-    # Numbers above those that they become, so that no step of the shuffle overwrites the next one's source.
+    # Not on the command line, which every user of the machine can read: the URL may hold a password.
+    message = os.memfd_create("order")
+    os.write(message, msgspec.json.encode(order))
+    os.lseek(message, 0, os.SEEK_SET)
+    # All source descriptors are above their targets, so no dup2 overwrites the source of a later one.
     try:
         return os.posix_spawn(
             sys.executable,
             [sys.executable, "-m", _MODULE],
             {**os.environ, **marks, "PYTHONUNBUFFERED": "1"},
             file_actions=[
-                (os.POSIX_SPAWN_DUP2, told, 0),
+                (os.POSIX_SPAWN_DUP2, message, 0),
                 (os.POSIX_SPAWN_DUP2, output, 1),
                 (os.POSIX_SPAWN_DUP2, output, 2),
                 (os.POSIX_SPAWN_DUP2, link, LINK_FD),
@@ -131,4 +140,4 @@ def _spawn(order: WorkerOrder, link: int, output: int, marks: dict[str, str]) ->
             setsigmask=[],
         )
     finally:
-        os.close(told)
+        os.close(message)

@@ -1,4 +1,4 @@
-"""What workers are to do, as their supervisor tells them, and the words between the two."""
+"""The protocol between a supervisor and its workers: configuration, beats, exit codes, marks."""
 
 from __future__ import annotations
 
@@ -7,29 +7,29 @@ import signal
 from msgspec import Struct
 
 LINK_FD = 3
-"""The socket between a worker and its supervisor: beats one way, end of file (its death) the other."""
+"""Socket between worker and supervisor: carries the worker's beats; end of file means the other side died."""
 
 READY, BEAT = b"r", b"."
-"""A worker says READY once, when its code is loaded and its store is open, and BEAT as long as its event
-loop goes round."""
+"""A worker sends READY once, when its code is loaded and its store is open, and BEAT regularly while its
+event loop runs."""
 
 STACK_SIGNAL = signal.SIGRTMIN + 9
-"""Makes a worker write the stacks of its threads, even while it holds the interpreter's lock."""
+"""Makes a worker print the stacks of its threads, even while some C code holds the GIL."""
 
 EXIT_USAGE, EXIT_STORE, EXIT_AWAY, EXIT_LEASE = 2, 4, 69, 75
-"""How a worker ends whose code cannot be loaded; whose store is unusable, or its server not there just now;
-who lost its lease."""
+"""Exit codes of a worker: its code cannot be loaded; its store is unusable; the store's server is
+unreachable; its lease was lost."""
 
-KEEPER, WARD = "NINELIVES_KEEPER", "NINELIVES_WARD"
-"""Marks in the environment of a worker and of all that it starts: its supervisor, and the worker itself."""
+SUPERVISOR_MARK, WORKER_MARK = "NINELIVES_KEEPER", "NINELIVES_WARD"
+"""Environment variables of a worker and all its descendants: they name the supervisor and the worker."""
 
 
 class WorkerOrder(Struct, frozen=True, kw_only=True):
-    """What a fleet's workers are to do; `session` is how the one that is given this is to call its own."""
+    """The configuration of a worker; `keeper` is its supervisor's session id, `session` its own."""
 
     target: str
     url: str
-    identity: str = ""  # of the store that is served: workers make no new one in its place
+    identity: str = ""  # of the store: a worker must not create a new store at the same URL
     keeper: str = ""
     session: str = ""
     concurrency: int = 100
@@ -39,9 +39,9 @@ class WorkerOrder(Struct, frozen=True, kw_only=True):
     hang_seconds: float = 30.0
     start_seconds: float = 120.0
     backoff_seconds: float = 5.0
-    patience_seconds: float = 60.0  # with a server that is away before the first worker was ready
+    patience_seconds: float = 60.0  # for an unreachable server, until the first worker is ready
 
     @property
     def beat_seconds(self) -> float:
-        """How often a worker tells that its event loop goes round."""
+        """The interval of a worker's beats."""
         return min(1.0, self.hang_seconds / 5)

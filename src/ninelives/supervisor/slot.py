@@ -1,4 +1,4 @@
-"""A place for one worker: who is in it, who is to follow, and when a dead one is replaced."""
+"""A slot for one worker: its process, its successor in a rolling restart, and the pauses after deaths."""
 
 from __future__ import annotations
 
@@ -6,29 +6,28 @@ from ninelives.supervisor.process import WorkerProcess
 
 FIRST_PAUSE_MS = 100
 LONG_LIFE_MS = 10_000
-"""Who lived so long was no crash loop."""
+"""A worker that lived this long is not part of a crash loop."""
 
 
 class Slot:
-    """One place; `successor` is the new worker of a rolling restart until it is ready."""
+    """One slot; `successor` is the new worker of a rolling restart until it is ready."""
 
     def __init__(self, number: int, longest_pause_ms: int) -> None:
         self.number, self._longest_pause_ms = number, longest_pause_ms
         self.child: WorkerProcess | None = None
         self.successor: WorkerProcess | None = None
         self.retiring: list[WorkerProcess] = []
-        self.restarts = 0
         self.restart_at_ms: int | None = 0
         self._short_lives = 0
 
     def children(self) -> list[WorkerProcess]:
-        """Return the processes of this place."""
+        """Return all processes of this slot."""
         return [one for one in (self.child, self.successor, *self.retiring) if one is not None]
 
-    def bury(self, child: WorkerProcess, now_ms: int, *, is_stop: bool) -> int:
-        """Take a dead worker out; returns the pause, in milliseconds, before the next one is started.
+    def remove(self, child: WorkerProcess, now_ms: int, *, is_stop: bool) -> int:
+        """Remove a dead worker; return the pause, in milliseconds, before the next one is started.
 
-        The first is replaced at once; each further one that did not live long doubles the pause.
+        The first death has no pause; each further short-lived worker doubles it.
         """
         if child is self.successor:
             self.successor = None
@@ -46,24 +45,24 @@ class Slot:
         return pause_ms
 
     def fill(self, child: WorkerProcess) -> None:
-        """Put a new worker in."""
+        """Set the worker of this slot."""
         self.child, self.restart_at_ms = child, None
 
     def promote(self) -> None:
-        """Let the successor, which is ready, take the place; who had it is ended."""
+        """Make the successor, which is ready, the worker of this slot; kill the old one."""
         before, self.child, self.successor = self.child, self.successor, None
         self.restart_at_ms = None
         if before is not None:
             self._end(before)
 
     def clear(self) -> None:
-        """End whoever is here; nobody follows."""
+        """Kill the slot's workers, without replacement."""
         for child in (self.child, self.successor):
             if child is not None:
                 self._end(child)
         self.child = self.successor = self.restart_at_ms = None
 
     def _end(self, child: WorkerProcess) -> None:
-        child.is_told = True
-        child.kill()  # which is as good as any other end
+        child.is_stopping = True
+        child.kill()  # as safe as any graceful stop: the runtime is crash-only
         self.retiring.append(child)

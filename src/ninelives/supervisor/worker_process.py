@@ -1,7 +1,7 @@
-"""A worker process: loads the agents, works, tells its supervisor that it lives, and ends when that is gone.
+"""The main function of a worker process: load the agents, work, send beats, end with the supervisor.
 
-There is no drain: told to stop, killed, or left alone by a dead supervisor, it leaves the same state behind.
-Whatever ends it, it ends by `_exit`: no handler of anybody runs while runs may already be another's.
+There is no graceful drain: stopped, killed, or orphaned by a dead supervisor, it leaves the same state.
+It always ends by `_exit`: no exit handler may run when other workers may already own its runs.
 """
 
 from __future__ import annotations
@@ -33,7 +33,7 @@ from ninelives.supervisor.protocol import (
     LINK_FD,
     READY,
     STACK_SIGNAL,
-    WARD,
+    WORKER_MARK,
     WorkerOrder,
 )
 
@@ -42,18 +42,20 @@ _SWEEPS = 50
 
 
 def main() -> None:
-    """Be a worker, as the order on standard input says, which is empty from then on. Never returns."""
+    """Run a worker, configured by the `WorkerOrder` on standard input. Never returns."""
     order = _order()
     link = _link()
     sys.argv = [order.target]
     faulthandler.register(STACK_SIGNAL, all_threads=True)
-    threading.Thread(target=_end_with_supervisor, args=(link,), name="ninelives-ward", daemon=True).start()
-    with suppress(OSError):  # if memory runs out, one of us goes, and not who could start us again
+    threading.Thread(
+        target=_end_with_supervisor, args=(link,), name="ninelives-supervisor-watch", daemon=True
+    ).start()
+    with suppress(OSError):  # if memory runs out, the kernel should kill a worker, not the supervisor
         Path("/proc/self/oom_score_adj").write_text(str(_OOM_SCORE), encoding="ascii")
     try:
         agent_loader.load(order.target)
         if not AGENTS:
-            raise UsageError(  # noqa: TRY301 (told as any other fault of the code)
+            raise UsageError(  # noqa: TRY301 (reported like any other error of the code)
                 f"{order.target} declares no agent", remedy="Declare one with @nl.agent"
             )
         for limited in order.limits:
@@ -67,17 +69,18 @@ def main() -> None:
         _end(error, EXIT_STORE)
     except UsageError as error:
         _end(error, EXIT_USAGE)
-    except BaseException as error:  # noqa: BLE001 (whatever it is, this process ends with it)
+    except BaseException as error:  # noqa: BLE001 (whatever the error, this process ends)
         _end(error, EXIT_CODE)
     _end(None, EXIT_CODE)
 
 
 def _order() -> WorkerOrder:
-    with open(0, "rb", closefd=False) as told:
-        order = msgspec.json.decode(told.read(), type=WorkerOrder)
-    nowhere = os.open(os.devnull, os.O_RDONLY)
-    os.dup2(nowhere, 0)
-    os.close(nowhere)
+    """Read the configuration, and replace standard input by /dev/null: user code must not read it."""
+    with open(0, "rb", closefd=False) as stdin:
+        order = msgspec.json.decode(stdin.read(), type=WorkerOrder)
+    null = os.open(os.devnull, os.O_RDONLY)
+    os.dup2(null, 0)
+    os.close(null)
     return order
 
 
@@ -91,12 +94,12 @@ async def _work(order: WorkerOrder, link: socket.socket) -> None:
     loop = asyncio.get_running_loop()
 
     def beat() -> None:
-        with suppress(OSError):  # full: it is not being read; gone: our end is near
+        with suppress(OSError):  # buffer full: the supervisor does not read; closed: we end soon
             link.send(BEAT, socket.MSG_DONTWAIT)
         loop.call_later(order.beat_seconds, beat)
 
     runtime = Runtime(order.url, lease_seconds=order.lease_seconds)
-    # A worker has nothing that could outlive a broken store, and nobody else on its event loop.
+    # A worker may exit when its store breaks, and no other code shares its event loop.
     runtime._fatal, runtime._is_dedicated = end_process, True  # noqa: SLF001
     runtime._keeper, runtime._session = order.keeper, order.session  # noqa: SLF001
     runtime._identity = order.identity  # noqa: SLF001
@@ -109,7 +112,7 @@ async def _work(order: WorkerOrder, link: socket.socket) -> None:
 
 
 async def _enter(runtime: Runtime, stack: AsyncExitStack, patience_seconds: float) -> None:
-    """Open the store, as soon as it is there and has room for one more. Raises StoreAway after a while."""
+    """Open the store; wait while its server is unreachable or full. Raises StoreAway after the patience."""
     away, deadline = _away(), asyncio.get_running_loop().time() + patience_seconds
     while True:
         try:
@@ -124,31 +127,32 @@ async def _enter(runtime: Runtime, stack: AsyncExitStack, patience_seconds: floa
 
 
 def _away() -> Away:
-    """Return who tells what is waited for, once."""
-    told = ""
+    """Return a callback that prints each new reason for waiting once."""
+    printed = ""
 
-    def tell(error: StoreAway) -> None:
-        nonlocal told
-        if error.what != told:
+    def report(error: StoreAway) -> None:
+        nonlocal printed
+        if error.what != printed:
             sys.stderr.write(f"waiting: {error}\n")
-        told = error.what
+        printed = error.what
 
-    return tell
+    return report
 
 
 def _end_with_supervisor(link: socket.socket) -> None:
-    """Wait for the supervisor's death; then kill what we have started, and last ourselves.
+    """Wait for the supervisor's death; then kill our descendants, and last this process.
 
-    As long as we live our lock is held, so that nobody takes our runs before our strays are gone.
+    This process holds its session lock until it dies, so no other worker takes our runs before our
+    descendants are gone.
     """
     with suppress(OSError):
         while link.recv(64):
             pass
-    ward = os.environ.get(WARD, "")
+    mark = os.environ.get(WORKER_MARK, "")
     for _ in range(_SWEEPS):
-        if not descendants.sweep_descendants(ward):
+        if not descendants.sweep_descendants(mark):
             break
-    # CRASH: what a thread of ours starts between the last look and this is swept by the next supervisor.
+    # CRASH: a process that a thread starts between the last sweep and this is swept by the next supervisor.
     os.killpg(0, signal.SIGKILL)
 
 

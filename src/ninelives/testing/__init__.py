@@ -1,10 +1,15 @@
-"""Testing agents: a sandbox without a machine's time, scripted models, and kills at every store call.
+"""Tools to test agents: a sandbox with skipped time, scripted models, and kills at every store call.
 
     from ninelives.testing import Sandbox, Script
 
-pytest has them as fixtures (`sandbox`, `crashproof`) and as the mark `chaos`, by a plugin that it finds
-itself; nothing here needs pytest. Each name is loaded when it is first used: the plugin costs who does not
-use it nothing.
+pytest offers them as the fixtures `sandbox` and `crashproof` and the mark `chaos`, through a plugin that it
+finds by itself; only the plugin needs pytest. Each name is imported on first use, so that the plugin costs
+nothing where it is not used.
+
+    sandbox, handles    runs, people and time of a test     clock, loop    time stands still or is skipped
+    runtime_life        one runtime, which may be killed    dying_store    a store that dies at a call
+    kill_trials         crashproof(): kill at every call    chaos_mark     the same for a pytest test
+    processes           chaos(): real processes             script         a scripted model
 """
 
 from importlib import import_module

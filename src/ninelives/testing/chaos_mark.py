@@ -1,7 +1,7 @@
-"""Tests with the mark `chaos`: run once as they are, then once for each kill, and told as one test.
+"""Run a test with the mark `chaos`: once without a kill, then once per kill, reported as one test.
 
-Each round is a whole one: fixtures of the test are set up and torn down anew, those of its module or session
-are kept until the last round is over.
+Each round is complete: function-scoped fixtures are set up and torn down again; fixtures of the module or
+session are kept until after the last round.
 """
 
 from __future__ import annotations
@@ -14,14 +14,14 @@ from _pytest.runner import runtestprotocol
 
 from ninelives.core.errors import UsageError
 from ninelives.testing.dying_store import Kill, parse_kill
-from ninelives.testing.kill_trials import TRIES, choose, told
+from ninelives.testing.kill_trials import TRIES, choose, where_killed
 from ninelives.testing.sandbox import Sandbox
 
 ROUND = pytest.StashKey["KillRound"]()
 
 
 class KillRound:
-    """One run of a marked test: the kill, and the sandboxes that it used."""
+    """One execution of a marked test: its kill, and the sandboxes that it used."""
 
     def __init__(self, kill: Kill | None, deaths: int) -> None:
         self.kill, self.deaths = kill, deaths
@@ -29,7 +29,7 @@ class KillRound:
 
     @property
     def calls(self) -> Sequence[str]:
-        """The store calls that were made."""
+        """The writing store calls of the sandbox that made most of them."""
         return max((sandbox.calls for sandbox in self.sandboxes), default=(), key=len)
 
     @property
@@ -39,7 +39,7 @@ class KillRound:
 
 
 def sandbox_for(item: pytest.Item) -> Sandbox:
-    """Make the sandbox of a test, which dies where the round says."""
+    """Make the sandbox of a test; in a kill round, one that dies at its kill."""
     present = item.stash.get(ROUND, None)
     if present is None:
         return Sandbox()
@@ -87,8 +87,8 @@ def _killed_everywhere(item: pytest.Item) -> list[pytest.TestReport]:
                 present = KillRound(kill, deaths)
                 reports = _round(item, present)
         if not _has_passed(reports):
-            where = "; ".join(told(one, kill) for one in present.sandboxes)
-            again = f"Only this kill: pytest {item.nodeid!r} --chaos-at {kill}"
+            where = "; ".join(where_killed(one, kill) for one in present.sandboxes)
+            again = f"To repeat only this kill: pytest {item.nodeid!r} --chaos-at {kill}"
             _say(reports, f"{where}. Without a kill the test passes.\n{again}")
             return reports
         made += present.kills
@@ -97,13 +97,13 @@ def _killed_everywhere(item: pytest.Item) -> list[pytest.TestReport]:
         raise UsageError(
             f"nothing was killed: {at} was not reached; without a kill the test calls {at.call} "
             f"{first.calls.count(at.call)} times",
-            remedy="Name a kill that a failure has named",
+            remedy="Use a kill from a failure report",
         )
     _say(reports, f"killed {made} times, at {len(first.calls)} store calls; {missed} kills were not reached")
     for report in reports:
-        places = 2 * len(first.calls)
+        points = 2 * len(first.calls)
         report.user_properties += (
-            [("chaos kills", made), ("chaos places", places)] if report.when == "call" else []
+            [("chaos kills", made), ("chaos places", points)] if report.when == "call" else []
         )
     return reports
 
@@ -113,10 +113,10 @@ def _options(item: pytest.Item) -> tuple[int | None, int, Kill | None]:
     mark, asked = item.get_closest_marker("chaos"), item.config.getoption("--chaos-at")
     options: dict[str, Any] = {"kills": None, "deaths": 1, **(mark.kwargs if mark is not None else {})}
     if options.keys() != {"kills", "deaths"} or (mark is not None and mark.args):
-        raise UsageError("pytest.mark.chaos has other arguments", remedy="Write chaos(kills=N, deaths=N)")
+        raise UsageError("unknown arguments of pytest.mark.chaos", remedy="Write chaos(kills=N, deaths=N)")
     if type(options["deaths"]) is not int or options["deaths"] < 1:
         raise UsageError(
-            f"deaths={options['deaths']!r}", remedy="Give a number of deaths in a row, at least 1"
+            f"deaths={options['deaths']!r} is not valid", remedy="Give the deaths in a row, at least 1"
         )
     choose(["commit"], options["kills"])
     if not isinstance(item, pytest.Function) or not hasattr(item, "_initrequest"):
@@ -125,12 +125,12 @@ def _options(item: pytest.Item) -> tuple[int | None, int, Kill | None]:
 
 
 def _round(item: pytest.Item, present: KillRound) -> list[pytest.TestReport]:
-    """Run a test once, with fixtures of its own."""
+    """Run a test once, with fresh fixtures."""
     function = cast("Any", item)
-    function._initrequest()  # fresh fixtures, as plugins that repeat tests do it
+    function._initrequest()  # fresh fixtures; other plugins that repeat tests do the same
     function._report_sections.clear()
     item.stash[ROUND] = present
-    # As if another test of the same place came next: what they would share is kept.
+    # Pretend that another test of the same module follows, so that shared fixtures are kept.
     sibling = pytest.Function.from_parent(function.parent, name=item.name, callobj=function.obj)
     return runtestprotocol(item, log=False, nextitem=sibling)
 

@@ -1,7 +1,7 @@
-"""A clock that stands still until somebody lets time pass: for tests.
+"""A clock for tests that stands still until it is moved.
 
-The wall clock of runs, of their store and of their event loop is this one, so that all agree on the time.
-Leases are judged by the machine's own boot clock, which nobody skips: no session expires by a skip.
+Runs, their store and their event loop all use it as wall clock, so they agree on the time. Leases use the
+machine's boot clock, which is never skipped: no session expires by a skip.
 """
 
 from __future__ import annotations
@@ -12,26 +12,26 @@ from ninelives.core.errors import UsageError
 from ninelives.stores.clock import SystemClock
 
 START = datetime(2026, 1, 1, tzinfo=UTC)
-"""When a clock begins, unless it is told otherwise."""
+"""The default start time of a clock."""
 
 
 class SkippingClock:
-    """The clock seam, moved by skips."""
+    """A clock that moves only by skips."""
 
     def __init__(self, start: datetime = START) -> None:
         if start.tzinfo is None:
-            raise UsageError(f"{start!r} is not a moment", remedy="Give a datetime with a time zone")
+            raise UsageError(f"{start!r} has no time zone", remedy="Give a datetime with a time zone")
         self._start_ms = round(start.timestamp() * 1000)
         self._passed_seconds = 0.0
         self._machine = SystemClock()
 
     @property
     def boot_id(self) -> str:
-        """Name this boot of the machine."""
+        """The id of this boot of the machine."""
         return self._machine.boot_id
 
     def boot_ms(self) -> int:
-        """Return the machine's own milliseconds since boot."""
+        """Return the machine's milliseconds since boot."""
         return self._machine.boot_ms()
 
     def now_ms(self) -> int:
@@ -39,7 +39,7 @@ class SkippingClock:
         return self._start_ms + int(self._passed_seconds * 1000 + 1e-3)
 
     def witness(self) -> tuple[str, int]:
-        """Bear out that skipped time has passed: for who must not be deceived by a clock that was set."""
+        """Confirm skipped time to code that does not trust a wall clock alone: it could have been set."""
         return f"skipping since {self._start_ms}", self.now_ms()
 
     def now(self) -> datetime:
@@ -48,16 +48,16 @@ class SkippingClock:
 
     @property
     def passed_seconds(self) -> float:
-        """How much time has passed since the start; what an event loop counts by."""
+        """Seconds since the start: the time of the event loop."""
         return self._passed_seconds
 
     def skip(self, time: float | timedelta) -> None:
-        """Let time pass, in seconds or as a timedelta. Raises UsageError for what is no time."""
+        """Let time pass, in seconds or as a timedelta. Raises UsageError for a negative or infinite time."""
         seconds = time.total_seconds() if isinstance(time, timedelta) else time
         if not 0 <= seconds < float("inf"):
             raise UsageError(f"{time!r} cannot be skipped", remedy="Give a time of 0 or more")
         self._passed_seconds += seconds
 
     def skip_to_ms(self, moment_ms: int) -> None:
-        """Let time pass until a moment; one that has passed changes nothing."""
+        """Let time pass until a moment; does nothing if it is in the past."""
         self._passed_seconds = max(self._passed_seconds, (moment_ms - self._start_ms) / 1000)

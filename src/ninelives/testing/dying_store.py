@@ -1,7 +1,7 @@
-"""A store as one life of a test's runtime sees it: it counts the calls that write, and dies at one of them.
+"""A store for one test runtime: it counts the writing calls, and dies at one of them.
 
-Dead means that no call gets through any more, whoever makes it: threads stand still until the life has been
-buried, and end then; the event loop is left where it is.
+After its death no call gets through. Calling threads block until the runtime is cleaned up, and then end; the
+event loop is abandoned where it is.
 """
 
 from __future__ import annotations
@@ -31,15 +31,15 @@ WRITES = frozenset(
         "send_signal",
     }
 )
-"""The calls to die at: between two of them nothing that is durable changes."""
+"""The calls to die at: between two of them nothing durable changes."""
 
 
 class Died(SystemExit):
-    """The process of this life is dead. SystemExit, because that is what leaves an event loop at once."""
+    """The simulated process is dead. A SystemExit, because that leaves an event loop at once."""
 
 
 class Kill(Struct, frozen=True):
-    """When to die: before or after the n-th call of one of the methods that write, from 1."""
+    """When to die: before or after the n-th call of a writing method, counted from 1."""
 
     at: Literal["before", "after"]
     call: str
@@ -54,14 +54,14 @@ def parse_kill(text: str) -> Kill:
     found = re.fullmatch(r"(before|after):([a-z_]+):([1-9][0-9]{0,8})", text)
     if found is None or found[2] not in WRITES:
         raise UsageError(
-            f"{text!r} names no kill",
+            f"{text!r} is not a kill",
             remedy=f"Write before:CALL:N or after:CALL:N, CALL one of {', '.join(sorted(WRITES))}",
         )
     return Kill("before" if found[1] == "before" else "after", found[2], int(found[3]))
 
 
-class MortalStore:
-    """The store of one life."""
+class DyingStore:
+    """A store that dies at its kill."""
 
     def __init__(self, under: Store, kill: Kill | None) -> None:
         self._under, self._kill = under, kill
@@ -89,12 +89,12 @@ class MortalStore:
         return call
 
     def bury(self) -> None:
-        """Let the threads end that stand still in here."""
+        """Release the threads that block in here, so that they end."""
         self.is_dead.set()
         self._buried.set()
 
     def _count(self, name: str) -> int:
-        """Return the number of a call that writes; 0 for one that only reads."""
+        """Return the number of a writing call; 0 for one that only reads."""
         if name not in WRITES:
             return 0
         with self._counting:
@@ -114,7 +114,7 @@ class MortalStore:
             raise Died
 
     def _wait(self, timeout_seconds: float) -> bool:
-        """Wait for the end: of all else the life is told by the sandbox, at once and in order."""
+        """Wait only for death: the sandbox itself wakes the runtime on all changes, at once and in order."""
         if self.is_dead.wait(timeout_seconds):
-            raise StoreBroken("this life is over")
+            raise StoreBroken("this runtime was killed")
         return False

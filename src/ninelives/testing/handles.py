@@ -1,7 +1,7 @@
-"""What a test asks of runs and inbox items. Each call is done by the present life of the sandbox.
+"""A test's handles to runs and inbox items, executed by the sandbox's current runtime.
 
-Nothing here decides anything: each method hands the same call to `Run` or `InboxItem`; one that is cut short
-by a death is made again by the next life, as a person or a client would.
+There is no logic here: each method calls the same method of `Run` or `InboxItem`. A call that a death cuts
+short is repeated by the next runtime, as a person or a client would repeat it.
 """
 
 from __future__ import annotations
@@ -26,7 +26,7 @@ if TYPE_CHECKING:
 
 T = TypeVar("T")
 TESTER = "tester"
-"""In whose name a test answers, unless it says otherwise."""
+"""The default author of a test's answers."""
 
 
 class SandboxRun:
@@ -47,11 +47,11 @@ class SandboxRun:
         return self._do(lambda run: run.result())
 
     def status(self) -> State:
-        """Return the run's state as it is. Raises UnknownRun."""
+        """Return the run's state without working on it. Raises UnknownRun."""
         return self._do(lambda run: run.status())
 
     def history(self) -> list[Entry]:
-        """Return all that is recorded of the run."""
+        """Return all records of the run."""
         return self._do(lambda run: run.history())
 
     def checkpoint(self) -> Checkpoint:
@@ -63,24 +63,24 @@ class SandboxRun:
         return OutputReader(self.id, 0, type).read(self._sandbox.store) or []
 
     def signal(self, name: str, value: Any = None, *, id: str | None = None) -> None:
-        """Send a signal, durably; the run hears of it when it is worked on."""
+        """Send a signal, durably; the run receives it when it is worked on."""
         named = id if id is not None else self._sandbox.next_signal()
         self._do(lambda run: run.signal(name, value, id=named))
 
     def cancel(self) -> None:
-        """Ask for the run's end; see `Run.cancel`."""
+        """Request cancellation of the run; see `Run.cancel`."""
         self._do(lambda run: run.cancel())
 
     def pause(self) -> None:
-        """Let the run stop before its next step or wait."""
+        """Pause the run before its next step or wait."""
         self._do(lambda run: run.pause())
 
     def resume(self) -> None:
-        """Let a paused run go on."""
+        """Resume a paused run."""
         self._do(lambda run: run.resume())
 
     def retry(self) -> None:
-        """Let a failed run go on from the step that failed."""
+        """Continue a failed run at the step that failed."""
         self._do(lambda run: run.retry())
 
     def _do(self, work: Callable[[Run], Awaitable[T]]) -> T:
@@ -98,30 +98,30 @@ class SandboxItem:
 
     @property
     def id(self) -> str:
-        """Name the item."""
+        """The item's id."""
         return self.item.id
 
     @property
     def run(self) -> str:
-        """Name the run that waits."""
+        """The id of the waiting run."""
         return self.item.run
 
     @property
     def kind(self) -> ItemKind:
-        """Say why a person is asked."""
+        """Why a person is asked."""
         return self.item.kind
 
     @property
     def asked(self) -> Asked:
-        """What is asked: in words, with arguments, key, options, and the evidence."""
+        """The request: its text, arguments, key, options and evidence."""
         return self.item.asked
 
     def approve(self, *, by: str = TESTER, note: str = "") -> None:
-        """Say yes to exactly what the item shows."""
+        """Approve exactly what the item shows."""
         self._give(lambda item: item.approve(by=by, note=note))
 
     def deny(self, *, by: str = TESTER, note: str = "") -> None:
-        """Say no."""
+        """Deny it."""
         self._give(lambda item: item.deny(by=by, note=note))
 
     def answer(self, value: Any, *, by: str = TESTER, note: str = "") -> None:
@@ -129,17 +129,17 @@ class SandboxItem:
         self._give(lambda item: item.answer(value, by=by, note=note))
 
     def settle(self, *, happened: bool, result: Any = UNSET, by: str = TESTER, note: str = "") -> None:
-        """Say what became of an action in doubt."""
+        """Settle an action in doubt: whether it happened, and its result."""
         self._give(lambda item: item.settle(happened=happened, result=result, by=by, note=note))
 
     def retry(self, *, by: str = TESTER, note: str = "") -> None:
-        """Let the run go on."""
+        """Let the run try again."""
         self._give(lambda item: item.retry(by=by, note=note))
 
     def fail(self, *, by: str = TESTER, note: str = "") -> None:
-        """Give the run up."""
+        """Let the run fail."""
         self._give(lambda item: item.fail(by=by, note=note))
 
     def _give(self, give: Callable[[InboxItem], Awaitable[None]]) -> None:
-        shown = self.item._item  # the answer is to what the test was shown
+        shown = self.item._item  # answer the version of the item that the test was shown
         self._sandbox.do(lambda runtime: give(InboxItem(runtime, shown)))

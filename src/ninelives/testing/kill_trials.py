@@ -1,8 +1,7 @@
-"""Trials: a story told again and again, each time with its worker killed at another call of the store.
+"""Trials: run a story again and again, each time with its worker killed at another store call.
 
-The story runs an agent in a sandbox and returns what must be the same whatever happens: its result, and what
-its fakes of the outside world have seen. It is told twice without a kill first: what already differs then is
-the story's own doing.
+A story runs an agent in a sandbox and returns what must not change: the agent's result, and what the fakes of
+the outside world saw. It runs twice without a kill first; if those two differ, the story itself varies.
 """
 
 from __future__ import annotations
@@ -17,39 +16,39 @@ from ninelives.testing.dying_store import Kill
 from ninelives.testing.sandbox import Sandbox
 
 TRIES = 3
-"""How often a kill is tried whose call is not reached."""
+"""How often to try a kill whose call is not reached."""
 
 Story = Callable[[Sandbox], Any]
 
 
 class NotCrashproof(AssertionError):
-    """A story ended otherwise because its worker was killed."""
+    """A story ended differently because its worker was killed."""
 
 
 class Trials(Struct, frozen=True):
-    """What was tried, and all ended as without a kill: `outcome`."""
+    """The kills that were tried; all ended in the same `outcome` as without a kill."""
 
     outcome: Any
     calls: int
     kills: tuple[str, ...]
     missed: int
-    """Kills at calls that were not made again: what is committed together may depend on the machine."""
+    """Kills whose call was not reached: which records share a commit may depend on the machine's timing."""
 
 
 def crashproof(story: Story, *, kills: int | None = None, deaths: int = 1, at: Kill | None = None) -> Trials:
-    """Tell a story with its worker killed before and after every store call that writes, one at a time.
+    """Run a story with its worker killed before and after every writing store call, one kill at a time.
 
-    `kills` is at most how many are tried, before commits first; `deaths` how many lives in a row die at the
-    same number; `at` tries one kill only.
-    Raises NotCrashproof, from what the story raised, if it did; UsageError when it needs no store, or `at` is
-    never reached.
+    `kills` limits the number of kills, those before commits first; `deaths` is how many workers in a row die,
+    each at its own call of the same number; `at` tries one kill only.
+    Raises NotCrashproof, from the story's exception if it raised one; UsageError when the story makes no
+    store call, or `at` is never reached.
     """
-    outcome, calls = _tell(story)
-    again, more = _tell(story)
+    outcome, calls = _run(story)
+    again, more = _run(story)
     if again != outcome:
         raise NotCrashproof(
-            f"without any kill the story ended as {outcome!r}, and then as {again!r}. "
-            "Begin it with fresh fakes, and let it return nothing that differs each time"
+            f"without any kill the story returned {outcome!r}, and then {again!r}. "
+            "Create its fakes inside the story, and return only values that are the same each time"
         )
     made: list[str] = []
     missed = 0
@@ -63,25 +62,25 @@ def crashproof(story: Story, *, kills: int | None = None, deaths: int = 1, at: K
         raise UsageError(
             f"nothing was killed: {at} was not reached; without a kill the story calls {at.call} "
             f"{calls.count(at.call)} times",
-            remedy="Name a kill that a failure has named",
+            remedy="Use a kill from a failure report",
         )
     return Trials(outcome, len(calls), tuple(made), missed)
 
 
 def choose(calls: Sequence[str], kills: int | None) -> Sequence[Kill]:
-    """Return the kills to try at these calls: all, or as many as asked.
+    """Return the kills to try at these calls: all, or at most `kills`.
 
-    Of fewer, those before a commit come first, where a body has acted and nothing is recorded; then those
-    after one, then all others; what is too many of a sort is spread evenly.
-    Raises UsageError when there is nothing to choose from.
+    With a limit, kills before a commit come first (the body has acted, nothing is recorded), then those after
+    a commit, then all others; within each group they are spread evenly.
+    Raises UsageError when there are no calls.
     """
     if kills is not None and (type(kills) is not int or kills < 1):
         raise UsageError(
-            f"kills={kills!r}", remedy="Give a number of kills, at least 1; without it, all are tried"
+            f"kills={kills!r} is not valid", remedy="Give a number, at least 1, or omit it to try all kills"
         )
     if not calls:
         raise UsageError("nothing was run in the sandbox", remedy="Run an agent: sandbox.run(agent, ...)")
-    numbered = [(call, calls[: place + 1].count(call)) for place, call in enumerate(calls)]
+    numbered = [(call, calls[: index + 1].count(call)) for index, call in enumerate(calls)]
     every = [kill for call in numbered for kill in (Kill("before", *call), Kill("after", *call))]
     if kills is None or kills >= len(every):
         return every
@@ -97,7 +96,7 @@ def choose(calls: Sequence[str], kills: int | None) -> Sequence[Kill]:
     return [kill for kill in every if kill in chosen]
 
 
-def _tell(story: Story) -> tuple[Any, Sequence[str]]:
+def _run(story: Story) -> tuple[Any, Sequence[str]]:
     with Sandbox() as sandbox:
         outcome = story(sandbox)
     return outcome, sandbox.calls
@@ -109,15 +108,15 @@ def _try(story: Story, kill: Kill, deaths: int, expected: Any) -> list[str]:
         with sandbox:
             outcome = story(sandbox)
     except Exception as error:
-        raise NotCrashproof(f"{told(sandbox, kill)}, the story raised {error!r}") from error
+        raise NotCrashproof(f"{where_killed(sandbox, kill)}, the story raised {error!r}") from error
     if outcome != expected:
         raise NotCrashproof(
-            f"{told(sandbox, kill)}, the story ended otherwise:\n"
-            f"  without: {expected!r}\n  killed:  {outcome!r}"
+            f"{where_killed(sandbox, kill)}, the story returned something else:\n"
+            f"  without a kill: {expected!r}\n  with this kill: {outcome!r}"
         )
     return sandbox.kills
 
 
-def told(sandbox: Sandbox, kill: Kill) -> str:
-    """Say where a sandbox was killed, or was to be."""
+def where_killed(sandbox: Sandbox, kill: Kill) -> str:
+    """Describe where a sandbox was killed, or that the kill was not reached."""
     return f"killed {', then '.join(sandbox.kills) or f'nowhere: {kill} was not reached'}"

@@ -1,7 +1,7 @@
-"""An event loop whose time is a test's clock: when only timers are left to wait for, it skips to the next.
+"""An event loop on a test's clock: when it could only wait for timers, it skips to the next one.
 
-While a thread, a socket or the committer is at work, the loop waits for that, and no time passes; only what
-takes longer than a moment counts on the clock, so that time limits hold against real waiting too.
+While a thread, a socket or the committer is busy, the loop waits for it in real time and the clock stands
+still. Only waits longer than `MOMENT_SECONDS` count on the clock, so that time limits also end real waits.
 """
 
 from __future__ import annotations
@@ -15,9 +15,9 @@ from typing import Any, cast
 from ninelives.testing.clock import SkippingClock
 
 MOMENT_SECONDS = 0.5
-"""What the machine may take for its own work before it counts as time that has passed."""
+"""Real waits up to this long do not count on the clock."""
 _TICK_SECONDS = 1e-6
-"""How far a skip goes past its timer: what is rounded away would otherwise be waited for again and again."""
+"""How far a skip goes past its timer; otherwise rounding could leave the timer in the future every time."""
 
 
 class SkippingLoop(asyncio.SelectorEventLoop):
@@ -26,17 +26,17 @@ class SkippingLoop(asyncio.SelectorEventLoop):
     def __init__(self, clock: SkippingClock) -> None:
         self._clock, self._jobs = clock, 0
         self.is_busy: Callable[[], bool] = lambda: False
-        """Tells whether something is at work that is no socket and no job of an executor."""
+        """Returns whether something works that is neither a socket nor an executor job."""
         self.is_idle_poll: Callable[[asyncio.TimerHandle], bool] = lambda _: False
-        """Tells the timers that are not worth a skip: somebody only looks whether something has happened."""
-        super().__init__(_Watch(clock))
+        """Returns whether a timer is only an idle poll, for which no time is skipped."""
+        super().__init__(_CountingSelector(clock))
 
     def time(self) -> float:
         """Return the test's time."""
         return self._clock.passed_seconds
 
     def run_in_executor(self, executor: Any, func: Any, *args: Any) -> Any:  # type: ignore[override]
-        """Run something in a thread; until it is done, no time is skipped."""
+        """Run a function in a thread; no time is skipped until it is done."""
         self._jobs += 1
         future = super().run_in_executor(executor, func, *args)
         future.add_done_callback(self._job_done)
@@ -52,10 +52,10 @@ class SkippingLoop(asyncio.SelectorEventLoop):
         cast("Any", super())._run_once()
 
     def _skip(self) -> None:
-        """Skip to the next timer, if nothing but time can bring anything."""
+        """Skip to the next timer if only time can make progress."""
         loop = cast("Any", self)
         watched = len(loop._selector.get_map())
-        if self._jobs or watched > 1 or self.is_busy():  # the one is the loop's own, for wake-ups
+        if self._jobs or watched > 1 or self.is_busy():  # one socket is the loop's own, for wake-ups
             return
         timers = [timer for timer in loop._scheduled if not timer._cancelled and not self.is_idle_poll(timer)]
         due = min((timer.when() for timer in timers), default=0.0)
@@ -63,15 +63,15 @@ class SkippingLoop(asyncio.SelectorEventLoop):
             self._clock.skip(due - self.time() + _TICK_SECONDS)
 
 
-class _Watch(selectors.DefaultSelector):
-    """Counts the time that was really waited for."""
+class _CountingSelector(selectors.DefaultSelector):
+    """Adds long real waits to the test's clock."""
 
     def __init__(self, clock: SkippingClock) -> None:
         super().__init__()
         self._test_clock = clock
 
     def select(self, timeout: float | None = None) -> list[tuple[selectors.SelectorKey, int]]:
-        """Wait, at least for a moment before a timer counts as due."""
+        """Wait for events; give real work at least `MOMENT_SECONDS` before a timer counts as due."""
         if timeout == 0:
             return super().select(0)
         began = time.monotonic()

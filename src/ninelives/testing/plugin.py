@@ -1,6 +1,6 @@
 """The pytest plugin: the fixtures `sandbox` and `crashproof`, and the mark `chaos`.
 
-It costs a project that does not use them nothing: all else is imported when a test asks for it.
+A project that does not use them pays nothing: everything else is imported when a test asks for it.
 """
 
 from __future__ import annotations
@@ -15,25 +15,25 @@ if TYPE_CHECKING:
     from ninelives.testing.sandbox import Sandbox
 
 MARK = (
-    "chaos(kills=None, deaths=1): run the test again and again, its sandbox killed before and after every "
-    "store call that writes (or at so many of them), so many times in a row"
+    "chaos(kills=None, deaths=1): run the test again and again with its sandbox killed before and after "
+    "every writing store call (at most `kills` of these), `deaths` times in a row"
 )
 
 
 def pytest_addoption(parser: pytest.Parser) -> None:
-    """Add the option that tries one kill only."""
+    """Add the option --chaos-at."""
     group = parser.getgroup("ninelives")
-    group.addoption("--chaos-at", metavar="before:CALL:N", help="tests marked chaos: try this one kill only")
+    group.addoption("--chaos-at", metavar="before:CALL:N", help="in tests marked chaos, try only this kill")
 
 
 def pytest_configure(config: pytest.Config) -> None:
-    """Tell pytest of the mark."""
+    """Register the mark."""
     config.addinivalue_line("markers", MARK)
 
 
 @pytest.fixture
 def sandbox(request: pytest.FixtureRequest) -> Iterator[Sandbox]:
-    """Give a place to run agents in: no time passes, nothing is kept, people answer when told to."""
+    """Return a sandbox to run agents in: time is skipped, nothing is stored, the test answers for people."""
     from ninelives.testing.chaos_mark import sandbox_for
 
     with sandbox_for(request.node) as made:
@@ -42,7 +42,7 @@ def sandbox(request: pytest.FixtureRequest) -> Iterator[Sandbox]:
 
 @pytest.fixture
 def crashproof() -> Callable[..., Trials]:
-    """Give what kills the worker of a story at every store call: `crashproof(lambda sandbox: ...)`."""
+    """Return what kills a story's worker at every store call: `crashproof(lambda sandbox: ...)`."""
     from ninelives.testing.kill_trials import crashproof
 
     return crashproof
@@ -50,7 +50,7 @@ def crashproof() -> Callable[..., Trials]:
 
 @pytest.hookimpl(tryfirst=True)
 def pytest_runtest_protocol(item: pytest.Item, nextitem: pytest.Item | None) -> bool | None:
-    """Run a test with the mark as often as it says; leave all others alone."""
+    """Run tests with the mark in rounds; leave all other tests to pytest."""
     if item.get_closest_marker("chaos") is None:
         return None
     from ninelives.testing.chaos_mark import run_marked
@@ -60,15 +60,15 @@ def pytest_runtest_protocol(item: pytest.Item, nextitem: pytest.Item | None) -> 
 
 
 def pytest_terminal_summary(terminalreporter: pytest.TerminalReporter) -> None:
-    """Say how often tests were killed."""
+    """Print how often tests were killed."""
     passed = terminalreporter.stats.get("passed", [])
-    kills, places = (
+    kills, points = (
         [value for report in passed for name, value in report.user_properties if name == wanted]
         for wanted in ("chaos kills", "chaos places")
     )
     if kills:
         tests = "1 test was" if len(kills) == 1 else f"{len(kills)} tests were"
         terminalreporter.write_line(
-            f"chaos: {tests} killed {sum(kills)} times and ended as without"
-            f" ({sum(places)} places to be killed at)"
+            f"chaos: {tests} killed {sum(kills)} times and passed as without a kill"
+            f" ({sum(points)} possible kills)"
         )

@@ -1,7 +1,7 @@
-"""The real thing, for a test: `ninelives chaos` on an agent, in processes that are really killed.
+"""Run `ninelives chaos` on an agent from a test, with real processes and real kills.
 
-Slower than a sandbox by far (each life is a process that loads the code), and sees what a sandbox cannot:
-files half written, effects outside of steps, code in `finally` that would have acted.
+It is much slower than a sandbox (each process loads the code), but it sees what a sandbox cannot:
+half-written files, effects outside steps, and `finally` blocks that act.
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ from ninelives.engine.spec.registry import Agent
 from ninelives.testing.kill_trials import NotCrashproof
 
 HELD_TO = ("duplicate rate", "consistency", "recovery rate")
-"""The numbers that must meet their targets; how long recovery took is told, and is the test machine's."""
+"""The numbers that must meet their targets; recovery time depends on the machine and is only reported."""
 
 
 def chaos(
@@ -38,16 +38,16 @@ def chaos(
     store: str = SQLITE,
     may_fail: bool = False,
 ) -> Report:
-    """Kill an agent in processes of its own, as `ninelives chaos` does, and hold it to its targets but time.
+    """Kill an agent in separate processes, as `ninelives chaos` does; require all targets but recovery time.
 
-    `target` is the agent, declared in a file, or "FILE:AGENT". `tree` is its working directory, of which
-    every run gets a copy. `at`: "every-step", "random", "FILE:LINE", or "" for all that there is. No kind of
-    fault is begun after `seconds`; a run may take `limit_seconds` without faults. `store` names a server.
-    An agent whose right end is a failure raises nl.Permanent, or is called with `may_fail`.
-    Raises NotCrashproof, with file and line of what is to be mended; ChaosFailed when already without faults
-    it comes to nothing; UsageError.
+    `target` is the agent, declared in a file, or "FILE:AGENT". `tree` is its working directory; every run
+    works on a copy. `at` is "every-step", "random", "FILE:LINE", or "" for all kinds of fault. No fault is
+    started after `seconds`; a run may take `limit_seconds` without faults. `store` is the URL of a server.
+    If the agent is expected to fail, let it raise nl.Permanent or pass `may_fail`.
+    Raises NotCrashproof, with file and line of each finding; ChaosFailed when the agent does not end or fails
+    even without faults; UsageError.
     """
-    order = command.ChaosOptions(
+    options = command.ChaosOptions(
         target=_named(target),
         words=tuple(codec_for(type(arg)).encode(arg).decode() for arg in args),
         named=(),
@@ -60,11 +60,11 @@ def chaos(
         store=store,
         may_fail=may_fail,
     )
-    _, verdict = command.run(order, Console(quiet=True))
+    _, verdict = command.run(options, Console(quiet=True))
     if verdict.error:
         raise ChaosFailed(verdict.error)
-    if told := _told(verdict):
-        raise NotCrashproof("\n".join(told))
+    if problems := _problems(verdict):
+        raise NotCrashproof("\n".join(problems))
     return verdict
 
 
@@ -81,7 +81,7 @@ def _named(target: Any) -> str:
     return f"{file}:{target.raw.__name__}"
 
 
-def _told(verdict: Report) -> list[str]:
-    mend = [f"{one.file}:{one.line}: {one.mistake}: {one.what}. {one.remedy}" for one in verdict.findings]
+def _problems(verdict: Report) -> list[str]:
+    findings = [f"{one.file}:{one.line}: {one.mistake}: {one.what}. {one.remedy}" for one in verdict.findings]
     missed = [one for one in verdict.numbers if one.name in HELD_TO and not one.is_met]
-    return [*mend, *(f"{one.name}: {one.value}, and the target is {one.target}" for one in missed)]
+    return [*findings, *(f"{one.name}: {one.value}, target {one.target}" for one in missed)]

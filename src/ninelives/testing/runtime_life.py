@@ -1,8 +1,8 @@
-"""One life of a test's runtime: an event loop and a runtime over a store that outlives them.
+"""One test runtime with its event loop, on a store that outlives both; it simulates a worker process.
 
-A life that dies is left as a killed process leaves its work: its tasks are never resumed and never unwound
-(no `finally` of theirs runs, not even when the process ends), and its bodies in threads are waited for, as
-if they had ended just before. Only what the machine would keep open for it is closed.
+Its death simulates a killed process: tasks are never resumed and never unwound (no `finally` block runs, not
+even when the test process exits). Bodies in threads cannot be killed, so we wait for them, as if they had
+ended just before the kill. Only what the kernel would release for a dead process is closed.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ from ninelives.engine.worker.gc_tuning import put_back
 from ninelives.runtime.runtime import Runtime
 from ninelives.store import Store
 from ninelives.testing.clock import SkippingClock
-from ninelives.testing.dying_store import Died, Kill, MortalStore
+from ninelives.testing.dying_store import Died, DyingStore, Kill
 from ninelives.testing.loop import SkippingLoop
 
 T = TypeVar("T")
@@ -29,11 +29,11 @@ _BURY_SECONDS = 30.0
 
 
 class RuntimeLife:
-    """A runtime that may die at a call of its store."""
+    """A runtime that may die at a store call."""
 
     def __init__(self, under: Store, clock: SkippingClock, kill: Kill | None) -> None:
         self._under = under
-        self.store = MortalStore(under, kill)
+        self.store = DyingStore(under, kill)
         self._loop = SkippingLoop(clock)
         self.store.on_death = lambda: cast("None", self._loop.call_soon_threadsafe(_end_here))
         self._runtime = Runtime(cast("Any", self.store))
@@ -43,7 +43,7 @@ class RuntimeLife:
         self._loop.run_until_complete(self._runtime.__aenter__())
 
     def do(self, work: Callable[[Runtime], Awaitable[T]]) -> T:
-        """Have the runtime do something, and wait for it. Raises Died; what it raises."""
+        """Run `work` on the runtime and return its result. Raises Died, and whatever `work` raises."""
 
         async def main() -> T:
             return await work(self._runtime)
@@ -52,19 +52,20 @@ class RuntimeLife:
             return self._loop.run_until_complete(main())
 
     def wake(self) -> None:
-        """Hear at once that something has happened, whichever thread has made it happen."""
+        """Wake the runtime because the store changed; may be called from any thread."""
         self._loop.call_soon_threadsafe(self._wake)
 
     def close(self) -> None:
-        """End in peace."""
+        """End without a kill."""
         self._loop.run_until_complete(self._runtime.__aexit__(None, None, None))
         self._loop.run_until_complete(self._loop.shutdown_asyncgens())
         self.bury()
 
     def bury(self) -> None:
-        """Clear away threads, sockets and sessions; tasks of a life that died stay as they are, for ever."""
+        """Release threads, sockets and sessions; after a death, keep the tasks so that they never unwind."""
         if self.store.where:
             event_loop.leave(self._loop)
+            # Leak the tasks on purpose: garbage collection would close their coroutines and run `finally`.
             for task in asyncio.all_tasks(self._loop):
                 ctypes.pythonapi.Py_IncRef(ctypes.py_object(task))
             self._await_bodies()
@@ -81,14 +82,14 @@ class RuntimeLife:
         return list(self._runtime._executor.executions.values())
 
     def _is_busy(self) -> bool:
-        """Tell whether a commit is under way, or plain code of a run."""
+        """Return whether a commit or plain code of a run is in progress."""
         commits = self._runtime._executor._commits
         return commits.is_waiting or any(
             execution.delivery.running or _plain_bodies(execution) for execution in self._executions()
         )
 
     def _is_idle_poll(self, timer: asyncio.TimerHandle) -> bool:
-        """Tell the timer of a worker that rests: it looks each second, and is woken if there is reason."""
+        """Return whether a timer is an idle worker's one-second poll; real changes wake the worker anyway."""
         limit = getattr(cast("Any", timer)._callback, "__self__", None)
         return isinstance(limit, asyncio.Timeout) and limit._task in self._runtime._working  # type: ignore[attr-defined]
 
@@ -97,16 +98,16 @@ class RuntimeLife:
         self._runtime._listener.look_again()
 
     def _await_bodies(self) -> None:
-        """Wait for plain bodies at work: a real kill would stop them, this one lets them land first."""
+        """Wait for running plain bodies: a real kill would stop them, a simulated one lets them finish."""
         deadline = time.monotonic() + _BURY_SECONDS
         while any(work.outcome.get_loop() is self._loop for work in tuple(plain.UNDER_WAY)):
             if time.monotonic() > deadline:
-                raise AssertionError(f"a body that was at work at a kill goes on for {_BURY_SECONDS} s")
+                raise AssertionError(f"a body that ran at a kill is still running after {_BURY_SECONDS} s")
             time.sleep(0.0005)
 
 
 def _plain_bodies(execution: Execution) -> list[BranchTask]:
-    """Return the tasks whose plain body is at work in a thread, or on its way there."""
+    """Return the tasks whose plain body runs in a thread, or is about to."""
     return [
         task
         for task in execution.open_branches()

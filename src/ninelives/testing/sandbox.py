@@ -1,8 +1,8 @@
-"""A sandbox: runs, workers, time and people of a test, all in this process, all under the test's control.
+"""A sandbox: runs, workers, time and people of a test, in this process and under the test's control.
 
-Nothing moves but when the test lets it: runs are worked on inside `run`, `result`, `work` and `skip`, on the
-test's own thread; time stands still, and is skipped where a run waits for nothing else. The store is memory.
-A sandbox may be told to die: then its worker is killed at a call of the store, and a new one takes over.
+Runs make progress only inside `run`, `result`, `work` and `skip`, on the test's thread. Time stands still,
+and is skipped when a run waits for nothing else. The store is in memory.
+With a `kill`, the sandbox's worker is killed at a store call, and a new one takes over.
 """
 
 from __future__ import annotations
@@ -27,25 +27,25 @@ from ninelives.testing.runtime_life import RuntimeLife
 T = TypeVar("T")
 _ALL = 100_000
 MOST_QUESTIONS = 10_000
-"""How often the person of a test is asked before it is plain that there will be no end of it."""
+"""After this many questions to the test's person we assume an endless loop."""
 
 
 class Stuck(AssertionError):
-    """A run waits for something that nothing in the test will bring."""
+    """A run waits for something that nothing in the test will provide."""
 
 
 class Sandbox:
-    """Where a test runs its agents. Use it as `with Sandbox() as sandbox`, or by the pytest fixture."""
+    """Runs agents in a test. Use `with Sandbox() as sandbox`, or the pytest fixture."""
 
     def __init__(self, *, start: datetime = START, kill: Kill | None = None, deaths: int = 1) -> None:
         self.clock = SkippingClock(start)
-        self.store = _Store(self.clock, self._heard)
+        self.store = _NotifyingStore(self.clock, self._on_change)
         self.person: Callable[[SandboxItem], object] | None = None
-        """Asked to answer what waits for a person, whenever nothing else can go on."""
+        """Called with each inbox item, to answer it, whenever nothing else can make progress."""
         self.kills: list[str] = []
-        """Where this sandbox has been killed so far."""
+        """The kills so far."""
         self.calls: Sequence[str] = ()
-        """The calls of the store that write, as they were made in the first life."""
+        """The writing store calls of the first runtime, in order."""
         self._kill, self._deaths = kill, deaths
         self._life: RuntimeLife | None = None
         self._started = self._signals = self._asked = 0
@@ -61,7 +61,7 @@ class Sandbox:
         self.close()
 
     def close(self) -> None:
-        """End it; agents and steps that were declared meanwhile are forgotten."""
+        """Close it, and undeclare the agents and steps that were declared since it was made."""
         life, self._life = self._life, None
         if life is not None:
             self._count(life)
@@ -86,7 +86,7 @@ class Sandbox:
         priority: int = 0,
         labels: Mapping[str, str] | None = None,
     ) -> SandboxRun:
-        """Make a run durable, and leave it there; see `Runtime.start`. Ids count up: `support-1`."""
+        """Create a run without working on it; see `Runtime.start`. Default ids count up: `support-1`."""
         self._started += id is None
         name = id if id is not None else f"{get_agent(agent).name}-{self._started}"
         options: dict[str, Any] = {"delay": delay, "priority": priority, "labels": labels}
@@ -96,9 +96,9 @@ class Sandbox:
     def run(
         self, agent: Any, *args: Any, id: str | None = None, kwargs: Mapping[str, Any] | None = None
     ) -> Any:
-        """Start or resume a run, work on it, skip what it sleeps, and return its result.
+        """Start or resume a run, work on it, skip its sleeps, and return its result.
 
-        Raises RunFailed, RunCancelled, RunEscalated; Stuck when it waits for what nothing will bring.
+        Raises RunFailed, RunCancelled, RunEscalated; Stuck when it waits for what the test will not provide.
         """
         return self.start(agent, *args, id=id, kwargs=kwargs).result()
 
@@ -113,16 +113,16 @@ class Sandbox:
         return self.store.list_runs(RunQuery(limit=_ALL))[::-1]
 
     def inbox(self, run: str | None = None) -> Sequence[SandboxItem]:
-        """Return what waits for a person, oldest first."""
+        """Return the open inbox items, oldest first."""
         found = self.do(lambda runtime: runtime.inbox(run, limit=_ALL))
         return [SandboxItem(self, item) for item in found]
 
     # Work and time ------------------------------------------------------------------------------
 
     def work(self) -> None:
-        """Work until nothing can go on without time passing, a signal, or a person.
+        """Work until no run can make progress without time passing, a signal, or a person.
 
-        Bodies that wait are waited for: their time is skipped.
+        Sleeps inside step bodies are skipped.
         """
         while True:
             self.do(lambda runtime: runtime.work(until_idle=True))
@@ -130,7 +130,7 @@ class Sandbox:
                 return
 
     def skip(self, time: float | timedelta) -> None:
-        """Let time pass, in seconds or as a timedelta; what falls due meanwhile is worked on at its time."""
+        """Let time pass, in seconds or as a timedelta; runs that become due are worked on at their time."""
         until = SkippingClock(self.clock.now())
         until.skip(time)
         until_ms = until.now_ms()
@@ -142,7 +142,7 @@ class Sandbox:
         self.work()
 
     def work_for(self, run: str) -> RunRow:
-        """Work, and skip time, until a run has ended or only a person can go on. Raises Stuck."""
+        """Work, and skip time, until a run has ended or is escalated. Raises Stuck."""
         while True:
             self.work()
             row = self.store.read_run(run)
@@ -154,15 +154,15 @@ class Sandbox:
             self.clock.skip_to_ms(due_ms)
 
     def next_due_ms(self) -> int | None:
-        """Return when the next run falls due that waits for its time; None when none does."""
+        """Return the next time at which a waiting run becomes due; None when there is none."""
         now_ms = self.clock.now_ms()
         dues = (run.due_ms for run in self.list() if not run.paused and not run.state.is_final)
         return min((due_ms for due_ms in dues if due_ms is not None and due_ms > now_ms), default=None)
 
     def do(self, work: Callable[[Runtime], Awaitable[T]]) -> T:
-        """Have the runtime of the present life do something; a life that dies of it leaves it to the next.
+        """Run `work` on the current runtime; if that dies meanwhile, run it again on a new one.
 
-        What is done must bear to be done again, as everything that a runtime offers does.
+        So `work` must be idempotent, as all operations of a runtime are.
         """
         _refuse_running_loop()
         while True:
@@ -179,13 +179,13 @@ class Sandbox:
                 life.bury()
 
     def next_signal(self) -> str:
-        """Return an id for a signal, so that it may be sent again after a death."""
+        """Return a new signal id, so that a signal sent again after a death counts once."""
         self._signals += 1
         return f"sandbox-{self._signals}"
 
-    # Inside -------------------------------------------------------------------------------------
+    # Private ------------------------------------------------------------------------------------
 
-    def _heard(self) -> None:
+    def _on_change(self) -> None:
         if self._life is not None:
             self._life.wake()
 
@@ -194,7 +194,7 @@ class Sandbox:
             self.calls = tuple(life.store.calls)
 
     def _ask_person(self) -> bool:
-        """Put what waits before the test's person; tell whether something was answered."""
+        """Pass open inbox items to the test's person; return whether one was answered."""
         if self.person is None:
             return False
         waiting = [item for item in self.inbox() if item.id not in self._left]
@@ -214,26 +214,29 @@ class Sandbox:
         if row.paused:
             return f"run {row.id!r} is paused. Call its resume()"
         if row.state is State.PENDING or row.due_ms is not None:
-            return f"run {row.id!r} is due, and is not worked on here: pin, queue or agent {row.agent!r}"
+            return (
+                f"run {row.id!r} is due, but this sandbox cannot claim it: check its pin, its queue, and "
+                f"that agent {row.agent!r} is declared"
+            )
         return (
-            f"run {row.id!r} waits {row.waits}, and nothing in this test will end that. "
-            "Start it by sandbox.start(...), call sandbox.work(), send what it waits for, ask for result()"
+            f"run {row.id!r} waits {row.waits}, and nothing in this test will provide that. "
+            "Start it with sandbox.start(...), call sandbox.work(), send what it waits for, call result()"
         )
 
     def _unknown(self, run: str) -> RunRow:
         raise UsageError("there is no such run", run=run, remedy="Check the id")
 
 
-class _Store(MemoryStore):
-    """A memory store that tells at once, on the thread that has written, that something has happened."""
+class _NotifyingStore(MemoryStore):
+    """A memory store that reports each change at once, on the thread that wrote it."""
 
-    def __init__(self, clock: SkippingClock, heard: Callable[[], None]) -> None:
+    def __init__(self, clock: SkippingClock, on_change: Callable[[], None]) -> None:
         super().__init__(clock)
-        self._heard = heard
+        self._on_change = on_change
 
     def _wake(self) -> None:
         super()._wake()
-        self._heard()
+        self._on_change()
 
 
 def _refuse_running_loop() -> None:
@@ -242,6 +245,6 @@ def _refuse_running_loop() -> None:
     except RuntimeError:
         return
     raise UsageError(
-        "a sandbox has an event loop of its own, and cannot be used inside another",
+        "a sandbox runs its own event loop, and cannot be used inside another one",
         remedy="Write the test as a plain def; the agents in it may be async",
     )

@@ -1,7 +1,7 @@
-"""A scripted model: answers, failures and delays in order, and what it was asked.
+"""A scripted model: a list of answers, failures and delays, and a log of its calls.
 
-A step that is executed again after a crash is told again what it was told: the script goes on only with a new
-call or a new attempt, as a model that was asked once would have answered once.
+A step that is executed again after a crash gets the same answer again. Only a new call or a new attempt uses
+up the next answer.
 """
 
 from __future__ import annotations
@@ -19,14 +19,14 @@ from ninelives.engine.context import FRAME, Frame
 
 
 class Delay(Struct, frozen=True):
-    """An answer, or a failure, that takes its time; see `after`."""
+    """A delayed answer or failure; see `after`."""
 
     seconds: float
     answer: Any
 
 
 def after(seconds: float, answer: Any) -> Delay:
-    """Give an answer, or raise a failure, only after a time; in a sandbox it is skipped."""
+    """Delay an answer or a failure; in a sandbox the time is skipped."""
     return Delay(seconds, answer)
 
 
@@ -38,55 +38,55 @@ class Call(Struct, frozen=True):
 
 
 class Script:
-    """A model that says what it is told to: `model = Script("refund", TimeoutError("busy"), "done")`.
+    """A model with fixed answers: `model = Script("refund", TimeoutError("busy"), "done")`.
 
-    Call it from a decision: `await model(prompt)`, or `model.ask(prompt)` in plain code. A value is answered,
-    an exception is raised, and a callable is asked with the same arguments.
+    Call it from a decision: `await model(prompt)`, or `model.ask(prompt)` in plain code. A value is returned,
+    an exception is raised, and a callable is called with the same arguments.
     """
 
     def __init__(self, *answers: Any) -> None:
         self._answers = answers
-        self._places: dict[object, int] = {}
+        self._positions: dict[object, int] = {}
         self._within: Counter[tuple[Frame, int]] = Counter()
         self._lock = threading.Lock()
         self.calls: list[Call] = []
-        """Every call, repetitions after a crash included."""
+        """All calls, including repetitions after a crash."""
 
     @property
     def asked(self) -> int:
-        """How many answers have been used up."""
-        return len(self._places)
+        """The number of answers used up."""
+        return len(self._positions)
 
     @property
     def left(self) -> int:
-        """How many answers are left."""
+        """The number of answers left."""
         return len(self._answers) - self.asked
 
     async def __call__(self, *args: Any, **kwargs: Any) -> Any:
-        """Give the next answer. Raises Permanent when there is none left."""
+        """Return the next answer. Raises Permanent when none is left."""
         answer = self._next(args, kwargs)
         if isinstance(answer, Delay):
             await asyncio.sleep(answer.seconds)
             answer = answer.answer
-        return _told(answer, args, kwargs)
+        return _deliver(answer, args, kwargs)
 
     def ask(self, *args: Any, **kwargs: Any) -> Any:
-        """Give the next answer, in plain code, where nothing is delayed."""
+        """Return the next answer, in plain code; delays are ignored."""
         answer = self._next(args, kwargs)
-        return _told(answer.answer if isinstance(answer, Delay) else answer, args, kwargs)
+        return _deliver(answer.answer if isinstance(answer, Delay) else answer, args, kwargs)
 
     def _next(self, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
         with self._lock:
-            place = self._places.setdefault(self._who(), len(self._places))
+            position = self._positions.setdefault(self._caller(), len(self._positions))
             self.calls.append(Call(args, kwargs))
-        if place >= len(self._answers):
+        if position >= len(self._answers):
             raise Permanent(
-                f"the script has {len(self._answers)} answers, and is asked for one more: {args} {kwargs}"
+                f"the script has {len(self._answers)} answers, but was called once more: {args} {kwargs}"
             )
-        return self._answers[place]
+        return self._answers[position]
 
-    def _who(self) -> object:
-        """Name who asks, alike in every life: the step's key, its attempt, and the number of the question."""
+    def _caller(self) -> object:
+        """Identify the caller, stable across crashes: the step's key, its attempt, and the call's number."""
         frame = FRAME.get()
         if frame is None:
             return object()
@@ -94,7 +94,7 @@ class Script:
         return frame.place.key(), frame.attempt, self._within[frame, frame.attempt]
 
 
-def _told(answer: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
+def _deliver(answer: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
     if isinstance(answer, BaseException) or (isinstance(answer, type) and issubclass(answer, BaseException)):
         raise answer
     return answer(*args, **kwargs) if callable(answer) else answer

@@ -1,4 +1,4 @@
-"""All trials.
+"""The campaign: all trials of one `ninelives chaos`.
 
-- `plan` chooses them, `campaign` runs them, `comparison` holds each against a run without faults
+- `plan` chooses the scenarios, `campaign` runs them, `comparison` compares each trial with calm runs
 """

@@ -1,7 +1,7 @@
-"""Whether a run came to what it comes to without faults: its result, its steps, the files it left.
+"""Compare a trial with the calm runs: its result, its steps, the files it left.
 
-What differs between the runs without faults (a model's words, a time of day) is held against no run. Files
-outside the tree are there for all runs: of those is looked at what each execution of a step did to them.
+Whatever differs between the calm runs themselves (a model's words, a time of day) is ignored. Files outside
+the tree are shared by all runs, so for those we compare what each execution of a step did to them.
 """
 
 from __future__ import annotations
@@ -16,24 +16,24 @@ from ninelives.chaos.trial.trial import Trial
 
 
 def is_alike(calm: Sequence[Trial], trial: Trial) -> bool:
-    """Tell whether a run is in nothing other than those without faults."""
+    """Return whether a trial has the same result, steps and files as the calm runs."""
     return has_same_result(calm, trial) and has_same_journal(calm, trial) and not differing_files(calm, trial)
 
 
 def results_agree(calm: Sequence[Trial]) -> bool:
-    """Tell whether the result is the same each time without faults."""
+    """Return whether all calm runs have the same result."""
     return len({(run.result, run.error) for run in calm}) == 1
 
 
 def has_same_result(calm: Sequence[Trial], trial: Trial) -> bool:
-    """Compare how a run has ended, and with what."""
+    """Compare final state and result; the result only if the calm runs agree on it."""
     if trial.state != calm[0].state:
         return False
     return not results_agree(calm) or (trial.result, trial.error) == (calm[0].result, calm[0].error)
 
 
 def has_same_journal(calm: Sequence[Trial], trial: Trial) -> bool:
-    """Compare the outcomes of all steps; where they differ without faults, only that they are there."""
+    """Compare the outcomes of all steps; of steps that differ between calm runs, only their presence."""
     first, *others = (_steps(run) for run in calm)
     if any(other.keys() != first.keys() for other in others):
         return trial.has_ended
@@ -47,9 +47,9 @@ def _steps(trial: Trial) -> dict[tuple[int, str], tuple[str, str, str]]:
 
 
 def asked_otherwise(trial: Trial) -> dict[str, tuple[LedgerLine, LedgerLine]]:
-    """Return the steps that were executed once more with other arguments, and what they were asked for.
+    """Return the steps that were executed again with other arguments, with both calls.
 
-    Nothing of the kind is refused where the first execution has left no record.
+    Replay cannot refuse these: the first execution left no record.
     """
     first: dict[tuple[str, int], LedgerLine] = {}
     found: dict[str, tuple[LedgerLine, LedgerLine]] = {}
@@ -62,7 +62,7 @@ def asked_otherwise(trial: Trial) -> dict[str, tuple[LedgerLine, LedgerLine]]:
 
 
 def differing_files(calm: Sequence[Trial], trial: Trial) -> list[str]:
-    """Return the files that are not as without faults, of those that are the same each time without.
+    """Return the files that differ from the calm runs, ignoring files on which those disagree.
 
     Names that are new in each run (a time, a random word) are only counted.
     """
@@ -85,18 +85,18 @@ def _everywhere(calm: Sequence[Trial]) -> set[str]:
 
 
 class StepVisit(Struct):
-    """What the executions of a step in one life did to a file: how they found it, how they left it."""
+    """What the executions of a step in one process did to a file: its state before and after."""
 
     line: LedgerLine
     before: str
     after: str | None
     is_appended: bool
-    is_alone: bool
-    """Whether no other body was executed meanwhile, which might have done it."""
+    is_exclusive: bool
+    """Whether no other body ran at the same time that could have changed the file."""
 
 
 class Repeated(Struct, frozen=True):
-    """A file outside the tree that a step has changed in more than one life."""
+    """A file outside the tree that a step changed in more than one process."""
 
     line: LedgerLine
     lives: int
@@ -105,17 +105,17 @@ class Repeated(Struct, frozen=True):
 
 
 def repeated_outside(calm: Sequence[Trial], trial: Trial) -> Iterator[Repeated]:
-    """Yield what was changed by an execution, and by a later one again."""
+    """Yield the files that one execution of a step changed and a later one changed again."""
     usual = [_visits(run) for run in calm]
     found = _visits(trial)
     for (step, path), visits in found.items():
         changing = [one for one in visits if one.before != one.after]
         if len(changing) < 2:
             continue
-        is_shared = any(other == path and who != step for who, other in found)
-        is_certain = not is_shared or all(one.is_alone for one in changing)
+        is_shared = any(other == path and writer != step for writer, other in found)
+        is_certain = not is_shared or all(one.is_exclusive for one in changing)
         is_appended = all(one.is_appended for one in changing)
-        if not is_appended:  # written as a whole: what counts is what it comes to
+        if not is_appended:  # written as a whole: only the final content counts
             left = {run[step, path][-1].after for run in usual if (step, path) in run}
             if left == {changing[-1].after}:
                 continue
@@ -124,17 +124,17 @@ def repeated_outside(calm: Sequence[Trial], trial: Trial) -> Iterator[Repeated]:
 
 
 def _visits(trial: Trial) -> dict[tuple[str, str], list[StepVisit]]:
-    """Return what steps did to files outside the tree, life by life."""
+    """Return what steps did to files outside the tree, process by process."""
     found: defaultdict[tuple[str, str], dict[int, StepVisit]] = defaultdict(dict)
     for line in trial.lines:
         lives, data = found[line.step, line.target] if _is_visit(line) else {}, line.data
         if "before" in data and line.life not in lives:
-            lives[line.life] = StepVisit(line, data["before"], None, True, data["is_alone"])
+            lives[line.life] = StepVisit(line, data["before"], None, True, data["is_exclusive"])
         if "before" in data:
             lives[line.life].is_appended &= "is_appended" in data
         elif line.life in lives:
             lives[line.life].after = data["state"]
-            lives[line.life].is_alone &= data["is_alone"]
+            lives[line.life].is_exclusive &= data["is_exclusive"]
     return {group: _in_order(lives) for group, lives in found.items()}
 
 
@@ -143,7 +143,7 @@ def _is_visit(line: LedgerLine) -> bool:
 
 
 def _in_order(lives: dict[int, StepVisit]) -> list[StepVisit]:
-    """Say of who was killed meanwhile that it left a file as the next one found it."""
+    """Order the visits. A killed process left the file as the next process found it."""
     visits = [lives[life] for life in sorted(lives)]
     for visit, following in zip(visits, [*visits[1:], None], strict=True):
         if visit.after is None:

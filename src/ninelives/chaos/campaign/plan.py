@@ -1,7 +1,7 @@
-"""The plan: which scripts a run is put through, and how much of the time each of them has.
+"""Choose the scenarios of a campaign, and share the time budget among them.
 
-Every kind of fault has its turn before any has a second one. A script may take what the later ones will not
-need, and no less than an equal share: of a long run it then leaves places out, and says how many.
+Every kind of fault is tried once before any is tried again. A scenario gets the time that later ones do not
+need, but at least an equal share. On a long run it then skips points, and reports how many.
 """
 
 from __future__ import annotations
@@ -12,7 +12,7 @@ from random import Random
 from msgspec import Struct
 
 from ninelives.chaos.ledger import What
-from ninelives.chaos.protocol import OUTCOMES, Deed, FaultMoment, InjectedFault
+from ninelives.chaos.protocol import OUTCOMES, FaultKind, FaultMoment, InjectedFault
 from ninelives.chaos.trial.scenarios import (
     CUT_SECONDS,
     HANG_LEASE_SECONDS,
@@ -29,34 +29,34 @@ from ninelives.core.ids import step_text
 
 EVERY_STEP, RANDOM = "every-step", "random"
 MOST_KILLS = 200
-"""In one trial, at most."""
+"""Maximum number of kills in one trial."""
 _LIFE_SECONDS = 0.15
-"""What a life takes beside loading the code and the step that is executed again."""
+"""Cost of one process beyond loading the code and repeating the interrupted step."""
 
 
 class Wishes(Struct, frozen=True, kw_only=True):
-    """What was asked for. `at` is every-step, random, FILE:LINE, or nothing: all there is."""
+    """What the user asked for. `at` is every-step, random, FILE:LINE, or empty for all kinds of fault."""
 
     kills: int
     seconds: float
     at: str
     seed: int
     may_fail: bool = False
-    """Whether a failure is the right end of this run, whatever it failed with."""
+    """Whether failing is the expected result of this run, whatever the error."""
 
 
 class Plan(Struct, frozen=True):
-    """The scripts that must have their turn, those for which there may be time after them, and all kinds."""
+    """The scenarios to play, further ones to play if time is left, and all kinds of fault."""
 
-    scripts: list[Scenario]
+    scenarios: list[Scenario]
     more: list[Scenario]
     kinds: tuple[str, ...]
 
 
 def plan(calm: Trial, wishes: Wishes, left_seconds: float) -> Plan:
-    """Choose the scripts, the most telling first."""
+    """Choose the scenarios, the most revealing first."""
     steps = _steps(calm)
-    kills = [_walk(calm, Deed.KILL, moment) for moment in _MOMENTS]
+    kills = [_walk(calm, FaultKind.KILL, moment) for moment in _MOMENTS]
     nested = Nested(min(MOST_KILLS, 4 * max(1, len(steps))))
     dice = Dice(wishes.kills, calm.seconds, Random(wishes.seed))
     if wishes.at == EVERY_STEP:
@@ -64,26 +64,26 @@ def plan(calm: Trial, wishes: Wishes, left_seconds: float) -> Plan:
     if wishes.at == RANDOM:
         return _of([dice])
     if wishes.at:
-        return _of([Walk(Deed.KILL, FaultMoment.LINE, wishes.kills, line=wishes.at)])
-    deploys = _walk(calm, Deed.TERM, FaultMoment.PROGRESS)
-    full = Full(_places(calm, FaultMoment.BEFORE))
-    first, *more = (list(_at(calm, step)) for step in _telling(calm)) if steps else ([],)
+        return _of([Walk(FaultKind.KILL, FaultMoment.LINE, wishes.kills, line=wishes.at)])
+    deploys = _walk(calm, FaultKind.TERM, FaultMoment.PROGRESS)
+    full = Full(_points(calm, FaultMoment.BEFORE))
+    first, *more = (list(_at(calm, step)) for step in _revealing_steps(calm)) if steps else ([],)
     whole = [kills[0], dice, full, *first, deploys, *kills[1:], nested]
-    kinds = tuple(dict.fromkeys(script.kind for script in whole))
-    again = [script for place in more for script in place]
+    kinds = tuple(dict.fromkeys(scenario.kind for scenario in whole))
+    again = [scenario for at_step in more for scenario in at_step]
     if 2 * calm.seconds * len(whole) > left_seconds > 2 * calm.seconds:
         return Plan([Turns([*kills, deploys]), dice, full, *first, nested], again, kinds)
     return Plan(whole, again, kinds)
 
 
-def share(calm: Trial, scripts: Sequence[Scenario], left_seconds: float) -> float:
-    """Return how long the first of the scripts may go on: what the others leave, or an equal share."""
-    others = sum(calm.seconds + script.lives * life_seconds(calm) for script in scripts[1:])
-    return max(left_seconds / len(scripts), left_seconds - others)
+def share(calm: Trial, scenarios: Sequence[Scenario], left_seconds: float) -> float:
+    """Return the time of the first scenario: what the others leave over, at least an equal share."""
+    others = sum(calm.seconds + scenario.lives * life_seconds(calm) for scenario in scenarios[1:])
+    return max(left_seconds / len(scenarios), left_seconds - others)
 
 
 def life_seconds(calm: Trial) -> float:
-    """Estimate what a death costs: the code is loaded again, and a step executed again."""
+    """Estimate the cost of one death: the code is loaded again, and one step executed again."""
     ready = next((line.at for line in calm.lines if line.what is What.READY), calm.began_at)
     loading = ready - calm.lives[0].began_at
     return _LIFE_SECONDS + loading + (calm.seconds - loading) / max(1, len(_steps(calm)))
@@ -92,16 +92,16 @@ def life_seconds(calm: Trial) -> float:
 _MOMENTS = (FaultMoment.END, FaultMoment.AFTER, FaultMoment.BEGIN, FaultMoment.BEFORE)
 
 
-def _of(scripts: list[Scenario]) -> Plan:
-    return Plan(scripts, [], tuple(script.kind for script in scripts))
+def _of(scenarios: list[Scenario]) -> Plan:
+    return Plan(scenarios, [], tuple(scenario.kind for scenario in scenarios))
 
 
-def _walk(calm: Trial, deed: Deed, moment: FaultMoment) -> Walk:
-    return Walk(deed, moment, MOST_KILLS, places=_places(calm, moment))
+def _walk(calm: Trial, kind: FaultKind, moment: FaultMoment) -> Walk:
+    return Walk(kind, moment, MOST_KILLS, points=_points(calm, moment))
 
 
-def _places(calm: Trial, moment: FaultMoment) -> list[str]:
-    """Return the moments of a kind that the run came to without faults, named as the trap names them."""
+def _points(calm: Trial, moment: FaultMoment) -> list[str]:
+    """Return the points of a moment that the calm run passed, with the names the fault injector uses."""
     if moment in (FaultMoment.BEGIN, FaultMoment.END):
         return _steps(calm)
     stored = [record for line in calm.lines if line.what is What.STORED for record in line.data["records"]]
@@ -113,19 +113,21 @@ def _places(calm: Trial, moment: FaultMoment) -> list[str]:
 
 
 def _at(calm: Trial, step: str) -> Iterator[Scenario]:
-    """Yield a hang, and a store that is away or whose answer is lost, at one step."""
-    hangs = [InjectedFault(deed=Deed.STOP, moment=FaultMoment.PROGRESS, only=step)]
+    """Yield a hang, an unreachable store and a lost store answer, all at one step."""
+    hangs = [InjectedFault(kind=FaultKind.STOP, moment=FaultMoment.PROGRESS, only=step)]
     if _is_resumable(calm, step):
-        hangs.append(InjectedFault(deed=Deed.STOP, moment=FaultMoment.END, only=step))
+        hangs.append(InjectedFault(kind=FaultKind.STOP, moment=FaultMoment.END, only=step))
     for fault in hangs:
         yield Once(f"hung {fault.moment}, past its lease", fault, lease_seconds=HANG_LEASE_SECONDS)
-    cut = InjectedFault(deed=Deed.CUT, moment=FaultMoment.PROGRESS, only=step, seconds=CUT_SECONDS)
+    cut = InjectedFault(kind=FaultKind.CUT, moment=FaultMoment.PROGRESS, only=step, seconds=CUT_SECONDS)
     yield Once("store cut off", cut, lease_seconds=HANG_LEASE_SECONDS)
-    yield Once("store's answer lost", InjectedFault(deed=Deed.LOST, moment=FaultMoment.PROGRESS, only=step))
+    yield Once(
+        "store's answer lost", InjectedFault(kind=FaultKind.LOST, moment=FaultMoment.PROGRESS, only=step)
+    )
 
 
-def _telling(calm: Trial) -> list[str]:
-    """Return the middle, the last and the first of the steps that do something; of all, if none does."""
+def _revealing_steps(calm: Trial) -> list[str]:
+    """Return the middle, last and first step that acts; of all steps if none acts."""
     steps = _steps(calm)
     questions = {
         line.step

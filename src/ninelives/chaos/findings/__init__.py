@@ -1,5 +1,6 @@
 """What the trials found.
 
-- `effects`, `repeated_effects`: what was done too often; `own_crashes`: deaths of our own code
-- `detectors`, `finding`: what is not crash-safe; `source_code`: where; `metrics`: the four numbers
+- `effects`: the side effects of a trial; `repeated_effects`: those that were repeated
+- `detectors`, `finding`: what in the user's code is not crash-safe; `source_code`: what its lines say
+- `metrics`: the four numbers; `own_crashes`: crashes of chaos itself
 """

@@ -1,13 +1,13 @@
-"""What is not crash-safe in the user's code: where it is, what happened, and how to mend it.
+"""Find what is not crash-safe in the user's code: where it is, what happened, and how to fix it.
 
-Everything here was seen to happen; nothing is guessed from the source alone, which only helps to word it.
-One line is one thing to mend, however many steps and runs have shown it.
+Every finding was observed in a trial. The source code only helps to word it; nothing is inferred from it.
+One line of code gives one finding per mistake, however many steps and runs showed it.
 """
 
 from __future__ import annotations
 
 from collections import Counter, defaultdict
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 
 from msgspec import structs
 
@@ -23,19 +23,19 @@ from ninelives.core.ids import step_text
 
 
 def find(campaign: Campaign) -> list[Finding]:
-    """Return everything that was found, by file and line. Raises ChaosBroken."""
+    """Return all findings, sorted by file and line. Raises ChaosBroken."""
     for trial in (*campaign.calm, *campaign.trials):
         own_crashes.check(trial)
     merged: dict[tuple[str, int, Mistake], Finding] = {}
     for one in (*_outside(campaign), *_arguments(campaign), *repeated(campaign), *_values(campaign)):
-        place = one.file, one.line, one.mistake
-        known = merged.get(place)
+        same = one.file, one.line, one.mistake
+        known = merged.get(same)
         if known is None:
-            merged[place] = one
+            merged[same] = one
         else:
             first = one if one.is_certain and not known.is_certain else known
-            merged[place] = structs.replace(first, times=known.times + one.times)
-    return [merged[place] for place in sorted(merged)]
+            merged[same] = structs.replace(first, times=known.times + one.times)
+    return [merged[same] for same in sorted(merged)]
 
 
 # Side effects outside of steps, and in clean-up code ------------------------------------------------
@@ -57,10 +57,10 @@ def _outside(campaign: Campaign) -> Iterable[Finding]:
             yield finding(
                 Mistake.CLEANUP,
                 place,
-                f"{kind} {target} in clean-up code, outside a step: {often}; it also runs when the run is "
-                "only parked or its worker stops, and never when that is killed",
-                "Leave it out, or do it in a step after the try; nl.on_failure undoes what was done when a "
-                "run fails or is cancelled",
+                f"{kind} {target} in clean-up code, outside a step: {often}; such code also runs when the "
+                "run is only parked or its worker stops, and never when the worker is killed",
+                "Remove it, or move it into a step after the try block; to undo actions when a run fails or "
+                "is cancelled, use nl.on_failure",
                 times=len(seen),
             )
         else:
@@ -68,7 +68,7 @@ def _outside(campaign: Campaign) -> Iterable[Finding]:
                 Mistake.OUTSIDE,
                 place,
                 f"{kind} {target} outside a step: {often}",
-                "Put it into a function decorated with @nl.action, and call that",
+                "Move it into a function decorated with @nl.action, and call that function",
                 times=len(seen),
             )
 
@@ -89,18 +89,17 @@ def _arguments(campaign: Campaign) -> Iterable[Finding]:
         for step, (was, now) in asked_otherwise(trial).items():
             declared = declarations(trial).get(names(trial).get(step, ""))
             if step_text(step) not in known and declared is not None:
-                is_branch = "/" in step  # where the run waits is not where it was called
+                is_branch = "/" in step  # then the line where the run waits is not the line of the call
                 place = declared.place if is_branch else now.place or declared.place
                 yield _argument(campaign, place, step, _differing(was, now), 1)
     agent = _agent(campaign)
     for (_, step), seen in grouped(campaign, What.UNUSED).items():
         place, why = agent, source_code.suspects(agent)
-        blamed = f"; {why[0].text} in line {why[0].line} gives another value in each life" if why else ""
         yield finding(
             Mistake.ARGUMENT,
             f"{source_code.split(place)[0]}:{why[0].line}" if why else place,
-            f"{step_text(step)} was recorded, and after a crash the code went another way{blamed}",
-            "Decide only by arguments and recorded results: nl.now(), nl.random(), a step",
+            f"{step_text(step)} was recorded, but after a crash the code took another path{_cause(why)}",
+            "Branch only on arguments and recorded results: nl.now(), nl.random(), a step",
             step=step,
             times=len(seen),
         )
@@ -108,35 +107,41 @@ def _arguments(campaign: Campaign) -> Iterable[Finding]:
         yield finding(
             Mistake.ARGUMENT,
             place,
-            f"the body of {step} changes its arguments; on replay they stay as they were",
-            "Return what is new instead",
+            f"the body of {step} changes its arguments; on replay they stay unchanged",
+            "Return the new value instead",
             times=len(seen),
         )
 
 
-def _argument(campaign: Campaign, told: str, step: str, text: str, times: int) -> Finding:
+def _argument(campaign: Campaign, seen_at: str, step: str, text: str, times: int) -> Finding:
     ordinal = step_text(step).rpartition("[")[2].removesuffix("]")
-    place = source_code.caller(told, _agent(campaign), int(ordinal) if ordinal.isdecimal() else 0)
+    place = source_code.caller(seen_at, _agent(campaign), int(ordinal) if ordinal.isdecimal() else 0)
     why = source_code.suspects(place)
-    blamed = f"; {why[0].text} in line {why[0].line} gives another value in each life" if why else ""
-    instead = f"Use {why[0].remedy} there" if why else "Make it from arguments and recorded results alone"
-    is_task = place != told and "/" in step
-    order = " (it is called as a task, and those are told apart by the order in which they begin)" * is_task
+    instead = f"Use {why[0].remedy} there" if why else "Compute it only from arguments and recorded results"
+    is_task = place != seen_at and "/" in step
+    order = " (it is called as a task, and tasks are identified by the order in which they start)" * is_task
     return finding(
         Mistake.ARGUMENT,
         place,
-        f"{step_text(step)} was asked for with other arguments after a crash: {text}{order}{blamed}",
-        f"{instead}: it is the same on replay (or name the argument in ignore= if it does not matter)",
+        f"{step_text(step)} was called with other arguments after a crash: {text}{order}{_cause(why)}",
+        f"{instead}, so that it is the same on replay (or put the argument into ignore= if it may differ)",
         step=step,
         times=times,
     )
 
 
+def _cause(suspects: Sequence[source_code.Suspect]) -> str:
+    """Name the expression that most likely caused the difference; empty if none is known."""
+    if not suspects:
+        return ""
+    return f"; {suspects[0].text} in line {suspects[0].line} gives a different value in each process"
+
+
 def _differing(was: LedgerLine, now: LedgerLine) -> str:
-    """Say which argument has changed, as far as the first characters show it."""
+    """Return which argument changed, as far as the recorded previews show it."""
     old, new = was.data["shown"], now.data["shown"]
     changed = (f"{name}: {old.get(name)} → {value}" for name, value in new.items() if value != old.get(name))
-    return next(changed, "they begin alike")
+    return next(changed, "they differ after their first characters")
 
 
 def _agent(campaign: Campaign) -> str:
@@ -152,8 +157,8 @@ def _values(campaign: Campaign) -> Iterable[Finding]:
         yield finding(
             Mistake.VALUE,
             source_code.return_line(place),
-            f"the {lines[0].kind} that {step_text(step)} returns does not survive: {lines[0].text}",
-            "Return what can be stored: dataclasses, msgspec or pydantic models, enums, plain containers; "
+            f"the {lines[0].kind} that {step_text(step)} returns changes when it is stored: {lines[0].text}",
+            "Return a type that can be stored (dataclass, msgspec or pydantic model, enum, plain container) "
             "and annotate it",
             step=step,
             times=len(lines),

@@ -1,8 +1,8 @@
-"""The effects of a trial: what its code did to the world, and what of that was done more often than is due.
+"""Extract the side effects of a trial, and find those that happened more often than they should.
 
-A request counts once if it carries its action's key, however often it is sent: whoever receives it can tell
-that it is the same. GET and its like change nothing, PUT and DELETE say the same when they say it again.
-What only a decision or a `reads_only` action sends is a question, not an effect.
+A request that carries its action's key counts once, however often it is sent: the receiver can recognise the
+repetition. GET and other safe methods change nothing; PUT and DELETE are idempotent. Requests of a decision
+or a `reads_only` action are queries, not effects.
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ _REPEATABLE = frozenset({"PUT", "DELETE"})
 
 
 class Effect(Struct):
-    """One thing that was done."""
+    """One side effect."""
 
     kind: str
     target: str
@@ -35,21 +35,21 @@ class Effect(Struct):
     stack: list[str] = field(default_factory=list)
     digests: list[str] = field(default_factory=list)
     is_keyed: bool = False
-    """Whether the action's own key goes with it."""
+    """Whether it carries the action's key."""
 
     @property
     def method(self) -> str:
-        """Return the method of a request."""
+        """The HTTP method of a request; empty for other effects."""
         return self.target.partition(" ")[0] if self.kind == "request" else ""
 
     @property
     def only_asks(self) -> bool:
-        """Tell whether it is a request that changes nothing."""
+        """Whether it is a request with a safe method, which changes nothing."""
         return self.method in _SAFE
 
 
 class DeclaredStep(Struct, frozen=True):
-    """What is known of a step from its declaration."""
+    """The declared properties of a step."""
 
     place: str
     is_resumable: bool = True
@@ -59,12 +59,12 @@ class DeclaredStep(Struct, frozen=True):
 
     @property
     def is_question(self) -> bool:
-        """Tell whether it only asks, and changes nothing."""
+        """Whether it only reads: a decision or a `reads_only` action."""
         return self.is_decision or self.reads_only
 
 
 def effects(trial: Trial) -> list[Effect]:
-    """Return what was done, in order; the parts of a request are put together."""
+    """Return all side effects in order of time; the parts of a request are joined."""
     found: list[Effect] = []
     open_requests: dict[tuple[int, Any], Effect] = {}
     for line in trial.lines:
@@ -81,7 +81,7 @@ def effects(trial: Trial) -> list[Effect]:
 
 
 def _through_proxy(trial: Trial) -> list[Effect]:
-    """Return what came through the proxy and was not told of from within: other clients, other programs."""
+    """Return requests that only the proxy saw: other HTTP clients, other programs."""
     joined = {line.target: line for line in trial.lines if line.what is What.TOUCH and line.kind == "proxy"}
     keys = {line.target: line.step for line in trial.lines if line.what is What.BEGIN}
     found = []
@@ -90,7 +90,7 @@ def _through_proxy(trial: Trial) -> list[Effect]:
         if line is None or line.data.get("is_told"):
             continue
         is_opaque = request.method == "CONNECT"
-        # A thread may have lost its context: whose key it sends, that step's it is.
+        # A thread started by the body has no context; the key in the request identifies its step.
         owner = next((step for key, step in keys.items() if _has_key(request.sent, key)), None)
         whole = blake2b(request.sent, digest_size=8).hexdigest()
         found.append(
@@ -111,7 +111,7 @@ def _through_proxy(trial: Trial) -> list[Effect]:
 
 
 def _started_by(trial: Trial, at: float) -> LedgerLine | None:
-    """Return the start of the program that may have sent a request of its own."""
+    """Return the last program started before a moment: it may have sent the request."""
     started = [line for line in trial.lines if line.kind == "command" and line.at <= at]
     return started[-1] if started else None
 
@@ -143,19 +143,19 @@ def declarations(trial: Trial) -> dict[str, DeclaredStep]:
 
 
 def names(trial: Trial) -> dict[str, str]:
-    """Return the name under which each step that was executed is declared."""
+    """Return the declared name of each executed step, by step."""
     return {line.step: line.data["name"] for line in trial.lines if line.what is What.BEGIN}
 
 
 def executions(trial: Trial) -> Counter[str]:
-    """Count how often each body was begun."""
+    """Count how often each step's body began."""
     return Counter(line.step for line in trial.lines if line.what is What.BEGIN)
 
 
 def unsafe_requests(trial: Trial) -> dict[tuple[str, str], list[Effect]]:
-    """Return the requests of steps that change something, by step and method.
+    """Return the steps' requests with unsafe methods, grouped by step and method.
 
-    By nothing else: a body or an address that is new in each attempt does not make it another request.
+    Content and URL do not count: one that is new in each attempt does not make it a different request.
     """
     declared, named = declarations(trial), names(trial)
     found: defaultdict[tuple[str, str], list[Effect]] = defaultdict(list)
@@ -167,15 +167,15 @@ def unsafe_requests(trial: Trial) -> dict[tuple[str, str], list[Effect]]:
     asked = _asked_for_key(trial)
     for (name, _), same in found.items():
         alike = Counter(tuple(effect.digests) for effect in same)
-        for effect in same:  # to the letter the same, and it knows its key: what it sends was made from that
+        for effect in same:  # byte-identical, and the step read its key: the content was derived from the key
             effect.is_keyed |= name in asked and alike[tuple(effect.digests)] > 1
     return dict(found)
 
 
 def surplus(calm: Sequence[Trial], trial: Trial) -> Iterator[tuple[list[Effect], int]]:
-    """Yield the requests that were made more often than is due, and how much more often.
+    """Yield groups of requests that were sent too often, each with the number of extra requests.
 
-    Due is what was sent without faults; or by one life alone, for a model may have said something else.
+    Expected is the most that a calm run sent, or a single process did: a model may answer differently.
     """
     usual = [unsafe_requests(run) for run in calm]
     for group, same in unsafe_requests(trial).items():
@@ -190,7 +190,7 @@ def _asked_for_key(trial: Trial) -> set[str]:
 
 
 def opaque_connections(trial: Trial) -> dict[tuple[str, str], list[Effect]]:
-    """Return the connections whose content nobody sees, of actions that act and never asked for their key."""
+    """Return connections with unreadable content, of acting steps that never read their key."""
     declared, named = declarations(trial), names(trial)
     asked = _asked_for_key(trial)
     found: defaultdict[tuple[str, str], list[Effect]] = defaultdict(list)
@@ -202,7 +202,7 @@ def opaque_connections(trial: Trial) -> dict[tuple[str, str], list[Effect]]:
 
 
 def counted(same: list[Effect]) -> int:
-    """Count requests as their receiver would: those with a key once at each address."""
+    """Count requests as their receiver would: those with a key once per URL."""
     if same[0].method in _REPEATABLE:
         return len({effect.target for effect in same})
     keyed = {effect.target for effect in same if effect.is_keyed}
@@ -210,20 +210,20 @@ def counted(same: list[Effect]) -> int:
 
 
 def executed_again(trial: Trial) -> list[str]:
-    """Return the steps whose body was begun after their result was recorded: there must be none."""
+    """Return the steps whose body began after their result was recorded: there must be none."""
     return [line.step for line, recorded_at in _begun_after(trial) if _admitted_at(line) >= recorded_at]
 
 
 def landed_late(trial: Trial) -> list[str]:
-    """Return the steps whose body was admitted in time by a worker that stood still before its first line.
+    """Return the steps whose body was admitted in time, by a worker that then hung before its first line.
 
-    Nobody can take that back: others have recorded the step since, and the body lands beside theirs.
+    No runtime can prevent this: another worker has recorded the step since, and the late body runs anyway.
     """
     return [line.step for line, recorded_at in _begun_after(trial) if _admitted_at(line) < recorded_at]
 
 
 def _begun_after(trial: Trial) -> Iterator[tuple[LedgerLine, float]]:
-    """Yield the lines of bodies that were begun after their step was recorded, and when that was."""
+    """Yield the lines of bodies that began after their step was recorded, each with the recording's time."""
     turns: dict[str, int] = {}
     recorded: dict[tuple[str, int], float] = {}
     for line in trial.lines:
@@ -238,5 +238,5 @@ def _begun_after(trial: Trial) -> Iterator[tuple[LedgerLine, float]]:
 
 
 def _admitted_at(line: LedgerLine) -> float:
-    """Return when the worker of a body was last found to hold its lease, in the ledger's time."""
+    """Return when a body's worker last checked that it holds its lease, in the ledger's time."""
     return line.at - float(line.data.get("admitted_ago", 0.0))

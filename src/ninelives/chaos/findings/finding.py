@@ -1,4 +1,4 @@
-"""One thing to mend, and the words in which all of them are told."""
+"""A finding: one problem in the user's code; and the phrases that all findings share."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from ninelives.core.ids import step_text
 
 
 class Mistake(StrEnum):
-    """The classes of what can be wrong."""
+    """The kinds of mistakes that chaos finds."""
 
     OUTSIDE = "a side effect outside a step"
     ARGUMENT = "a non-deterministic argument"
@@ -26,7 +26,7 @@ class Mistake(StrEnum):
 
 
 class Finding(Struct, frozen=True, kw_only=True):
-    """One thing to mend."""
+    """One problem at one line: what happened, and how to fix it."""
 
     mistake: Mistake
     file: str
@@ -37,7 +37,7 @@ class Finding(Struct, frozen=True, kw_only=True):
     remedy: str
     times: int = 1
     is_certain: bool = True
-    """Whether it was seen; else it may be so, and nobody could see it."""
+    """Whether the harm was observed; if not, it is possible but not visible from outside."""
 
 
 def finding(
@@ -50,7 +50,7 @@ def finding(
     times: int = 1,
     is_certain: bool = True,
 ) -> Finding:
-    """Return what is to be mended at a place."""
+    """Make a finding at FILE:LINE."""
     file, line = source_code.split(place)
     return Finding(
         mistake=mistake,
@@ -66,20 +66,22 @@ def finding(
 
 
 def the_run(trial: Trial) -> str:
-    """Name a run by what befell it."""
+    """Return a phrase that names a run by its scenario."""
     name = trial.name
     if name.startswith("without"):
         return f"the run {name}"
+    if name.startswith("hung"):
+        return f"the run that {name}"
     return f"the run with the {name}" if name.startswith(("store", "disk")) else f"the run that was {name}"
 
 
 def times(count: int) -> str:
-    """Say how often."""
+    """Return a count in words: never, once, 3 times."""
     return {0: "never", 1: "once"}.get(count, f"{count} times")
 
 
 def grouped(campaign: Campaign, what: What) -> dict[tuple[str, str], list[LedgerLine]]:
-    """Return what was noted of a kind in all runs, by place and step."""
+    """Return the ledger lines of one kind from all runs, grouped by FILE:LINE and step."""
     groups: defaultdict[tuple[str, str], list[LedgerLine]] = defaultdict(list)
     for trial in (*campaign.calm, *campaign.trials):
         for line in trial.lines:

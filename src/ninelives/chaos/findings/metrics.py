@@ -1,6 +1,6 @@
-"""The four numbers: from what the trials left behind, held against the runs without faults.
+"""Compute the four numbers by comparing the trials with the calm runs.
 
-Recovery time is told twice: by itself, and with the time that loading the user's code takes.
+Recovery time is reported twice: without and with the time to load the user's code.
 """
 
 from __future__ import annotations
@@ -32,7 +32,7 @@ from ninelives.demo.judge import ASKED_RECOVERY_SECONDS, RECOVERY_SECONDS, Numbe
 
 
 class MeasuredRecovery(Struct, frozen=True):
-    """One death, and how long until the run did something new. `load_seconds` is Python's and the user's."""
+    """The time from a death to the run's next new work; `load_seconds` of it loaded Python and the code."""
 
     trial: int
     life: int
@@ -42,7 +42,7 @@ class MeasuredRecovery(Struct, frozen=True):
 
 
 class Report(Struct, frozen=True):
-    """All that is told at the end."""
+    """The result of a campaign."""
 
     numbers: tuple[Number, ...]
     findings: tuple[Finding, ...]
@@ -59,18 +59,18 @@ class Report(Struct, frozen=True):
 
     @property
     def certain(self) -> list[Finding]:
-        """Return the findings that were seen to be so."""
+        """The findings that were observed, without the possible ones."""
         return [one for one in self.findings if one.is_certain]
 
     @property
     def is_met(self) -> bool:
-        """Tell whether every number meets its target, and nothing was found that is certain."""
+        """Whether every number meets its target and there is no certain finding."""
         is_judged = bool(self.numbers) and not self.error
         return is_judged and all(one.is_met for one in self.numbers) and not self.certain
 
 
 def judge(campaign: Campaign, findings: Sequence[Finding]) -> Report:
-    """Hold the trials against the runs without faults; without trials there are no numbers."""
+    """Compare the trials with the calm runs. Without trials there are no numbers."""
     recoveries = [one for trial in campaign.trials for one in recoveries_of(trial)]
     return Report(
         numbers=_numbers(campaign, recoveries) if campaign.trials else (),
@@ -96,7 +96,7 @@ def _numbers(campaign: Campaign, recoveries: Sequence[MeasuredRecovery]) -> tupl
 
 
 def recoveries_of(trial: Trial) -> list[MeasuredRecovery]:
-    """Return how long it took after each death; one that was killed again meanwhile counts from then."""
+    """Return the recovery after each death; if the next process was killed too, only the later one counts."""
     found = []
     for fault in trial.faults:
         if fault.kind not in ("KILL", "LOST"):
@@ -111,7 +111,7 @@ def recoveries_of(trial: Trial) -> list[MeasuredRecovery]:
 
 
 def is_new(what: What, data: dict[str, object]) -> bool:
-    """Tell whether a line says that something new was begun or recorded."""
+    """Return whether a ledger line means new work: a body began, or an outcome was recorded."""
     if what is What.STORED:
         records = data["records"]
         return isinstance(records, list) and any(kind in OUTCOMES for kind, _ in records)
@@ -120,7 +120,7 @@ def is_new(what: What, data: dict[str, object]) -> bool:
 
 def _times(recoveries: Sequence[MeasuredRecovery]) -> tuple[Number, ...]:
     if not recoveries:
-        return (Number("recovery time p99", "none", "at least one", False, "no run went on after a kill"),)
+        return (Number("recovery time p99", "none", "at least one", False, "no run continued after a kill"),)
     ours = [one.seconds - one.load_seconds for one in recoveries]
     whole = [one.seconds for one in recoveries]
     return (
@@ -137,7 +137,7 @@ def _times(recoveries: Sequence[MeasuredRecovery]) -> tuple[Number, ...]:
             f"{percentile(whole, 0.99):.3f} s",
             f"< {ASKED_RECOVERY_SECONDS:g} s",
             percentile(whole, 0.99) < ASKED_RECOVERY_SECONDS,
-            f"kill to new step, all in; median {percentile(whole, 0.5):.3f} s",
+            f"kill to new step, including loading; median {percentile(whole, 0.5):.3f} s",
             percentile(whole, 0.99),
         ),
     )
@@ -159,19 +159,15 @@ def _duplicates(campaign: Campaign) -> Number:
         f"{rate:.1%}",
         "0",
         extra + again == 0,
-        f"{due} effects in {len(campaign.trials)} runs, {extra} more than were due; {again} recorded steps "
+        f"{due} effects in {len(campaign.trials)} runs, {extra} more than expected; {again} recorded steps "
         "were executed again"
-        + (
-            f" ({late} more had been let in by a worker before it stood still, and landed late)"
-            if late
-            else ""
-        ),
+        + (f" ({late} more were admitted by a worker before it hung, and landed late)" if late else ""),
         rate,
     )
 
 
 def _extra(campaign: Campaign, trial: Trial) -> tuple[int, int]:
-    """Count what was done more often than without faults, and all that was done."""
+    """Count the effects beyond those of the calm runs, and all effects."""
     extra = sum(more for _, more in surplus(campaign.calm, trial))
     total = sum(counted(same) for same in unsafe_requests(trial).values())
     outside = [
@@ -194,14 +190,14 @@ def _consistency(campaign: Campaign) -> Number:
         kept += [*same, tree]
         results, journals, trees = results + same[0], journals + same[1], trees + tree
     runs = len(campaign.trials)
-    vague = "" if results_agree(campaign.calm) else " (not compared: it differs without faults, too)"
+    vague = "" if results_agree(campaign.calm) else " (not compared: it differs even without faults)"
     return Number(
         "consistency",
         f"{sum(kept) / len(kept):.1%}",
         "100%",
         all(kept),
-        f"of {runs} runs {results} had the same result{vague}, {journals} the same steps, {trees} left the "
-        "same files",
+        f"of {runs} runs, {results} had the same result{vague}, {journals} the same steps, {trees} the same "
+        "files",
         sum(kept) / len(kept),
     )
 
@@ -210,7 +206,7 @@ def _recovered(campaign: Campaign) -> Number:
     runs, calm = campaign.trials, campaign.calm[0]
     done = sum(trial.state == calm.state for trial in runs)
     settled = sum(trial.settled for trial in runs)
-    people = f"; {settled} actions in doubt were settled in a person's stead" if settled else ""
+    people = f"; chaos answered {settled} actions in doubt as a person would" if settled else ""
     return Number(
         "recovery rate",
         f"{done / len(runs):.1%}",
@@ -222,7 +218,7 @@ def _recovered(campaign: Campaign) -> Number:
 
 
 def _replayed(trial: Trial) -> int:
-    """Count the recorded steps that later lives did not execute again: at each death, those there were."""
+    """Count replayed steps: at each death, all steps recorded until then."""
     recorded = replayed = 0
     for line in trial.lines:
         if line.what is What.STORED:

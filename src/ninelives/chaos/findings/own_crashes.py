@@ -1,4 +1,4 @@
-"""Processes of the trials that died of our own code: nothing is known of the user's then."""
+"""Detect trials whose processes crashed in chaos's own code: such a trial says nothing about the agent."""
 
 from __future__ import annotations
 
@@ -15,11 +15,11 @@ _CHAOS = str(Path(__file__).parents[1]) + os.sep
 
 
 class ChaosBroken(NineLivesError):
-    """Processes of the trials died in code of ours."""
+    """Processes of a trial crashed in chaos's own code."""
 
 
 def check(trial: Trial) -> None:
-    """Raise ChaosBroken where processes of a run died of our own code."""
+    """Raise ChaosBroken if the processes of a trial crashed in chaos's own code."""
     if "died by itself" not in trial.why:
         return
     trace = trial.output.rpartition("Traceback (most recent call last):")[2]
@@ -29,12 +29,12 @@ def check(trial: Trial) -> None:
     if files and files[-1].startswith(_CHAOS):
         lines = [line.strip() for line in trace.splitlines() if line.strip(" ^~")]
         raise ChaosBroken(
-            f"chaos itself is broken, which says nothing about your agent; {the_run(trial)} ended in "
+            f"chaos itself crashed, which says nothing about your agent; {the_run(trial)} ended in "
             f"{' | '.join(lines)}",
-            remedy="Please report it with these lines",
+            remedy="Please report this bug with these lines",
         )
 
 
 def _is_library(file: str) -> bool:
-    """Tell whether it is Python's own code, through which ours and the user's may come to grief."""
+    """Return whether a file is part of Python: its frames do not show whose code caused the error."""
     return file.startswith((sysconfig.get_path("stdlib") + os.sep, "<")) and "site-packages" not in file

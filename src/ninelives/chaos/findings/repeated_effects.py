@@ -1,4 +1,4 @@
-"""Effects that were there once more when their step was executed once more."""
+"""Find side effects that were repeated because their step was executed again."""
 
 from __future__ import annotations
 
@@ -27,18 +27,18 @@ from ninelives.core.ids import step_text
 
 
 def repeated(campaign: Campaign) -> Iterable[Finding]:
-    """Find the steps whose effects were repeated; of each place, what is certain before what is not."""
+    """Find the steps whose effects were repeated; per line, a certain finding wins over a possible one."""
     found: dict[str, Finding] = {}
-    # What had other arguments when it was executed again has another mistake, which is told of already.
+    # A step that was repeated with other arguments has a different mistake, which is already reported.
     diverged = {step_text(step) for _, step in grouped(campaign, What.DIVERGED)}
     diverged |= {step_text(step) for trial in campaign.trials for step in asked_otherwise(trial)}
     for trial in campaign.trials:
-        for look in (_requests, _files, _outside_files, _databases, _opaque):
-            for one in look(campaign, trial):
-                place = f"{one.file}:{one.line}"
-                is_better = one.is_certain and place in found and not found[place].is_certain
-                if one.step not in diverged and (place not in found or is_better):
-                    found[place] = one
+        for detect in (_requests, _files, _outside_files, _databases, _opaque):
+            for one in detect(campaign, trial):
+                at = f"{one.file}:{one.line}"
+                is_better = one.is_certain and at in found and not found[at].is_certain
+                if one.step not in diverged and (at not in found or is_better):
+                    found[at] = one
     return found.values()
 
 
@@ -49,10 +49,10 @@ def _requests(campaign: Campaign, trial: Trial) -> Iterable[Finding]:
         here = [one for one in same if one.place == first.place and not one.is_keyed]
         step = named.get(first.step, "")
         is_new = len({tuple(one.digests[1:] or one.digests) for one in here}) > 1
-        anew = ", each time with something else in it (a key that is made anew is none)" if is_new else ""
+        varying = ", each time with different content (a key must not be new in each attempt)" * is_new
         what = (
-            f"{first.target} was sent {times(len(here))}, without the action's key{anew}: its receiver "
-            "cannot tell that it is the same"
+            f"{first.target} was sent {times(len(here))}, without the action's key{varying}: its receiver "
+            "cannot recognise the repetition"
         )
         yield _twice(first, what, step, declared.get(step), trial)
 
@@ -64,16 +64,16 @@ def _opaque(campaign: Campaign, trial: Trial) -> Iterable[Finding]:
             yield finding(
                 Mistake.REPEATED,
                 seen[0].place,
-                f"{step_text(step)} connected to {target} {times(len(seen))}, and never asked for its key; "
-                f"what it said there is not seen from outside; in {the_run(trial)}",
-                "If it only reads, declare it reads_only=True; if it acts, pass nl.key() along",
+                f"{step_text(step)} connected to {target} {times(len(seen))}, and never called nl.key(); "
+                f"chaos cannot see what it sent; in {the_run(trial)}",
+                "If it only reads, declare it reads_only=True; if it acts, send nl.key() with it",
                 step=step,
                 is_certain=False,
             )
 
 
 def _files(campaign: Campaign, trial: Trial) -> Iterable[Finding]:
-    """Find the steps that left a file otherwise than without faults, having been executed more than once."""
+    """Find steps that were executed more than once and left a file different from the calm runs."""
     calm = campaign.calm[0]
     declared, named, begun = declarations(trial), names(trial), executions(trial)
     usual = executions(calm)
@@ -87,7 +87,8 @@ def _files(campaign: Campaign, trial: Trial) -> Iterable[Finding]:
         lines = _compared(calm.changes.get(path), trial.changes.get(path))
         yield _twice(
             writer,
-            f"{path} was written by {begun[writer.step]} executions and is not what it would be ({lines})",
+            f"{path} was written by {begun[writer.step]} executions of the step and differs from the run "
+            f"without faults ({lines})",
             named[writer.step],
             declared.get(named[writer.step]),
             trial,
@@ -95,21 +96,21 @@ def _files(campaign: Campaign, trial: Trial) -> Iterable[Finding]:
 
 
 def _outside_files(campaign: Campaign, trial: Trial) -> Iterable[Finding]:
-    """Find the steps that changed a file of all runs once more when they were executed once more."""
+    """Find steps that changed a file outside the tree again when they were executed again."""
     declared, named = declarations(trial), names(trial)
     for one in repeated_outside(campaign.calm, trial):
         line = one.line
         step = named.get(line.step, "")
         done = "appended to" if one.is_appended else "changed"
-        doubt = "" if one.is_certain else "; whether that does harm cannot be told from outside"
-        what = f"{line.target}, which is outside the tree, was {done} in {one.lives} lives{doubt}"
+        doubt = "" if one.is_certain else "; chaos cannot see whether that does harm"
+        what = f"{line.target}, outside the tree, was {done} in {one.lives} processes{doubt}"
         effect = Effect(line.kind, line.target, line.place, line.step, line.life, line.at, line.is_inside)
         twice = _twice(effect, what, step, declared.get(step), trial)
         yield structs.replace(twice, is_certain=one.is_certain)
 
 
 def _databases(campaign: Campaign, trial: Trial) -> Iterable[Finding]:  # noqa: ARG001
-    """Find the actions that opened a database of all runs more than once, and nobody saw what they did."""
+    """Find actions that opened a database outside the tree more than once; their writes are not visible."""
     declared, named = declarations(trial), names(trial)
     asked = {line.step for line in trial.lines if line.what is What.KEY}
     opened: defaultdict[tuple[str, str], dict[int, LedgerLine]] = defaultdict(dict)
@@ -123,10 +124,10 @@ def _databases(campaign: Campaign, trial: Trial) -> Iterable[Finding]:  # noqa: 
             yield finding(
                 Mistake.REPEATED,
                 next(iter(lives.values())).place,
-                f"{step_text(step)} opened {target}, which is outside the tree, in {len(lives)} lives, and "
-                f"never asked for its key; what it did there is not seen; in {the_run(trial)}",
-                "If it only reads, declare it reads_only=True; if it acts, let it do the same when it does "
-                "it again (upsert, or by nl.key())",
+                f"{step_text(step)} opened {target}, outside the tree, in {len(lives)} processes, and never "
+                f"called nl.key(); chaos cannot see what it wrote; in {the_run(trial)}",
+                "If it only reads, declare it reads_only=True; if it writes, make the write idempotent "
+                "(upsert, or by nl.key())",
                 step=step,
                 is_certain=False,
             )
@@ -134,14 +135,14 @@ def _databases(campaign: Campaign, trial: Trial) -> Iterable[Finding]:  # noqa: 
 
 def _compared(was: Content | None, now: Content | None) -> str:
     if was is None or now is None:
-        return "without faults there is none" if was is None else "now there is none"
+        return "missing without faults" if was is None else "missing with faults"
     if was.lines == now.lines:
-        return "something else is in it"
-    return f"{was.lines} lines without faults, {now.lines} now"
+        return "different content"
+    return f"lines: {was.lines} without faults, {now.lines} with"
 
 
 def _writers(trial: Trial, path: str) -> list[Effect]:
-    """Return what may have written a file: whoever opened it, else whoever started another program."""
+    """Return the effects that may have written a file: those that opened it, else all started programs."""
     seen = effects(trial)
     touched = [
         Effect(line.kind, line.target, line.place, line.step, line.life, line.at, line.is_inside)
@@ -155,11 +156,10 @@ def _writers(trial: Trial, path: str) -> list[Effect]:
 def _twice(effect: Effect, what: str, step: str, declared: DeclaredStep | None, trial: Trial) -> Finding:
     how = f"{what}; in {the_run(trial)}"
     if declared is not None and not declared.is_resumable:
-        remedy = f"It said of {step} that it had not happened; let it find what was done, by its key"
+        remedy = f"Its verify= reported that {step} had not happened; make it find what was done, by its key"
         return finding(Mistake.VERIFY, effect.place, how, remedy, step=effect.step)
     remedy = (
-        "Pass nl.key() along, as Idempotency-Key or however the receiver knows it; or make the body say "
-        "the same when it says it again (write the whole file, upsert); or declare it resumable=False, "
-        "with verify="
+        "Send nl.key() with it, as Idempotency-Key or as the receiver expects it; or make the body "
+        "idempotent (write the whole file, upsert); or declare the action resumable=False, with verify="
     )
     return finding(Mistake.REPEATED, effect.place, how, remedy, step=effect.step)

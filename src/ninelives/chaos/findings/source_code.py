@@ -1,6 +1,6 @@
-"""What the user's source says around a line: is it clean-up code, what there gives another value each time.
+"""Read the user's source around a line: is it clean-up code, and which expressions there vary.
 
-Read from the file as it is; a file that cannot be read or parsed says nothing.
+Files are read as they are now. A file that cannot be read or parsed gives no information.
 """
 
 from __future__ import annotations
@@ -40,7 +40,7 @@ _MODULES = ("random.", "secrets.", "numpy.random.", "np.random.")
 
 
 class Suspect(Struct, frozen=True):
-    """An expression that gives another value in each life, and what to use instead."""
+    """An expression that gives a different value in each process, and what to use instead."""
 
     line: int
     text: str
@@ -48,7 +48,7 @@ class Suspect(Struct, frozen=True):
 
 
 def is_cleanup(place: str) -> bool:
-    """Tell whether a line is in a `finally`, an `__exit__`, or an `except` that catches a process's end."""
+    """Return whether a line is in a `finally`, an `__exit__`, or an `except` that catches process exit."""
     file, line = split(place)
     return any(
         one.lineno <= line <= (one.end_lineno or one.lineno)
@@ -58,7 +58,7 @@ def is_cleanup(place: str) -> bool:
 
 
 def _cleaning(node: ast.AST) -> list[ast.stmt]:
-    """Return what of a statement is executed also when the process is told to end."""
+    """Return the parts of a statement that also run when the process is asked to stop."""
     if isinstance(node, ast.FunctionDef | ast.AsyncFunctionDef):
         return node.body if node.name in _EXITS else []
     if not isinstance(node, ast.Try):
@@ -71,9 +71,9 @@ def _cleaning(node: ast.AST) -> list[ast.stmt]:
 
 
 def suspects(place: str) -> list[Suspect]:
-    """Return what gives another value each time in the function that a line is in, nearest first.
+    """Return the varying expressions in the function around a line, nearest first.
 
-    After that, what does so in the functions of the same file that it calls. In a step's body all is allowed.
+    Those in functions of the same file that it calls follow. A step's body may vary, so it has none.
     """
     file, line = split(place)
     tree = _parsed(file)
@@ -93,7 +93,7 @@ def _in(scope: ast.AST) -> list[Suspect]:
 
 
 def _run_code(scope: ast.AST) -> Iterator[ast.AST]:
-    """Yield the nodes that are executed again on replay: not those of steps."""
+    """Yield the nodes that run again on replay: all but those of steps."""
     if not _is_step(scope):
         yield scope
         for node in ast.iter_child_nodes(scope):
@@ -101,7 +101,7 @@ def _run_code(scope: ast.AST) -> Iterator[ast.AST]:
 
 
 def _is_step(node: ast.AST) -> bool:
-    """Tell whether it is a function whose value is recorded."""
+    """Return whether a node is a function whose result is recorded."""
     return isinstance(node, ast.FunctionDef | ast.AsyncFunctionDef) and any(
         ast.unparse(one).partition("(")[0].rpartition(".")[2] in ("action", "decision")
         for one in node.decorator_list
@@ -109,9 +109,10 @@ def _is_step(node: ast.AST) -> bool:
 
 
 def caller(place: str, agent: str, ordinal: int = 0) -> str:
-    """Return where a run's code names the step that a place is in, or else the agent; outside steps itself.
+    """Return FILE:LINE where the run's code names the step around `place`; `place` itself outside steps.
 
-    Of a step that is called as a task only its own place is known. `ordinal` says which of its calls it is.
+    A step that is called as a task only reports its own line, so the call is searched: first in the agent,
+    then in its file, then in the step's file. `ordinal` picks one of several calls. Falls back to the agent.
     """
     file, line = split(place)
     step = _function(_parsed(file), line)
@@ -139,7 +140,7 @@ def _naming(scope: ast.AST, name: str) -> list[int]:
 
 
 def return_line(place: str) -> str:
-    """Return the place of a function's only `return`, or else the place that was given."""
+    """Return FILE:LINE of a function's only `return`, or else the given FILE:LINE."""
     file, line = split(place)
     function = _function(_parsed(file), line, is_declared=True)
     returns = [node.lineno for node in _own(function) if isinstance(node, ast.Return)]
@@ -147,14 +148,14 @@ def return_line(place: str) -> str:
 
 
 def code(place: str) -> str:
-    """Return the line itself."""
+    """Return the text of a line."""
     file, line = split(place)
     lines = _text(file).splitlines()
     return lines[line - 1].strip() if 0 < line <= len(lines) else ""
 
 
 def split(place: str) -> tuple[str, int]:
-    """Take a place apart: file and line."""
+    """Split FILE:LINE into file and line; the line is 0 if there is none."""
     file, _, line = place.rpartition(":")
     return (file, int(line)) if line.isdecimal() else (place, 0)
 

@@ -1,7 +1,6 @@
-"""Inside a process of a trial.
+"""Code that runs inside a process of a trial.
 
-- `trial_process`: its main function; `fault_injection`: kills, stops and store failures; `clock`: time
-  that is skipped
-- `step_probe`: bodies that begin and end; `effect_recorder`: files, sockets, requests and processes that
-  are touched
+- `trial_process`: its main function; `fault_injection`: kills, stops and store failures
+- `step_probe`: logs when bodies begin and end; `effect_recorder`: logs files, sockets, requests, programs
+- `clock`: skips the time that runs sleep
 """

@@ -1,7 +1,7 @@
-"""Time that is skipped: a run that sleeps for a month is woken at once, and all its lives agree on the date.
+"""Skip the time that runs sleep: a month takes no time, and all processes of a trial agree on the date.
 
-Only what SQLite's clock says is moved, which is this process's own; a server has its own time. Leases are
-kept by another clock and stay as long as they are. If we die before the skip is written, the next life skips.
+This moves only the clock of the SQLite store, which is this process's own; a server has its own clock. Leases
+use another clock and are not shortened. If we die before the skip is written, the next process skips again.
 """
 
 from __future__ import annotations
@@ -18,14 +18,14 @@ _MOST_RUNS = 1_000
 
 
 class SkippedTime:
-    """How far the clock of a trial is ahead of the machine's."""
+    """How far a trial's clock is ahead of the machine's."""
 
     def __init__(self, home: Path) -> None:
         self._path = home / "skipped"
         self._ms = int(self._path.read_text()) if self._path.exists() else 0
 
     def install(self) -> None:
-        """Put the clocks of this process ahead, from now on."""
+        """Move the system clock of this process ahead, from now on."""
         machine, skipped = SystemClock.now_ms, self
 
         def now_ms(self: SystemClock) -> int:
@@ -34,7 +34,7 @@ class SkippedTime:
         SystemClock.now_ms = now_ms  # type: ignore[method-assign]
 
     def skip(self, store: Store) -> bool:
-        """Go to the time that the next run waits for, if all wait; False if none of them waits for a time."""
+        """If all runs wait, skip to the earliest due time; False if none of them waits for a time."""
         waiting = store.list_runs(RunQuery(states=(State.CHECKPOINTED,), limit=_MOST_RUNS))
         if store.list_runs(RunQuery(states=_AWAKE, limit=1)) or not waiting:
             return True
@@ -48,8 +48,8 @@ class SkippedTime:
         return True
 
     def _keep(self) -> None:
-        """Write it down whole or not at all: the next life reads it before it does anything else."""
-        draft = self._path.with_name(f"skipped-{os.getpid()}")
-        draft.write_text(str(self._ms))
-        # CRASH: the next life knows nothing of this skip, and skips again.
-        draft.replace(self._path)
+        """Write the skip atomically: the next process reads it before it does anything else."""
+        temporary = self._path.with_name(f"skipped-{os.getpid()}")
+        temporary.write_text(str(self._ms))
+        # CRASH: the next process does not know of this skip, and skips again.
+        temporary.replace(self._path)

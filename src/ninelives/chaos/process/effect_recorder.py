@@ -1,8 +1,8 @@
-"""The effect recorder inside a process: an audit hook that sees files, sockets, requests and processes.
+"""Record side effects inside a process: an audit hook sees files, sockets, requests and started programs.
 
-For each thing that touches the world it notes the line of the user's code that did it and whether that was
-inside a step's body. What our own code does is left out. Python tells us of the deed before it is done: a
-process that is killed meanwhile may have been seen to do what it did not do.
+For each effect it logs the line of the user's code and whether a step's body was running. Effects of
+ninelives's own code are ignored. Python calls the hook before the operation, so a process that is killed in
+between has logged an effect that never happened.
 """
 
 from __future__ import annotations
@@ -33,14 +33,14 @@ _OURS = str(Path(__file__).parents[2]) + os.sep
 _CHAOS = str(Path(__file__).parents[1]) + os.sep
 _WRITES = os.O_WRONLY | os.O_RDWR | os.O_CREAT | os.O_TRUNC | os.O_APPEND
 _REQUESTS = ("/http/client.py", "/urllib3/")
-"""Code whose connections are told of as requests."""
+"""Libraries whose connections are recorded as HTTP requests instead."""
 _LOGGERS = ("/logging/__init__.py", "/logging/handlers.py", "/loguru/")
 _SAFE = ("GET ", "HEAD ", "OPTIONS ", "TRACE ")
 _DEVICES = ("/dev/", "/proc/", "/sys/")
 
 
 class SeenEffect(Struct, frozen=True):
-    """What was done, as the event tells it."""
+    """A side effect, as the audit event describes it."""
 
     what: What
     kind: str
@@ -49,7 +49,7 @@ class SeenEffect(Struct, frozen=True):
 
 
 class EffectRecorder:
-    """Writes to the ledger what the code in this process does to the world."""
+    """Writes the side effects of this process to the ledger."""
 
     def __init__(self, ledger: Ledger, tree: Path, original: Path, proxy: str = "") -> None:
         self._proxy = urlsplit(proxy).netloc
@@ -59,45 +59,45 @@ class EffectRecorder:
         self._crowded: set[Frame] = set()
         self._outside: dict[Frame, set[str]] = {}
         self.is_ready = False
-        """Whether the code is loaded: what modules do when they are imported is not the run's."""
+        """Whether the code is loaded: effects of importing modules are not the run's."""
         libraries = {sysconfig.get_path(name) for name in ("stdlib", "platstdlib", "purelib", "platlib")}
         self._libraries = tuple(f"{path}{os.sep}" for path in libraries if path)
         self._temporary = tempfile.gettempdir() + os.sep
 
     def install(self) -> None:
-        """Watch from now on; there is no way back."""
-        sys.addaudithook(self._hear)
+        """Start recording. An audit hook cannot be removed."""
+        sys.addaudithook(self._on_event)
 
     @contextmanager
     def inside(self, frame: Frame) -> Iterator[None]:
-        """Know that a body is being executed: threads that it starts have lost their context."""
+        """Mark a body as running: threads that it starts lose their context and are matched by this."""
         if any(other is not frame for other in self._bodies):
             self._crowded.update((frame, *self._bodies))
         self._bodies.append(frame)
         step, asked = name_of(frame), frame.asked
-        told = {
+        call = {
             "asked": asked.digest.hex(),
             "shown": asked.preview(),
             "turn": frame.place.execution.turn,
         }
-        self._ledger.write(What.TOUCH, kind="asked", step=step, place=self._waiting(frame), data=told)
+        self._ledger.write(What.TOUCH, kind="asked", step=step, place=self._waiting(frame), data=call)
         try:
             yield
         finally:
             self._bodies.remove(frame)
             for path in sorted(self._outside.pop(frame, ())):
-                left = {"state": state_of(path), "is_alone": frame not in self._crowded}
+                left = {"state": state_of(path), "is_exclusive": frame not in self._crowded}
                 self._ledger.write(What.TOUCH, kind="left", target=self.shown(path), step=step, data=left)
 
-    def shown(self, place: str) -> str:
-        """Return a place as the user knows it, not in our copy of the tree."""
-        if place.startswith(self._tree):
-            return self._original + place[len(self._tree) :]
-        return place
+    def shown(self, path: str) -> str:
+        """Translate a path in our copy of the tree into the user's tree."""
+        if path.startswith(self._tree):
+            return self._original + path[len(self._tree) :]
+        return path
 
     # The hook -----------------------------------------------------------------------------------
 
-    def _hear(self, event: str, args: tuple[Any, ...]) -> None:
+    def _on_event(self, event: str, args: tuple[Any, ...]) -> None:
         describe = _EVENTS.get(event)
         if describe is None or getattr(self._busy, "now", False):
             return
@@ -113,40 +113,40 @@ class EffectRecorder:
                 return
             if seen is not None and seen.kind == "connect" and seen.target == self._proxy:
                 seen = _through_proxy(args[0])
-            if seen is not None and not self._is_trifle(seen):
-                self._tell(seen, sys._getframe(1))  # noqa: SLF001
+            if seen is not None and not self._is_ignored(seen):
+                self._record(seen, sys._getframe(1))  # noqa: SLF001
         except Exception as error:  # noqa: BLE001 (to raise here would forbid the user's own call)
             self._ledger.write(What.TOUCH, kind="unseen", text=f"{event}: {error!r}")
         finally:
             self._busy.now = False
 
-    def _is_trifle(self, seen: SeenEffect) -> bool:
+    def _is_ignored(self, seen: SeenEffect) -> bool:
         path = seen.target
         return seen.kind in _FILES and (path.startswith(_DEVICES) or "__pycache__" in path)
 
     def _is_scratch(self, seen: SeenEffect) -> bool:
-        """Tell whether it is among temporary files: what is done there is noted, and no effect by itself."""
+        """Return whether it is a temporary file: those are logged, but are no effect by themselves."""
         path = seen.target
         if seen.kind not in _FILES or path.startswith((self._tree, self._original)):
             return False
         return path.startswith(self._temporary)
 
     def _is_log(self, frame: FrameType | None) -> bool:
-        """Tell whether a file is opened by who keeps logs: what is in them is for people, and no effect."""
+        """Return whether a logging library opens the file: logs are for people, and no effect."""
         while frame is not None and not self.is_users(frame.f_code.co_filename):
             if any(part in frame.f_code.co_filename for part in _LOGGERS):
                 return True
             frame = frame.f_back
         return False
 
-    def _tell(self, seen: SeenEffect, innermost: FrameType) -> None:
+    def _record(self, seen: SeenEffect, innermost: FrameType) -> None:
         stack = self._stack(innermost)
         if stack is None or (seen.kind == "connect" and _is_request(innermost)):
             return
         frame = FRAME.get()
         if frame is None and EXECUTION.get() is None:
             if not stack:
-                return  # neither the user's code nor a run's
+                return  # neither user code nor part of a run
             frame = self._body_of(seen.data.get("sent", b""))
         data = dict(seen.data) | self._beyond(seen, frame)
         if seen.kind == "proxy":
@@ -159,27 +159,27 @@ class EffectRecorder:
             kind=seen.kind,
             target=self.shown(seen.target),
             step=name_of(frame) if frame is not None else "",
-            place=_place(stack, frame) or self._waiting(frame),
+            place=_location(stack, frame) or self._waiting(frame),
             is_inside=frame is not None,
             data=data | ({"stack": stack} if frame is None else {"attempt": frame.attempt}),
         )
 
     def _beyond(self, seen: SeenEffect, frame: Frame | None) -> dict[str, Any]:
-        """Look at a file before a body changes it, if it is not in the copy: it is there for all runs."""
+        """Record the state of a file outside the tree before a body changes it: all runs share it."""
         if frame is None or seen.target.startswith(self._tree):
             return {}
         if seen.kind in _FILES:
             self._outside.setdefault(frame, set()).add(seen.target)
-            return {"before": state_of(seen.target), "is_alone": frame not in self._crowded}
+            return {"before": state_of(seen.target), "is_exclusive": frame not in self._crowded}
         return {"is_outside": True} if seen.kind == "database" else {}
 
     def _body_of(self, sent: bytes) -> Frame | None:
-        """Say which body has started a thread that lost its context: whose key it sends, else the first."""
+        """Return the body that started a thread without context: by the key it sends, else the first."""
         keyed = (body for body in tuple(self._bodies) if _has_key(sent, body))
         return next(keyed, self._bodies[0] if self._bodies else None)
 
     def _stack(self, frame: FrameType | None) -> list[str] | None:
-        """Return the lines of the user's code that led here, innermost first; None if it is our own doing."""
+        """Return the user's lines on the stack, innermost first; None if ninelives itself did it."""
         stack: list[str] = []
         while frame is not None:
             name = frame.f_code.co_filename
@@ -191,33 +191,33 @@ class EffectRecorder:
         return stack
 
     def _waiting(self, frame: Frame | None) -> str:
-        """Return the line at which the run's own code waits, for what is done elsewhere in its name."""
+        """Return the line where the run's code awaits, for effects of code that runs elsewhere."""
         execution = here() if frame is None else execution_of(frame.place)
         main = execution.main if execution is not None else None
         awaited: Any = getattr(main, "code", None)
-        place = ""
+        at = ""
         while awaited is not None:
             inner = getattr(awaited, "cr_frame", None)
             if inner is not None and self.is_users(inner.f_code.co_filename):
-                place = f"{inner.f_code.co_filename}:{inner.f_lineno}"
+                at = f"{inner.f_code.co_filename}:{inner.f_lineno}"
             awaited = getattr(awaited, "cr_await", None)
-        return self.shown(place)
+        return self.shown(at)
 
-    @lru_cache(maxsize=4096)  # noqa: B019 (one witness per process)
+    @lru_cache(maxsize=4096)  # noqa: B019 (one recorder per process)
     def is_users(self, name: str) -> bool:
-        """Tell whether a file is the user's own code."""
+        """Return whether a file is the user's own code."""
         if name.startswith(self._tree):
             return True
         return not name.startswith(("<", _OURS, *self._libraries)) and "site-packages" not in name
 
 
 def name_of(frame: Frame) -> str:
-    """Name the step whose body is executed, as the ledger does."""
+    """Return the ledger's name of the step whose body runs."""
     return step_in(frame.place.execution.run.id, frame.place.id)
 
 
-def _place(stack: list[str], frame: Frame | None) -> str:
-    """Name the line: of a body its own, which is where a key is passed on; else the one that does it."""
+def _location(stack: list[str], frame: Frame | None) -> str:
+    """Return the line to report: in a body the body's own, where a key can be passed; else the innermost."""
     if not stack:
         return ""
     return stack[0] if frame is None else stack[-1]
@@ -236,7 +236,7 @@ def _only_asks(seen: SeenEffect) -> bool:
 
 
 def _through_proxy(connecting: Any) -> SeenEffect:
-    """Give a socket on its way to the proxy its port now: by that the proxy's notes and ours are joined."""
+    """Bind a socket that connects to the proxy: its port joins the proxy's log with the ledger."""
     with suppress(OSError):
         connecting.bind(("127.0.0.1", 0))
     return SeenEffect(What.TOUCH, "proxy", str(connecting.getsockname()[1]))
@@ -249,13 +249,13 @@ def _has_key(sent: bytes, frame: Frame | None) -> bool:
     return any(form.encode() in sent for form in (key, quote(key), quote(key, safe="")))
 
 
-# What events say ----------------------------------------------------------------------------------
+# Audit events -------------------------------------------------------------------------------------
 
 
 def _opened(args: tuple[Any, ...]) -> SeenEffect | None:
     path, mode, flags = args
     if not isinstance(path, str | bytes | os.PathLike):
-        return None  # a descriptor that is open already
+        return None  # a file descriptor that is already open
     is_written = any(one in mode for one in "wax+") if mode else bool((flags or 0) & _WRITES)
     seen = _file("write")((path,)) if is_written else None
     if seen is None or not ("a" in mode if mode else (flags or 0) & os.O_APPEND):
@@ -266,13 +266,13 @@ def _opened(args: tuple[Any, ...]) -> SeenEffect | None:
 def _file(
     kind: str, at: int = 0, dir_fd: int | None = None
 ) -> Callable[[tuple[Any, ...]], SeenEffect | None]:
-    """Describe what is done to a path; `at` and `dir_fd` say where in the event it and its directory are."""
+    """Describe an operation on a path; `at` and `dir_fd` are the argument indexes of path and directory."""
 
     def describe(args: tuple[Any, ...]) -> SeenEffect | None:
         if not isinstance(args[at], str | bytes | os.PathLike):
             return None
         path, fd = os.fsdecode(args[at]), -1 if dir_fd is None else args[dir_fd]
-        if fd >= 0:  # as shutil.rmtree does it: a name in a directory that is open
+        if fd >= 0:  # as in shutil.rmtree: a name relative to an open directory
             path = os.path.join(os.readlink(f"/proc/self/fd/{fd}"), path)  # noqa: PTH115, PTH118
         return SeenEffect(What.EFFECT, kind, _real(path, is_followed=kind in _FOLLOWING))
 
@@ -280,7 +280,7 @@ def _file(
 
 
 def _real(path: str, *, is_followed: bool) -> str:
-    """Return where a path leads; a link that is itself removed or replaced leads nowhere."""
+    """Resolve a path; its last part only if the operation follows links."""
     if is_followed:
         return os.path.realpath(path)
     directory, name = os.path.split(path.rstrip(os.sep) or os.sep)
@@ -298,7 +298,7 @@ def _address(address: Any) -> str:
 
 
 def _sent(args: tuple[Any, ...]) -> SeenEffect | None:
-    """Tell of a request of http.client: its head comes first, its body in further calls."""
+    """Describe a request of http.client: its head comes first, its body in further calls."""
     connection, data = args
     sent = data.encode() if isinstance(data, str) else bytes(data) if _is_bytes(data) else b"?"
     line, _, _ = sent.partition(b"\r\n")

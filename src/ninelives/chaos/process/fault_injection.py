@@ -1,7 +1,8 @@
-"""Faults from within: a process that kills, stops or ends itself at a moment, and a store that fails.
+"""Inject faults from inside: the process kills, stops or terminates itself, or its store fails.
 
-The trap wraps any store and knows none of its methods; what it kills before was never begun, what it kills
-after was done and nobody was told. Every fault is written to the ledger before it happens.
+`FaultyStore` wraps any store without knowing its methods. A kill before a call means the call never started;
+a kill after it means the call took effect but the caller never got the answer. Every fault is written to the
+ledger before it fires.
 """
 
 from __future__ import annotations
@@ -19,27 +20,27 @@ from types import FrameType
 from typing import Any
 
 from ninelives.chaos.ledger import Ledger, What
-from ninelives.chaos.protocol import OUTCOMES, Deed, FaultMoment, InjectedFault, step_in
+from ninelives.chaos.protocol import OUTCOMES, FaultKind, FaultMoment, InjectedFault, step_in
 from ninelives.core.errors import StoreBroken, StoreUnavailable
 from ninelives.core.ids import step_text
 from ninelives.core.model.commit import Commit, Outcome
 
 REFUSALS = 2
-"""How often a full disk refuses each write before there is room again."""
-_SIGNALS = {Deed.KILL: signal.SIGKILL, Deed.STOP: signal.SIGSTOP, Deed.TERM: signal.SIGTERM}
+"""How often a full disk refuses each write before it accepts it."""
+_SIGNALS = {FaultKind.KILL: signal.SIGKILL, FaultKind.STOP: signal.SIGSTOP, FaultKind.TERM: signal.SIGTERM}
 _QUIET = frozenset({"now_ms", "wait_for_work", "wait_for_output", "close", "read_news", "read_run"})
-"""Calls that are no moments: they wait, or ask what has changed nothing."""
+"""Calls at which no fault fires: they wait, or only read."""
 _CALL_SECONDS = 5.0
 _NEVER_CUT = frozenset({"now_ms", "wait_for_work", "wait_for_output", "close"})
 
 
 class FaultInjector:
-    """Springs once, at the first moment of its kind that was not passed before."""
+    """Fires its fault once, at the first point of its moment that was not passed before."""
 
     def __init__(self, fault: InjectedFault | None, ledger: Ledger) -> None:
         self._fault, self._ledger = fault, ledger
         self._gate = threading.Lock()
-        self._is_sprung = False
+        self._has_fired = False
         self._cut_until = 0.0
         self._full_until = time.monotonic() + (fault.seconds if fault is not None else 0.0)
         self._tries: Counter[str] = Counter()
@@ -47,41 +48,41 @@ class FaultInjector:
         self._calling: set[int] = set()
         self._is_stopping = False
         self.ended: Callable[[], None] = lambda: None
-        """Called when the store has taken the run's end."""
+        """Called when the store has committed the run's end."""
 
     def reach(self, moment: FaultMoment, *names: str) -> None:
-        """Come to a moment; a fault that belongs there happens now. Raises StoreUnavailable, StoreBroken."""
+        """Report a moment; fire the fault if it belongs here. Raises StoreUnavailable, StoreBroken."""
         fault = self._fault
-        if fault is None or fault.moment is not moment or fault.deed is Deed.FULL:
+        if fault is None or fault.moment is not moment or fault.kind is FaultKind.FULL:
             return
         new = [name for name in names if name not in fault.passed and fault.only in ("", name)]
         if not new:
             return
         with self._gate:
-            if self._is_sprung:
+            if self._has_fired:
                 return
-            self._is_sprung = True
-            if fault.deed is Deed.STOP:
+            self._has_fired = True
+            if fault.kind is FaultKind.STOP:
                 self._wait_for_calls()
             self._note(fault, new)
-            if fault.deed in _SIGNALS:
-                os.kill(os.getpid(), _SIGNALS[fault.deed])
+            if fault.kind in _SIGNALS:
+                os.kill(os.getpid(), _SIGNALS[fault.kind])
                 self._is_stopping = False
                 return
-        if fault.deed is Deed.LOST:
-            raise StoreBroken("the store did it, and its answer was lost", remedy="End the process")
+        if fault.kind is FaultKind.LOST:
+            raise StoreBroken("the store's answer was lost after a commit", remedy="End the process")
         self._cut_until = time.monotonic() + fault.seconds
         self.check_cut()
 
     def check_cut(self) -> None:
         """Raise StoreUnavailable while the store is cut off."""
         if time.monotonic() < self._cut_until:
-            raise StoreUnavailable("the store cannot be reached", remedy="It comes back by itself")
+            raise StoreUnavailable("the store cannot be reached", remedy="It will be back shortly")
 
     def _refuse(self, labels: Sequence[str]) -> None:
-        """Be full, for the first few times that something is to be written."""
+        """Simulate a full disk: refuse the first few attempts of each write."""
         fault, name = self._fault, labels[0]
-        if fault is None or fault.deed is not Deed.FULL or name in fault.passed:
+        if fault is None or fault.kind is not FaultKind.FULL or name in fault.passed:
             return
         if time.monotonic() > self._full_until:
             return
@@ -91,24 +92,24 @@ class FaultInjector:
                 return
             if self._tries[name] == 1:
                 self._note(fault, labels)
-        raise StoreUnavailable("the disk is full", remedy="It goes on when there is room")
+        raise StoreUnavailable("the disk is full", remedy="The run continues when there is space")
 
     def _note(self, fault: InjectedFault, names: Sequence[str]) -> None:
         self._ledger.write(
-            What.FAULT, kind=fault.deed.name, target=fault.moment.name, step=names[0], data={"passed": names}
+            What.FAULT, kind=fault.kind.name, target=fault.moment.name, step=names[0], data={"passed": names}
         )
 
     # The store ----------------------------------------------------------------------------------
 
     def _wait_for_calls(self) -> None:
-        """Let all calls of the store end, and none begin: a stopped process must not hold its locks."""
+        """Wait until no store call is running, and block new ones: a stopped process must hold no locks."""
         with self._calls:
             self._is_stopping = True
             self._calls.wait_for(lambda: not self._calling - {threading.get_ident()}, _CALL_SECONDS)
 
     @contextmanager
     def calling(self, name: str) -> Iterator[None]:
-        """Be in a call of the store."""
+        """Mark a store call as running."""
         if name in _NEVER_CUT:
             yield
             return
@@ -123,7 +124,7 @@ class FaultInjector:
                 self._calls.notify_all()
 
     def calls(self, name: str, args: tuple[Any, ...]) -> None:
-        """Come to the moment before a call of the store."""
+        """Fire the faults that belong before a store call."""
         if name not in _NEVER_CUT:
             self.check_cut()
         if name not in _QUIET:
@@ -132,7 +133,7 @@ class FaultInjector:
             self._refuse(_labels(name, args))
 
     def called(self, name: str, args: tuple[Any, ...], answer: Any) -> None:
-        """Come to the moment after it."""
+        """Log a commit, and fire the faults that belong after a store call."""
         if name == "commit":
             done = [
                 commit
@@ -153,11 +154,11 @@ class FaultInjector:
             self.reach(FaultMoment.AFTER, *_labels(name, args))
 
 
-class TrappedStore:
-    """Any store, with the trap around its calls."""
+class FaultyStore:
+    """Any store, with the fault injector around its calls."""
 
-    def __init__(self, store: object, trap: FaultInjector) -> None:
-        self._store, self._trap = store, trap
+    def __init__(self, store: object, injector: FaultInjector) -> None:
+        self._store, self._injector = store, injector
         self._wrapped: dict[str, Any] = {}
 
     def __getattr__(self, name: str) -> Any:
@@ -169,13 +170,13 @@ class TrappedStore:
         return self._wrapped[name]
 
     def _around(self, name: str, method: Callable[..., Any]) -> Callable[..., Any]:
-        trap = self._trap
+        injector = self._injector
 
         def call(*args: Any, **kwargs: Any) -> Any:
-            trap.calls(name, args)
-            with trap.calling(name):
+            injector.calls(name, args)
+            with injector.calling(name):
                 answer = method(*args, **kwargs)
-            trap.called(name, args, answer)
+            injector.called(name, args, answer)
             return answer
 
         return call
@@ -194,14 +195,14 @@ def _labels_of(commit: Commit) -> list[str]:
     return labels or [type(commit.change).__name__.lower()]
 
 
-def trace_line(line: str, trap: FaultInjector) -> None:
-    """Have the trap reached whenever a line of the user's code is about to be executed, in any thread."""
+def trace_line(line: str, injector: FaultInjector) -> None:
+    """Report the moment LINE to the injector before each execution of that line, in any thread."""
     file, _, number = line.rpartition(":")
     wanted = int(number)
 
     def local(frame: FrameType, event: str, _: Any) -> Any:
         if event == "line" and frame.f_lineno == wanted:
-            trap.reach(FaultMoment.LINE, f"{Path(file).name}:{wanted}")
+            injector.reach(FaultMoment.LINE, f"{Path(file).name}:{wanted}")
         return local
 
     def trace(frame: FrameType, event: str, _: Any) -> Any:

@@ -1,7 +1,7 @@
-"""The user's steps, seen from within: each body begins and ends in the ledger, and what replay refuses, too.
+"""Log the user's steps: when each body begins and ends, and every divergence that replay reports.
 
-Set up before the user's code is loaded, and only in the processes of a trial: every function that is declared
-as a step is wrapped on its way to the registry, so that nothing of this costs anybody else anything.
+Installed only in the processes of a trial, before the user's code is loaded: it wraps every function that is
+declared as a step on its way to the registry. So the runtime pays nothing for it elsewhere.
 """
 
 from __future__ import annotations
@@ -30,18 +30,18 @@ from ninelives.runtime.agent_loader import raised_at
 
 _VALUE_CHARACTERS = 4_000
 _LIVES = 1_000
-"""Of every agent: being killed by us is no sign that a run kills its workers."""
+"""`lives` of every agent: a death injected by chaos does not mean that the run kills its workers."""
 _NOTHING = object()
 
 
-class Calls:
-    """Wraps what is declared from now on."""
+class StepProbe:
+    """Wraps all agents and steps that are declared from now on."""
 
-    def __init__(self, ledger: Ledger, trap: FaultInjector, witness: EffectRecorder) -> None:
-        self._ledger, self._trap, self._witness = ledger, trap, witness
+    def __init__(self, ledger: Ledger, injector: FaultInjector, recorder: EffectRecorder) -> None:
+        self._ledger, self._injector, self._recorder = ledger, injector, recorder
 
     def watch(self) -> None:
-        """Wrap every step that is declared from now on, and hear what replay refuses."""
+        """Wrap every step that is declared from now on, and log the divergences that replay reports."""
         make_step = vars(decorators)["make_step"]
 
         def make_watched(function: Callable[..., Any], **options: Any) -> Step:
@@ -66,7 +66,7 @@ class Calls:
             return found
 
         basics.key = ninelives.key = key
-        logging.getLogger("ninelives.run").addHandler(_Changes(self._ledger, self._witness))
+        logging.getLogger("ninelives.run").addHandler(_Changes(self._ledger, self._recorder))
 
     # Agents -------------------------------------------------------------------------------------
 
@@ -74,12 +74,12 @@ class Calls:
         @functools.wraps(make)
         def make_hardy(*args: Any, **kwargs: Any) -> Agent:
             agent = make(*args, **kwargs)
-            return structs.replace(agent, lives=_LIVES, function=self._heard(agent))
+            return structs.replace(agent, lives=_LIVES, function=self._wrapped_agent(agent))
 
         return make_hardy
 
-    def _heard(self, agent: Agent) -> Callable[..., Any]:
-        """Wrap an agent's code, to hear where it raises: what is recorded of an error names no line."""
+    def _wrapped_agent(self, agent: Agent) -> Callable[..., Any]:
+        """Wrap an agent's code to log the line where it raises: a recorded error has no line."""
         if agent.is_async:
 
             @functools.wraps(agent.function)
@@ -103,7 +103,7 @@ class Calls:
         return plain
 
     def _fails(self, error: Exception) -> None:
-        place = self._witness.shown(raised_at(error) or "")
+        place = self._recorder.shown(raised_at(error) or "")
         self._ledger.write(What.RAISED, kind=type(error).__name__, place=place)
 
     # Bodies -------------------------------------------------------------------------------------
@@ -118,7 +118,7 @@ class Calls:
                     return await function(*args, **kwargs)
                 self._begins(frame)
                 try:
-                    with self._witness.inside(frame):
+                    with self._recorder.inside(frame):
                         value = await function(*args, **kwargs)
                 except BaseException as error:
                     self._raised(frame, error)
@@ -134,7 +134,7 @@ class Calls:
                 return function(*args, **kwargs)
             self._begins(frame)
             try:
-                with self._witness.inside(frame):
+                with self._recorder.inside(frame):
                     value = function(*args, **kwargs)
             except BaseException as error:
                 self._raised(frame, error)
@@ -154,15 +154,15 @@ class Calls:
             "admitted_ago": waited_ms / 1000 if frame.admitted_ms else 0.0,
         }
         self._ledger.write(What.BEGIN, step=step, target=place.key(), data=data)
-        self._trap.reach(FaultMoment.BEGIN, step_text(step))
+        self._injector.reach(FaultMoment.BEGIN, step_text(step))
 
     def _ends(self, step: Step, frame: Frame, value: Any) -> Any:
         if frame.place.name != step.name:
-            return value  # a step inside a step is a part of it
-        told = ""
+            return value  # a step called inside a step is part of the outer one
+        text = ""
         try:
             data, back = step.codec.round(value)
-            told = data.decode() if len(data) <= _VALUE_CHARACTERS else ""
+            text = data.decode() if len(data) <= _VALUE_CHARACTERS else ""
             lost = _lost(value, back, "$")
         except UsageError as error:
             lost = f"{error.what}, at {error.path or '$'}"
@@ -174,12 +174,12 @@ class Calls:
                 place=self._place(step),
                 text=lost,
             )
-        self._ledger.write(What.END, step=name_of(frame), kind="returned", text=told)
-        self._trap.reach(FaultMoment.END, step_text(name_of(frame)))
+        self._ledger.write(What.END, step=name_of(frame), kind="returned", text=text)
+        self._injector.reach(FaultMoment.END, step_text(name_of(frame)))
         return value
 
     def _raised(self, frame: Frame, error: BaseException) -> None:
-        place = self._witness.shown(raised_at(error) or "")
+        place = self._recorder.shown(raised_at(error) or "")
         self._ledger.write(What.END, step=name_of(frame), kind="raised", place=place, text=repr(error))
 
     def _declared(self, step: Step) -> None:
@@ -197,7 +197,7 @@ class Calls:
         )
 
     def _place(self, step: Step) -> str:
-        return self._witness.shown(place_of(step.function))
+        return self._recorder.shown(place_of(step.function))
 
     def _refused(self, make: Callable[..., Divergence]) -> Callable[..., Divergence]:
         def refused(asking: lookup.StepLookup, found: Any) -> Divergence:
@@ -208,29 +208,30 @@ class Calls:
         return refused
 
     def _diverged(self, step: str, where: str, error: Divergence) -> None:
-        place = self._witness.shown(where.partition(" (")[0])
+        place = self._recorder.shown(where.partition(" (")[0])
         text = error.what
-        for said in ("recorded: ", "came of that: "):
-            text = text.partition(said)[2] or text
+        # Keep only the difference: these words end the first part of the messages that raise Divergence.
+        for prefix in ("recorded: ", "came of that: "):
+            text = text.partition(prefix)[2] or text
         self._ledger.write(What.DIVERGED, step=step, place=place, text=text)
 
 
 class _Changes(logging.Handler):
-    """Hears the warning that a body changes its arguments (`engine.mutation`)."""
+    """Catches the log warning that a body changes its arguments (`engine.spec.argument_changes`)."""
 
-    def __init__(self, ledger: Ledger, witness: EffectRecorder) -> None:
+    def __init__(self, ledger: Ledger, recorder: EffectRecorder) -> None:
         super().__init__()
-        self._ledger, self._witness = ledger, witness
+        self._ledger, self._recorder = ledger, recorder
 
     def emit(self, record: logging.LogRecord) -> None:
-        """Note the step that changes its arguments."""
+        """Log the step that changes its arguments, recognised by the warning's text."""
         if isinstance(record.args, tuple) and "changes its arguments" in str(record.msg):
             name, place = map(str, record.args)
-            self._ledger.write(What.CHANGED, step=name, place=self._witness.shown(place))
+            self._ledger.write(What.CHANGED, step=name, place=self._recorder.shown(place))
 
 
 def _lost(value: Any, back: Any, path: str) -> str:
-    """Name the first attribute of a value that did not come back, though the two are called equal."""
+    """Describe the first attribute that a value lost in the codec, even if `==` calls the two equal."""
     if isinstance(value, dict) and isinstance(back, dict):
         pairs = [(f"{path}[{key!r}]", one, back.get(key)) for key, one in value.items()]
     elif isinstance(value, list | tuple) and isinstance(back, list | tuple):
@@ -239,7 +240,7 @@ def _lost(value: Any, back: Any, path: str) -> str:
         there = vars(back)
         gone = [name for name, one in vars(value).items() if not _same(there.get(name, _NOTHING), one)]
         if gone:
-            return f"the attribute {gone[0]!r} of {type(value).__name__} does not come back, at {path}"
+            return f"the attribute {gone[0]!r} of {type(value).__name__} is lost, at {path}"
         return ""
     else:
         return ""

@@ -1,7 +1,7 @@
-"""One process of a trial: it loads the user's code, works on the run, and is killed or leaves.
+"""One process of a trial: load the user's code, work on the run, and exit or be killed.
 
-What it leaves behind is the ledger: above all, when it comes to its end, where the run is then. Inbox items
-are answered here as a person would who has looked: approvals with yes, doubts by what the recorder has seen.
+Its output is the ledger; when it exits by itself, its last line is the run's state. It also answers inbox
+items in a person's place: approvals with yes, doubts by what the effect recorder saw.
 """
 
 from __future__ import annotations
@@ -21,8 +21,8 @@ from msgspec import UNSET, Raw
 from ninelives.chaos.ledger import Ledger, What
 from ninelives.chaos.process.clock import SkippedTime
 from ninelives.chaos.process.effect_recorder import EffectRecorder
-from ninelives.chaos.process.fault_injection import FaultInjector, TrappedStore, trace_line
-from ninelives.chaos.process.step_probe import Calls
+from ninelives.chaos.process.fault_injection import FaultInjector, FaultyStore, trace_line
+from ninelives.chaos.process.step_probe import StepProbe
 from ninelives.chaos.protocol import RUN, FaultMoment, LifeOrder, Settlement
 from ninelives.core.errors import NineLivesError, RunError, StoreUnavailable, UsageError
 from ninelives.core.journal.answers import Answer, Says, read_asked
@@ -47,31 +47,33 @@ _BY = "ninelives chaos"
 
 
 def live(order: LifeOrder) -> None:
-    """Be the process. Never returns."""
+    """Run this process. Never returns."""
     os.chdir(order.tree)
     os.environ.update(order.environment)
-    random.seed()  # a forked process would draw what its siblings draw
+    random.seed()  # a forked process would draw the same numbers as its siblings
     ledger = Ledger(Path(order.home) / "ledger", order.number)
     ledger.write(What.STARTED)
-    trap = FaultInjector(order.fault, ledger)
+    injector = FaultInjector(order.fault, ledger)
     proxy = order.environment.get("http_proxy", "")
-    witness = EffectRecorder(ledger, Path(order.tree), Path(order.original), proxy)
-    Calls(ledger, trap, witness).watch()
-    witness.install()
+    recorder = EffectRecorder(ledger, Path(order.tree), Path(order.original), proxy)
+    StepProbe(ledger, injector, recorder).watch()
+    recorder.install()
     if order.fault is not None and order.fault.moment is FaultMoment.LINE:
-        trace_line(order.fault.line.replace(order.original + os.sep, order.tree + os.sep, 1), trap)
+        trace_line(order.fault.line.replace(order.original + os.sep, order.tree + os.sep, 1), injector)
     try:
         agent = target.agent(order.target)
         args, kwargs = target.arguments(agent, order.words, order.named)
     except UsageError as error:
         ledger.write(What.USAGE, text=str(error))
         os._exit(EXIT_USAGE)
-    witness.is_ready = True
-    ledger.write(What.READY, place=witness.shown(place_of(agent.function)))
+    recorder.is_ready = True
+    ledger.write(What.READY, place=recorder.shown(place_of(agent.function)))
     try:
         time = SkippedTime(Path(order.home))
         time.install()
-        code = asyncio.run(_Life(order, ledger, trap, open_store(order.url), time).main(agent, args, kwargs))
+        code = asyncio.run(
+            _Life(order, ledger, injector, open_store(order.url), time).main(agent, args, kwargs)
+        )
     except NineLivesError as error:
         ledger.write(What.USAGE, text=f"{type(error).__name__}: {error}")
         code = EXIT_STORE
@@ -81,24 +83,24 @@ def live(order: LifeOrder) -> None:
 
 
 class _Life:
-    """The run, as this process works on it."""
+    """This process's work on the run."""
 
     def __init__(
-        self, order: LifeOrder, ledger: Ledger, trap: FaultInjector, store: Store, time: SkippedTime
+        self, order: LifeOrder, ledger: Ledger, injector: FaultInjector, store: Store, time: SkippedTime
     ) -> None:
-        self._order, self._ledger, self._trap, self._store = order, ledger, trap, store
+        self._order, self._ledger, self._injector, self._store = order, ledger, injector, store
         self._time, self._signals = time, order.people.signals
-        self._is_told_to_stop = False
+        self._is_terminated = False
 
     async def main(self, agent: Agent, args: tuple[Any, ...], kwargs: dict[str, Any]) -> int:
-        """Work on the run as far as it goes here; returns the exit code."""
-        trapped = cast("Store", TrappedStore(self._store, self._trap))  # we ourselves look without it
-        runtime = Runtime(trapped, lease_seconds=self._order.lease_seconds)
+        """Work on the run until it ends or needs a person; return the exit code."""
+        faulty = cast("Store", FaultyStore(self._store, self._injector))  # our own reads bypass it
+        runtime = Runtime(faulty, lease_seconds=self._order.lease_seconds)
         runtime._fatal, runtime._is_dedicated = end_process, True  # noqa: SLF001
-        self._trap.ended = lambda: self._look_for_unused(runtime)
+        self._injector.ended = lambda: self._log_unused(runtime)
         self._woken = runtime._wake  # noqa: SLF001
         async with runtime:
-            self._tell_of_the_dead()
+            self._report_dead()
             self._settle()
             working = asyncio.create_task(self._work(runtime, agent, args, kwargs))
             waiting = asyncio.create_task(runtime.until(self._person_is_needed))
@@ -109,9 +111,9 @@ class _Life:
             await asyncio.wait({working, waiting})
             if not working.cancelled() and (error := working.exception()) is not None:
                 raise error
-            if not self._is_told_to_stop:
-                self._tell_state()
-        return EXIT_TERM if self._is_told_to_stop else 0
+            if not self._is_terminated:
+                self._log_state()
+        return EXIT_TERM if self._is_terminated else 0
 
     async def _work(
         self, runtime: Runtime, agent: Agent, args: tuple[Any, ...], kwargs: dict[str, Any]
@@ -120,11 +122,11 @@ class _Life:
             await insist(runtime, agent.name, args, RUN, kwargs)
 
     def _stop(self, working: asyncio.Task[None]) -> None:
-        self._is_told_to_stop = True
+        self._is_terminated = True
         working.cancel()
 
-    def _tell_of_the_dead(self) -> None:
-        """Say who is gone, as a supervisor does. On SQLite a dropped lock has proved it already."""
+    def _report_dead(self) -> None:
+        """Report dead processes to the store, as a supervisor does. On SQLite a released lock proves it."""
         if self._order.url.startswith("sqlite:"):
             return
         here = host()
@@ -136,12 +138,12 @@ class _Life:
     # People -------------------------------------------------------------------------------------
 
     def _settle(self) -> None:
-        """Answer what the run was stopped by, as far as it is known what happened."""
+        """Answer the doubts for which the recorder knows what happened."""
         known = {one.step: one for one in self._order.settlements}
         for item in self._store.list_inbox(run=RUN) if known else ():
             settlement = known.get(item.step)
             if item.kind is ItemKind.DOUBT and settlement is not None:
-                give(self._store, item, _said(item, settlement), by=_BY)
+                give(self._store, item, _answer_for(item, settlement), by=_BY)
 
     async def _person_is_needed(self) -> bool | None:
         try:
@@ -150,7 +152,7 @@ class _Life:
             return None
 
     def _answer(self) -> bool | None:
-        """Say yes to what waits for that; True when something else waits, and nothing can go on."""
+        """Answer what can be answered; True when the run waits for something else and cannot continue."""
         row = self._store.read_run(RUN)
         if row is None or row.state is not State.CHECKPOINTED:
             return None
@@ -164,7 +166,7 @@ class _Life:
         return None
 
     def _answers(self, item: Item) -> bool:
-        """Answer an item, if it is known how."""
+        """Answer an item if we know the answer; return whether we did."""
         people = self._order.people
         if item.kind is ItemKind.APPROVAL:
             give(self._store, item, Answer(Says.APPROVED), by=_BY)
@@ -175,38 +177,38 @@ class _Life:
         return True
 
     def _signal(self) -> bool:
-        """Send the signals that there are, each once in all lives; False when there are none any more."""
+        """Send the given signals, each once per trial (the id dedups them); False when none is left."""
         signals, self._signals = self._signals, ()
         for number, (name, body) in enumerate(signals):
             self._store.send_signal(RUN, name, body.encode(), id=f"chaos-{number}")
         return bool(signals)
 
-    # What it leaves -----------------------------------------------------------------------------
+    # Results ------------------------------------------------------------------------------------
 
-    def _look_for_unused(self, runtime: Runtime) -> None:
+    def _log_unused(self, runtime: Runtime) -> None:
         execution = runtime._executor.executions.get(RUN)  # noqa: SLF001
         if execution is not None and execution.replay.left:
             for step in execution.replay._outcomes:  # noqa: SLF001
                 self._ledger.write(What.UNUSED, step=step)
 
-    def _tell_state(self) -> None:
+    def _log_state(self) -> None:
         row = self._store.read_run(RUN)
         if row is None:
             return
         journal = self._store.load_journal(RUN, since=0)
         records = large_bodies.whole(self._store, journal.records)
-        turn, told, end = 0, [], {}
+        turn, outcomes, end = 0, [], {}
         for record in records:
             if record.kind is Kind.TURN:
                 turn += 1
             elif record.kind in _OUTCOMES:
                 body = read_body(record)
                 value = _short(bytes(body.v or body.e or b""))
-                told.append([turn, record.kind, record.step, body.f, value])
+                outcomes.append([turn, record.kind, record.step, body.f, value])
             elif record.kind is Kind.END:
                 body = read_body(record)
                 end = {"result": _text(bytes(body.v or b"")), "error": _text(bytes(body.e or b""))}
-        data = {"state": row.state, "waits": row.waits, "journal": told, "inbox": self._inbox(row), **end}
+        data = {"state": row.state, "waits": row.waits, "journal": outcomes, "inbox": self._inbox(row), **end}
         self._ledger.write(What.STATE, data=data)
 
     def _inbox(self, row: RunRow) -> list[dict[str, str]]:
@@ -216,7 +218,7 @@ class _Life:
         ]
 
 
-def _said(item: Item, settlement: Settlement) -> Answer:
+def _answer_for(item: Item, settlement: Settlement) -> Answer:
     if not settlement.happened and not read_asked(item).happened:
         return Answer(Says.NOT_HAPPENED)
     value = Raw(settlement.value.encode()) if settlement.value else UNSET

@@ -1,1 +1,6 @@
-"""The report: `terminal`, `html` with `plots` and `timelines`; `command` puts all of it together."""
+"""The report of `ninelives chaos`.
+
+- `terminal`: progress bar and text report; `html`: the same as one page
+- `plots`, `timelines`: the SVG figures of that page
+- `command`: runs the campaign and returns the report
+"""

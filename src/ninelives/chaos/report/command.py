@@ -1,6 +1,6 @@
-"""The command: the ground for the trials, the trials, the report.
+"""Run `ninelives chaos`: set up the scratch environment, run the campaign, build the report.
 
-Everything happens in a temporary directory. If we are killed, the processes that we started die with us.
+All files live in a temporary directory. If this process is killed, every process it started dies with it.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ from ninelives.chaos.findings.metrics import Report, judge
 from ninelives.chaos.findings.source_code import split
 from ninelives.chaos.protocol import People
 from ninelives.chaos.report import terminal
-from ninelives.chaos.trial.fork_server import Cradles
+from ninelives.chaos.trial.fork_server import ForkServers
 from ninelives.chaos.trial.proxy import Proxy
 from ninelives.chaos.trial.scratch_store import urls
 from ninelives.chaos.trial.trial import Ground, Trial, TrialTarget
@@ -32,7 +32,7 @@ from ninelives.stores.url import backend_of
 
 
 class ChaosOptions(Struct, frozen=True, kw_only=True):
-    """What was asked for on the command line."""
+    """The parsed command line."""
 
     target: str
     words: tuple[str, ...]
@@ -48,57 +48,56 @@ class ChaosOptions(Struct, frozen=True, kw_only=True):
     may_fail: bool = False
 
 
-def run(order: ChaosOptions, console: Console) -> tuple[Campaign, Report]:
-    """Carry out the trials and judge them. Raises UsageError."""
+def run(options: ChaosOptions, console: Console) -> tuple[Campaign, Report]:
+    """Run the campaign and evaluate it. Raises UsageError."""
     wishes = Wishes(
-        kills=order.kills,
-        seconds=order.seconds,
-        at=_at(order.at, order.tree),
-        seed=order.seed,
-        may_fail=order.may_fail,
+        kills=options.kills,
+        seconds=options.seconds,
+        at=_at(options.at, options.tree),
+        seed=options.seed,
+        may_fail=options.may_fail,
     )
-    tree, url = Tree(order.tree), urls(order.store)
+    tree, url = Tree(options.tree), urls(options.store)
     with (
         ending_in_order(),
         tempfile.TemporaryDirectory(prefix="ninelives-chaos-") as scratch,
-        Cradles(backend_of(order.store)) as cradles,
+        ForkServers(backend_of(options.store)) as fork_servers,
         Proxy() as proxy,
-        terminal.watching(console) as told,
+        terminal.watching(console) as progress,
     ):
         ground = Ground(
-            cradles=cradles,
+            fork_servers=fork_servers,
             home=Path(scratch).resolve(),
             tree=tree,
-            target=TrialTarget(_in_tree(order.target, tree.root), order.words, order.named),
+            target=TrialTarget(_in_tree(options.target, tree.root), options.words, options.named),
             url=url,
-            limit_seconds=order.limit_seconds,
-            people=order.people,
+            limit_seconds=options.limit_seconds,
+            people=options.people,
             environment=proxy.environment,
             requests=proxy.since,
         )
-        campaign = carry_out(ground, wishes, told)
+        campaign = carry_out(ground, wishes, progress)
     return campaign, judge(campaign, find(campaign))
 
 
 def fields(campaign: Campaign, verdict: Report) -> dict[str, Any]:
-    """Return the report for machines."""
-    told = msgspec.to_builtins(verdict)
+    """Return the report as JSON fields."""
     return {
         "is_met": verdict.is_met,
         "seconds": round(campaign.seconds, 3),
-        **told,
-        "calm": [_told(trial) for trial in campaign.calm],
-        "trials": [_told(trial) for trial in campaign.trials],
+        **msgspec.to_builtins(verdict),
+        "calm": [_trial_fields(trial) for trial in campaign.calm],
+        "trials": [_trial_fields(trial) for trial in campaign.trials],
     }
 
 
 def no_fields(error: NineLivesError) -> dict[str, Any]:
-    """Return the report for machines of what could not be begun."""
-    said = f"{type(error).__name__}: {error}"
-    return {"is_met": False, "error": said, "numbers": [], "findings": [], "calm": [], "trials": []}
+    """Return the JSON fields of a campaign that could not start."""
+    text = f"{type(error).__name__}: {error}"
+    return {"is_met": False, "error": text, "numbers": [], "findings": [], "calm": [], "trials": []}
 
 
-def _told(trial: Trial) -> dict[str, Any]:
+def _trial_fields(trial: Trial) -> dict[str, Any]:
     return {
         "name": trial.name,
         "state": trial.state,
@@ -110,29 +109,29 @@ def _told(trial: Trial) -> dict[str, Any]:
 
 
 def _at(at: str, tree: Path) -> str:
-    """Check where to strike. Raises UsageError."""
+    """Validate `--at`. Raises UsageError."""
     if at in ("", EVERY_STEP, RANDOM):
         return at
     file, line = split(at)
     path = Path(file).resolve()
     if not line or not path.is_file():
         raise UsageError(
-            f"--at {at!r} is no moment",
-            remedy=f"Say {EVERY_STEP}, {RANDOM}, or FILE:LINE of a line that is executed",
+            f"--at {at!r} is not valid",
+            remedy=f"Use {EVERY_STEP}, {RANDOM}, or FILE:LINE of a line that is executed",
         )
     if not 0 < line <= len(path.read_text(errors="replace").splitlines()):
-        raise UsageError(f"{file} has no line {line}", remedy="Name a line that is executed")
+        raise UsageError(f"{file} has no line {line}", remedy="Give a line that is executed")
     if not path.is_relative_to(tree.resolve()):
         raise UsageError(
-            f"{file} is not in {tree.resolve()}", remedy="Name the directory that it is in with --tree"
+            f"{file} is not in {tree.resolve()}", remedy="Give the directory that contains it with --tree"
         )
     return f"{path}:{line}"
 
 
 def _in_tree(target: str, root: Path) -> str:
-    """Name the agent's file as it is called in a copy of the tree."""
-    place, colon, name = target.rpartition(":")
-    file = Path(place if colon else target)
+    """Make the agent's file relative to the tree, so that the name also fits every copy of it."""
+    before, colon, name = target.rpartition(":")
+    file = Path(before if colon else target)
     if not file.is_file():
         return target
     path = file.resolve()

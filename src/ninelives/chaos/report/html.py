@@ -1,4 +1,4 @@
-"""The report as a page: one file that needs nothing else, no script, no network, and everything escaped."""
+"""Render the report as one self-contained HTML file: no script, no network, all text escaped."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from ninelives.chaos.ledger import LedgerLine, What
 from ninelives.chaos.protocol import FaultMoment
 from ninelives.chaos.report import plots
 from ninelives.chaos.report.plots import Bar, Mark, plain
-from ninelives.chaos.report.terminal import last_line, place
+from ninelives.chaos.report.terminal import last_line, location
 from ninelives.chaos.report.timelines import timelines
 from ninelives.core.model.run import Kind
 from ninelives.demo.judge import RECOVERY_SECONDS, Number, percentile
@@ -31,7 +31,7 @@ def page(campaign: Campaign, verdict: Report, target: str) -> str:
         f"<header><h1>{plain(target)}</h1>",
         f'<p class="soft">ninelives {plain(__version__)} chaos: {verdict.runs} runs, '
         f"{verdict.faults} faults, {verdict.kills} of them kill -9, {len(verdict.recoveries)} recoveries "
-        f"measured; {verdict.replayed} times a recorded step was replayed instead of executed</p>",
+        f"measured; recorded steps were replayed instead of executed {verdict.replayed} times</p>",
         f'<p class="verdict {_mark(verdict.is_met)}">{plain(last_line(verdict, campaign.seconds))}</p>',
         f'</header><main><ul class="cards">{"".join(map(_card, verdict.numbers))}</ul>',
         *_findings(verdict),
@@ -71,7 +71,7 @@ def _findings(verdict: Report) -> list[str]:
     if not all_of_them:
         return []
     perhaps = all_of_them - certain
-    heads = [f"{certain} to mend"] * bool(certain) + [f"{perhaps} to look at"] * bool(perhaps)
+    heads = [f"{certain} to fix"] * bool(certain) + [f"{perhaps} to check"] * bool(perhaps)
     return [f"<h2>{', '.join(heads)}</h2>", *map(_finding, verdict.findings)]
 
 
@@ -79,23 +79,23 @@ def _finding(finding: Finding) -> str:
     doubt, perhaps = ("", "") if finding.is_certain else (" (perhaps)", " perhaps")
     return (
         f'<section class="finding{perhaps}"><h3>{plain(finding.mistake)}{doubt}</h3>'
-        f'<div class="place">{plain(place(finding))}</div>'
+        f'<div class="place">{plain(location(finding))}</div>'
         f"<pre><span>{finding.line}  </span>{plain(finding.code)}</pre><p>{plain(finding.what)}</p>"
-        f"<p><b>Mend:</b> {plain(finding.remedy)}</p></section>"
+        f"<p><b>Fix:</b> {plain(finding.remedy)}</p></section>"
     )
 
 
 def _left_out(verdict: Report) -> list[str]:
-    """Say what was not tried, or not everywhere, and what the run without faults was."""
-    told = (
-        ("Left out, for the time was over:", verdict.left_out),
-        ("Shortened, for want of time:", verdict.shortened),
-        ("It fails without faults, too, and that is taken for its right end:", (verdict.failure,)),
+    """Return what was left out or shortened, and how the run ends without faults."""
+    notes = (
+        ("Left out, out of time:", verdict.left_out),
+        ("Shortened to fit --seconds:", verdict.shortened),
+        ("The run fails without faults too, so failing is its expected result:", (verdict.failure,)),
         ("Why:", (verdict.error,)),
     )
     return [
         f'<p class="soft"><b>{what}</b> {plain("; ".join(dict.fromkeys(names)))}</p>'
-        for what, names in told
+        for what, names in notes
         if any(names)
     ]
 
@@ -110,10 +110,11 @@ def _recoveries(verdict: Report) -> list[str]:
         Mark(late, "late", f"p99 {late:.3f} s"),
         Mark(RECOVERY_SECONDS, "target", f"target {RECOVERY_SECONDS:g} s"),
     ]
-    told = f"{len(ours)} recoveries: median {middle:.3f} s, p99 {late:.3f} s, longest {max(ours):.3f} s"
+    summary = f"{len(ours)} recoveries: median {middle:.3f} s, p99 {late:.3f} s, longest {max(ours):.3f} s"
     return [
-        f"<h2>Recovery times</h2><figure>{plots.histogram(ours, lines, unit='s', label=told)}",
-        f"<figcaption>From the code being loaded to the first new step. {plain(told)}</figcaption></figure>",
+        f"<h2>Recovery times</h2><figure>{plots.histogram(ours, lines, unit='s', label=summary)}",
+        f"<figcaption>From the code being loaded to the first new step. {plain(summary)}"
+        "</figcaption></figure>",
         '<ul class="key"><li><i class="line" style="background:var(--ink)"></i>median</li>'
         '<li><i class="line" style="background:var(--warm)"></i>p99</li>'
         f'<li><i class="line" style="background:var(--bad)"></i>target {RECOVERY_SECONDS:g} s'
@@ -128,19 +129,22 @@ def _kills(campaign: Campaign) -> list[str]:
     if not rows:
         return []
     rest = len(kills) - len(rows)
-    more = f'<p class="soft">and {rest} more, each killed less often</p>' if rest else ""
+    more = f'<p class="soft">and {rest} more with fewer kills</p>' if rest else ""
     return [
         '<h2>Kills by step</h2><ul class="key">'
-        '<li><i style="background:var(--blue)"></i>a step: its body, or its records</li>'
-        '<li><i style="background:var(--pale)"></i>another call of the store</li>'
-        '<li><i style="background:var(--warm)"></i>from outside</li></ul>',
+        '<li><i style="background:var(--blue)"></i>at a step: its body or its records</li>'
+        '<li><i style="background:var(--pale)"></i>at another store call</li>'
+        '<li><i style="background:var(--warm)"></i>from outside, at a random time</li></ul>',
         plots.bars(rows, of="kills", by="where"),
         more,
     ]
 
 
 def _step(fault: LedgerLine) -> tuple[str, str]:
-    """Name what a kill was at, and its class: a step's body and its records are one."""
+    """Return the step or store call that a kill hit, and its CSS class.
+
+    A kill in a step's body and one at its records count as the same step.
+    """
     kind, _, rest = fault.step.partition(" ")
     if kind in _KINDS and rest:
         return rest, "step"
@@ -157,10 +161,12 @@ def _trials(campaign: Campaign) -> str:
         for trial in (*campaign.calm, *campaign.trials)
     )
     runs = len(campaign.calm) + len(campaign.trials)
-    names = _heads(("what befell it", ""), ("lives", "n"), ("faults", "n"), ("s", "n"), ("end", ""))
+    names = _heads(
+        ("faults injected", ""), ("processes", "n"), ("faults", "n"), ("seconds", "n"), ("result", "")
+    )
     table = f"<table><thead><tr>{names}</tr></thead><tbody>{rows}</tbody></table>"
     if runs > _MOST_ROWS:
-        table = f"<details><summary>all {runs}</summary>{table}</details>"
+        table = f"<details><summary>all {runs} runs</summary>{table}</details>"
     return f"<h2>Runs</h2>{table}"
 
 
@@ -172,14 +178,14 @@ def _effects(campaign: Campaign) -> list[str]:
     seen = Counter((one.kind, one.target, one.is_inside) for one in effects(campaign.calm[0]))
     steps = sum(line.what is What.BEGIN for line in campaign.calm[0].lines)
     if not seen:
-        return [f'<p class="soft">Without faults: {steps} bodies executed, no effects seen.</p>']
+        return [f'<p class="soft">Without faults: {steps} step bodies executed, no effects seen.</p>']
     rows = "".join(
         f"<tr><td>{plain(kind)}</td><td>{plain(target)}</td><td>{'in a step' if inside else 'outside'}</td>"
         f'<td class="n">{count}</td></tr>'
         for (kind, target, inside), count in seen.most_common(_MOST_BARS)
     )
     return [
-        f"<h2>Effects without faults</h2><p class='soft'>{steps} bodies were executed.</p>",
+        f"<h2>Effects without faults</h2><p class='soft'>{steps} step bodies were executed.</p>",
         f"<table><thead><tr>{_heads(('kind', ''), ('what', ''), ('where', ''), ('times', 'n'))}</tr></thead>"
         f"<tbody>{rows}</tbody></table>",
     ]

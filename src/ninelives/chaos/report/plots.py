@@ -1,6 +1,6 @@
-"""Plots, drawn by hand: bars, a histogram, and the timeline of a trial. All text is escaped.
+"""Draw bars, a histogram and a timeline as HTML and SVG. All text is escaped.
 
-Pictures hold shapes alone, which stretch to any width; words are beside them, in the page's own letters.
+An SVG holds only shapes, because it is stretched to any width and would distort letters. Labels are HTML.
 """
 
 from __future__ import annotations
@@ -17,7 +17,7 @@ _BUCKETS, _HIGH, _ROW = 40, 120, 11
 
 
 class Bar(Struct, frozen=True):
-    """A name and its count; the class gives it a colour."""
+    """A name and its count; `kind` is the CSS class that colours it."""
 
     name: str
     count: int
@@ -25,7 +25,7 @@ class Bar(Struct, frozen=True):
 
 
 class Mark(Struct, frozen=True):
-    """A moment, and its class, which gives it a colour; in one row of the picture, or in all of them."""
+    """A moment; `kind` is its CSS class, `row` its row in the figure (None: across all rows)."""
 
     at: float
     kind: str
@@ -34,7 +34,7 @@ class Mark(Struct, frozen=True):
 
 
 class Span(Struct, frozen=True):
-    """A stretch of a life, in which row of the picture, and its class."""
+    """A stretch of a process's time, its row in the figure, and its CSS class."""
 
     row: int
     start: float
@@ -44,7 +44,7 @@ class Span(Struct, frozen=True):
 
 
 def bars(rows: Sequence[Bar], *, of: str, by: str) -> str:
-    """Draw a row for each name, as long as its count: a table, that is also read as one."""
+    """Draw one bar per name. It is a real table, so that screen readers can read it."""
     most = max((row.count for row in rows), default=1)
     drawn = "".join(
         f'<tr><th scope="row">{plain(row.name)}</th><td><span class="bar {plain(row.kind)}" '
@@ -56,7 +56,7 @@ def bars(rows: Sequence[Bar], *, of: str, by: str) -> str:
 
 
 def histogram(values: Sequence[float], lines: Sequence[Mark], *, unit: str, label: str) -> str:
-    """Draw how values are spread, with a line at each mark that is in the picture."""
+    """Draw the distribution of values, with a vertical line at each mark inside the range."""
     most = max(values, default=0.0) * 1.05 or 1.0
     counts = [0] * _BUCKETS
     for value in values:
@@ -77,7 +77,7 @@ def histogram(values: Sequence[float], lines: Sequence[Mark], *, unit: str, labe
 
 
 def timeline(spans: Sequence[Span], marks: Sequence[Mark], seconds: float, *, label: str) -> str:
-    """Draw the lives of a trial one beneath the other in time, with what befell them."""
+    """Draw the processes of a trial in time, one below the other, with the injected faults."""
     scale = WIDTH / max(seconds, 0.001)
     high = _ROW * (1 + max((span.row for span in spans), default=0))
     drawn = [
@@ -107,5 +107,5 @@ def _svg(height: float, inside: str, label: str) -> str:
 
 
 def plain(text: str) -> str:
-    """Return text that is nothing but text in a page."""
+    """Escape text for HTML, control characters included."""
     return escape(shown(text))

@@ -1,4 +1,4 @@
-"""The lives of each run in time: what was loaded, what was replayed, what was new, and what befell them."""
+"""Draw each run's processes in time: loading code, replaying, new work, and the injected faults."""
 
 from __future__ import annotations
 
@@ -11,18 +11,18 @@ from ninelives.chaos.trial.trial import Trial, TrialLife, describe
 
 _OPEN, _MOST, _ROWS = 12, 150, 4
 _KEY = (
-    '<ul class="key"><li><i style="background:var(--pale)"></i>code is loaded</li>'
-    '<li><i style="background:var(--blue);opacity:.45"></i>recovery: what is recorded is replayed</li>'
+    '<ul class="key"><li><i style="background:var(--pale)"></i>loading the code</li>'
+    '<li><i style="background:var(--blue);opacity:.45"></i>recovery: replaying recorded steps</li>'
     '<li><i style="background:var(--blue)"></i>new work</li>'
-    '<li><i style="background:var(--good)"></i>new work, to the end</li>'
-    '<li><i style="background:var(--bad)"></i>new work, to another end, or to none</li>'
+    '<li><i style="background:var(--good)"></i>new work, run ended as expected</li>'
+    '<li><i style="background:var(--bad)"></i>new work, run ended otherwise or not at all</li>'
     '<li><i class="line" style="background:var(--bad)"></i>kill -9</li>'
     '<li><i class="line" style="background:var(--warm)"></i>another fault</li></ul>'
 )
 
 
 def timelines(trials: Sequence[Trial], end: str) -> list[str]:
-    """Draw the runs, those first that did not come to their `end`; of many, most are folded away."""
+    """Draw the runs; those that did not reach the state `end` come first. Long lists are folded."""
     if not trials:
         return []
     ordered = sorted(trials, key=lambda trial: not trial.why and trial.state == end)
@@ -37,10 +37,11 @@ def timelines(trials: Sequence[Trial], end: str) -> list[str]:
 
 
 def _figure(trial: Trial, end: str) -> str:
-    lives, came_to = len(trial.lives), trial.why or trial.state
-    told = f"{trial.name}: {lives} {'life' if lives == 1 else 'lives'}, {trial.seconds:.2f} s, {came_to}"
-    drawn = _drawn(trial, told, is_good=not trial.why and trial.state == end)
-    return f"<figure>{drawn}<figcaption>{plain(told)}</figcaption></figure>"
+    count, result = len(trial.lives), trial.why or trial.state
+    processes = "1 process" if count == 1 else f"{count} processes"
+    caption = f"{trial.name}: {processes}, {trial.seconds:.2f} s, {result}"
+    drawn = _drawn(trial, caption, is_good=not trial.why and trial.state == end)
+    return f"<figure>{drawn}<figcaption>{plain(caption)}</figcaption></figure>"
 
 
 def _drawn(trial: Trial, label: str, *, is_good: bool) -> str:
@@ -66,12 +67,12 @@ def _drawn(trial: Trial, label: str, *, is_good: bool) -> str:
 def _spans(
     life: TrialLife, since: float, ready: float | None, new: float | None, is_good: bool
 ) -> list[Span]:
-    """Take a life apart: until its code was loaded, until it did something new, until its end."""
+    """Split a process's time: until its code was loaded, until its first new work, until its end."""
     end = life.ended_at
     stops = [life.began_at, end if ready is None else ready, end if new is None else new, end]
     ended = "work ended" if is_good else "work lost"
     kinds = ("load", "back", ended if life.code == 0 else "work")
-    title = f"life {life.number}: {life.how}"
+    title = f"process {life.number}: {life.how}"
     return [
         Span(_row(life.number) or 0, start - since, stop - since, kind, title)
         for kind, start, stop in zip(kinds, stops, stops[1:], strict=False)
@@ -80,5 +81,5 @@ def _spans(
 
 
 def _row(life: int) -> int | None:
-    """Tell where a life is drawn; what comes from none of them goes through all."""
+    """Return the row of a process; None for 0, which marks events of no process: they cross all rows."""
     return (life - 1) % _ROWS if life else None

@@ -1,9 +1,9 @@
-"""The cradle: processes that fork one life after the other, each a clean start that costs milliseconds.
+"""Fork servers: start the processes of trials in milliseconds, each from a clean state.
 
-A cradle has Python, Nine Lives and the store's driver loaded, and neither threads nor the user's code, which
-every life loads for itself. There are two of them with different hash seeds, taken in turn: the order of a
-set must not be the same in each life only because they have one parent. If we die, the
-cradles and all that is in them die.
+A fork server has loaded Python, Nine Lives and the store's driver. It has no threads and no user code; every
+process loads that itself. Two servers with different hash seeds take turns, because processes of one parent
+would all iterate a set in the same order. If the controlling process dies, the servers and their processes
+die.
 """
 
 from __future__ import annotations
@@ -36,26 +36,26 @@ _SEEDS = ("1", "2")
 
 
 class Begin(Struct, tag="begin"):
-    """Start a life."""
+    """Command: start a process."""
 
     order: LifeOrder
 
 
 class ProcessSignal(Struct, tag="signal"):
-    """Send a signal to a life that has not ended."""
+    """Command: send a signal to a process that has not ended."""
 
     pid: int
     number: int
 
 
 class ProcessBegun(Struct, tag="begun"):
-    """A life was started."""
+    """Answer: a process was started."""
 
     pid: int
 
 
 class ProcessGone(Struct, tag="gone"):
-    """A life has ended, with an exit code, or a signal (negative)."""
+    """Answer: a process has ended, with its exit code or (negative) signal."""
 
     pid: int
     code: int
@@ -66,7 +66,7 @@ _ANSWER: msgspec.json.Decoder[ProcessBegun | ProcessGone] = msgspec.json.Decoder
 
 
 class ForkServer:
-    """A cradle, as seen from who directs the trials."""
+    """A fork server, as the controlling process sees it."""
 
     def __init__(self, seed: str, backend: str) -> None:
         self._process = subprocess.Popen(  # noqa: S603 (our own module)
@@ -74,34 +74,34 @@ class ForkServer:
             stdin=subprocess.PIPE,
             stdout=subprocess.PIPE,
             env={**os.environ, "PYTHONHASHSEED": seed},
-            start_new_session=True,  # Ctrl-C is for us alone; we end them
+            start_new_session=True,  # Ctrl-C must reach only us; we end the server
         )
         self._rest = b""
         self._answers: list[ProcessBegun | ProcessGone] = []
         self.codes: dict[int, int] = {}
 
     def begin(self, order: LifeOrder) -> int:
-        """Start a life; returns its process id."""
+        """Start a process; return its id."""
         self._send(Begin(order))
         while True:
             for at, answer in enumerate(self._answers):
                 if isinstance(answer, ProcessBegun):
                     del self._answers[at]
                     return answer.pid
-            self._hear(None)
+            self._receive(None)
 
     def signal(self, pid: int, number: int) -> None:
-        """Send a signal to a life; nothing happens if it has ended."""
+        """Send a signal to a process; does nothing if it has ended."""
         self._send(ProcessSignal(pid, number))
 
     def gone(self, pid: int, timeout_seconds: float) -> int | None:
-        """Wait for the end of a life; returns its exit code, None when it still lives."""
+        """Wait for a process to end; return its exit code, None if it is still running."""
         if pid not in self.codes:
-            self._hear(timeout_seconds)
+            self._receive(timeout_seconds)
         return self.codes.get(pid)
 
     def close(self) -> None:
-        """End the cradle and what is in it."""
+        """End the server and its processes."""
         for pipe in (self._process.stdin, self._process.stdout):
             if pipe is not None:
                 pipe.close()
@@ -116,14 +116,14 @@ class ForkServer:
         self._process.stdin.write(msgspec.json.encode(command) + b"\n")
         self._process.stdin.flush()
 
-    def _hear(self, timeout_seconds: float | None) -> None:
+    def _receive(self, timeout_seconds: float | None) -> None:
         assert self._process.stdout is not None  # noqa: S101
         pipe = self._process.stdout.fileno()
         if not select.select([pipe], [], [], timeout_seconds)[0]:
             return
         data = os.read(pipe, 65536)
         if not data:
-            raise RuntimeError(f"the process that starts the lives has ended with {self._process.wait()}")
+            raise RuntimeError(f"the fork server exited with {self._process.wait()}")
         *whole, self._rest = (self._rest + data).split(b"\n")
         for line in whole:
             answer = _ANSWER.decode(line)
@@ -133,31 +133,31 @@ class ForkServer:
                 self._answers.append(answer)
 
 
-class Cradles:
-    """The cradles, taken in turn."""
+class ForkServers:
+    """The fork servers, used in turn."""
 
     def __init__(self, backend: str) -> None:
-        self._cradles = [ForkServer(seed, backend) for seed in _SEEDS]
+        self._servers = [ForkServer(seed, backend) for seed in _SEEDS]
         self._turn = 0
 
     def __enter__(self) -> Self:
         return self
 
     def __exit__(self, kind: type[BaseException] | None, error: object, trace: TracebackType | None) -> None:
-        for cradle in self._cradles:
-            cradle.close()
+        for server in self._servers:
+            server.close()
 
     def next(self) -> ForkServer:
-        """Return the one whose turn it is."""
+        """Return the next server."""
         self._turn += 1
-        return self._cradles[self._turn % len(self._cradles)]
+        return self._servers[self._turn % len(self._servers)]
 
 
 # The process --------------------------------------------------------------------------------------
 
 
 def serve() -> None:
-    """Be a cradle: commands come on stdin, answers go to stdout, until whoever sends them is gone."""
+    """Run the server process: read commands from stdin, write answers to stdout, until stdin closes."""
     _die_with_parent()
     out = os.dup(1)
     os.dup2(2, 1)
@@ -165,14 +165,14 @@ def serve() -> None:
         importlib.import_module(name)
     gc.collect()
     gc.freeze()
-    lives: dict[int, int] = {}
+    processes: dict[int, int] = {}  # pid → pidfd
     rest = b""
     while True:
-        ready, _, _ = select.select([0, *lives.values()], [], [])
-        for pid, fd in list(lives.items()):
+        ready, _, _ = select.select([0, *processes.values()], [], [])
+        for pid, fd in list(processes.items()):
             if fd in ready:
-                os.close(lives.pop(pid))
-                _tell(out, ProcessGone(pid, _collected(pid)))
+                os.close(processes.pop(pid))
+                _send_answer(out, ProcessGone(pid, _collected(pid)))
         if 0 not in ready:
             continue
         data = os.read(0, 65536)
@@ -183,25 +183,25 @@ def serve() -> None:
             command = _COMMAND.decode(line)
             if isinstance(command, Begin):
                 pid = _fork(command.order)
-                lives[pid] = os.pidfd_open(pid)
-                _tell(out, ProcessBegun(pid))
-            elif command.pid in lives:
+                processes[pid] = os.pidfd_open(pid)
+                _send_answer(out, ProcessBegun(pid))
+            elif command.pid in processes:
                 os.kill(command.pid, command.number)
-    for pid in lives:
+    for pid in processes:
         os.kill(pid, signal.SIGKILL)
         _collected(pid)
     os._exit(0)
 
 
-def _tell(out: int, answer: ProcessBegun | ProcessGone) -> None:
+def _send_answer(out: int, answer: ProcessBegun | ProcessGone) -> None:
     os.write(out, msgspec.json.encode(answer) + b"\n")
 
 
 def _collected(pid: int) -> int:
-    """Return how a life has ended, and end what it has started."""
+    """Reap a process: kill its group, return its exit code."""
     os.waitid(os.P_PID, pid, os.WEXITED | os.WNOWAIT)
     with suppress(ProcessLookupError):
-        os.killpg(pid, signal.SIGKILL)  # its own group: it cannot have been reused, we have not reaped it
+        os.killpg(pid, signal.SIGKILL)  # the id cannot have been reused: we have not reaped it yet
     return os.waitstatus_to_exitcode(os.waitpid(pid, 0)[1])
 
 
@@ -222,7 +222,7 @@ def _fork(order: LifeOrder) -> int:
         from ninelives.chaos.process.trial_process import live
 
         live(order)
-    except BaseException:  # noqa: BLE001 (whatever it is, this process must not go on as its parent)
+    except BaseException:  # noqa: BLE001 (whatever the error, the child must not continue as a fork server)
         import traceback
 
         traceback.print_exc()

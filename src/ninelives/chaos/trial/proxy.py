@@ -1,8 +1,8 @@
-"""The recording proxy: requests of the user's code pass through it on their way, and are written down.
+"""A recording HTTP proxy: the user's requests pass through it, and it logs them.
 
-Plain HTTP is seen whole; of TLS only the host is, for it is tunnelled and not opened. Where the machine has a
-proxy of its own, requests go on through that one. Answers are passed on as they come, and connections are
-used once, so that each request has a port of its own that says which step it came from.
+Plain HTTP is recorded whole; TLS is tunnelled, so only its host is known. If the machine already has a proxy,
+requests are forwarded to it. Responses are streamed. Connections are used once, so each request has its own
+client port, which identifies the step that sent it.
 """
 
 from __future__ import annotations
@@ -33,7 +33,7 @@ _METHODS = ("GET", "HEAD", "POST", "PUT", "PATCH", "DELETE", "OPTIONS", "TRACE")
 
 
 class ProxyRequest(Struct, frozen=True):
-    """A request that came through. `port` is its sender's; `sent` is the beginning of all that was sent."""
+    """A recorded request. `port` is the client's; `sent` holds its first bytes, head and body."""
 
     at: float
     port: int
@@ -44,7 +44,7 @@ class ProxyRequest(Struct, frozen=True):
 
 
 class Proxy:
-    """A proxy on this machine, for as long as it is entered."""
+    """A proxy on this machine, as a context manager."""
 
     def __init__(self) -> None:
         self._requests: list[ProxyRequest] = []
@@ -62,13 +62,13 @@ class Proxy:
 
     @property
     def environment(self) -> dict[str, str]:
-        """Return what makes programs send their requests through us."""
+        """The environment variables that make programs use this proxy."""
         url = f"http://127.0.0.1:{self._server.server_address[1]}"
         ways = {f"{scheme}_proxy": url for scheme in ("http", "https", "all")} | {"no_proxy": ""}
         return ways | {name.upper(): value for name, value in ways.items()}
 
     def since(self, moment: float) -> list[ProxyRequest]:
-        """Return the requests that came since a moment."""
+        """Return the requests since a moment."""
         return [one for one in self._requests if one.at >= moment]
 
 
@@ -77,7 +77,7 @@ def _handler(note: Callable[[ProxyRequest], None]) -> type[BaseHTTPRequestHandle
         protocol_version = "HTTP/1.1"
 
         def log_message(self, format: str, *args: Any) -> None:
-            """Say nothing: what is of interest is noted."""
+            """Log nothing: requests are recorded elsewhere."""
 
         def do_CONNECT(self) -> None:
             """Tunnel to a host."""
@@ -95,7 +95,7 @@ def _handler(note: Callable[[ProxyRequest], None]) -> type[BaseHTTPRequestHandle
                 _relay(self.connection, upstream)
 
         def pass_on(self) -> None:
-            """Send a request to where it belongs, and its answer back."""
+            """Record a request, forward it, and return the response."""
             self.close_connection = True
             body = _body(self)
             head = f"{self.requestline}\r\n{self.headers}".encode(errors="replace")
@@ -130,7 +130,7 @@ def _body(handler: BaseHTTPRequestHandler) -> bytes:
 def _forward(handler: BaseHTTPRequestHandler, body: bytes) -> None:
     url = urlsplit(handler.path)
     if url.scheme != "http" or not url.hostname:
-        handler.send_error(400, "this is a proxy: ask it for http:// addresses")
+        handler.send_error(400, "this is a proxy: it accepts only http:// URLs")
         return
     upstream = _upstream("http", url.hostname)
     address = upstream or (url.hostname, url.port or 80)
@@ -161,7 +161,7 @@ def _answer(handler: BaseHTTPRequestHandler, response: http.client.HTTPResponse)
 
 
 def _upstream(scheme: str, host: str) -> tuple[str, int] | None:
-    """Return the machine's own proxy for a host, if there is one."""
+    """Return the machine's configured proxy for a host, if any."""
     known = getproxies()
     if scheme not in known or proxy_bypass(host):
         return None
@@ -174,20 +174,20 @@ def _tunnel(host: str, port: int) -> socket.socket:
     connected = socket.create_connection(upstream or (host, port), timeout=_CONNECT_SECONDS)
     if upstream is not None:
         connected.sendall(f"CONNECT {host}:{port} HTTP/1.1\r\nHost: {host}:{port}\r\n\r\n".encode())
-        said = b""
-        while b"\r\n\r\n" not in said:
+        answer = b""
+        while b"\r\n\r\n" not in answer:
             data = connected.recv(4096)
             if not data:
                 break
-            said += data
-        if b" 200 " not in said.partition(b"\r\n")[0] + b" ":
+            answer += data
+        if b" 200 " not in answer.partition(b"\r\n")[0] + b" ":
             connected.close()
-            raise OSError(f"the machine's own proxy refuses {host}: {said[:100]!r}")
+            raise OSError(f"the machine's proxy refuses {host}: {answer[:100]!r}")
     return connected
 
 
 def _relay(left: socket.socket, right: socket.socket) -> None:
-    """Pass on what either side says, until one of them leaves."""
+    """Copy data both ways until one side closes."""
     others = {left: right, right: left}
     while True:
         ready, _, _ = select.select([left, right], [], [], _IDLE_SECONDS)

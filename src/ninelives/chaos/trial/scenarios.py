@@ -1,8 +1,8 @@
-"""Scripts: what befalls a run, life by life. Each decides by what has happened in the trial so far.
+"""Scenarios: which faults a run gets, process by process. Each decides by the trial's ledger so far.
 
-No script kills a run more than a few times where it makes no progress: nine such deaths would quarantine it,
-which is what is promised, and shows nothing about the user's code. Where there is not time for every place of
-a long run, those that are left out are spread over all of it.
+No scenario kills a run more than a few times without progress: nine such deaths would quarantine it, which is
+correct and shows nothing about the user's code. If time is too short for all points of a long run, the
+skipped ones are spread evenly over it.
 """
 
 from __future__ import annotations
@@ -13,45 +13,45 @@ from random import Random
 from typing import Protocol
 
 from ninelives.chaos.ledger import LedgerLine, What
-from ninelives.chaos.protocol import LEASE_SECONDS, OUTCOMES, Deed, FaultMoment, InjectedFault
+from ninelives.chaos.protocol import LEASE_SECONDS, OUTCOMES, FaultKind, FaultMoment, InjectedFault
 
 STUBBORN = 4
-"""So many deaths in a row without progress, and the next life is left alone until it has made some."""
+"""After this many deaths in a row without progress, the next process is spared until it makes some."""
 HANG_LEASE_SECONDS = 1.0
 CUT_SECONDS = 0.4
 
 
 class Scenario(Protocol):
-    """What befalls a run."""
+    """Decides the faults of one run."""
 
     name: str
     kind: str
-    """What several scripts have in common that differ in the place alone."""
+    """Shared by scenarios that differ only in the point of their fault."""
     lease_seconds: float
     lives: int
-    """About how many processes it takes."""
+    """Estimated number of processes."""
 
     @property
     def wants_more(self) -> bool:
-        """Tell whether it is to be played once more."""
+        """Whether to play it once more."""
 
     @property
     def kinds(self) -> tuple[str, ...]:
-        """Return the kinds of fault that had their turn."""
+        """The kinds of fault that were tried."""
 
     @property
     def shortened(self) -> str:
-        """Say what of it there was no time for; empty when nothing was left out."""
+        """What there was no time for, in words; empty when nothing was skipped."""
 
     def fault(self, lines: list[LedgerLine], left_seconds: float = inf) -> InjectedFault | None:
-        """Return what befalls the next life; None: nothing any more."""
+        """Return the fault of the next process; None: no more faults."""
 
     def kill_after_seconds(self) -> float | None:
-        """Return when the next life is killed from outside, counted from its start."""
+        """Return when to kill the next process from outside, in seconds from its start."""
 
 
 class Calm:
-    """Nothing befalls it."""
+    """No faults."""
 
     lease_seconds = LEASE_SECONDS
     lives = 1
@@ -61,17 +61,17 @@ class Calm:
 
     @property
     def wants_more(self) -> bool:
-        """Once is enough."""
+        """Never."""
         return False
 
     @property
     def kinds(self) -> tuple[str, ...]:
-        """Return the one kind that it is of."""
+        """Its only kind."""
         return (self.kind,)
 
     @property
     def shortened(self) -> str:
-        """Nothing is left out."""
+        """Nothing is skipped."""
         return ""
 
     def fault(self, lines: list[LedgerLine], left_seconds: float = inf) -> InjectedFault | None:  # noqa: ARG002
@@ -84,77 +84,77 @@ class Calm:
 
 
 class Walk(Calm):
-    """The same fault at every moment of a kind, one after the other: each life comes one further.
+    """The same fault at every point of a moment, in order: each process gets one point further.
 
-    `places` are the moments that are known of, in order: of too many for the time, only some are taken.
+    `points` are the known points, in order; if time is too short, only some of them are used.
     """
 
     def __init__(
-        self, deed: Deed, moment: FaultMoment, most: int, *, line: str = "", places: Sequence[str] = ()
+        self, fault: FaultKind, moment: FaultMoment, most: int, *, line: str = "", points: Sequence[str] = ()
     ) -> None:
-        super().__init__(f"{deed} {moment}" if not line else f"{deed} at {line}")
-        self.deed, self.moment = deed, moment
-        self._most, self._line, self._places = most, line, places
+        super().__init__(f"{fault} {moment}" if not line else f"{fault} at {line}")
+        self.fault_kind, self.moment = fault, moment
+        self._most, self._line, self._points = most, line, points
         self._left_out: set[str] = set()
-        self.lives = min(most, len(places) or most) + 1
+        self.lives = min(most, len(points) or most) + 1
 
     @property
     def shortened(self) -> str:
-        """Say of how many places it has left some out."""
-        skipped, known = len(self._left_out), len(self._places)
-        return f"{self.name}: at {known - skipped} of {known} places" if skipped else ""
+        """How many of the points were used, if some were skipped."""
+        skipped, known = len(self._left_out), len(self._points)
+        return f"{self.name}: at {known - skipped} of {known} points" if skipped else ""
 
     def made(self, lines: list[LedgerLine]) -> list[LedgerLine]:
-        """Return the faults that are of this kind."""
-        wanted = self.deed.name, self.moment.name
+        """Return the injected faults of this kind."""
+        wanted = self.fault_kind.name, self.moment.name
         return [line for line in lines if line.what is What.FAULT and (line.kind, line.target) == wanted]
 
     def fault(self, lines: list[LedgerLine], left_seconds: float = inf) -> InjectedFault | None:
-        """Return the fault at the next moment that was not passed."""
+        """Return the fault, at the next point that was not passed."""
         made = self.made(lines)
         if sum(line.what is What.FAULT for line in lines) >= self._most:
             return None
         if deaths_without_progress(lines) >= STUBBORN:
-            return InjectedFault(deed=Deed.KILL, moment=FaultMoment.PROGRESS)
+            return InjectedFault(kind=FaultKind.KILL, moment=FaultMoment.PROGRESS)
         if self._line:
-            return InjectedFault(deed=self.deed, moment=self.moment, line=self._line)
+            return InjectedFault(kind=self.fault_kind, moment=self.moment, line=self._line)
         passed = {name for line in made for name in line.data.get("passed", [line.step])}
         ahead = self._ahead(lines, left_seconds)
-        self._left_out |= {name for name in self._places[:ahead] if name not in passed}
+        self._left_out |= {name for name in self._points[:ahead] if name not in passed}
         return InjectedFault(
-            deed=self.deed, moment=self.moment, passed=tuple(sorted(passed | self._left_out))
+            kind=self.fault_kind, moment=self.moment, passed=tuple(sorted(passed | self._left_out))
         )
 
     def _ahead(self, lines: list[LedgerLine], left_seconds: float) -> int:
-        """Return how many of the places the next fault should be past, to come to the end in time."""
+        """Return how many points the next fault should be past, to reach the last one in time."""
         done = sum(line.what is What.FAULT for line in lines)
         spent = lines[-1].at - lines[0].at if done else 0.0
         if not spent or left_seconds == inf:
             return 0
         whole = min(done + left_seconds * done / spent, self._most)
-        return 0 if whole >= len(self._places) else int(len(self._places) * done / whole)
+        return 0 if whole >= len(self._points) else int(len(self._points) * done / whole)
 
 
 class Turns(Calm):
-    """Several walks in one run, by turns: where one run takes so long that there is no time for one each."""
+    """Several walks in one run, in turn: for runs so long that there is no time for one run per walk."""
 
     def __init__(self, walks: Sequence[Walk]) -> None:
-        super().__init__("killed or told to stop, each time at another moment")
+        super().__init__("killed or terminated, each time at another moment")
         self._walks, self._lines = walks, list[LedgerLine]()
         self.lives = max(walk.lives for walk in walks)
 
     @property
     def kinds(self) -> tuple[str, ...]:
-        """Return those whose fault was made."""
+        """The kinds whose fault was injected."""
         return tuple(walk.kind for walk in self._walks if walk.made(self._lines))
 
     @property
     def shortened(self) -> str:
-        """Say that each kind came to some places only."""
-        return f"{', '.join(self.kinds)}: by turns in one run"
+        """The kinds that shared one run, each at some points only."""
+        return f"{', '.join(self.kinds)}: in turn in one run"
 
     def fault(self, lines: list[LedgerLine], left_seconds: float = inf) -> InjectedFault | None:
-        """Return the fault of the walk whose turn it is."""
+        """Return the fault of the next walk."""
         self._lines = lines
         turn = sum(line.what is What.FAULT for line in lines)
         return self._walks[turn % len(self._walks)].fault(lines, left_seconds)
@@ -175,34 +175,36 @@ class Once(Calm):
 
 
 class Full(Calm):
-    """The disk is full at every write, a few times each; of a long run, at some, spread over all of it."""
+    """The disk is full at every write, a few times each; on a long run at some writes, evenly spread."""
 
     lives = 4
     _MOST = 40
 
-    def __init__(self, places: Sequence[str]) -> None:
-        super().__init__(f"{Deed.FULL} {FaultMoment.BEFORE}")
-        every = -(-len(places) // self._MOST)
-        self._places, self._left_out = places, set(places) - set(places[:: every or 1])
+    def __init__(self, points: Sequence[str]) -> None:
+        super().__init__(f"{FaultKind.FULL} {FaultMoment.BEFORE}")
+        every = -(-len(points) // self._MOST)
+        self._points, self._left_out = points, set(points) - set(points[:: every or 1])
         self._is_over = False
 
     @property
     def shortened(self) -> str:
-        """Say of how many writes it has left some out."""
-        known = len(self._places)
-        return f"{self.name}: at {known - len(self._left_out)} of {known} places" if self._left_out else ""
+        """How many of the writes were used, if some were skipped."""
+        known = len(self._points)
+        return f"{self.name}: at {known - len(self._left_out)} of {known} points" if self._left_out else ""
 
     def fault(self, lines: list[LedgerLine], left_seconds: float = inf) -> InjectedFault | None:  # noqa: ARG002
-        """Return the fault, once: nobody dies of it."""
+        """Return the fault once: no process dies of it."""
         if self._is_over:
             return None
         self._is_over = True
         skipped = tuple(sorted(self._left_out))
-        return InjectedFault(deed=Deed.FULL, moment=FaultMoment.BEFORE, passed=skipped, seconds=left_seconds)
+        return InjectedFault(
+            kind=FaultKind.FULL, moment=FaultMoment.BEFORE, passed=skipped, seconds=left_seconds
+        )
 
 
 class Nested(Calm):
-    """Killed after a step, and then again and again while it recovers from that."""
+    """Killed after a step, then several times while it recovers from that."""
 
     _CYCLE = (
         (FaultMoment.END, ""),
@@ -216,23 +218,23 @@ class Nested(Calm):
         self._most = self.lives = most
 
     def fault(self, lines: list[LedgerLine], left_seconds: float = inf) -> InjectedFault | None:  # noqa: ARG002
-        """Return the next of the cycle; let there be progress where a whole one has brought none."""
+        """Return the next kill of the cycle; allow progress if a whole cycle made none."""
         faults = [line for line in lines if line.what is What.FAULT]
         if len(faults) >= self._most:
             return None
         made = [line for line in faults if line.target != FaultMoment.PROGRESS.name]
         is_first = len(made) % len(self._CYCLE) == 0
         if is_first and deaths_without_progress(lines) > STUBBORN:
-            return InjectedFault(deed=Deed.KILL, moment=FaultMoment.PROGRESS)
+            return InjectedFault(kind=FaultKind.KILL, moment=FaultMoment.PROGRESS)
         moment, only = self._CYCLE[len(made) % len(self._CYCLE)]
         if only or not is_first:
-            return InjectedFault(deed=Deed.KILL, moment=moment, only=only)
+            return InjectedFault(kind=FaultKind.KILL, moment=moment, only=only)
         passed = {line.step for line in made if line.target == moment.name}
-        return InjectedFault(deed=Deed.KILL, moment=moment, passed=tuple(sorted(passed)))
+        return InjectedFault(kind=FaultKind.KILL, moment=moment, passed=tuple(sorted(passed)))
 
 
 class Dice(Calm):
-    """Killed from outside at random times; every third time while it is still coming up."""
+    """Killed from outside at random times; about every third time early, while it is starting."""
 
     def __init__(self, kills: int, span_seconds: float, random: Random) -> None:
         super().__init__("killed at random moments")
@@ -243,25 +245,25 @@ class Dice(Calm):
 
     @property
     def wants_more(self) -> bool:
-        """Tell whether kills are left: a run may end before its time has come."""
+        """Whether kills are left: a run may end before the drawn time."""
         return self._before + self._here < self._kills and self._plays < self._kills
 
     @property
     def shortened(self) -> str:
-        """Say how many kills there was no time for."""
+        """How many kills were made, if there was no time for all."""
         made = self._before + self._here
         return f"{self.name}: {made} of {self._kills} kills" if self.wants_more else ""
 
     def fault(self, lines: list[LedgerLine], left_seconds: float = inf) -> InjectedFault | None:  # noqa: ARG002
-        """Return nothing but progress, where there has been none for long."""
+        """Return a kill after the next progress if there was none for long; otherwise nothing."""
         if not lines:
             self._before, self._here, self._plays = self._before + self._here, 0, self._plays + 1
         self._here = sum(line.what is What.FAULT and line.target == "TIME" for line in lines)
         self._is_spared = deaths_without_progress(lines) >= STUBBORN
-        return InjectedFault(deed=Deed.KILL, moment=FaultMoment.PROGRESS) if self._is_spared else None
+        return InjectedFault(kind=FaultKind.KILL, moment=FaultMoment.PROGRESS) if self._is_spared else None
 
     def kill_after_seconds(self) -> float | None:
-        """Draw the time of the next kill."""
+        """Return the time of the next kill, drawn at random."""
         if self._is_spared or self._before + self._here >= self._kills:
             return None
         span = self._span_seconds if self._random.random() < 2 / 3 else self._span_seconds / 4

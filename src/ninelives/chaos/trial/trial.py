@@ -1,7 +1,7 @@
-"""A trial: one run of the user's agent, from its start to its end, through as many lives as its script takes.
+"""Run one trial: one run of the agent from start to end, through as many processes as its scenario takes.
 
-Every trial has a store, a working tree and a ledger of its own. We see only what anyone could see from
-outside: the processes that we start, and the ledger that they write.
+Every trial has its own store, working tree and ledger. It observes the run only from outside: by its
+processes and by the ledger that they write.
 """
 
 from __future__ import annotations
@@ -16,14 +16,14 @@ from msgspec import Struct, field
 
 from ninelives.chaos.ledger import Ledger, LedgerLine, LedgerReader, What
 from ninelives.chaos.protocol import InjectedFault, LifeOrder, People, Settlement
-from ninelives.chaos.trial.fork_server import Cradles, ForkServer
+from ninelives.chaos.trial.fork_server import ForkServer, ForkServers
 from ninelives.chaos.trial.proxy import ProxyRequest
 from ninelives.chaos.trial.scenarios import Scenario
 from ninelives.chaos.trial.scratch_store import Url
 from ninelives.chaos.trial.work_tree import Content, Tree
 from ninelives.core.errors import NineLivesError, UsageError
 
-LOOK_SECONDS = 0.02
+POLL_SECONDS = 0.02
 MOST_LIVES = 400
 _OWN_DEATHS = 3
 _SETTLEMENTS = 50
@@ -31,11 +31,11 @@ _SETTLED = ("completed", "failed", "cancelled")
 
 
 class ChaosFailed(NineLivesError):
-    """The trials could not be carried out."""
+    """The campaign could not run."""
 
 
 class TrialLife(Struct):
-    """One process of a trial. Times are those of the ledger."""
+    """One process of a trial. Times are on the ledger's clock."""
 
     number: int
     began_at: float
@@ -45,7 +45,7 @@ class TrialLife(Struct):
 
 
 class Trial(Struct):
-    """What came of one run."""
+    """The observations of one run."""
 
     name: str
     number: int
@@ -60,25 +60,25 @@ class Trial(Struct):
     changes: dict[str, Content] = field(default_factory=dict)
     requests: list[ProxyRequest] = field(default_factory=list)
     settled: int = 0
-    """How many doubts were settled in a person's stead."""
+    """How many doubts chaos answered in a person's place."""
     why: str = ""
-    """Why it did not come to an end."""
+    """Why the run did not end; empty if it did."""
     seconds: float = 0.0
     output: str = ""
 
     @property
     def faults(self) -> list[LedgerLine]:
-        """Return the faults that were made."""
+        """The injected faults."""
         return [line for line in self.lines if line.what is What.FAULT]
 
     @property
     def has_ended(self) -> bool:
-        """Tell whether the run came to its end."""
+        """Whether the run reached a final state."""
         return self.state in _SETTLED
 
 
 class TrialTarget(Struct, frozen=True):
-    """Which agent, with which arguments."""
+    """The agent and its arguments."""
 
     name: str
     words: tuple[str, ...] = ()
@@ -86,9 +86,9 @@ class TrialTarget(Struct, frozen=True):
 
 
 class Ground(Struct, frozen=True):
-    """What trials stand on: processes, a scratch directory, the user's tree, and a store for each of them."""
+    """What all trials share: fork servers, a scratch directory, the user's tree, and the stores' URLs."""
 
-    cradles: Cradles
+    fork_servers: ForkServers
     home: Path
     tree: Tree
     target: TrialTarget
@@ -98,44 +98,44 @@ class Ground(Struct, frozen=True):
     people: People = People()
     environment: dict[str, str] = {}
     requests: Callable[[float], list[ProxyRequest]] = lambda _: []
-    """What came through the proxy since a moment."""
+    """Returns the proxy's requests since a moment."""
 
 
 class TrialStage:
-    """Carries out one trial."""
+    """Runs one trial."""
 
     def __init__(
         self,
         ground: Ground,
-        script: Scenario,
+        scenario: Scenario,
         number: int,
         values: dict[str, str],
         ready: Callable[[], None] | None = None,
     ) -> None:
-        self._ground, self._script, self._values = ground, script, values
-        self._ready = ready  # called when the first life has loaded the code: what was asked for can be run
+        self._ground, self._scenario, self._values = ground, scenario, values
+        self._ready = ready  # called once the first process has loaded the code: the target is valid
         self._home = ground.home / f"trial-{number}"
         self._tree = self._home / "tree" / ground.tree.root.name
         ground.tree.copy(self._tree)
         self._reader, self._ledger = LedgerReader(self._home / "ledger"), Ledger(self._home / "ledger", 0)
-        self.trial = Trial(script.name, number, time.monotonic())
+        self.trial = Trial(scenario.name, number, time.monotonic())
         self.trial.lines = self._reader.lines
         self._settlements: tuple[Settlement, ...] = ()
         self._dead: list[int] = []
 
     def play(self, seconds: float, patience_seconds: float | None = None) -> Trial:
-        """Go on until the run has ended or cannot go on.
+        """Run processes until the run has ended or cannot continue.
 
-        After some seconds nothing befalls it any more; it has `patience_seconds` then to come to its end, or
-        as long as it may take without faults.
+        No fault is injected after `seconds`. Then the run has `patience_seconds` to end; by default, as long
+        as a calm run may take.
         """
-        trial, script = self.trial, self._script
+        trial, scenario = self.trial, self._scenario
         patience = self._ground.limit_seconds if patience_seconds is None else patience_seconds
         deadline = trial.began_at + seconds + patience
         while not trial.has_ended and not trial.why:
             left = trial.began_at + seconds - time.monotonic()
-            fault = None if left < 0 else script.fault(trial.lines, left)
-            kill_after = None if left < 0 else script.kill_after_seconds()
+            fault = None if left < 0 else scenario.fault(trial.lines, left)
+            kill_after = None if left < 0 else scenario.kill_after_seconds()
             life = self._live(fault, kill_after, deadline)
             self._judge(life, deadline)
         trial.seconds = time.monotonic() - trial.began_at
@@ -147,29 +147,29 @@ class TrialStage:
         return trial
 
     def _changes(self) -> dict[str, Content]:
-        """Return what the run has left in its tree; logs, and what they were renamed to, say how it went."""
+        """Return the files that the run changed in its tree, without logs and rotated logs."""
         root = self._ground.tree.root
         logs = tuple(one.target for one in self.trial.lines if one.what is What.TOUCH and one.kind == "log")
         found = self._ground.tree.changes(self._tree)
         return {path: content for path, content in found.items() if not str(root / path).startswith(logs)}
 
-    # Lives --------------------------------------------------------------------------------------
+    # Processes ----------------------------------------------------------------------------------
 
     def _live(self, fault: InjectedFault | None, kill_after: float | None, deadline: float) -> TrialLife:
-        cradle, life, pid = self._begin(fault)
+        server, life, pid = self._begin(fault)
         killed_at = None if kill_after is None else life.began_at + kill_after
-        while (code := cradle.gone(pid, self._patience(killed_at))) is None:
+        while (code := server.gone(pid, self._patience(killed_at))) is None:
             now = time.monotonic()
             if killed_at is not None and now >= killed_at:
                 self._ledger.write(What.FAULT, kind="KILL", target="TIME", data={"life": life.number})
-                cradle.signal(pid, signal.SIGKILL)
+                server.signal(pid, signal.SIGKILL)
                 killed_at = None
             elif now > deadline:
-                cradle.signal(pid, signal.SIGKILL)
-                self.trial.why = "it did not come to its end in time"
+                server.signal(pid, signal.SIGKILL)
+                self.trial.why = "it did not end in time"
             elif self._is_stopped(life):
-                self._take_over(cradle, pid, deadline)
-            self._tell_ready()
+                self._take_over(server, pid, deadline)
+            self._notify_ready()
         self._dead.append(pid)
         return self._end(life, code)
 
@@ -185,7 +185,7 @@ class TrialStage:
             tree=str(self._tree),
             original=str(ground.tree.root),
             url=ground.url(self.trial.number, self._home),
-            lease_seconds=self._script.lease_seconds,
+            lease_seconds=self._scenario.lease_seconds,
             fault=fault,
             settlements=self._settlements,
             people=ground.people,
@@ -194,24 +194,24 @@ class TrialStage:
         )
         life = TrialLife(number, time.monotonic())
         self.trial.lives.append(life)
-        cradle = ground.cradles.next()
-        return cradle, life, cradle.begin(order)
+        server = ground.fork_servers.next()
+        return server, life, server.begin(order)
 
     def _end(self, life: TrialLife, code: int) -> TrialLife:
         life.ended_at, life.code = time.monotonic(), code
         self._reader.read()
-        self._tell_ready()
+        self._notify_ready()
         return life
 
-    def _tell_ready(self) -> None:
+    def _notify_ready(self) -> None:
         if self._ready is not None and any(line.what is What.READY for line in self._reader.lines):
             self._ready()
             self._ready = None
 
     def _patience(self, killed_at: float | None) -> float:
         if killed_at is None:
-            return LOOK_SECONDS
-        return max(0.0, min(LOOK_SECONDS, killed_at - time.monotonic()))
+            return POLL_SECONDS
+        return max(0.0, min(POLL_SECONDS, killed_at - time.monotonic()))
 
     def _is_stopped(self, life: TrialLife) -> bool:
         return any(
@@ -220,22 +220,22 @@ class TrialStage:
         )
 
     def _take_over(self, stopped: ForkServer, pid: int, deadline: float) -> None:
-        """Have another process carry the run on while one is stopped; then wake that one."""
-        cradle, life, other = self._begin(None)
-        while (code := cradle.gone(other, LOOK_SECONDS)) is None:
+        """Let another process continue the run while one is stopped; then resume the stopped one."""
+        server, life, other = self._begin(None)
+        while (code := server.gone(other, POLL_SECONDS)) is None:
             if time.monotonic() > deadline:
-                cradle.signal(other, signal.SIGKILL)
+                server.signal(other, signal.SIGKILL)
         self._end(life, code)
         self._ledger.write(What.FAULT, kind="CONT", target="TIME")
         stopped.signal(pid, signal.SIGCONT)
-        while stopped.gone(pid, LOOK_SECONDS) is None:
+        while stopped.gone(pid, POLL_SECONDS) is None:
             if time.monotonic() > deadline:
                 stopped.signal(pid, signal.SIGKILL)
 
-    # What came of it ----------------------------------------------------------------------------
+    # Results ------------------------------------------------------------------------------------
 
     def _judge(self, life: TrialLife, deadline: float) -> None:
-        """Look what a life has left behind, and decide whether there is to be another."""
+        """Read what a process left in the ledger, and set `why` if no other process should follow."""
         trial = self.trial
         self._settlements = ()
         for line in trial.lines:
@@ -253,9 +253,9 @@ class TrialStage:
             if len(own) >= _OWN_DEATHS:
                 trial.why = f"its process {life.how}"
         if not trial.why and time.monotonic() > deadline:
-            trial.why = "it did not come to its end in time"
+            trial.why = "it did not end in time"
         if not trial.why and len(trial.lives) >= MOST_LIVES:
-            trial.why = f"it did not come to its end in {MOST_LIVES} lives"
+            trial.why = f"it did not end within {MOST_LIVES} processes"
 
     def _take(self, state: LedgerLine) -> None:
         trial, data = self.trial, state.data
@@ -265,19 +265,18 @@ class TrialStage:
             return
         doubts = [item["step"] for item in trial.inbox if item["kind"] == "doubt"]
         if doubts and len(doubts) == len(trial.inbox) and trial.settled < _SETTLEMENTS:
-            self._settlements = tuple(self._looked_into(step) for step in doubts)
+            self._settlements = tuple(self._settlement(step) for step in doubts)
             trial.settled += len(doubts)
         else:
-            said = "; ".join(f"{item['kind']}: {item['what']}" for item in trial.inbox)
-            said = said or f"it is {trial.state}, and waits {data['waits']}"
-            trial.why = self._shown(said)
+            items = "; ".join(f"{item['kind']}: {item['what']}" for item in trial.inbox)
+            trial.why = self._shown(items or f"it is {trial.state}, and waits {data['waits']}")
 
     def _shown(self, text: str) -> str:
-        """Name files as the user knows them, not in our copy of the tree."""
+        """Translate paths in our copy of the tree into the user's tree."""
         return text.replace(str(self._tree), str(self._ground.tree.root))
 
-    def _looked_into(self, step: str) -> Settlement:
-        """Say what became of an action in doubt, by what the recorder has seen since it last began."""
+    def _settlement(self, step: str) -> Settlement:
+        """Answer an action in doubt, from what the effect recorder saw since its last start."""
         happened, value = False, ""
         for line in self.trial.lines:
             if line.step != step:
@@ -296,15 +295,15 @@ def _how(life: TrialLife, faults: list[LedgerLine]) -> str:
     if faults:
         return describe(faults[-1])
     if life.code == 0:
-        return "came to its end"
+        return "ended"
     return f"died by itself, with {'signal' if life.code < 0 else 'exit code'} {abs(life.code)}"
 
 
 def describe(fault: LedgerLine) -> str:
-    """Say what a fault was, and where."""
-    from ninelives.chaos.protocol import Deed, FaultMoment
+    """Describe a fault and its point in words."""
+    from ninelives.chaos.protocol import FaultKind, FaultMoment
 
     if fault.target == "TIME":
         return "killed" if fault.kind == "KILL" else "woken"
     where = f" ({fault.step})" if fault.step else ""
-    return f"{Deed[fault.kind]} {FaultMoment[fault.target]}{where}"
+    return f"{FaultKind[fault.kind]} {FaultMoment[fault.target]}{where}"

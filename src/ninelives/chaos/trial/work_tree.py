@@ -1,7 +1,7 @@
-"""The working tree of a trial: a copy of the user's, and what the run has changed in it.
+"""The working tree of a trial: a copy of the user's tree, and the changes that the run made in it.
 
-Files are compared by content, SQLite databases by the rows in them. What tools leave everywhere (bytecode,
-caches, repositories, environments) is neither copied nor compared, nor is what holds nothing: sockets, pipes.
+Files are compared by content, SQLite databases by their rows. Not copied and not compared are by-products of
+tools (bytecode, caches, repositories, virtual environments) and files without content (sockets, pipes).
 """
 
 from __future__ import annotations
@@ -21,26 +21,26 @@ from ninelives.core.errors import UsageError
 
 MOST_FILES, MOST_BYTES = 5_000, 100 * 1024 * 1024
 MOST_READ_BYTES = 1024 * 1024
-"""Of a larger file outside the tree only the size is looked at."""
+"""Of larger files outside the tree only the size is compared."""
 _LEFT_OUT = frozenset({"__pycache__", "node_modules", "site-packages", "ninelives-chaos"})
 _SIGNS = ("pyvenv.cfg", "CACHEDIR.TAG")
-"""What an environment and a cache have in them, whatever they are called."""
+"""Files that mark a virtual environment or a cache, whatever its directory is called."""
 _ENDINGS = (".pyc", "-wal", "-shm", "-journal")
 _DATABASE = b"SQLite format 3\x00"
 
 Manifest = dict[str, tuple[int, int]]
-"""Size and time of each file, by its path in the tree."""
+"""Size and modification time of each file, by its path in the tree."""
 
 
 class Content(Struct, frozen=True):
-    """What is in a file; `lines` are for people."""
+    """A file's content; `lines` is only for display."""
 
     digest: str
     lines: int = 0
 
 
 GONE = Content("")
-"""A file that was there and is not any more."""
+"""A deleted file."""
 
 
 class Tree:
@@ -52,7 +52,7 @@ class Tree:
             self._manifest = _manifest(self.root, is_checked=True)
 
     def copy(self, to: Path) -> None:
-        """Make a fresh copy. Raises UsageError where that cannot be done."""
+        """Make a fresh copy. Raises UsageError if the tree cannot be copied."""
         with _copying(self.root):
             to.mkdir(parents=True)
             for directory, _ in _directories(self.root):
@@ -61,7 +61,7 @@ class Tree:
                 shutil.copy2(self.root / path, to / path, follow_symlinks=False)
 
     def changes(self, copy: Path) -> dict[str, Content]:
-        """Return what is in the files that were added or changed in a copy, and which are gone."""
+        """Return the files of a copy that were added, changed or deleted, with their content."""
         after = _manifest(copy, is_checked=False)
         changed = {
             path: _content(copy / path) for path, state in after.items() if self._manifest.get(path) != state
@@ -76,7 +76,7 @@ def _copying(root: Path) -> Iterator[None]:
     except OSError as error:
         raise UsageError(
             f"{root} cannot be copied, and every trial works on a copy of it: {error}",
-            remedy="Mend that, or name another working directory with --tree",
+            remedy="Fix that, or give another working directory with --tree",
         ) from error
 
 
@@ -93,7 +93,7 @@ def _manifest(root: Path, *, is_checked: bool) -> Manifest:
             raise UsageError(
                 f"{root} holds more than {MOST_FILES} files or {MOST_BYTES >> 20} MB, and every trial works "
                 "on a copy of it",
-                remedy="Name a smaller working directory with --tree",
+                remedy="Give a smaller working directory with --tree",
             )
     return found
 
@@ -131,7 +131,7 @@ def _content(path: Path) -> Content:
 
 
 def state_of(path: str) -> str:
-    """Say what is in a file outside the tree, which others may be using meanwhile; "" if there is none."""
+    """Return the state of a file outside the tree, which may be in use by others; "" if there is none."""
     try:
         state = os.lstat(path)
         if stat.S_ISLNK(state.st_mode):
@@ -148,7 +148,7 @@ def state_of(path: str) -> str:
 
 
 def _is_locked_here(inode: int) -> bool:
-    """Tell whether this process may have a file locked: it would lose the lock as we close the file again."""
+    """Return whether this process may hold a POSIX lock on a file: to open and close it would release it."""
     try:
         locks = [line.split() for line in Path("/proc/locks").read_text().splitlines()]
     except OSError:
@@ -157,7 +157,7 @@ def _is_locked_here(inode: int) -> bool:
 
 
 def _rows(path: Path) -> bytes:
-    """Return the content of a database as statements: the same rows, the same text."""
+    """Return the content of a database as SQL statements: equal rows give equal text."""
     try:
         with closing(sqlite3.connect(path)) as database:
             lines = [line for line in database.iterdump() if "ninelives_done" not in line]

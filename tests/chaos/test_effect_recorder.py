@@ -20,10 +20,10 @@ from ninelives.chaos.process.effect_recorder import EffectRecorder
 home = Path(sys.argv[1])
 os.chdir(home / "tree")
 sys.path.insert(0, str(home / "tree"))
-witness = EffectRecorder(Ledger(home / "ledger", 1), home / "tree", Path("/theirs"))
-witness.install()
+recorder = EffectRecorder(Ledger(home / "ledger", 1), home / "tree", Path("/theirs"))
+recorder.install()
 import agent
-witness.is_ready = True
+recorder.is_ready = True
 agent.act()
 """
 

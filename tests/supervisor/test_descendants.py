@@ -10,15 +10,15 @@ from collections.abc import Iterator
 import pytest
 
 from ninelives.supervisor import descendants
-from ninelives.supervisor.protocol import KEEPER
+from ninelives.supervisor.protocol import SUPERVISOR_MARK
 
 OURS, OTHER = "sqlite:///tests/strays/ours.db", "sqlite:///tests/strays/other.db"
 
 
-def dead_keeper(store: str) -> str:
+def dead_supervisor(store: str) -> str:
     """Name a supervisor that has died."""
     with subprocess.Popen(["sleep", "1000"]) as process:
-        name = descendants.name_keeper(process.pid, store)
+        name = descendants.supervisor_mark(process.pid, store)
         process.kill()
     return name
 
@@ -29,8 +29,8 @@ class Marked:
     def __init__(self) -> None:
         self.started: list[subprocess.Popen[bytes]] = []
 
-    def __call__(self, keeper: str) -> subprocess.Popen[bytes]:
-        process = subprocess.Popen(["sleep", "1000"], env={**os.environ, KEEPER: keeper})
+    def __call__(self, mark: str) -> subprocess.Popen[bytes]:
+        process = subprocess.Popen(["sleep", "1000"], env={**os.environ, SUPERVISOR_MARK: mark})
         self.started.append(process)
         return process
 
@@ -45,24 +45,24 @@ def marked() -> Iterator[Marked]:
 
 
 def test_only_what_dead_supervisors_of_the_same_store_have_left_is_killed(marked: Marked) -> None:
-    orphan = marked(dead_keeper(OURS))
+    orphan = marked(dead_supervisor(OURS))
     spared = [
-        marked(dead_keeper(OTHER)),
-        marked(descendants.name_keeper(os.getpid(), OURS)),
-        marked("no keeper's name"),
+        marked(dead_supervisor(OTHER)),
+        marked(descendants.supervisor_mark(os.getpid(), OURS)),
+        marked("no mark's name"),
     ]
-    assert descendants.sweep_orphaned_fleets(OURS) == [orphan.pid]
+    assert descendants.sweep_orphaned_workers(OURS) == [orphan.pid]
     orphan.wait()
-    assert descendants.sweep_orphaned_fleets(OURS) == []
+    assert descendants.sweep_orphaned_workers(OURS) == []
     assert [one.poll() for one in spared] == [None, None, None]
 
 
 INSIDE = f"""
 import os, subprocess, sys
-from ninelives.supervisor import descendants as strays
-from ninelives.supervisor.protocol import KEEPER
-mark = strays.name_keeper(os.getpid(), {OURS!r})
-worker = subprocess.Popen(["sleep", "1000"], env={{**os.environ, KEEPER: mark}})
+from ninelives.supervisor import descendants
+from ninelives.supervisor.protocol import SUPERVISOR_MARK
+mark = descendants.supervisor_mark(os.getpid(), {OURS!r})
+worker = subprocess.Popen(["sleep", "1000"], env={{**os.environ, SUPERVISOR_MARK: mark}})
 print(mark, flush=True)
 sys.stdin.read()
 """
@@ -77,10 +77,10 @@ def test_a_supervisor_on_the_host_kills_no_worker_of_a_container() -> None:
         try:
             assert container.stdout is not None
             mark = container.stdout.readline().strip()
-            workers = [one.pid for one in descendants.processes() if one.marks.get(KEEPER) == mark]
+            workers = [one.pid for one in descendants.processes() if one.marks.get(SUPERVISOR_MARK) == mark]
             assert len(workers) == 1
-            assert descendants.sweep_orphaned_fleets(OURS) == []
-            assert descendants.look_at(workers[0]) is not None
+            assert descendants.sweep_orphaned_workers(OURS) == []
+            assert descendants.read_process(workers[0]) is not None
             assert not descendants.is_left_of(int(mark.partition("-")[0]))
         finally:
             container.kill()
