@@ -7,32 +7,48 @@ short is repeated by the next runtime, as a person or a client would repeat it.
 from __future__ import annotations
 
 from collections.abc import Awaitable, Callable
-from typing import TYPE_CHECKING, Any, TypeVar
+from typing import Any, Protocol, TypeVar
 
 from msgspec import UNSET
 
 from ninelives.core.journal.answers import Asked
 from ninelives.core.journal.output import Output
 from ninelives.core.model.inbox import ItemKind
-from ninelives.core.model.run import State
+from ninelives.core.model.run import RunRow, State
 from ninelives.runtime.inbox import InboxItem
 from ninelives.runtime.output_reader import OutputReader
 from ninelives.runtime.run import Run
+from ninelives.runtime.runtime import Runtime
+from ninelives.store import Store
 from ninelives.views.checkpoint import Checkpoint
 from ninelives.views.history import Entry
-
-if TYPE_CHECKING:
-    from ninelives.testing.sandbox import Sandbox
 
 T = TypeVar("T")
 TESTER = "tester"
 """The default author of a test's answers."""
 
 
+class Worked(Protocol):
+    """What handles need of their sandbox."""
+
+    @property
+    def store(self) -> Store:
+        """Return the store, as the test sees it."""
+
+    def do(self, work: Callable[[Runtime], Awaitable[T]], /) -> T:
+        """Run `work` on the current runtime."""
+
+    def work_for(self, run: str, /) -> RunRow:
+        """Work until a run has ended or is escalated."""
+
+    def next_signal(self) -> str:
+        """Return a new signal id."""
+
+
 class SandboxRun:
     """A handle to a run of a sandbox; see `Run`."""
 
-    def __init__(self, sandbox: Sandbox, id: str) -> None:
+    def __init__(self, sandbox: Worked, id: str) -> None:
         self._sandbox, self.id = sandbox, id
 
     def __repr__(self) -> str:
@@ -90,7 +106,7 @@ class SandboxRun:
 class SandboxItem:
     """An inbox item of a sandbox; see `InboxItem`."""
 
-    def __init__(self, sandbox: Sandbox, item: InboxItem) -> None:
+    def __init__(self, sandbox: Worked, item: InboxItem) -> None:
         self._sandbox, self.item = sandbox, item
 
     def __repr__(self) -> str:
