@@ -188,7 +188,7 @@ async def _may_begin(execution: Execution) -> None:
     execution.tail.effect_length = execution.tail.length
 
 
-# ------------------------------------------------------------------------------------------- births
+# ----------------------------------------------------------------------------------------- creation
 
 
 class ChildCreation:

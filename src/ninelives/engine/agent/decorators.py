@@ -43,7 +43,7 @@ class Declared(Protocol, Generic[P, R_co]):
     __name__: str
 
     def __call__(self, *args: P.args, **kwargs: P.kwargs) -> R_co:
-        """Call the function; inside a run, as a recorded step."""
+        """Call the function; a step that is called inside a run is recorded."""
 
     @property
     def raw(self) -> Callable[P, R_co]:

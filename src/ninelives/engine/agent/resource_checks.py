@@ -27,7 +27,7 @@ _BAD_BRANCH: Final = re.compile(r"[\x00-\x20\x7f~^:?*\[\\]|\.\.|@\{|//|^/|/$|\.$
 
 
 class Gone(Exception):
-    """The resource does not exist, or cannot be examined."""
+    """The resource does not exist, is of another kind, or cannot be examined."""
 
 
 def check(target: Target) -> None:

@@ -182,7 +182,7 @@ def _resource(target: Target) -> Resource:
     return Url(target.at)
 
 
-# ------------------------------------------------------------------------------------ on the way back
+# ---------------------------------------------------------------------------------- when a run returns
 
 
 async def recheck(execution: Execution, agent: Agent, journal: Journal) -> None:

@@ -114,7 +114,7 @@ async def _settle(step: Builtin, got: Signal | str, codec: Codec, name: str) -> 
 
 
 async def _take(step: Builtin, signal: Signal) -> bool:
-    """Record that a signal is taken; False when another commit took it first."""
+    """Record that a signal is taken; False when it was gone already."""
     returned, body = step.execution.replay.returned, write_signal(signal.number, signal.body)
     is_returned = returned.pop(signal.number, None) is not None
     kind, extras = (Kind.RESULT, NOTHING) if is_returned else (Kind.SIGNAL, Extras(takes=(signal.number,)))

@@ -1,4 +1,7 @@
-"""Durable sleeps and time limits: deadlines survive crashes and parking."""
+"""Durable sleeps and time limits: the deadline is recorded, so it survives crashes and parking.
+
+Times too short to park for are not recorded and start again after a crash (see `run.waits.deadline_ms`).
+"""
 
 from __future__ import annotations
 
