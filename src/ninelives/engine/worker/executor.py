@@ -84,7 +84,7 @@ class Executor:
 
     def load(self, claimed: Sequence[RunRow]) -> None:
         """Load the journals of runs that are about to be executed; the short ones in one read."""
-        # If no wake-up has come by the time `_newborn` is called, nothing has happened to the run.
+        # `_newborn` reads the row again only if a wake-up has come since.
         self._heard.update({run.id: self.newsroom.heard for run in claimed if run.id in self.born})
         short = [run.id for run in claimed if _is_short(run) and run.id not in self.born]
         if len(short) > 1:
@@ -131,7 +131,7 @@ class Executor:
             await self._supersede(journal)
             journal = large_bodies.load(self._store, run.id)
         if journal is None or journal.run.epoch != run.epoch:
-            return  # we were suspended since the claim: the run has another owner, which may have ended it
+            return  # damaged; or we were suspended, and the run has another owner, which may have ended it
         if run.solo_deaths >= agent.lives and not run.cancelling:
             if takeover is not None:
                 takeover.journal = journal  # read and valid; the quarantine reports its outcome
@@ -364,7 +364,7 @@ class Executor:
         return False
 
     async def _next_turn(self, execution: Execution, agent: Agent, following: NextTurn) -> Journal | None:
-        """Commit the snapshot that the next turn starts from: one commit ends the old turn and starts it."""
+        """Commit the snapshot that the next turn starts from: one commit, which also ends the old turn."""
         snapshot, made = agent_arguments.encode(agent, following.args, following.kwargs)
         new = [content for name, content in made.items() if name not in execution.blobs]
         verdict = await execution.write([(Kind.TURN, "", snapshot, new), *_carried(execution)])
