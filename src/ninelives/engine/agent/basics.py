@@ -1,4 +1,4 @@
-"""What code inside a run can ask for: its key, the time, randomness, lines for people, timeouts, fan-out."""
+"""Small functions for code inside a run: key, info, time, randomness, log, branches, fan-out."""
 
 from __future__ import annotations
 
@@ -29,14 +29,17 @@ LOGGER = logging.getLogger("ninelives.run")
 
 
 class NextTurn:
-    """What an agent returns to go on with an empty journal."""
+    """The value an agent returns to start its next turn, with an empty journal."""
 
     def __init__(self, args: tuple[Any, ...], kwargs: dict[str, Any]) -> None:
         self.args, self.kwargs = args, kwargs
 
 
 class Info(Struct, frozen=True):
-    """Where the code is."""
+    """The position of the calling code, as `nl.info()` returns it.
+
+    `attempt` is that of the current step; it is 0 outside a step.
+    """
 
     run: str
     agent: str
@@ -46,7 +49,10 @@ class Info(Struct, frozen=True):
 
 
 def key() -> str:
-    """Return the current action's idempotency key: the same on every attempt, in every life."""
+    """Return the current action's idempotency key: the same on every attempt, also after a crash.
+
+    Pass it to the service that you call. Raises NoRun outside the body of a step.
+    """
     frame = FRAME.get()
     if frame is None:
         raise NoRun(
@@ -56,7 +62,7 @@ def key() -> str:
 
 
 def info() -> Info:
-    """Say where the code is: run, agent, turn, attempt of the step, whether it is replaying."""
+    """Return the current run, agent, turn, attempt of the step, and whether the run is replaying."""
     execution, frame = require("nl.info()"), FRAME.get()
     return Info(
         run=execution.run.id,
@@ -68,7 +74,10 @@ def info() -> Info:
 
 
 def now() -> datetime:
-    """Return the time, in UTC; on replay, the time that it was."""
+    """Return the current time in UTC. The time is recorded: replay returns the same one.
+
+    Inside a step it returns the clock's time, unrecorded: the step's result is what is recorded.
+    """
     execution = require("nl.now()")
     if FRAME.get() is not None:
         return _moment(execution.clock.now_ms())
@@ -86,34 +95,38 @@ def _moment(ms: int) -> datetime:
 
 
 def uuid() -> uuids.UUID:
-    """Return a UUID, the same on replay."""
+    """Return a version 4 UUID, derived from the call's position in the run: the same on replay."""
     execution = require("nl.uuid()")
     return uuids.UUID(bytes=execution.derived(execution.place("uuid")).randbytes(16), version=4)
 
 
 def random() -> float:
-    """Return a number from 0 up to 1, the same on replay."""
+    """Return a number in [0, 1), derived from the call's position in the run: the same on replay."""
     execution = require("nl.random()")
     return execution.derived(execution.place("random")).random()
 
 
 class Log:
-    """Lines for people: recorded with the run, and handed to logging once, after they are durable."""
+    """Log lines for people: recorded with the run, and passed to `logging` when they are durable.
+
+    A recorded line is passed on at most once, never on replay. Inside a step a line is not recorded; it is
+    passed to `logging` at once, on every attempt.
+    """
 
     def debug(self, line: str) -> None:
-        """Log for who looks closely."""
+        """Log a line at level DEBUG."""
         _log(logging.DEBUG, line)
 
     def info(self, line: str) -> None:
-        """Log."""
+        """Log a line at level INFO."""
         _log(logging.INFO, line)
 
     def warning(self, line: str) -> None:
-        """Log what somebody should know."""
+        """Log a line at level WARNING."""
         _log(logging.WARNING, line)
 
     def error(self, line: str) -> None:
-        """Log what went wrong."""
+        """Log a line at level ERROR."""
         _log(logging.ERROR, line)
 
 
@@ -124,7 +137,7 @@ def _log(level: int, line: str) -> None:
     execution = require("nl.log")
     body = msgspec.json.encode({"level": logging.getLevelName(level), "line": line})
     if FRAME.get() is not None:
-        # Inside a body there is no replay to be silent in; it is logged once per attempt.
+        # A body is never replayed, so there is nothing to suppress: log once per attempt.
         LOGGER.log(level, line, extra={"run": execution.run.id})
         return
     place = execution.place("log")
@@ -135,7 +148,7 @@ def _log(level: int, line: str) -> None:
 def _write_line(execution: Execution, level: int, line: str, step: str, body: bytes) -> None:
     if execution.sealed is None:
         written = execution.write([(Kind.LOG, step, body)])
-        # CRASH: durable and not handed on: at most once, and always in the journal.
+        # CRASH: durable, and not passed to logging: at most once there, and always in the journal.
         written.add_done_callback(lambda done: _hand_on(execution, done, level, line))
 
 
@@ -145,7 +158,10 @@ def _hand_on(execution: Execution, done: asyncio.Future[Any], level: int, line: 
 
 
 def progress(step: int, of: int | None = None, note: str = "") -> None:
-    """Say how far the run is, for who looks at it."""
+    """Record how far the run is (`step` of `of`, with a note), for people who watch it.
+
+    Raises UsageError inside a step.
+    """
     execution = require("nl.progress()")
     if FRAME.get() is not None:
         raise UsageError("nl.progress() is for the agent, not for a step", run=execution.run.id)
@@ -156,9 +172,9 @@ def progress(step: int, of: int | None = None, note: str = "") -> None:
 
 @contextmanager
 def branch(name: str) -> Iterator[None]:
-    """Name the branch of the steps and tasks inside, for who reads the history.
+    """Name the branch of the steps and tasks inside the block, to make the history readable.
 
-    Entered again under the same name, it is another branch: `x`, then `x.1`.
+    Entering again under the same name makes another branch: `x`, then `x.1`.
     """
     require("nl.branch()")
     token = BRANCH.set(BRANCH.get().child(f"={check_id(name, 'branch name')}"))
@@ -169,10 +185,11 @@ def branch(name: str) -> Iterator[None]:
 
 
 def patched(name: str) -> bool:
-    """Tell whether code that was added here is for this run: True where it has not passed this point yet.
+    """Return whether this run should take newly added code: True if it has not passed this point yet.
 
-    False while the run catches up with what it had recorded after this point. The answer is recorded, is the
-    same on every replay, and holds for all calls with this name until the next turn.
+    Returns False if the run already recorded something after this point and is catching up with it. The
+    answer is recorded, is the same on every replay, and holds for all calls with this name until the next
+    turn. Raises UsageError inside a step.
     """
     execution = require("nl.patched()")
     if FRAME.get() is not None:
@@ -187,14 +204,17 @@ def patched(name: str) -> bool:
         else:
             known = not identity.has_gone_on(execution)
             body = write_body(None, value=b"true" if known else b"false")
-            # CRASH: not recorded, and nothing that rests on it either: it is judged again.
+            # CRASH: not recorded, and nothing that depends on it either: the next worker decides again.
             execution.note(Kind.RESULT, step, body, BUILTIN)
         execution.patches[name] = known
     return known
 
 
 async def gather(*awaitables: Awaitable[T]) -> list[T]:
-    """Await several at once, each on its own branch; the first failure cancels the others and is raised."""
+    """Await several awaitables concurrently, each on its own branch; return their results in order.
+
+    The first failure cancels the others, waits until they have ended, and is raised.
+    """
     tasks = [asyncio.ensure_future(one) for one in awaitables]
     try:
         return list(await asyncio.gather(*tasks))
@@ -206,7 +226,10 @@ async def gather(*awaitables: Awaitable[T]) -> list[T]:
 
 
 async def map(step: Callable[[T], Awaitable[U]], items: Iterable[T], *, limit: int = 10) -> list[U]:  # noqa: A001
-    """Call a step for each item, at most `limit` at once; results in the order of the items."""
+    """Call a step for each item, at most `limit` at once; return the results in the order of the items.
+
+    The first failure cancels the other calls and is raised. Raises UsageError for a limit below 1.
+    """
     if limit < 1:
         raise UsageError(f"limit={limit!r}", remedy="Give 1 or more")
     places = asyncio.Semaphore(limit)
@@ -219,12 +242,13 @@ async def map(step: Callable[[T], Awaitable[U]], items: Iterable[T], *, limit: i
 
 
 def next_turn(*args: Any, **kwargs: Any) -> Any:
-    """Return this from an agent to go on with these arguments and an empty journal.
+    """End this turn: `return nl.next_turn(...)` calls the agent again, with these arguments.
 
-    Raises UsageError while branches are open: they could not be taken along.
+    The next turn starts with an empty journal, so long runs replay only their last turn.
+    Raises UsageError while other branches are open: the next turn could not continue them.
     """
     execution = require("nl.next_turn()")
-    # What was cancelled is on its way out; the executor waits for it before the turn ends.
+    # Cancelled branches do not count: the executor waits for them before the turn ends.
     if sum(not task.cancelling() for task in execution.open_branches()) > 1:
         raise UsageError(
             "nl.next_turn() while other branches of the run are open",

@@ -1,7 +1,7 @@
-"""`nl.repair_history`: a tool call without a result gets it from the journal, or one that says: unknown.
+"""`nl.repair_history`: complete tool calls without a result, from the journal or with "unknown".
 
-The repair itself is pure (`core.histories`). What the journal gave is recorded, so that a history is repaired
-the same way on replay, when the journal holds more.
+The repair itself is pure (`core.journal.chat_history`). The results found in the journal are recorded, so
+that replay repairs a history in the same way, although the journal holds more by then.
 """
 
 from __future__ import annotations
@@ -31,11 +31,11 @@ _FOUND = codec_for(dict[str, Result])
 
 
 async def repair_history(messages: Sequence[Message], *, run: str | None = None) -> list[dict[str, Any]]:
-    """Return a chat history in which every tool call has its result, and no result is without its call.
+    """Return a chat history in which every tool call has a result, and every result has its call.
 
-    A result that is missing is looked for in the journal of this run, or of the run that is named: a step
-    of the tool's name, called with the same arguments. Outside a run nothing can be looked up.
-    Raises UsageError for what is no history; UnknownRun.
+    A missing result is looked up in the journal of this run, or of the run named by `run`: a step with the
+    tool's name that was called with the same arguments. Outside a run, and inside a step, nothing is looked
+    up. Raises UsageError when `messages` is not a chat history; UnknownRun.
     """
     calls = calls_in(messages)
     execution = here()
@@ -55,7 +55,7 @@ async def repair_history(messages: Sequence[Message], *, run: str | None = None)
 
 
 def _look_up(store: Store, run: str, calls: list[HistoryCall]) -> dict[str, Result]:
-    """Find the results of calls in a journal; of calls that are alike, each takes the next."""
+    """Find the results of calls in a journal; equal calls take the recorded results in order."""
     known: defaultdict[tuple[str, str], deque[Result]] = defaultdict(deque)
     steps: dict[str, Step] = {}
     for record in large_bodies.whole(store, store.load_journal(run, since=0).records):

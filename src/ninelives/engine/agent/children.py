@@ -1,11 +1,11 @@
-"""Child runs: created once, waited for, cancelled with their parent.
+"""Child runs: created once, awaited, cancelled with their parent.
 
-A child is created under an id that follows from the place of its spawn, between two records: if we die there,
-the next life finds the start and creates the same run again, which changes nothing. The store refuses
-children of a run that has ended, cancels the children of one that fails or is cancelled, and tells a parent
-when a child ends.
-How a child came out is copied into the parent's journal, so that it is the same on replay, whatever
-becomes of the child.
+A child's id is derived from the position of its spawn, and the child is created between two records of the
+parent (INTENT, RESULT). If we die there, the next worker finds the intent and creates the same run again,
+which changes nothing. The store refuses children of a run that has ended, cancels the children of a run that
+fails or is cancelled, and sends news to a parent when a child ends.
+A child's outcome is copied into the parent's journal, so that it is the same on replay, whatever happens to
+the child later.
 """
 
 from __future__ import annotations
@@ -48,23 +48,23 @@ from ninelives.store import Store
 
 T = TypeVar("T")
 STRANGER_MS = 1000
-"""How often a run is looked at that does not tell us of its end, being no child of ours."""
+"""Poll interval for a run that is no child of the waiting run: the store sends no news of its end."""
 MOST_CHILDREN = 1_000_000
 _FINAL = (State.COMPLETED, State.FAILED, State.CANCELLED)
 _ID = codec_for(str)
 
 
 class Child(Struct, frozen=True):
-    """A child run. It can be kept, passed to a later turn, and asked there for its result."""
+    """A handle to a child run. It can be recorded, passed to a later turn, and awaited there."""
 
     id: str
     agent: str
 
     @at_home
     async def result(self) -> Any:
-        """Wait for the child's end and return its result; the parent may leave memory meanwhile.
+        """Wait until the child has ended and return its result; the parent may park meanwhile.
 
-        Raises RunFailed, RunCancelled: the same on replay.
+        Raises RunFailed or RunCancelled if the child did; the outcome is recorded and the same on replay.
         """
         execution, codec = _outside_steps("child.result()"), self._codec
         async with Builtin(execution, f"result:{self.id}") as step:
@@ -75,7 +75,7 @@ class Child(Struct, frozen=True):
             try:
                 data = await execution.call_store(_result, row)
             except (RunFailed, RunCancelled) as failed:
-                # CRASH: the child has ended and that is not recorded; the next life finds it ended.
+                # CRASH: the child has ended and that is not recorded; the next worker finds it ended.
                 await step.settle([(Kind.FAILURE, step.id, write_body(None, error=encode_error(failed)))])
                 raise
             await step.settle([(Kind.RESULT, step.id, write_body(None, value=data))])
@@ -83,7 +83,7 @@ class Child(Struct, frozen=True):
 
     @at_home
     async def cancel(self) -> None:
-        """Ask for the child's end; one that has ended is left alone."""
+        """Request the cancellation of the child; does nothing if the child has ended."""
         execution = _outside_steps("child.cancel()")
         async with Builtin(execution, f"cancel:{self.id}") as step:
             if await step.recorded() is None:
@@ -101,9 +101,11 @@ class Child(Struct, frozen=True):
 async def spawn(
     agent: Any, *args: Any, id: str | None = None, kwargs: Mapping[str, Any] | None = None
 ) -> Child:
-    """Start a child run: durable when this returns, and started once, whoever dies when.
+    """Start a child run. It is durable when this returns, and starts once, whichever process dies.
 
-    Raises UnknownAgent, NotSerializable, BadName; IdConflict when the id is that of another run.
+    `agent` is a declared agent or its name; `*args` and `kwargs` are its arguments. Without `id`, the id is
+    derived from the position of this call. The child inherits the parent's priority.
+    Raises UnknownAgent, NotSerializable, BadName; IdConflict when the id belongs to another run.
     """
     execution = _outside_steps("nl.spawn()")
     declared, named = get_agent(agent), dict(kwargs or {})
@@ -117,7 +119,7 @@ async def spawn(
             return Child(found.value, declared.name)
         name = _id(step.place, declared.name, id)
         if step.id not in execution.replay.intents:
-            # CRASH: the child may be born from here on. Code that has moved finds it by this start.
+            # CRASH: the child may exist from here on. Changed code finds it by this intent.
             execution.note(Kind.INTENT, step.id, write_body(asked, value=_ID.encode(name)), BUILTIN)
         await _may_begin(execution)
         new = NewRun(
@@ -147,13 +149,13 @@ async def _born(
         error = write_body(asked, error=encode_error(answer))
         await step.settle([(Kind.FAILURE, step.id, error)])
         raise answer
-    # CRASH: born and not recorded; the next life asks for the same id and finds it.
+    # CRASH: the child exists and is not recorded; the next worker creates the same id and finds it.
     await step.settle([(Kind.RESULT, step.id, write_body(asked, value=_ID.encode(new.id)))])
     return Child(new.id, new.agent)
 
 
 def _id(place: StepPosition, agent: str, given: str | None) -> str:
-    """Return the id of the child that is spawned here: the same in every life, another after a retry."""
+    """Return the id of the child spawned here: the same after a crash, a different one after a retry."""
     run, turn = place.execution.run.id, place.execution.turn
     if given is None:
         where = f"{turn}:{place.branch}"
@@ -178,7 +180,7 @@ def _outside_steps(what: str) -> Execution:
 
 
 async def _may_begin(execution: Execution) -> None:
-    """Wait until the run is past its records, and all that led here is durable: others will see it."""
+    """Wait until replay is over and everything so far is durable: other runs will see what follows."""
     if execution.is_catching_up:
         await execution.delivery.fresh()
     await execution.barrier()
@@ -186,11 +188,11 @@ async def _may_begin(execution: Execution) -> None:
     execution.tail.effect_length = execution.tail.length
 
 
-# ------------------------------------------------------------------------------------------- births
+# ----------------------------------------------------------------------------------------- creation
 
 
 class ChildCreation:
-    """Creates the children that one run spawns at one moment, in one transaction."""
+    """Batches the spawns of one run: children requested at the same time are created in one transaction."""
 
     def __init__(self, execution: Execution) -> None:
         self._execution = execution
@@ -198,14 +200,14 @@ class ChildCreation:
         self._is_busy = False
 
     async def create(self, new: NewRun, contents: list[bytes]) -> RunRow | UsageError:
-        """Create a child; returns it, or why there is none."""
+        """Create a child; returns its row, or the error that says why there is none."""
         execution = self._execution
         born: asyncio.Future[RunRow | UsageError] = execution.loop.create_future()
         self._waiting.append((new, contents, born))
-        execution.delivery.running.add(self)  # until they are born, the run is not at rest
+        execution.delivery.running.add(self)  # until they exist, the run is not at rest
         if not self._is_busy:
             self._is_busy = True
-            # A task of its own: a branch that is cancelled must not take others' children with it.
+            # A separate task: cancelling one branch must not cancel the spawns of other branches.
             asyncio.Task(self._create(), loop=execution.loop, context=Context())
         return await born
 
@@ -215,7 +217,7 @@ class ChildCreation:
             batch, self._waiting = self._waiting, []
             try:
                 answers = await execution.call_store(_create, [(new, contents) for new, contents, _ in batch])
-            except Exception as error:  # noqa: BLE001 (whatever it is, each who waits is told)
+            except Exception as error:  # noqa: BLE001 (every waiting spawn gets the error)
                 answers = [error if isinstance(error, UsageError) else UsageError(str(error)) for _ in batch]
             for (_, _, born), answer in zip(batch, answers, strict=True):
                 if not born.done():
@@ -226,7 +228,7 @@ class ChildCreation:
 
 
 def births(execution: Execution) -> ChildCreation:
-    """Return what creates the children of a run."""
+    """Return the batcher that creates the children of a run."""
     return execution.part(ChildCreation)
 
 
@@ -235,7 +237,7 @@ def _create(store: Store, batch: list[tuple[NewRun, list[bytes]]]) -> list[RunRo
 
 
 def _stored(store: Store, new: NewRun, contents: list[bytes]) -> NewRun:
-    """Put away what is too large for a record."""
+    """Store as blobs what is too large for a record."""
     if len(new.body) > INLINE_BYTES:
         contents, new = [new.body, *contents], replace(new, body=b"")
     return replace(new, blobs=tuple(store.put_blobs(contents))) if contents else new
@@ -245,7 +247,7 @@ def _stored(store: Store, new: NewRun, contents: list[bytes]) -> NewRun:
 
 
 class Ends:
-    """The children of one run that have ended, read once for all who wait for them."""
+    """The children of one run that have ended, read once for all branches that wait for them."""
 
     def __init__(self, execution: Execution) -> None:
         self._execution = execution
@@ -254,9 +256,9 @@ class Ends:
         self._reading: asyncio.Future[None] | None = None
 
     async def of(self, child: str, news: int) -> RunRow | None:
-        """Return a child's row if it has ended, as of that news of the run."""
+        """Return a child's row if it has ended, read no earlier than the run's news number `news`."""
         while child not in self._ended and self._seen < news:
-            if self._reading is None:  # no branch of the run: it reads for all of them
+            if self._reading is None:  # not a branch of the run: it reads for all branches
                 reading = self._read(news)
                 self._reading = asyncio.Task(reading, loop=self._execution.loop, context=Context())
             await asyncio.shield(self._reading)
@@ -288,7 +290,10 @@ async def _end_of(execution: Execution, child: str) -> RunRow:
 
 
 async def _end_of_stranger(execution: Execution, run: str) -> RunRow:
-    """Wait for a run that does not tell us of its end: it is another's child, or was our origin's."""
+    """Poll until a run has ended that sends us no news: it is not our child.
+
+    It is another run's child, or a child of the run that this one was forked from.
+    """
     row = await execution.call_store(_row, run)
     while not row.state.is_final:
         await _pause(execution, f"for the run {run!r}", execution.store.now_ms() + STRANGER_MS)

@@ -1,9 +1,10 @@
-"""Undoing: compensations are registered as a run goes, and called in reverse when it fails or is cancelled.
+"""Compensations (`nl.on_failure`): called in reverse order when a run fails or is cancelled.
 
-A registration is a record, durable before the next body starts. When the run ends badly, one record says so
-and the run's own code is over; what follows is a last stretch of the run whose steps are the compensations,
-recorded, retried and replayed like any others. If we die in it, the next life goes on with the first one
-that has no outcome. One that fails for good is recorded and the others go on; then the run ends as it was to.
+A registration is a record, durable before the next body starts. When the run fails or is cancelled, one
+UNDOING record says so and the agent's code is not called again. A last stretch of the run follows, whose
+steps are the compensations; they are recorded, retried and replayed like any other steps. If we die in it,
+the next worker continues with the first compensation that has no outcome. A compensation that fails
+permanently is recorded and logged, and the others continue; then the run ends as failed or cancelled.
 """
 
 from __future__ import annotations
@@ -35,14 +36,14 @@ _MOST_CHILDREN = 1_000_000
 
 
 class Undo(Struct, frozen=True):
-    """The body of an UNDO record. Without an action it is another run's to undo: see `forks`."""
+    """The body of an UNDO record. An empty action means that another run undoes it: see `worker.fork`."""
 
     action: str
     arguments: Raw = Raw(b"{}")
 
 
 class Undoing(Struct, frozen=True, omit_defaults=True):
-    """The body of an UNDOING record: how the run is to end when all is undone."""
+    """The body of an UNDOING record: the state and error with which the run ends after the compensations."""
 
     state: State
     error: Raw | UnsetType = UNSET
@@ -53,9 +54,12 @@ _UNDOING = msgspec.json.Decoder(Undoing).decode
 
 
 def on_failure(action: Any, *args: Any, **kwargs: Any) -> None:
-    """Have an action called, durably, if the run fails or is cancelled: the last registered first.
+    """Register a compensation: an action to call if the run fails or is cancelled, last registered first.
 
-    Raises UsageError when it is no action, or not the one that its name stands for; NotSerializable.
+    The registration is durable before the next step starts, so it survives a crash. Register it before the
+    step that it undoes; it must cope with a step that did not happen.
+    Raises UsageError when `action` is not a declared action, or its name belongs to another step;
+    NotSerializable when an argument cannot be recorded.
     """
     execution = require("nl.on_failure()")
     if FRAME.get() is not None:
@@ -83,10 +87,10 @@ def on_failure(action: Any, *args: Any, **kwargs: Any) -> None:
 
 
 def _is_registered(execution: Execution, place: str, undos: list[bytes]) -> bool:
-    """Tell whether an earlier life has registered this: at this place, or anywhere as the same; once each.
+    """Return whether this is registered already: at this position, or with the same content at any other.
 
-    So code that was changed registers nothing twice, also under a name that the action had before. Which of
-    two calls finds a record does not matter: they register the same.
+    Each record matches once. So changed code registers nothing twice, also under an earlier name of the
+    action (`aliases`). Which of two equal calls finds a record does not matter: they register the same.
     """
     unclaimed = execution.replay.undos
     if not unclaimed:
@@ -102,7 +106,7 @@ def _is_registered(execution: Execution, place: str, undos: list[bytes]) -> bool
 
 
 def _undeclared(execution: Execution) -> str | None:
-    """Return a compensation of this turn that no call has registered in this life, and no code declares."""
+    """Return a recorded compensation of this turn that no call claimed and this code does not declare."""
     for known, body in execution.replay.undos.items():
         action = _UNDO(body).action
         if action and not known.startswith(CARRIED) and _declared(action) is None:
@@ -111,7 +115,7 @@ def _undeclared(execution: Execution) -> str | None:
 
 
 def _renamed(old: str, new: str, run: str) -> Divergence:
-    """Return the error for a registration that may be a second one of what was renamed."""
+    """Return the error for a registration that may repeat one whose action was renamed."""
     return Divergence(
         f"the code registers the compensation {new!r}, but {old!r}, which is registered, was not asked for "
         "and is not declared in this code: both would be called",
@@ -122,7 +126,7 @@ def _renamed(old: str, new: str, run: str) -> Divergence:
 
 
 def _declared(action: str) -> Step | None:
-    """Return the step that has this name, or had it."""
+    """Return the step that has this name, or has it among its aliases."""
     found = find_step(action)
     if found is not None:
         return found
@@ -131,12 +135,12 @@ def _declared(action: str) -> Step | None:
 
 
 def _callee(step: Step) -> Agent:
-    """Return what knows how a step's arguments are kept."""
+    """Return the step as an Agent, whose codecs encode its arguments."""
     return make_agent(step.function, step.name, "strict", "default", None)
 
 
 def registered(records: tuple[Record, ...]) -> list[Undo]:
-    """Return what is to be undone, in order of registration. Raises Corrupt."""
+    """Return the registered compensations, in order of registration. Raises Corrupt."""
     try:
         found = [_UNDO(record.body) for record in records if record.kind is Kind.UNDO]
     except msgspec.DecodeError as error:
@@ -145,7 +149,7 @@ def registered(records: tuple[Record, ...]) -> list[Undo]:
 
 
 def carried(execution: Execution) -> list[Draft]:
-    """Return the records that take what is to be undone over into the next turn."""
+    """Return the records that carry registered compensations into the next turn."""
     pending = registered(execution.replay.kept)
     return [
         (Kind.UNDO, step_id(CARRIED, "on_failure", number), msgspec.json.encode(undo))
@@ -164,7 +168,7 @@ def write_undoing(state: State, error: bytes | None) -> bytes:
 
 
 def last_stretch(journal: Journal) -> tuple[Journal, Undoing, list[Undo]]:
-    """Return the journal from where the undoing begins, how the run ends, and what is to be undone."""
+    """Return the journal from the UNDOING record on, that record's body, and the compensations to call."""
     at = max(place for place, record in enumerate(journal.records) if record.kind is Kind.UNDOING)
     undoing = _UNDOING(journal.records[at].body)
     pending = registered(journal.records[:at])
@@ -172,18 +176,18 @@ def last_stretch(journal: Journal) -> tuple[Journal, Undoing, list[Undo]]:
 
 
 async def undo(execution: Execution, pending: list[Undo]) -> None:
-    """End what the run's children do, and undo what it did itself; the code of a run's last stretch."""
+    """Cancel the run's children and call its compensations; this is the code of a run's last stretch."""
     await execution.call_store(_cancel_children, execution.run.id)
     await call_all(execution, pending)
 
 
 async def call_all(execution: Execution, pending: list[Undo]) -> None:
-    """Call the compensations, the last registered first."""
+    """Call the compensations, last registered first."""
     for number in reversed(range(len(pending))):
         token = BRANCH.set(Branch(f"{BRANCH_NAME}/{number}"))
         try:
             await _call(execution, pending[number])
-        except Exception as error:  # noqa: BLE001 (it is recorded; the others must go on)
+        except Exception as error:  # noqa: BLE001 (it is recorded; the others must still run)
             log.error(f"what was to be undone by {pending[number].action} is not: {error}")
         finally:
             BRANCH.reset(token)

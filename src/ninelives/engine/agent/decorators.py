@@ -1,6 +1,6 @@
-"""The decorators: `agent`, `decision`, `action`. A decorated function keeps its signature.
+"""The decorators `agent`, `decision` and `action`. A decorated function keeps its signature.
 
-With no runtime in the process, decorated functions are ordinary functions.
+Without a runtime in the process, decorated functions behave like ordinary functions.
 """
 
 from __future__ import annotations
@@ -38,16 +38,16 @@ T = TypeVar("T")
 
 
 class Declared(Protocol, Generic[P, R_co]):
-    """A declared function: called as before; `raw` calls it unprotected."""
+    """A declared function: called like the original; `raw` calls it without recording or protection."""
 
     __name__: str
 
     def __call__(self, *args: P.args, **kwargs: P.kwargs) -> R_co:
-        """Call it."""
+        """Call the function; a step that is called inside a run is recorded."""
 
     @property
     def raw(self) -> Callable[P, R_co]:
-        """The undecorated function; of a method of an object, bound to it as well."""
+        """The undecorated function; for a method accessed on an object, bound to that object."""
 
     @overload
     def __get__(self, instance: None, owner: type[Any] | None = None) -> Self: ...
@@ -84,18 +84,22 @@ def agent(
     timeout: float | None = None,
     forgets: Sequence[str] = (),
 ) -> Any:
-    """Declare an agent: a function whose runs survive.
+    """Declare an agent: a function whose runs survive crashes.
 
-    `durability`: "strict", a step returns when its outcome is durable; "pipelined", decisions and reads
-    return at once, and all is durable before anything that the world can see.
-    `lives`: how many workers may die of a run, each of which had no other, before it is put before a person.
-    `pin="host"`: its runs are worked on by the host that started them, where their files and branches are.
-    `on_stale`, plain or async, is given what the run holds and found gone or changed when it came back: if
-    it returns, the run goes on with the resource as it is; if it raises what it was given, a person is
-    asked; if it raises anything else, the run fails.
-    `timeout`: a run that has not ended so many seconds after its start fails with TimedOut, wherever it is.
-    `forgets` names steps whose recorded effects this code gives up on purpose: a run that has them on record
-    goes on although the code asks for them no more.
+    - `name`: the agent's name in the store; by default the function's qualified name.
+    - `durability`: with "strict", a step returns once its outcome is durable. With "pipelined", decisions and
+      reads return at once, and everything is durable before the next effect that the world can see.
+    - `lives`: how many workers may die while executing only this run, without progress, before the run is
+      quarantined and a person is asked.
+    - `queue`: the queue of its runs; workers that have this agent loaded claim from it.
+    - `pin="host"`: only the host that started a run executes it, because its files and branches are there.
+    - `on_stale`: a plain or async handler. It is called with a StaleResource when a resource that the run
+      holds is gone or changed on its return. If the handler returns, the run continues with the resource as
+      it is now; if it raises the StaleResource, a person is asked; if it raises anything else, the run fails.
+    - `timeout`: a run that has not ended this many seconds after its start fails with TimedOut, wherever it
+      is.
+    - `forgets`: names of steps whose recorded effects this code gives up on purpose. A run that has them on
+      record continues although the code no longer calls them.
     """
 
     def declare(declared: Callable[..., Any]) -> Any:
@@ -144,10 +148,18 @@ def decision(
     upgrade: Callable[[Any], Any] | None = None,
 ) -> Callable[[Callable[P, R]], Declared[P, R]]: ...
 def decision(function: Callable[..., Any] | None = None, /, **options: Any) -> Any:
-    """Declare a decision: a model's answer, recorded and never asked for twice.
+    """Declare a decision: a step that asks a model. The answer is recorded and never requested again.
 
-    `id`, a template over the arguments or a function of them, names a call from outside (the id of a tool
-    call): its record is found by it, wherever in the code it is asked for.
+    - `name`: the step's name in the journal; by default the function's qualified name.
+    - `retry`: when and how often a failed attempt is repeated. `timeout`: seconds per attempt.
+    - `returns`: the type of the result, if the annotation does not give it.
+    - `ignore`: parameters that do not count when a call is compared with its record.
+    - `raises`: exception types that come back as themselves, like built-in ones; any other exception of the
+      body is raised as `nl.StepFailed`, on the first execution and on replay.
+    - `aliases`: earlier names of this step, whose records it keeps.
+    - `upgrade`: converts a recorded result (plain JSON data) that no longer fits the type of the result.
+    - `id`: a template over the arguments, or a function of them, that gives the call an external id (for
+      example the id of a tool call). Its record is found by this id, wherever in the code the call is made.
     """
     return _declare(function, {**options, "is_decision": True, "reads_only": True})
 
@@ -220,20 +232,24 @@ def action(
     upgrade: Callable[[Any], Any] | None = None,
 ) -> Callable[[Callable[P, R]], Declared[P, R]]: ...
 def action(function: Callable[..., Any] | None = None, /, **options: Any) -> Any:
-    """Declare an action: it touches the world, and may be repeated after a crash, under the same key.
+    """Declare an action: a step that touches the world.
 
-    `approval`: True, a predicate over the arguments, or an `nl.Approval`: a person says yes to exactly these
-    arguments before it begins, or `nl.Denied` is raised.
+    By default an action is resumable: after a crash it may be repeated, with the same `nl.key()`.
 
-    With `resumable=False` it is not: its intent is durable before it starts, and a start whose fate is not
-    known is put to `verify(*args, key=…)`, which is believed once nothing can land any more and
-    `settle_after` seconds have passed. What stays unknown goes to a person, or with `in_doubt="raise"` to the
-    agent, as InDoubt. With `key`, a template over the arguments or a function of them, there is one result
-    for all runs that ask with the same key; `identity` names the arguments that must then be equal, and
-    `key_window` is the time after which a key may be used again. With `transaction`, which gives a connection
-    to the user's own SQLite or PostgreSQL database, the body gets it as its first parameter `conn`, and its
-    effect there commits together with the record that it was done. `id` names a call from outside, as for
-    decisions.
+    - `resumable=False`: it is not repeated blindly. Its intent is durable before it starts. If a crash leaves
+      the outcome of a start unknown, `verify(*args, key=…)` is asked; its answer is trusted once the start
+      can have no effect any more and `settle_after` seconds have passed. If the outcome stays unknown, a
+      person is asked, or with `in_doubt="raise"` the agent gets InDoubt.
+    - `key`: a template over the arguments, or a function of them. All runs that call with the same key share
+      one result. `identity` names the arguments that must then be equal; `key_window` is the time after
+      which a key may be used again.
+    - `transaction`: a function that returns a connection to your own SQLite or PostgreSQL database. The body
+      gets it as its first parameter `conn`, and its effect there commits together with the record that it
+      was done.
+    - `approval`: True, a predicate over the arguments, or an `nl.Approval`. A person approves exactly these
+      arguments before the action begins; otherwise `nl.Denied` is raised.
+    - `reads_only=True`: the action only reads, so repeating it is harmless.
+    - `id`, `name`, `retry`, `timeout`, `returns`, `ignore`, `raises`, `aliases`, `upgrade`: see `decision`.
     """
     return _declare(function, {"reads_only": False, **options, "is_decision": False})
 
@@ -273,7 +289,7 @@ def _declare(function: Callable[..., Any] | None, options: dict[str, Any]) -> An
 
 
 def _refuse_options(options: dict[str, Any]) -> None:
-    """Refuse options that do not exist, or not here. Raises UsageError."""
+    """Reject options that do not exist, or that decisions do not have. Raises UsageError."""
     if options["is_decision"] and (misplaced := sorted(_ACTIONS_ONLY & options.keys())):
         raise UsageError(
             f"{misplaced[0]}= is for actions, not for decisions",

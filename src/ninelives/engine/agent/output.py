@@ -1,13 +1,13 @@
-"""What code inside a run emits: gathered for some milliseconds, then recorded in order.
+"""Output of a run (`nl.emit`): gathered for some milliseconds, then recorded in order.
 
-- An emit inside a step waits for no sync: items become durable as a prefix of the journal, before the step's
-  result. Only a flood waits, so that memory stays flat.
-- What a step has emitted stands once the step has given its result. An attempt that failed, was withdrawn or
-  died is retracted, before the next one starts or the failure is told.
-- What the agent itself emits is passed over on replay, like its log.
+- An emit inside a step does not wait for a sync: items become durable as a prefix of the journal, before the
+  step's result. An emit waits only when too much is pending, so that memory use stays bounded.
+- A step's output is final once the step has a result. The output of an attempt that failed, was withdrawn or
+  died is retracted, before the next attempt starts or the failure is delivered.
+- Output that the agent itself emits is not recorded again on replay, like its log lines.
 
-# CRASH: emitted and not recorded: nobody has read it, and whoever emitted it runs again and emits it again.
-# CRASH: recorded, and the step has no outcome: the next life retracts it before it begins the step again.
+# CRASH: emitted and not recorded: no reader has seen it, and the code that emitted it runs and emits again.
+# CRASH: recorded, and the step has no outcome: the next worker retracts it before it starts the step again.
 """
 
 from __future__ import annotations
@@ -26,23 +26,24 @@ from ninelives.engine.step.threads import refuse_on_loop
 
 
 async def emit(value: object) -> None:
-    """Add a value to the run's output, for those who read `run.stream()`.
+    """Append a value to the run's output, which `run.stream()` reads.
 
-    Inside a step: withdrawn if this attempt at the step gives no result. Raises NotSerializable.
+    Inside a step, the value is retracted if this attempt of the step gives no result. Without a runtime in
+    the process it does nothing. Raises NotSerializable.
     """
     execution = current("nl.emit()")
     if execution is None:
-        return  # no runtime in this process: steps are ordinary functions, and nobody reads
+        return  # no runtime in this process: steps are ordinary functions, and nothing reads the output
     data, frame = _encoded(execution, value), FRAME.get()
     if frame is None:
         _emit_own(execution, data)
-        await asyncio.sleep(0)  # as on replay; so a loop that only emits holds up nobody
+        await asyncio.sleep(0)  # as on replay; a loop that only emits must not block the event loop
     else:
         await _add(execution, frame, data)
 
 
 def emit_from_thread(value: object) -> None:
-    """Do as `emit`, from plain code in a thread of the run."""
+    """Append a value to the run's output, like `emit`, from plain code in a thread of the run."""
     execution = current("nl.sync.emit()")
     if execution is None:
         return
@@ -62,7 +63,7 @@ async def _add(execution: Execution, frame: Frame, data: bytes) -> None:
 
 
 def outlet_of(execution: Execution) -> OutputBuffer:
-    """Return where the steps of an execution emit; made when the first one does."""
+    """Return the output buffer of an execution; it is made at the first emit of a step."""
     if execution.output is None:
         execution.output = OutputBuffer(execution)
     return execution.output

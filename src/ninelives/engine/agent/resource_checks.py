@@ -1,7 +1,7 @@
-"""Looking at resources: whether they are there, and what tells a changed one from the same.
+"""Examine resources: whether they exist, and the evidence that distinguishes a changed one.
 
-Blocking calls, for a thread; each ends within some seconds whatever it is pointed at. A FIFO, a device or a
-directory is never opened for reading, a dead server is not waited for.
+The calls block, so they run in a thread; each ends within some seconds, whatever the target is. A FIFO, a
+device or a directory is never read, and requests to a dead server time out.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ from ninelives.core.errors import UsageError
 from ninelives.core.journal.resources import Target
 
 WHOLE_BYTES: Final = 16 * 1024 * 1024
-"""Of larger files only the ends are read, and the time of their last change counts."""
+"""Of larger files only the first and last MiB are read, and the modification time is compared too."""
 SECONDS: Final = 10.0
 URL_ATTEMPTS: Final = 3
 _END_BYTES: Final = 1024 * 1024
@@ -27,7 +27,7 @@ _BAD_BRANCH: Final = re.compile(r"[\x00-\x20\x7f~^:?*\[\\]|\.\.|@\{|//|^/|/$|\.$
 
 
 class Gone(Exception):
-    """It is not there, or is not what it was."""
+    """The resource does not exist, is of another kind, or cannot be examined."""
 
 
 def check(target: Target) -> None:
@@ -43,7 +43,7 @@ def check(target: Target) -> None:
 
 
 def examine(target: Target) -> dict[str, str]:
-    """Look at a target: what tells it from another. Raises Gone."""
+    """Return the evidence of a target's state: equal as long as it is unchanged. Raises Gone."""
     if target.kind == "file":
         return _file(target.at)
     if target.kind == "branch":
@@ -58,7 +58,7 @@ def _file(path: str) -> dict[str, str]:
         found = Path(path).stat()
         if not stat.S_ISREG(found.st_mode):
             raise Gone(f"it is a {_kind(found.st_mode)}, not a file")
-        # Between the look and the opening it may have become a FIFO: that must not hold us up.
+        # It may have become a FIFO since the stat: opening it must not block us.
         descriptor = os.open(path, os.O_RDONLY | os.O_NONBLOCK | os.O_CLOEXEC)
     except OSError as error:
         raise Gone(f"it cannot be read: {error.strerror}") from None

@@ -1,9 +1,10 @@
-"""Resources that a run holds open: taken by `nl.hold`, checked when the run comes back, until released.
+"""Resources that a run holds open: taken by `nl.hold`, checked when the run returns, until released.
 
-What is held is in the journal, with how it was found. Before a run that was away goes on, each resource is
-looked at again, off the event loop: files, branches and addresses before the agent is called, one's own
-(`nl.Custom`) when its code holds it again on replay, before anything fresh begins. What is gone or changed
-goes to the agent's `on_stale`, else to a person. If we die here, the next life looks again.
+The journal has each held resource, with its state when it was taken. When a run that was not in memory
+returns, each resource is checked again, off the event loop: files, branches and URLs before the agent is
+called; custom ones (`nl.Custom`) when the code holds them again on replay, before anything new begins. A
+resource that is gone or changed is passed to the agent's `on_stale`, else a person is asked. If we die here,
+the next worker checks again.
 """
 
 from __future__ import annotations
@@ -38,14 +39,14 @@ from ninelives.engine.spec.registry import AGENTS, Agent
 
 @dataclass(frozen=True, slots=True)
 class File:
-    """A file, by its size and content; of one above 16 MiB, its ends and the time of its last change."""
+    """A file, compared by size and content; above 16 MiB by size, both ends and modification time."""
 
     path: str | os.PathLike[str]
 
 
 @dataclass(frozen=True, slots=True)
 class GitBranch:
-    """A branch of a local git repository, by the commit that it points to."""
+    """A branch of a local git repository, compared by the commit that it points to."""
 
     repo: str | os.PathLike[str]
     name: str
@@ -53,16 +54,16 @@ class GitBranch:
 
 @dataclass(frozen=True, slots=True)
 class Url:
-    """An http address: it must answer. It is not asked when it is taken, only when the run comes back."""
+    """An http(s) URL, which must answer. It is requested only when the run returns, not when it is taken."""
 
     url: str
 
 
 @dataclass(frozen=True, slots=True)
 class Custom:
-    """Anything else. `check`, plain or async, is called when the run comes back.
+    """Any other resource. `check`, plain or async, is called when the run returns.
 
-    It returns False, or raises, when the resource is not what it was.
+    It returns False, or raises, when the resource is no longer usable as it was.
     """
 
     name: str
@@ -73,7 +74,10 @@ Resource = File | GitBranch | Url | Custom
 
 
 class Held:
-    """A resource that is held until `release`. As `with`, until the block is left, but not by eviction."""
+    """A resource that is held until `release()`.
+
+    In a `with` statement it is held until the block is left; parking the run does not release it.
+    """
 
     __slots__ = ("_execution", "_is_released", "resource", "step")
 
@@ -82,7 +86,7 @@ class Held:
         self._is_released = False
 
     def release(self) -> None:
-        """Hold it no longer; it is not checked any more."""
+        """Release the resource: it is no longer checked when the run returns. May be called twice."""
         if self._is_released or self._execution.sealed is not None:
             return
         self._is_released = True
@@ -100,9 +104,10 @@ class Held:
 
 
 def hold(resource: Resource) -> Held:
-    """Hold a resource open: from now on it is checked whenever the run comes back, until it is released.
+    """Hold a resource: whenever the run returns after a crash or a wait, it is checked, until released.
 
-    Raises UsageError when it cannot be held: a directory, no repository, no such branch, no address.
+    If it is then gone or changed, the agent's `on_stale` handles it, else a person is asked.
+    Raises UsageError when it cannot be held: a directory, no repository, no such branch, no http URL.
     """
     execution = require("nl.hold()")
     if FRAME.get() is not None:
@@ -131,7 +136,7 @@ def hold(resource: Resource) -> Held:
 
 
 def _adopt(execution: Execution, resource: Resource, target: Target, step: str) -> None:
-    """Take over what an earlier turn held, so that it is held once, and can be released."""
+    """Take over a resource that an earlier turn held, so that it is held once and can be released."""
     for carried, holding in open_in(execution.replay.kept).items():
         if carried.startswith(CARRIED) and holding.target == target:
             keep(execution, Kind.RELEASED, step, write_released(carried))
@@ -140,7 +145,7 @@ def _adopt(execution: Execution, resource: Resource, target: Target, step: str) 
 
 
 def carried(execution: Execution) -> list[Draft]:
-    """Return the records that take what is held over into the next turn."""
+    """Return the records that carry held resources into the next turn."""
     held = open_in(execution.replay.kept).values()
     return [
         (Kind.HELD, step_id(CARRIED, "hold", number), write_held(holding))
@@ -149,7 +154,7 @@ def carried(execution: Execution) -> list[Draft]:
 
 
 def keep(execution: Execution, kind: Kind, step: str, body: bytes) -> None:
-    """Record something that outlives the turn."""
+    """Record something that the next turn carries on."""
     execution.note(kind, step, body)
     execution.replay.kept = (*execution.replay.kept, Record(-1, kind, step, 0, body))
 
@@ -177,14 +182,14 @@ def _resource(target: Target) -> Resource:
     return Url(target.at)
 
 
-# ------------------------------------------------------------------------------------ on the way back
+# ---------------------------------------------------------------------------------- when a run returns
 
 
 async def recheck(execution: Execution, agent: Agent, journal: Journal) -> None:
-    """Look again at what a run that was away holds, before its agent is called.
+    """Check again the resources of a run that returns, before its agent is called.
 
-    Seals the execution with StaleResource when a person has to say what becomes of it. Raises what the
-    agent's `on_stale` raises.
+    Seals the execution with StaleResource when a person has to decide. Raises what the agent's `on_stale`
+    raises.
     """
     if _is_accepted(journal):
         execution.is_accepting = True
@@ -205,11 +210,12 @@ async def recheck(execution: Execution, agent: Agent, journal: Journal) -> None:
 
 
 def _is_accepted(journal: Journal) -> bool:
-    """Tell whether a person has just said that the run goes on with its resources as they are."""
+    """Return whether a person has just decided that the run continues with its resources as they are."""
     item = stop_answered(journal.run, journal.items)
     if item is not None:
         return item.kind is ItemKind.RESOURCE
-    # CRASH: the answer was taken, and how the resources are was not recorded: it is still the last record.
+    # CRASH: the answer was taken, and the resources' new state was not recorded: the answer is still the
+    # last record.
     last = journal.records[-1]
     try:
         taken = read_taken(last) if last.kind is Kind.ANSWER else None
@@ -219,7 +225,7 @@ def _is_accepted(journal: Journal) -> bool:
 
 
 async def _look(holding: Holding) -> tuple[str | None, dict[str, str] | None]:
-    """Look at a resource: what is wrong with it, and how it is now, if it is there."""
+    """Examine a resource; return what is wrong with it (or None), and its state now, if it exists."""
     try:
         evidence = await asyncio.to_thread(resource_checks.examine, holding.target)
     except Gone as gone:
@@ -228,7 +234,7 @@ async def _look(holding: Holding) -> tuple[str | None, dict[str, str] | None]:
 
 
 async def _handled(agent: Agent, error: StaleResource) -> bool:
-    """Give a stale resource to the agent's handler; False when there is none, or it gives it back."""
+    """Call the agent's `on_stale`; False when there is none, or when it raises the StaleResource again."""
     if agent.on_stale is None:
         return False
     try:
@@ -239,7 +245,7 @@ async def _handled(agent: Agent, error: StaleResource) -> bool:
 
 
 def _renew(execution: Execution, step: str, target: Target, evidence: dict[str, str] | None) -> None:
-    """Go on with a resource as it is now; what is gone is held no longer."""
+    """Record the resource's state now as the one to compare with; release one that is gone."""
     if evidence is None:
         keep(execution, Kind.RELEASED, step, write_released(step))
     else:
@@ -258,7 +264,7 @@ def _stale(execution: Execution, resource: Resource, target: Target, what: str, 
 
 
 class _Recheck:
-    """A check of one's own, while the run's replay stands still."""
+    """Runs the check of an `nl.Custom` resource; until it ends, nothing new begins in the run."""
 
     def __init__(self, execution: Execution, resource: Custom, step: str) -> None:
         self._execution, self._resource, self._step = execution, resource, step
@@ -267,7 +273,7 @@ class _Recheck:
         if self._execution.is_accepting:
             return
         self._execution.delivery.running.add(self)
-        self._execution.replay.left += 1  # until we know, nothing fresh begins
+        self._execution.replay.left += 1  # keeps the run in replay: nothing new begins until we know
         task = asyncio.Task(self._check(), loop=self._execution.loop, context=Context())
         task.add_done_callback(self._end)
 
@@ -277,7 +283,7 @@ class _Recheck:
             if await callbacks.call("its check", check) is not False:
                 self._execution.checked(target, None)
                 return None
-        except Exception as error:  # noqa: BLE001 (whatever it raises, it is not what it was)
+        except Exception as error:  # noqa: BLE001 (any error means: the resource is stale)
             what = str(error) if isinstance(error, callbacks.Unruly) else f"{type(error).__name__}: {error}"
         self._execution.checked(target, what)
         stale = _stale(self._execution, self._resource, target, what, self._step)

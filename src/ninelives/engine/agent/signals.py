@@ -1,9 +1,9 @@
-"""Signals: what others send to a run, in order per name, each taken once.
+"""Signals: messages that are sent to a run, in order per name, each taken once.
 
-A signal is taken by the record that says so. When the code is cancelled before it is told, the next record
-withdraws the step, and the signal is there for the next one that receives: in this life, in a later one, and
-in the next turn. If we die between the two records, the next life tells the signal, or is cancelled as the
-last one was and gives it back then.
+A signal is taken by the record that says so. If the code is cancelled before the signal is delivered to it,
+the next record withdraws the step, and the signal is available to the next `receive`: in this process, after
+a crash, and in the next turn. If we die between the two records, the next worker delivers the signal, or
+repeats the cancellation on replay and gives the signal back then.
 """
 
 from __future__ import annotations
@@ -39,7 +39,7 @@ _LATE = "late"
 
 
 def encode(value: object) -> bytes:
-    """Encode what a signal carries. Raises NotSerializable with the path to what cannot be kept."""
+    """Encode the value of a signal. Raises NotSerializable with the path to the bad part."""
     try:
         return UNTYPED_CODEC.encode(value)
     except NotSerializable:
@@ -54,10 +54,11 @@ async def receive(name: str, *, type: type[T], timeout: float | None = None) -> 
 async def receive(name: str, *, type: Any = ..., timeout: float | None = None) -> Any: ...  # noqa: ASYNC109
 @at_home
 async def receive(name: str, *, type: Any = Any, timeout: float | None = None) -> Any:  # noqa: ASYNC109
-    """Return the next signal of that name; the run may leave memory until it comes.
+    """Wait for the next signal of that name and return its value; the run may park until one comes.
 
-    Raises TimedOut; UsageError when the signal does not fit `type`, and then leaves it where it is: the
-    next call may take it as another type.
+    Each signal is taken once, in the order of sending. Raises TimedOut after `timeout` seconds; UsageError
+    when the value does not fit `type`. In that case the signal is not taken: the next call may receive it as
+    another type.
     """
     check_id(name, "signal name")
     if timeout is not None:
@@ -91,7 +92,7 @@ async def receive(name: str, *, type: Any = Any, timeout: float | None = None) -
 
 
 async def _settle(step: Builtin, got: Signal | str, codec: Codec, name: str) -> tuple[Any] | None:
-    """Record what came; None when it was gone, and we must look again."""
+    """Record the outcome of the wait; None when the signal was gone, and the caller must wait again."""
     error: NineLivesError
     if isinstance(got, Signal):
         try:
@@ -113,7 +114,7 @@ async def _settle(step: Builtin, got: Signal | str, codec: Codec, name: str) -> 
 
 
 async def _take(step: Builtin, signal: Signal) -> bool:
-    """Record that a signal is taken; False when it was gone."""
+    """Record that a signal is taken; False when it was gone already."""
     returned, body = step.execution.replay.returned, write_signal(signal.number, signal.body)
     is_returned = returned.pop(signal.number, None) is not None
     kind, extras = (Kind.RESULT, NOTHING) if is_returned else (Kind.SIGNAL, Extras(takes=(signal.number,)))
@@ -136,7 +137,7 @@ def _returned(execution: Execution, name: str) -> list[Signal]:
 
 
 def carried(execution: Execution) -> list[Draft]:
-    """Return the records that take signals that were given back over into the next turn."""
+    """Return the records that carry signals that were given back into the next turn."""
     drafts: list[Draft] = []
     for number, taken in execution.replay.returned.items():
         step = step_id(CARRIED, parse_step_id(taken.step).name, number)

@@ -1,10 +1,10 @@
-"""Time limits that are part of the journal: that one fired is an outcome, told in its turn.
+"""Time limits that are part of the journal: that one fired is an outcome, delivered in order.
 
 `nl.timeout`, and asyncio's own `wait(timeout=)` and `as_completed(timeout=)` over tasks of a run, use them.
-That a limit was not reached is recorded, too, where a replay could find it reached: when the run's code came
-to rest (a timer or a socket of its own, a sleep) between the last outcome that it was told and the end of
-the limit. On replay the code could rest there for longer, and the moment has passed by then. This record
-waits for the next one, or for the moment before an effect begins.
+That a limit was *not* reached is recorded too, where replay could find it reached: when the run's code came
+to rest (a timer or a socket of its own, a sleep) between the last outcome delivered to it and the end of the
+limit. On replay the code could rest there for longer, and the deadline has passed by then. This record is
+not urgent: it is committed with the next one, or before an effect begins.
 """
 
 from __future__ import annotations
@@ -26,13 +26,13 @@ from ninelives.engine.run.waits import deadline_ms, wait
 
 TIMEOUT = "timeout"
 _WAITING = frozenset({"_release_waiter", "_on_timeout", "_handle_timeout"})
-"""What asyncio.wait and asyncio.as_completed have called when their time is over."""
+"""Names of the callbacks that asyncio.wait and asyncio.as_completed pass to `call_later`."""
 _FRAMES = 6
-"""How far above a timer the function of asyncio's is that sets it."""
+"""How many frames above `call_later` we search for the asyncio function that sets the timer."""
 
 
 async def until(execution: Execution, due_ms: int) -> None:
-    """Wait until a moment, durably; nothing is recorded."""
+    """Wait until a moment, parking if needed; records nothing."""
 
     def look(news: News) -> bool | None:
         return True if news.now_ms >= due_ms else None
@@ -42,7 +42,7 @@ async def until(execution: Execution, due_ms: int) -> None:
 
 
 class Limit:
-    """A limit on the time of one branch; `reached` is called when it is over, in its turn."""
+    """A time limit on one branch; calls `reached` when it fires, in the recorded order of outcomes."""
 
     def __init__(
         self, execution: Execution, task: BranchTask, seconds: float, reached: Callable[[], object]
@@ -54,7 +54,7 @@ class Limit:
         self._is_recorded = self._is_over = False
 
     def begin(self) -> None:
-        """Let the time run."""
+        """Start the limit, or on replay continue as the journal says."""
         execution = self._execution
         execution.timers += 1
         found = execution.replay.take(self.place.id)
@@ -69,7 +69,7 @@ class Limit:
         self._task.told_at = execution.delivery.rests
 
     def end(self) -> None:
-        """Let the time run no longer: what was limited is over."""
+        """Stop the limit: the limited code has ended. Where replay needs it, record that it did not fire."""
         execution = self._execution
         if self._is_over:
             return
@@ -79,7 +79,7 @@ class Limit:
             self._watch.cancel()
         if self.has_fired or self._is_recorded or self._task.told_at == execution.delivery.rests:
             return
-        # CRASH: not recorded, and nothing that rests on it either.
+        # CRASH: not recorded, and nothing that depends on it either.
         execution.ride((Kind.WITHDRAWN, self.place.id, write_body(None), (), BUILTIN))
 
     async def _fire_again(self, seq: int) -> None:
@@ -87,7 +87,10 @@ class Limit:
         self._fall_due()
 
     async def _begin_again(self, seq: int) -> None:
-        """Limit code that stays where an earlier life left in time: it was changed, or waits for others."""
+        """Restart a limit that was recorded as not reached, for code that is still in the block.
+
+        The code was changed, or waits for something else; an earlier process had left the block in time.
+        """
         await self._execution.delivery.recorded(seq)
         self._is_recorded = False
         await self._fire(self._execution.store.now_ms() + int(self._seconds * 1000))
@@ -116,13 +119,13 @@ class Limit:
 
 
 class _Timer:
-    """What asyncio gets instead of a timer of the event loop."""
+    """Replaces the event loop's TimerHandle for asyncio's waits: only `cancel` is needed."""
 
     def __init__(self, limit: Limit) -> None:
         self._limit = limit
 
     def cancel(self) -> None:
-        """Let the time run no longer."""
+        """Stop the limit."""
         self._limit.end()
 
 
@@ -133,7 +136,7 @@ def call_later(
     *args: Any,
     context: Context | None = None,
 ) -> Any:
-    """Do as the event loop's `call_later`; the time limit of a wait over tasks of a run is recorded."""
+    """Replace the event loop's `call_later`; record the time limit of a wait over tasks of a run."""
     if getattr(callback, "__name__", None) in _WAITING:
         limited = _limited(delay, lambda: callback(*args))
         if limited is not None:
@@ -142,7 +145,7 @@ def call_later(
 
 
 def _limited(seconds: float, reached: Callable[[], object]) -> _Timer | None:
-    """Return the recorded limit of the wait that is being set up here, if it is one over a run's branches."""
+    """Return a recorded limit for the wait being set up, if it waits for branches of a run."""
     execution, task = here(), asyncio.current_task()
     if execution is None or FRAME.get() is not None or not isinstance(task, BranchTask):
         return None
@@ -154,7 +157,7 @@ def _limited(seconds: float, reached: Callable[[], object]) -> _Timer | None:
 
 
 def _waited_for() -> list[Any]:
-    """Return what asyncio.wait or asyncio.as_completed is about to wait for."""
+    """Return the tasks that asyncio.wait or asyncio.as_completed is about to wait for ."""
     frame: Any = sys._getframe(2)  # noqa: SLF001
     for _ in range(_FRAMES):
         frame = frame.f_back
@@ -166,7 +169,7 @@ def _waited_for() -> list[Any]:
                 return list(frame.f_locals["fs"])
             if code.co_name == "as_completed":
                 return list(frame.f_locals.get("todo", ()))
-            if code.co_name == "__init__":  # of what as_completed makes since Python 3.13
+            if code.co_name == "__init__":  # the iterator that as_completed returns since Python 3.13
                 return list(frame.f_locals.get("todo", ()))
             return []
     return []

@@ -1,4 +1,7 @@
-"""Sleeping and time limits: the moment is recorded, so a run that died or parked meanwhile keeps to it."""
+"""Durable sleeps and time limits: the deadline is recorded, so it survives crashes and parking.
+
+Times too short to park for are not recorded and start again after a crash (see `run.waits.deadline_ms`).
+"""
 
 from __future__ import annotations
 
@@ -21,9 +24,10 @@ from ninelives.engine.step.other_loops import at_home
 
 @at_home
 async def sleep(seconds: float) -> None:
-    """Sleep; the run may leave memory meanwhile, and wakes at the time even if every process died.
+    """Sleep durably: the run may park meanwhile, and wakes on time even if every process died.
 
-    Raises UsageError for what is no time.
+    Inside a step, and without a runtime, it is an ordinary `asyncio.sleep`.
+    Raises UsageError when `seconds` is not a valid time.
     """
     check_seconds(seconds, "nl.sleep()")
     execution = current("nl.sleep()")
@@ -37,7 +41,7 @@ async def sleep(seconds: float) -> None:
 
 @at_home
 async def sleep_until(when: datetime) -> None:
-    """Sleep until a moment, durably; one that has passed costs a record and no time.
+    """Sleep durably until a moment; a moment in the past costs a record and no time.
 
     Raises UsageError when the moment has no time zone.
     """
@@ -56,15 +60,16 @@ async def sleep_until(when: datetime) -> None:
 
 async def _sleep(execution: Execution, step: Builtin, due_ms: int) -> None:
     await until(execution, due_ms)
-    # CRASH: awake and not recorded; the next life sees that the time has passed.
+    # CRASH: awake and not recorded; the next worker sees that the time has passed.
     await step.settle([(Kind.RESULT, step.id, write_body(None, value=b"null"))])
 
 
 @asynccontextmanager
 async def timeout(seconds: float) -> AsyncIterator[None]:
-    """Limit the time of what is inside, and record who won: the same on replay.
+    """Limit the time of the block: `async with nl.timeout(30): ...`.
 
-    Raises TimedOut; UsageError for what is no time.
+    Whether the block or the limit came first is recorded, and is the same on replay.
+    Raises TimedOut; UsageError when `seconds` is not a valid time.
     """
     check_seconds(seconds, "nl.timeout()")
     execution, task = here(), asyncio.current_task()

@@ -1,6 +1,6 @@
 """The write path: from a draft to a verdict.
 
-- `ticket`: what is handed to the committer, and the tail of a run that it moves
-- `committer`: group commit of all runs of a process; `loop_commits`: the same as an event loop sees it
-- `large_bodies`: bodies that were kept as blobs, put back into their records
+- `ticket`: a request to the committer and its answer; the `Tail` of a run, which the committer advances
+- `committer`: group commit for all runs of a process; `loop_commits`: its interface for an event loop
+- `large_bodies`: put bodies that are stored as blobs back into their records
 """

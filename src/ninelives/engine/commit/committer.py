@@ -1,16 +1,18 @@
-"""Group commit: everything that is queued, from all runs of the process, in one transaction.
+"""Group commit: one transaction for everything that is queued, from all runs of the process.
 
 Invariants:
 - A run's records become durable as a prefix, in the order they were submitted. They are numbered and
   chained when the batch is made, onto what is known to be durable, so a refused ticket leaves no hole.
-- A ticket is answered after its transaction is durable, never before. If we die earlier, nobody was told.
-- One run's trouble is its own: fenced runs are dropped, bad content is found by halving the batch.
-- `StoreUnavailable` (disk full, lock held) wrote nothing: we wait and try again, and nobody is told yet.
-- Anything else (above all a failed sync) means that we do not know what is durable. It is never tried
-  again: `fatal` ends the process, and the next start reads what is there.
+- A ticket is answered after its transaction is durable, never before. If we die earlier, no caller has an
+  answer.
+- One run's error affects no other run: fenced runs are dropped, bad content is found by halving the batch.
+- `StoreUnavailable` (disk full, lock held) wrote nothing: we wait and retry, and answer nothing yet.
+- Any other error (above all a failed sync) means that we do not know what is durable. It is never
+  retried: `fatal` ends the process, and the next start reads what is there.
 
-Whoever waits for a ticket while no batch is under way commits it himself: alone, a commit costs no
-change of thread. The thread is for those who do not wait: event loops, and tickets that may be late.
+A thread that waits for a ticket while no batch is under way commits the queue itself, so a single commit
+costs no thread switch (see docs/decisions/0006). The committer's own thread serves callers that do not
+wait: event loops, and tickets that may be committed later.
 """
 
 from __future__ import annotations
@@ -47,7 +49,7 @@ from ninelives.engine.commit.ticket import (
 from ninelives.store import Store
 
 EXIT_CODE = 70
-"""How a process ends that no longer knows what is durable (EX_SOFTWARE)."""
+"""Exit code of a process that no longer knows what is durable (EX_SOFTWARE)."""
 
 _FIRST_PAUSE_SECONDS, _LONGEST_PAUSE_SECONDS = 0.02, 1.0
 _Given = TypeVar("_Given")
@@ -55,7 +57,7 @@ _Answer = TypeVar("_Answer")
 
 
 def end_process(error: BaseException) -> None:
-    """End this process at once: no handler, no flush, nothing that could act on what may not be so."""
+    """End this process at once: no exit handler, no flush, nothing that could act on a wrong state."""
     told = f"{type(error).__name__}: {error}" if isinstance(error, NineLivesError) else repr(error)
     os.write(2, f"ninelives: the process ends here: {told}\n".encode(errors="replace"))
     sys.stderr.flush()
@@ -63,7 +65,7 @@ def end_process(error: BaseException) -> None:
 
 
 class Committer:
-    """Commits what many runs submit, together."""
+    """Commits the tickets of all runs of a process in batches."""
 
     def __init__(
         self,
@@ -92,9 +94,10 @@ class Committer:
         home: Home | None = None,
         within_seconds: float | None = 0.0,
     ) -> Ticket:
-        """Queue something to be committed within a time; None: by who waits for it, with `wait`.
+        """Queue drafts, to commit within `within_seconds`; None: the caller commits them with `wait`.
 
-        Raises BadRecord when it cannot be recorded; StoreBroken once the committer is sealed.
+        Raises BadRecord when a draft cannot be recorded; StoreUnavailable after `close`; once the committer
+        is sealed, the error that sealed it (StoreBroken).
         """
         if self._sealed is not None:
             raise self._sealed
@@ -113,39 +116,39 @@ class Committer:
         return ticket
 
     def wait(self, ticket: Ticket) -> Verdict:
-        """Wait for a ticket that was submitted to be waited for; commit it here if nobody is at it."""
+        """Wait for a ticket submitted with `within_seconds=None`; commit the queue here if no thread does."""
         self._help()
         if not ticket.is_answered:
             ticket.join()
         return ticket.result()
 
     def commit(self, tail: Tail, drafts: Sequence[Draft] = (), extras: Extras = NOTHING) -> Verdict:
-        """Submit and wait: durable, or refused, when this returns."""
+        """Submit and wait: the drafts are durable, or refused, when this returns."""
         return self.wait(self.submit(tail, drafts, extras, within_seconds=None))
 
     def append(self, tail: Tail, draft: Draft) -> Verdict:
-        """Commit one record, as `commit` does; without a ticket where nobody else is at it (the hot path)."""
+        """Commit one record, like `commit`; without a ticket if nothing else is queued (the hot path)."""
         verdict = self._append_alone(tail, draft)
         return self.commit(tail, (draft,)) if verdict is None else verdict
 
     def _append_alone(self, tail: Tail, draft: Draft) -> Verdict | None:
-        """Commit one record that needs no ticket; None: nothing was written, and a ticket shall judge."""
+        """Commit one plain record without a ticket; None: nothing was written, and a ticket is needed."""
         at_ms = self._clock.now_ms()
         if self._closing or not self._turn.acquire(blocking=False):
             return None
         try:
             if self._queue or tail.is_over or self._sealed is not None:
-                return None  # what was queued first is committed first
+                return None  # earlier tickets are committed first
             commit = sealed_alone(tail, draft, at_ms)
             if commit is None:
                 return None
             (verdict,) = self._insist(self._store.commit, (commit,))
-            # CRASH: durable, and nobody was told.
+            # CRASH: durable, and the caller has no answer.
             tail.move(commit, verdict.outcome)
         except (BadRecord, Corrupt):
             return None
         except StoreUnavailable:
-            raise  # closing, and nothing was written
+            raise  # the committer is closing, and nothing was written
         except BaseException as error:
             self._seal_off(error)
             if self._sealed is None or self._sealed is error:
@@ -156,10 +159,10 @@ class Committer:
         finally:
             self._turn.release()
             if self._queue:
-                self._help()  # those who came meanwhile and did not get the turn
+                self._help()  # tickets of threads that found the lock taken
 
     def close(self) -> None:
-        """Commit what is queued and stop the thread. Nothing depends on it: a kill is as good."""
+        """Commit what is queued and stop the thread. Correctness does not depend on it: a kill is as safe."""
         with self._wanted:
             self._closing = True
             self._wanted.notify()
@@ -167,13 +170,13 @@ class Committer:
             self._thread.join()
         self._help()
         with self._turn:
-            pass  # another thread's batch has been answered
+            pass  # wait until another thread's batch has been answered
         self._help()
 
     def _want(self, when: float) -> None:
         flush_at = self._flush_at
         if flush_at is not None and flush_at <= when:
-            return  # who clears it looks at the queue afterwards, and our ticket is in it
+            return  # the thread that clears it reads the queue afterwards, and our ticket is in it
         with self._wanted:
             if self._flush_at is None or when < self._flush_at:
                 self._flush_at = when
@@ -195,14 +198,15 @@ class Committer:
             self._help()
 
     def _help(self) -> None:
-        # Who fails to get the turn has queued before its holder looks at the queue again, right here.
+        # A thread that fails to get the lock has queued its ticket before the lock's holder reads the queue
+        # again, right here: no ticket is left behind.
         while self._queue and self._turn.acquire(blocking=False):
             try:
                 while self._queue:
                     self._commit_batch()
             except StoreUnavailable as error:
-                self._strand(error)  # closing, and nothing was written: nobody has to die for it
-            except BaseException as error:  # noqa: BLE001 (whatever it is, we no longer know what is durable)
+                self._strand(error)  # closing, and nothing was written: no need to end the process
+            except BaseException as error:  # noqa: BLE001 (after any error we no longer know what is durable)
                 self._seal_off(error)
             finally:
                 self._turn.release()
@@ -210,13 +214,13 @@ class Committer:
     def _commit_batch(self) -> None:
         groups = self._gather()
         if self._sealed is not None:
-            raise self._sealed  # it came while everything ended
+            raise self._sealed  # submitted while the committer was being sealed
         self._write(self._put_blobs(groups))
         answered, self._batch = self._batch, []
         deliver(answered)
 
     def _gather(self) -> list[list[Ticket]]:
-        """Take from the queue what may go together: of each run a prefix that stands or falls as one."""
+        """Take from the queue one batch: of each run a prefix of tickets that commits or fails as one."""
         groups: dict[str, list[Ticket]] = {}
         blocked: set[str] = set()
         left: list[Ticket] = []
@@ -225,7 +229,7 @@ class Committer:
             tail, run = ticket.tail, ticket.tail.run
             group = groups.get(run)
             waits = group is not None and (
-                ticket.extras.may_be_refused or group[0].tail is not tail  # of another claim
+                ticket.extras.may_be_refused or group[0].tail is not tail  # of a later claim
             )
             if waits or run in blocked:
                 blocked.add(run)
@@ -245,7 +249,7 @@ class Committer:
         return list(groups.values())
 
     def _put_blobs(self, groups: list[list[Ticket]]) -> list[list[Ticket]]:
-        """Put what is too large for records; returns the groups without what the store will not keep."""
+        """Store blobs of the tickets; return the groups without the tickets whose blobs the store refuses."""
         contents = [content for group in groups for ticket in group for content in ticket.spills]
         if not contents:
             return groups
@@ -253,7 +257,7 @@ class Committer:
             self._insist(self._store.put_blobs, contents)
         except (UsageError, BadRecord, Corrupt):
             return [kept for group in groups if (kept := [one for one in group if self._puts(one)])]
-        # CRASH: blobs that nothing refers to; pruning removes them.
+        # CRASH: blobs exist that nothing refers to; pruning removes them.
         return groups
 
     def _puts(self, ticket: Ticket) -> bool:
@@ -273,7 +277,7 @@ class Committer:
         except (BadRecord, Corrupt) as error:
             self._halve(groups, error)
             return
-        # CRASH: durable, and nobody was told.
+        # CRASH: durable, and no ticket is answered.
         for group, commit, verdict in zip(groups, commits, verdicts, strict=True):
             group[0].tail.move(commit, verdict.outcome)
             if len(group) > 1 and verdict.outcome not in (Outcome.COMMITTED, Outcome.FENCED):
@@ -283,7 +287,7 @@ class Committer:
                 ticket.answer(verdict)
 
     def _halve(self, groups: list[list[Ticket]], error: BadRecord | Corrupt) -> None:
-        """Find what the store chokes on: halve the runs, then take one run's tickets in order."""
+        """Find the ticket that the store refuses: halve the runs, then take one run's tickets in order."""
         if len(groups) > 1:
             middle = len(groups) // 2
             self._write(groups[:middle])
@@ -306,7 +310,7 @@ class Committer:
                 self._write([[ticket]])
 
     def _insist(self, call: Callable[[_Given], _Answer], given: _Given) -> _Answer:
-        """Call until the store is there: nothing was written, so trying again is safe."""
+        """Call until the store is available: StoreUnavailable wrote nothing, so a retry is safe."""
         pause = _FIRST_PAUSE_SECONDS
         while True:
             try:
@@ -323,9 +327,9 @@ class Committer:
                 return answer
 
     def _seal_off(self, error: BaseException) -> None:
-        """Tell nobody that anything was done, and end.
+        """Call `fatal`, and report no ticket as committed.
 
-        Where `fatal` returns (a runtime inside somebody's server), all tickets fail and stay failed.
+        Where `fatal` returns (a runtime inside another server), all tickets fail, and so do all later ones.
         """
         if self._sealed is None:
             self._fatal(error)
@@ -336,7 +340,7 @@ class Committer:
         self._strand(known)
 
     def _strand(self, error: NineLivesError) -> None:
-        """Answer everything that is queued or under way with an error."""
+        """Answer every queued or unanswered ticket with an error."""
         stranded, self._batch = self._batch, []
         while self._queue:
             stranded.append(self._queue.popleft())

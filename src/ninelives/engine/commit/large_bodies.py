@@ -1,4 +1,4 @@
-"""Bodies that were too large for a record: put back from their blobs."""
+"""Load the bodies that were too large for a record from their blobs."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from ninelives.store import Store
 
 
 def whole(store: Store, records: Sequence[Record]) -> tuple[Record, ...]:
-    """Return the records with their bodies. Raises Corrupt."""
+    """Return the records with all bodies loaded. Raises Corrupt."""
     away = {record.blobs[0] for record in records if _is_away(record)}
     if not away:
         return records if isinstance(records, tuple) else tuple(records)
@@ -22,12 +22,12 @@ def whole(store: Store, records: Sequence[Record]) -> tuple[Record, ...]:
 
 
 def load(store: Store, run: str) -> Journal:
-    """Load a run's current turn, bodies and all. Raises UnknownRun; Corrupt."""
+    """Load the journal of a run's current turn, with all bodies. Raises UnknownRun; Corrupt."""
     return restored(store, store.load_journal(run))
 
 
 def restored(store: Store, journal: Journal) -> Journal:
-    """Return a journal with its bodies. Raises Corrupt."""
+    """Return a journal with all bodies loaded. Raises Corrupt."""
     records = whole(store, journal.records)
     return journal if records is journal.records else replace(journal, records=records)
 

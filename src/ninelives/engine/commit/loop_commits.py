@@ -1,7 +1,7 @@
-"""Commits for coroutines: await a verdict without holding up the event loop.
+"""Commits for coroutines: await a verdict without blocking the event loop.
 
-A batch that was committed comes back in one hand-over, however many coroutines wait for it. Whoever is
-cancelled while he waits takes nothing back; the run's own judge is told of trouble either way.
+A committed batch reaches the loop in one `call_soon_threadsafe`, however many coroutines wait for it.
+Cancelling an await does not undo the commit. Errors always reach `Tail.judge`.
 """
 
 from __future__ import annotations
@@ -16,12 +16,12 @@ from ninelives.engine.commit.committer import Committer
 from ninelives.engine.commit.ticket import NOTHING, Draft, Extras, Tail, Ticket
 
 _LOOK_SECONDS = 0.005
-"""How long the event loop is kept from timers and sockets by commits that are made on its thread: until the
-step and the commit that are under way then are done."""
+"""Maximum time we commit on the loop's own thread before yielding to its timers and sockets (checked after
+each commit, so the current step and commit finish first)."""
 
 
 class _Glance:
-    """A verdict that is there, told once the event loop has looked at its timers and sockets."""
+    """Returns a known verdict after the event loop has polled its timers and sockets."""
 
     __slots__ = ("_ready", "_verdict")
 
@@ -29,33 +29,33 @@ class _Glance:
         self._verdict, self._ready = verdict, ready
 
     def __await__(self) -> Generator[None, None, Verdict]:
-        yield  # as asyncio.sleep(0) does: a future would cost the loop another round
+        yield  # as asyncio.sleep(0) does: a future would cost another iteration of the loop
         if self._ready:
-            yield  # what it found due stands behind us; while it does, nothing is committed on this thread
+            yield  # what became due is queued behind us; let it run before we commit on this thread again
         return self._verdict
 
 
 class LoopCommits:
-    """The committer, as seen from one event loop."""
+    """The committer's interface for one event loop."""
 
     def __init__(
         self, committer: Committer, loop: asyncio.AbstractEventLoop, *, is_dedicated: bool = False
     ) -> None:
         self._committer, self._loop = committer, loop
-        # What is ready to run, of a loop that serves nobody else and lets us look.
+        # The loop's queue of ready callbacks, if the loop is dedicated to us and exposes it.
         self._ready: Sequence[object] | None = getattr(loop, "_ready", None) if is_dedicated else None
         self._waiting = 0
         self._looked_at = 0.0
 
     @property
     def is_waiting(self) -> bool:
-        """Tell whether something submitted has no verdict yet."""
+        """Whether a submitted ticket has no verdict yet."""
         return self._waiting > 0
 
     def start(
         self, tail: Tail, drafts: Sequence[Draft] = (), extras: Extras = NOTHING
     ) -> asyncio.Future[Verdict]:
-        """Submit, and return the verdict to come."""
+        """Submit, and return a future of the verdict."""
         ticket = self._committer.submit(tail, drafts, extras, home=self)
         tail.sent += 1
         self._waiting += 1
@@ -63,7 +63,7 @@ class LoopCommits:
         return waiting
 
     def all_answered(self, tail: Tail) -> asyncio.Future[None] | None:
-        """Return what is done once everything submitted so far has its verdict; None when it is so now."""
+        """Return a future that is done when all tickets so far have a verdict; None if they have one now."""
         if tail.sent == tail.answered:
             return None
         waiting: asyncio.Future[None] = self._loop.create_future()
@@ -73,8 +73,9 @@ class LoopCommits:
     def append(self, tail: Tail, draft: Draft, *, is_alone: bool) -> Awaitable[Verdict] | None:
         """Submit one record; None when it has been committed already, on this thread.
 
-        Who is alone, on a loop where nobody else has anything to do, would only lose time by two changes of
-        thread. Now and then the loop must look at its timers and sockets all the same.
+        A single branch on an otherwise idle loop would only lose time by two thread switches, so it commits
+        here. Every few milliseconds it returns an awaitable instead, so that the loop polls its timers and
+        sockets.
         """
         if not is_alone or self._is_busy:
             return self.start(tail, (draft,))
@@ -86,7 +87,7 @@ class LoopCommits:
         return _Glance(verdict, self._ready)
 
     def finish(self, tail: Tail, drafts: Sequence[Draft], extras: Extras) -> asyncio.Future[Verdict] | None:
-        """Submit the last of a run; None when it has been committed already, on this thread."""
+        """Submit a run's last commit; None when it has been committed already, on this thread."""
         if self._is_busy:
             return self.start(tail, drafts, extras)
         self._judged(tail, self._committer.commit(tail, drafts, extras))
@@ -94,7 +95,7 @@ class LoopCommits:
 
     @property
     def _is_busy(self) -> bool:
-        """Tell whether the loop has anything else to do, or is not ours alone."""
+        """Whether the loop has anything else to do, or is shared with other code."""
         return self._ready is None or bool(self._ready) or self._waiting > 0
 
     def _judged(self, tail: Tail, verdict: Verdict) -> Verdict:
@@ -103,12 +104,12 @@ class LoopCommits:
         return verdict
 
     async def commit(self, tail: Tail, drafts: Sequence[Draft] = (), extras: Extras = NOTHING) -> Verdict:
-        """Submit and await the verdict. Cancelling the wait does not take the commit back."""
+        """Submit and await the verdict. Cancelling the await does not undo the commit."""
         return await self.start(tail, drafts, extras)
 
     def deliver(self, tickets: Sequence[Ticket]) -> None:
-        """Bring answered tickets to the loop, from the committing thread."""
-        with suppress(RuntimeError):  # the loop was closed, and with it all who waited
+        """Pass answered tickets to the loop; called on the committing thread."""
+        with suppress(RuntimeError):  # the loop was closed, and all its waiting tasks with it
             self._loop.call_soon_threadsafe(self._arrive, tickets)
 
     def _arrive(self, tickets: Sequence[Ticket]) -> None:
@@ -135,9 +136,9 @@ def _settle(
     waiting: asyncio.Future[Verdict], verdict: Verdict | None, error: NineLivesError | None = None
 ) -> None:
     if waiting.done():
-        return  # cancelled meanwhile
+        return  # the waiting task was cancelled meanwhile
     if verdict is not None:
         waiting.set_result(verdict)
     elif error is not None:
         waiting.set_exception(error)
-        waiting.exception()  # who does not wait for it knows it from its judge
+        waiting.exception()  # marks it retrieved: `Tail.judge` has the error even if no task waits

@@ -1,7 +1,7 @@
-"""Tickets: what is handed to the committer, and what comes back.
+"""Tickets: requests to the committer, and their answers.
 
-A tail is where an owned run's journal ends, as far as it is known to be durable; only the committer
-moves it. A ticket is answered exactly once, with a verdict or with an error.
+A tail is the known durable end of an owned run's journal; only the committer moves it. A ticket is answered
+exactly once, with a verdict or with an error.
 """
 
 from __future__ import annotations
@@ -36,8 +36,8 @@ Draft = (
     | tuple[Kind, str, bytes, Sequence[bytes]]
     | tuple[Kind, str, bytes, Sequence[bytes], Facts]
 )
-"""A record to be: its kind, its step, its body, the contents of blobs that the body refers to, and what else
-is known of it."""
+"""A record before it is numbered and chained: kind, step, body, the contents of blobs that the body refers
+to, and its facts (for the totals of the run)."""
 
 
 _SHAPES: tuple[list[type], ...] = ([], [list], [tuple], [list, Facts], [tuple, Facts])
@@ -45,12 +45,13 @@ Judge = Callable[[Verdict | None, NineLivesError | None], None]
 
 
 class Tail:
-    """Where the journal of an owned run ends, as far as it is known to be durable.
+    """The known durable end of the journal of an owned run.
 
-    On the event loop of its owner: `sent` counts the tickets submitted, `answered` those of which the loop
-    knows the verdict, `barriers` are who waits for a number of them, and `judge` is told of each one
-    that was not committed, before whoever waits for it. `effect_length` is what the length was when the last
-    effect was begun; it goes into the row with the next commit, and so does `tally`, the sums of the journal.
+    On the event loop of its owner: `sent` counts the tickets submitted, `answered` those whose verdict has
+    reached the loop, and `barriers` are futures that wait for a number of them. `judge` is called for each
+    ticket that was not committed, before the ticket's own future is resolved. `effect_length` is the
+    journal's length when the last effect began; the next commit writes it into the run's row, with `tally`,
+    the totals of the journal.
     """
 
     __slots__ = (
@@ -75,7 +76,7 @@ class Tail:
         self.barriers: list[tuple[int, asyncio.Future[None]]] | None = None
 
     def move(self, commit: Commit, outcome: Outcome) -> None:
-        """Note what became of a commit that went on from here."""
+        """Apply the outcome of a commit that was chained onto this tail."""
         if outcome is Outcome.COMMITTED:
             if commit.records:
                 last = commit.records[-1]
@@ -87,16 +88,16 @@ class Tail:
 
 
 class Home(Protocol):
-    """Where answered tickets go: once per batch, from whichever thread committed it."""
+    """Receives answered tickets: one call per batch, on the thread that committed it."""
 
     def deliver(self, tickets: Sequence[Ticket]) -> None:
-        """Take tickets that have been answered."""
+        """Receive tickets that have been answered."""
 
 
 class Extras:
-    """What a commit may carry beside records; see `core.commits.Commit`.
+    """The parts of a commit other than records; see `core.model.commit.Commit`.
 
-    `is_effect`: what is recorded here must never be forgotten (an intent of what is not to be repeated).
+    `is_effect`: these records must never be lost (the intent of an action that must not be repeated).
     """
 
     __slots__ = ("change", "closes", "is_effect", "keys", "opens", "takes")
@@ -116,11 +117,11 @@ class Extras:
 
     @property
     def may_be_refused(self) -> bool:
-        """Tell whether the store may refuse this for what others did meanwhile."""
+        """Whether the store may refuse this because of what other runs or people did meanwhile."""
         return bool(self.keys or self.opens or self.closes or self.takes)
 
     def check(self, run: str) -> None:
-        """Check that every part is what it should be, before it can trouble others of its batch.
+        """Check the type of every part, before a bad one can fail the other tickets of its batch.
 
         Raises BadRecord.
         """
@@ -153,7 +154,7 @@ def _is_sound(op: KeyOp) -> bool:
 
 
 class Ticket:
-    """Something to commit, and later its verdict."""
+    """A request to commit, and later its verdict or error."""
 
     __slots__ = (
         "_gate",
@@ -176,16 +177,16 @@ class Ticket:
         self.verdict: Verdict | None = None
         self.error: NineLivesError | None = None
         self.waiting: asyncio.Future[Verdict] | None = None
-        # A lock that is open once the ticket is answered: an Event costs five times as much.
+        # A lock that is released once the ticket is answered: an Event costs five times as much.
         self._gate: threading.Lock | None = None
         if waited_for:
             self._gate = threading.Lock()
             self._gate.acquire()
 
     def add(self, draft: Draft, at_ms: int) -> None:
-        """Add a record; a body that is too large for one becomes a blob.
+        """Add a record; a body that is too large for a record becomes a blob.
 
-        Raises BadRecord when it cannot be a record's content.
+        Raises BadRecord when the draft cannot become a record.
         """
         facts = draft[4] if len(draft) == 5 else NO_FACTS
         plain = _plain(draft, facts, at_ms)
@@ -237,33 +238,33 @@ class Ticket:
 
     @property
     def is_answered(self) -> bool:
-        """Tell whether there is a verdict or an error."""
+        """Whether there is a verdict or an error."""
         return self.verdict is not None or self.error is not None
 
     def answer(self, verdict: Verdict | None, error: NineLivesError | None = None) -> None:
-        """Answer it, once."""
+        """Set the verdict or the error. Raises InvariantViolation the second time."""
         if self.verdict is not None or self.error is not None:
             raise InvariantViolation(f"a ticket of run {self.tail.run!r} was answered twice")
         self.verdict, self.error = verdict, error
 
     def fence(self) -> None:
-        """Answer that the run is no longer this owner's."""
+        """Answer FENCED: the run no longer belongs to this owner."""
         self.answer(Verdict(self.tail.run, Outcome.FENCED))
 
     def tell(self) -> None:
-        """Wake who waits for it in a thread."""
+        """Wake the thread that waits in `join`, if any."""
         if self._gate is not None:
             self._gate.release()
 
     def join(self) -> None:
-        """Wait until it is answered."""
+        """Block until the ticket is answered."""
         if self._gate is None:
             raise InvariantViolation("this ticket was not submitted to be waited for")
         with self._gate:
             pass
 
     def result(self) -> Verdict:
-        """Return the verdict. Raises what the store raised."""
+        """Return the verdict. Raises the error with which the ticket was answered."""
         if self.error is not None:
             raise self.error
         if self.verdict is None:
@@ -272,7 +273,7 @@ class Ticket:
 
 
 def _plain(draft: Draft, facts: Facts, at_ms: int) -> chain.Whole | None:
-    """Return a record with which nothing can be wrong, and that needs no blobs; None for all others."""
+    """Return a draft as a record if it is certainly valid and needs no blobs; None otherwise."""
     if len(draft) != 3 and (len(draft) != 5 or draft[3]):
         return None
     kind, step, body = draft[0], draft[1], draft[2]
@@ -284,14 +285,14 @@ def _plain(draft: Draft, facts: Facts, at_ms: int) -> chain.Whole | None:
 
 
 def sealed_alone(tail: Tail, draft: Draft, at_ms: int) -> Commit | None:
-    """Chain one plain record onto a run's tail; None for any that needs the care of a ticket."""
+    """Chain one plain record onto a run's tail; None for a draft that needs the checks of a ticket."""
     facts = draft[4] if len(draft) == 5 else NO_FACTS
     plain = _plain(draft, facts, at_ms)
     return _lone(tail, plain, facts) if plain is not None else None
 
 
 def _lone(tail: Tail, draft: chain.Whole, facts: Facts) -> Commit:
-    """Return the commit of one sound record without blobs and of nothing else."""
+    """Return a commit of one valid record without blobs, and of nothing else."""
     length, head, epoch, kind = tail.length, tail.head, tail.epoch, draft[0]
     return Commit(
         run=tail.run,
@@ -307,7 +308,7 @@ def _lone(tail: Tail, draft: chain.Whole, facts: Facts) -> Commit:
 
 
 def sealed(group: Sequence[Ticket]) -> Commit:
-    """Join tickets of one run and chain their records onto its tail."""
+    """Merge tickets of one run into one commit, with their records chained onto the run's tail."""
     first = group[0]
     if len(group) == len(first.records) == 1 and first.extras is NOTHING and not first.spills:
         return _lone(first.tail, first.records[0], first.facts[0])
@@ -338,7 +339,7 @@ def sealed(group: Sequence[Ticket]) -> Commit:
 
 
 def deliver(tickets: Sequence[Ticket]) -> None:
-    """Bring answered tickets home, each home once."""
+    """Wake the waiting threads, and pass the answered tickets to their homes, one call per home."""
     homes: defaultdict[Home, list[Ticket]] = defaultdict(list)
     for ticket in tickets:
         ticket.tell()

@@ -1,7 +1,8 @@
-"""What users declare, read once at declaration.
+"""Declarations of users: agents, steps and their options, checked once when they are declared.
 
-- `registry`: steps and agents by name; `protection`: how an action is protected; `transactions`: users'
-  databases
-- `agent_arguments`, `methods`, `functions`: signatures; `argument_changes`: arguments that a body changed
-- `callbacks`: users' functions that are called beside bodies (verify, key, predicates, upgrade)
+- `registry`: steps and agents by name; `protection`: how an action is protected; `transactions`: actions in
+  users' own databases
+- `agent_arguments`, `methods`, `functions`: signatures; `argument_changes`: warn when a body changes its
+  arguments
+- `callbacks`: call users' other functions safely (verify, key, predicates, upgrade)
 """

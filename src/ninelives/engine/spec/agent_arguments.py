@@ -1,4 +1,4 @@
-"""The arguments of an agent, as they are kept: each parameter by its own codec, long lists by item."""
+"""Encode and decode an agent's arguments: each parameter with its codec, long lists split into blobs."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from ninelives.engine.spec.registry import Agent
 
 
 class Arguments(Struct, frozen=True, omit_defaults=True):
-    """Encoded arguments: by name, then the rest of `*args` and `**kwargs`; those in parts are named."""
+    """Encoded arguments: `p` by name, then `*args` and `**kwargs`; `split` names those kept as blobs."""
 
     p: dict[str, Raw] = {}
     args: list[Raw] = []
@@ -29,9 +29,10 @@ _DECODE = msgspec.json.Decoder(Arguments).decode
 def encode(
     agent: Agent, args: tuple[Any, ...], kwargs: dict[str, Any], *, in_parts: bool = True
 ) -> tuple[bytes, dict[bytes, bytes]]:
-    """Encode the arguments of a call; returns the body and the blobs that it refers to, by name.
+    """Encode the arguments of a call; returns the body and the blobs that it refers to, by digest.
 
-    Raises NotSerializable with the path to the bad value; UsageError when they do not fit the signature.
+    Raises NotSerializable with the path to the bad value; UsageError when the arguments do not fit the
+    signature.
     """
     try:
         bound = agent.signature.bind(*args, **kwargs).arguments
@@ -70,7 +71,7 @@ def _one(agent: Agent, name: str, value: object) -> Raw:
 
 
 def parts_of(data: bytes, fetch: Callable[[list[bytes]], Mapping[bytes, bytes]]) -> set[bytes]:
-    """Return the blobs that encoded arguments are in. Raises Corrupt."""
+    """Return the digests of the blobs that encoded arguments refer to. Raises Corrupt."""
     kept = _DECODE(data)
     used: set[bytes] = set()
     for name in kept.split:
@@ -81,9 +82,9 @@ def parts_of(data: bytes, fetch: Callable[[list[bytes]], Mapping[bytes, bytes]])
 def decode(
     agent: Agent, data: bytes, run: str, fetch: Callable[[list[bytes]], Mapping[bytes, bytes]]
 ) -> tuple[tuple[Any, ...], dict[str, Any], set[bytes]]:
-    """Return the arguments to call the agent with, and the blobs that they were in.
+    """Return the positional and keyword arguments, and the digests of the blobs that they were in.
 
-    Raises Divergence when they no longer fit its parameters; Corrupt.
+    Raises Divergence when they no longer fit the agent's parameters; Corrupt.
     """
     try:
         kept = _DECODE(data)

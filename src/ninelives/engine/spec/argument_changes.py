@@ -1,8 +1,8 @@
-"""Arguments that a body changes: noticed on a step's first executions, and told once.
+"""Warn once when a body changes its arguments; checked on the first executions of each step.
 
-On replay the body is not executed, so its caller's list or dict stays as it was, and the run may take another
-way from there. To look at every call would cost as much as the fingerprint; a body that changes its arguments
-mostly does so from the start.
+On replay the body is not executed, so its caller's list or dict stays unchanged, and the run may diverge from
+there. Checking every call would cost as much as the fingerprint again; a body that changes its arguments
+usually does so from the start.
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ LOOKS = 3
 
 
 class ChecksLeft:
-    """How often a step's arguments are still looked at after its body."""
+    """How many more executions of a step are checked for changed arguments."""
 
     __slots__ = ("left",)
 
@@ -38,7 +38,7 @@ class _Step(Protocol):
 
 
 def look(step: _Step, args: tuple[Any, ...], kwargs: dict[str, Any], asked: Fingerprint, run: str) -> None:
-    """Compare the arguments after a body with those that it was asked with."""
+    """Compare the arguments after a body with the fingerprint taken before it; warn if they differ."""
     step.looks.left -= 1
     try:
         is_same = step.fingerprint(args, kwargs).digest == asked.digest

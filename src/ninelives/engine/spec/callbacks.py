@@ -1,7 +1,7 @@
-"""Functions of the user's that we call beside bodies: probes, checks, handlers, keys, predicates, upgrades.
+"""Call users' functions other than bodies: probes, checks, handlers, keys, predicates, upgrades.
 
-Whatever one of them raises is an error of its run. `sys.exit()` in a helper, a KeyboardInterrupt or a
-cancellation that nobody asked for would else end the event loop, and with it every other run.
+Whatever one of them raises is an error of its run only. Without this, `sys.exit()` in a helper, a
+KeyboardInterrupt or an unrequested cancellation would end the event loop, and with it every other run.
 """
 
 from __future__ import annotations
@@ -16,11 +16,11 @@ from ninelives.engine.spec.functions import is_async
 
 
 class Unruly(RuntimeError):
-    """What a function of the user's raised that is no ordinary error."""
+    """A user's function raised something other than an ordinary Exception."""
 
 
 async def call(what: str, function: Callable[..., Any], *args: Any, **kwargs: Any) -> Any:
-    """Call a function, plain (in a thread) or async. Raises Exceptions only, unless we are cancelled."""
+    """Call a function, plain (in a thread) or async. Raises only Exceptions, or our own cancellation."""
     if is_async(function):
         found = call_plain(what, function, *args, **kwargs)
     else:
@@ -39,10 +39,10 @@ async def call(what: str, function: Callable[..., Any], *args: Any, **kwargs: An
 
 
 def call_plain(what: str, function: Callable[..., Any], *args: Any, **kwargs: Any) -> Any:
-    """Call a plain function here. Raises Exceptions only."""
+    """Call a plain function in this thread. Raises only Exceptions."""
     try:
         return function(*args, **kwargs)
-    except StopIteration as error:  # a future cannot hold it, and its awaiter would wait in vain
+    except StopIteration as error:  # a future cannot hold it, and its awaiter would never wake
         raise Unruly(f"{what} raised {error!r}") from error
     except Exception:
         raise
@@ -51,7 +51,7 @@ def call_plain(what: str, function: Callable[..., Any], *args: Any, **kwargs: An
 
 
 def refuse_async(what: str, function: Any) -> None:
-    """Refuse an async function where its answer is needed at once. Raises UsageError."""
+    """Reject an async function where the result is needed synchronously. Raises UsageError."""
     if function is not None and is_async(function):
         raise UsageError(
             f"{what} is an async function, whose answer would not be awaited",

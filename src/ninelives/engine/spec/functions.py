@@ -1,4 +1,4 @@
-"""What is asked of functions that people give us: whether they are async, and whether two are one."""
+"""Questions about users' functions: whether one is async, and whether two are the same one."""
 
 from __future__ import annotations
 
@@ -10,14 +10,14 @@ from collections.abc import Callable
 from typing import Any
 
 _MAIN = "__main__"
-_MOST_WRAPPERS = 100  # a chain of them may lead in a circle
+_MOST_WRAPPERS = 100  # a chain of wrappers may be cyclic
 
 
 def is_async(function: Callable[..., Any]) -> bool:
-    """Tell whether a call gives something to await.
+    """Return whether a call returns an awaitable.
 
-    So it is of an `async def`, of an object whose `__call__` is one, of a partial of either, and of a plain
-    wrapper (functools.wraps) around either, which passes on what it got.
+    True for an `async def`, an object whose `__call__` is one, a partial of either, and a plain wrapper
+    (functools.wraps) around either, which passes the awaitable on.
     """
     link: Any = function
     for _ in range(_MOST_WRAPPERS):
@@ -31,9 +31,9 @@ def is_async(function: Callable[..., Any]) -> bool:
 
 
 def is_redefined(known: Callable[..., Any], new: Callable[..., Any]) -> bool:
-    """Tell whether the second of two functions replaces the first: in `__main__`, the later definition wins.
+    """Return whether `new` replaces `known`: in `__main__`, the later definition wins.
 
-    Else every cell of a notebook could be executed only once.
+    Otherwise every cell of a notebook could be executed only once.
     """
     one, other = inspect.unwrap(known), inspect.unwrap(new)
     if not getattr(one, "__module__", None) == getattr(other, "__module__", None) == _MAIN:
@@ -42,10 +42,10 @@ def is_redefined(known: Callable[..., Any], new: Callable[..., Any]) -> bool:
 
 
 def are_rivals(known: Callable[..., Any], new: Callable[..., Any]) -> bool:
-    """Tell whether two functions of modules are two, so that one name cannot mean both.
+    """Return whether two module-level functions are different ones, so that one name cannot mean both.
 
-    A module that is loaded again, or once more under another name, has the same ones. Functions inside
-    functions (of a factory, of a test) are made again and again: of these the last one is meant.
+    Functions of a module that is reloaded, or imported again under another name, are the same. Functions
+    inside functions (of a factory, of a test) are created repeatedly and never rivals: the last one counts.
     """
     one, other = inspect.unwrap(known), inspect.unwrap(new)
     codes = [getattr(each, "__code__", None) for each in (one, other)]

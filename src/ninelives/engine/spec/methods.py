@@ -1,7 +1,7 @@
-"""Steps that are methods: bound like any method, and so is their `raw`.
+"""Steps that are methods: the step and its `raw` are bound like any method.
 
-`@nl.action` goes on a method as on a function; over `@classmethod` or `@staticmethod`, or under them. Under a
-`@classmethod`, Python 3.13 and later bind only the call: put `@nl.action` above it to have `raw` bound, too.
+`@nl.action` works on methods as on functions, above or below `@classmethod` and `@staticmethod`. Below a
+`@classmethod`, Python 3.13 and later bind only the call: put `@nl.action` above it to have `raw` bound too.
 """
 
 from __future__ import annotations
@@ -15,7 +15,7 @@ from typing import Any
 
 
 class Method:
-    """A declared function in the body of a class."""
+    """A step defined in the body of a class: a descriptor that binds the step and its `raw`."""
 
     def __init__(self, call: Callable[..., Any], raw: Callable[..., Any], *, of_class: bool = False) -> None:
         functools.update_wrapper(self, call)
@@ -34,7 +34,7 @@ class Method:
 
 
 class Bound:
-    """A declared method with its object."""
+    """A step that is bound to its object or class."""
 
     def __init__(self, call: MethodType, raw: MethodType) -> None:
         self.__wrapped__, self.__self__, self.__func__ = call, call.__self__, call.__func__
@@ -55,17 +55,17 @@ class Bound:
 
 
 def is_method(function: Callable[..., Any]) -> bool:
-    """Tell whether a function is being defined in the body of a class."""
+    """Return whether a function is defined in the body of a class."""
     outer, _, _ = getattr(function, "__qualname__", "").rpartition(".")
     return bool(outer) and not outer.endswith("<locals>")
 
 
 def _mark(callable_: Any, call: Callable[..., Any]) -> None:
-    """Let frameworks see that the call gives a coroutine."""
+    """Mark a callable so that frameworks see that the call returns a coroutine."""
     if not inspect.iscoroutinefunction(call):
         return
     mark = getattr(inspect, "_is_coroutine_mark", None)
-    if mark is not None:  # inspect.markcoroutinefunction would mark the function inside, not what is bound
+    if mark is not None:  # inspect.markcoroutinefunction would mark the inner function instead
         callable_._is_coroutine_marker = mark  # noqa: SLF001
     else:
         callable_._is_coroutine = asyncio.coroutines._is_coroutine  # type: ignore[attr-defined]  # noqa: SLF001

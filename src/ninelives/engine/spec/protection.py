@@ -1,4 +1,4 @@
-"""How an action that touches the world is protected, as it was declared; checked when it is declared."""
+"""How a keyed or non-resumable action is protected: its options, checked when it is declared."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from ninelives.core.values.fingerprint import Taker, taker
 from ninelives.engine.spec.callbacks import call_plain, refuse_async
 
 LIMIT_SECONDS: Final = 60.0
-"""The time limit of a non-resumable action that declares none."""
+"""The time limit of a non-resumable action that declares no `timeout`."""
 
 IN_DOUBT: Final = ("escalate", "raise")
 OPTIONS: Final[Mapping[str, Any]] = {
@@ -33,7 +33,7 @@ KeyMaker = Callable[[tuple[Any, ...], Mapping[str, Any]], str]
 
 
 class Protection(Struct, frozen=True, eq=False):
-    """What protects an action. `identity` takes the fingerprint of those arguments that count for its key."""
+    """How an action is protected. `identity` fingerprints the arguments that must be equal under one key."""
 
     resumable: bool
     key: KeyMaker | None
@@ -48,9 +48,9 @@ class Protection(Struct, frozen=True, eq=False):
 def make_effect(
     signature: inspect.Signature, options: Mapping[str, Any], *, name: str, timeout: float | None, ignore: Any
 ) -> Protection | None:
-    """Return what protects an action; None for one that may simply be repeated.
+    """Return how an action is protected; None for a resumable one without key, which is simply repeated.
 
-    Raises UsageError for what cannot be meant.
+    Raises UsageError for options that contradict each other or have invalid values.
     """
     resumable, key = options["resumable"], options["key"]
     if not resumable:
@@ -104,9 +104,9 @@ def _key_maker(key: object, signature: inspect.Signature, option: str = "key") -
 
 
 def id_maker(given: object, signature: inspect.Signature) -> KeyMaker | None:
-    """Return what makes the id from outside of a call; None for a step that declares none.
+    """Return the function that makes a call's external id; None for a step that declares no `id`.
 
-    Raises UsageError for what cannot be meant.
+    Raises UsageError when it is neither a template over the parameters nor a plain function.
     """
     return None if given is None else _key_maker(given, signature, "id")
 

@@ -1,4 +1,4 @@
-"""What was declared: agents and steps, by name. One registry per process."""
+"""Declared agents and steps, by name. There is one registry per process."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ DURABILITIES = ("strict", "pipelined")
 
 
 class Step(Struct, frozen=True, eq=False):
-    """A declared step."""
+    """A declared step, with its options checked."""
 
     name: str
     function: Callable[..., Any]
@@ -50,16 +50,16 @@ class Step(Struct, frozen=True, eq=False):
     effect: Protection | None = None
     is_transactional: bool = False
     given: KeyMaker | None = None
-    """Makes the id from outside of a call, if the step declares one."""
+    """Makes a call's external id, if the step declares `id=`."""
 
     @property
     def where(self) -> str:
-        """Say where in the code the step is."""
+        """Source location of the step: file and line."""
         return place_of(self.function)
 
 
 class Agent(Struct, frozen=True, eq=False):
-    """A declared agent, with a codec for each parameter and for the result."""
+    """A declared agent, with its options checked and a codec for each parameter and for the result."""
 
     name: str
     function: Callable[..., Any]
@@ -79,16 +79,16 @@ class Agent(Struct, frozen=True, eq=False):
 
 AGENTS: dict[str, Agent] = {}
 STEPS: dict[str, Callable[..., Any]] = {}
-"""The steps declared last under their names: what a name in the data can mean."""
+"""Step name → its call; the last declaration wins. Names in the journal refer to these."""
 RIVALS: dict[str, DuplicateName] = {}
-"""Names that two functions of modules have. That is fine in two agents, and refused within one run."""
+"""Names shared by two module-level functions: allowed in different agents, rejected within one run."""
 
 
 def add_agent(agent: Agent) -> None:
-    """Make an agent known by its name.
+    """Register an agent under its name.
 
-    Raises DuplicateName when another function has it. The same function again (a reload) replaces it, and so
-    does a later one of `__main__` (a cell of a notebook that was edited).
+    Raises DuplicateName when another function has the name. The same function again (a reload) replaces the
+    first, and so does a later definition in `__main__` (an edited cell of a notebook).
     """
     known = AGENTS.get(agent.name)
     if (
@@ -104,7 +104,7 @@ def add_agent(agent: Agent) -> None:
 
 
 def add_step(step: Step, call: Callable[..., Any]) -> None:
-    """Make a step known by its name; that another function of a module has it is noted."""
+    """Register a step under its name; note in RIVALS when another module-level function has the name."""
     known = find_step(step.name)
     if known is not None and functions.are_rivals(known.function, step.function):
         RIVALS[step.name] = rivalry(known, step)
@@ -112,16 +112,16 @@ def add_step(step: Step, call: Callable[..., Any]) -> None:
 
 
 def rivalry(known: Step, other: Step) -> DuplicateName:
-    """Return the error for two functions under one name."""
+    """Return the error for two functions with one name."""
     return DuplicateName(
         f"two steps are {known.name!r}: {known.where} and {other.where}", remedy="Give one of them name="
     )
 
 
 def refuse_rival(step: Step, called: dict[str, Step], run: str) -> None:
-    """Refuse to call two steps of one name in one run: a record of one would be taken for the other's.
+    """Reject calls of two steps of one name in one run: their records could be confused.
 
-    `called` keeps those that the run has called so far. Raises DuplicateName.
+    `called` keeps the steps that the run has called so far. Raises DuplicateName.
     """
     known = called.setdefault(step.name, step)
     if known is not step and functions.are_rivals(known.function, step.function):
@@ -168,7 +168,7 @@ def make_agent(
 ) -> Agent:
     """Check an agent's declaration.
 
-    Raises UsageError naming the parameter whose annotation cannot be kept.
+    Raises UsageError for a bad option, and for an annotation that has no codec, naming the parameter.
     """
     if durability not in DURABILITIES:
         raise UsageError(f"durability={durability!r}", remedy=f"It is one of {', '.join(DURABILITIES)}")
@@ -202,7 +202,7 @@ def make_agent(
 def make_step(function: Callable[..., Any], **options: Any) -> Step:
     """Check a step's declaration.
 
-    Raises UsageError, BadName.
+    Raises UsageError for bad options; BadName.
     """
     named = _named(function, options.pop("name"), "step")
     signature = signature_of(function)
@@ -254,9 +254,9 @@ def _kind_of(options: Mapping[str, Any]) -> StepKind:
 
 
 def _named(function: Callable[..., Any], name: str | None, what: str) -> str:
-    """Return the name of what is declared.
+    """Return the name of an agent or step.
 
-    Raises UsageError when it is no function that could be one, or has no name of its own; BadName.
+    Raises UsageError when `function` cannot be called, is a generator, or has no name (a lambda); BadName.
     """
     if not callable(function):
         raise UsageError(
@@ -278,14 +278,14 @@ def _named(function: Callable[..., Any], name: str | None, what: str) -> str:
 
 
 def annotated(annotation: Any) -> Any:
-    """Return an annotation for the codec; a missing one means whatever comes back by itself."""
+    """Return an annotation for the codec; a missing one becomes Any."""
     return Any if annotation is inspect.Signature.empty else annotation
 
 
 def signature_of(function: Callable[..., Any]) -> inspect.Signature:
     """Return a signature with its annotations resolved.
 
-    Raises UsageError when an annotation names what is not there yet.
+    Raises UsageError when an annotation names a type that is not defined yet, or there is no signature.
     """
     try:
         return inspect.signature(function, eval_str=True)
@@ -302,7 +302,7 @@ def signature_of(function: Callable[..., Any]) -> inspect.Signature:
 
 
 def code_version(agents: Iterable[str]) -> str:
-    """Name the code of some agents: a digest of the files that they are in, as far as there are any."""
+    """Return a version of some agents' code: a digest of their source files, where these can be read."""
     functions = (inspect.unwrap(AGENTS[name].function) for name in agents)
     files = {code.co_filename for one in functions if (code := getattr(one, "__code__", None)) is not None}
     digest = blake2b(digest_size=6)
@@ -315,13 +315,13 @@ def code_version(agents: Iterable[str]) -> str:
 
 
 def place_of(function: Callable[..., Any]) -> str:
-    """Say where a function is: file and line."""
+    """Return a function's source location: file and line."""
     code = getattr(inspect.unwrap(function), "__code__", None)
     return f"{code.co_filename}:{code.co_firstlineno}" if code else repr(function)
 
 
 def _names(names: Sequence[str], option: str) -> tuple[str, ...]:
-    """Check names of steps. Raises UsageError, BadName."""
+    """Check a list of step names. Raises UsageError, BadName."""
     if isinstance(names, str):
         raise UsageError(f"{option}={names!r}", remedy=f'Give a list of names: {option}=["{names}"]')
     return tuple(check_id(name, f"name in {option}=") for name in names)

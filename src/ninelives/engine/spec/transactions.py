@@ -1,13 +1,13 @@
-"""Transactional actions: the effect is a row in the user's own database, and commits with our record of it.
+"""Transactional actions: an effect in the user's own database commits together with its record.
 
-The body runs inside one transaction of the connection that `transaction=` gives. A row in the table
-`ninelives_done`, made on demand in the same database, is inserted before the body and filled with its result
-after it; both commit together or not at all. So whoever comes again under the same key, after a crash or
-beside a zombie, finds the row and takes its result: the effect is there exactly once.
+The body runs inside one transaction of the connection that `transaction=` returns. A row in the table
+`ninelives_done`, created on demand in the same database, is inserted before the body and filled with its
+result after it; the effect and the row commit together or not at all. Any later attempt under the same key,
+after a crash or beside a zombie worker, finds the row and returns its result: the effect exists exactly once.
 If we die anywhere before the commit, the database rolls both back, and the body runs again.
 
-Connections of sqlite3, apsw and psycopg (plain and async) are told apart by what they can do; none of these
-is imported. A connection that was given is closed afterwards; to lend one, give a context manager.
+Connections of sqlite3, apsw and psycopg (plain and async) are recognised by their attributes; none of these
+libraries is imported. A connection is closed afterwards; to lend one instead, return a context manager.
 """
 
 from __future__ import annotations
@@ -34,7 +34,7 @@ Transaction = Callable[[], Any]
 
 
 def enclose(function: Callable[..., Any], transaction: Transaction, codec: Codec) -> Callable[..., Any]:
-    """Return the function with its connection put in, inside a transaction that records that it was done."""
+    """Wrap a body: pass it a connection, inside a transaction that also records that it was done."""
     if is_async(function):
 
         @functools.wraps(function)
@@ -64,7 +64,7 @@ def enclose(function: Callable[..., Any], transaction: Transaction, codec: Codec
 
 
 def without_connection(signature: inspect.Signature, name: str) -> inspect.Signature:
-    """Return the signature that callers see: without `conn`, which must come first. Raises UsageError."""
+    """Return the signature without its first parameter `conn`. Raises UsageError if it has none."""
     parameters = list(signature.parameters.values())
     if not parameters or parameters[0].name != "conn":
         raise UsageError(
@@ -75,7 +75,7 @@ def without_connection(signature: inspect.Signature, name: str) -> inspect.Signa
 
 
 def _key() -> str | None:
-    """Return the key of the action that is being executed; None outside of a run."""
+    """Return the key of the current action; None outside a run."""
     frame = FRAME.get()
     return frame.place.key() if frame is not None else None
 
@@ -88,7 +88,7 @@ def _mark(conn: Any) -> str:
 
 
 def _claim(conn: Any, mark: str) -> bytes | None:
-    """Insert our row, waiting for whoever is at it; returns the result if it was done before."""
+    """Insert our row, blocking while another transaction has it; return the result of an earlier one."""
     key = _key()
     if key is None:
         return None
@@ -142,7 +142,7 @@ async def _run_async(conn: Any, codec: Codec, body: Callable[[], Any]) -> Any:
 
 @contextmanager
 def _transaction(conn: Any) -> Iterator[None]:
-    """Hold one transaction around the body, which may not end it."""
+    """Run the block in one transaction, which the body must not end."""
     if hasattr(conn, "transaction"):  # psycopg: commits when the block is left, and refuses commit() inside
         _require_idle(conn)
         with conn.transaction():

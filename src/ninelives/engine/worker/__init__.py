@@ -1,9 +1,9 @@
-"""A worker: claims runs, executes them, and ends them or hands them on.
+"""A worker: claims runs, executes them, and ends, parks or escalates them.
 
-- `worker`: claims and the loop; `executor`: one claimed run from its journal to its end; `session`: the
-  worker's own
-- `takeover`: a run left by a dead worker; `stranded`: runs that nothing here executes; `news`: for
-  running runs
-- `ending`, `escalation`, `quarantine`, `run_retry`, `fork`: how a run goes on or ends
-- `event_loop`, `gc_tuning`: settings of the process
+- `worker`: the main loop and the claims; `executor`: one claimed run, from its journal to its end;
+  `session`: the worker's session in the store
+- `takeover`: a run left by a dead worker; `stranded`: runs that the session owns and does not execute;
+  `news`: signals, answers and controls for running runs
+- `ending`, `escalation`, `quarantine`, `run_retry`, `fork`: how a run ends, stops or continues
+- `event_loop`, `gc_tuning`: settings of the event loop and the process
 """

@@ -1,6 +1,6 @@
-"""The end of a run: the one place where completed, failed and cancelled are committed.
+"""The end of a run: the only module that commits completed, failed and cancelled.
 
-If we die before the commit, the run has not ended: the next life comes here again, by the same way.
+If we die before the commit, the run has not ended: the next worker replays it and ends it in the same way.
 """
 
 from __future__ import annotations
@@ -19,13 +19,13 @@ from ninelives.engine.step.threads import landed
 
 
 async def complete(execution: Execution, value: bytes) -> None:
-    """End a run with its result."""
+    """End a run as completed, with its encoded result."""
     record = (Kind.END, "", write_body(None, value=value))
     await execution.finish(record, Extras(change=End(State.COMPLETED)))
 
 
 async def fail(execution: Execution, error: BaseException, *, after: Sequence[Draft] = ()) -> None:
-    """End a run with what its code raised; `after` are records that go before, in the same commit."""
+    """End a run as failed with `error`; the records in `after` precede the end, in the same commit."""
     told = error if isinstance(error, Exception) else RuntimeError(f"the agent ended with {error!r}")
     encoded, facts = encode_error(told), Facts(error=error_text(told))
     if not await _undoes(execution, State.FAILED, encoded, after, facts):
@@ -33,7 +33,7 @@ async def fail(execution: Execution, error: BaseException, *, after: Sequence[Dr
 
 
 async def cancel(execution: Execution) -> None:
-    """End a run that somebody asked to end."""
+    """End a run as cancelled, because its cancellation was requested."""
     if not await _undoes(execution, State.CANCELLED, None, (), NO_FACTS):
         await finish(execution, State.CANCELLED, None)
 
@@ -45,7 +45,7 @@ async def finish(
     after: Sequence[Draft] = (),
     facts: Facts = NO_FACTS,
 ) -> None:
-    """End a run that failed or was cancelled, with nothing left to undo."""
+    """End a run that failed or was cancelled, with no compensation left to call."""
     drafts = list(after)
     if error is not None:
         drafts.append((Kind.END, "", write_body(None, error=error), (), facts))
@@ -56,14 +56,14 @@ async def finish(
 async def _undoes(
     execution: Execution, state: State, error: bytes | None, after: Sequence[Draft], facts: Facts
 ) -> bool:
-    """Begin to undo what the run has done, if there is anything; its end comes after that."""
+    """Record that compensations begin, if any are registered; the run ends after them. False if none are."""
     if not execution.replay.kept:
         return False
     if not compensations.registered(execution.replay.kept):
         return False
     await landed(execution)
     undoing = (Kind.UNDOING, "", compensations.write_undoing(state, error), (), facts)
-    # CRASH: undone from here on, whatever else becomes of the run; or not begun, and the run ends again.
+    # CRASH: recorded, and the run only undoes from here on; or not recorded, and the run ends here again.
     verdict = await execution.write([*after, undoing])
     execution.is_undoing = verdict.outcome is Outcome.COMMITTED
     return True

@@ -1,9 +1,9 @@
-"""Escalations: what stands in a run's way is put before a person, whose answer sets it going or ends it.
+"""Escalations: a person is asked about what stops a run; the answer resumes or ends the run.
 
-An escalation opens its item in the commit that parks the run, and while it lasts nobody appends to the run.
-So an item belongs to the length that the journal had, which is part of its id; its answer is taken by the
-next record, and from then on the item is spent. If we die between the answer and that record, the next life
-finds the answer again; if we die after it, the run goes on, or has failed.
+The commit that stops the run also opens the inbox item, and until the answer nothing is appended to the run.
+So an item belongs to one length of the journal, which is part of its id. The next record takes the answer,
+and from then on the item is spent. If we die between the answer and that record, the next worker finds the
+answer again; if we die after it, the run continues, or has failed.
 """
 
 from __future__ import annotations
@@ -42,7 +42,7 @@ _WAITS_CHARACTERS = 500
 
 
 def told(why: NineLivesError) -> Asked:
-    """Say what went wrong as a person needs it."""
+    """Return an error as the body of an inbox item: what happened, the remedy, the evidence."""
     named = {"error": type(why).__name__, "path": why.path}
     return Asked(
         what=why.what,
@@ -60,10 +60,10 @@ async def escalate(
     *,
     step: str | None = None,
 ) -> None:
-    """Put before a person what stands in the way of a run that has stopped here, and leave the run."""
+    """Open an inbox item about what stopped the run, and escalate the run, in one commit."""
     await execution.flushed()
     tail, body, riders = execution.tail, write_asked(asked), execution.take_riders()
-    if riders:  # before: the item belongs to the length that the journal has then
+    if riders:  # commit them first: the item's id contains the length of the journal
         await commits.commit(tail, riders)
     named = f"step {step_text(step)}: " if step else ""
     item = NewItem(
@@ -82,20 +82,20 @@ async def escalate(
         change = Escalate(waits=f"for a person: {named}{asked.what}"[:_WAITS_CHARACTERS], news_seen=news)
         extras = Extras(opens=(item,), closes=tuple(older), change=change)
         verdict = await commits.commit(tail, (), extras)
-        if verdict.outcome is not Outcome.STALE:  # else one of the older was answered at this moment
+        if verdict.outcome is not Outcome.STALE:  # stale: an older item was answered just now; read again
             break
     if verdict.error is not None:
         raise verdict.error
 
 
 async def settle(execution: Execution, items: Iterable[Item]) -> bool:
-    """Take the answer to what the run was stopped by, if there is one; False when that ended the run."""
+    """Take the answer to the item that stopped the run, if there is one; False when it ended the run."""
     item = stop_answered(execution.run, items)
     if item is None:
         return True
     drafts: list[Draft] = [(Kind.ANSWER, item.step, write_taken(item))]
     if read_answer(item).says is not Says.FAIL:
-        # CRASH: answered and not taken: the next life takes it.
+        # CRASH: answered and not taken: the next worker takes it.
         await execution.write(drafts)
         return execution.sealed is None
     await ending.fail(execution, _given_up(item), after=drafts)

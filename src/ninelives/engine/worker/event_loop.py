@@ -1,6 +1,6 @@
-"""What a runtime sets on its event loop: tasks become branches, lent threads are counted, waits recorded.
+"""Patch an event loop for runs: tasks become branches, executor threads are counted, waits recorded.
 
-Several runtimes may share a loop; the first to come sets it up and the last to go puts it back.
+Several runtimes may share a loop; the first one patches it and the last one restores it.
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ from ninelives.engine.step.threads import lend
 
 
 class _Guests:
-    """How many runtimes a loop has, and the task factory that it had before."""
+    """How many runtimes use a loop, and the task factory that it had before."""
 
     def __init__(self, factory: Any) -> None:
         self.factory, self.count = factory, 0
@@ -28,7 +28,7 @@ _guests: WeakKeyDictionary[asyncio.AbstractEventLoop, _Guests] = WeakKeyDictiona
 
 
 def enter(loop: asyncio.AbstractEventLoop) -> None:
-    """Set the loop up for runs."""
+    """Patch the loop for runs, if this is its first runtime."""
     runtime_lives(+1)
     guests = _guests.setdefault(loop, _Guests(loop.get_task_factory()))
     guests.count += 1
@@ -41,7 +41,7 @@ def enter(loop: asyncio.AbstractEventLoop) -> None:
 
 
 def leave(loop: asyncio.AbstractEventLoop) -> None:
-    """Put the loop back when the last runtime leaves it."""
+    """Restore the loop when its last runtime leaves."""
     runtime_lives(-1)
     guests = _guests[loop]
     guests.count -= 1

@@ -1,7 +1,7 @@
-"""The executor: takes a claimed run through its turns to wherever it can get.
+"""The executor: takes a claimed run through its turns, as far as it goes.
 
-The start and the recovery of a run are the same code: load the journal, call the agent, find what is
-recorded, go on with what is not. If we die anywhere in here, that is what happens next time.
+Starting and recovering a run are the same code: load the journal, call the agent, return what is recorded,
+execute what is not. If we die anywhere in here, the next worker does exactly that.
 """
 
 from __future__ import annotations
@@ -56,7 +56,7 @@ from ninelives.engine.worker.takeover import Recovered, Takeover
 from ninelives.store import Store
 
 INLINE_RECORDS = 300
-"""Longer journals are loaded in a thread: the event loop has other runs to serve."""
+"""Journals with more records are loaded in a thread, so as not to block the event loop."""
 
 _ALL_ITEMS = 10_000
 _KINDS: dict[type[NineLivesError], ItemKind] = {
@@ -79,15 +79,16 @@ class Executor:
         self.completed: Callable[[str, Agent, bytes], None] = lambda *_: None
         self._loaded: dict[str, Journal] = {}
         self.born: dict[str, NewRun] = {}
-        """Runs that were created here just now: what is in their journals is known."""
+        """Runs that this process has just created: their journals are known without reading the store."""
         self._heard: dict[str, int] = {}
 
     def load(self, claimed: Sequence[RunRow]) -> None:
-        """Load the journals of runs that are about to be executed, all at once where they are short."""
+        """Load the journals of runs that are about to be executed; the short ones in one read."""
+        # `_newborn` reads the row again only if a wake-up has come since.
         self._heard.update({run.id: self.newsroom.heard for run in claimed if run.id in self.born})
         short = [run.id for run in claimed if _is_short(run) and run.id not in self.born]
         if len(short) > 1:
-            with suppress(StoreUnavailable):  # then each is read for itself, when the store is there
+            with suppress(StoreUnavailable):  # then each is read separately, once the store is available
                 for journal in self._store.load_journals(short):
                     if isinstance(journal, Journal):
                         self._loaded[journal.run.id] = journal
@@ -99,28 +100,28 @@ class Executor:
         return large_bodies.restored(self._store, journal)
 
     def forget(self, run: str) -> None:
-        """Expect a run no more that was born here."""
+        """Forget the known journal of a run that this process created."""
         self.born.pop(run, None)
         self._heard.pop(run, None)
 
     def _newborn(self, run: RunRow) -> Journal | None:
-        """Return the journal of a run that was created here and to which nothing has happened since."""
+        """Return the journal of a run that this process created, if nothing has happened to it since."""
         new, heard = self.born.pop(run.id, None), self._heard.pop(run.id, None)
         if new is None or run.news:
             return None
         made, records = run_rules.created(new, run.number, run.created_ms)
-        if run.head != made.head:  # it tells any other journal from this one
+        if run.head != made.head:  # the head differs for any other journal
             return None
         if heard != self.newsroom.heard and self._store.read_run(run.id) != run:
-            return None  # something happened since the claim, and it was to this one
+            return None  # something happened since the claim, to this run
         return large_bodies.restored(self._store, Journal(run, 0, records, (), ()))
 
     async def execute(
         self, run: RunRow, lease: Lease | Endless = ENDLESS, takeover: Takeover | None = None
     ) -> None:
-        """Take a run as far as it goes: to its end, to a person, or to another owner.
+        """Execute a run as far as it goes: until it ends, parks, is escalated, or belongs to another owner.
 
-        Raises StoreError when the store itself fails.
+        Raises UnknownAgent when its agent is not loaded; StoreError when the store itself fails.
         """
         agent = AGENTS.get(run.agent)
         if agent is None:
@@ -130,10 +131,10 @@ class Executor:
             await self._supersede(journal)
             journal = large_bodies.load(self._store, run.id)
         if journal is None or journal.run.epoch != run.epoch:
-            return  # else we stood still since the claim: it is another's now, who may have ended it
+            return  # damaged; or we were suspended, and the run has another owner, which may have ended it
         if run.solo_deaths >= agent.lives and not run.cancelling:
             if takeover is not None:
-                takeover.journal = journal  # read and sound: what becomes of it is told by the quarantine
+                takeover.journal = journal  # read and valid; the quarantine reports its outcome
             execution = Execution(journal, *self._parts(agent))
             await quarantine.quarantine(self._store, self._commits, execution, agent.lives)
             return
@@ -145,11 +146,11 @@ class Executor:
                 following = await self._take_turn(agent, following, is_back=is_back)
                 is_back = False
         finally:
-            if self._held.get(run.id) is held:  # else it was parked, and is claimed here again already
+            if self._held.get(run.id) is held:  # else it was parked and is already claimed here again
                 del self._held[run.id]
 
     async def _read(self, agent: Agent, run: RunRow) -> Journal | None:
-        """Read the journal of a claimed run; None when it is damaged and a person must look."""
+        """Read the journal of a claimed run; None when it is damaged and a person must decide."""
         try:
             with suppress(StoreUnavailable):
                 loaded = self._take_loaded(run) or self._newborn(run)
@@ -162,7 +163,7 @@ class Executor:
             return await self._salvaged(agent, run)
 
     async def _load_patiently(self, run: RunRow) -> Journal:
-        """Read a journal in a thread, once the store is there: nothing of the run has begun, so it waits."""
+        """Read a journal in a thread; wait until the store is available: nothing of the run has begun."""
         while True:
             try:
                 return await asyncio.to_thread(large_bodies.load, self._store, run.id)
@@ -170,9 +171,12 @@ class Executor:
                 await asyncio.sleep(UNAVAILABLE_SECONDS)
 
     async def _salvaged(self, agent: Agent, run: RunRow) -> Journal | None:
-        """Go on from what is good of a damaged journal; None when a person must look."""
+        """Continue from the valid prefix of a damaged journal; None when a person must decide.
+
+        See docs/decisions/0008.
+        """
         try:
-            # CRASH: inside, nothing has changed; after it, the next owner finds a sound journal.
+            # CRASH: inside, nothing has changed; after it, the next owner finds a valid journal.
             await asyncio.to_thread(self._store.salvage, run.id, run.epoch)
             return await asyncio.to_thread(large_bodies.load, self._store, run.id)
         except LeaseLost:
@@ -185,8 +189,8 @@ class Executor:
             return None
 
     async def _supersede(self, journal: Journal) -> None:
-        """Record that a failed run goes on: what it did not survive no longer counts."""
-        # CRASH: the journal still ends with the end; the next owner finds the same and records the same.
+        """Record that a failed run is retried: the outcomes that made it fail no longer count."""
+        # CRASH: the journal still ends with its END record; the next owner finds and records the same.
         await asyncio.to_thread(run_retry.retry_children, self._store, journal)
         steps = await asyncio.to_thread(run_retry.superseded, self._store, journal)
         body = write_superseded(steps)
@@ -214,7 +218,7 @@ class Executor:
         return await self._reloaded(execution) if execution.is_undoing else following
 
     async def _undo(self, agent: Agent, journal: Journal) -> None:
-        """Take a run that failed or was cancelled through its last stretch, and end it."""
+        """Call the compensations of a run that failed or was cancelled, and end it."""
         stretch, undoing, pending = compensations.last_stretch(journal)
         execution = self._execution(agent, stretch)
         execution.is_undoing = True
@@ -253,7 +257,7 @@ class Executor:
             outcome = await self._drive(execution, agent, journal)
             return await self._conclude(execution, agent, journal, outcome)
         except Corrupt as error:
-            await self._give_up(execution, error)  # of this run; others go on
+            await self._give_up(execution, error)  # only this run stops; the others continue
             return None
         except Unruly as error:
             await ending.fail(execution, error)
@@ -262,13 +266,13 @@ class Executor:
             self._leave(execution)
 
     def _leave(self, execution: Execution) -> None:
-        """Take an execution off the list, unless the run has been claimed again here meanwhile."""
+        """Unregister an execution, unless the run has been claimed here again meanwhile."""
         execution.leave()
         if self.executions.get(execution.run.id) is execution:
             del self.executions[execution.run.id]
 
     async def _recheck(self, execution: Execution, agent: Agent, journal: Journal) -> bool:
-        """Look again at what a run that was away holds; False when it does not go on here."""
+        """Check again the resources of a run that returns; False when the run does not continue here."""
         try:
             await resources.recheck(execution, agent, journal)
         except Exception as error:  # noqa: BLE001 (the agent's own handler: its error is the run's)
@@ -279,7 +283,7 @@ class Executor:
         return execution.sealed is None
 
     async def _drive(self, execution: Execution, agent: Agent, journal: Journal) -> asyncio.Task[Any] | None:
-        """Run the agent's code; None when the execution was sealed before it came to an end."""
+        """Run the agent's code; None when the execution was sealed before the code ended."""
         try:
             body, run = journal.records[0].body, journal.run.id
             args, kwargs, execution.blobs = call_plain(
@@ -295,7 +299,7 @@ class Executor:
         return await self._perform(execution, code)
 
     async def _perform(self, execution: Execution, code: Any) -> asyncio.Task[Any] | None:
-        """Run code as the run's own, until it is over or sealed: None."""
+        """Run code inside the run until it ends; None when the execution was sealed first."""
         context = copy_context()
         context.run(EXECUTION.set, execution)
         context.run(BRANCH.set, execution.root)
@@ -309,7 +313,7 @@ class Executor:
         if execution.sealed is None:
             return task
         if task.done() and not task.cancelled():
-            task.exception()  # parked at its end: the next life comes to it again, and asyncio says nothing
+            task.exception()  # parked as it ended, and will be replayed: keeps asyncio from logging the error
         return None
 
     async def _conclude(
@@ -345,11 +349,11 @@ class Executor:
         return None
 
     async def _settle_leftovers(self, execution: Execution) -> bool:
-        """Have starts settled that the code asks for no more; False when the run does not end here."""
+        """Settle open starts that the code no longer calls; False when the run does not end here."""
         starts = open_starts.unclaimed(execution)
         if not starts:
             return True
-        if execution.is_leaving:  # code of it runs on, and nothing may begin beside that
+        if execution.is_leaving:  # some of its code is still running, and nothing may begin beside it
             execution.seal(open_starts.left_behind(starts[0], execution.run.id))
         else:
             await self._perform(execution, open_starts.settle(execution, starts))
@@ -360,7 +364,7 @@ class Executor:
         return False
 
     async def _next_turn(self, execution: Execution, agent: Agent, following: NextTurn) -> Journal | None:
-        """Commit the snapshot that the next turn starts from: one commit, and the old journal is history."""
+        """Commit the snapshot that the next turn starts from: one commit, which also ends the old turn."""
         snapshot, made = agent_arguments.encode(agent, following.args, following.kwargs)
         new = [content for name, content in made.items() if name not in execution.blobs]
         verdict = await execution.write([(Kind.TURN, "", snapshot, new), *_carried(execution)])
@@ -372,12 +376,12 @@ class Executor:
         return await self._reloaded(execution)
 
     async def _reloaded(self, execution: Execution) -> Journal | None:
-        """Read a run that is still ours once more."""
+        """Read a run's journal again; None when the run is no longer ours."""
         run = self._store.read_run(execution.run.id)
         if run is None or run.epoch != execution.run.epoch:
             return None
         journal = large_bodies.load(self._store, run.id)
-        return journal if journal.run.epoch == run.epoch else None  # else we stood still in between
+        return journal if journal.run.epoch == run.epoch else None  # else we were suspended in between
 
     async def _stop(self, execution: Execution, why: RunCancelled | TimedOut) -> None:
         """End a run that was cancelled or took too long."""
@@ -387,7 +391,10 @@ class Executor:
             await ending.fail(execution, why)
 
     async def _give_up(self, execution: Execution, why: NineLivesError) -> None:
-        """Put before a person what only a person can settle; leave the rest to who owns it now."""
+        """Handle the reason why an execution was sealed: end, park or escalate the run.
+
+        Does nothing if the lease was lost: the new owner continues. Raises errors of the store itself.
+        """
         if isinstance(why, LeaseLost):
             return
         if why is execution.stopped:
@@ -400,7 +407,7 @@ class Executor:
         if isinstance(why, StoreError) and not isinstance(why, Corrupt | BadRecord):
             raise why
         if execution.tail.is_over:
-            # The store could not take a commit and has written nothing of it: the run is as its row says.
+            # The store refused a commit and wrote nothing of it: the run's row is still valid.
             row = self._store.read_run(execution.run.id)
             if row is None or row.epoch != execution.tail.epoch or row.state is not State.RUNNING:
                 return
@@ -412,7 +419,7 @@ class Executor:
 
 
 def _carried(execution: Execution) -> list[Draft]:
-    """Return the records that the next turn starts with, after its snapshot."""
+    """Return the records that follow the snapshot at the start of the next turn."""
     drafts: list[Draft] = []
     if execution.replay.kept:
         drafts += [*resources.carried(execution), *compensations.carried(execution)]
@@ -422,7 +429,7 @@ def _carried(execution: Execution) -> list[Draft]:
 
 
 def _is_short(run: RunRow) -> bool:
-    """Tell whether there is little to read of a run: only its current turn is."""
+    """Return whether a run's current turn (all that is read) has few records."""
     return run.length - run.turn_seq <= INLINE_RECORDS
 
 

@@ -1,8 +1,8 @@
-"""Forks: a new run that shares another's records up to a step, and goes on from there by itself.
+"""Forks: a new run that starts with another run's records up to a step, and continues independently.
 
-The prefix is copied when the fork is made, on a chain of the fork's own; after that the two runs do not know
-of each other. What the other run has to undo stays its own to undo. One transaction makes the fork: if we
-die here, it exists whole or not at all, and asking again under the same id gives the same fork.
+The prefix is copied when the fork is made, into a separate hash chain; after that the two runs are
+independent. The original run's compensations stay with the original run. One transaction creates the fork: if
+we die here, it exists whole or not at all, and forking again under the same id returns the same fork.
 """
 
 from __future__ import annotations
@@ -44,10 +44,13 @@ def fork(
     id: str | None = None,
     after: str = "ask",
 ) -> RunRow:
-    """Make a run that shares the records of another up to a step of its current turn.
+    """Create a run that starts with the records of another, up to a step of its current turn.
 
-    Raises UnknownRun; UsageError when there is no such step, or something of the run is in doubt;
-    NotSerializable; IdConflict when the id is that of another run.
+    `at` is a step's name, id or sequence number. `result` replaces that step's result; without it, the step
+    runs again. `after` says what happens with non-resumable actions that the run has performed from there on:
+    "ask" a person, "reuse" their results, or "repeat" them.
+    Raises UnknownRun; UsageError when there is no such step, or an action of the run is in doubt;
+    NotSerializable; IdConflict when the id belongs to another run.
     """
     if after not in AFTER:
         raise UsageError(f"after={after!r}", run=run, remedy=f"It is one of {', '.join(AFTER)}")
@@ -87,7 +90,7 @@ def fork(
 
 
 def _target(journal: Journal, replay: Replay, at: str | int) -> Record:
-    """Return the outcome of the step to fork at."""
+    """Return the outcome record of the step to fork at. Raises UsageError unless exactly one matches."""
     outcomes = [one for one in journal.records if one.kind in _OUTCOMES and replay.is_current(one)]
     found = [one for one in outcomes if at in (one.seq, one.step)] or _named(outcomes, str(at))
     if len(found) == 1:
@@ -111,7 +114,7 @@ def _named(outcomes: list[Record], at: str) -> list[Record]:
 
 
 def shown(step: str) -> str:
-    """Return a step's id as people read and write it."""
+    """Return a step's id in its readable form: `branch/name[number]`."""
     try:
         branch, name, number = parse_step_id(step)
     except BadName:
@@ -120,9 +123,9 @@ def shown(step: str) -> str:
 
 
 def _started(journal: Journal) -> dict[str, list[Record]]:
-    """Return what is recorded of the starts of non-resumable actions, by step.
+    """Return the records of started non-resumable actions, by step.
 
-    Read from the journal alone: who forks need not have the agent's code.
+    Uses only the journal: the process that forks need not have the agent's code.
     """
     found: dict[str, list[Record]] = {}
     for record in journal.records:
@@ -156,7 +159,7 @@ def _copied(record: Record) -> Record:
 
 
 def _edited(run: str, target: Record, result: Any) -> Record:
-    """Return the outcome of a step with another result in its place."""
+    """Return the outcome of a step with its result replaced."""
     step = find_step(parse_step_id(target.step).name)
     try:
         value = (step.codec if step is not None else UNTYPED_CODEC).round(result)[0]
@@ -169,7 +172,7 @@ def _edited(run: str, target: Record, result: Any) -> Record:
 
 
 def _done(journal: Journal, replay: Replay, target: Record, result: Any) -> dict[str, Done]:
-    """Return what the run did after the fork's point and must not be done again unasked."""
+    """Return the non-resumable actions done after the fork point, which must not be repeated unasked."""
     found = {}
     for step, records in _started(journal).items():
         for record in records:
@@ -182,7 +185,7 @@ def _done(journal: Journal, replay: Replay, target: Record, result: Any) -> dict
 
 
 def _stored(store: Store, record: Record) -> Record:
-    """Put away a body that is too large for a record."""
+    """Store a body as a blob if it is too large for a record."""
     if len(record.body) <= INLINE_BYTES:
         return record
     digest = blobs.digest(record.body)

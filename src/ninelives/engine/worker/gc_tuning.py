@@ -1,8 +1,9 @@
-"""Python's collector of cyclic garbage, at ease while a worker works.
+"""Raise the threshold of Python's cyclic garbage collector while any worker runs.
 
-A worker that takes over ten thousand runs makes millions of objects that stay: to look through the young ones
-after every 700, as Python does, took half of the time. The threshold is the process's: it is raised while any
-worker works and put back after the last. Who has set it higher, or has switched it off, is left alone.
+A worker that takes over ten thousand runs creates millions of long-lived objects; collecting the youngest
+generation after every 700, as Python does, took half of the time. The threshold belongs to the process: it is
+raised by the first worker and restored after the last. A process that set it higher, or disabled the
+collector, keeps its setting.
 """
 
 from __future__ import annotations
@@ -13,7 +14,7 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 
 THRESHOLD = 50_000
-"""How many new objects a worker's process makes before the collector looks at them."""
+"""How many new objects a worker's process makes before the collector examines them."""
 
 _lock = threading.Lock()
 _workers = 0
@@ -22,7 +23,7 @@ _before: tuple[int, int, int] | None = None
 
 @contextmanager
 def at_ease() -> Iterator[None]:
-    """Let the collector look less often for as long as this lasts."""
+    """Collect less often while the block runs."""
     _count(1)
     try:
         yield
@@ -32,7 +33,7 @@ def at_ease() -> Iterator[None]:
 
 @contextmanager
 def put_back() -> Iterator[None]:
-    """Put the collector back after workers that end without a word, as those of tests do that are killed."""
+    """Restore the collector after workers that end without cleanup, such as killed ones in tests."""
     global _workers, _before
     with _lock:
         workers, before, threshold = _workers, _before, gc.get_threshold()
@@ -53,6 +54,6 @@ def _count(change: int) -> None:
             _before = now
             gc.set_threshold(THRESHOLD, *older)
         elif _workers == 0 and _before is not None:
-            if young == THRESHOLD:  # else somebody has set it since
+            if young == THRESHOLD:  # else other code has set it since
                 gc.set_threshold(*_before)
             _before = None

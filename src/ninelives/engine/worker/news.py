@@ -1,8 +1,8 @@
-"""News for runs that are being executed: signals, answers, keys let go, children's ends, controls.
+"""News for runs that are being executed: signals, answers, released keys, children's ends, controls.
 
-The store's wake-ups say that something happened, not to whom. One read asks for all executions at once,
-beside the event loop; those that wait are asked for at every wake-up, the others now and then: they
-only have to learn that somebody wants them to stop. Losing a wake-up costs a poll interval.
+The store's wake-ups say that something happened, not to which run. One read covers many executions, in a
+thread: waiting executions at every wake-up, the others at most every CONTROL_SECONDS, because they only need
+to learn of a request to stop. A lost wake-up costs one poll interval.
 """
 
 from __future__ import annotations
@@ -17,11 +17,11 @@ from ninelives.engine.run.execution import Execution
 from ninelives.store import Store
 
 CONTROL_SECONDS = 0.1
-"""How often the executions that do not wait are asked for, at most."""
+"""Minimum interval between reads for executions that do not wait."""
 
 
 class NewsReader:
-    """Brings news to the executions of one executor."""
+    """Reads news and delivers it to the executions of one executor."""
 
     def __init__(
         self, store: Store, loop: asyncio.AbstractEventLoop, executions: Mapping[str, Execution]
@@ -31,11 +31,11 @@ class NewsReader:
         self._reading: asyncio.Task[None] | None = None
         self._all_at = 0.0
         self.heard = 0
-        """How often something has happened."""
+        """How many wake-ups have arrived."""
         self._later: asyncio.TimerHandle | None = None
 
     def hear(self) -> None:
-        """Read what is new: something has happened. On the event loop, outside any run's context."""
+        """Handle a wake-up: read the news. Call it on the event loop, outside any run's context."""
         self.heard += 1
         if not self._executions:
             return
@@ -48,7 +48,7 @@ class NewsReader:
         try:
             while seen:
                 self._is_wanted = False
-                with suppress(NineLivesError):  # who writes next meets it; the next wake-up reads again
+                with suppress(NineLivesError):  # the next write reports it; the next wake-up reads again
                     self._tell(await asyncio.to_thread(self._store.read_news, seen))
                 seen = self._asked() if self._is_wanted else {}
         finally:

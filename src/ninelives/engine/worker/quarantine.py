@@ -1,6 +1,7 @@
-"""Quarantine: a run that killed nine workers, each having no other run, at the same place, goes to a person.
+"""Quarantine: escalate a run after `lives` (by default nine) workers died while executing only it.
 
-The evidence is what each of those deaths looked like. While it waits, it costs no worker's life.
+Only deaths without progress count. The evidence describes each of them. While the run waits for a person, it
+kills no more workers.
 """
 
 from __future__ import annotations
@@ -25,7 +26,7 @@ _LAST_LINES, _LINE_CHARACTERS = 5, 300
 
 
 async def quarantine(store: Store, commits: LoopCommits, execution: Execution, lives: int) -> None:
-    """Put before a person a run that is out of lives."""
+    """Escalate a run that is out of lives."""
     nothing = f"after {execution.run.length} records; what came next was not recorded as begun"
     under_way = ", ".join(execution.replay.intents) or nothing
     asked = Asked(
@@ -38,7 +39,7 @@ async def quarantine(store: Store, commits: LoopCommits, execution: Execution, l
 
 
 def _deaths(store: Store, run: str, count: int) -> dict[str, str]:
-    """Return what the last deaths of a run looked like, oldest first."""
+    """Return descriptions of the last solo deaths of a run, oldest first."""
     try:
         entries = store.read_log(run=run, limit=_MOST_ENTRIES)
     except StoreError as error:
@@ -56,7 +57,7 @@ def _was_alone(entry: LogEntry) -> bool:
 
 
 def looks(session: Session | None) -> str:
-    """Say in words what the end of a session looked like."""
+    """Describe the end of a session: process, cause of death and its last log lines."""
     if session is None:
         return "nothing is known of the worker"
     where = f"pid {session.pid} on {session.machine}"
@@ -71,7 +72,7 @@ def looks(session: Session | None) -> str:
 
 
 def manner(cause: Cause | None, seen: Evidence | None) -> str:
-    """Say in words how a session ended."""
+    """Describe how a session ended: killed, exited, expired, stopped or died."""
     if seen is not None and seen.is_oom:
         return "was killed because its memory ran out"
     if seen is not None and seen.signal is not None:

@@ -1,8 +1,8 @@
-"""Retrying a failed run: it goes on from the step that failed.
+"""Retry a failed run: it resumes at the step that failed.
 
 The store makes the run claimable again; its next owner records which outcomes no longer count (see
-`core.supersession`) and replays the rest. Nothing is deleted, and keys stay as they are. If we die anywhere
-here, the run is failed as before, or it is claimable and its next owner does the same.
+`core.journal.retry_scope`) and replays the rest. Nothing is deleted, and keys keep their state. If we die
+anywhere here, the run is failed as before, or it is claimable and its next owner does the same.
 """
 
 from __future__ import annotations
@@ -20,9 +20,9 @@ from ninelives.store import Store
 
 
 def retry(store: Store, run: str) -> RunRow:
-    """Let a failed run go on; one that has not ended is left alone.
+    """Make a failed run claimable again; does not change a run that has not ended.
 
-    Raises UnknownRun; RunFinished when it is completed or cancelled, or when what it did has been undone.
+    Raises UnknownRun; RunFinished when the run is completed or cancelled, or its compensations were called.
     """
     row = store.read_run(run)
     if row is not None and row.state is State.FAILED and _was_undone(store, run):
@@ -35,30 +35,30 @@ def retry(store: Store, run: str) -> RunRow:
 
 
 def is_retried(journal: Journal) -> bool:
-    """Tell whether a run has ended before: its next owner first records what counts no more."""
+    """Return whether the run had ended before: its owner must first record what no longer counts."""
     return journal.records[-1].kind is Kind.END
 
 
 def retry_children(store: Store, journal: Journal) -> None:
-    """Retry the children whose failure a run did not survive that is itself retried.
+    """Retry the children whose failure made this run fail, now that the run itself is retried.
 
-    May be called again: a child that has not failed again meanwhile is left alone.
+    Idempotent: a child that has not failed again meanwhile is not changed.
     """
     steps = set(fatal_steps(journal.records))
     for record in journal.records:
         kind, _, child = _name(record).partition(":")
         if kind == "result" and record.step in steps:
-            with suppress(UsageError):  # it was cancelled or forgotten, and then fails the run again
+            with suppress(UsageError):  # the child was cancelled or forgotten, and will fail the run again
                 retry(store, child)
 
 
 def superseded(store: Store, journal: Journal) -> tuple[str, ...]:
-    """Return the steps that a retried run does anew; nothing is changed.
+    """Return the steps that a retried run executes again; changes nothing.
 
-    A child that was cancelled with the run is spawned anew, under another id.
+    A child that was cancelled with the run is spawned again, under another id.
     """
     steps = dict.fromkeys(fatal_steps(journal.records))
-    told: set[str] = set()  # children of which the run's code has learnt, and went on
+    told: set[str] = set()  # children whose outcome the run's code got, and continued
     for record in journal.records:
         kind, _, child = _name(record).partition(":")
         if kind == "result" and record.step in steps:

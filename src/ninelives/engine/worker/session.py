@@ -1,7 +1,8 @@
-"""A session of this process: registered, renewed, and ended when nobody works as it any more.
+"""A session of this process: registered, renewed, and ended when no worker uses it any more.
 
-A worker that leaves nothing behind leaves its session to the next one of its runtime: to begin and to end
-one takes longer than a short run. If we die here, the session owns no run, and its end costs nobody anything.
+A worker that ends without owning any run leaves its session to the next worker of its runtime, because
+registering and ending a session takes longer than a short run. If we die here, the session owns no run, so
+its end costs no run a life.
 """
 
 from __future__ import annotations
@@ -21,11 +22,11 @@ from ninelives.engine.spec.registry import code_version
 from ninelives.store import Store
 
 SPARE_SECONDS = 1.0
-"""How long a session waits for the next worker; then it is ended."""
+"""How long an idle session waits for the next worker before it is ended."""
 
 
 class OwnSession:
-    """One session of this process. `lease` is there once it has begun."""
+    """One session of this process. `lease` is set once the session has begun."""
 
     lease: Lease
 
@@ -38,7 +39,7 @@ class OwnSession:
         self.has_begun = False
 
     def begin(self, agents: Sequence[str], lost: Callable[[NineLivesError], None]) -> None:
-        """Register it, or take it over from who worked as it before; `lost` is told of a lost lease."""
+        """Register the session, or reuse that of an earlier worker; `lost` is called with a lost lease."""
         if self.has_begun:
             self.lease.lost = lost
             return
@@ -60,18 +61,18 @@ class OwnSession:
         self.has_begun = True
 
     def serves(self, agents: Sequence[str]) -> bool:
-        """Tell whether a worker for these agents may begin as this session."""
+        """Return whether a worker for these agents may use this session."""
         return self.lease.until_ms > self._clock.boot_ms() and self.agents == tuple(sorted(agents))
 
     async def end(self) -> None:
-        """Renew it no more, and say that it is over; what it still owns is released."""
+        """Stop renewing the session and end it in the store, which releases the runs it still owns."""
         self.lease.stop()
-        with suppress(NineLivesError):  # then its lock or its lease tells
+        with suppress(NineLivesError):  # then its lock or its lease shows that it has ended
             await asyncio.to_thread(self._store.end_sessions, [self.id], Cause.STOPPED)
 
 
 class IdleSession:
-    """The session that waits for the next worker of a runtime, for a while."""
+    """Keeps a session for the next worker of a runtime, for SPARE_SECONDS."""
 
     def __init__(self, loop: asyncio.AbstractEventLoop) -> None:
         self._loop = loop
@@ -80,7 +81,7 @@ class IdleSession:
         self._ending: set[asyncio.Task[None]] = set()
 
     def take(self, agents: Sequence[str]) -> OwnSession | None:
-        """Return what is kept, if it serves these agents."""
+        """Return the kept session, if it serves these agents."""
         kept = self._kept
         if kept is None or not kept.serves(agents):
             return None
@@ -88,16 +89,16 @@ class IdleSession:
         return kept
 
     async def keep(self, session: OwnSession) -> None:
-        """Keep a session that owns nothing; one that is kept already stays, and this one ends."""
+        """Keep a session that owns no run; if another is kept already, end this one."""
         if self._kept is not None:
             await session.end()
             return
-        session.lease.lost = lambda _: None  # it serves nobody then
+        session.lease.lost = lambda _: None  # no worker uses it: a lost lease has no consequence
         self._kept = session
         self._timer = self._loop.call_later(SPARE_SECONDS, self._expire)
 
     async def close(self) -> None:
-        """End what is kept, and wait for what is being ended."""
+        """End the kept session, and wait for sessions that are being ended."""
         self._expire()
         if self._ending:
             await asyncio.wait(self._ending)

@@ -1,10 +1,11 @@
-"""Runs that the store says are this session's, and that nothing here executes.
+"""Stranded runs: owned by this session according to the store, but not executed here.
 
-A claim whose answer never came, or a server that forgot the last second, leaves such a run: its session
-lives, so nobody takes it over, and it would stay `running` without end. Now and then a worker compares what
-the store says it owns with what it executes, and gives the difference back. A run is given back when it was
-seen like that twice without a change in between. Giving back is a commit on the condition of its epoch,
-length and head: whatever moved it meanwhile wins. If we die here: it is released with all that is ours.
+A claim whose answer was lost, or a server that lost its last second, leaves such a run: its session is alive,
+so no worker takes it over, and it would stay `running` indefinitely. Several times per lease a worker
+compares the runs that the store says it owns with those it executes, and gives the difference back. A run is
+given back after two such checks without a change in between. Giving back is a commit conditional on epoch,
+length and head: any concurrent change wins. If we die here, the run is released with all others of our
+session.
 """
 
 from __future__ import annotations
@@ -27,7 +28,7 @@ _GIVEN_BACK = (
 
 
 class Stranded:
-    """Finds and gives back what one session owns and does not execute."""
+    """Finds and gives back the runs that one session owns and does not execute."""
 
     def __init__(self, store: Store, session: str, lease_ms: int) -> None:
         self._store, self._session, self._pause_ms = store, session, lease_ms / _LOOKS_PER_LEASE
@@ -35,7 +36,7 @@ class Stranded:
         self._seen: dict[str, tuple[int, int, bytes]] = {}
 
     def look(self, executed: AbstractSet[str], now_ms: int) -> None:
-        """Compare, if it is time. No run may be claimed for the session until this returns.
+        """Compare, if a check is due. No run may be claimed for the session until this returns.
 
         Raises StoreUnavailable.
         """
@@ -46,7 +47,7 @@ class Stranded:
                 RunQuery(session=self._session, states=(State.RUNNING,), limit=_MOST)
             )
         except Corrupt:
-            owned = []  # whoever reads the damaged one reports it
+            owned = []  # the worker that reads the damaged run reports it
         idle = {run.id: run for run in owned if run.id not in executed}
         left = [run for run in idle.values() if self._seen.get(run.id) == _state(run)]
         self._seen = {run.id: _state(run) for run in idle.values()}

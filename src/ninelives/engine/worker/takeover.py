@@ -1,7 +1,7 @@
-"""Recoveries: what was found of a run that its worker left, and when it moved again; for the recovery log.
+"""Takeovers: what was recovered of a dead worker's run, and its first progress, for the recovery log.
 
-Entries are written beside the event loop, in batches, and nobody waits for them. If we die before, what this
-life would have told is lost with it; that it ended while it had the run is told by who finds us dead.
+Entries are written in a thread, in batches, and no run waits for them. If we die before they are written,
+these entries are lost; the worker that ends our session logs that we died while we owned the run.
 """
 
 from __future__ import annotations
@@ -35,7 +35,7 @@ _LOOK_SECONDS = 0.002
 
 
 class Takeover:
-    """A run that was taken over here, from its claim until it has made progress or was left again."""
+    """A run that was taken over here, from its claim until it makes progress or is no longer executed."""
 
     def __init__(self, run: RunRow, taken_ms: int, clock: Clock, moved: Callable[[Takeover], None]) -> None:
         self.run, self.taken_ms, self._moved = run, taken_ms, moved
@@ -48,26 +48,26 @@ class Takeover:
         self.stale: list[str] = []
 
     def progress(self) -> None:
-        """Note that a record of the run's own progress is durable, in the store's time: ours may be wrong."""
+        """Note the time of the first durable progress, on the store's clock: our wall clock may be wrong."""
         if self.progress_ms is None:
             self.progress_ms = self.taken_ms + self._clock.boot_ms() - self._since_ms
             self._moved(self)
 
 
 class Recovered(Execution):
-    """The execution of a run that was taken over: it counts what is found, and sees when the run moves."""
+    """The execution of a run that was taken over: counts replayed steps and notices the first progress."""
 
     takeover: Takeover
 
     def take_over(self, takeover: Takeover, journal: Journal) -> None:
-        """Say whose takeover this is."""
+        """Attach the takeover; keep the first journal, and the steps that were started without an outcome."""
         self.takeover = takeover
         if takeover.journal is None:
             takeover.journal = journal
             takeover.redone = tuple(list(self.replay.intents)[:_MOST_REDONE])
 
     def count(self, step: Step, found: Recorded) -> None:
-        """Count a step that was found recorded."""
+        """Count a step whose outcome was found in the journal."""
         super().count(step, found)
         self.takeover.replayed += 1
         if step.is_decision:
@@ -75,20 +75,20 @@ class Recovered(Execution):
             self.takeover.tokens += tokens_in(bytes(found.body.v or b""))
 
     def checked(self, target: Target, stale: str | None) -> None:
-        """Note how a resource was found that the run holds."""
+        """Count the check of a resource that the run holds; note a stale one."""
         self.takeover.checked += 1
         if stale is not None:
             self.takeover.stale.append(f"{target}: {stale}")
 
     def write(self, drafts: Sequence[Draft], extras: Extras = NOTHING) -> asyncio.Future[Verdict]:
-        """Hand records to the committer, and see whether they are progress."""
+        """Submit records to the committer, and watch for progress."""
         written = super().write(drafts, extras)
         if extras.change is not None or any(draft[0] not in deaths.NO_PROGRESS for draft in drafts):
             self._watch(written)
         return written
 
     def append(self, draft: Draft, *, is_alone: bool) -> Awaitable[Verdict] | None:
-        """Hand one record to the committer, and see whether it is progress."""
+        """Submit one record to the committer, and watch for progress."""
         written = super().append(draft, is_alone=is_alone)
         if draft[0] not in deaths.NO_PROGRESS and self.sealed is None:
             self._watch(written)
@@ -100,7 +100,7 @@ class Recovered(Execution):
         if isinstance(written, asyncio.Future):
             written.add_done_callback(self._written)
         else:
-            self.takeover.progress()  # it is durable already
+            self.takeover.progress()  # the record is durable already
 
     def _written(self, written: asyncio.Future[Verdict]) -> None:
         if not written.cancelled() and written.exception() is None and self.sealed is None:
@@ -117,23 +117,23 @@ class RecoveryRecorder:
         self._sessions: dict[str, Session | None] = {}
 
     def taken(self, takeover: Takeover) -> None:
-        """Tell that a run was claimed that its worker had left."""
+        """Log that a run was claimed whose last worker had left it."""
         run = takeover.run
         body = msgspec.json.encode({"left_by": run.left_by, "epoch": run.epoch, "is_alone": run.is_alone})
         self._tell(lambda: self._entry(Happening.TAKEN, run.id, body))
 
     def recovered(self, takeover: Takeover) -> None:
-        """Tell what came of a takeover."""
+        """Log the result of a takeover."""
         self._tell(lambda: self._recovered(takeover))
 
     def left(self, takeover: Takeover) -> None:
-        """Tell that a run which had been taken over is not executed here any more."""
+        """Log that a run that was taken over is no longer executed here."""
         if takeover.progress_ms is None:
             self.recovered(takeover)
         self._tell(lambda: self._completed(takeover.run.id))
 
     async def written(self) -> None:
-        """Wait until all that was told so far is in the log."""
+        """Wait until all entries so far are in the log."""
         while self._entries or self._writing is not None:
             self._begin()
             await asyncio.sleep(0 if self._writing is None else _LOOK_SECONDS)
@@ -141,7 +141,7 @@ class RecoveryRecorder:
     def _tell(self, entry: Callable[[], NewEntry | None]) -> None:
         self._entries.append(entry)
         if len(self._entries) == 1 and self._writing is None:
-            # Who tells us may be in a run's context; what we do belongs to no run.
+            # The caller may be in a run's context; the writing task must not belong to a run.
             asyncio.get_running_loop().call_soon(self._begin, context=Context())
 
     def _begin(self) -> None:
@@ -152,7 +152,7 @@ class RecoveryRecorder:
         try:
             while self._entries:
                 batch, self._entries = self._entries, []
-                with suppress(NineLivesError):  # a log that cannot be written must not hold up the runs
+                with suppress(NineLivesError):  # a log that cannot be written must not block the runs
                     await asyncio.to_thread(self._append, batch)
         finally:
             self._writing = None
@@ -196,7 +196,7 @@ class RecoveryRecorder:
 
 
 def _verified(store: Store, takeover: Takeover) -> Verified:
-    """Check a journal, whose chain was verified when it was loaded, and the dedup table against it."""
+    """Check the journal (its chain was verified on loading), and compare the dedup table with it."""
     journal, account, held = takeover.journal, Account(0, {}, ()), 0
     faults: tuple[str, ...] = ("the journal could not be read",)
     if journal is not None:

@@ -1,11 +1,11 @@
 """A worker: one session that claims runs and executes them, for as long as it has its lease.
 
 If the lease is lost, every execution is sealed at once: nothing more begins, nothing more is written.
-There is no drain: a worker that is told to stop, and one that is killed, leave the same state behind.
+There is no drain: a worker that is asked to stop and one that is killed leave the same state behind.
 
-A run that is suspected of killing its workers is claimed only while all others here have made progress, and
-until it has made some itself no other is claimed beside it. Suspects that have waited for a while keep others
-from being claimed.
+A suspect (a run after two worker deaths without progress) is claimed only while all other runs of this worker
+have made progress, and no other run is claimed until the suspect has made progress too. So the next death can
+be attributed to it. Suspects that have waited for SUSPECTS_WAIT_MS stop the worker from claiming other runs.
 """
 
 from __future__ import annotations
@@ -32,23 +32,23 @@ from ninelives.engine.worker.takeover import RecoveryRecorder, Takeover
 from ninelives.store import Store
 
 POLL_SECONDS = 1.0
-"""How often a worker looks for the dead and for work that nobody woke it for, however busy it is."""
+"""How often a worker polls for dead sessions, and for work without a wake-up, however busy it is."""
 _LEAST_LOOK_SECONDS = 0.1
-"""It looks sooner when another's lease ends before that, but no more often than this."""
+"""Minimum poll interval: a worker polls sooner when another session's lease ends, but not more often."""
 SUSPECTS_WAIT_MS = 5_000
-"""How long suspects wait while there is other work; then the worker takes no more of that."""
+"""How long suspects wait while there is other work; then the worker claims no other work until they ran."""
 
 _MISSED = Evidence(is_gone=True, note="its machine has no such process any more")
 
 Leave = Callable[[OwnSession], Awaitable[None]]
 Bear = Callable[[str], RunRow | None]
-"""Creates the run to begin with, as the session's, and returns it; None where it is not the session's."""
+"""Creates the first run, owned by the given session, and returns it; None if the session does not own it."""
 Away = Callable[[StoreAway], None]
-"""Told of a store that lets no session begin; where nobody is to be told, that is an error."""
+"""Called when the store accepts no new session; without this callback, StoreAway is raised instead."""
 
 
 class Worker:
-    """Claims and executes runs, as one session."""
+    """Claims and executes runs in one session."""
 
     def __init__(
         self,
@@ -82,7 +82,7 @@ class Worker:
         self._look_at_ms = 0.0
 
     def wake(self) -> None:
-        """Look for work now."""
+        """Make the worker check for work now."""
         self._woken.set()
 
     async def work(
@@ -94,16 +94,17 @@ class Worker:
         only: str | None = None,
         bear: Bear | None = None,
     ) -> None:
-        """Work until the condition holds, which is asked whenever something has happened.
+        """Work until the condition holds; it is checked whenever something has happened.
 
-        Raises LeaseLost; what the store raised.
+        `only` limits the claims to one run and its descendants. `bear` creates the run to begin with. Raises
+        LeaseLost; any error of the store.
         """
         with at_ease():
             is_kept = self._own.has_begun
             lease = await self._begin(agents())
             try:
                 born = bear(self._session) if bear is not None else None
-                # CRASH: nothing of it has begun; who ends our session releases it.
+                # CRASH: the run has not begun; the process that ends our session releases it.
                 while not until():
                     self._woken.clear()
                     next_due_ms: int | None = None
@@ -113,7 +114,7 @@ class Worker:
                     else:
                         next_due_ms = self._claim(lease, concurrency, agents(), only)
                     if is_kept and not self.claims:
-                        is_kept, self._look_at_ms = False, 0.0  # what we want may be somebody's who is gone
+                        is_kept, self._look_at_ms = False, 0.0  # the wanted run may belong to a dead session
                     if self._failure is not None:
                         raise self._failure
                     if not until():
@@ -126,11 +127,11 @@ class Worker:
 
     @property
     def is_idle(self) -> bool:
-        """Tell whether nothing is being executed and, when last looked for, nothing was due or about to be.
+        """Whether nothing is being executed and, at the last check, nothing was due or about to be due.
 
-        A session whose lease has run out is watched for a while before it is ended (see
-        `stores.shared.lease_witness`): its runs are about to be due. A worker that left before that would
-        leave them to a next one that does too.
+        A session whose lease has expired is observed for a while before it is ended (see
+        `stores.shared.lease_witness`): its runs are about to be due. A worker that stopped before that would
+        leave them to the next worker, which would do the same.
         """
         return not self._tasks and self._has_found_nothing and not self._has_expired
 
@@ -179,7 +180,7 @@ class Worker:
     # Claims -------------------------------------------------------------------------------------
 
     def _claim(self, lease: Lease, concurrency: int, agents: Sequence[str], only: str | None) -> int | None:
-        """Claim what can be worked on now, and return when to look again: a time, or None."""
+        """Claim runs that can be executed now; return when to claim again: a time, or None."""
         free = concurrency - len(self._tasks)
         self._has_found_nothing = False
         if free <= 0 or self._solo is not None:
@@ -195,22 +196,22 @@ class Worker:
                 self._suspects_since_ms = None
         self._take(claims.runs, lease)
         if self._suspects_since_ms is not None and is_their_turn:
-            return None  # others are due, and are not looked at before those here have moved
+            return None  # other runs are due, but wait until those here have made progress
         dues = (claims.next_due_ms, claims.next_suspect_ms if not self._tasks else None)
         return min((due for due in dues if due is not None), default=None)
 
     def _take(self, claimed: Sequence[RunRow], lease: Lease) -> None:
-        """Begin with runs that are ours."""
+        """Start executing runs that this session has claimed."""
         self._executor.load(claimed)
         taken_ms = max((run.changed_ms for run in claimed), default=0)
         if any(run.left_by is not None for run in claimed):
-            with suppress(StoreUnavailable):  # they are ours all the same
+            with suppress(StoreUnavailable):  # the runs are ours all the same
                 taken_ms = self._store.now_ms()
         for run in claimed:
             self._start(run, lease, taken_ms)
 
     def _is_due(self, claims: Claims) -> bool:
-        """Tell whether runs were given, or others are due that were not: they want to be alone."""
+        """Return whether runs were claimed, or runs are due that were not claimed (suspects)."""
         if claims.runs:
             return True
         dues = [due for due in (claims.next_due_ms, claims.next_suspect_ms) if due is not None]
@@ -228,7 +229,7 @@ class Worker:
         return free if limit is None else limit - self._running[agent]
 
     def _turn(self, agent: str) -> tuple[int, int]:
-        """Order agents by when they were last given here; at first each worker has an order of its own."""
+        """Sort key of agents: least recently claimed first; the initial order differs per worker."""
         lot = self._lots.get(agent)
         if lot is None:
             lot = self._lots[agent] = zlib.crc32(f"{self._session}/{agent}".encode())
@@ -238,7 +239,7 @@ class Worker:
         return all(self._has_moved(run) for run in self._tasks.values())
 
     def _has_moved(self, run: RunRow) -> bool:
-        """Tell whether a run has made progress since it was claimed here."""
+        """Return whether a run has made progress since it was claimed here."""
         takeover = self._takeovers.get(run.id)
         if takeover is not None and takeover.progress_ms is not None:
             return True
@@ -257,7 +258,7 @@ class Worker:
 
     def _start(self, run: RunRow, lease: Lease, taken_ms: int) -> None:
         if run.is_alone:
-            self._solo = run.id
+            self._solo = run.id  # a suspect: nothing is claimed beside it until it has made progress
         self.first_claimed = self.first_claimed or run.id
         self.claims += 1
         self._given[run.agent] = self.claims
@@ -278,7 +279,7 @@ class Worker:
 
     def _done(self, task: asyncio.Task[None]) -> None:
         run = self._tasks.pop(task)
-        self._has_found_nothing = False  # it may have made others due
+        self._has_found_nothing = False  # its end may have made other runs due
         self._running[run.agent] -= 1
         if self._solo == run.id:
             self._solo = None
@@ -292,41 +293,45 @@ class Worker:
     async def _rest(self, next_due_ms: int | None) -> None:
         left_ms = self._look_at_ms - self._clock.boot_ms()
         if next_due_ms is not None:
-            with suppress(StoreUnavailable):  # then it is looked for in a while
+            with suppress(StoreUnavailable):  # then the next poll finds it
                 left_ms = min(left_ms, next_due_ms - self._store.now_ms())
         with suppress(TimeoutError):
             async with asyncio.timeout(max(0.0, left_ms / 1000)):
                 await self._woken.wait()
 
     async def _look(self) -> None:
-        """Look for the dead, and for news that nobody told us of, if it is time."""
+        """If it is time, poll for dead sessions, and for news whose wake-up was lost."""
         if self._clock.boot_ms() < self._look_at_ms:
             return
         self._executor.newsroom.hear()
         seconds = POLL_SECONDS
-        executed = {run.id for run in self._tasks.values()}  # nothing is claimed before we are back here
+        executed = {run.id for run in self._tasks.values()}  # nothing is claimed before this method returns
         with suppress(StoreUnavailable):
             seconds = await asyncio.to_thread(self._look_around, executed)
         self._look_at_ms = self._clock.boot_ms() + seconds * 1000
 
     def _look_around(self, executed: AbstractSet[str]) -> float:
-        """Give back what is ours and not executed, and end the sessions that are gone."""
+        """Give back runs that are ours and not executed, and end dead sessions; returns the pause."""
         self._stranded.look(executed, self._clock.boot_ms())
         return self._end_the_dead()
 
     def _end_the_dead(self) -> float:
-        """End the sessions that are gone; returns when to look again: when the next lease ends, if soon."""
+        """End dead sessions; returns the seconds until the next poll: when the next lease ends, if soon."""
         self._store.end_sessions(None, Cause.DIED)
         others = [one for one in self._store.list_sessions() if one.id != self._session]
         self._end_the_missed(others)
-        # No session is watched for longer than a lease: nothing here waits for one that nobody may end.
+        # After one lease we no longer count expired sessions: nothing here waits for a session that no worker
+        # may end.
         is_early = self._clock.boot_ms() < self._began_ms + self._own.lease_ms
         self._has_expired = is_early and any(one.left_ms <= 0 for one in others)
         next_end_seconds = min((one.left_ms for one in others), default=self._own.lease_ms) / 1000
         return min(POLL_SECONDS, max(_LEAST_LOOK_SECONDS, next_end_seconds))
 
     def _end_the_missed(self, others: Sequence[Session]) -> None:
-        """End those whose processes this machine has no more; not every store has a lock that tells."""
+        """End sessions whose process is gone from this machine: not every store has a lock that shows it.
+
+        See docs/decisions/0009.
+        """
         missed = [
             one.id
             for one in others
