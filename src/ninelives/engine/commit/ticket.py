@@ -137,7 +137,7 @@ class Extras:
             raise BadRecord(
                 f"a commit cannot carry {wrong[0]!r}",
                 run=run,
-                remedy="See Commit in ninelives.core.model.run",
+                remedy="See Commit in ninelives.core.model.commit",
             )
 
 
