@@ -1,5 +1,5 @@
-"""The reference store: everything in this process's memory, gone with it. The oracle of the other
-stores."""
+"""The reference store: everything is in this process's memory and is lost with it. The other stores are
+tested against it."""
 
 from ninelives.stores.memory.store import MemoryStore
 

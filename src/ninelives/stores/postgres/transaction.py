@@ -113,7 +113,7 @@ def decoding(what: str, run: str | None = None) -> Iterator[None]:
         raise Corrupt(
             f"{what} holds what was never written: {error}",
             run=run,
-            remedy="Restore the store from a backup; other runs go on",
+            remedy="Restore the store from a backup; other runs continue",
         ) from error
 
 

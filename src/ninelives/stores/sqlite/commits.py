@@ -1,8 +1,8 @@
-"""The write path: many runs in one transaction, a verdict for each.
+"""The write path: many runs in one transaction, one verdict for each.
 
 A commit that only appends, or that completes its run, takes two statements: a conditional update of the run's
-row, which is the fence, and the insert; each is one call of the driver for the whole batch. All others run
-in a savepoint of their own, so that a refused one leaves no trace.
+row, which is the fence, and the insert. Each is one call of the driver for the whole batch. Every other
+commit runs in a savepoint, so that a refused one leaves no trace.
 """
 
 from __future__ import annotations
@@ -28,10 +28,10 @@ from ninelives.stores.sqlite.transaction import (
     find_key,
     find_run,
     lost_blob,
+    notify_waiters,
     refer,
     save_key,
     save_run,
-    tell_waiters,
 )
 
 
@@ -65,7 +65,7 @@ def _fault(tx: Transaction, one: Commit) -> NineLivesError | None:
 
 
 def _append_plain(tx: Transaction, plain: Sequence[Commit]) -> set[str]:
-    """Append to the runs that are their owners' and as their owners know them; returns which."""
+    """Append to the runs whose row is as the commit expects (owner, length, head); return which."""
     if not plain:
         return set()
     done = _append_known(tx, plain)
@@ -77,9 +77,9 @@ def _append_plain(tx: Transaction, plain: Sequence[Commit]) -> set[str]:
 
 
 def _append_known(tx: Transaction, plain: Sequence[Commit]) -> dict[str, int]:
-    """Append where we know all that an append changes: its check is then made here, and not in the statement.
+    """Append where this process knows the changing columns: the check is computed here, not in SQL.
 
-    Whatever is not as we know it is left to the others' way.
+    A run whose row is not as we know it is left to `append_plain`.
     """
     new: list[rows.Row] = []
     after: dict[int, tuple[str, rows.Row, bytes, rows.Row]] = {}
@@ -103,7 +103,7 @@ def _append_known(tx: Transaction, plain: Sequence[Commit]) -> dict[str, int]:
         found = {number for (number,) in tx.many("appended", [(row[2], row[0]) for row in new])}
         after = {number: one for number, one in after.items() if number in found}
     for run, hot, made, row in after.values():
-        checks.HOT[run] = hot, made, row  # it was taken out above: there is room for it
+        checks.HOT[run] = hot, made, row  # it was popped above, so there is room
     return {one[0]: number for number, one in after.items()}
 
 
@@ -120,9 +120,9 @@ def _hot_after(tx: Transaction, one: Commit, before: rows.Row) -> rows.Row:
 
 
 def _end_plain(tx: Transaction, ending: Sequence[Commit]) -> set[str]:
-    """Complete the runs whose end touches no other run, if their owners know them; returns which.
+    """Complete the runs whose end touches no other run, if their row is as expected; return which.
 
-    Not those with parent, child or key: what comes before and after them in the batch could tell.
+    Not those with a parent, children or keys: other commits of the same batch could observe their end.
     """
     if not ending:
         return set()
@@ -138,7 +138,7 @@ def _end_plain(tx: Transaction, ending: Sequence[Commit]) -> set[str]:
 
 
 def _end_known(tx: Transaction, ending: Sequence[Commit]) -> dict[str, int]:
-    """Complete the runs whose whole row we know: their checks are then made here, as by `_append_known`."""
+    """Complete the runs whose whole row this process knows; their checks are computed here, not in SQL."""
     new: dict[int, tuple[str, rows.Row]] = {}
     for one in ending:
         known = checks.HOT.pop(one.run, None)
@@ -224,7 +224,7 @@ def _open_item(tx: Transaction, run: RunRow, new: NewItem) -> None:
 
 
 def operate(tx: Transaction, run: RunRow, op: KeyOp) -> bool:
-    """Apply one key operation; False when a key to wait for is not held any more."""
+    """Apply one key operation; return False when a key to wait for is no longer held."""
     known = find_key(tx, op.key)
     if isinstance(op, WaitKey):
         held = dedup.is_held(known, run.id)
@@ -241,5 +241,5 @@ def operate(tx: Transaction, run: RunRow, op: KeyOp) -> bool:
     save_key(tx, after)
     refer(tx, run.number, after.blobs)
     if dedup.lets_go(known, after):
-        tell_waiters(tx, op.key)
+        notify_waiters(tx, op.key)
     return True
