@@ -330,10 +330,10 @@ def test_a_transaction_that_fails_spoils_none_that_come_after_it(postgres_url: s
         tx.do(*prove)
 
     for _ in range(2):
-        store._lines.write(lambda tx: None)  # nothing to commit: it is rolled back
+        store._pool.write(lambda tx: None)  # nothing to commit: it is rolled back
     with pytest.raises(BadRecord):
-        store._lines.write(fail)
-    store._lines.write(lambda tx: tx.do(*prove))
+        store._pool.write(fail)
+    store._pool.write(lambda tx: tx.do(*prove))
     store.close()
 
 
@@ -351,7 +351,7 @@ def while_locked(store: PostgresStore, work: Callable[[Transaction], object], bl
         return bool(change("SELECT 1 FROM pg_stat_activity WHERE wait_event_type = 'Lock'"))
 
     with ThreadPoolExecutor(2) as threads:
-        held = threads.submit(store._lines.write, hold)
+        held = threads.submit(store._pool.write, hold)
         assert is_done.wait(60)
         answer = threads.submit(blocked)
         until(is_waiting)
@@ -518,7 +518,7 @@ def test_nobody_is_waited_for_who_was_killed_on_this_host(
 ) -> None:
     store = PostgresStore(postgres_url)
     store.register_session(new_session("s2", host="here", lease_ms=10**6))
-    monkeypatch.setattr(sessions, "_SECOND_LOOK_SECONDS", "who waits raises")
+    monkeypatch.setattr(sessions, "_RECHECK_SECONDS", "waiting raises")
     with doomed(postgres_url):
         pass
     (ended,) = until(lambda: store.end_sessions(None, Cause.DIED))
