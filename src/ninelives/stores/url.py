@@ -1,4 +1,4 @@
-"""URLs of stores: what of them may be shown, which store they name, and how to name another part of a server.
+"""URLs of stores: what may be shown of them, which store they name, how to name another part.
 
 A URL may hold a password, and a URL that is shown ends up in terminals, logs and tickets. A URL that cannot
 be parsed probably holds a password with a character that should have been encoded. So when in doubt, treat

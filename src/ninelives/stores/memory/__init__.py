@@ -1,5 +1,4 @@
-"""The reference store: everything is in this process's memory and is lost with it. The other stores are
-tested against it."""
+"""The reference store, in this process's memory and lost with it; the others are tested against it."""
 
 from ninelives.stores.memory.store import MemoryStore
 

@@ -66,7 +66,7 @@ def _guarded(run: str | None, check: Callable[[], list[Fault]]) -> list[Fault]:
     except StoreError as error:
         return [Fault(run, error.what)]
     except (KeyError, ValueError, TypeError) as error:
-        return [Fault(run, f"a row holds what was never written: {error}")]
+        return [Fault(run, f"a row holds a value that is never written: {error}")]
 
 
 def _structure(tx: Transaction) -> list[Fault]:
@@ -77,7 +77,7 @@ def _structure(tx: Transaction) -> list[Fault]:
     for run, digest in tx.all("missing_blobs"):
         found.append(Fault(run, f"blob {digest.hex()} is missing"))
     for key, run, state in tx.all("stray_keys"):
-        found.append(Fault(run, f"key {key!r} is {state} by a run that does not live"))
+        found.append(Fault(run, f"key {key!r} is {state} by a run that has ended or does not exist"))
     return found
 
 

@@ -1,4 +1,4 @@
-"""The store for several machines: one PostgreSQL database, any number of processes on any number of hosts.
+"""The store for several machines: one PostgreSQL database, any number of processes on any hosts.
 
 `ninelives.store.Store` says what each method means; `server.pool` how it survives lost connections;
 `stores.shared.commit_rules` and `core` what happens to rows; `tables` how the server's rows get there.

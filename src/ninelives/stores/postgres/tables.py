@@ -1,4 +1,4 @@
-"""The server's rows as the reference store's tables: locked and loaded on first use, written back at the end.
+"""The server's rows as tables of the reference store: locked on first use, written back at the end.
 
 The rules of commits, ends and keys are those of `stores.shared.commit_rules`, which work on mappings and know
 nothing of a server. Whatever they may change is locked before it is read (`FOR UPDATE`, in the order of

@@ -18,7 +18,7 @@ from ninelives.stores.shared.lease_witness import LeaseWitness
 
 
 class Transaction:
-    """An open transaction: its connection, its time, and whom to wake: workers or output readers."""
+    """An open transaction: its connection, its time, and whether to wake workers or output readers."""
 
     __slots__ = (
         "_clock",
@@ -115,7 +115,7 @@ def decoding(what: str, run: str | None = None) -> Iterator[None]:
         yield
     except (ValueError, KeyError, TypeError, msgspec.DecodeError) as error:
         raise Corrupt(
-            f"{what} holds what was never written: {error}",
+            f"{what} holds a value that is never written: {error}",
             run=run,
             remedy="Restore the store from a backup; other runs continue",
         ) from error

@@ -44,7 +44,7 @@ def decoding(what: str, run: str | None = None) -> Iterator[None]:
         yield
     except (ValueError, KeyError, TypeError, IndexError, msgspec.DecodeError) as error:
         raise Corrupt(
-            f"{what} holds what was never written: {error}",
+            f"{what} holds a value that is never written: {error}",
             run=run,
             remedy="Restore the store from a backup; other runs continue",
         ) from error

@@ -1,4 +1,4 @@
-"""What operators do: measure and verify. Everything is read in parts, so that writers are not held up."""
+"""What operators do: measure and verify. Everything is read in parts, so writers are not held up."""
 
 from __future__ import annotations
 
@@ -151,7 +151,7 @@ def _key_faults(tx: Transaction) -> list[Fault]:
         for key, parts in zip(held, rows, strict=True):
             owner = encoding.run_of(key.run, *parts)
             if owner is None or owner.state.is_final:
-                what = f"key {key.key!r} is {key.state} by a run that does not live"
+                what = f"key {key.key!r} is {key.state} by a run that has ended or does not exist"
                 found.append(Fault(key.run, what))
     return found
 

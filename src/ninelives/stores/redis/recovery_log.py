@@ -1,4 +1,4 @@
-"""The recovery log: a list of chained entries; its length and head are in a field that appends compare."""
+"""The recovery log: a list of chained entries; length and head are in a field that appends compare."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""An optimistic transaction: it records what it reads and queues what it writes; both go out together.
+"""An optimistic transaction: it records its reads and queues its writes; both go out together.
 
 The script compares everything that was read with what is there now, and writes all or nothing. If something
 has changed meanwhile, the transaction is run again from the start (see pool.py). Collections (a run's
@@ -35,7 +35,7 @@ class Conflict(Exception):
 
 
 class Transaction:
-    """What was read, what to write, and whom to wake with it: workers or output readers."""
+    """What was read, what to write, and whether to wake workers or output readers."""
 
     __slots__ = (
         "_checks",
@@ -182,13 +182,13 @@ class Transaction:
         if what == b"version":
             raise mismatch()
         if what == b"gone":
-            raise validation.vanished("it was emptied, or another one stands in its place")
+            raise validation.vanished("it was emptied, or another store has replaced it")
         return what, written
 
 
 def mismatch() -> SchemaMismatch:
     """Return the error for data of another schema version."""
     return SchemaMismatch(
-        "another process has brought the store to another schema version",
+        "another process has migrated the store to another schema version",
         remedy="End this process and start it with the version of ninelives that wrote the data",
     )

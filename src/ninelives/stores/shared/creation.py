@@ -1,4 +1,4 @@
-"""A batch of new runs compared with the store: which are created, which exist already, which are refused."""
+"""A batch of new runs compared with the store: which are created, which exist, which are refused."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Wake-ups from a server: one thread of a store object waits on its connection on behalf of all threads.
+"""Wake-ups from a server: one thread of a store object waits on the connection for all threads.
 
 Correctness never depends on a wake-up: losing one costs a poll interval.
 """

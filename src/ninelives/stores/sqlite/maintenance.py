@@ -117,7 +117,7 @@ def _row_faults(files: TableReader) -> list[Fault]:
 
 
 def _all(tx: Transaction, name: str) -> list[rows.Row]:
-    """Return the rows of a statement unverified, so that the caller finds every fault, not only the first."""
+    """Return the rows of a statement unverified, so that the caller finds all faults, not only the first."""
     with translated():
         return tx.cursor.execute(SQL[name]).fetchall()
 
@@ -132,7 +132,7 @@ def _structure(files: TableReader) -> list[Fault]:
         for run, digest in tx.all("missing_blobs"):
             found.append(Fault(run, f"blob {digest.hex()} is missing"))
         for key, run, state in tx.all("stray_keys"):
-            found.append(Fault(run, f"key {key!r} is {state} by a run that does not live"))
+            found.append(Fault(run, f"key {key!r} is {state} by a run that has ended or does not exist"))
         return found
 
     try:
@@ -156,7 +156,7 @@ def _run_faults(files: TableReader, run_id: str) -> list[Fault]:
     except StoreError as error:
         return [Fault(run_id, error.what)]
     except (KeyError, ValueError, TypeError) as error:
-        return [Fault(run_id, f"a row holds what was never written: {error}")]
+        return [Fault(run_id, f"a row holds a value that is never written: {error}")]
     return []
 
 

@@ -25,7 +25,7 @@ _AT_ONCE = (20, 5, 1)
 
 
 class Transaction:
-    """An open transaction: its cursor, its time, and whom to wake after it: workers or output readers."""
+    """An open transaction: its cursor, its time, and whether to wake workers or output readers."""
 
     __slots__ = ("cursor", "emits", "now_ms", "wakes")
 
@@ -92,7 +92,7 @@ def decoding(what: str, run: str | None = None) -> Iterator[None]:
         yield
     except (ValueError, KeyError, TypeError, msgspec.DecodeError) as error:
         raise Corrupt(
-            f"{what} holds what was never written: {error}",
+            f"{what} holds a value that is never written: {error}",
             run=run,
             remedy="Restore the store from a backup; other runs continue",
         ) from error

@@ -1,4 +1,4 @@
-"""Deaths, as they happen: each worker waits for the lock of another one, and gets it when that one is gone.
+"""Deaths, as they happen: each worker waits for the lock of another one, and gets it at its death.
 
 The sessions form a ring in the order of their names, and each watches the next. So the server has one waiting
 connection for each worker. A worker that gets its neighbour's lock releases it again and ends all sessions

@@ -1,4 +1,4 @@
-"""Connections: opened in one way, the server's settings checked on each, and driver errors translated."""
+"""Connections: opened in one way, the server's settings checked each time, errors translated."""
 
 from __future__ import annotations
 

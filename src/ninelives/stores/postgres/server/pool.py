@@ -144,7 +144,7 @@ class Pool:
                     raise
                 else:
                     return answer
-        raise StoreUnavailable("connections to the server break as soon as they are made")
+        raise StoreUnavailable("connections to the server break at once")
 
     def ask(self, name: str, values: Values = ()) -> list[rows.Row]:
         """Run one statement that is a transaction by itself, and that may safely be repeated."""
@@ -210,10 +210,10 @@ class Pool:
         answer = work(tx)
         tx.note_count()
         if self.identity not in ("", tx.identity):
-            raise self._broken(validation.vanished("another one stands in its place"))
+            raise self._broken(validation.vanished("another store has replaced it"))
         if tx.version != len(migrations()):
             raise SchemaMismatch(
-                "another process has brought the store to another schema version",
+                "another process has migrated the store to another schema version",
                 remedy="End this process and start it with the new version of ninelives",
             )
         if tx.is_changed and finish is not None:
@@ -242,7 +242,7 @@ class Pool:
         except (psycopg.Error, StoreError):
             return  # then it is unknown
         if found != self.identity:
-            what = "it was dropped" if found is None else "another one stands in its place"
+            what = "it was dropped" if found is None else "another store has replaced it"
             raise self._broken(validation.vanished(what))
 
     def _broken(self, failure: StoreBroken) -> StoreBroken:

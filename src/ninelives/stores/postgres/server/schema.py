@@ -56,7 +56,7 @@ def open_or_make(connection: Connection, address: Address, *, known: str) -> tup
         raise translate(error) from error
     name = str(row[0]) if row is not None else ""
     if known not in ("", name):
-        raise validation.vanished("another one stands in its place")
+        raise validation.vanished("another store has replaced it")
     return versions, name
 
 

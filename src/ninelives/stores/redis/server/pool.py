@@ -128,7 +128,7 @@ class Pool:
                     return work(Transaction(connection, self.names, self._clock, self.witness))
                 except (ConnectionLost, Conflict):
                     continue
-        raise StoreUnavailable("connections to the server break as soon as they are made")
+        raise StoreUnavailable("connections to the server break at once")
 
     def append(self, keys: Sequence[bytes], values: Sequence[bytes | str | int]) -> Any:
         """Append to journals. Repeating it is safe: the second time finds no matching fence."""
@@ -141,7 +141,7 @@ class Pool:
                 if answer[0] != b"version":
                     self.lineage.acknowledge(connection.history, answer[0])
                 return answer
-        raise StoreUnavailable("connections to the server break as soon as they are made")
+        raise StoreUnavailable("connections to the server break at once")
 
     def write(self, work: Work[Answer]) -> Answer:
         """Run a writing transaction; durable when this returns."""
@@ -158,7 +158,7 @@ class Pool:
         """Raise StoreBroken if the store with that id no longer exists."""
         (found,) = self.read(lambda tx: tx.ask([(b"HGET", tx.names.store, b"id")]))
         if known not in (b"", found):
-            what = "it was emptied" if found is None else "another one stands in its place"
+            what = "it was emptied" if found is None else "another store has replaced it"
             self._failure = validation.vanished(what)
             raise self._failure
 

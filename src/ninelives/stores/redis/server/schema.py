@@ -1,4 +1,4 @@
-"""The versions of the stored data. A migration goes run by run; after a kill, the next process continues it.
+"""The versions of the stored data. A migration goes run by run; any process can continue it.
 
 There is no transaction over everything. So the store first gets a version that no process works with, `1>2`:
 from then on every script of an old process refuses to write, and no new process starts to work. Then each run

@@ -1,4 +1,4 @@
-"""Wake-ups: each store object blocks on a list of its own, and writers push to those that are empty.
+"""Wake-ups: each store object blocks on its list, and writers push to the empty ones.
 
 The list's name is registered where writers find it (`wake` in `parts.lua`) with a time at which it expires; a
 waiting process registers it again. What was pushed between two calls stays until it is popped.

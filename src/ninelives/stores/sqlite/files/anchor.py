@@ -76,7 +76,7 @@ def read(path: Path) -> tuple[bytes, int, int]:
 
 
 def compare(path: Path, store_id: bytes, commits: int, in_file: int | None) -> None:
-    """Check the database against its anchor: its id, its last commit, and the last one in the file itself.
+    """Check the database against its anchor: its id, its last commit, and the last one in the file.
 
     Raises FileNotFoundError; Corrupt when the anchor is damaged, another store's, or ahead of the database:
     then the log has lost its tail, or an older database was put beside it.

@@ -337,7 +337,7 @@ def _copy(source: apsw.Connection, draft: Path, progress: Progress | None) -> No
 
 @contextmanager
 def _draft(target: Path) -> Iterator[Path]:
-    """Yield a temporary file beside the target, to be renamed when complete; a leftover one is overwritten.
+    """Yield a temporary file beside the target, to rename when complete; overwrite a leftover one.
 
     Raises UsageError while another process writes it.
     """

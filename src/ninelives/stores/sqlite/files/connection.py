@@ -1,4 +1,4 @@
-"""Connections: all opened in one way, with every setting read back, and every driver error translated.
+"""Connections: opened in one way, with every setting read back and every driver error translated.
 
 The file is an ordinary one: any SQLite may read it, copy it or write its own tables into it, while we use it
 and after we were killed. What we read is verified row by row (checks.py). See docs/decisions/0020.

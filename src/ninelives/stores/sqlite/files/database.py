@@ -127,7 +127,10 @@ class Database:
         self._cursor = self._writer.cursor()
         row = Transaction(self._cursor, 0).one("read_store")
         if row is None:
-            raise Corrupt(f"{self.paths.database} has lost its own row", remedy="Restore it from a backup")
+            raise Corrupt(
+                f"{self.paths.database} has lost the row of its store table",
+                remedy="Restore it from a backup",
+            )
         store_id, self._commits = row[0], row[2]
         self._compare(store_id, in_file)
         self._anchor = anchor.Anchor(self.paths.anchor, store_id)
@@ -215,7 +218,7 @@ class Database:
         counted = tx.one("count_commit", (len(self._steps),))
         if counted is None:
             raise SchemaMismatch(
-                "another process has brought the store to another schema version",
+                "another process has migrated the store to another schema version",
                 remedy="End this process and start it with the new version of ninelives",
             )
         commits = int(counted[2])
