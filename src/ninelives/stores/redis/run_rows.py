@@ -64,13 +64,6 @@ def get_run(tx: Transaction, run: str) -> RunRow:
     return found[run]
 
 
-def expect(tx: Transaction, run: RunRow) -> None:
-    """Write only if a run's row, read in another way, is unchanged."""
-    name = tx.names.run(run.id)
-    tx.expect(name, b"r", encoding.rest_of(run))
-    tx.expect(name, b"t", encoding.tail_of(run))
-
-
 def save_run(tx: Transaction, before: RunRow | None, after: RunRow) -> None:
     """Write what has changed of a run's row and of its index entries."""
     name, rest = tx.names.run(after.id), encoding.rest_of(after)

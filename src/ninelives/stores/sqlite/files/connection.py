@@ -31,10 +31,10 @@ PAGE_BYTES = 4096  # a commit writes whole pages to the log, so small pages keep
 APPLICATION_ID = 0x394C4956  # "9LIV"
 _PRAGMAS: tuple[tuple[str, object], ...] = (
     ("journal_mode", "wal"),
-    ("synchronous", 2),
-    ("wal_autocheckpoint", 0),
+    ("synchronous", 2),  # FULL: every COMMIT syncs the log
+    ("wal_autocheckpoint", 0),  # the checkpointer does it, off the hot path
     ("cell_size_check", 1),
-    ("trusted_schema", 0),
+    ("trusted_schema", 0),  # code that is in a file must never run
     ("recursive_triggers", 0),
     ("temp_store", 2),
     ("cache_size", -32768),
