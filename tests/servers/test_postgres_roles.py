@@ -83,7 +83,7 @@ def test_a_schema_of_another_role_is_said_to_be_so(role: Role, *, is_made: bool)
     change(f"CREATE SCHEMA {role.schema}")
     if is_made:
         PostgresStore(f"{shared_url()}?schema={role.schema}").close()
-    with pytest.raises(StoreUnavailable, match="is another's"):
+    with pytest.raises(StoreUnavailable, match="has another owner"):
         PostgresStore(role.url)
 
 

@@ -270,9 +270,9 @@ def test_a_url_that_makes_no_sense_is_refused(wrong: str) -> None:
 
 @pytest.mark.parametrize("port", ["notaport", "0", "65536", "5432,none", "+1"])
 def test_a_port_that_is_none_is_no_server_that_is_away(port: str) -> None:
-    with pytest.raises(UsageError, match="URL has a port"):
+    with pytest.raises(UsageError, match="URL has an invalid port"):
         parse(f"postgresql://h/x?port={quote(port)}")
-    with pytest.raises(UsageError, match="direct_url has a port"):
+    with pytest.raises(UsageError, match="direct_url has an invalid port"):
         parse(f"postgresql://h/x?direct_url={quote(f'postgresql://h/x?port={quote(port)}', safe='')}")
 
 
