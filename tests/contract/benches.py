@@ -280,7 +280,7 @@ class RedisBench(Bench):
 
     @property
     def _names(self) -> Any:
-        return self.store._lines.names  # type: ignore[attr-defined]
+        return self.store._pool.names  # type: ignore[attr-defined]
 
     @property
     def _client(self) -> Any:

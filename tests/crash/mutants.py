@@ -166,9 +166,9 @@ def made_in_place() -> None:
     """A new database is made under its own name: half of it may be there."""
 
     def create(self: database.Database) -> None:
-        anchor.create(self.place.anchor, b"i" * 16)
-        self.place.database.touch(mode=0o600)
-        made = connection.connect(self.place.database, create=True)
+        anchor.create(self.paths.anchor, b"i" * 16)
+        self.paths.database.touch(mode=0o600)
+        made = connection.connect(self.paths.database, create=True)
         schema.create(made, self._steps, b"i" * 16)
         made.close()
 

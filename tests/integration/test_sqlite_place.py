@@ -113,7 +113,7 @@ def test_a_link_does_not_hide_a_remote_filesystem(tmp_path: Path) -> None:
 
 def test_opening_looks_at_the_mounts_of_this_process(path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(paths, "_REMOTE", paths._REMOTE | {kind_of(path.parent)})
-    with pytest.raises(StoreUnsafe, match=r"locks do not hold"):
+    with pytest.raises(StoreUnsafe, match=r"locks are not reliable"):
         SqliteStore(path)
     assert not path.exists()
 

@@ -176,8 +176,8 @@ def test_closing_does_not_mind_that_a_sleeper_has_more_to_read_than_fits(tmp_pat
     with ThreadPoolExecutor(1) as pool:
         closing = pool.submit(wake.close)
         while not closing.done():
-            with wake._turn:
+            with wake._changed:
                 if wake._is_closed:
                     wake._reading = False
-                    wake._turn.notify_all()
+                    wake._changed.notify_all()
         closing.result()

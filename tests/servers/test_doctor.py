@@ -46,7 +46,7 @@ def told(url: str, check: str = "durability") -> list[DoctorFinding]:
     ("user", "unsafe", "what", "remedy"),
     [
         ("", "appendfsync", "appendfsync everysec", "Set appendfsync always"),
-        ("agent@", "config", "settings that it does not tell", "CONFIG GET"),
+        ("agent@", "config", "settings that it does not report", "CONFIG GET"),
     ],
 )
 def test_a_server_that_syncs_late_or_does_not_tell_is_warned_of(

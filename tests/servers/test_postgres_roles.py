@@ -83,7 +83,7 @@ def test_a_schema_of_another_role_is_said_to_be_so(role: Role, *, is_made: bool)
     change(f"CREATE SCHEMA {role.schema}")
     if is_made:
         PostgresStore(f"{shared_url()}?schema={role.schema}").close()
-    with pytest.raises(StoreUnavailable, match="is another's"):
+    with pytest.raises(StoreUnavailable, match="has another owner"):
         PostgresStore(role.url)
 
 
@@ -117,7 +117,7 @@ def test_a_store_that_gets_no_more_connections_goes_on_with_those_it_has(
     role.change("CONNECTION LIMIT 1")
     store = PostgresStore(role.url)
     is_taken, is_refused = threading.Event(), threading.Event()
-    connect = store._lines.connect
+    connect = store._pool.connect
 
     def refused(*, is_direct: bool = True) -> Connection:
         try:
@@ -130,9 +130,9 @@ def test_a_store_that_gets_no_more_connections_goes_on_with_those_it_has(
         is_taken.set()
         assert is_refused.wait(60)
 
-    monkeypatch.setattr(store._lines, "connect", refused)
+    monkeypatch.setattr(store._pool, "connect", refused)
     with ThreadPoolExecutor(5) as threads:
-        held = threads.submit(store._lines.write, hold)
+        held = threads.submit(store._pool.write, hold)
         assert is_taken.wait(60)
         made = list(threads.map(lambda n: store.create_runs([new_run(f"r{n}")]), range(4)))
         held.result(60)

@@ -23,7 +23,7 @@ from tests.servers.test_postgres_store import row, running, slow_commits, until
 def quick(monkeypatch: pytest.MonkeyPatch) -> None:
     """Wait for less time than in earnest."""
     monkeypatch.setattr(silence, "LIMIT_SECONDS", 0.2)
-    monkeypatch.setattr(session_locks, "_LOOK_SECONDS", 0.1)
+    monkeypatch.setattr(session_locks, "_POLL_SECONDS", 0.1)
 
 
 EXCHANGES: dict[str, Callable[[PostgresStore], object]] = {
@@ -75,7 +75,7 @@ def test_a_slow_commit_is_waited_for(postgres_url: str, monkeypatch: pytest.Monk
 def test_who_waits_for_work_on_a_connection_that_fell_silent_listens_on_another(
     postgres_url: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(wakeups, "_ASK_SECONDS", 0.1)
+    monkeypatch.setattr(wakeups, "_PING_SECONDS", 0.1)
     with Proxy(urlsplit(shared_url()).port or 5432) as proxy, closing(PostgresStore(postgres_url)) as near:
         port = urlsplit(postgres_url).port
         with closing(PostgresStore(postgres_url.replace(f":{port}/", f":{proxy.port}/"))) as far:
@@ -84,7 +84,7 @@ def test_who_waits_for_work_on_a_connection_that_fell_silent_listens_on_another(
             proxy.fall_silent()
             until(lambda: far.wait_for_work(0.05) is not None and proxy.accepted > before)
             while far.wait_for_work(0.2):
-                monkeypatch.setattr(wakeups, "_ASK_SECONDS", 600.0)
+                monkeypatch.setattr(wakeups, "_PING_SECONDS", 600.0)
             near.create_runs([new_run("r1")])
             assert far.wait_for_work(30.0)
 

@@ -270,9 +270,9 @@ def test_a_url_that_makes_no_sense_is_refused(wrong: str) -> None:
 
 @pytest.mark.parametrize("port", ["notaport", "0", "65536", "5432,none", "+1"])
 def test_a_port_that_is_none_is_no_server_that_is_away(port: str) -> None:
-    with pytest.raises(UsageError, match="URL has a port"):
+    with pytest.raises(UsageError, match="URL has an invalid port"):
         parse(f"postgresql://h/x?port={quote(port)}")
-    with pytest.raises(UsageError, match="direct_url has a port"):
+    with pytest.raises(UsageError, match="direct_url has an invalid port"):
         parse(f"postgresql://h/x?direct_url={quote(f'postgresql://h/x?port={quote(port)}', safe='')}")
 
 
@@ -330,10 +330,10 @@ def test_a_transaction_that_fails_spoils_none_that_come_after_it(postgres_url: s
         tx.do(*prove)
 
     for _ in range(2):
-        store._lines.write(lambda tx: None)  # nothing to commit: it is rolled back
+        store._pool.write(lambda tx: None)  # nothing to commit: it is rolled back
     with pytest.raises(BadRecord):
-        store._lines.write(fail)
-    store._lines.write(lambda tx: tx.do(*prove))
+        store._pool.write(fail)
+    store._pool.write(lambda tx: tx.do(*prove))
     store.close()
 
 
@@ -351,7 +351,7 @@ def while_locked(store: PostgresStore, work: Callable[[Transaction], object], bl
         return bool(change("SELECT 1 FROM pg_stat_activity WHERE wait_event_type = 'Lock'"))
 
     with ThreadPoolExecutor(2) as threads:
-        held = threads.submit(store._lines.write, hold)
+        held = threads.submit(store._pool.write, hold)
         assert is_done.wait(60)
         answer = threads.submit(blocked)
         until(is_waiting)
@@ -518,7 +518,7 @@ def test_nobody_is_waited_for_who_was_killed_on_this_host(
 ) -> None:
     store = PostgresStore(postgres_url)
     store.register_session(new_session("s2", host="here", lease_ms=10**6))
-    monkeypatch.setattr(sessions, "_SECOND_LOOK_SECONDS", "who waits raises")
+    monkeypatch.setattr(sessions, "_RECHECK_SECONDS", "waiting raises")
     with doomed(postgres_url):
         pass
     (ended,) = until(lambda: store.end_sessions(None, Cause.DIED))

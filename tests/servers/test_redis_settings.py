@@ -200,13 +200,13 @@ def test_replicas_that_are_asked_for_and_not_there_hold_up_what_must_not_be_repe
     store.commit([append(run, b"1")])  # nothing visible rests on it
     assert [what for what in store.risks if "replicas=1, and the server has 0" in what]
     monkeypatch.setattr(pool, "_WAIT_MS", 1)
-    store._lines.doubt_seconds = 0.2
+    store._pool.doubt_seconds = 0.2
     with pytest.raises(StoreBroken, match=r"1 replica: the server has, and 0 of 1 .*take replicas= out"):
         store.commit([append(row(store), b"2", keys=[reserve("k", resumable=False)])])
     store.close()
     assert [record.getMessage() for record in caplog.records if "0 of 1 replicas" in record.getMessage()] == [
-        "a step waits for the server and 1 replica to sync what must not be forgotten: "
-        "the server has, and 0 of 1 replicas; given up after 0 s"
+        "a step waits for the server and 1 replica to sync writes that must survive: "
+        "the server has, and 0 of 1 replicas; it gives up after 0 s"
     ]
 
 

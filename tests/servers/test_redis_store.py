@@ -217,8 +217,8 @@ def test_who_begins_to_wait_for_a_key_while_it_is_settled_is_not_overlooked(redi
     store = RedisStore(redis_url)
     owner, waiter = running(store, "owner"), running(store, "waiter")
     store.commit([append(owner, b"1", keys=[reserve("k")])])
-    with store._lines._line() as line:
-        settles = Transaction(line, store._lines.names, None)
+    with store._pool._borrowed() as connection:
+        settles = Transaction(connection, store._pool.names, None)
         _apply_all(settles, [append(row(store, "owner"), b"2", keys=[SettleKey("k", b"v")])])
         store.commit([append(waiter, keys=[WaitKey("k")], change=Park(None, "for k", 0))])
         assert settles.apply()[0] == b"conflict"
@@ -230,8 +230,8 @@ def test_who_begins_to_wait_for_a_key_while_it_is_settled_is_not_overlooked(redi
 def test_a_child_that_is_born_while_its_parent_fails_is_not_overlooked(redis_url: str) -> None:
     store = RedisStore(redis_url)
     parent = running(store, "parent")
-    with store._lines._line() as line:
-        fails = Transaction(line, store._lines.names, None)
+    with store._pool._borrowed() as connection:
+        fails = Transaction(connection, store._pool.names, None)
         _apply_all(fails, [append(parent, b"1", change=End(State.FAILED))])
         store.create_runs([new_run("child", parent="parent")])
         assert fails.apply()[0] == b"conflict"
@@ -244,8 +244,8 @@ def test_a_run_that_is_claimed_while_its_session_is_ended_is_not_left_behind(red
     store = RedisStore(redis_url)
     running(store, "r1")
     store.create_runs([new_run("r2")])
-    with store._lines._line() as line:
-        ends = Transaction(line, store._lines.names, None)
+    with store._pool._borrowed() as connection:
+        ends = Transaction(connection, store._pool.names, None)
         end(ends, {"s1": (Cause.DIED, None)})
         assert store.claim_runs("s1", 1, AGENTS).runs
         assert ends.apply()[0] == b"conflict"
@@ -257,8 +257,8 @@ def test_a_run_that_is_claimed_while_its_session_is_ended_is_not_left_behind(red
 def test_a_run_that_is_born_while_its_session_is_ended_is_not_left_behind(redis_url: str) -> None:
     store = RedisStore(redis_url)
     store.register_session(new_session("s1", lease_ms=1_000_000))
-    with store._lines._line() as line:
-        ends = Transaction(line, store._lines.names, None)
+    with store._pool._borrowed() as connection:
+        ends = Transaction(connection, store._pool.names, None)
         end(ends, {"s1": (Cause.DIED, None)})
         store.create_runs([new_run("r1")], session="s1")
         assert ends.apply()[0] == b"conflict"
@@ -270,12 +270,12 @@ def test_a_run_that_is_born_while_its_session_is_ended_is_not_left_behind(redis_
 def test_a_write_that_is_still_on_its_way_does_not_come_after_it_was_looked_for(redis_url: str) -> None:
     store = RedisStore(redis_url)
     run = running(store)
-    with store._lines._line() as line:
-        late = Transaction(line, store._lines.names, None)
+    with store._pool._borrowed() as connection:
+        late = Transaction(connection, store._pool.names, None)
         send_signal(late, run.id, "go", b"", "")
-        line.count += 1  # as if it had been sent, and not arrived
-        assert not store._lines._has_happened(line)
-        line.count -= 1
+        connection.count += 1  # as if it had been sent, and not arrived
+        assert not store._pool._has_happened(connection)
+        connection.count -= 1
         assert late.apply()[0] == b"closed"
     assert store.load_journal(run.id).signals == ()
     store.close()

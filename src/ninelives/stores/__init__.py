@@ -1,6 +1,6 @@
 """Stores: each implements `ninelives.store.Store`.
 
-- `open`: open a store by its URL; `url`, `presence`, `clock`
-- `memory`: the reference; `sqlite`: the default; `postgres`, `redis`: many machines
-- `shared`: what several of them use
+- `open`: open a store by its URL; `presence`: whether it exists; `url`, `clock`
+- `memory`: the reference; `sqlite`: the default; `postgres`, `redis`: several machines
+- `shared`: code that several stores use
 """

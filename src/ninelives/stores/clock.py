@@ -10,15 +10,15 @@ _BOOT_CLOCK = getattr(time, "CLOCK_BOOTTIME", time.CLOCK_MONOTONIC)
 
 
 class SystemClock:
-    """The clock of this machine; `boot_ms` counts time asleep too."""
+    """The clock of this machine; `boot_ms` also counts time spent asleep."""
 
     @cached_property
     def boot_id(self) -> str:
-        """Name this boot, as the kernel does."""
+        """Return the kernel's id of this boot."""
         return Path("/proc/sys/kernel/random/boot_id").read_text(encoding="ascii").strip()
 
     def now_ms(self) -> int:
-        """Return the wall clock."""
+        """Return the wall clock time."""
         return time.time_ns() // 1_000_000
 
     def boot_ms(self) -> int:

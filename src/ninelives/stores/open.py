@@ -23,7 +23,8 @@ def open_store(url: str = DEFAULT_URL, *, known: str = "") -> AnyStore:
     `postgresql://user@host/database?schema=name`, `redis://host/0?prefix=name` (or `valkey:`, and with TLS
     `rediss:` or `valkeys:`).
 
-    `known` is the `identity` that it must have: then no new one is made, and another is StoreBroken.
+    `known` is the `identity` that the store must have: a new one is then never created, and another one
+    raises StoreBroken.
     Raises UsageError for any other URL; StoreUnsafe, StoreUnavailable, SchemaMismatch, Corrupt.
     """
     scheme, _, rest = url.partition(":")

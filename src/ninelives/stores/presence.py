@@ -1,4 +1,4 @@
-"""Whether a URL leads to a store that is there. Who only looks asks this first: opening a store makes one."""
+"""Whether a store exists at a URL. Read-only callers ask this first: opening a store would create it."""
 
 from __future__ import annotations
 
@@ -8,13 +8,13 @@ from ninelives.stores import url as urls
 
 
 def is_there(url: str) -> bool:
-    """Tell whether there is a store; of a URL that names none, and of memory, opening it says more.
+    """Return whether a store exists. For memory and for unknown URLs it is true: opening them says more.
 
-    Raises StoreError where a server cannot be asked.
+    Raises StoreError when the server cannot be reached.
     """
     path = urls.path_of(url)
     if path is not None:
-        # An anchor alone tells of a store that is lost, and opening it says so.
+        # An anchor without a database means that the store is lost; opening it reports that.
         return Path(path).exists() or Path(f"{path}-anchor").exists()
     if not urls.is_server(url):
         return True
@@ -27,4 +27,4 @@ def is_there(url: str) -> bool:
 
         return is_on_redis(url)
     except ModuleNotFoundError:
-        return True  # the driver is missing, and opening it says which
+        return True  # the driver is missing; opening the store says which one

@@ -1,5 +1,4 @@
-"""The reference store: everything in this process's memory, gone with it. The oracle of the other
-stores."""
+"""The reference store, in this process's memory and lost with it; the others are tested against it."""
 
 from ninelives.stores.memory.store import MemoryStore
 

@@ -1,4 +1,4 @@
-"""Runs in the tables: born, and given to sessions. Inside the store's lock."""
+"""Runs in the tables: creating and claiming them. Needs the store's lock."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from ninelives.stores.shared.tables import Tables
 
 
 def create(tables: Tables, new: NewRun, now_ms: int, session: str | None) -> tuple[RunRow | UsageError, bool]:
-    """Create a run, or say why not; and whether there is one more to be claimed now."""
+    """Create a run, or return why not; also return whether a new run is waiting to be claimed."""
     fault = validation.fault_in_new(new)
     if fault is not None:
         return fault, False
@@ -52,12 +52,12 @@ def claim(
     only: str | None,
     alone: bool,
 ) -> Claims:
-    """Give runs that are due to a session, agents in turn; see `core.runs.chosen`."""
+    """Claim due runs for a session, agents in turn; see `run_rules.chosen`."""
     rows = tables.rows
     family, alone = commit_rules.family(rows, only) if only is not None else None, alone and only is None
     waiting: list[RunRow] = []
 
-    def is_given(run: RunRow) -> bool:
+    def is_eligible(run: RunRow) -> bool:
         is_ours = only is not None or deaths.is_suspect(run) is alone
         return is_ours and rules.is_claimable(run, now_ms)
 
@@ -66,7 +66,7 @@ def claim(
             continue
         if agents.get(run.agent, 0) > 0 and run.queue in queues and run.pin in (None, host):
             waiting.append(run)
-    due = [run for run in waiting if is_given(run)]
+    due = [run for run in waiting if is_eligible(run)]
     taken = [rules.claimed(run, session, now_ms) for run in rules.chosen(due, agents, limit, alone=alone)]
     rows.runs.update({run.id: run for run in taken})
     left = [rows.runs[run.id] for run in waiting]
@@ -78,7 +78,7 @@ def claim(
 
 
 def fits(run: RunRow, query: RunQuery) -> bool:
-    """Tell whether a run is asked for."""
+    """Return whether a run matches a query."""
     return (
         (not query.states or run.state in query.states)
         and query.agent in (None, run.agent)

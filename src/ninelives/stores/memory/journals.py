@@ -1,4 +1,4 @@
-"""Journals in the tables: read and verified, and salvaged when they are damaged. Inside the store's lock."""
+"""Journals in the tables: read and verify them, salvage damaged ones. Needs the store's lock."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from ninelives.stores.shared.tables import Tables
 
 
 def find(tables: Tables, run: str) -> RunRow:
-    """Return a run's row; raises UnknownRun."""
+    """Return a run's row. Raises UnknownRun."""
     try:
         return tables.rows.runs[run]
     except KeyError:
@@ -23,7 +23,7 @@ def find(tables: Tables, run: str) -> RunRow:
 
 
 def read(tables: Tables, run: str, since: int | None) -> Journal:
-    """Return what is durable of a run, its chain verified."""
+    """Return the durable part of a run, its chain verified."""
     row = find(tables, run)
     first = min(max(row.turn_seq if since is None else since, row.base), row.length)
     stored = tables.journals[run]
@@ -34,15 +34,15 @@ def read(tables: Tables, run: str, since: int | None) -> Journal:
 
 
 def news(tables: Tables, seen: Mapping[str, int], now_ms: int) -> Iterator[News]:
-    """Return what is new of runs whose counter has moved."""
+    """Return the news of runs whose counter has changed."""
     for run, counter in seen.items():
         row = tables.rows.runs.get(run)
         if row is not None and row.news != counter:
             yield News(row, *_mail(tables, run), now_ms)
 
 
-def mend(tables: Tables, run: str, epoch: int, now_ms: int) -> RunRow:
-    """Go on from the last good prefix of a damaged journal."""
+def salvage_journal(tables: Tables, run: str, epoch: int, now_ms: int) -> RunRow:
+    """Cut a damaged journal back to its last good prefix."""
     row, stored = find(tables, run), tables.journals[run]
     if row.epoch != epoch or row.state is not State.RUNNING:
         raise validation.not_owned(run)
@@ -57,7 +57,7 @@ def mend(tables: Tables, run: str, epoch: int, now_ms: int) -> RunRow:
 
 
 def _mail(tables: Tables, run: str) -> tuple[tuple[Signal, ...], tuple[Item, ...]]:
-    """Return the signals that were not taken, and the items."""
+    """Return the signals that were not taken, and the inbox items."""
     rows = tables.rows
     return (
         tuple(signal for signal in rows.signals.get(run, ()) if signal.taken is None),
@@ -66,7 +66,7 @@ def _mail(tables: Tables, run: str) -> tuple[tuple[Signal, ...], tuple[Item, ...
 
 
 def _is_whole(tables: Tables, record: Record) -> bool:
-    """Tell whether the blobs of a record can be read."""
+    """Return whether all blobs of a record can be read."""
     try:
         for name in record.blobs:
             blobs.unpack(name, tables.blobs[name].packed)

@@ -1,4 +1,4 @@
-"""What operators do with the tables: measure, verify, prune. Called inside the store's lock."""
+"""What operators do with the tables: measure, verify, prune. Needs the store's lock."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ from ninelives.stores.shared.tables import Tables
 
 
 def measured(tables: Tables) -> Stats:
-    """Count what there is."""
+    """Count what the tables hold."""
     runs = tables.rows.runs.values()
     records = [record for journal in tables.journals.values() for record in journal]
     return Stats(
@@ -36,7 +36,7 @@ def measured(tables: Tables) -> Stats:
 
 
 def faults(tables: Tables, progress: Progress | None) -> list[Fault]:
-    """Return what is wrong: runs in order, then keys, then blobs."""
+    """Return all faults: of runs in order, then of keys, then of blobs."""
     found: list[Fault] = []
     runs = sorted(tables.rows.runs.values(), key=lambda run: run.number)
     for done, run in enumerate(runs, 1):
@@ -98,7 +98,7 @@ def prune(tables: Tables, ended_before_ms: int, forget_before_ms: int, now_ms: i
 
 
 def _previous_turn(tables: Tables, run: RunRow) -> int:
-    """Return where the turn before the current one starts, as far as it is stored."""
+    """Return the position of the turn before the current one, as far as it is stored."""
     earlier = (record.seq for record in tables.journals[run.id] if record.kind is Kind.TURN)
     return max((seq for seq in earlier if seq < run.turn_seq), default=run.base)
 

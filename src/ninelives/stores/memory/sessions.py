@@ -1,4 +1,4 @@
-"""Sessions in the tables: begun, judged by their leases, ended with all they had. Inside the store's lock."""
+"""Sessions in the tables: begin, judge by lease, end and release their runs. Needs the store's lock."""
 
 from __future__ import annotations
 
@@ -40,7 +40,7 @@ def register(tables: Tables, clock: Clock, new: NewSession) -> Session:
 
 
 def owned(tables: Tables, clock: Clock, session: str) -> SessionLease:
-    """Return a session's lease; raises LeaseLost when it has none any more."""
+    """Return a session's lease. Raises LeaseLost if it no longer has one."""
     lease = tables.sessions.get(session)
     lost = validation.lease_lost(session, read(lease, clock) if lease is not None else None)
     if lease is None or lost is not None:
@@ -57,7 +57,7 @@ def renew(tables: Tables, clock: Clock, session: str) -> Session:
 
 
 def read(lease: SessionLease, clock: Clock) -> Session:
-    """Return a session with what is left of its lease, and what is known of it."""
+    """Return a session with what is left of its lease, and its fate."""
     session = replace(lease.session, left_ms=lease.left_ms(clock.boot_ms()))
     return replace(session, fate=rules.fate_of(session, is_dropped=False))
 
@@ -68,15 +68,15 @@ def end(
     """End a session and release its runs."""
     now_ms, rows = clock.now_ms(), tables.rows
     lease.session = replace(lease.session, ended_ms=now_ms, cause=cause, evidence=evidence)
-    told: list[NewEntry] = []
+    entries: list[NewEntry] = []
     for run in list(rows.runs.values()):
         if run.session == lease.session.id:
             since = tables.journals[run.id][max(0, run.death_length - run.base) :]
             progressed = any(record.kind not in deaths.NO_PROGRESS for record in since)
             after = rows.runs[run.id] = deaths.released(run, cause, now_ms, has_progressed=progressed)
-            told.append(recovery_log.left(lease.session, run, after, cause))
-    if told:
-        log(tables, clock, [recovery_log.ended(lease.session, cause, evidence, len(told)), *told])
+            entries.append(recovery_log.left(lease.session, run, after, cause))
+    if entries:
+        log(tables, clock, [recovery_log.ended(lease.session, cause, evidence, len(entries)), *entries])
     return read(lease, clock)
 
 

@@ -1,8 +1,8 @@
 """The `Store` protocol over dictionaries, under one lock.
 
 Every method takes the lock, checks everything, and only then writes, so each is atomic. If we die,
-everything is gone: this store is for tests, for trying things out, and for telling what the others
-should have answered.
+everything is lost. This store is for tests, for trying things out, and as the reference for what the other
+stores should answer.
 """
 
 from __future__ import annotations
@@ -40,7 +40,7 @@ VERSION = 2
 
 
 class MemoryStore:
-    """Keep everything in memory; both `Store` and `Maintenance`."""
+    """Keep everything in memory; implements `Store` and `Maintenance`."""
 
     def __init__(self, clock: Clock) -> None:
         self._clock = clock
@@ -52,17 +52,17 @@ class MemoryStore:
 
     @property
     def url(self) -> str:
-        """Name the store for people."""
+        """Return the URL, safe to print."""
         return "memory:"
 
     @property
     def identity(self) -> str:
-        """Return nothing: who has opened this store has this one."""
+        """Return the empty string: an open memory store cannot become another one."""
         return ""
 
     @property
     def lossy(self) -> str | None:
-        """Return None: what is acknowledged is kept, as far as this store promises."""
+        """Return None: this store keeps what it acknowledged for as long as it promises."""
         return None
 
     def now_ms(self) -> int:
@@ -73,7 +73,7 @@ class MemoryStore:
     # Runs ---------------------------------------------------------------------------------------
 
     def create_runs(self, new: Sequence[NewRun], *, session: str | None = None) -> list[RunRow | UsageError]:
-        """Create runs, or answer in place why not."""
+        """Create runs; the answer for a refused one is its error, at the same position."""
         with self._open():
             if session is not None:
                 leases.owned(self._tables, self._clock, session)
@@ -89,7 +89,7 @@ class MemoryStore:
             return self._tables.rows.runs.get(run)
 
     def list_runs(self, query: RunQuery) -> list[RunRow]:
-        """Return the runs that fit, newest first."""
+        """Return the matching runs, newest first."""
         with self._open():
             fitting = [run for run in self._tables.rows.runs.values() if claims.fits(run, query)]
         fitting.sort(key=lambda run: run.number, reverse=True)
@@ -180,7 +180,7 @@ class MemoryStore:
         only: str | None = None,
         alone: bool = False,
     ) -> Claims:
-        """Give runs that are due to a session, agents in turn."""
+        """Claim due runs for a session, agents in turn."""
         with self._open():
             leases.owned(self._tables, self._clock, session)
             now_ms = self._clock.now_ms()
@@ -189,12 +189,12 @@ class MemoryStore:
             )
 
     def load_journal(self, run: str, *, since: int | None = None) -> Journal:
-        """Return what is durable of a run, its chain verified."""
+        """Return the durable part of a run, its chain verified."""
         with self._open():
             return journals.read(self._tables, run, since)
 
     def read_news(self, seen: Mapping[str, int]) -> list[News]:
-        """Return what is new of runs whose counter has moved."""
+        """Return the news of runs whose counter has changed."""
         with self._open():
             return list(journals.news(self._tables, seen, self._clock.now_ms()))
 
@@ -210,9 +210,9 @@ class MemoryStore:
             return error
 
     def salvage(self, run: str, epoch: int) -> RunRow:
-        """Go on from the last good prefix of a damaged journal."""
+        """Cut a damaged journal back to its last good prefix."""
         with self._open():
-            return journals.mend(self._tables, run, epoch, self._clock.now_ms())
+            return journals.salvage_journal(self._tables, run, epoch, self._clock.now_ms())
 
     def commit(self, batch: Sequence[Commit]) -> list[Verdict]:
         """Append to many runs; one verdict each."""
@@ -294,7 +294,7 @@ class MemoryStore:
     # Blobs and waiting --------------------------------------------------------------------------
 
     def put_blobs(self, contents: Iterable[bytes]) -> list[bytes]:
-        """Keep contents under their digests."""
+        """Store contents under their digests."""
         named = [(blobs.digest(raw), raw) for raw in contents]
         with self._open():
             for _, raw in named:
@@ -304,7 +304,7 @@ class MemoryStore:
                 blob = kept.setdefault(name, Blob(b"", now_ms))
                 blob.packed = blob.packed or blobs.pack(raw)
                 if blob.put_ms < now_ms - rules.BLOB_GRACE_MS // 4:
-                    # Who puts a known one is about to refer to it.
+                    # The caller is about to refer to this blob, so pruning must spare it a while longer.
                     blob.put_ms = now_ms
             return [name for name, _ in named]
 
@@ -320,16 +320,16 @@ class MemoryStore:
             return found
 
     def wait_for_work(self, timeout_seconds: float) -> bool:
-        """Block until something has happened since the last call, or the time is over."""
+        """Block until something has happened since the last call, or until the timeout."""
         with self._open():
-            # Each waiter compares with what it saw itself, so one that wakes first robs no other.
+            # Each waiter compares with what it saw itself, so the first to wake does not hide it from others.
             seen = self._seen
             woken = self._changed.wait_for(lambda: self._happened != seen, max(0.0, timeout_seconds))
             self._seen = self._happened
             return woken
 
     def wait_for_output(self, timeout_seconds: float) -> bool:
-        """Block until output came or a run ended since the last call, or the time is over."""
+        """Block until output came or a run ended since the last call, or until the timeout."""
         with self._open():
             seen = self._read_so_far
             woken = self._changed.wait_for(lambda: self._emitted != seen, max(0.0, timeout_seconds))
@@ -337,7 +337,7 @@ class MemoryStore:
             return woken
 
     def close(self) -> None:
-        """Send away who waits; there is nothing else to let go of."""
+        """Wake all waiters; there is nothing else to release."""
         with self._changed:
             self._wake()
 
@@ -345,11 +345,11 @@ class MemoryStore:
 
     @property
     def risks(self) -> Mapping[str, str]:
-        """Return nothing: there is nothing that a URL could accept."""
+        """Return nothing: a memory URL has no risks to accept."""
         return {}
 
     def migrate(self) -> tuple[int, int]:
-        """Return the one version there is, twice."""
+        """Return the only version, twice: nothing is ever migrated."""
         with self._open():
             return VERSION, VERSION
 
@@ -364,7 +364,7 @@ class MemoryStore:
             return maintenance.faults(self._tables, progress)
 
     def prune(self, *, ended_before_ms: int, forget_before_ms: int = 0) -> Pruned:
-        """Remove old journals, forgotten runs and blobs that nothing refers to."""
+        """Remove old journals, expired runs and blobs that nothing refers to."""
         with self._open():
             return maintenance.prune(self._tables, ended_before_ms, forget_before_ms, self._clock.now_ms())
 

@@ -1,4 +1,4 @@
-"""The store of many machines: a PostgreSQL server, by psycopg 3."""
+"""The store for several machines: a PostgreSQL server, through psycopg 3."""
 
 from ninelives.stores.postgres.store import PostgresStore
 

@@ -1,4 +1,4 @@
-"""Runs and who owns them: creating and claiming."""
+"""Creating and claiming runs."""
 
 from __future__ import annotations
 
@@ -18,20 +18,20 @@ from ninelives.stores.shared.creation import NewRuns
 
 
 def create(tx: Transaction, batch: Sequence[NewRun], session: str | None) -> list[RunRow | UsageError]:
-    """Create runs, or answer with those that have the ids; see `Store.create_runs`."""
-    births = NewRuns(batch)
+    """Create runs; for an id that exists, answer with that run; see `Store.create_runs`."""
+    wanted = NewRuns(batch)
     shared = _share(tx, session) if session is not None else None
-    # Parents stay locked: one that ends meanwhile would not cancel a child that it cannot see yet.
-    known = runs_in(tx.all("lock_runs", (births.names,)))
-    blobs = {digest for (digest,) in tx.all("known_blobs", (births.blobs,))} if births.blobs else set()
+    # Parents stay locked: a parent that ended meanwhile would not cancel a child that it cannot see yet.
+    known = runs_in(tx.all("lock_runs", (wanted.names,)))
+    blobs = {digest for (digest,) in tx.all("known_blobs", (wanted.blobs,))} if wanted.blobs else set()
     if session is not None and shared is not None:
         may_act(tx, session, shared.fetchall())
-    known |= _insert(tx, births.fresh(known, blobs), session)
-    return births.answers(known)
+    known |= _insert(tx, wanted.fresh(known, blobs), session)
+    return wanted.answers(known)
 
 
 def _share(tx: Transaction, session: str) -> ServerAnswer:
-    """Share a session with other claims, never with its end: no run may be given to who has ended."""
+    """Lock a session, shared with other claims but not with its end: an ended one must get no run."""
     return tx.ask("share_sessions", (texts([session]),))
 
 
@@ -39,8 +39,8 @@ def _insert(tx: Transaction, fresh: Sequence[NewRun], session: str | None) -> di
     if not fresh:
         return {}
     numbers = sorted(number for (number,) in tx.all("next_run_numbers", (len(fresh),)))
-    born = zip(numbers, fresh, strict=True)
-    made = [run_rules.created(new, number, tx.now_ms, session) for number, new in born]
+    numbered = zip(numbers, fresh, strict=True)
+    made = [run_rules.created(new, number, tx.now_ms, session) for number, new in numbered]
     tx.many("insert_run", [rows.row_of(run) for run, _ in made])
     append_all(tx, [(run.number, records) for run, records in made])
     tx.wakes = any(run.session is None for run, _ in made)
@@ -48,7 +48,7 @@ def _insert(tx: Transaction, fresh: Sequence[NewRun], session: str | None) -> di
 
 
 class Wanted:
-    """What a worker would take: agents with their quotas, queues, its host."""
+    """What a worker can take: agents with their quotas, queues, its host."""
 
     def __init__(self, agents: Mapping[str, int], queues: Sequence[str], host: str | None) -> None:
         self.quotas = {name: agents[name] for name in texts(list(agents)) if agents[name] > 0}
@@ -56,7 +56,7 @@ class Wanted:
         self.host = host if host is None or validation.is_text(host) else None
 
     def values(self, limit: int = 0, *, alone: bool = False) -> dict[str, Any]:
-        """Return the values of the statements that look for due runs."""
+        """Return the values for the statements that search for due runs."""
         pairs = [(queue, agent) for agent in self.quotas for queue in self.queues]
         return {
             "queues": [queue for queue, _ in pairs],
@@ -67,19 +67,19 @@ class Wanted:
         }
 
     def fits(self, run: RunRow) -> bool:
-        """Tell whether a run that is not owned could be claimed here."""
+        """Return whether an unowned run could be claimed by this worker."""
         return run.agent in self.quotas and run.queue in self.queues and run.pin in (None, self.host)
 
 
-def look(tx: Transaction, wanted: Wanted, *, alone: bool) -> Claims:
-    """Return when what is wanted falls due, and claim nothing."""
+def peek(tx: Transaction, wanted: Wanted, *, alone: bool) -> Claims:
+    """Return when the next wanted run falls due, and claim nothing."""
     suspects, others = tx.ask("first_due", wanted.values(alone=True)), tx.ask("first_due", wanted.values())
     ((suspect,),), ((other,),) = suspects.fetchall(), others.fetchall()
     return Claims((), suspect if alone else other, suspect)
 
 
 def _family(tx: Transaction, run: str, wanted: Wanted) -> list[RunRow]:
-    """Lock those of a run and its descendants that wait, and return those for a worker like this.
+    """Lock the waiting ones among a run and its descendants; return those that this worker can take.
 
     The most urgent come first.
     """
@@ -91,7 +91,7 @@ def _family(tx: Transaction, run: str, wanted: Wanted) -> list[RunRow]:
 def claim(
     tx: Transaction, session: str, limit: int, wanted: Wanted, only: str | None, *, alone: bool
 ) -> Claims:
-    """Give runs that are due to a session; see `Store.claim_runs`."""
+    """Claim due runs for a session; see `Store.claim_runs`."""
     shared = _share(tx, session)
     if only is not None:
         seen = _family(tx, only, wanted)
@@ -106,7 +106,7 @@ def claim(
     limit = min(limit, 1) if alone else limit
     due = _due(tx, wanted.values(limit, alone=alone) | {"now": tx.now_ms})
     claimed = _claimed(tx, run_rules.chosen(due, wanted.quotas, limit, alone=alone), owner)
-    left = look(tx, wanted, alone=alone)
+    left = peek(tx, wanted, alone=alone)
     return Claims(claimed, left.next_due_ms, left.next_suspect_ms)
 
 
@@ -119,6 +119,6 @@ def _claimed(tx: Transaction, given: Sequence[RunRow], owner: Session) -> tuple[
 def _due(tx: Transaction, values: dict[str, Any]) -> list[RunRow]:
     found: list[RunRow] = []
     for row in tx.all("due_runs", values):
-        with suppress(Corrupt), decoding("a run's row"):  # one that is damaged does not hold up the others
+        with suppress(Corrupt), decoding("a run's row"):  # a damaged run must not hold up the others
             found.append(rows.run_of(row))
     return found

@@ -1,10 +1,10 @@
-"""The write path: many runs in one transaction, a verdict for each.
+"""The write path: many runs in one transaction, one verdict for each.
 
-A batch in which every commit only appends, or completes a run that nobody else hangs on, is one statement and
-one round trip: a conditional update of all rows, which is the fence, and the insert of all records. Made
+A batch in which every commit only appends, or completes a run that no other run depends on, is one statement
+and one round trip: a conditional update of all rows, which is the fence, and the insert of all records. Sent
 twice, the second one finds nothing to update; that is how a lost answer is resolved. Any other batch takes
-two round trips or more: what it may touch is locked and loaded, the reference's rules are applied, and what
-has changed is written with the COMMIT.
+two round trips or more: what it may touch is locked and loaded, the reference store's rules are applied, and
+the changes are written with the COMMIT.
 """
 
 from __future__ import annotations
@@ -27,16 +27,16 @@ _VERSION = len(migrations())
 _ONE = [(1,)]
 _SUMS = ("sum_steps", "sum_in", "sum_out", "sum_progress", "sum_error", "sum_retrying")
 Wakes = Callable[[bool, bool], tuple[list[str], list[int]]]
-"""Which channels to notify, and their doors, when there is work, and when there is output."""
+"""Given whether there is work and whether there is output: the channels to notify, and their doors."""
 
 
 def commit(
-    lines: Pool, batch: Sequence[Commit], now_ms: int | None, wakes: Wakes, finish: Before
+    pool: Pool, batch: Sequence[Commit], now_ms: int | None, wakes: Wakes, finish: Before
 ) -> list[Verdict]:
-    """Apply a batch; see `Store.commit`. `now_ms`: None where the server shall write its own time."""
-    if len(batch) == 1 and _append_one(lines, batch[0], now_ms):
+    """Apply a batch; see `Store.commit`. With `now_ms` None, the server writes its own time."""
+    if len(batch) == 1 and _append_one(pool, batch[0], now_ms):
         return [Verdict(batch[0].run, Outcome.COMMITTED)]
-    lines.require()
+    pool.require()
     if len({one.run for one in batch}) != len(batch):
         raise UsageError("a run occurs twice in one batch", remedy="Merge its commits, or send them apart")
     verdicts: dict[str, Verdict] = {}
@@ -49,21 +49,21 @@ def commit(
             verdicts[one.run] = Verdict(one.run, Outcome.REFUSED, fault or validation.unknown_run(one.run))
     left = sound
     if sound and all(_is_quick(one) for one in sound):
-        done = _append(lines, sorted(sound, key=_run_of), now_ms, wakes)
+        done = _append(pool, sorted(sound, key=_run_of), now_ms, wakes)
         verdicts.update({run: Verdict(run, Outcome.COMMITTED) for run in done})
         left = [one for one in sound if one.run not in done]
     if left:
-        rest = lines.write(lambda tx: _apply_all(tx, left), finish)
+        rest = pool.write(lambda tx: _apply_all(tx, left), finish)
         verdicts.update({verdict.run: verdict for verdict in rest})
     return [verdicts[one.run] for one in batch]
 
 
 def _run_of(one: Commit) -> str:
-    return one.run  # in this order everybody locks rows
+    return one.run  # every transaction locks rows in this order
 
 
 def _is_quick(one: Commit) -> bool:
-    """Tell whether a commit only appends to its run, or completes it, and refers to no blobs."""
+    """Return whether a commit only appends to its run, or completes it, and refers to no blobs."""
     if not one.records or not (one.is_plain or one.is_plain_end):
         return False
     for record in one.records:  # noqa: SIM110 (the hot path)
@@ -72,8 +72,8 @@ def _is_quick(one: Commit) -> bool:
     return True
 
 
-def _append_one(lines: Pool, one: Commit, now_ms: int | None) -> bool:
-    """Append the only record of a commit that brings nothing else, if it is sound and the run its owner's."""
+def _append_one(pool: Pool, one: Commit, now_ms: int | None) -> bool:
+    """Append the only record of a commit that does nothing else, if it is valid and the fence holds."""
     if len(one.records) != 1 or not one.is_plain:
         return False
     record = one.records[0]
@@ -86,20 +86,20 @@ def _append_one(lines: Pool, one: Commit, now_ms: int | None) -> bool:
         return False
     fence = (one.run, one.epoch, one.length, one.head, record.check, one.effect_length)
     content = (now_ms, record.kind, record.step, record.at_ms, record.body, record.step_kind, record.took_ms)
-    return lines.ask("append_one", fence + content + rows.sums_of(one.tally)) == _ONE
+    return pool.ask("append_one", fence + content + rows.sums_of(one.tally)) == _ONE
 
 
-def _append(lines: Pool, batch: Sequence[Commit], now_ms: int | None, wakes: Wakes) -> set[str]:
-    """Append to the runs that are their owners' and as their owners know them; returns which."""
+def _append(pool: Pool, batch: Sequence[Commit], now_ms: int | None, wakes: Wakes) -> set[str]:
+    """Append to the runs whose row is as the commit expects (owner, length, head); return which."""
     ends, emits = any(one.change for one in batch), any(run_rules.emits(one) for one in batch)
     channels, doors = wakes(ends, emits)
     values = _many(batch) | {"now": now_ms, "version": _VERSION, "channels": channels, "doors": doors}
-    ((places, _),) = lines.ask("append_many", values)
-    return {batch[place - 1].run for place in places}
+    ((positions, _),) = pool.ask("append_many", values)
+    return {batch[position - 1].run for position in positions}
 
 
 def _many(batch: Sequence[Commit]) -> dict[str, Any]:
-    more = [(place, record) for place, one in enumerate(batch, 1) for record in one.records[1:]]
+    more = [(position, record) for position, one in enumerate(batch, 1) for record in one.records[1:]]
     return {
         "runs": [one.run for one in batch],
         "epochs": [one.epoch for one in batch],
@@ -111,7 +111,7 @@ def _many(batch: Sequence[Commit]) -> dict[str, Any]:
         "ends": [one.change is not None for one in batch],
         **_sums(batch),
         **_columns([one.records[0] for one in batch], ""),
-        "owners": [place for place, _ in more],
+        "owners": [position for position, _ in more],
         "more_seqs": [record.seq for _, record in more],
         **_columns([record for _, record in more], "more_"),
     }
@@ -157,10 +157,10 @@ def _apply_all(tx: Transaction, batch: Sequence[Commit]) -> list[Verdict]:
 
 
 def _append_in(tx: Transaction, quick: Sequence[Commit]) -> set[str]:
-    """Append within a transaction what would be quick by itself."""
+    """Append the quick commits of a batch within a larger transaction."""
     values = _many(quick) | {"now": tx.given_now_ms, "version": _VERSION, "channels": [], "doors": []}
-    ((places, _),) = tx.all("append_many", values)
-    done = [quick[place - 1] for place in places]
+    ((positions, _),) = tx.all("append_many", values)
+    done = [quick[position - 1] for position in positions]
     tx.is_changed = tx.is_changed or bool(done)
     tx.wakes = tx.wakes or any(one.change for one in done)
     tx.emits = tx.emits or any(run_rules.emits(one) for one in done)

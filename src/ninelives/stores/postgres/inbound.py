@@ -1,4 +1,4 @@
-"""What comes to a run from outside: signals, controls, people's answers. And salvage, for its owner."""
+"""What reaches a run from outside: signals, controls, people's answers. Also salvage, for its owner."""
 
 from __future__ import annotations
 
@@ -29,13 +29,13 @@ def send_signal(tx: Transaction, run_id: str, name: str, body: bytes, signal_id:
     return Signal(run=run.id, number=number, name=name, id=signal_id, body=body, at_ms=tx.now_ms)
 
 
-def control(tx: Transaction, run_id: str, asked: Control) -> RunRow:
+def control(tx: Transaction, run_id: str, wanted: Control) -> RunRow:
     """Cancel, pause, resume or retry; see `Store.control_run`."""
     tables = Tables(tx)
     run = tables.runs.get(run_id)
     if run is None:
         raise validation.unknown_run(run_id)
-    after = run_rules.controlled(run, asked, tx.now_ms)
+    after = run_rules.controlled(run, wanted, tx.now_ms)
     if after is not run:
         tables.runs[run_id] = after
         if after.state.is_final:
@@ -47,7 +47,7 @@ def control(tx: Transaction, run_id: str, asked: Control) -> RunRow:
 
 def answer(tx: Transaction, item_id: str, digest: bytes, body: bytes, by: str) -> Item:
     """Answer an inbox item; see `Store.answer_item`."""
-    # An item never changes its run, whose row guards it: lock that first, then read the item again.
+    # An item never changes its run, whose row guards it: lock that row first, then read the item again.
     for row in tx.all("read_items", (texts([item_id]),)):
         run = get_run(tx, row[1], lock=True)
     found = tx.all("read_items", (texts([item_id]),))
@@ -62,7 +62,7 @@ def answer(tx: Transaction, item_id: str, digest: bytes, body: bytes, by: str) -
 
 
 def salvage(tx: Transaction, run_id: str, epoch: int) -> RunRow:
-    """Go on from the last good prefix of a damaged journal; see `Store.salvage`."""
+    """Cut a damaged journal back to its last good prefix; see `Store.salvage`."""
     run = get_run(tx, run_id, lock=True)
     if run.epoch != epoch or run.state is not State.RUNNING:
         raise validation.not_owned(run.id)
@@ -78,7 +78,7 @@ def salvage(tx: Transaction, run_id: str, epoch: int) -> RunRow:
 
 
 def _readable(tx: Transaction, run: RunRow) -> tuple[list[Record], str]:
-    """Return a run's records up to the first that cannot be read, and why that is so."""
+    """Return a run's records before the first unreadable one, and why that cannot be read."""
     records: list[Record] = []
     for seq, row in enumerate(tx.all("read_records", (run.number, run.base)), run.base):
         try:

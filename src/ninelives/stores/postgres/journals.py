@@ -1,4 +1,4 @@
-"""Reading journals: one, from wherever it is asked for, or the current turns of many in a few questions."""
+"""Reading journals: one from any record on, or the current turns of many in a few queries."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ def read_journal(tx: Transaction, run_id: str, since: int | None) -> Journal:
 def read_journals(tx: Transaction, names: Sequence[str]) -> list[Journal | NineLivesError]:
     """Read and verify the current turns of many runs; see `Store.load_journals`.
 
-    Raises Corrupt when anything of any of them is damaged: then they are read one by one.
+    Raises Corrupt when any of them is damaged: the caller then reads them one by one.
     """
     found = find_runs(tx, names)
     reading = _Reading(tx, [(run, max(run.turn_seq, run.base)) for run in found.values()])
@@ -33,7 +33,7 @@ def read_journals(tx: Transaction, names: Sequence[str]) -> list[Journal | NineL
 
 
 class _Reading:
-    """The records, signals and items of some runs, each from a record on: asked for at once."""
+    """The records, signals and items of some runs, each from one record on: queried in one round trip."""
 
     def __init__(self, tx: Transaction, firsts: Sequence[tuple[RunRow, int]]) -> None:
         self._firsts = {run.id: first for run, first in firsts}
@@ -74,10 +74,10 @@ def _items_in(found: Sequence[rows.Row]) -> defaultdict[str, list[Item]]:
 
 
 def read_news(tx: Transaction, seen: Mapping[str, int]) -> list[News]:
-    """Read what is new of runs; see `Store.read_news`."""
-    asked = texts(list(seen))
+    """Return the news of runs whose counter has changed; see `Store.read_news`."""
+    wanted = texts(list(seen))
     found: dict[str, RunRow] = {}
-    for row in tx.all("runs_with_news", (asked, [seen[name] for name in asked])):
+    for row in tx.all("runs_with_news", (wanted, [seen[name] for name in wanted])):
         with suppress(Corrupt), decoding("a run's row"):
             found[row[0]] = rows.run_of(row)
     if not found:

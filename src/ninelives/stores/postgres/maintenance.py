@@ -1,4 +1,4 @@
-"""What operators do: measure, verify, prune. Small transactions, so that writers are not held up."""
+"""What operators do: measure, verify, prune. In small transactions, so that writers are not held up."""
 
 from __future__ import annotations
 
@@ -34,19 +34,19 @@ def measure(tx: Transaction, schema: str) -> Stats:
     )
 
 
-def verify(lines: Pool, progress: Progress | None) -> list[Fault]:
-    """Read every chain, every row and every blob; each fault is found, none ends the search."""
-    found = _guarded(None, lambda: lines.read(_structure))
-    ids = lines.read(lambda tx: [run for (run,) in tx.all("run_ids")])
+def verify(pool: Pool, progress: Progress | None) -> list[Fault]:
+    """Read every chain, every row and every blob; collect all faults, not only the first."""
+    found = _guarded(None, lambda: pool.read(_structure))
+    ids = pool.read(lambda tx: [run for (run,) in tx.all("run_ids")])
     for done, run in enumerate(ids, 1):
-        found += _guarded(run, partial(lines.read, partial(_run_faults, run_id=run)))
+        found += _guarded(run, partial(pool.read, partial(_run_faults, run_id=run)))
         if progress is not None:
             progress(done, len(ids))
     for name, read in _READERS:
-        found += _guarded(None, partial(lines.read, partial(_row_faults, name=name, read=read)))
-    found += _guarded(None, lambda: lines.read(_log_faults))
-    for (digest,) in lines.read(lambda tx: tx.all("blob_digests")):
-        found += _guarded(None, partial(lines.read, partial(_blob_faults, digest=digest)))
+        found += _guarded(None, partial(pool.read, partial(_row_faults, name=name, read=read)))
+    found += _guarded(None, lambda: pool.read(_log_faults))
+    for (digest,) in pool.read(lambda tx: tx.all("blob_digests")):
+        found += _guarded(None, partial(pool.read, partial(_blob_faults, digest=digest)))
     return found
 
 
@@ -58,15 +58,15 @@ _READERS: tuple[tuple[str, Callable[[rows.Row], object]], ...] = (
 )
 
 
-def _guarded(run: str | None, look: Callable[[], list[Fault]]) -> list[Fault]:
+def _guarded(run: str | None, check: Callable[[], list[Fault]]) -> list[Fault]:
     try:
-        return look()
+        return check()
     except UnknownRun:
-        return []  # forgotten meanwhile
+        return []  # pruned meanwhile
     except StoreError as error:
         return [Fault(run, error.what)]
     except (KeyError, ValueError, TypeError) as error:
-        return [Fault(run, f"a row holds what was never written: {error}")]
+        return [Fault(run, f"a row holds a value that is never written: {error}")]
 
 
 def _structure(tx: Transaction) -> list[Fault]:
@@ -77,7 +77,7 @@ def _structure(tx: Transaction) -> list[Fault]:
     for run, digest in tx.all("missing_blobs"):
         found.append(Fault(run, f"blob {digest.hex()} is missing"))
     for key, run, state in tx.all("stray_keys"):
-        found.append(Fault(run, f"key {key!r} is {state} by a run that does not live"))
+        found.append(Fault(run, f"key {key!r} is {state} by a run that has ended or does not exist"))
     return found
 
 
@@ -111,22 +111,22 @@ def _blob_faults(tx: Transaction, digest: bytes) -> list[Fault]:
     return []
 
 
-def prune(lines: Pool, ended_before_ms: int, forget_before_ms: int, grace_ms: int) -> Pruned:
-    """Remove journals, tombstone keys, sweep blobs; see `Maintenance.prune`."""
+def prune(pool: Pool, ended_before_ms: int, forget_before_ms: int, grace_ms: int) -> Pruned:
+    """Remove journals, turn keys into tombstones, remove blobs; see `Maintenance.prune`."""
     journals = records = keys = forgotten = swept = 0
-    while cleared := lines.write(lambda tx: _clear(tx, max(ended_before_ms, forget_before_ms))):
+    while cleared := pool.write(lambda tx: _clear(tx, max(ended_before_ms, forget_before_ms))):
         journals += len(cleared)
         records += sum(removed for removed, _ in cleared)
         keys += sum(buried for _, buried in cleared)
     after: int | None = 0
     while after is not None:
-        after, removed = lines.write(partial(_shorten, after=after))
+        after, removed = pool.write(partial(_shorten, after=after))
         records += removed
-    while gone := lines.write(lambda tx: _forget(tx, forget_before_ms)):
+    while gone := pool.write(lambda tx: _forget(tx, forget_before_ms)):
         forgotten += gone
-    while gone := lines.write(lambda tx: _counted(tx, "sweep_blobs", (tx.now_ms - grace_ms,))):
+    while gone := pool.write(lambda tx: _counted(tx, "sweep_blobs", (tx.now_ms - grace_ms,))):
         swept += gone
-    lines.write(lambda tx: tx.do("sweep_writers"))
+    pool.write(lambda tx: tx.do("sweep_writers"))
     return Pruned(journals=journals, records=records, blobs=swept, keys=keys, runs=forgotten)
 
 
@@ -137,7 +137,7 @@ def _counted(tx: Transaction, name: str, values: tuple[object, ...]) -> int:
 
 
 def _clear(tx: Transaction, before_ms: int) -> list[tuple[int, int]]:
-    """Clear the journals of some runs that have ended; their rows keep head and length."""
+    """Clear the journals of some ended runs; their rows keep head and length."""
     done = []
     for number, run, length, head in tx.all("ended_runs", (before_ms,)):
         removed = _counted(tx, "delete_records", (number, length))
@@ -150,7 +150,7 @@ def _clear(tx: Transaction, before_ms: int) -> list[tuple[int, int]]:
 
 
 def _shorten(tx: Transaction, after: int) -> tuple[int | None, int]:
-    """Drop the turns before the previous one of some live runs; returns where to go on, if anywhere."""
+    """Drop the turns before the previous one of some live runs; return where to continue, or None."""
     removed = 0
     batch = tx.all("long_runs", (after,))
     for number, base, turn_seq in batch:

@@ -1,4 +1,4 @@
-"""The recovery log's table: entries chained in order, its length and head in a row that who appends locks."""
+"""The recovery log's table: a chain of entries; its length and head are in a row that appenders lock."""
 
 from __future__ import annotations
 

@@ -1,8 +1,9 @@
-"""Sessions: who lives, who may be ended, and what is kept of the end of each.
+"""Sessions: which live, which may be ended, and the evidence of each end.
 
-A lock that is dropped while the server runs on says that its connection ended, which is as good as its
-process's death for giving its runs to others: they are fenced. It is no proof that nothing of it can act any
-more, so the session's fate stays unknown until somebody has seen it die.
+A lock that is dropped while the server keeps running means that the session's connection ended. That is
+enough to give its runs to other workers: the old worker is fenced. It does not prove that nothing of the old
+worker can act any more, so the session's fate stays unknown until a process has seen it die. See
+docs/decisions/0009.
 """
 
 from __future__ import annotations
@@ -28,21 +29,21 @@ from ninelives.stores.postgres.transaction import Transaction, decoding, save_ru
 from ninelives.stores.shared import rows
 
 DROPPED = Evidence(note="its connection to the server ended")
-_BOOT = "server"  # leases are judged by the server's clock, which no reboot sets back
-_SECOND_LOOK_SECONDS, _TRIES = 0.2, 3
+_BOOT = "server"  # leases are judged by the server's clock, which a reboot does not reset
+_RECHECK_SECONDS, _TRIES = 0.2, 3
 Ending = tuple[Cause, Evidence | None]
 
 
 class Sessions:
     """The sessions of one store, as one process sees them."""
 
-    def __init__(self, lines: Pool) -> None:
-        self._lines = lines
-        self._schema = lines.address.schema
+    def __init__(self, pool: Pool) -> None:
+        self._pool = pool
+        self._schema = pool.address.schema
         self._locks: dict[str, SessionLock] = {}
         self._hosts: set[str] = set()
         self._spare: Connection | None = None
-        self._turn = threading.Lock()
+        self._lock = threading.Lock()
 
     def register(self, new: NewSession, finish: Before) -> Session:
         """Begin a session and hold its lock; see `Store.register_session`."""
@@ -50,10 +51,10 @@ class Sessions:
             f"session {new.id!r} was registered before", remedy="Use a fresh id for each process"
         )
         try:
-            lock = self._lock(new.id) if self._lines.is_direct else None
+            lock = self._take_lock(new.id) if self._pool.is_direct else None
         except BlockingIOError:
             raise taken from None
-        # CRASH: a lock that the server drops; nothing refers to it.
+        # CRASH: a lock without a session; the server drops it, and nothing refers to it.
 
         def work(tx: Transaction) -> Session:
             if tx.all("read_sessions", ([new.id],)):
@@ -62,23 +63,23 @@ class Sessions:
             tx.do("insert_session", (*row, lock is not None))
             return rows.session_of((*row, None, None, None), _BOOT, tx.boot_ms)
 
-        sent_ms = self._lines.witness.now_ms()
+        sent_ms = self._pool.witness.now_ms()
         try:
-            session = self._lines.write(work, finish)
+            session = self._pool.write(work, finish)
         except BaseException:
             if lock is not None:
                 self._release(lock)
             raise
-        self._lines.witness.renewed(session, sent_ms)
+        self._pool.witness.renewed(session, sent_ms)
         if lock is not None:
-            with self._turn:
+            with self._lock:
                 self._locks[new.id] = lock
                 self._hosts.add(new.host)
         return session
 
     def renew(self, session: str) -> Session:
         """Renew a lease; see `Store.renew_session`."""
-        lock, sent_ms = self._locks.get(session), self._lines.witness.now_ms()
+        lock, sent_ms = self._locks.get(session), self._pool.witness.now_ms()
 
         def work(tx: Transaction) -> tuple[Session, bool]:
             held = tx.ask("held_locks") if lock is not None else None
@@ -88,30 +89,30 @@ class Sessions:
             is_known = held is None or (lock_number(self._schema, session),) in held.fetchall()
             return replace(found, renewed_ms=tx.now_ms, left_ms=found.lease_ms), is_held and not is_known
 
-        renewed, is_dropped = self._lines.write(work)
-        self._lines.witness.renewed(renewed, sent_ms)
+        renewed, is_dropped = self._pool.write(work)
+        self._pool.witness.renewed(renewed, sent_ms)
         if is_dropped and lock is not None:
             lock.doubt()
         return renewed
 
     def find(self, session: str) -> Session | None:
         """Return a session, ended or not."""
-        found = self._lines.read(lambda tx: self._read(tx, tx.all("read_sessions", (texts([session]),))))
+        found = self._pool.read(lambda tx: self._read(tx, tx.all("read_sessions", (texts([session]),))))
         return found[0] if found else None
 
     def live(self) -> list[Session]:
         """Return the sessions that have not ended, oldest first."""
-        found = self._lines.read(lambda tx: self._read(tx, tx.all("live_sessions")))
-        self._lines.witness.forget_others({one.id for one in found})
+        found = self._pool.read(lambda tx: self._read(tx, tx.all("live_sessions")))
+        self._pool.witness.forget_others({one.id for one in found})
         return found
 
     @property
     def has_own(self) -> bool:
-        """Tell whether this store object has a session with a lock."""
+        """Whether this store object has a session with a lock."""
         return bool(self._locks)
 
     def ring(self) -> Ring:
-        """Return who comes after ours in the order of names, and whether any of them is gone."""
+        """Return the next session after ours in the order of names, and whether any has dropped its lock."""
         own = min(self._locks, default=None)
         if own is None:
             return Ring(None, is_broken=False)
@@ -121,7 +122,7 @@ class Sessions:
             held = {number for (number,) in tx.all("held_locks")}
             return live.fetchall(), held
 
-        live, held = self._lines.read(work)
+        live, held = self._pool.read(work)
         others = [(row[0], row[14]) for row in live if row[0] not in self._locks]
         is_held = {name: lock_number(self._schema, name) in held for name, _ in others}
         there = [name for name, _ in others if is_held[name]]
@@ -132,12 +133,12 @@ class Sessions:
         )
 
     def end(self, given: Mapping[str, Ending] | None, finish: Before) -> list[Session]:
-        """End sessions, or those that anybody may end; see `Store.end_sessions`."""
+        """End the given sessions, or all that any process may end; see `Store.end_sessions`."""
         endings = self._gone() if given is None else given
         if not endings:
             return []
 
-        # Who seems to be gone and holds its row is renewing it, or vanished in doing so: not now.
+        # A session that seems gone while its row is locked is being renewed, or died doing so: skip it now.
         statement = "lock_gone_sessions" if given is None else "lock_sessions"
 
         def work(tx: Transaction) -> list[Session]:
@@ -147,21 +148,21 @@ class Sessions:
                 if session.ended_ms is not None:
                     _prove(tx, session, endings[session.id][1])
                 elif given is not None or endings[session.id][0] is Cause.DIED or session.left_ms <= 0:
-                    # Between the look and the lock, a lease may have been renewed.
+                    # Between the read and the lock, a lease may have been renewed.
                     ended.append(_release(tx, session, *endings[session.id]))
             return ended
 
-        ended = self._lines.write(work, finish)
+        ended = self._pool.write(work, finish)
         for session in ended:
-            with self._turn:
+            with self._lock:
                 lock = self._locks.pop(session.id, None)
             if lock is not None:
                 self._release(lock)
         return ended
 
     def close(self) -> None:
-        """Let go of all locks: the sessions of this store object are over."""
-        with self._turn:
+        """Release all locks: the sessions of this store object are over."""
+        with self._lock:
             locks, self._locks = list(self._locks.values()), {}
         for lock in locks:
             self._release(lock)
@@ -169,56 +170,56 @@ class Sessions:
             self._spare.close()
 
     def _release(self, lock: SessionLock) -> None:
-        """Let go of a lock; its connection is the next session's, for making one takes a while."""
+        """Release a lock; keep its connection for the next session, since opening one takes a while."""
         left = lock.release()
-        with self._turn:
+        with self._lock:
             left, self._spare = self._spare, left or self._spare
         if left is not None and left is not self._spare:
             left.close()
 
     def _connect(self) -> Connection:
-        with self._turn:
+        with self._lock:
             spare, self._spare = self._spare, None
         if spare is not None and is_lost(spare):
             spare.close()
             spare = None
-        return spare or self._lines.connect()
+        return spare or self._pool.connect()
 
     def _gone(self) -> dict[str, Ending]:
-        """Return those that anybody may end now, and why."""
-        live = self._lines.read(lambda tx: self._look(tx, tx.all("live_sessions")))
+        """Return the sessions that any process may end now, and why."""
+        live = self._pool.read(lambda tx: self._with_locks(tx, tx.all("live_sessions")))
         dropped = [one for one, _ in live if one.fate is Fate.UNKNOWN and one.left_ms > 0]
         if any(not self._is_missed(one) for one in dropped):
-            threading.Event().wait(_SECOND_LOOK_SECONDS)  # a holder that lost its connection comes back
-            live = self._lines.read(lambda tx: self._look(tx, tx.all("live_sessions")))
+            threading.Event().wait(_RECHECK_SECONDS)  # a holder that lost its connection reconnects
+            live = self._pool.read(lambda tx: self._with_locks(tx, tx.all("live_sessions")))
         kept_by = {one.id for one, _ in live if one.fate is Fate.LIVES}
         found: dict[str, Ending] = {}
         for session, is_dropped in live:
             if session.left_ms <= 0:
-                if is_dropped or self._lines.witness.may_end(session):
+                if is_dropped or self._pool.witness.may_end(session):
                     found[session.id] = Cause.EXPIRED, None
             elif session.fate is Fate.UNKNOWN and session.keeper not in kept_by:
                 found[session.id] = Cause.DIED, DROPPED
         return found
 
     def _is_missed(self, session: Session) -> bool:
-        """Tell whether a session is of this host, which has no such process any more: nobody will come back.
+        """Return whether a session is of this host and its process is gone, so that it will not reconnect.
 
-        It only saves a wait. It proves nothing: a container may have the host's name and other processes.
+        This only saves a wait. It proves nothing: a container may have the host's name and other processes.
         """
         return session.host in self._hosts and is_dead(session.pid)
 
-    def _lock(self, session: str) -> SessionLock:
+    def _take_lock(self, session: str) -> SessionLock:
         number = lock_number(self._schema, session)
         for _ in range(_TRIES):
             with suppress(StoreUnavailable):
-                return SessionLock(self._connect, self._lines.sql, number)
-        return SessionLock(self._connect, self._lines.sql, number)
+                return SessionLock(self._connect, self._pool.sql, number)
+        return SessionLock(self._connect, self._pool.sql, number)
 
     def _read(self, tx: Transaction, found: Sequence[rows.Row]) -> list[Session]:
-        return [session for session, _ in self._look(tx, found)]
+        return [session for session, _ in self._with_locks(tx, found)]
 
-    def _look(self, tx: Transaction, found: Sequence[rows.Row]) -> list[tuple[Session, bool]]:
+    def _with_locks(self, tx: Transaction, found: Sequence[rows.Row]) -> list[tuple[Session, bool]]:
         """Return the sessions of rows, and whether each had a lock and has dropped it."""
         if not found:
             return []
@@ -258,7 +259,7 @@ def _prove(tx: Transaction, session: Session, evidence: Evidence | None) -> None
 
 
 def _release(tx: Transaction, session: Session, cause: Cause, evidence: Evidence | None) -> Session:
-    """End a session and release its runs, but for those whose rows are damaged."""
+    """End a session and release its runs, except those whose rows are damaged."""
     tx.do("end_session", (tx.now_ms, cause.value, rows.row_of_evidence(evidence), session.id))
     owned: list[RunRow] = []
     for row in tx.all("runs_of_session", (session.id,)):

@@ -1,12 +1,12 @@
-"""The server's rows as the reference store's tables: locked and loaded when asked for, written back at last.
+"""The server's rows as tables of the reference store: locked on first use, written back at the end.
 
-The rules of commits, ends and keys are those of `stores.shared.commit_rules`, which know mappings and
+The rules of commits, ends and keys are those of `stores.shared.commit_rules`, which work on mappings and know
 nothing of a server. Whatever they may change is locked before it is read (`FOR UPDATE`, in the order of
-names), so that what they decided still holds when it is written. A row that is not there cannot be locked:
+names), so that their decisions still hold when they are written. A row that does not exist cannot be locked:
 if another transaction inserts it first, ours fails on its primary key and is made again.
 
-What has no row of its own is guarded by the run's: its signals, items and waits, and its children, who are
-not created while their parent's row is locked. Waiters of a key are guarded by the key's row.
+What has no lock is guarded by the lock on its run's row: signals, items, waits, and children, which are not
+created while their parent's row is locked. Waiters of a key are guarded by the key's row.
 """
 
 from __future__ import annotations
@@ -50,7 +50,7 @@ class Tables:
         )
 
     def prepare(self, batch: Sequence[Commit]) -> None:
-        """Lock and load what a batch will ask for; all runs before all keys, each in the order of names."""
+        """Lock and load what a batch will need; all runs before all keys, each in the order of names."""
         if not batch:
             return
         self.runs.fetch([one.run for one in batch])
@@ -61,7 +61,7 @@ class Tables:
         self.signals.fetch([one.run for one in batch if one.takes])
 
     def write_back(self) -> None:
-        """Send all that has changed."""
+        """Send everything that has changed."""
         tx = self._tx
         runs = [run for _, run in self.runs.changed().values()]
         save_runs(tx, runs)

@@ -1,4 +1,4 @@
-"""One open transaction. What is only written is queued, and goes out with the next thing that is asked."""
+"""An open transaction. Writes are queued, and go out with the next statement whose answer is needed."""
 
 from __future__ import annotations
 
@@ -18,11 +18,11 @@ from ninelives.stores.shared.lease_witness import LeaseWitness
 
 
 class Transaction:
-    """An open transaction: its line, its time, and who is to be woken with it."""
+    """An open transaction: its connection, its time, and whether to wake workers or output readers."""
 
     __slots__ = (
         "_clock",
-        "_line",
+        "_connection",
         "_sql",
         "_time",
         "count",
@@ -35,15 +35,19 @@ class Transaction:
     )
 
     def __init__(
-        self, line: ServerConnection, sql: Mapping[str, Statement], clock: Clock | None, witness: LeaseWitness
+        self,
+        connection: ServerConnection,
+        sql: Mapping[str, Statement],
+        clock: Clock | None,
+        witness: LeaseWitness,
     ) -> None:
-        self._line, self._sql, self._clock, self.witness = line, sql, clock, witness
+        self._connection, self._sql, self._clock, self.witness = connection, sql, clock, witness
         self._time: ServerAnswer | int | None = None
         self.count, self.version, self.identity = 0, 0, ""
         self.is_changed = self.wakes = self.emits = False
 
     def begin(self, writer: str | None) -> None:
-        """Begin; as a writer, note the transaction's number, by which its fate can be told later."""
+        """Begin; a writer also counts the transaction in its row, so that its fate can be read later."""
         if writer is None:
             self._send("begin_read", ())
             self._time = self._send("read_clock", ()) if self._clock is None else None
@@ -52,7 +56,7 @@ class Transaction:
         self._time = self._send("count_write", (writer,))
 
     def note_count(self) -> None:
-        """Read what the server said when a writer began: its count, its clock, the schema's version."""
+        """Read the server's answer to a writer's begin: its count, its clock, the schema's version."""
         if isinstance(self._time, ServerAnswer):
             self._note(self._time)
 
@@ -63,7 +67,7 @@ class Transaction:
 
     @property
     def now_ms(self) -> int:
-        """Return the store's wall clock when the transaction began."""
+        """The store's wall clock when the transaction began."""
         if self._clock is not None:
             return self._clock.now_ms()
         if isinstance(self._time, ServerAnswer):
@@ -72,20 +76,20 @@ class Transaction:
 
     @property
     def boot_ms(self) -> int:
-        """Return the clock that leases are judged by: the server's own."""
+        """The clock that leases are judged by: the server's."""
         return self._clock.boot_ms() if self._clock is not None else self.now_ms
 
     @property
     def given_now_ms(self) -> int | None:
-        """Return the time to write, or None where the server shall write its own."""
+        """The time to write, or None if the server should write its own."""
         return self._clock.now_ms() if self._clock is not None else None
 
     def ask(self, name: str, values: Values = ()) -> ServerAnswer:
-        """Send a question and go on; the answer is fetched later."""
+        """Send a query without waiting; the answer is fetched later."""
         return self._send(name, values)
 
     def all(self, name: str, values: Values = ()) -> list[rows.Row]:
-        """Ask, and wait for all rows of the answer."""
+        """Send a query, and wait for all rows of the answer."""
         return self._send(name, values).fetchall()
 
     def do(self, name: str, values: Values = ()) -> None:
@@ -101,29 +105,29 @@ class Transaction:
                 self._send(name, one)
 
     def _send(self, name: str, values: Values) -> ServerAnswer:
-        return self._line.send(self._sql[name], values)
+        return self._connection.send(self._sql[name], values)
 
 
 @contextmanager
 def decoding(what: str, run: str | None = None) -> Iterator[None]:
-    """Turn values that nobody ever wrote into Corrupt."""
+    """Turn values that we never write into Corrupt."""
     try:
         yield
     except (ValueError, KeyError, TypeError, msgspec.DecodeError) as error:
         raise Corrupt(
-            f"{what} holds what was never written: {error}",
+            f"{what} holds a value that is never written: {error}",
             run=run,
-            remedy="Restore the store from a backup; other runs go on",
+            remedy="Restore the store from a backup; other runs continue",
         ) from error
 
 
 def texts(names: Sequence[str]) -> list[str]:
-    """Return those names that a server could have kept; the others name nothing."""
+    """Return those names that a server could have stored; the others match nothing."""
     return [name for name in names if validation.is_text(name)]
 
 
 def runs_in(found: Sequence[rows.Row]) -> dict[str, RunRow]:
-    """Return the runs of rows by their ids. Raises Corrupt."""
+    """Return the runs of rows by id. Raises Corrupt."""
     by_name = {}
     for row in found:
         with decoding("the run's row", row[0]):
@@ -132,13 +136,13 @@ def runs_in(found: Sequence[rows.Row]) -> dict[str, RunRow]:
 
 
 def find_runs(tx: Transaction, names: Sequence[str]) -> dict[str, RunRow]:
-    """Return the rows of those runs that there are, in the order of their names."""
+    """Return the rows of those runs that exist, in the order of `names`."""
     by_name = runs_in(tx.all("read_runs", (texts(names),)))
     return {name: by_name[name] for name in names if name in by_name}
 
 
 def get_run(tx: Transaction, run: str, *, lock: bool = False) -> RunRow:
-    """Return a run's row, and keep others from changing it if so asked. Raises UnknownRun."""
+    """Return a run's row; with `lock`, locked against changes by others. Raises UnknownRun."""
     found = runs_in(tx.all("lock_runs" if lock else "read_runs", (texts([run]),)))
     if run not in found:
         raise validation.unknown_run(run)
@@ -146,19 +150,19 @@ def get_run(tx: Transaction, run: str, *, lock: bool = False) -> RunRow:
 
 
 def save_runs(tx: Transaction, changed: Sequence[RunRow]) -> None:
-    """Write what has changed of runs' rows, in the order in which everybody locks them."""
+    """Write the changed columns of runs' rows, in the order in which every transaction locks them."""
     ordered = sorted(changed, key=lambda run: run.id)
     moved = (rows.changes_of(rows.row_of(run)) for run in ordered)
     tx.many("update_run", [(*values, number) for number, *values in moved])
 
 
 def append_all(tx: Transaction, appended: Sequence[tuple[int, Sequence[Record]]]) -> None:
-    """Insert the sealed records of many runs, by number, and note the blobs that they refer to."""
+    """Insert the sealed records of many runs, by number, and store which blobs they refer to."""
     written = [(number, record) for number, records in appended for record in records]
     tx.many("insert_record", [rows.row_of_record(number, record) for number, record in written])
     refer(tx, [(digest, number) for number, record in written for digest in record.blobs])
 
 
 def refer(tx: Transaction, pairs: Sequence[tuple[bytes, int]]) -> None:
-    """Keep blobs for as long as the journals of the runs with those numbers."""
+    """Keep blobs alive for as long as the journals of the runs with those numbers."""
     tx.many("refer_blob", sorted(set(pairs)))

@@ -1,4 +1,4 @@
-"""Runs and who owns them: creating and claiming."""
+"""Creating and claiming runs."""
 
 from __future__ import annotations
 
@@ -14,29 +14,29 @@ from ninelives.stores.redis.transaction import Transaction
 from ninelives.stores.shared.creation import NewRuns
 
 _HELD_MS = 500
-"""When to ask again while nothing is given, if nobody wakes us before."""
+"""When to try again while no runs may be claimed, unless a wake-up comes first."""
 
 
 def create(tx: Transaction, batch: Sequence[NewRun], session: str | None) -> list[RunRow | UsageError]:
-    """Create runs, or answer with those that have the ids; see `Store.create_runs`."""
-    births = NewRuns(batch)
+    """Create runs; for an id that exists, answer with that run; see `Store.create_runs`."""
+    wanted = NewRuns(batch)
     owner = _owner(tx, session) if session is not None else None
-    # Parents are compared too: one that ends meanwhile would not cancel a child that it cannot see yet.
-    known = read_runs(tx, births.names)
-    there = tx.ask([(b"HEXISTS", tx.names.blobs, digest) for digest in births.blobs]) if births.blobs else []
-    blobs = {digest for digest, is_there in zip(births.blobs, there, strict=True) if is_there}
-    known |= _insert(tx, births.fresh(known, blobs), owner)
-    return births.answers(known)
+    # Parents are compared too: a parent that ended meanwhile would not cancel a child that it cannot see yet.
+    known = read_runs(tx, wanted.names)
+    there = tx.ask([(b"HEXISTS", tx.names.blobs, digest) for digest in wanted.blobs]) if wanted.blobs else []
+    blobs = {digest for digest, is_there in zip(wanted.blobs, there, strict=True) if is_there}
+    known |= _insert(tx, wanted.fresh(known, blobs), owner)
+    return wanted.answers(known)
 
 
 def _owner(tx: Transaction, session: str) -> str | None:
-    """Return the session, if it may be given runs: none are while workers are awaited. Raises LeaseLost."""
-    row, awaited = _asked(tx, session)
+    """Return the session, or None while workers are awaited and it may get no runs. Raises LeaseLost."""
+    row, awaited = _read_session(tx, session)
     may_act(tx, session, row)
     return None if awaited else session
 
 
-def _asked(tx: Transaction, session: str) -> tuple[bytes | None, int]:
+def _read_session(tx: Transaction, session: str) -> tuple[bytes | None, int]:
     row, awaited = tx.ask(
         [(b"HGET", tx.names.sessions, session.encode(errors="replace")), (b"SCARD", tx.names.awaited)]
     )
@@ -44,14 +44,14 @@ def _asked(tx: Transaction, session: str) -> tuple[bytes | None, int]:
 
 
 def _note_claims(tx: Transaction, session: str) -> None:
-    """Make who ends the session now look again at what it owns."""
+    """Make a concurrent end of the session read again what it owns."""
     tx.do(b"HSET", tx.names.claims, session.encode(), tx.mark)
 
 
 def _insert(tx: Transaction, fresh: Sequence[NewRun], session: str | None) -> dict[str, RunRow]:
     if not fresh:
         return {}
-    # Numbers are taken at once, and are lost with a transaction that is made again.
+    # Numbers are taken at once; if the transaction is run again, they are lost.
     (last,) = tx.ask([(b"HINCRBY", tx.names.store, b"number", len(fresh))])
     made = {}
     for number, new in enumerate(fresh, last - len(fresh) + 1):
@@ -71,7 +71,7 @@ def _insert(tx: Transaction, fresh: Sequence[NewRun], session: str | None) -> di
 
 
 class Wanted:
-    """What a worker would take: agents with their quotas, queues, its host."""
+    """What a worker can take: agents with their quotas, queues, its host."""
 
     def __init__(
         self, agents: Mapping[str, int], queues: Sequence[str], host: str | None, *, alone: bool
@@ -82,7 +82,7 @@ class Wanted:
         self.alone = alone
 
     def lanes(self, tx: Transaction, *, alone: bool) -> list[tuple[bytes, str]]:
-        """Return the names of the lanes to look at, and whose they are."""
+        """Return the keys of the lanes to search, and the agent of each."""
         return [
             (tx.names.lanes(queue, agent, alone=alone), agent)
             for agent in self.quotas
@@ -90,7 +90,7 @@ class Wanted:
         ]
 
     def fits(self, run: RunRow) -> bool:
-        """Tell whether a run could be claimed here, now or later."""
+        """Return whether a run could be claimed by this worker, now or later."""
         return (
             run.agent in self.quotas
             and run.queue in self.queues
@@ -102,7 +102,7 @@ class Wanted:
 
 
 class FoundRuns:
-    """What a look found: the time, the runs that wait for such a worker, and their rows as they were read."""
+    """The result of a search: the time, the runs that this worker could take, and their rows as read."""
 
     def __init__(self, now_ms: int, *, is_held: bool) -> None:
         self.now_ms, self.is_held = now_ms, is_held
@@ -111,14 +111,14 @@ class FoundRuns:
         self.suspects: list[RunRow] = []
 
     def due(self, wanted: Wanted, limit: int, *, alone: bool) -> list[RunRow]:
-        """Return the runs to claim; none while workers are awaited (see `lineage`)."""
+        """Return the runs to claim; none while workers are awaited (see lost_writes.py)."""
         if self.is_held:
             return []
         due = [run for run in self.runs.values() if run_rules.is_claimable(run, self.now_ms)]
         return run_rules.chosen(due, wanted.quotas, limit, alone=alone)
 
     def claims(self, taken: Mapping[str, RunRow], *, only: str | None) -> Claims:
-        """Return what was taken, and when the next of the others fall due."""
+        """Return what was claimed, and when the next of the others fall due."""
         if self.is_held:
             waiting = (*self.runs.values(), *self.suspects)
             is_due = any(run_rules.is_claimable(run, self.now_ms) for run in waiting)
@@ -129,10 +129,10 @@ class FoundRuns:
 
 
 def claim(tx: Transaction, session: str, limit: int, wanted: Wanted, only: str | None) -> Claims:
-    """Give runs that are due to a session; see `Store.claim_runs`. Who finds none has only read."""
+    """Claim due runs for a session; see `Store.claim_runs`. If there are none, it has only read."""
     alone = wanted.alone and only is None
     limit = max(0, min(limit, 1) if alone else limit)
-    found = _look(tx, session, wanted, limit) if only is None else _family(tx, session, wanted, only)
+    found = _search(tx, session, wanted, limit) if only is None else _family(tx, session, wanted, only)
     taken: dict[str, RunRow] = {}
     for run in found.due(wanted, limit, alone=alone):
         name = tx.names.run(run.id)
@@ -145,7 +145,7 @@ def claim(tx: Transaction, session: str, limit: int, wanted: Wanted, only: str |
     return found.claims(taken, only=only)
 
 
-def _look(tx: Transaction, session: str, wanted: Wanted, limit: int) -> FoundRuns:
+def _search(tx: Transaction, session: str, wanted: Wanted, limit: int) -> FoundRuns:
     main, suspects = wanted.lanes(tx, alone=wanted.alone), wanted.lanes(tx, alone=True)
     others = [] if wanted.alone else suspects
     quotas = [min(wanted.quotas[agent], limit) for _, agent in main] + [0 for _ in others]
@@ -157,19 +157,19 @@ def _look(tx: Transaction, session: str, wanted: Wanted, limit: int) -> FoundRun
     found = FoundRuns(int(time), is_held=bool(awaited))
     tx.note_time(found.now_ms)
     may_act(tx, session, row or None)
-    for place, listed in enumerate(lists):
+    for position, listed in enumerate(lists):
         read = {id_.decode(): (rest, tail) for id_, rest, tail in listed}
         waiting = [run for run in runs_in(read.items()).values() if wanted.fits(run)]
-        if place < len(main):
+        if position < len(main):
             found.raw |= read
             found.runs |= {run.id: run for run in waiting}
-        if place >= len(main) or wanted.alone:
+        if position >= len(main) or wanted.alone:
             found.suspects += [run for run in waiting if deaths.is_suspect(run)]
     return found
 
 
 def _family(tx: Transaction, session: str, wanted: Wanted, run: str) -> FoundRuns:
-    """Find those of a run and its descendants that wait for a worker like this."""
+    """Find the waiting ones among a run and its descendants that this worker can take."""
     family: list[str] = []
     born = texts([run])
     while born:
@@ -178,7 +178,7 @@ def _family(tx: Transaction, session: str, wanted: Wanted, run: str) -> FoundRun
         known = set(family)
         born = [name.decode() for names in lists for name in names if name != MARK]
         born = [name for name in dict.fromkeys(born) if name not in known]
-    row, awaited = _asked(tx, session)
+    row, awaited = _read_session(tx, session)
     found = FoundRuns(tx.now_ms, is_held=bool(awaited))
     may_act(tx, session, row)
     rows = tx.ask([(b"HMGET", tx.names.run(name), b"r", b"t") for name in family])

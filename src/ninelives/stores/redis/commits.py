@@ -1,9 +1,9 @@
-"""The write path: many runs in one script, a verdict for each.
+"""The write path: many runs in one script, one verdict for each.
 
 A batch in which every commit only appends is one script and one round trip: each run's row is compared with
-its owner's fence, and the records are appended where it fits. Made twice, the second one finds nothing that
-fits; that is how a lost answer is resolved. Any other batch takes two round trips or more: what it may
-touch is loaded, the reference's rules are applied, and what has changed is written if all is still so.
+its owner's fence, and the records are appended if it matches. Sent twice, the second one finds no match; that
+is how a lost answer is resolved. Any other batch takes two round trips or more: what it may touch is loaded,
+the reference store's rules are applied, and the changes are written if nothing has changed meanwhile.
 """
 
 from __future__ import annotations
@@ -23,14 +23,14 @@ from ninelives.stores.redis.transaction import Transaction, mismatch
 from ninelives.stores.shared import commit_rules as rules
 
 
-def commit(lines: Pool, batch: Sequence[Commit], now_ms: int | None) -> list[Verdict]:
-    """Apply a batch; see `Store.commit`. `now_ms` is None where the server's clock counts."""
+def commit(pool: Pool, batch: Sequence[Commit], now_ms: int | None) -> list[Verdict]:
+    """Apply a batch; see `Store.commit`. With `now_ms` None, the server's clock counts."""
     while True:
-        verdicts = _commit(lines, batch, now_ms)
+        verdicts = _commit(pool, batch, now_ms)
         done = [one for one, said in zip(batch, verdicts, strict=True) if said.outcome is Outcome.COMMITTED]
-        lines.lineage.committed(done)
-        # Where the server syncs late, what something rests on is waited for, and made again if it was lost.
-        if not lines.server.confirms or not any(map(_has_effect, done)) or lines.confirmed():
+        pool.lineage.committed(done)
+        # If the server syncs late, wait for writes with effects, and commit again if they were lost.
+        if not pool.server.confirms or not any(map(_has_effect, done)) or pool.confirmed():
             return verdicts
 
 
@@ -38,7 +38,7 @@ def _has_effect(one: Commit) -> bool:
     return not one.is_plain or run_rules.effect_length_of(one) >= one.new_length
 
 
-def _commit(lines: Pool, batch: Sequence[Commit], now_ms: int | None) -> list[Verdict]:
+def _commit(pool: Pool, batch: Sequence[Commit], now_ms: int | None) -> list[Verdict]:
     if len({one.run for one in batch}) != len(batch):
         raise UsageError("a run occurs twice in one batch", remedy="Merge its commits, or send them apart")
     verdicts: dict[str, Verdict] = {}
@@ -51,11 +51,11 @@ def _commit(lines: Pool, batch: Sequence[Commit], now_ms: int | None) -> list[Ve
             verdicts[one.run] = Verdict(one.run, Outcome.REFUSED, fault or validation.unknown_run(one.run))
     left = sound
     if sound and all(_is_quick(one) for one in sound):
-        done = _append(lines, sound, now_ms)
+        done = _append(pool, sound, now_ms)
         verdicts.update({run: Verdict(run, Outcome.COMMITTED) for run in done})
         left = [one for one in sound if one.run not in done]
     if left:
-        rest = lines.write(lambda tx: _apply_all(tx, left))
+        rest = pool.write(lambda tx: _apply_all(tx, left))
         verdicts.update({verdict.run: verdict for verdict in rest})
     return [verdicts[one.run] for one in batch]
 
@@ -69,9 +69,9 @@ def _is_quick(one: Commit) -> bool:
     return True
 
 
-def _append(lines: Pool, batch: Sequence[Commit], now_ms: int | None) -> set[str]:
-    """Append to the runs that are their owners' and as their owners know them; returns which."""
-    names = lines.names
+def _append(pool: Pool, batch: Sequence[Commit], now_ms: int | None) -> set[str]:
+    """Append to the runs whose row is as the commit expects (owner, length, head); return which."""
+    names = pool.names
     keys = [names.store, names.output]
     emits = any(run_rules.emits(one) for one in batch)
     values: list[bytes | str | int] = [VERSION, b"" if now_ms is None else now_ms, int(emits)]
@@ -82,10 +82,10 @@ def _append(lines: Pool, batch: Sequence[Commit], now_ms: int | None) -> set[str
         after = encoding.fence(one.epoch, one.new_length, one.new_head)
         sums = encoding.sums_of(one.tally)
         values += (before, after, run_rules.effect_length_of(one), sums, len(records), *records)
-    answer = lines.append(keys, values)
+    answer = pool.append(keys, values)
     if answer[0] == b"version":
         raise mismatch()
-    return {batch[place - 1].run for place in answer[1:]}
+    return {batch[position - 1].run for position in answer[1:]}
 
 
 def _apply_all(tx: Transaction, batch: Sequence[Commit]) -> list[Verdict]:

@@ -1,9 +1,9 @@
-"""Rows as bytes and back. What was never written raises Corrupt, naming where.
+"""Rows as bytes and back. Bytes that we never write raise Corrupt, which names the row.
 
-A run's row is in two parts. The tail is what its owner's appends change: whether it runs, epoch, length and
-head (the fence, which an append compares as it stands), then changed_ms, effect_length, and what scripts
-read of the rest: base, turn_seq, news; then what the row sums up of its journal (core/model/totals.py).
-Everything else is in the other part, which only slow writes change.
+A run's row has two parts. The tail holds what its owner's appends change: whether it runs, epoch, length and
+head (together the fence, which an append compares as bytes), then changed_ms, effect_length, and what scripts
+read: base, turn_seq, news; then the sums of its journal (core/model/totals.py). Everything else is in the
+other part, which only slow writes change.
 """
 
 from __future__ import annotations
@@ -29,29 +29,29 @@ _encode = msgspec.msgpack.Encoder().encode
 _decode = msgspec.msgpack.Decoder(tuple[Any, ...]).decode
 _ID, _EPOCH, _HEAD, _LENGTH, _BASE, _TURN_SEQ, _NEWS, _CHANGED, _EFFECTS = 0, 12, 14, 15, 16, 19, 22, 29, 30
 _IN_TAIL = (_ID, _EPOCH, _HEAD, _LENGTH, _BASE, _TURN_SEQ, _NEWS, _CHANGED, _EFFECTS)
-_SUMS = 31  # from here on, a row is what it sums up of its journal
-_FIRST_COLUMNS = 7  # of a record of schema 1
+_SUMS = 31  # the columns from here on are the sums of the journal
+_FIRST_COLUMNS = 7  # the columns of a record of schema 1
 _TAIL = re.compile(
     rb"[R.](\d+) (\d+) (.{%d}) (\d+) (\d+) (\d+) (\d+) (\d+) (.+)" % CHECK_BYTES, re.DOTALL
 )  # epoch, length, head, changed_ms, effect_length, base, turn_seq, news, the sums
-BOOT = "server"  # leases are judged by the server's clock, which no reboot sets back
+BOOT = "server"  # leases are judged by the server's clock, which a reboot does not reset
 
 
 @contextmanager
 def decoding(what: str, run: str | None = None) -> Iterator[None]:
-    """Turn values that nobody ever wrote into Corrupt."""
+    """Turn values that we never write into Corrupt."""
     try:
         yield
     except (ValueError, KeyError, TypeError, IndexError, msgspec.DecodeError) as error:
         raise Corrupt(
-            f"{what} holds what was never written: {error}",
+            f"{what} holds a value that is never written: {error}",
             run=run,
-            remedy="Restore the store from a backup; other runs go on",
+            remedy="Restore the store from a backup; other runs continue",
         ) from error
 
 
 def fence(epoch: int, length: int, head: bytes) -> bytes:
-    """Return how the tail of a run begins that runs under this epoch, so long, with this head."""
+    """Return the beginning of the tail of a run that runs under this epoch, with this length and head."""
     return b"R%d %d %b" % (epoch, length, head)
 
 
@@ -65,25 +65,25 @@ def tail_of(run: RunRow) -> bytes:
 
 
 def sums_of(run: RunRow | Tally | None) -> bytes:
-    """Return what the tail says of the journal's sums; nothing of None, which leaves them as they are."""
+    """Return the tail's sums of the journal; empty for None, which leaves them unchanged."""
     return b"" if run is None else _encode(rows.sums_of(run))
 
 
 def has_sums(tail: bytes) -> bool:
-    """Tell whether a tail says what the journal sums up to: one of schema 1 does not."""
+    """Return whether a tail has the sums of the journal: one of schema 1 does not."""
     return _TAIL.fullmatch(tail) is not None
 
 
 def rest_of(run: RunRow) -> bytes:
     """Return the other part of a run's row."""
     row: list[Any] = list(rows.row_of(run)[:_SUMS])
-    for place in _IN_TAIL:
-        row[place] = None
+    for column in _IN_TAIL:
+        row[column] = None
     return _encode(row)
 
 
 def run_of(run: str, rest: bytes | None, tail: bytes | None) -> RunRow | None:
-    """Return the run of the two parts of its row, or None where there is none. Raises Corrupt."""
+    """Return the run of the two parts of its row, or None if it does not exist. Raises Corrupt."""
     if rest is None and tail is None:
         return None
     with decoding("the run's row", run):
@@ -94,8 +94,8 @@ def run_of(run: str, rest: bytes | None, tail: bytes | None) -> RunRow | None:
         row = [*_decode(rest), *_decode(sums)]
         row[_ID], row[_HEAD] = run, head
         numbers = (_EPOCH, _LENGTH, _CHANGED, _EFFECTS, _BASE, _TURN_SEQ, _NEWS)
-        for place, number in zip(numbers, (epoch, length, *others), strict=True):
-            row[place] = int(number)
+        for column, number in zip(numbers, (epoch, length, *others), strict=True):
+            row[column] = int(number)
         made = rows.run_of(tuple(row))
         if (made.state is State.RUNNING) != (tail is not None and tail.startswith(b"R")):
             raise ValueError(f"it is {made.state} and its fence says otherwise")
@@ -148,7 +148,7 @@ def key_of(raw: bytes) -> Key:
 
 
 def new_session_bytes(new: NewSession, now_ms: int, boot_ms: int) -> bytes:
-    """Return the bytes of a session that begins."""
+    """Return the bytes of a new session."""
     return _encode((*rows.row_of_session(new, now_ms, boot_ms, BOOT), None, None, None))
 
 
@@ -162,14 +162,14 @@ def session_bytes(session: Session, renewed_boot_ms: int) -> bytes:
 
 
 def session_of(raw: bytes, boot_ms: int) -> tuple[Session, int]:
-    """Return the session of bytes, and when it was renewed on the leases' clock. Raises Corrupt."""
+    """Return the session of bytes, and when it was renewed by the clock of leases. Raises Corrupt."""
     with decoding("a session's row"):
         row = _decode(raw)
         return rows.session_of(row, BOOT, boot_ms), int(row[9])
 
 
 def entry_bytes(entry: LogEntry) -> bytes:
-    """Return the bytes of an entry of the recovery log."""
+    """Return the bytes of a recovery log entry."""
     return _encode(rows.row_of_entry(entry))
 
 

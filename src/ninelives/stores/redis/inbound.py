@@ -1,4 +1,4 @@
-"""What comes to a run from outside: signals, controls, people's answers. And salvage, for its owner."""
+"""What reaches a run from outside: signals, controls, people's answers. Also salvage, for its owner."""
 
 from __future__ import annotations
 
@@ -39,13 +39,13 @@ def send_signal(tx: Transaction, run_id: str, name: str, body: bytes, signal_id:
     return signal
 
 
-def control(tx: Transaction, run_id: str, asked: Control) -> RunRow:
+def control(tx: Transaction, run_id: str, wanted: Control) -> RunRow:
     """Cancel, pause, resume or retry; see `Store.control_run`."""
     tables = Tables(tx)
     run = tables.runs.get(run_id)
     if run is None:
         raise validation.unknown_run(run_id)
-    after = run_rules.controlled(run, asked, tx.now_ms)
+    after = run_rules.controlled(run, wanted, tx.now_ms)
     if after is not run:
         tables.runs[run_id] = after
         if after.state.is_final:
@@ -64,14 +64,14 @@ def answer(tx: Transaction, item_id: str, digest: bytes, body: bytes, by: str) -
         tables.items[item_id] = item
         tables.runs[item.run] = run_rules.resolved(tables.runs[item.run], tx.now_ms)
         tables.write_back()
-        if item.kind is ItemKind.DAMAGE:  # somebody has looked
+        if item.kind is ItemKind.DAMAGE:  # a person has checked the run
             tx.do(b"HDEL", tx.names.run(item.run), LOST)
         tx.wakes = True
     return item
 
 
 def salvage(tx: Transaction, run_id: str, epoch: int) -> RunRow:
-    """Go on from the last good prefix of a damaged journal; see `Store.salvage`."""
+    """Cut a damaged journal back to its last good prefix; see `Store.salvage`."""
     run = get_run(tx, run_id)
     if run.epoch != epoch or run.state is not State.RUNNING:
         raise validation.not_owned(run.id)
@@ -93,7 +93,7 @@ def salvage(tx: Transaction, run_id: str, epoch: int) -> RunRow:
 
 
 def _readable(tx: Transaction, run: RunRow) -> tuple[list[Record], str]:
-    """Return a run's records up to the first that cannot be read, and why that is so."""
+    """Return a run's records before the first unreadable one, and why that cannot be read."""
     records: list[Record] = []
     (found,) = tx.ask([(b"LRANGE", tx.names.journal(run.id), 0, -1)])
     for seq, raw in enumerate(found, run.base):

@@ -1,4 +1,4 @@
-"""Reading journals: one, from wherever it is asked for, or the current turns of many, by one script each."""
+"""Reading journals: one from any record on, or the current turns of many, each with one script."""
 
 from __future__ import annotations
 
@@ -38,11 +38,11 @@ def read_journals(tx: Transaction, runs: Sequence[str]) -> list[Journal | NineLi
 
 
 def read_news(tx: Transaction, seen: Mapping[str, int]) -> list[News]:
-    """Read what is new of runs; see `Store.read_news`."""
-    asked = texts(seen)
+    """Return the news of runs whose counter has changed; see `Store.read_news`."""
+    wanted = texts(seen)
     news = []
     for run, (rest, tail, _, _, _, _, signals, items) in _ask(
-        tx, asked, [b"news", *(seen[name] for name in asked)]
+        tx, wanted, [b"news", *(seen[name] for name in wanted)]
     ).items():
         with suppress(Corrupt):
             row = encoding.run_of(run, rest, tail)
@@ -56,7 +56,8 @@ def _ask(tx: Transaction, runs: Sequence[str], values: Sequence[bytes | int]) ->
         return {}
     names = tx.names
     keys = [key(run) for run in runs for key in (names.run, names.journal, names.signals, names.items_of)]
-    return {runs[place - 1]: one for place, one in tx.call("journals", [names.items, *keys], list(values))}
+    found = tx.call("journals", [names.items, *keys], list(values))
+    return {runs[position - 1]: one for position, one in found}
 
 
 def _journal(run: str, found: Found) -> Journal:
@@ -76,13 +77,13 @@ def _journal(run: str, found: Found) -> Journal:
 
 
 def require_whole(run: RunRow, lost: bytes | None) -> None:
-    """Raise Corrupt for a run that may lack what was acknowledged, until its owner has gone on."""
+    """Raise Corrupt for a run that may lack acknowledged writes, until its owner has continued it."""
     if lost == b"%d" % run.length:
         raise Corrupt(
             "the server has lost acknowledged writes while this run was under way:"
             " what it did last may be forgotten",
             run=run.id,
-            remedy="Look what it has done, beyond what its journal says; then let it go on, or give it up",
+            remedy="Check what it has done beyond its journal; then let it continue, or give it up",
         )
 
 

@@ -1,4 +1,4 @@
-"""What operators do: measure and verify. Everything is read in parts; writers are not held up."""
+"""What operators do: measure and verify. Everything is read in parts, so writers are not held up."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ _HELD = (KeyState.RESERVED, KeyState.IN_DOUBT)
 
 
 def measure(tx: Transaction) -> Stats:
-    """Count what is in the store; reads every record."""
+    """Count what is in the store; this reads every record."""
     names = tx.names
     states = tx.ask([(b"ZCARD", names.in_state(state)) for state in State])
     keys, open_items, sessions, known = tx.ask(
@@ -66,35 +66,33 @@ def _parts(tx: Transaction, journal: bytes) -> Iterator[list[bytes]]:
         start += PART
 
 
-def verify(lines: Pool, progress: Progress | None) -> list[Fault]:
-    """Read every chain, every row and every blob; each fault is found, none ends the search."""
+def verify(pool: Pool, progress: Progress | None) -> list[Fault]:
+    """Read every chain, every row and every blob; collect all faults, not only the first."""
     found: list[Fault] = []
-    ids = lines.read(run_ids)
+    ids = pool.read(run_ids)
     for done, run in enumerate(ids, 1):
-        found += _guarded(run, partial(lines.read, partial(_run_faults, run_id=run)))
+        found += _guarded(run, partial(pool.read, partial(_run_faults, run_id=run)))
         if progress is not None:
             progress(done, len(ids))
-    found += _guarded(None, lambda: lines.read(_key_faults))
-    names = lines.names
+    found += _guarded(None, lambda: pool.read(_key_faults))
+    names = pool.names
     readers: tuple[tuple[bytes, Callable[[bytes], object]], ...] = (
         (names.items, encoding.item_of),
         (names.sessions, lambda raw: encoding.session_of(raw, 0)),
     )
     for key, decode in readers:
-        found += _guarded(None, partial(lines.read, partial(_row_faults, key=key, decode=decode)))
-    found += _guarded(None, lambda: lines.read(_log_faults))
-    for digest in lines.read(
-        lambda tx: [one for part in tx.scan(b"HSCAN", names.blobs) for one in part[::2]]
-    ):
-        found += _guarded(None, partial(lines.read, partial(_blob_faults, digest=digest)))
+        found += _guarded(None, partial(pool.read, partial(_row_faults, key=key, decode=decode)))
+    found += _guarded(None, lambda: pool.read(_log_faults))
+    for digest in pool.read(lambda tx: [one for part in tx.scan(b"HSCAN", names.blobs) for one in part[::2]]):
+        found += _guarded(None, partial(pool.read, partial(_blob_faults, digest=digest)))
     return found
 
 
-def _guarded(run: str | None, look: Callable[[], list[Fault]]) -> list[Fault]:
+def _guarded(run: str | None, check: Callable[[], list[Fault]]) -> list[Fault]:
     try:
-        return look()
+        return check()
     except UnknownRun:
-        return []  # forgotten meanwhile
+        return []  # pruned meanwhile
     except StoreError as error:
         return [Fault(run, error.what)]
 
@@ -106,15 +104,15 @@ def _run_faults(tx: Transaction, run_id: str) -> list[Fault]:
     if (row.session is not None) != (row.state is State.RUNNING):
         found.append(Fault(run_id, f"the run is {row.state} and its session is {row.session!r}"))
     while True:
-        # The row and its entries at one moment: others may be writing.
+        # Read the row and its entries at one moment: other processes may be writing.
         wanted = entries(names, row)
-        looks = [_look(entry) for entry in wanted]
+        lookups = [_lookup(entry) for entry in wanted]
         digests, parts, *there = tx.ask(
             [
                 (b"MULTI",),
                 (b"SMEMBERS", names.refers(run_id)),
                 (b"HMGET", names.run(run_id), b"r", b"t"),
-                *looks,
+                *lookups,
                 (b"EXEC",),
             ]
         )[-1]
@@ -124,13 +122,13 @@ def _run_faults(tx: Transaction, run_id: str) -> list[Fault]:
         row = after
     for entry, answer in zip(wanted, there, strict=True):
         if after is not None and not _is_there(entry, answer):
-            found.append(Fault(run_id, f"it is not where it is looked for: {entry[0]} {entry[1]!r}"))
+            found.append(Fault(run_id, f"an index entry is missing: {entry[0]} {entry[1]!r}"))
     lost = tx.ask([(b"HEXISTS", names.blobs, digest) for digest in digests]) if digests else []
     missing = [digest for digest, is_there in zip(digests, lost, strict=True) if not is_there]
     return found + [Fault(run_id, f"blob {digest.hex()} is missing") for digest in sorted(missing)]
 
 
-def _look(entry: Entry) -> tuple[bytes, bytes, bytes]:
+def _lookup(entry: Entry) -> tuple[bytes, bytes, bytes]:
     kind, key, member, _ = entry
     return {"set": b"SISMEMBER", "field": b"HEXISTS"}.get(kind, b"ZSCORE"), key, member
 
@@ -153,7 +151,7 @@ def _key_faults(tx: Transaction) -> list[Fault]:
         for key, parts in zip(held, rows, strict=True):
             owner = encoding.run_of(key.run, *parts)
             if owner is None or owner.state.is_final:
-                what = f"key {key.key!r} is {key.state} by a run that does not live"
+                what = f"key {key.key!r} is {key.state} by a run that has ended or does not exist"
                 found.append(Fault(key.run, what))
     return found
 

@@ -1,4 +1,4 @@
-"""Removing what is no longer needed, run by run: killed in the middle, the next call goes on."""
+"""Removing what is no longer needed, run by run. If we are killed half-way, the next call continues."""
 
 from __future__ import annotations
 
@@ -23,42 +23,42 @@ T = TypeVar("T")
 _DAY_MS = 86_400_000
 
 
-def prune(lines: Pool, ended_before_ms: int, forget_before_ms: int, grace_ms: int) -> Pruned:
-    """Remove journals, tombstone keys, sweep blobs; see `Maintenance.prune`."""
+def prune(pool: Pool, ended_before_ms: int, forget_before_ms: int, grace_ms: int) -> Pruned:
+    """Remove journals, turn keys into tombstones, remove blobs; see `Maintenance.prune`."""
     journals = records = keys = forgotten = swept = 0
-    names, before_ms = lines.names, max(ended_before_ms, forget_before_ms)
-    for run in _ended(lines, names.ended, before_ms):
-        removed, buried = _write(lines, partial(_clear, run_id=run, before_ms=before_ms))
+    names, before_ms = pool.names, max(ended_before_ms, forget_before_ms)
+    for run in _ended(pool, names.ended, before_ms):
+        removed, buried = _write(pool, partial(_clear, run_id=run, before_ms=before_ms))
         journals += removed > 0
         records += removed
         keys += buried
-    for part in lines.read(lambda tx: list(tx.scan(b"SSCAN", names.long))):
-        records += sum(_write(lines, partial(_shorten, run_id=run.decode())) for run in part)
-    for run in _ended(lines, names.pruned, forget_before_ms):
-        forgotten += _write(lines, partial(_forget, run_id=run, before_ms=forget_before_ms))
-    for part in lines.read(lambda tx: list(tx.scan(b"HSCAN", names.blobs))):
-        swept += _write(lines, partial(_sweep, digests=part[::2], grace_ms=grace_ms))
-    for part in lines.read(lambda tx: list(tx.scan(b"HSCAN", names.writers))):
-        _write(lines, partial(_sweep_writers, writers=dict(zip(part[::2], part[1::2], strict=True))))
+    for part in pool.read(lambda tx: list(tx.scan(b"SSCAN", names.long))):
+        records += sum(_write(pool, partial(_shorten, run_id=run.decode())) for run in part)
+    for run in _ended(pool, names.pruned, forget_before_ms):
+        forgotten += _write(pool, partial(_forget, run_id=run, before_ms=forget_before_ms))
+    for part in pool.read(lambda tx: list(tx.scan(b"HSCAN", names.blobs))):
+        swept += _write(pool, partial(_sweep, digests=part[::2], grace_ms=grace_ms))
+    for part in pool.read(lambda tx: list(tx.scan(b"HSCAN", names.writers))):
+        _write(pool, partial(_sweep_writers, writers=dict(zip(part[::2], part[1::2], strict=True))))
     return Pruned(journals=journals, records=records, blobs=swept, keys=keys, runs=forgotten)
 
 
-def _write(lines: Pool, work: Callable[[Transaction], T]) -> T:
-    """Write what frees memory: also on a server that has none left."""
+def _write(pool: Pool, work: Callable[[Transaction], T]) -> T:
+    """Write something that frees memory, even if the server has none left."""
 
     def freeing(tx: Transaction) -> T:
         tx.frees = True
         return work(tx)
 
-    return lines.write(freeing)
+    return pool.write(freeing)
 
 
-def _ended(lines: Pool, index: bytes, before_ms: int) -> Iterator[str]:
-    """Yield the runs that ended before a moment, part by part, for as long as there are new ones."""
+def _ended(pool: Pool, index: bytes, before_ms: int) -> Iterator[str]:
+    """Yield the runs that ended before a moment, in parts, until there are no new ones."""
     seen: set[bytes] = set()
     while True:
-        asked = (b"ZRANGEBYSCORE", index, b"-inf", f"({before_ms}", b"LIMIT", 0, PART)
-        (found,) = lines.read(lambda tx, asked=asked: tx.ask([asked]))  # type: ignore[misc]
+        command = (b"ZRANGEBYSCORE", index, b"-inf", f"({before_ms}", b"LIMIT", 0, PART)
+        (found,) = pool.read(lambda tx, command=command: tx.ask([command]))  # type: ignore[misc]
         fresh = [run for run in found if run not in seen]
         seen.update(fresh)
         if not fresh:
@@ -67,7 +67,7 @@ def _ended(lines: Pool, index: bytes, before_ms: int) -> Iterator[str]:
 
 
 def _clear(tx: Transaction, run_id: str, before_ms: int) -> tuple[int, int]:
-    """Clear the journal of a run that has ended; its row keeps head and length."""
+    """Clear the journal of an ended run; its row keeps head and length."""
     try:
         run = get_run(tx, run_id)
     except UnknownRun:
@@ -94,7 +94,7 @@ def _clear(tx: Transaction, run_id: str, before_ms: int) -> tuple[int, int]:
 
 
 def _shorten(tx: Transaction, run_id: str) -> int:
-    """Drop the turns before the previous one of a live run; returns how many records went."""
+    """Drop the turns before the previous one of a live run; return the number of records removed."""
     try:
         run = get_run(tx, run_id)
     except UnknownRun:
@@ -136,8 +136,8 @@ def _sweep(tx: Transaction, digests: list[bytes], grace_ms: int) -> int:
     names = tx.names
     swept = 0
     rows = tx.fields([(key, digest) for digest in digests for key in (names.blobs, names.referred)])
-    for place, digest in enumerate(digests):
-        put_ms, count = rows[2 * place : 2 * place + 2]
+    for index, digest in enumerate(digests):
+        put_ms, count = rows[2 * index : 2 * index + 2]
         if put_ms is not None and count is None and int(put_ms) < tx.now_ms - grace_ms:
             tx.do(b"HDEL", names.blobs, digest)
             tx.do(b"DEL", names.blob(digest))

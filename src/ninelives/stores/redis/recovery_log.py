@@ -1,4 +1,4 @@
-"""The recovery log: a list of chained entries; its length and head in a field that who appends compares."""
+"""The recovery log: a list of chained entries; length and head are in a field that appends compare."""
 
 from __future__ import annotations
 
@@ -65,5 +65,5 @@ def verify(tx: Transaction) -> None:
     for start in range(0, length, _PART):
         (part,) = tx.ask([(b"LRANGE", tx.names.log, start, start + _PART - 1)])
         entries += [encoding.entry_of(one) for one in part]
-    # Entries that came after we read the head are of no concern.
+    # Ignore entries that were added after we read the head.
     recovery_log.verify_all(entries[:known] if len(entries) > known else entries, length=known, head=head)

@@ -1,4 +1,4 @@
-"""Listing runs, newest first: a label's index, or those of the states together, are walked down in parts."""
+"""Listing runs, newest first: read a label's index, or the indexes of all states together, in parts."""
 
 from __future__ import annotations
 
@@ -6,20 +6,20 @@ from collections.abc import Iterator
 
 from ninelives.core.model.run import RunQuery, RunRow, State
 from ninelives.core.rules import validation
-from ninelives.stores.redis.run_rows import look_at_runs
+from ninelives.stores.redis.run_rows import peek_runs
 from ninelives.stores.redis.transaction import Transaction
 
 _PART = 100
 
 
 def list_runs(tx: Transaction, query: RunQuery) -> list[RunRow]:
-    """Return the runs that fit; see `Store.list_runs`."""
+    """Return the matching runs; see `Store.list_runs`."""
     names = (query.agent, query.session, query.parent, *query.labels, *query.labels.values())
     if query.limit <= 0 or not all(validation.is_text(name) for name in names if name is not None):
         return []
     found: list[RunRow] = []
     for part in _candidates(tx, query):
-        runs = look_at_runs(tx, part)
+        runs = peek_runs(tx, part)
         found += [run for run in runs.values() if _fits(run, query)]
         if len(found) >= query.limit:
             break
@@ -27,7 +27,7 @@ def list_runs(tx: Transaction, query: RunQuery) -> list[RunRow]:
 
 
 def _candidates(tx: Transaction, query: RunQuery) -> Iterator[list[str]]:
-    """Yield ids, newest first, of runs that may fit."""
+    """Yield the ids of runs that may match, newest first."""
     names = tx.names
     if query.parent is not None:
         (flat,) = tx.ask([(b"HGETALL", names.children(query.parent))])
@@ -40,15 +40,15 @@ def _candidates(tx: Transaction, query: RunQuery) -> Iterator[list[str]]:
         indexes = [names.labelled(*next(iter(query.labels.items())))]
     below = b"+inf" if query.after is None else f"({query.after}"
     while True:
-        asked = [
+        commands = [
             (b"ZREVRANGEBYSCORE", index, below, b"-inf", b"WITHSCORES", b"LIMIT", 0, _PART)
             for index in indexes
         ]
-        lists = tx.ask(asked)
+        lists = tx.ask(commands)
         pairs = [
             (int(float(n)), name) for flat in lists for name, n in zip(flat[::2], flat[1::2], strict=True)
         ]
-        # A list that is cut off says nothing of what comes below its end.
+        # A list that was cut off may have more entries below its end, so only use numbers above it.
         floor = max((int(float(flat[-1])) for flat in lists if len(flat) == 2 * _PART), default=0)
         part = sorted((pair for pair in pairs if pair[0] >= floor), reverse=True)
         if not part:

@@ -1,7 +1,7 @@
-"""Runs' rows: read, written, and kept in the indexes that claims, lists and prune find them by.
+"""Runs' rows: reading and writing them, and the indexes by which claims, lists and prune find them.
 
-What stands for a run in the indexes follows from its row alone, so a change of the row is a change of those
-entries that differ before and after. Appends change no entry.
+A run's index entries follow from its row only. So a change of the row changes those entries that differ
+before and after. Appends change no entry.
 """
 
 from __future__ import annotations
@@ -14,7 +14,7 @@ from ninelives.core.errors import Corrupt
 from ninelives.core.model.run import Record, RunRow, State
 from ninelives.core.rules import validation
 from ninelives.stores.redis import encoding
-from ninelives.stores.redis.server.key_names import Names, lane_field, place_in_lane
+from ninelives.stores.redis.server.key_names import Names, lane_field, lane_member
 from ninelives.stores.redis.transaction import Transaction
 
 Entry = tuple[str, bytes, bytes, int]
@@ -24,12 +24,12 @@ _WAITING = (State.PENDING, State.CHECKPOINTED)
 
 
 def texts(names: Iterable[str]) -> list[str]:
-    """Return those names that a store could have kept; the others name nothing."""
+    """Return those names that a store could have stored; the others match nothing."""
     return [name for name in names if validation.is_text(name)]
 
 
 def read_runs(tx: Transaction, names: Sequence[str]) -> dict[str, RunRow]:
-    """Return the rows of those runs that there are, by name; they must be the same when we write.
+    """Return the rows of those runs that exist, by name; a write requires that they are unchanged.
 
     Raises Corrupt.
     """
@@ -39,14 +39,14 @@ def read_runs(tx: Transaction, names: Sequence[str]) -> dict[str, RunRow]:
     return {name: run for name, run in zip(wanted, runs, strict=True) if run is not None}
 
 
-def look_at_runs(tx: Transaction, names: Sequence[str]) -> dict[str, RunRow]:
-    """Return the rows of those runs that there are, only to look at them; damaged ones are left out."""
+def peek_runs(tx: Transaction, names: Sequence[str]) -> dict[str, RunRow]:
+    """Return the rows of those runs that exist, without comparing them later; damaged ones are left out."""
     found = tx.ask([(b"HMGET", tx.names.run(name), b"r", b"t") for name in names])
     return runs_in(zip(names, found, strict=True))
 
 
 def runs_in(found: Iterable[tuple[str, Sequence[Any]]]) -> dict[str, RunRow]:
-    """Return the runs of names and the parts of their rows; damaged ones are left out."""
+    """Return the runs, given names and the parts of their rows; damaged ones are left out."""
     runs = {}
     for name, (rest, tail) in found:
         with suppress(Corrupt):
@@ -64,15 +64,8 @@ def get_run(tx: Transaction, run: str) -> RunRow:
     return found[run]
 
 
-def expect(tx: Transaction, run: RunRow) -> None:
-    """Write only if a run's row, read on another way, is still so."""
-    name = tx.names.run(run.id)
-    tx.expect(name, b"r", encoding.rest_of(run))
-    tx.expect(name, b"t", encoding.tail_of(run))
-
-
 def save_run(tx: Transaction, before: RunRow | None, after: RunRow) -> None:
-    """Write what has changed of a run's row, and of what stands for it in the indexes."""
+    """Write what has changed of a run's row and of its index entries."""
     name, rest = tx.names.run(after.id), encoding.rest_of(after)
     if before is None or encoding.rest_of(before) != rest:
         tx.do(b"HSET", name, b"r", rest)
@@ -81,7 +74,7 @@ def save_run(tx: Transaction, before: RunRow | None, after: RunRow) -> None:
 
 
 def move_entries(tx: Transaction, old: Sequence[Entry], new: Sequence[Entry]) -> None:
-    """Take out the entries that are no more, and put in those that are new."""
+    """Remove index entries that no longer apply, and add new ones."""
     for entry in old:
         if entry not in new:
             _take_out(tx, entry)
@@ -91,14 +84,14 @@ def move_entries(tx: Transaction, old: Sequence[Entry], new: Sequence[Entry]) ->
 
 
 def entries(names: Names, run: RunRow) -> list[Entry]:
-    """Return what stands for a run in the indexes."""
+    """Return a run's index entries."""
     id_ = run.id.encode()
     found: list[Entry] = [("runs", names.in_state(run.state), id_, run.number)]
     found += [("runs", names.labelled(*label), id_, run.number) for label in run.labels.items()]
     if run.session is not None:
         found.append(("set", names.owned(run.session), id_, 0))
     if run.state in _WAITING and run.due_ms is not None and not run.paused:
-        found.append(("lane", names.lane_of(run), place_in_lane(run), run.due_ms))
+        found.append(("lane", names.lane_of(run), lane_member(run), run.due_ms))
         found.append(("field", names.lanes_of(run), lane_field(run), 0))
     if run.state.is_final:
         is_pruned = run.base == run.length
@@ -134,7 +127,7 @@ def _lane_named(tx: Transaction, lanes: bytes, field: bytes) -> bytes:
 
 
 def append_records(tx: Transaction, run: str, records: Sequence[Record]) -> None:
-    """Append sealed records to a run's journal, and note the blobs that they refer to."""
+    """Append sealed records to a run's journal, and store which blobs they refer to."""
     journal = tx.names.journal(run)
     for record in records:
         tx.do(b"RPUSH", journal, encoding.record_bytes(record))
@@ -142,7 +135,7 @@ def append_records(tx: Transaction, run: str, records: Sequence[Record]) -> None
 
 
 def refer(tx: Transaction, run: str, digests: Iterable[bytes]) -> None:
-    """Keep blobs, which must be there, for as long as a run's journal."""
+    """Keep blobs, which must exist, alive for as long as a run's journal."""
     for digest in dict.fromkeys(digests):
         tx.require(tx.names.blobs, digest)
         tx.do(b"REFER", tx.names.refers(run), digest, tx.names.referred)

@@ -1,7 +1,7 @@
-"""Sessions: who lives by its lease, who may be ended, and what is kept of the end of each.
+"""Sessions: which live by their lease, which may be ended, and the evidence of each end.
 
-A server like this drops nothing when a process dies, so a death is known when its supervisor reports it, or
-when the lease has run out by the server's clock.
+Redis releases nothing when a process dies. So a death is known when its supervisor reports it, or when the
+lease has run out by the server's clock.
 """
 
 from __future__ import annotations
@@ -52,11 +52,11 @@ def renew(tx: Transaction, session: str) -> Session:
 
 
 def read(tx: Transaction, names: Sequence[str]) -> list[Session]:
-    """Return those of these sessions that there are, ended or not; they must be the same when we write."""
+    """Return those of these sessions that exist, ended or not; a write requires that they are unchanged."""
     wanted = texts(names)
     found = tx.fields([(tx.names.sessions, name.encode()) for name in wanted])
     known = [encoding.session_of(raw, tx.boot_ms)[0] for raw in found if raw is not None]
-    return [_told(tx.witness.judged(one)) for one in known]
+    return [_with_fate(tx.witness.judged(one)) for one in known]
 
 
 def live(tx: Transaction) -> list[Session]:
@@ -68,7 +68,7 @@ def live(tx: Transaction) -> list[Session]:
 
 
 def end(tx: Transaction, given: Mapping[str, Ending] | None) -> list[Session]:
-    """End sessions, or those that anybody may end; see `Store.end_sessions`."""
+    """End the given sessions, or all that any process may end; see `Store.end_sessions`."""
     open_ = live(tx)
     if given is None:
         given = {
@@ -86,7 +86,7 @@ def end(tx: Transaction, given: Mapping[str, Ending] | None) -> list[Session]:
 
 
 def may_act(tx: Transaction, name: str, row: bytes | None) -> Session:
-    """Return a session that may still act; it must be the same when we write. Raises LeaseLost."""
+    """Return a session that may still act; a write requires that it is unchanged. Raises LeaseLost."""
     session = None
     if row is not None:
         session = tx.witness.judged_own(encoding.session_of(row, tx.boot_ms)[0])
@@ -97,7 +97,7 @@ def may_act(tx: Transaction, name: str, row: bytes | None) -> Session:
     return session
 
 
-def _told(session: Session) -> Session:
+def _with_fate(session: Session) -> Session:
     return replace(session, fate=run_rules.fate_of(session, is_dropped=False))
 
 
@@ -120,7 +120,7 @@ def _raw(tx: Transaction, session: Session) -> bytes:
 def _release(
     tx: Transaction, session: Session, cause: Cause, evidence: Evidence | None, log: list[NewEntry]
 ) -> Session:
-    """End a session and release its runs, but for those whose rows are damaged."""
+    """End a session and release its runs, except those whose rows are damaged."""
     after = replace(session, ended_ms=tx.now_ms, cause=cause, evidence=evidence)
     _write(tx, after, _raw(tx, session))
     tx.do(b"ZREM", tx.names.live, session.id.encode())
@@ -135,11 +135,11 @@ def _release(
     if left:
         log += [recovery_log.ended(session, cause, evidence, len(left)), *left]
     tx.wakes = True
-    return _told(after)
+    return _with_fate(after)
 
 
 def _owned(tx: Transaction, session: str) -> list[RunRow]:
-    # The mark of the last claim guards them, and is read first: one that comes meanwhile sets it anew.
+    # The mark of the last claim guards them; it is read first, and a claim made meanwhile changes it.
     tx.fields([(tx.names.claims, session.encode())])
     (names,) = tx.ask([(b"SMEMBERS", tx.names.owned(session))])
     found: list[RunRow] = []
@@ -150,7 +150,7 @@ def _owned(tx: Transaction, session: str) -> list[RunRow]:
 
 
 def _has_progressed(tx: Transaction, run: RunRow) -> bool:
-    """Tell whether a run that sessions died under has got anywhere since."""
+    """Return whether a run that sessions died under has made progress since."""
     if not run.deaths:
         return False
     (found,) = tx.ask([(b"LRANGE", tx.names.journal(run.id), max(0, run.death_length - run.base), -1)])

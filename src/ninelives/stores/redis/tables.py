@@ -1,9 +1,9 @@
-"""The server's rows as the reference store's tables: loaded when asked for, written back at last.
+"""The server's rows as the reference store's tables: loaded on first use, written back at the end.
 
-The rules of commits, ends and keys are those of `stores.shared.commit_rules`, which know mappings and nothing
-of a server. Whatever they decide by is compared when it is written (see `transaction`). What is not
-compared is guarded by a row that is: a run's signals, items, waits and holds by the run's own row, the
-waiters of a key and the children of a run by a mark beside them, which each change sets anew.
+The rules of commits, ends and keys are those of `stores.shared.commit_rules`, which work on mappings and know
+nothing of a server. Whatever their decisions depend on is compared when it is written (see transaction.py).
+What is not compared is guarded by a row that is: a run's signals, items, waits and holds by the run's row;
+the waiters of a key and the children of a run by a mark beside them, which every change sets to a new value.
 """
 
 from __future__ import annotations
@@ -24,11 +24,11 @@ from ninelives.stores.shared.lazy_table import Table
 from ninelives.stores.shared.tables import Rows
 
 MARK = b""
-"""The field of a collection that each change sets anew: no member has an empty name."""
+"""The field of a collection that every change sets to a new value: no member has an empty name."""
 
 
 class Question(NamedTuple):
-    """How a row of a table is asked for, and what the answer means; None: there is none."""
+    """How to read a row of a table, and how to decode the answer (None: it does not exist)."""
 
     commands: Callable[[str], Sequence[Command]]
     read: Callable[[str, Sequence[Any]], Any]
@@ -46,7 +46,7 @@ class Tables:
         )
         self.keys: Table[Key] = self._table(lambda key: [(b"HGET", names.keys, key.encode())], self._key)
         self.items: Table[Item] = self._table(lambda one: [(b"HGET", names.items, one.encode())], self._item)
-        # The run's row guards these; it is asked for first.
+        # The run's row guards these; it is read first.
         self.items_of: Table[tuple[str, ...]] = self._table(
             lambda run: [(b"ZRANGE", names.items_of(run), 0, -1)], _decoded, (), guard=self.runs
         )
@@ -88,7 +88,7 @@ class Tables:
         )
 
     def prepare(self, batch: Sequence[Commit]) -> None:
-        """Load what a batch will ask for, in one round trip for most."""
+        """Load what a batch will need, in one round trip for most."""
         if not batch:
             return
         ending = [one.run for one in batch if isinstance(one.change, End)]
@@ -116,7 +116,7 @@ class Tables:
         )
 
     def write_back(self) -> None:
-        """Queue all that has changed."""
+        """Queue everything that has changed."""
         tx, names = self._tx, self._tx.names
         for before, after in self.runs.changed().values():
             save_run(tx, before, after)
@@ -191,12 +191,12 @@ class Tables:
 
     def _load(self, wanted: Sequence[tuple[Table[Any], Sequence[str]]]) -> None:
         """Load rows of many tables in one round trip, those that guard others first."""
-        asked = [
+        missing = [
             (table, [name for name in dict.fromkeys(names) if not table.knows(name)])
             for table, names in wanted
         ]
-        found = self._found([(self._questions[id(table)], texts(names)) for table, names in asked])
-        for (table, names), rows in zip(asked, found, strict=True):
+        found = self._found([(self._questions[id(table)], texts(names)) for table, names in missing])
+        for (table, names), rows in zip(missing, found, strict=True):
             table.fill(names, rows)
 
     def _found(self, wanted: Sequence[tuple[Question, Sequence[str]]]) -> list[dict[str, Any]]:
@@ -226,7 +226,7 @@ class Tables:
         return encoding.item_of(found[0]) if found[0] is not None else None
 
     def _marked(self, name: bytes, flat: Sequence[bytes]) -> dict[str, bytes]:
-        """Return the members of a collection, which must be the same when we write: its mark says so."""
+        """Return the members of a collection; a write requires that its mark is unchanged."""
         members = dict(zip(flat[::2], flat[1::2], strict=True))
         self._tx.expect(name, MARK, members.pop(MARK, None))
         return {member.decode(): value for member, value in members.items()}
@@ -245,5 +245,5 @@ def _by_number(born: Mapping[str, bytes]) -> tuple[str, ...]:
 
 
 def waiting_signals(run: str, found: Sequence[bytes]) -> tuple[Signal, ...]:
-    """Return signals in the order in which they came."""
+    """Return signals in the order in which they were sent."""
     return tuple(sorted((encoding.signal_of(run, raw) for raw in found), key=lambda one: one.number))

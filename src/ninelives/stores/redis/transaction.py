@@ -1,9 +1,9 @@
-"""One transaction, optimistic: what it reads is noted, what it writes is queued, both go out together.
+"""An optimistic transaction: it records its reads and queues its writes; both go out together.
 
-The script compares all that was read with what is there, and writes all or nothing. If something has
-changed meanwhile, the transaction is made again from the start (see `lines`). Collections (a run's signals,
-a run's items) are not compared: each is guarded by a row, which is read first and which every change of it
-changes too.
+The script compares everything that was read with what is there now, and writes all or nothing. If something
+has changed meanwhile, the transaction is run again from the start (see pool.py). Collections (a run's
+signals, a run's items) are not compared. Each is guarded by a row that is read first, and that every change
+of the collection changes too.
 """
 
 from __future__ import annotations
@@ -31,16 +31,16 @@ PART = 200
 
 
 class Conflict(Exception):
-    """Something that was read has been changed by another."""
+    """Another process has changed something that was read."""
 
 
 class Transaction:
-    """What was read, what is to be written, and who is to be woken with it."""
+    """What was read, what to write, and whether to wake workers or output readers."""
 
     __slots__ = (
         "_checks",
         "_clock",
-        "_line",
+        "_connection",
         "_present",
         "_time",
         "_writes",
@@ -52,9 +52,13 @@ class Transaction:
     )
 
     def __init__(
-        self, line: ServerConnection, names: Names, clock: Clock | None, witness: LeaseWitness | None = None
+        self,
+        connection: ServerConnection,
+        names: Names,
+        clock: Clock | None,
+        witness: LeaseWitness | None = None,
     ) -> None:
-        self._line, self.names, self._clock = line, names, clock
+        self._connection, self.names, self._clock = connection, names, clock
         self.witness = witness or LeaseWitness(None)
         self._checks: dict[tuple[bytes, bytes], bytes | None] = {}
         self._present: set[tuple[bytes, bytes]] = set()
@@ -64,7 +68,7 @@ class Transaction:
 
     @property
     def now_ms(self) -> int:
-        """Return the store's wall clock when the transaction first asked for something."""
+        """The store's wall clock when the transaction first asked for something."""
         if self._clock is not None:
             return self._clock.now_ms()
         if self._time is None:
@@ -73,30 +77,30 @@ class Transaction:
 
     @property
     def boot_ms(self) -> int:
-        """Return the clock that leases are judged by: the server's own."""
+        """The clock that leases are judged by: the server's."""
         return self._clock.boot_ms() if self._clock is not None else self.now_ms
 
     @property
     def given_now_ms(self) -> int | None:
-        """Return the time to write, or None where the server shall take its own."""
+        """The time to write, or None if the server should use its own."""
         return self._clock.now_ms() if self._clock is not None else None
 
     @property
     def mark(self) -> bytes:
-        """Return what no other write has used."""
-        return b"%b %d" % (self._line.name, self._line.count + 1)
+        """A value that no other write has used."""
+        return b"%b %d" % (self._connection.name, self._connection.count + 1)
 
     @property
     def is_changed(self) -> bool:
-        """Tell whether anything is to be written."""
+        """Whether there is anything to write."""
         return bool(self._writes)
 
     # Reading ------------------------------------------------------------------------------------
 
     def ask(self, commands: Sequence[Command]) -> list[Any]:
-        """Ask in one round trip what is not compared later. Raises LineLost, StoreError."""
+        """Read in one round trip what is not compared later. Raises ConnectionLost, StoreError."""
         is_first = self._time is None and self._clock is None
-        answers = self._line.ask([*commands, (b"TIME",)] if is_first else commands)
+        answers = self._connection.ask([*commands, (b"TIME",)] if is_first else commands)
         for answer in answers:
             if isinstance(answer, RedisError):
                 raise translate(answer) from answer
@@ -106,7 +110,7 @@ class Transaction:
         return answers
 
     def scan(self, command: bytes, key: bytes) -> Iterator[list[bytes]]:
-        """Walk through a large hash or set, part by part."""
+        """Iterate over a large hash or set in parts."""
         cursor: bytes | int = 0
         while True:
             ((cursor, part),) = self.ask([(command, key, cursor, b"COUNT", PART)])
@@ -115,28 +119,28 @@ class Transaction:
                 return
 
     def note_time(self, now_ms: int) -> None:
-        """Take the time that a script has told."""
+        """Use the time that a script has returned."""
         self._time = now_ms
 
     def call(self, name: str, keys: Sequence[bytes], values: Sequence[bytes | str | int]) -> Any:
         """Run a script that only reads."""
-        return self._line.call(script(name), keys, values)
+        return self._connection.call(script(name), keys, values)
 
     def fields(self, wanted: Sequence[tuple[bytes, bytes]]) -> list[bytes | None]:
-        """Read fields, each of which must be the same when we write. Raises Conflict when one is not now."""
+        """Read fields that must be unchanged when we write. Raises Conflict if one has changed already."""
         found: list[bytes | None] = self.ask([(b"HGET", key, field) for key, field in wanted])
-        for place, value in zip(wanted, found, strict=True):
-            if self._checks.setdefault(place, value) != value:
+        for pair, value in zip(wanted, found, strict=True):
+            if self._checks.setdefault(pair, value) != value:
                 raise Conflict
         return found
 
     def expect(self, key: bytes, field: bytes, value: bytes | None) -> None:
-        """Note what was read on another way."""
+        """Record a value that was read in another way and must be unchanged when we write."""
         if self._checks.setdefault((key, field), value) != value:
             raise Conflict
 
     def require(self, key: bytes, field: bytes) -> None:
-        """Write only if a field is there, whatever it is."""
+        """Write only if a field exists, whatever its value."""
         self._present.add((key, field))
 
     # Writing ------------------------------------------------------------------------------------
@@ -148,9 +152,10 @@ class Transaction:
         self._writes.append((verb, key, first, second))
 
     def apply(self) -> tuple[bytes, int]:
-        """Write all that is queued, if all that was read is still so; returns what came of it.
+        """Write everything queued, if everything that was read is unchanged; return the outcome.
 
-        Raises LineLost when nobody knows; SchemaMismatch, StoreBroken, StoreError, when nothing was written.
+        Raises ConnectionLost when the outcome is unknown; SchemaMismatch, StoreBroken, StoreError when
+        nothing was written.
         """
         names = self.names
         keys = {names.store: 1, names.writers: 2, names.work: 3, names.output: 4}
@@ -167,21 +172,23 @@ class Transaction:
         for verb, key, first, second in self._writes:
             last = number(second) if verb in _NAMING and isinstance(second, bytes) else second
             writes += (verb, number(key), first, last)
-        line = self._line
-        line.count += 1
+        connection = self._connection
+        connection.count += 1
         woken = (int(self.wakes), int(self.wakes or self.emits))
-        head = (VERSION + b" " + names.identity, line.name, line.count, *woken, len(checks) // 4)
-        what, written = line.call(script("apply", frees=self.frees), list(keys), [*head, *checks, *writes])
+        head = (VERSION + b" " + names.identity, connection.name, connection.count, *woken, len(checks) // 4)
+        what, written = connection.call(
+            script("apply", frees=self.frees), list(keys), [*head, *checks, *writes]
+        )
         if what == b"version":
             raise mismatch()
         if what == b"gone":
-            raise validation.vanished("it was emptied, or another one stands in its place")
+            raise validation.vanished("it was emptied, or another store has replaced it")
         return what, written
 
 
 def mismatch() -> SchemaMismatch:
-    """Return the error for data of another version."""
+    """Return the error for data of another schema version."""
     return SchemaMismatch(
-        "another process has brought the store to another schema version",
-        remedy="End this process and start it with the version of ninelives that the data is of",
+        "another process has migrated the store to another schema version",
+        remedy="End this process and start it with the version of ninelives that wrote the data",
     )

@@ -1,8 +1,8 @@
-"""What several stores share.
+"""Code that several stores share.
 
 - `commit_rules`: what one commit, or the end of a run, does to the rows; `tables`: rows by name, and
   drafts of them
 - `creation`: a batch of new runs; `rows`: rows to structs and back; `lazy_table`: a server's rows as a
   table
-- `wakeups`: one thread waits for a server's wake-ups; `lease_witness`: leases judged by our own clock too
+- `wakeups`: one thread waits for a server's wake-ups; `lease_witness`: leases also judged by our own clock
 """

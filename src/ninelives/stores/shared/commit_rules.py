@@ -1,6 +1,7 @@
 """What one commit, or the end of a run, does to the rows.
 
-Everything is checked and written on a draft; a commit that is refused half-way is dropped with it.
+A commit is checked and written on a draft. A commit that is refused half-way leaves no trace, because its
+draft is dropped.
 """
 
 from __future__ import annotations
@@ -70,12 +71,12 @@ def write(rows: Rows, blobs: Container[bytes], commit: Commit, now_ms: int) -> W
 
 
 def end(rows: Rows, run: RunRow, now_ms: int) -> None:
-    """Clear up after a run that has just ended: pass on its keys, close its items, tell its parent."""
+    """Clean up after a run that has just ended: pass on its keys, close its items, notify its parent."""
     for name in sorted(rows.holds.get(run.id, ())):
         key = rows.keys[name]
         if dedup.is_of_owner(key, run.id):
             rows.keys[name] = dedup.orphaned(key, now_ms)
-            _tell_waiters(rows, name, now_ms)
+            _notify_waiters(rows, name, now_ms)
     for name in rows.waits.get(run.id, ()):
         rows.waiters[name] = rows.waiters[name] - {run.id}
     rows.waits[run.id] = frozenset()
@@ -98,7 +99,7 @@ def _cancel_children(rows: Rows, parent: str, now_ms: int) -> None:
 
 
 def family(rows: Rows, run: str) -> set[str]:
-    """Return a run and all that descend from it."""
+    """Return a run and all its descendants."""
     found, left = set[str](), [run]
     while left:
         name = left.pop()
@@ -110,7 +111,7 @@ def family(rows: Rows, run: str) -> set[str]:
 
 
 def nudge(rows: Rows, name: str, now_ms: int) -> None:
-    """Tell a run that there is news; one that has ended, or is not there, has no use for it."""
+    """Give a run news and wake it; a run that has ended, or does not exist, is left as it is."""
     run = rows.runs.get(name)
     if run is not None and not run.state.is_final:
         rows.runs[name] = rules.nudged(run, now_ms)
@@ -151,7 +152,7 @@ def _opened(draft: Rows, commit: Commit, now_ms: int) -> Verdict | None:
 
 
 def _waits(draft: Rows, key: str, run: str) -> bool:
-    """Let the run wait for news of the key, unless there is nothing to wait for."""
+    """Register the run as a waiter for the key if another run holds it; return whether it does."""
     held = dedup.is_held(draft.keys.get(key), run)
     if held:
         draft.waiters[key] = draft.waiters.get(key, frozenset()) | {run}
@@ -170,11 +171,11 @@ def _key_changed(draft: Rows, op: ReserveKey | dedup.Change, run: str, now_ms: i
     draft.keys[op.key] = after
     draft.holds[run] = draft.holds.get(run, frozenset()) | {op.key}
     if dedup.lets_go(before, after):
-        _tell_waiters(draft, op.key, now_ms)
+        _notify_waiters(draft, op.key, now_ms)
     return None
 
 
-def _tell_waiters(rows: Rows, key: str, now_ms: int) -> None:
+def _notify_waiters(rows: Rows, key: str, now_ms: int) -> None:
     for waiter in sorted(rows.waiters.get(key, ())):
         rows.waits[waiter] = rows.waits[waiter] - {key}
         nudge(rows, waiter, now_ms)

@@ -1,4 +1,4 @@
-"""A batch of new runs beside what a store holds: which are born, which are there, which are refused."""
+"""A batch of new runs compared with the store: which are created, which exist, which are refused."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from ninelives.core.rules import run_rules, validation
 
 
 class NewRuns:
-    """New runs that are asked for together; see `Store.create_runs`."""
+    """New runs that are requested together; see `Store.create_runs`."""
 
     def __init__(self, batch: Sequence[NewRun]) -> None:
         self._batch = batch
@@ -18,37 +18,37 @@ class NewRuns:
         sound = [new for new, fault in zip(batch, self._faulty, strict=True) if fault is None]
         names = (name for new in sound for name in (new.id, new.parent) if name is not None)
         self.names = sorted(set(names))
-        """Runs to look for: those that are asked for, and their parents."""
+        """The runs to read first: the requested ones and their parents."""
         self.blobs = list(dict.fromkeys(digest for new in sound for digest in run_rules.blobs_of(new)))
-        """Blobs that must be there."""
+        """The blobs that must exist."""
         self._fresh: dict[str, NewRun] = {}
         self._refused: dict[int, UsageError] = {}
 
     def fresh(self, known: Mapping[str, RunRow], blobs: Collection[bytes]) -> list[NewRun]:
-        """Return those to be born, in order, given which of the named runs and blobs are there."""
-        for place, (new, fault) in enumerate(zip(self._batch, self._faulty, strict=True)):
+        """Return the runs to create, in order, given which of the named runs and blobs exist."""
+        for position, (new, fault) in enumerate(zip(self._batch, self._faulty, strict=True)):
             is_new = fault is None and new.id not in known and new.id not in self._fresh
             error = fault or (_fault_beside(new, known, blobs) if is_new else None)
             if error is not None:
-                self._refused[place] = error
+                self._refused[position] = error
             elif is_new:
                 self._fresh[new.id] = new
         return list(self._fresh.values())
 
     def answers(self, known: Mapping[str, RunRow]) -> list[RunRow | UsageError]:
-        """Return an answer for each, with those that were born among the known."""
+        """Return one answer for each request; `known` now includes the runs that were created."""
         return [
-            self._refused[place]
-            if place in self._refused
+            self._refused[position]
+            if position in self._refused
             else known[new.id]
             if self._fresh.get(new.id) is new
             else run_rules.same_or_conflict(known[new.id], new)
-            for place, new in enumerate(self._batch)
+            for position, new in enumerate(self._batch)
         ]
 
 
 def _fault_beside(new: NewRun, known: Mapping[str, RunRow], blobs: Collection[bytes]) -> UsageError | None:
-    """Return what is wrong with a new run for what else is in the store."""
+    """Return the conflict of a new run with its parent's state or with a missing blob, if there is one."""
     refused = run_rules.refuses_children(known.get(new.parent), new.id) if new.parent is not None else None
     if refused is not None:
         return refused

@@ -1,4 +1,4 @@
-"""A server's rows as one of the reference store's tables: loaded when asked for, and compared at last."""
+"""A server's rows as one of the reference store's tables: loaded on first use, compared at the end."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ Value = TypeVar("Value")
 
 
 class Table(MutableMapping[str, Value]):
-    """A mapping whose rows are loaded when first asked for; `default` stands for those that are not there."""
+    """A mapping that loads a row on first use; `default` stands for rows that do not exist."""
 
     def __init__(
         self, load: Callable[[Sequence[str]], Mapping[str, Value]], default: Value | None = None
@@ -42,26 +42,26 @@ class Table(MutableMapping[str, Value]):
         return sum(row is not None for row in self._rows.values())
 
     def fetch(self, names: Sequence[str]) -> None:
-        """Load rows that will be asked for, in one question."""
+        """Load rows that will be needed, in one request."""
         wanted = sorted({name for name in names if name not in self._rows})
         if wanted:
             self.fill(wanted, self._load([name for name in wanted if validation.is_text(name)]))
 
     def fill(self, names: Sequence[str], found: Mapping[str, Value]) -> None:
-        """Take what was found of rows that were asked for; what is known already stays as it is."""
+        """Add rows that were loaded; rows that are known already stay as they are."""
         for name in names:
             self._rows.setdefault(name, found.get(name, self._default))
 
     def knows(self, name: str) -> bool:
-        """Tell whether a row was asked for before, there or not."""
+        """Return whether a row was loaded before, whether or not it exists."""
         return name in self._rows
 
     def keep(self, known: Mapping[str, Value]) -> None:
-        """Take rows that were loaded on another way."""
+        """Add rows that were loaded in another way."""
         for name, row in known.items():
             self._rows.setdefault(name, row)
 
     def changed(self) -> dict[str, tuple[Value | None, Value]]:
-        """Return what is not as it was loaded: before and after."""
+        """Return the rows that differ from what was loaded, as (before, after)."""
         after = {name: self[name] for name in self.before}
         return {name: (self.before[name], row) for name, row in after.items() if self.before[name] != row}

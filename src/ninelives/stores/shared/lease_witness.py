@@ -1,10 +1,11 @@
-"""A second witness for leases that a server keeps by its wall clock, which may be set: our own boot clock.
+"""A second witness for leases that a server keeps by its wall clock: our own boot clock.
 
-A server's clock that is set back lets a lease run on for as long, and one that is set forward ends all leases
-at once. So each process notes when, on its own boot clock, it first saw a session's last renewal, and what
-was left of the lease then: from there on its own clock counts. What it renewed itself it knows best. Where
-the server says at first sight that a lease has run out, nobody is ended before it was watched for half its
-length: whoever lives renews it meanwhile. If we die here: the next process watches from its own beginning.
+A server's wall clock can be set. Set back, it makes a lease last that much longer; set forward, it ends all
+leases at once. So each process notes when, by its own boot clock, it first saw a session's last renewal, and
+how much of the lease was left then. From there on its own clock counts. For leases that it renewed itself it
+knows the exact time. If the server reports at first sight that a lease has run out, the session is not ended
+before this process has watched it for half the lease: a live worker renews it meanwhile. If we die here, the
+next process starts to watch from its own beginning. See docs/decisions/0019.
 """
 
 from __future__ import annotations
@@ -28,39 +29,39 @@ class _Seen(Struct, frozen=True):
 
 
 class LeaseWitness:
-    """What one process has seen of sessions. Without a clock of its own it believes the store's."""
+    """What one process has seen of sessions. Without a clock, it trusts the store's."""
 
     def __init__(self, boot_ms: Callable[[], int] | None) -> None:
         self._boot_ms = boot_ms
         self._seen: dict[str, _Seen] = {}
-        self._turn = threading.Lock()
+        self._lock = threading.Lock()
 
     def now_ms(self) -> int:
         """Return our own boot clock."""
         return self._boot_ms() if self._boot_ms is not None else 0
 
     def renewed(self, session: Session, sent_ms: int) -> None:
-        """Note a session that this process has begun or renewed; it was sent at that time of our clock."""
+        """Record that this process began or renewed a session; `sent_ms` is our clock when it sent that."""
         if self._boot_ms is not None:
-            with self._turn:
+            with self._lock:
                 self._seen[session.id] = _Seen(session.renewed_ms, sent_ms, session.lease_ms, is_own=True)
 
     def judged(self, session: Session) -> Session:
-        """Return a session with what is left of its lease, as far as we know."""
+        """Return a session with what is left of its lease by our clock."""
         if self._boot_ms is None or session.ended_ms is not None:
             return session
-        seen = self._look(session)
+        seen = self._observe(session)
         return replace(session, left_ms=max(0, seen.left_ms - (self._boot_ms() - seen.at_ms)))
 
     def may_end(self, session: Session) -> bool:
-        """Tell whether a lease that has run out was watched for long enough to be believed."""
+        """Return whether a lease that has run out was watched long enough to be ended."""
         if self._boot_ms is None:
             return True
-        seen = self._look(session)
+        seen = self._observe(session)
         return seen.left_ms > 0 or self._boot_ms() - seen.at_ms >= session.lease_ms // 2
 
-    def _look(self, session: Session) -> _Seen:
-        with self._turn:
+    def _observe(self, session: Session) -> _Seen:
+        with self._lock:
             seen = self._seen.get(session.id)
             if seen is None or seen.renewed_ms != session.renewed_ms:
                 left_ms = min(session.left_ms, session.lease_ms)
@@ -69,13 +70,13 @@ class LeaseWitness:
         return seen
 
     def judged_own(self, session: Session) -> Session:
-        """Return a session that wants to act: one that we renewed is judged by our clock, others as read."""
-        with self._turn:
+        """Return a session that wants to act: if we renewed it, judged by our clock, else by the server's."""
+        with self._lock:
             seen = self._seen.get(session.id)
         is_own = seen is not None and seen.is_own and seen.renewed_ms == session.renewed_ms
         return self.judged(session) if is_own else session
 
     def forget_others(self, names: Collection[str]) -> None:
-        """Forget all sessions but those: they have ended."""
-        with self._turn:
+        """Forget all sessions except these: the others have ended."""
+        with self._lock:
             self._seen = {name: seen for name, seen in self._seen.items() if name in names}

@@ -1,4 +1,4 @@
-"""Rows to records and back, for the stores that speak SQL. The order of columns is that of `queries.sql`."""
+"""Rows to structs and back, for the stores that use SQL. Columns stand in the order of `queries.sql`."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ _EVIDENCE = msgspec.json.Decoder(Evidence)
 _AT = {name: at for at, name in enumerate(RunRow.__struct_fields__)}
 _LABELS_AT, _STATE_AT = _AT["labels"], _AT["state"]
 FLAGS_AT = (_AT["paused"], _AT["cancelling"], _AT["is_alone"])
-"""Which columns of a run are true or false."""
+"""The columns of a run that are true or false."""
 _CHANGING = itemgetter(
     *(
         _AT[name]
@@ -40,7 +40,7 @@ _STEP_KINDS: dict[str | None, StepKind | None] = {None: None, **{one.value: one 
 
 
 def run_of(row: Row) -> RunRow:
-    """Return the run of a row: its columns stand in the order of the run's fields."""
+    """Return the run of a row. The columns stand in the order of the run's fields."""
     made = list(row)
     made[_LABELS_AT] = _LABELS.decode(row[_LABELS_AT]) if row[_LABELS_AT] != "{}" else {}
     made[_STATE_AT] = _STATES[row[_STATE_AT]]
@@ -58,20 +58,20 @@ def row_of(run: RunRow) -> Row:
 
 
 def sums_of(run: RunRow | Tally | None) -> Row:
-    """Return what a row sums up of its journal; nothing of None, which leaves it as it is."""
+    """Return the columns of a run that sum up its journal; six times None leaves them unchanged."""
     if run is None:
         return (None,) * 6
     return (run.steps, run.tokens_in, run.tokens_out, run.progress, run.last_error, run.retrying)
 
 
 def changes_of(row: Row) -> Row:
-    """Return the columns of a run's row that change during its life, its number first."""
+    """Return the columns of a run's row that can change, its number first."""
     changing: Row = _CHANGING(row)
     return changing
 
 
 def record_of(row: Row) -> Record:
-    """Return the record of a row. Raises KeyError when its kind is none that was ever written."""
+    """Return the record of a row. Raises KeyError for a kind that we never wrote."""
     seq, kind, step, at_ms, body, blobs, check, step_kind, epoch, took_ms = row
     return Record(
         seq,
@@ -88,7 +88,7 @@ def record_of(row: Row) -> Record:
 
 
 def row_of_record(run: int, record: Record) -> Row:
-    """Return the row of a record of the run with that number."""
+    """Return the row of a record; `run` is the number of its run."""
     return (
         run,
         record.seq,
@@ -193,14 +193,14 @@ def row_of_key(key: Key) -> Row:
 
 
 def row_of_session(new: NewSession, now_ms: int, boot_ms: int, boot_id: str) -> Row:
-    """Return the row of a session that begins."""
+    """Return the row of a new session."""
     agents = msgspec.json.encode(new.agents).decode()
     said = (new.id, new.host, new.pid, new.code, new.lease_ms, agents, new.keeper)
     return (*said, now_ms, now_ms, boot_ms, boot_id)
 
 
 def session_of(row: Row, boot_id: str, boot_ms: int) -> Session:
-    """Return the session of a row, its fate aside; a lease of another boot has run out."""
+    """Return the session of a row, without its fate; a lease from another boot has run out."""
     id_, host, pid, code, lease_ms, agents, keeper = row[:7]
     started_ms, renewed_ms, renewed_boot, boot, ended_ms, cause, evidence = row[7:]
     return Session(
@@ -221,16 +221,16 @@ def session_of(row: Row, boot_id: str, boot_ms: int) -> Session:
 
 
 def entry_of(row: Row) -> LogEntry:
-    """Return the entry of the recovery log of a row."""
+    """Return the recovery log entry of a row."""
     seq, kind, run, session, at_ms, body, check = row
     return LogEntry(seq, Happening(kind), run, session, at_ms, body, check)
 
 
 def row_of_entry(entry: LogEntry) -> Row:
-    """Return the row of an entry of the recovery log."""
+    """Return the row of a recovery log entry."""
     return entry.seq, entry.kind.value, entry.run, entry.session, entry.at_ms, entry.body, entry.check
 
 
 def row_of_evidence(evidence: Evidence | None) -> bytes | None:
-    """Return what is stored of the evidence of a session's end."""
+    """Return the stored form of the evidence of a session's end."""
     return msgspec.json.encode(evidence) if evidence is not None else None

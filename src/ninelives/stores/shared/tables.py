@@ -1,7 +1,7 @@
-"""The tables: rows by their names, and drafts of them.
+"""The tables: rows by name, and drafts of them.
 
-A draft is a layer over the tables: what is written to it is seen through it and nowhere else, until
-it is kept. A refused commit's draft is dropped, so it leaves no trace.
+A draft is a layer over the tables. Writes to a draft are visible only through it until it is kept. A refused
+commit's draft is dropped, so it leaves no trace.
 """
 
 from __future__ import annotations
@@ -22,11 +22,11 @@ Value = TypeVar("Value")
 
 @dataclass(slots=True)
 class Rows:
-    """What a commit may change. Values are never changed in place, only replaced.
+    """The rows that a commit may change. Values are never changed in place, only replaced.
 
-    `holds` are the keys that a run reserved, `waits` those that it asks for news of, `waiters` the
-    same from the key's side; `refers` are the blobs that a run's journal keeps alive; `children`
-    are those born to a run, some of them forgotten.
+    `holds` maps a run to the keys that it reserved, `waits` to the keys that it wants news of; `waiters` is
+    the reverse of `waits`. `refers` maps a run to the blobs that its journal keeps alive. `children` maps a
+    run to its child runs; some of them may have been pruned.
     """
 
     runs: MutableMapping[str, RunRow] = field(default_factory=dict)
@@ -45,12 +45,12 @@ class Rows:
         return Rows(*(_layer(getattr(self, name)) for name in _NAMES))
 
     def keep(self, draft: Rows) -> None:
-        """Take over what was written to a draft of these rows."""
+        """Apply what was written to a draft of these rows."""
         for name in _NAMES:
             getattr(self, name).update(getattr(draft, name).maps[0])
 
     def add_item(self, item: Item) -> None:
-        """Put an item in, new or changed."""
+        """Insert or replace an item."""
         if item.id not in self.items:
             self.items_of[item.run] = (*self.items_of.get(item.run, ()), item.id)
         self.items[item.id] = item
@@ -65,19 +65,19 @@ def _layer(table: MutableMapping[str, Value]) -> ChainMap[str, Value]:
 
 @dataclass(slots=True)
 class SessionLease:
-    """A session's row, and when it was renewed on the clock that leases are judged by."""
+    """A session's row, and when its lease was last renewed by the boot clock, which leases are judged by."""
 
     session: Session
     renewed_boot_ms: int
 
     def left_ms(self, boot_ms: int) -> int:
-        """Return what is left of the lease."""
+        """Return how much of the lease is left."""
         return max(0, self.renewed_boot_ms + self.session.lease_ms - boot_ms)
 
 
 @dataclass(slots=True)
 class Blob:
-    """A packed content, and when it was last put."""
+    """The packed content of a blob, and when it was last put."""
 
     packed: bytes
     put_ms: int
@@ -85,7 +85,7 @@ class Blob:
 
 @dataclass(slots=True)
 class Tables:
-    """All that the store holds."""
+    """Everything that the store holds."""
 
     rows: Rows = field(default_factory=Rows)
     journals: dict[str, list[Record]] = field(default_factory=dict)

@@ -1,6 +1,6 @@
-"""Wake-ups by a server: one thread of a store object waits on its connection for all that wait.
+"""Wake-ups from a server: one thread of a store object waits on the connection for all threads.
 
-Nothing rests on a wake-up: losing one costs a poll.
+Correctness never depends on a wake-up: losing one costs a poll interval.
 """
 
 from __future__ import annotations
@@ -14,94 +14,95 @@ from collections.abc import Sequence
 from typing import Generic, TypeVar
 
 PAUSE_SECONDS = 0.2
-"""How long to wait before a server that was not there is asked again."""
-Line = TypeVar("Line")
+"""Pause before a server that could not be reached is tried again."""
+Connection = TypeVar("Connection")
 
 
-class WakeUps(ABC, Generic[Line]):
-    """Wait for wake-ups on one channel; for all threads of a store object."""
+class WakeUps(ABC, Generic[Connection]):
+    """Wait for wake-ups on one channel, for all threads of a store object."""
 
     def __init__(self) -> None:
-        self._line: Line | None = None
+        self._connection: Connection | None = None
         self._inner, self._outer = os.pipe2(os.O_CLOEXEC | os.O_NONBLOCK)
-        self._turn = threading.Condition()
+        self._changed = threading.Condition()
         self._reading = False
         self._generation = 0
         self._is_closed = False
         self._seen = threading.local()
 
     def wait(self, timeout_seconds: float) -> bool:
-        """Wait for a wake-up since this thread's last call; its first call returns at once."""
+        """Wait for a wake-up since this thread's last call; the first call returns at once."""
         deadline = time.monotonic() + timeout_seconds
-        with self._turn:
+        with self._changed:
             while not self._is_closed:
-                if self._line is not None and getattr(self._seen, "generation", -1) != self._generation:
+                if self._connection is not None and getattr(self._seen, "generation", -1) != self._generation:
                     self._seen.generation = self._generation
                     return True
                 left = max(0.0, deadline - time.monotonic())
                 if self._reading:
-                    self._turn.wait(left)
+                    self._changed.wait(left)
                 else:
                     self._read(left)
                 seen = getattr(self._seen, "generation", -1)
-                if left == 0.0 and (self._line is None or seen == self._generation):
+                if left == 0.0 and (self._connection is None or seen == self._generation):
                     return False
             return False
 
     def close(self) -> None:
-        """Stop waiting; who waits is sent away."""
-        with self._turn:
+        """Close the connection; threads that wait return."""
+        with self._changed:
             if self._is_closed:
                 return
             self._is_closed = True
             os.write(self._outer, b"!")
-            self._turn.wait_for(lambda: not self._reading)
-            if self._line is not None:
-                self._leave(self._line)
-            self._turn.notify_all()
+            self._changed.wait_for(lambda: not self._reading)
+            if self._connection is not None:
+                self._disconnect(self._connection)
+            self._changed.notify_all()
         os.close(self._inner)
         os.close(self._outer)
 
     def _read(self, timeout_seconds: float) -> None:
-        """Wait on the line for all threads, without the lock."""
+        """Wait on the connection for all threads, with the lock released."""
         self._reading = True
-        line, woken = self._line, False
-        self._turn.release()
+        connection, woken = self._connection, False
+        self._changed.release()
         try:
-            if line is None:
-                line = self._listen(timeout_seconds)
-                woken = line is not None
+            if connection is None:
+                connection = self._listen(timeout_seconds)
+                woken = connection is not None
             else:
-                line, woken = self._hear(line, timeout_seconds)
+                connection, woken = self._receive(connection, timeout_seconds)
         finally:
-            self._turn.acquire()
-            self._line = line
+            self._changed.acquire()
+            self._connection = connection
             self._reading = False
             self._generation += woken
-            self._turn.notify_all()
+            self._changed.notify_all()
 
-    def _rest(self, timeout_seconds: float) -> None:
-        """Wait a little, unless we are closed."""
+    def _pause(self, timeout_seconds: float) -> None:
+        """Wait a little; return at once if the store is closed."""
         readable([self._inner], min(timeout_seconds, PAUSE_SECONDS))
 
     @abstractmethod
-    def _listen(self, timeout_seconds: float) -> Line | None:
-        """Return a line on which wake-ups come from now on; None when there is none."""
+    def _listen(self, timeout_seconds: float) -> Connection | None:
+        """Return a connection that receives wake-ups from now on; None if the server cannot be reached."""
 
     @abstractmethod
-    def _hear(self, line: Line, timeout_seconds: float) -> tuple[Line | None, bool]:
-        """Wait on the line; returns it, unless it is lost, and whether to look for work.
+    def _receive(self, connection: Connection, timeout_seconds: float) -> tuple[Connection | None, bool]:
+        """Wait on the connection; return it (None if it is lost) and whether to poll for work.
 
-        What was sent while nobody listened is lost: who loses the line looks for work, then listens again.
+        Wake-ups sent while no connection listens are lost. So after losing it, poll for work, then listen
+        again.
         """
 
     @abstractmethod
-    def _leave(self, line: Line) -> None:
-        """Close the line."""
+    def _disconnect(self, connection: Connection) -> None:
+        """Close the connection."""
 
 
 def readable(fds: Sequence[int], timeout_seconds: float) -> list[int]:
-    """Wait until there is something to read; returns where."""
+    """Wait until one of these descriptors is readable; return those that are."""
     poll = select.poll()
     for fd in fds:
         poll.register(fd, select.POLLIN)

@@ -1,12 +1,13 @@
-"""A check in every row, made of all its columns, and verified whenever the row is read.
+"""A check in every row, computed over all its columns, and verified whenever the row is read.
 
-The file is an ordinary SQLite file, so its pages carry no checksums. Records and log entries are chained.
-Every other row has a check of its own: BLAKE2b over the table's name and the values. A run's row has two:
-`hot` of what an append changes and of what fences it, and `check` of all that an append leaves alone; so
-that an append needs neither to read the row before nor to know all of it.
+The file is an ordinary SQLite file, so its pages carry no checksums (see docs/decisions/0020). Records and
+log entries are chained. Every other row has a check: BLAKE2b over the table's name and the values. A run's
+row has two: `hot` covers the columns that an append changes and those that fence it, and `check` covers all
+that an append leaves unchanged. So an append need neither read the row first nor know all of it.
 
-What changes a part of a row does so in SQL, by `resealed`: it verifies the row as it was before it makes
-the new check. Otherwise a flipped bit would be sealed with the rest of the row and never be found.
+A statement that changes part of a row does so with the SQL function `resealed`, which verifies the old check
+before it computes the new one. Otherwise a flipped bit would be sealed with the rest of the row and never be
+found.
 """
 
 from __future__ import annotations
@@ -25,22 +26,22 @@ from ninelives.stores.sqlite.queries import COLUMNS
 
 CHECK_BYTES = 8
 HOT: dict[str, tuple[rows.Row, bytes, rows.Row]] = {}
-"""Of runs that this process owns, by id: what it last wrote of what an append changes, and its check; then
-the whole row with its checks as it was before all appends.
+"""For runs that this process owns, by id: the values of the `hot` columns that it last wrote, and their
+check; then the whole row with its checks as it was before all appends.
 
-Only hints: an append by one of them (`append_known`) writes all of these columns, or compares them, and
-only where the check in the row is the one that is known here.
+These are only hints. An append that uses one (`append_known`) writes or compares all of these columns, and
+only if the check in the row is the one that is known here.
 """
 HOT_AT_MOST = 20_000
 _encoded = msgspec.msgpack.Encoder().encode
 _BEGUN = {table: blake2b(digest_size=CHECK_BYTES, person=table.encode()) for table in COLUMNS}
 _RUN_OF = {"runs": 0, "items": 1, "keys": 3}
-"""In which column of its table the id of the run stands, for those that have it."""
+"""By table, which column holds the id of the run, for tables that have one."""
 
 
 def seal(table: str, values: Sequence[Any]) -> bytes:
     """Return the check of a row."""
-    made = _BEGUN[table].copy()  # quicker than to begin each time
+    made = _BEGUN[table].copy()  # faster than a new hash each time
     made.update(_encoded(values))
     return made.digest()
 
@@ -87,7 +88,7 @@ def sealed_run(run: RunRow) -> rows.Row:
 
 
 def ended(row: rows.Row) -> bytes:
-    """Return the first check of a row whose run is completed; see `append_end_known`."""
+    """Return the first check of a row whose run has been completed; see `append_end_known`."""
     made = list(row)
     for at, value in _ENDED:
         made[at] = value
@@ -114,7 +115,7 @@ def _of_run(row: rows.Row) -> tuple[bytes, bytes]:
 def _whole(table: str, skip: int = 0, hidden: int = 1) -> Callable[[rows.Row], rows.Row]:
     """Return a verifier of rows that end with their check.
 
-    The first `skip` columns are not the table's; the last `hidden` are not for the caller.
+    The first `skip` columns are not the table's; the last `hidden` are not returned to the caller.
     """
     named = _RUN_OF.get(table)
 
@@ -138,12 +139,12 @@ def damaged(table: str, name: object, run: object = None) -> Corrupt:
     return Corrupt(
         f"a row of {table} ({str(name)[:80]!r}) fails its check: it is not what was written",
         run=run if isinstance(run, str) else None,
-        remedy="It was not used; other runs go on. Restore the store from a backup, or end this run",
+        remedy="It was not used; other runs continue. Restore the store from a backup, or end this run",
     )
 
 
 def hidden(table: str, name: object) -> Corrupt:
-    """Return the error for a row that one index has and another has not."""
+    """Return the error for a row that one index finds and another does not."""
     return Corrupt(
         f"an index of {table} is damaged: it does not lead to {str(name)[:80]!r}, and another one does",
         remedy="Restore the store from a backup; `ninelives store verify` says more",
@@ -183,16 +184,16 @@ VERIFIED: dict[str, Callable[[rows.Row], rows.Row]] = {
     "old_blobs": _whole("blobs"),
     "blob_references": _whole("blob_runs"),
 }
-"""How the rows of a statement are verified, and what of them is for the caller."""
+"""By statement, how its rows are verified, and which of their columns the caller gets."""
 
 
 # In SQL ------------------------------------------------------------------------------------------
 
 
 def register(connection: apsw.Connection) -> None:
-    """Give a connection the functions that make and verify checks in statements.
+    """Give a connection the SQL functions that compute and verify checks.
 
-    No schema names them: a stock tool needs none of them to read, copy or change the file.
+    No schema names them, so a stock tool can read, copy and change the file without them.
     """
     functions: dict[str, Callable[..., Any]] = {"sealed": _sealed, "resealed": _resealed, "intact": _intact}
     for name, function in functions.items():
@@ -204,7 +205,7 @@ def _sealed(table: str, *values: Any) -> bytes:
 
 
 def _resealed(table: str, check: bytes, *values: Any) -> bytes:
-    """Return the check of the second half of the values, if it is that of the first half."""
+    """Verify the check over the first half of the values; return the check over the second half."""
     half = len(values) // 2
     before, after = values[:half], values[half:]
     if seal(table, before) != check:

@@ -1,4 +1,4 @@
-"""Runs and who owns them: creating, claiming, sessions."""
+"""Creating and claiming runs, and releasing those of a session that ends."""
 
 from __future__ import annotations
 
@@ -30,25 +30,27 @@ from ninelives.stores.sqlite.transaction import (
 
 _ABOVE_ALL = 2**62
 Waiting = frozenset[tuple[str, str, bool]]
-"""Of which queue and agent runs wait to be claimed, and whether they are those that are only given alone."""
+"""Queue, agent and whether solo (suspects are claimed solo), for which at least one run is unclaimed."""
 
 
 def create(tx: Transaction, batch: Sequence[NewRun], session: str | None) -> list[RunRow | UsageError]:
-    """Create runs, or answer with those that have the ids; see `Store.create_runs`."""
+    """Create runs; for an id that exists, answer with that run; see `Store.create_runs`."""
     faulty = [validation.fault_in_new(new) for new in batch]
     known = find_runs(tx, [new.id for new, fault in zip(batch, faulty, strict=True) if fault is None])
     fresh: dict[str, NewRun] = {}
     refused: dict[int, UsageError] = {}
-    for place, (new, fault) in enumerate(zip(batch, faulty, strict=True)):
+    for position, (new, fault) in enumerate(zip(batch, faulty, strict=True)):
         error = fault or (_fault_beside(tx, new) if new.id not in known and new.id not in fresh else None)
         if error is not None:
-            refused[place] = error
+            refused[position] = error
         elif new.id not in known:
             fresh.setdefault(new.id, new)
     known |= _insert(tx, list(fresh.values()), session)
     return [
-        refused[place] if place in refused else _answer(known[new.id], new, is_new=fresh.get(new.id) is new)
-        for place, new in enumerate(batch)
+        refused[position]
+        if position in refused
+        else _answer(known[new.id], new, is_new=fresh.get(new.id) is new)
+        for position, new in enumerate(batch)
     ]
 
 
@@ -57,7 +59,7 @@ def _answer(run: RunRow, new: NewRun, *, is_new: bool) -> RunRow | UsageError:
 
 
 def _fault_beside(tx: Transaction, new: NewRun) -> UsageError | None:
-    """Return what is wrong with a new run for what else is in the store."""
+    """Return the conflict of a new run with its parent's state or with a missing blob, if there is one."""
     refused = run_rules.refuses_children(find_run(tx, new.parent), new.id) if new.parent is not None else None
     if refused is not None:
         return refused
@@ -89,12 +91,11 @@ def claim(
     damaged: str,
     alone: bool,
 ) -> Claims:
-    """Give runs that are due to a session; see `Store.claim_runs`. `damaged` are left alone, as JSON."""
+    """Claim due runs for a session; see `Store.claim_runs`. Skips the numbers in `damaged`, a JSON list."""
     limit = min(limit, 1) if alone else limit
     wanted = [agent for agent, quota in agents.items() if quota > 0]
-    waiting = waiting_agents(
-        tx, wanted, queues
-    )  # after the claims it is as good: what is claimed waits no more
+    # Read once: the claims below can only empty queues, and `next_due` copes with an empty one.
+    waiting = waiting_agents(tx, wanted, queues)
     due = [
         run
         for agent in wanted
@@ -111,10 +112,10 @@ def claim(
 
 
 def waiting_agents(tx: Transaction, agents: Sequence[str], queues: Sequence[str]) -> Waiting:
-    """Return of whom runs wait: a worker knows many agents, and most have none. One call for all of them."""
+    """Return which agents have unclaimed runs, in one query: a worker knows many agents, most have none."""
     try:
         values = tuple(msgspec.json.encode(list(names)).decode() for names in (agents, queues))
-    except UnicodeEncodeError:  # a name that is no text names nothing, and the others are as good as ever
+    except UnicodeEncodeError:  # a name that is not valid text matches no run; do not fail the others
         return frozenset(
             (queue, agent, alone) for queue in queues for agent in agents for alone in (False, True)
         )
@@ -124,7 +125,7 @@ def waiting_agents(tx: Transaction, agents: Sequence[str], queues: Sequence[str]
 def family_due(
     tx: Transaction, run_id: str, agents: Sequence[str], queues: Sequence[str], host: str | None
 ) -> int | None:
-    """Return when the first of a run and its descendants falls due that may be claimed here."""
+    """Return when the first claimable run among a run and its descendants falls due here."""
     dues = (run.due_ms for run in _family_waiting(tx, run_id, agents, queues, host))
     return min((due for due in dues if due is not None), default=None)
 
@@ -138,7 +139,7 @@ def claim_family(
     queues: Sequence[str],
     host: str | None,
 ) -> Claims:
-    """Give a run and its descendants, as far as they are due, to a session."""
+    """Claim a run and its descendants for a session, as far as they are due."""
     wanted = [agent for agent, quota in agents.items() if quota > 0]
     waiting = _family_waiting(tx, run_id, wanted, queues, host)
     due = [run for run in waiting if run.due_ms is not None and run.due_ms <= tx.now_ms]
@@ -160,7 +161,7 @@ def _family_waiting(
 def _due(
     tx: Transaction, agent: str, quota: int, queue: str, host: str | None, damaged: str, alone: bool
 ) -> list[RunRow]:
-    """Return all of an agent's runs that may be among those to give; of suspects, one of each priority."""
+    """Return all candidates among an agent's due runs; of suspects, one of each priority."""
     found: list[RunRow] = []
     left = quota
     for priority in _priorities(tx, queue, agent, alone):
@@ -186,7 +187,7 @@ def _priorities(tx: Transaction, queue: str, agent: str, alone: bool) -> list[in
 
 
 def next_due(tx: Transaction, waiting: Waiting, host: str | None, *, alone: bool) -> int | None:
-    """Return when the next unclaimed run of those who wait falls due; with `alone`, the next suspect."""
+    """Return when the next unclaimed run falls due; with `alone`, the next suspect."""
     dues = [
         tx.all("first_due", (queue, agent, priority, host, alone))[0][0]
         for queue, agent, is_suspect in waiting
@@ -211,7 +212,7 @@ def get_session(tx: Transaction, session: str, clock: Clock) -> Session:
 
 
 def release(tx: Transaction, session: Session, cause: Cause, evidence: Evidence | None, damaged: str) -> None:
-    """End a session and release its runs, but for those whose rows are damaged."""
+    """End a session and release its runs, except those whose rows are damaged."""
     tx.do("end_session", (tx.now_ms, cause.value, rows.row_of_evidence(evidence), session.id))
     log: list[NewEntry] = []
     released: list[RunRow] = []
@@ -229,7 +230,7 @@ def release(tx: Transaction, session: Session, cause: Cause, evidence: Evidence 
 
 
 def numbers_waiting(tx: Transaction, agents: Sequence[str], queues: Sequence[str]) -> list[int]:
-    """Return the numbers of all unclaimed runs, from the index alone: their rows may be damaged."""
+    """Return the numbers of all unclaimed runs, read from the index only: their rows may be damaged."""
     return [
         row[0] for agent in agents for queue in queues for row in tx.all("waiting_numbers", (queue, agent))
     ]

@@ -1,8 +1,8 @@
-"""The write path: many runs in one transaction, a verdict for each.
+"""The write path: many runs in one transaction, one verdict for each.
 
 A commit that only appends, or that completes its run, takes two statements: a conditional update of the run's
-row, which is the fence, and the insert; each is one call of the driver for the whole batch. All others run
-in a savepoint of their own, so that a refused one leaves no trace.
+row, which is the fence, and the insert. Each is one call of the driver for the whole batch. Every other
+commit runs in a savepoint, so that a refused one leaves no trace.
 """
 
 from __future__ import annotations
@@ -28,10 +28,10 @@ from ninelives.stores.sqlite.transaction import (
     find_key,
     find_run,
     lost_blob,
+    notify_waiters,
     refer,
     save_key,
     save_run,
-    tell_waiters,
 )
 
 
@@ -85,9 +85,9 @@ def _append_plain(tx: Transaction, plain: Sequence[Commit]) -> dict[str, int]:
 
 
 def _append_known(tx: Transaction, plain: Sequence[Commit]) -> dict[str, int]:
-    """Append where we know all that an append changes: its check is then made here, and not in the statement.
+    """Append where this process knows the changing columns: the check is computed here, not in SQL.
 
-    Whatever is not as we know it is left to the others' way.
+    A run whose row is not as we know it is left to `append_plain`.
     """
     new: list[rows.Row] = []
     done: dict[str, int] = {}
@@ -100,7 +100,7 @@ def _append_known(tx: Transaction, plain: Sequence[Commit]) -> dict[str, int]:
         made = checks.seal("hot", hot)
         new.append((made, check, *hot))
         done[one.run] = before[0]
-        checks.HOT[one.run] = hot, made, row  # it was taken out just now: there is room for it
+        checks.HOT[one.run] = hot, made, row  # it was popped above, so there is room
     if not new:
         return done
     changed = tx.changes()
@@ -131,7 +131,7 @@ def _hot_after(tx: Transaction, one: Commit, before: rows.Row) -> rows.Row:
 def _end_plain(tx: Transaction, ending: Sequence[Commit]) -> dict[str, int]:
     """Complete the runs whose end touches no other run, if their owners know them; returns their numbers.
 
-    Not those with parent, child or key: what comes before and after them in the batch could tell.
+    Not those with a parent, children or keys: other commits of the same batch could observe their end.
     """
     done = _end_known(tx, ending)
     others = [one for one in ending if one.run not in done]
@@ -145,7 +145,7 @@ def _end_plain(tx: Transaction, ending: Sequence[Commit]) -> dict[str, int]:
 
 
 def _end_known(tx: Transaction, ending: Sequence[Commit]) -> dict[str, int]:
-    """Complete the runs whose whole row we know: their checks are then made here, as by `_append_known`."""
+    """Complete the runs whose whole row this process knows; their checks are computed here, not in SQL."""
     new: dict[int, tuple[str, rows.Row]] = {}
     for one in ending:
         known = checks.HOT.pop(one.run, None)
@@ -252,5 +252,5 @@ def operate(tx: Transaction, run: RunRow, op: KeyOp) -> Key | None:
     save_key(tx, after)
     refer(tx, run.number, after.blobs)
     if dedup.lets_go(known, after):
-        tell_waiters(tx, op.key)
+        notify_waiters(tx, op.key)
     return after

@@ -1,4 +1,4 @@
-"""What comes to a run from outside: signals, controls, people's answers."""
+"""What reaches a run from outside: signals, controls, people's answers."""
 
 from __future__ import annotations
 
@@ -34,10 +34,10 @@ def send_signal(tx: Transaction, run_id: str, name: str, body: bytes, signal_id:
     return Signal(run=run.id, number=number, name=name, id=signal_id, body=body, at_ms=tx.now_ms)
 
 
-def control(tx: Transaction, run_id: str, asked: Control) -> RunRow:
+def control(tx: Transaction, run_id: str, wanted: Control) -> RunRow:
     """Cancel, pause, resume or retry; see `Store.control_run`."""
     run = get_run(tx, run_id)
-    after = run_rules.controlled(run, asked, tx.now_ms)
+    after = run_rules.controlled(run, wanted, tx.now_ms)
     if after is not run:
         save_run(tx, after)
         tx.wakes = True
@@ -60,7 +60,7 @@ def answer(tx: Transaction, item_id: str, digest: bytes, body: bytes, by: str) -
 
 
 def read_news(tx: Transaction, seen: Mapping[str, int]) -> list[News]:
-    """Read what is new of runs; see `Store.read_news`."""
+    """Return the news of runs whose counter has changed; see `Store.read_news`."""
     found = []
     for run, news in seen.items():
         if tx.one("has_news", (run, news)) is not None:
@@ -81,7 +81,7 @@ def _news_of(tx: Transaction, run_id: str) -> News:
 
 
 def confirm_counts(tx: Transaction, of: Sequence[RunRow], signals: int, items: int) -> None:
-    """Count the waiting signals and the items of runs on a second way: none may be hidden by a damaged index.
+    """Count the runs' waiting signals and items by another index: a damaged one must not hide any.
 
     Raises Corrupt.
     """

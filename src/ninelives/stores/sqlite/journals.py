@@ -1,4 +1,4 @@
-"""Reading journals: one, from wherever it is asked for, or the current turns of many in a few statements."""
+"""Reading journals: one from any record on, or the current turns of many in a few statements."""
 
 from __future__ import annotations
 
@@ -35,7 +35,7 @@ def read_journal(tx: Transaction, run_id: str, since: int | None) -> Journal:
 def read_journals(tx: Transaction, names: Sequence[str]) -> list[Journal | UnknownRun]:
     """Read and verify the current turns of many runs; see `Store.load_journals`.
 
-    Raises Corrupt when anything of any of them is damaged: then they are read one by one.
+    Raises Corrupt when any of them is damaged: the caller then reads them one by one.
     """
     found = find_runs(tx, names)
     numbers = msgspec.json.encode([run.number for run in found.values()]).decode()

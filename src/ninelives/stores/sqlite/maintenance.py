@@ -1,4 +1,4 @@
-"""What operators do: measure, verify, prune, and go on after a loss."""
+"""What operators do: measure, verify, prune, and continue after a loss."""
 
 from __future__ import annotations
 
@@ -65,7 +65,7 @@ class TableReader(Protocol):
 
 
 def verify(files: TableReader, progress: Progress | None) -> list[Fault]:
-    """Read every page, every chain and every blob; each fault is found, none ends the search."""
+    """Read every page, every chain and every blob; collect all faults, not only the first."""
     files.require()
     faults = _structure(files)
     try:
@@ -88,7 +88,7 @@ def _log_faults(files: TableReader) -> list[Fault]:
 
 
 def _row_faults(files: TableReader) -> list[Fault]:
-    """Read every row beside the journals: keys, items, signals, sessions."""
+    """Read every row other than those of journals: keys, items, signals, sessions."""
     readers: tuple[tuple[str, Callable[[rows.Row], object]], ...] = (
         ("all_keys", rows.key_of),
         ("all_items", rows.item_of),
@@ -117,7 +117,7 @@ def _row_faults(files: TableReader) -> list[Fault]:
 
 
 def _all(tx: Transaction, name: str) -> list[rows.Row]:
-    """Return the rows of a statement, not yet verified: each fault is to be found, not only the first."""
+    """Return the rows of a statement unverified, so that the caller finds all faults, not only the first."""
     with translated():
         return tx.cursor.execute(SQL[name]).fetchall()
 
@@ -132,7 +132,7 @@ def _structure(files: TableReader) -> list[Fault]:
         for run, digest in tx.all("missing_blobs"):
             found.append(Fault(run, f"blob {digest.hex()} is missing"))
         for key, run, state in tx.all("stray_keys"):
-            found.append(Fault(run, f"key {key!r} is {state} by a run that does not live"))
+            found.append(Fault(run, f"key {key!r} is {state} by a run that has ended or does not exist"))
         return found
 
     try:
@@ -152,11 +152,11 @@ def _run_faults(files: TableReader, run_id: str) -> list[Fault]:
     try:
         files.read(work)
     except UnknownRun:
-        return []  # forgotten meanwhile
+        return []  # pruned meanwhile
     except StoreError as error:
         return [Fault(run_id, error.what)]
     except (KeyError, ValueError, TypeError) as error:
-        return [Fault(run_id, f"a row holds what was never written: {error}")]
+        return [Fault(run_id, f"a row holds a value that is never written: {error}")]
     return []
 
 
@@ -181,9 +181,9 @@ def _packed(tx: Transaction, digest: bytes) -> rows.Row | None:
 
 
 def prune(files: Database, ended_before_ms: int, forget_before_ms: int, blobs_before_ms: int) -> Pruned:
-    """Remove journals, tombstone keys, sweep blobs; see `Maintenance.prune`."""
+    """Remove journals, turn keys into tombstones, remove blobs; see `Maintenance.prune`."""
     journals = records = keys = forgotten = swept = 0
-    # What an index hides is still needed, or is still referred to.
+    # Rows that a damaged index hides would look unneeded or unreferenced, and would be removed.
     files.read(
         lambda tx: structure.require_sound(tx.cursor.connection, "runs", "records", "keys", "blob_runs")
     )
@@ -203,7 +203,7 @@ def prune(files: Database, ended_before_ms: int, forget_before_ms: int, blobs_be
 
 
 def _clear(tx: Transaction, before_ms: int) -> list[tuple[int, int]]:
-    """Clear the journals of some runs that have ended; their rows keep head and length."""
+    """Clear the journals of some ended runs; their rows keep head and length."""
     done = []
     for (name,) in tx.all("ended_runs", (before_ms,)):
         run = get_run(tx, name)
@@ -221,7 +221,7 @@ def _clear(tx: Transaction, before_ms: int) -> list[tuple[int, int]]:
 
 
 def _bury(tx: Transaction, run: str) -> int:
-    """Make tombstones of the settled keys of a run."""
+    """Turn the settled keys of a run into tombstones."""
     found = [rows.key_of(row) for row in tx.all("settled_keys_of_run", (run,))]
     for key in found:
         save_key(tx, dedup.pruned(key))
@@ -241,7 +241,7 @@ def _sweep(tx: Transaction, before_ms: int) -> int:
 
 
 def _shorten(tx: Transaction, after: int) -> tuple[int | None, int]:
-    """Drop the turns before the previous one of some live runs; returns where to go on, if anywhere."""
+    """Drop the turns before the previous one of some live runs; return where to continue, or None."""
     removed = 0
     batch = tx.all("long_runs", (after,))
     for number, name in batch:
@@ -265,10 +265,10 @@ def _forget(tx: Transaction, before_ms: int) -> int:
 
 
 def accept_loss(path: str | Path, clock: Clock) -> list[str]:
-    """Go on with a database that is behind its anchor, or has none: what is left is all there is.
+    """Continue with a database that is behind its anchor, or has none, and accept that the rest is lost.
 
-    Every run that has not ended is paused, since it may have done what is no longer recorded: a person
-    looks at each and resumes it. Returns their ids. Killed in the middle, call it again.
+    Every unfinished run is paused, since it may have done what is no longer recorded: a person inspects and
+    resumes each. Returns their ids. If it is killed half-way, call it again.
     Raises UsageError when nothing is lost, or while a process has the database open.
     """
     where = paths.locate(path)
@@ -298,7 +298,7 @@ def _accept(where: StorePaths, clock: Clock) -> list[str]:
         tx.cursor.execute("BEGIN IMMEDIATE")
         paused = pause_unfinished(tx)
         tx.cursor.execute("COMMIT")
-        # CRASH: paused, and the anchor still objects; the next call does the rest.
+        # CRASH: the runs are paused and the anchor still disagrees; the next call does the rest.
         anchor.create(where.anchor, store_id, commits, in_file or 0)
         return paused
     finally:
@@ -306,7 +306,7 @@ def _accept(where: StorePaths, clock: Clock) -> list[str]:
 
 
 def pause_unfinished(tx: Transaction) -> list[str]:
-    """Pause every run that has not ended; returns those that were not paused before."""
+    """Pause every unfinished run; return those that were not paused before."""
     paused = []
     for (name,) in tx.all("unfinished_runs"):
         run = get_run(tx, name)

@@ -1,8 +1,8 @@
 """The statements of `queries.sql`, by name.
 
-Where a statement changes a row, the row's check is made again from all its columns (see checks.py). So that
-no column can be forgotten, they are listed once, in the statement that inserts the row, and `@items` stands
-for them; `@items(state = 'closed')` stands for the same list with new values in it.
+A statement that changes a row computes the row's check again from all its columns (see checks.py). So that no
+column can be forgotten, they are listed once, in the statement that inserts the row. `@items` stands for that
+list; `@items(state = 'closed')` stands for the same list with new values in it.
 """
 
 from __future__ import annotations
@@ -13,14 +13,14 @@ from functools import cache
 from importlib.resources import files
 from types import MappingProxyType
 
-_CHECKS = ("check", "hot", "packed")  # what is packed has its digest
+_CHECKS = ("check", "hot", "packed")  # a blob's digest covers `packed`
 _APPENDED = (
     *("head", "length", "changed_ms", "effect_length"),
     *("steps", "tokens_in", "tokens_out", "progress", "last_error", "retrying"),
 )
-"""The columns that an append changes: the first check of a run's row leaves them out."""
+"""The columns that an append changes: a run's first check (`check`) leaves them out."""
 _HOT = ("number", "epoch", "state", *_APPENDED)
-"""The columns of a run that its second check is made of: what an append changes, and what fences it."""
+"""The columns of a run's second check (`hot`): those that an append changes, and those that fence it."""
 
 _SECTION = re.compile(r"^-- name: (\w+)\n", re.MULTILINE)
 _INSERT = re.compile(r"INSERT (?:OR IGNORE )?INTO (\w+) \(([^)]*)\)")
@@ -29,7 +29,7 @@ _LIST = re.compile(r"@(\w+)(?:\(([^()]*(?:\([^()]*\)[^()]*)*)\))?")
 
 
 def load(text: str) -> Mapping[str, str]:
-    """Split a file of `-- name: …` sections, and fill in the lists of columns.
+    """Split a file into its `-- name: …` sections, and fill in the lists of columns.
 
     Raises ValueError when two sections have one name.
     """
@@ -65,10 +65,10 @@ def _filled(columns: tuple[str, ...], changes: str | None) -> str:
 _TEXT = files(__package__).joinpath("queries.sql").read_text(encoding="utf-8")
 SQL = load(_TEXT)
 COLUMNS = MappingProxyType(_lists(_TEXT))
-"""The columns that the check of each table's rows is made of, in order; under `run`, all of a run's."""
+"""By table, the columns that its rows' check covers, in order; `run` has all columns of a run."""
 
 
 @cache
 def for_rows(name: str, count: int) -> str:
-    """Return the text of a statement with its one list of values, `VALUES (?, …)`, for so many rows."""
+    """Return a statement with its one list of values, `VALUES (?, …)`, repeated for `count` rows."""
     return _VALUES.sub(lambda row: f"VALUES {', '.join([row[1]] * count)}", SQL[name])

@@ -1,5 +1,5 @@
--- Every statement of the store, by name. Ids and values are always bound. `@table` is the list of the columns that a
--- row's check is made of (queries.py).
+-- Every statement of the store, by name. Ids and values are always bound. `@table` stands for the list of the columns
+-- that a row's check covers (queries.py).
 
 -- name: count_commit
 UPDATE store SET commits = commits + 1, "check" = resealed('store', "check", @store, @store(commits = commits + 1))
@@ -91,7 +91,7 @@ SELECT @labels, "check" FROM labels;
 DELETE FROM labels WHERE run = ?2 AND (name, value) IN (SELECT key, value FROM json_each(?1));
 
 -- name: stray_labels
--- Labels of a row that are no JSON are told with the run itself.
+-- A row whose labels are not valid JSON is reported with the run itself.
 SELECT DISTINCT run FROM labels WHERE NOT EXISTS (
   SELECT 1 FROM runs WHERE runs.number = labels.run AND NOT json_valid(runs.labels)
   UNION ALL
@@ -214,7 +214,7 @@ INSERT INTO records (run, seq, kind, step, at_ms, body, blobs, "check", step_kin
 VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?);
 
 -- name: insert_halved
--- The second half of a body goes in first: its place is then the last one that was given.
+-- The second half of a body is inserted first, so that last_insert_rowid() is its rowid.
 INSERT INTO records (run, seq, kind, step, at_ms, body, blobs, "check", step_kind, epoch, took_ms, more)
 VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, last_insert_rowid());
 
@@ -529,7 +529,7 @@ UPDATE runs SET base = ?, base_check = ?, "check" = ?, hot = ? WHERE number = ?;
 DELETE FROM records WHERE run = ? AND seq >= 0 AND seq < ? RETURNING 1;
 
 -- name: delete_halves
--- What `more` leads to is a half of the same run, or it is left alone.
+-- Only delete what `more` refers to if it is a half of the same run.
 DELETE FROM records WHERE run = ?1 AND seq = -1 AND place IN (
   SELECT more FROM records WHERE run = ?1 AND seq >= 0 AND seq < ?2 AND more IS NOT NULL);
 

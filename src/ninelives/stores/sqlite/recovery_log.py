@@ -1,4 +1,4 @@
-"""The recovery log's table: entries chained in order, its length and head in the store's own row."""
+"""The recovery log's table: a chain of entries; its length and head are in the store's own row."""
 
 from __future__ import annotations
 

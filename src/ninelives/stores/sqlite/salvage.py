@@ -1,7 +1,7 @@
-"""Salvage in SQLite: the run moves to a new number with its good records.
+"""Salvage in SQLite: the run moves to a new number, with its good records.
 
-The damaged ones may lie on pages that cannot even be read, so they cannot be deleted for sure. They are left
-under the old number, which no run has any more, and are removed if they can be.
+Damaged records may be on pages that cannot be read, so deleting them may fail. They stay under the old
+number, which no run has any more, and are deleted if possible. See docs/decisions/0008.
 """
 
 from __future__ import annotations
@@ -30,7 +30,7 @@ from ninelives.stores.sqlite.transaction import (
 
 
 def salvage(files: Database, run_id: str, epoch: int) -> RunRow:
-    """Go on from the last good prefix; see `Store.salvage`."""
+    """Cut a damaged journal back to its last good prefix; see `Store.salvage`."""
     run, records, why, now_ms = files.read(lambda tx: (*_readable(tx, run_id), tx.now_ms))
     _require_owner(run, epoch)
     found = salvaged(run, records, why, now_ms)
@@ -39,14 +39,14 @@ def salvage(files: Database, run_id: str, epoch: int) -> RunRow:
     after, said = found
     kept = [*records[: said.seq - run.base], said]
     moved = files.write(lambda tx: _move(tx, run, after, kept))
-    # CRASH: the run goes on under its new number; the damaged records are nobody's.
+    # CRASH: the run continues under its new number; the damaged records belong to no run.
     with suppress(StoreError):
         files.write(lambda tx: delete_records(tx, run.number, run.length + 1))
     return moved
 
 
 def _readable(tx: Transaction, run_id: str) -> tuple[RunRow, list[Record], str]:
-    """Return a run's row, its records up to the first that cannot be read, and why that is so."""
+    """Return a run's row, its records before the first unreadable one, and why that cannot be read."""
     run = get_run(tx, run_id)
     records: list[Record] = []
     for seq in range(run.base, run.length):
@@ -79,7 +79,7 @@ def _move(tx: Transaction, known: RunRow, after: RunRow, kept: list[Record]) -> 
     ((number,),) = tx.all("next_run_numbers", (1,))
     for statement in ("move_run", "move_signals", "move_blobs"):
         tx.do(statement, (known.number, number))
-    # What happened to the row since it was read (news, a pause) stays.
+    # Changes to the row since it was read (news, a pause) are kept.
     moved = replace(
         run,
         number=number,

@@ -1,8 +1,9 @@
-"""Sessions: who lives, who is provably gone, and what is kept of the end of each.
+"""Sessions: which live, which are provably gone, and the evidence of each end.
 
-A lock that was dropped proves that its process is gone. Of a session with a keeper it does not prove that
-what it started is gone too: while the keeper lives, it alone says so; after it, anybody releases the runs,
-and the session's fate stays unknown until somebody has seen that nothing is left of it.
+A dropped lock proves that the session's process is gone. If the session has a keeper (a supervisor), it does
+not prove that the process's children are gone too. While the keeper lives, only the keeper may report that.
+Once the keeper is gone, any process may release the runs; the session's fate then stays unknown until a
+process has seen that nothing of it is left. See docs/decisions/0009.
 """
 
 from __future__ import annotations
@@ -42,7 +43,7 @@ class Watch:
         return self._read(row) if row is not None else None
 
     def gone(self, live: list[Session]) -> dict[str, Ending]:
-        """Return those that anybody may end now, and why."""
+        """Return the sessions that any process may end now, and why."""
         kept_by = {one.id for one in live if one.fate is Fate.LIVES}
         found: dict[str, Ending] = {}
         for session in live:
@@ -57,8 +58,8 @@ class Watch:
     def end(
         self, tx: Transaction, endings: Mapping[str, Ending], damaged: str, *, is_proof: bool
     ) -> list[Session]:
-        """End those that have not ended; with `is_proof` false, only if that still holds."""
-        # Between the look and our turn, a lease may have been renewed; a death cannot be taken back.
+        """End sessions that have not ended; unless `is_proof`, only if the reason still holds."""
+        # Between the read and this transaction a lease may have been renewed. A death cannot be undone.
         ending = [
             session
             for session in self.live(tx)
@@ -71,7 +72,7 @@ class Watch:
         return [session for session in found if session is not None]
 
     def prove(self, tx: Transaction, endings: Mapping[str, Ending]) -> list[str]:
-        """Add to sessions that have ended the evidence that they are gone; returns those that had none."""
+        """Add to ended sessions the evidence that they are gone; return those that had none before."""
         proved = []
         for name, (_, evidence) in endings.items():
             session = self.find(tx, name) if evidence is not None and evidence.is_gone else None
@@ -83,12 +84,12 @@ class Watch:
         return proved
 
     def swept(self, tx: Transaction) -> dict[str, Evidence]:
-        """Return the sessions that had expired and whose processes have gone since, with the evidence."""
+        """Return the sessions that expired and whose processes ended later, with the evidence."""
         expired = ((row[0], row[6]) for row in tx.all("expired_sessions"))
         return {name: LATE if keeper else DROPPED for name, keeper in expired if self._locks.is_dropped(name)}
 
     def sweep(self, tx: Transaction, swept: Mapping[str, Evidence]) -> None:
-        """Keep that evidence: their lock files, which tell the same, are removed after this."""
+        """Store that evidence in the rows: the lock files that show the same are removed after this."""
         for name, evidence in swept.items():
             tx.do("sweep_session", (rows.row_of_evidence(evidence), name))
 
@@ -97,7 +98,7 @@ class Watch:
             session = rows.session_of(row, self._clock.boot_id, self._clock.boot_ms())
             is_of_this_boot = row[10] == self._clock.boot_id
         if not is_of_this_boot and session.ended_ms is not None and session.evidence != RESTORED:
-            # Nothing outlives a reboot; but a restored store may be on another machine than its workers.
+            # No process survives a reboot; but a restored store may be on another machine than its workers.
             return replace(session, fate=Fate.GONE)
         held = self._locks.is_held(session.id)
         return replace(

@@ -1,6 +1,6 @@
-"""The embedded store: one SQLite file, many processes of one host.
+"""The embedded store: one SQLite file, many processes on one host.
 
-What each method means is said in `ninelives.store.Store`; how it becomes durable, in `files`.
+`ninelives.store.Store` says what each method means; `sqlite.files` says how it becomes durable.
 """
 
 from __future__ import annotations
@@ -56,7 +56,7 @@ T = TypeVar("T")
 
 
 class SqliteStore:
-    """A store in one file. Both `Store` and `Maintenance`."""
+    """A store in one file; implements `Store` and `Maintenance`."""
 
     def __init__(
         self,
@@ -73,22 +73,22 @@ class SqliteStore:
 
     @property
     def path(self) -> Path:
-        """Return where the database is."""
-        return self._files.place.database
+        """Return the path of the database."""
+        return self._files.paths.database
 
     @property
     def url(self) -> str:
-        """Name the store for people."""
+        """Return the URL, safe to print."""
         return f"sqlite:///{quote(os.fsencode(self.path))}"
 
     @property
     def identity(self) -> str:
-        """Return nothing: who has opened this store has this one."""
+        """Return the empty string: `renew_session` checks instead that the file is still the same."""
         return ""
 
     @property
     def lossy(self) -> str | None:
-        """Return None: what is acknowledged is kept, as far as this store promises."""
+        """Return None: this store keeps everything that it acknowledged."""
         return None
 
     def now_ms(self) -> int:
@@ -113,11 +113,11 @@ class SqliteStore:
         return self._files.read(lambda tx: find_run(tx, run))
 
     def list_runs(self, query: RunQuery) -> list[RunRow]:
-        """Return the runs that fit, newest first."""
+        """Return the matching runs, newest first."""
         try:
             labels = msgspec.json.encode(query.labels).decode()
         except UnicodeEncodeError:
-            return []  # nobody could have given a run such a label
+            return []  # no run can have such a label
         states = msgspec.json.encode(query.states).decode()
         wanted = msgspec.to_builtins(query) | {
             "states": states,
@@ -209,7 +209,7 @@ class SqliteStore:
             return [row[0] for one in endings for row in tx.all("numbers_of_session", (one,))]
 
         proved, ended = self._around_damage(lambda: self._files.write(work, urgent=True), suspects)
-        # Of one that expired the process may live, and the lock will tell.
+        # The process of an expired session may still live; its lock, which we keep, will show its death.
         over = [session.id for session in ended if session.cause is not Cause.EXPIRED]
         for name in (*over, *filter(self._files.locks.is_dropped, proved)):
             self._files.locks.discard(name)
@@ -219,7 +219,7 @@ class SqliteStore:
         """Remove the lock files of sessions that expired and whose processes have gone since."""
         if swept:
             self._files.write(lambda tx: self._sessions.sweep(tx, swept), urgent=True)
-            # CRASH: files that nobody asks for any more; what they tell is in the rows.
+            # CRASH: lock files that are no longer needed; the rows hold the same evidence.
             for session in swept:
                 self._files.locks.discard(session)
 
@@ -264,11 +264,11 @@ class SqliteStore:
         only: str | None = None,
         alone: bool = False,
     ) -> Claims:
-        """Give runs that are due to the session."""
+        """Claim due runs for the session."""
         wanted = [agent for agent, quota in agents.items() if quota > 0]
         queues = tuple(dict.fromkeys(queues))
 
-        def look(tx: Transaction) -> Claims:
+        def peek(tx: Transaction) -> Claims:
             self._session(tx, session)
             if only is not None:
                 return Claims((), claims.family_due(tx, only, wanted, queues, host))
@@ -277,8 +277,8 @@ class SqliteStore:
             others = suspects if alone else claims.next_due(tx, waiting, host, alone=False)
             return Claims((), others, suspects)
 
-        # Look before we queue with the writers: an idle worker must cost the others nothing.
-        seen = self._files.read(look)
+        # Read before joining the writers' queue: an idle worker must not slow down the writers.
+        seen = self._files.read(peek)
         if limit <= 0 or seen.next_due_ms is None or seen.next_due_ms > self._clock.now_ms():
             return seen
 
@@ -294,9 +294,9 @@ class SqliteStore:
         return self._around_damage(lambda: self._files.write(work), suspects)
 
     def _around_damage(self, call: Callable[[], T], suspects: Callable[[Transaction], list[int]]) -> T:
-        """Do something that reads the rows of many runs; one that is damaged must not hold up the others.
+        """Call something that reads the rows of many runs; skip damaged rows and call it once more.
 
-        Raises Corrupt when the damage is not in a run's row.
+        One damaged run must not hold up the others. Raises Corrupt when the damage is not in a run's row.
         """
         try:
             return call()
@@ -324,7 +324,7 @@ class SqliteStore:
         return msgspec.json.encode(sorted(self._damaged)).decode()
 
     def load_journal(self, run: str, *, since: int | None = None) -> Journal:
-        """Return what is durable of a run, verified."""
+        """Return the durable part of a run, verified."""
         return self._files.read(lambda tx: journals.read_journal(tx, run, since))
 
     def load_journals(self, runs: Sequence[str]) -> list[Journal | NineLivesError]:
@@ -341,11 +341,11 @@ class SqliteStore:
             return error
 
     def read_news(self, seen: Mapping[str, int]) -> list[News]:
-        """Return what is new of runs whose counter has moved."""
+        """Return the news of runs whose counter has changed."""
         return self._files.read(lambda tx: inbound.read_news(tx, seen))
 
     def salvage(self, run: str, epoch: int) -> RunRow:
-        """Go on from the last good prefix of a damaged journal."""
+        """Cut a damaged journal back to its last good prefix."""
         return salvaging.salvage(self._files, run, epoch)
 
     def commit(self, batch: Sequence[Commit]) -> list[Verdict]:
@@ -414,7 +414,7 @@ class SqliteStore:
     # Blobs and waiting --------------------------------------------------------------------------
 
     def put_blobs(self, contents: Iterable[bytes]) -> list[bytes]:
-        """Keep contents under their digests."""
+        """Store contents under their digests."""
         named = [(blobs.digest(content), content) for content in contents]
         fault = next(filter(None, (validation.too_large_for_a_blob(content) for _, content in named)), None)
         if fault is not None:
@@ -447,28 +447,28 @@ class SqliteStore:
         return self._files.read(work)
 
     def wait_for_work(self, timeout_seconds: float) -> bool:
-        """Block until something may have happened or the time is over."""
+        """Block until something may have happened, or until the timeout."""
         self._files.require()
         with self._files.expected():
             woken = self._files.wake.wait(timeout_seconds)
         if woken and self._files.wake.take_death():
-            with suppress(StoreUnavailable):  # whoever polls next ends it
+            with suppress(StoreUnavailable):  # the next poll of any worker ends it
                 self.end_sessions(None, Cause.DIED)
         return woken
 
     def wait_for_output(self, timeout_seconds: float) -> bool:
-        """Block until something may have been emitted, or a run ended, or the time is over."""
+        """Block until output may have come or a run may have ended, or until the timeout."""
         return self._files.wait_for_output(timeout_seconds)
 
     def close(self) -> None:
-        """Let go of files and connections."""
+        """Close files and connections."""
         self._files.close()
 
     # Maintenance --------------------------------------------------------------------------------
 
     @property
     def risks(self) -> Mapping[str, str]:
-        """Return nothing: there is nothing that a URL could accept."""
+        """Return nothing: a SQLite URL has no risks to accept."""
         return {}
 
     def migrate(self) -> tuple[int, int]:
@@ -478,7 +478,7 @@ class SqliteStore:
 
     def stats(self) -> Stats:
         """Measure the store."""
-        return self._files.read(lambda tx: maintenance.measure(tx, self._files.place))
+        return self._files.read(lambda tx: maintenance.measure(tx, self._files.paths))
 
     def verify(self, progress: Progress | None = None) -> list[Fault]:
         """Read everything and check it."""

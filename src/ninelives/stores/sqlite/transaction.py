@@ -1,4 +1,4 @@
-"""One open transaction, and what several of the store's methods do in theirs."""
+"""An open transaction, and what several of the store's methods do in theirs."""
 
 from __future__ import annotations
 
@@ -21,11 +21,11 @@ from ninelives.stores.sqlite.queries import SQL, for_rows
 
 Values = tuple[Any, ...] | dict[str, Any]
 _AT_ONCE = (20, 5, 1)
-"""How many rows a statement writes at a time: the most that fit, of a few sizes that stay prepared."""
+"""Rows per statement, largest first: only a few sizes, so that all statements stay prepared."""
 
 
 class Transaction:
-    """An open transaction: its cursor, its time, and who is to be woken after it."""
+    """An open transaction: its cursor, its time, and whether to wake workers or output readers."""
 
     __slots__ = ("cursor", "emits", "now_ms", "wakes")
 
@@ -35,16 +35,16 @@ class Transaction:
         self.wakes = self.emits = False
 
     def do(self, name: str, values: Values = ()) -> None:
-        """Run a statement that gives no rows."""
+        """Run a statement that returns no rows."""
         try:
             self.cursor.execute(SQL[name], values)
         except UnicodeDecodeError as error:
             raise no_text(error) from error
 
     def all(self, name: str, values: Values = ()) -> list[rows.Row]:
-        """Run a statement to its end and return its rows; a name that is no text names nothing.
+        """Run a statement to its end and return its rows; none if a value is not valid text.
 
-        Raises Corrupt when a row that carries a check fails it.
+        Raises Corrupt when a row fails its check.
         """
         try:
             found: list[rows.Row] = self.cursor.execute(SQL[name], values).fetchall()
@@ -56,17 +56,17 @@ class Transaction:
         return [verified(row) for row in found] if verified is not None and found else found
 
     def many(self, name: str, values: Sequence[Values]) -> list[rows.Row]:
-        """Run a statement for each set of values and return all rows: one call of the driver."""
+        """Run a statement for each set of values and return all rows, in one call of the driver."""
         try:
             return self.cursor.executemany(SQL[name], values).fetchall()
         except UnicodeDecodeError as error:
             raise no_text(error) from error
 
     def write(self, name: str, values: Sequence[rows.Row]) -> None:
-        """Write many rows by few statements, each with one list of values in it.
+        """Write many rows with few statements, each with many rows of values.
 
-        The driver gives up the interpreter's lock for each statement. Row by row it would have to wait for
-        that lock again each time, while the event loop has it.
+        The driver releases the interpreter lock (GIL) for each statement. Row by row, it would wait for the
+        lock again each time, while the event loop holds it.
         """
         start = 0
         for size in _AT_ONCE:
@@ -87,14 +87,14 @@ class Transaction:
 
 @contextmanager
 def decoding(what: str, run: str | None = None) -> Iterator[None]:
-    """Turn values that nobody ever wrote into Corrupt."""
+    """Turn values that we never write into Corrupt."""
     try:
         yield
     except (ValueError, KeyError, TypeError, msgspec.DecodeError) as error:
         raise Corrupt(
-            f"{what} holds what was never written: {error}",
+            f"{what} holds a value that is never written: {error}",
             run=run,
-            remedy="Restore the store from a backup; other runs go on",
+            remedy="Restore the store from a backup; other runs continue",
         ) from error
 
 
@@ -109,10 +109,10 @@ def find_run(tx: Transaction, run: str) -> RunRow | None:
 
 
 def find_runs(tx: Transaction, names: Sequence[str]) -> dict[str, RunRow]:
-    """Return the rows of those runs that there are, in the order of their names."""
+    """Return the rows of those runs that exist, in the order of `names`."""
     try:
         found = tx.all("read_runs", (msgspec.json.encode(names).decode(),))
-    except UnicodeEncodeError:  # a name that is no text names nothing, and the others are as good as ever
+    except UnicodeEncodeError:  # a name that is not valid text matches no run; do not fail the others
         return {run: row for run in names if (row := find_run(tx, run)) is not None}
     with decoding("a run's row"):
         by_name = {row[0]: rows.run_of(row) for row in found}
@@ -121,7 +121,7 @@ def find_runs(tx: Transaction, names: Sequence[str]) -> dict[str, RunRow]:
 
 
 def _confirm_missing(tx: Transaction, names: Sequence[str]) -> None:
-    """Look for runs that were not found on a second way: a damaged index must not let one be created again.
+    """Search for missing runs by another index: a damaged one must not let a run be created twice.
 
     Raises Corrupt when it finds one.
     """
@@ -131,7 +131,7 @@ def _confirm_missing(tx: Transaction, names: Sequence[str]) -> None:
         for (name,) in tx.all("run_ids_again", (msgspec.json.encode(names).decode(),)):
             raise checks.hidden("runs", name)
     except UnicodeEncodeError:
-        return  # a name that is no text names nothing
+        return  # a name that is not valid text matches no run
 
 
 def get_run(tx: Transaction, run: str) -> RunRow:
@@ -143,24 +143,24 @@ def get_run(tx: Transaction, run: str) -> RunRow:
 
 
 def save_run(tx: Transaction, run: RunRow) -> None:
-    """Write what has changed of a run's row."""
+    """Write the changed columns of a run's row."""
     tx.do("update_run", changes_of(run))
 
 
 def changes_of(run: RunRow) -> rows.Row:
-    """Return what has changed of a run's row, with its checks."""
+    """Return the changeable columns of a run's row, with its checks."""
     row = checks.sealed_run(run)
     return rows.changes_of(row) + row[-2:]
 
 
 def save_labels(tx: Transaction, run: RunRow, *, is_gone: bool = False) -> None:
-    """Note by which labels a run can be found, or that it cannot be any more."""
+    """Insert the labels by which a run can be found; with `is_gone`, delete them."""
     labels = msgspec.json.encode(run.labels).decode()
     tx.do("delete_labels" if is_gone else "insert_labels", (labels, run.number))
 
 
 def nudge(tx: Transaction, run: str) -> None:
-    """Give a run news, if it is still there and has not ended."""
+    """Give a run news, if it exists and has not ended."""
     found = find_run(tx, run)
     if found is not None and not found.state.is_final:
         save_run(tx, run_rules.nudged(found, tx.now_ms))
@@ -168,9 +168,9 @@ def nudge(tx: Transaction, run: str) -> None:
 
 
 def append_all(tx: Transaction, appended: Sequence[tuple[int, Sequence[Record]]]) -> None:
-    """Insert the sealed records of many runs, by number, and note the blobs that they refer to.
+    """Insert the sealed records of many runs, by number, and store which blobs they refer to.
 
-    Few calls of the driver for all of them: each call costs as much as what it does.
+    Few calls of the driver for all of them: a call costs as much as the work it does.
     """
     whole: list[rows.Row] = []
     for number, records in appended:
@@ -188,19 +188,19 @@ def append_all(tx: Transaction, appended: Sequence[tuple[int, Sequence[Record]]]
 
 
 def delete_records(tx: Transaction, number: int, before: int) -> int:
-    """Delete the first records of the run with that number; returns how many."""
+    """Delete the records of a run before a position; return how many. `number` is the run's."""
     tx.do("delete_halves", (number, before))
     return len(tx.all("delete_records", (number, before)))
 
 
 def refer(tx: Transaction, number: int, digests: Iterable[bytes]) -> None:
-    """Keep blobs for as long as the run's journal."""
+    """Keep blobs alive for as long as the run's journal."""
     for digest in digests:
         tx.do("refer_blob", checks.sealed("blob_runs", (digest, number)))
 
 
 def lost_blob(tx: Transaction, digests: Iterable[bytes], run: str) -> BadRecord | None:
-    """Return the error for the first blob that is referred to and not there."""
+    """Return the error for the first blob that does not exist."""
     for digest in digests:
         if tx.one("has_blob", (digest,)) is None:
             return validation.lost_blob(run, digest)
@@ -212,7 +212,7 @@ def find_key(tx: Transaction, key: str) -> Key | None:
     row = tx.one("read_key", (key,))
     if row is None:
         if tx.one("key_again", (key,)) is not None:
-            raise checks.hidden("keys", key)  # whoever misses it would do again what was done under it
+            raise checks.hidden("keys", key)  # reading it as unused would repeat the action it protects
         return None
     with decoding(f"the key {key!r}"):
         return rows.key_of(row)
@@ -223,7 +223,7 @@ def save_key(tx: Transaction, key: Key) -> None:
     tx.do("write_key", checks.sealed("keys", rows.row_of_key(key)))
 
 
-def tell_waiters(tx: Transaction, key: str) -> None:
+def notify_waiters(tx: Transaction, key: str) -> None:
     """Give news to the runs that wait for a key."""
     for (run,) in tx.all("waiters", (key,)):
         nudge(tx, run)
@@ -231,14 +231,14 @@ def tell_waiters(tx: Transaction, key: str) -> None:
 
 
 def end_run(tx: Transaction, run: RunRow) -> None:
-    """Do what a run's end brings: its items close, its keys pass on, its parent has news."""
+    """Apply a run's end: close its items, pass on its keys, notify its parent, cancel its children."""
     tx.do("close_items_of_run", (run.id,))
     held = tx.all("held_keys_of_run", (run.id,))
     for row in held:
         with decoding("a key", run.id):
             key = rows.key_of(row)
         save_key(tx, dedup.orphaned(key, tx.now_ms))
-        tell_waiters(tx, key.key)
+        notify_waiters(tx, key.key)
     tx.do("drop_waits", (run.id,))
     if run.parent is not None:
         nudge(tx, run.parent)
@@ -249,7 +249,7 @@ def end_run(tx: Transaction, run: RunRow) -> None:
 
 def _cancel_children(tx: Transaction, parent: str) -> None:
     for (name,) in tx.all("live_children", (parent,)):
-        with suppress(Corrupt):  # a damaged child does not keep its parent from ending
+        with suppress(Corrupt):  # a damaged child does not prevent its parent from ending
             child = run_rules.controlled(get_run(tx, name), Control.CANCEL, tx.now_ms)
             save_run(tx, child)
             if child.state.is_final:

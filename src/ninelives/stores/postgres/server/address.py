@@ -1,11 +1,11 @@
-"""The URL of a PostgreSQL store: where the server is, and what is ours in the query.
+"""The URL of a PostgreSQL store: where the server is, and our own options.
 
     postgresql://user:password@host:5432/database?schema=ninelives&sslmode=require
 
-Ours: `schema` (default `ninelives`), `unsafe` (settings that are known to be unsafe and accepted, with commas
-between them), `pooled=true` (a transaction pooler stands between: nothing may be kept on a connection) and
-`direct_url` (the same database without the pooler, for what must be kept: locks and notifications; it
-implies `pooled=true`). All the rest is libpq's.
+Our options: `schema` (default `ninelives`), `unsafe` (unsafe settings that you accept, separated by commas),
+`pooled=true` (there is a transaction pooler in between, so no state may be kept on a connection) and
+`direct_url` (the same database without the pooler, for locks and notifications, which need connection state;
+it implies `pooled=true`). All other options are libpq's.
 """
 
 from __future__ import annotations
@@ -28,7 +28,7 @@ _OURS = ("schema", "unsafe", "pooled", "direct_url")
 
 
 class Address(Struct, frozen=True):
-    """A URL, taken apart. `shown` has no secrets; `direct` leads past any pooler, if anything does."""
+    """A parsed URL. `shown` has no secrets; `direct` bypasses any pooler, None if that is impossible."""
 
     libpq: str
     direct: str | None
@@ -39,7 +39,7 @@ class Address(Struct, frozen=True):
 
 
 def parse(url: str) -> Address:
-    """Take a URL apart. Raises UsageError naming what is wrong with it."""
+    """Parse a URL. Raises UsageError that names what is wrong with it."""
     if "#" in url:
         raise UsageError("the store's URL has a # in it", remedy="In a password, write it as %23")
     try:
@@ -47,7 +47,7 @@ def parse(url: str) -> Address:
         given = parse_qsl(found.query, keep_blank_values=True, strict_parsing=bool(found.query))
     except ValueError as error:
         raise UsageError(f"the store's URL cannot be read: {complaint(error, url)}", remedy=_REMEDY) from None
-    if "@" in found.path:  # else the beginning of a password would be taken for a port, and shown as one
+    if "@" in found.path:  # otherwise the start of a password would be read as a port, and be shown
         raise UsageError("the store's URL has an @ after a /", remedy="In a password, write / as %2F")
     ours = {name: value for name, value in given if name in _OURS}
     rest = [(name, value) for name, value in given if name not in _OURS]
@@ -62,19 +62,21 @@ def parse(url: str) -> Address:
     unsafe = frozenset(filter(None, ours.get("unsafe", "").split(",")))
     if not unsafe <= frozenset(SETTINGS):
         raise UsageError(
-            f"unsafe={ours['unsafe']} names what is no setting", remedy=f"It may name {', '.join(SETTINGS)}"
+            f"unsafe={ours['unsafe']}: unknown setting", remedy=f"Known settings: {', '.join(SETTINGS)}"
         )
     if ours.get("pooled", "false") not in ("true", "false"):
-        raise UsageError(f"pooled={ours['pooled']!r} says nothing", remedy="Say pooled=true or pooled=false")
+        raise UsageError(
+            f"pooled must be true or false, not {ours['pooled']!r}", remedy="Use pooled=true or pooled=false"
+        )
     libpq = found._replace(query=urlencode(rest, quote_via=quote)).geturl()
-    if not found.netloc:  # urlsplit forgets the empty host that libpq wants to see: postgresql:///name
+    if not found.netloc:  # urlsplit drops the empty host that libpq needs: postgresql:///name
         libpq = libpq.replace(f"{found.scheme}:", f"{found.scheme}://", 1) if "//" not in libpq else libpq
     _check(libpq, "the store's URL")
     direct = ours.get("direct_url")
     if direct is not None and direct.partition(":")[0] not in SCHEMES:
         raise UsageError(
-            "direct_url is no URL of PostgreSQL",
-            remedy="Say direct_url=postgresql%3A%2F%2FUSER%40HOST%2FDATABASE, the same database",
+            "direct_url is not a PostgreSQL URL",
+            remedy="Use direct_url=postgresql%3A%2F%2FUSER%40HOST%2FDATABASE, the same database",
         )
     if direct is not None:
         _check(direct, "direct_url")
@@ -84,14 +86,14 @@ def parse(url: str) -> Address:
 
 
 def _check(url: str, name: str) -> None:
-    """Check what libpq would only find wrong when it connects, as if no server were there."""
+    """Check what libpq would only report when it connects, as if the server were unreachable."""
     try:
         given = conninfo_to_dict(url)
     except ProgrammingError as error:
         raise UsageError(f"{name} cannot be read: {complaint(error, url)}", remedy=_REMEDY) from None
-    for port in str(given.get("port", "")).split(","):  # one for each host; none: the usual one
+    for port in str(given.get("port", "")).split(","):  # one for each host; empty: the default
         if port and not (port.isascii() and port.isdigit() and 0 < int(port) <= _LAST_PORT):
-            raise UsageError(f"{name} has a port {port!r}, which is none", remedy="Use a number up to 65535")
+            raise UsageError(f"{name} has an invalid port {port!r}", remedy="Use a number up to 65535")
 
 
 def _shown(found: SplitResult, schema: str) -> str:

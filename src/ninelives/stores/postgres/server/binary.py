@@ -1,4 +1,4 @@
-"""Values as PostgreSQL reads them in binary: the types that our statements bind, and no others."""
+"""Values in PostgreSQL's binary format: only the types that our statements bind."""
 
 from __future__ import annotations
 
@@ -14,12 +14,12 @@ _OIDS |= {"boolean[]": 1000, "bytea[]": 1001, "text[]": 1009, "bigint[]": 1016}
 
 
 def oid_of(name: str) -> int:
-    """Return the number of a type. Raises KeyError when we bind no such values."""
+    """Return the OID of a type. Raises KeyError for a type that we never bind."""
     return _OIDS[name]
 
 
 def encoder_of(name: str) -> Encoder:
-    """Return what encodes values of a type. It raises struct.error, UnicodeEncodeError."""
+    """Return the encoder for a type; it may raise struct.error or UnicodeEncodeError."""
     return _ENCODERS[name]
 
 

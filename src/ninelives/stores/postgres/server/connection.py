@@ -1,10 +1,11 @@
-"""One connection of ours: statements go to libpq directly, parsed once, with values and rows in binary.
+"""One connection: statements go to libpq directly, prepared once, with values and rows in binary.
 
-Alone, a statement is one round trip. Between `open` and `close` questions are sent without waiting (a
-pipeline of libpq's), and their answers come in the same order when they are fetched: a transaction costs as
-many round trips as it has questions whose answers it waits for, and one for the COMMIT.
+A single statement is one round trip. Between `open` and `close`, statements are sent without waiting (a libpq
+pipeline), and their answers come in the same order when they are fetched. So a transaction costs one round
+trip for each answer that it waits for, and one for the COMMIT.
 
-The driver's cursors do the same for several times the CPU, and forget what is prepared at every ROLLBACK.
+psycopg's cursors do the same for several times the CPU, and forget prepared statements at every ROLLBACK. See
+docs/decisions/0013.
 """
 
 from __future__ import annotations
@@ -30,25 +31,25 @@ _GOOD = (_DONE, int(ExecStatus.TUPLES_OK))
 
 
 class ServerAnswer:
-    """What the server will have said to one statement."""
+    """The server's answer to one statement, once it has arrived."""
 
-    __slots__ = ("_line", "result")
+    __slots__ = ("_connection", "result")
 
-    def __init__(self, line: ServerConnection) -> None:
-        self._line = line
+    def __init__(self, connection: ServerConnection) -> None:
+        self._connection = connection
         self.result: PGresult | None = None
 
     def fetchall(self) -> list[rows.Row]:
         """Wait for the answer, and return all its rows. Raises what went wrong here or before."""
         result = self.result
         while result is None:
-            self._line.receive()
+            self._connection.receive()
             result = self.result
-        return self._line.rows_in(result)
+        return self._connection.rows_in(result)
 
 
 class ServerConnection:
-    """A connection, and the name under which it counts its transactions."""
+    """A connection, and the name of the row in which it counts its transactions."""
 
     def __init__(self, connection: Connection, *, is_pooled: bool) -> None:
         self.connection, self._is_pooled = connection, is_pooled
@@ -62,16 +63,16 @@ class ServerConnection:
 
     @property
     def is_idle(self) -> bool:
-        """Tell whether nothing is under way."""
+        """Whether nothing is under way."""
         return self._libpq.transaction_status == _IDLE and self._libpq.pipeline_status == _OFF
 
     def ask(self, statement: Statement, values: Values) -> list[rows.Row]:
-        """Have one statement done that is a transaction by itself, and return its rows."""
+        """Run one statement that is a transaction by itself, and return its rows."""
         libpq, name = self._libpq, statement.name
-        bound: list[Any] = statement.bound(values)  # None is NULL: the driver's types do not say so
+        bound: list[Any] = statement.bound(values)  # None is NULL, which the driver's types do not allow
         if name not in self._prepared and not self._is_pooled:
             return self._ask_first(statement, values)
-        # libpq waits for the answer by itself, for half of what the driver takes.
+        # libpq waits for the answer itself, at half the cost of psycopg's wait.
         self.connection.since = monotonic()
         try:
             if self._is_pooled:
@@ -94,13 +95,13 @@ class ServerConnection:
             raise
 
     def open(self) -> None:
-        """Begin to send without waiting."""
+        """Enter pipeline mode: send without waiting."""
         self._waiting.clear()
         self._preparing.clear()
         self._libpq.enter_pipeline_mode()
 
     def send(self, statement: Statement, values: Values) -> ServerAnswer:
-        """Send a statement and go on."""
+        """Send a statement without waiting for its answer."""
         libpq, bound = self._libpq, statement.bound(values)
         if self._is_pooled:
             libpq.send_query_params(statement.text, bound, statement.types, statement.formats, 1)
@@ -116,7 +117,7 @@ class ServerConnection:
         return answer
 
     def receive(self) -> None:
-        """Wait for the next answer. Raises what it says went wrong."""
+        """Wait for the next answer. Raises the error that it reports."""
         if not self._is_flushed:
             self._libpq.send_flush_request()
             self._flush()
@@ -129,7 +130,7 @@ class ServerConnection:
             said.result = self._checked(results[-1])
 
     def close(self) -> None:
-        """Wait for all answers, and go back to one statement at a time. Raises what went wrong."""
+        """Wait for all answers, and leave pipeline mode. Raises the first error."""
         self._libpq.pipeline_sync()
         self._flush()
         while self._waiting:
@@ -138,7 +139,7 @@ class ServerConnection:
         self._libpq.exit_pipeline_mode()
 
     def abandon(self, undo: Statement) -> None:
-        """Roll back what was begun, if the connection still stands."""
+        """Roll back what was begun, if the connection is not lost."""
         if is_lost(self.connection) or self.is_idle:
             return
         try:
@@ -149,7 +150,7 @@ class ServerConnection:
             self.connection.close()
 
     def _drain(self) -> None:
-        """Read whatever still comes, good or bad."""
+        """Read and ignore all remaining answers."""
         if self._libpq.pipeline_status == PipelineStatus.OFF:
             return
         self._libpq.pipeline_sync()
@@ -157,7 +158,7 @@ class ServerConnection:
         self._waiting.clear()
         while self._libpq.pipeline_status != PipelineStatus.OFF:
             self.connection.wait(generators.fetch_many(self._libpq))
-            with suppress(psycopg.OperationalError):  # something still comes
+            with suppress(psycopg.OperationalError):  # an answer is still outstanding
                 self._libpq.exit_pipeline_mode()
 
     def _flush(self) -> None:
@@ -165,9 +166,9 @@ class ServerConnection:
         self._is_flushed = True
 
     def rows_in(self, result: PGresult) -> list[rows.Row]:
-        """Return the rows of an answer; where it can have none, one: how many were changed.
+        """Return the rows of an answer; for a statement that returns none, one row: the number changed.
 
-        Raises what it says went wrong.
+        Raises the error that it reports.
         """
         if result.status == _DONE:
             return [(result.command_tuples,)]
@@ -179,5 +180,5 @@ class ServerConnection:
         if result.status in _GOOD:
             return result
         if result.status == ExecStatus.PIPELINE_ABORTED:
-            raise psycopg.errors.PipelineAborted("what was sent before this has failed")
+            raise psycopg.errors.PipelineAborted("an earlier statement of the pipeline has failed")
         raise psycopg.errors.error_from_result(result, encoding="utf-8")

@@ -1,4 +1,4 @@
-"""Connections: opened one way, the server's settings checked on each, and every driver error translated."""
+"""Connections: opened in one way, the server's settings checked each time, errors translated."""
 
 from __future__ import annotations
 
@@ -33,7 +33,7 @@ _OPTIONS = {
     "keepalives_count": "3",
     "tcp_user_timeout": "15000",
 }
-logging.getLogger("psycopg").addHandler(logging.NullHandler())  # what matters of it, our errors say
+logging.getLogger("psycopg").addHandler(logging.NullHandler())  # our errors report what matters of it
 _REFUSALS = (
     (re.compile(r'database ".*" does not exist'), "Create the database, or name another in the URL"),
     (re.compile(r'role ".*" does not exist'), "Create the role, or name another user in the URL"),
@@ -47,33 +47,33 @@ _REFUSALS = (
     ),
     (re.compile(r"permission denied for database"), "Grant the user CONNECT on the database"),
 )
-"""Why a server that answers does not let us in, and what to do; waiting does not help."""
+"""Why a server that answers refuses the connection, and what to do; waiting does not help."""
 _FULL = re.compile(r"too many (connections|clients)|remaining connection slots|no more connections allowed")
 _NO_ROOM = (
     "Nothing was written. Raise max_connections or the role's limit: a worker process takes up to"
-    " nine connections, and goes on with fewer"
+    " nine connections, and works with fewer"
 )
 _REMEDIES = {
     driver.DiskFull: "Make room on the server's disk",
-    driver.InsufficientPrivilege: "Give the user the right to do so",
-    driver.InvalidPassword: "Give the user the right to do so",
+    driver.InsufficientPrivilege: "Grant the user that right",
+    driver.InvalidPassword: "Check the user and the password",
     driver.ReadOnlySqlTransaction: "It may only read: ALTER ROLE … SET default_transaction_read_only = off",
     driver.QueryCanceled: "Give this user more time: ALTER ROLE … SET statement_timeout = 0",
-    driver.LockNotAvailable: "Another transaction is in the way: pg_stat_activity and pg_locks tell whose",
+    driver.LockNotAvailable: "Another transaction holds a lock: see pg_stat_activity and pg_locks",
 }
-"""What to do about a statement that a server which runs did not carry out."""
+"""What to do about a statement that the server refused."""
 PASSING = (driver.DeadlockDetected, driver.SerializationFailure, driver.UniqueViolation)
-"""The transaction was rolled back because of another one; made again, it sees that one's rows."""
+"""The transaction was rolled back because of another one; run again, it sees that one's rows."""
 
 
 def connect(
     address: Address, *, is_direct: bool = False, watch: Callable[[Connection], None] | None = None
 ) -> tuple[Connection, dict[str, str]]:
-    """Open a connection to a server that keeps what it acknowledges; directly, if so asked, past any pooler.
+    """Open a connection to a server that keeps what it acknowledges; with `is_direct`, past any pooler.
 
-    Returns it and what is not safe about the server, where the URL accepts that. `watch` gets the connection
-    before anything is asked on it.
-    Raises StoreUnsafe naming the setting that would lose it; StoreUnavailable.
+    Returns it, and the unsafe settings of the server that the URL accepts. `watch` gets the connection before
+    any statement is sent on it.
+    Raises StoreUnsafe that names the setting that could lose data; StoreUnavailable.
     """
     url = address.direct if is_direct and address.direct is not None else address.libpq
     given = psycopg.conninfo.conninfo_to_dict(url)
@@ -81,7 +81,7 @@ def connect(
         connection = WatchedConnection.connect(
             **(_OPTIONS | given),  # type: ignore[arg-type]
             autocommit=True,
-            prepare_threshold=None,  # we prepare ourselves what is frequent (see `line`)
+            prepare_threshold=None,  # we prepare statements ourselves (see connection.py)
             cursor_factory=psycopg.RawCursor,
         )
     except psycopg.Error as error:
@@ -97,16 +97,16 @@ def connect(
 
 
 def check(connection: Connection, address: Address, *, is_own: bool) -> dict[str, str]:
-    """Check the server's settings, and set those that are this connection's own; returns accepted risks."""
+    """Check the server's settings, and set those of this connection; return the accepted risks."""
     sql = statements(address.schema)
     try:
         row = connection.execute(sql["settings"].text).fetchone()
-        if is_own:  # else somebody else's next transaction would get them
+        if is_own:  # through a pooler, another client's next transaction would get them
             connection.execute(sql["tune"].text)
     except psycopg.Error as error:
         raise translate(error) from error
     if row is None:
-        raise StoreUnavailable("PostgreSQL does not tell its settings")
+        raise StoreUnavailable("PostgreSQL does not report its settings")
     version, fsync, full_page_writes, synchronous_commit, encoding, is_replica = row
     if version < _LEAST_VERSION:
         raise StoreUnsafe(f"PostgreSQL {version // 10000} is too old", remedy="Use PostgreSQL 13 or newer")
@@ -127,40 +127,40 @@ def check(connection: Connection, address: Address, *, is_own: bool) -> dict[str
         if setting not in address.unsafe:
             raise StoreUnsafe(
                 what,
-                remedy=f"Set {setting} = on, or say unsafe={setting} in the URL if losses are acceptable",
+                remedy=f"Set {setting} = on, or add unsafe={setting} to the URL if losses are acceptable",
             )
         risks[what] = f"Set {setting} = on; until then a non-resumable action may happen twice"
     return risks
 
 
 def is_lost(connection: Connection) -> bool:
-    """Tell whether a connection cannot be used any more."""
+    """Return whether a connection can no longer be used."""
     return connection.closed or connection.broken
 
 
 def _refused(error: psycopg.Error) -> StoreUnavailable:
-    """Return our error for a connection that was not made; libpq tells why in words only."""
-    said = " ".join(str(error).split()).rstrip("?") or type(error).__name__  # libpq asks, over two lines
-    told = f"PostgreSQL: {said}"
+    """Return our error for a connection that failed; libpq gives the reason only as text."""
+    said = " ".join(str(error).split()).rstrip("?") or type(error).__name__  # libpq adds a question
+    what = f"PostgreSQL: {said}"
     if _FULL.search(said):
-        return StoreAway(told, remedy=_NO_ROOM)
+        return StoreAway(what, remedy=_NO_ROOM)
     for words, remedy in _REFUSALS:
         if words.search(said):
-            return StoreUnavailable(told, remedy=f"Nothing was written. {remedy}")
-    return StoreAway(told, remedy="Nothing was written. Check that the server runs and can be reached")
+            return StoreUnavailable(what, remedy=f"Nothing was written. {remedy}")
+    return StoreAway(what, remedy="Nothing was written. Check that the server runs and can be reached")
 
 
 def translate(error: psycopg.Error) -> StoreError:
-    """Return our error for one of the driver's: of a transaction that was rolled back, or never begun."""
-    told = f"PostgreSQL: {str(error).strip() or type(error).__name__}"
+    """Return our error for one of the driver's; its transaction was rolled back, or never begun."""
+    what = f"PostgreSQL: {str(error).strip() or type(error).__name__}"
     state = error.sqlstate or ""
     if isinstance(error, driver.UndefinedTable | driver.UndefinedColumn | driver.InvalidSchemaName):
-        return SchemaMismatch(told, remedy="Another version, or another program, has changed the schema")
+        return SchemaMismatch(what, remedy="Another version, or another program, has changed the schema")
     if state.startswith("22") or isinstance(error, psycopg.DataError):
-        return BadRecord(told)
+        return BadRecord(what)
     if state in ("XX001", "XX002"):
-        return Corrupt(told, remedy="The server's files are damaged; restore them from a backup")
+        return Corrupt(what, remedy="The server's files are damaged; restore them from a backup")
     for kind, remedy in _REMEDIES.items():
         if isinstance(error, kind):
-            return StoreUnavailable(told, remedy=f"Nothing was written. {remedy}")
-    return StoreUnavailable(told, remedy="Nothing was written. Check that the server runs and can be reached")
+            return StoreUnavailable(what, remedy=f"Nothing was written. {remedy}")
+    return StoreUnavailable(what, remedy="Nothing was written. Check that the server runs and can be reached")

@@ -1,4 +1,4 @@
-"""Whether a schema holds a store, asked without making one."""
+"""Whether a schema holds a store, checked without creating one."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from ninelives.stores.postgres.server.queries import statements
 
 
 def is_there(url: str) -> bool:
-    """Tell whether there is a store. Raises StoreError."""
+    """Return whether a store exists. Raises StoreError."""
     address = parse(url)
     with closing(connect(address)[0]) as connection:
         try:

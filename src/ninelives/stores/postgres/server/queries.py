@@ -1,7 +1,7 @@
 """The statements of `queries.sql`, by name, for one schema.
 
-A `-- part:` section is text that statements share. The schema's name is the only thing ever pasted in; it
-is checked where the URL is read, and quoted here.
+A `-- part:` section is text that statements share. The schema's name is the only other text that is inserted;
+it is checked where the URL is parsed, and quoted here.
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ _SECTION = re.compile(r"^-- (name|part): (\w+)(?: \(([^)]*)\))?\n", re.MULTILINE
 
 
 class Statement(Struct, frozen=True):
-    """A statement: what the server reads, and how what is bound to it is written."""
+    """A statement: its text, and the types and encoders of its values."""
 
     name: bytes
     text: bytes
@@ -32,7 +32,7 @@ class Statement(Struct, frozen=True):
     formats: tuple[int, ...]
 
     def bound(self, values: Values) -> list[bytes | None]:
-        """Return values in binary, in the statement's order."""
+        """Return the values in binary, in the statement's order."""
         given = [values[name] for name in self.names] if isinstance(values, dict) else values
         return [
             None if value is None else encode(value)
@@ -42,12 +42,12 @@ class Statement(Struct, frozen=True):
 
 @cache
 def statements(schema: str) -> Mapping[str, Statement]:
-    """Return all statements, to be run on that schema. Raises ValueError when two have one name."""
+    """Return all statements for a schema. Raises ValueError when two have one name."""
     text = files(__package__).joinpath("queries.sql").read_text(encoding="utf-8")
     _, *pieces = _SECTION.split(text)
     parts: dict[str, str] = {}
     found: dict[str, Statement] = {}
-    for kind, name, bound, body in zip(*(pieces[place::4] for place in range(4)), strict=True):
+    for kind, name, bound, body in zip(*(pieces[index::4] for index in range(4)), strict=True):
         if name in parts or name in found:
             raise ValueError(f"two statements are called {name}")
         if kind == "part":
@@ -60,11 +60,11 @@ def statements(schema: str) -> Mapping[str, Statement]:
 
 
 def _statement(name: str, bound: str, body: str, schema: str) -> Statement:
-    """Make a statement of its text and what is bound to it: `bigint, text[]` or `after bigint, …`."""
+    """Make a statement from its text and the types of its values: `bigint, text[]` or `after bigint, …`."""
     given = [one.replace("--", "").split() for one in bound.split(",")] if bound else []
     names = tuple(one[0] for one in given if len(one) == 2)
-    for place, known in enumerate(names, 1):
-        body = re.sub(rf"\${known}\b", f"${place}", body)
+    for number, known in enumerate(names, 1):
+        body = re.sub(rf"\${known}\b", f"${number}", body)
     types = [one[-1] for one in given]
     return Statement(
         name=name.encode(),
@@ -77,7 +77,7 @@ def _statement(name: str, bound: str, body: str, schema: str) -> Statement:
 
 
 def in_schema(text: str, schema: str) -> bytes:
-    """Return SQL that names its tables `:schema.…` for one schema."""
+    """Return SQL with `:schema` replaced by the schema's name."""
     return re.sub(r":schema\b", f'"{schema}"', text).encode()
 
 

@@ -1,5 +1,5 @@
--- Every statement of the store, by name, with the types of what is bound to it: `$1`, or `$name` where it is
--- named. Nothing else is ever pasted in but `:schema`, which is the URL's, and the parts below.
+-- Every statement of the store, by name, with the types of its values: `$1`, or `$name` where the value has a name.
+-- The only other text that is inserted is `:schema`, from the URL, and the parts below.
 
 -- part: now
 (date_part('epoch', clock_timestamp()) * 1000)::bigint
@@ -65,8 +65,8 @@ ON CONFLICT (id) DO UPDATE SET commits = w.commits + 1, touched_ms = excluded.to
 RETURNING w.touched_ms, w.commits, (SELECT version FROM :schema.store), (SELECT encode(id, 'hex') FROM :schema.store);
 
 -- name: settle_writer (text)
--- The first write of a line inserts its row, which nobody else sees before its COMMIT is over: to insert the same one
--- waits for that, where a SELECT would find nothing and go on.
+-- A connection's first write inserts its row, which other transactions cannot see before its COMMIT. Inserting the
+-- same row waits for that; a SELECT would find nothing and return.
 INSERT INTO :schema.writers AS w (id, commits, touched_ms) VALUES ($1, 0, :now)
 ON CONFLICT (id) DO UPDATE SET touched_ms = excluded.touched_ms
 RETURNING w.commits;
@@ -83,7 +83,7 @@ SELECT current_setting('server_version_num')::integer, current_setting('fsync'),
   current_setting('synchronous_commit'), current_setting('server_encoding'), pg_is_in_recovery();
 
 -- name: tune
--- A client that vanished in the middle of a transaction holds its locks until the server misses it.
+-- A client that vanished in the middle of a transaction holds its locks until the server notices.
 SELECT set_config('lock_timeout', '10s', false), set_config('idle_in_transaction_session_timeout', '30s', false),
   set_config('tcp_keepalives_idle', '2', false), set_config('tcp_keepalives_interval', '1', false),
   set_config('tcp_keepalives_count', '3', false), set_config('tcp_user_timeout', '5000', false),
@@ -101,7 +101,7 @@ SELECT pg_advisory_xact_lock($1);
 SELECT current_database(), current_user, EXISTS (SELECT 1 FROM pg_namespace WHERE nspname = $1);
 
 -- name: create_schema
--- Asks for the right to create one even where it exists: see `find_schema` first.
+-- This needs the right to create a schema even if it exists: check `find_schema` first.
 CREATE SCHEMA IF NOT EXISTS :schema;
 
 -- name: drop_schema
@@ -122,11 +122,11 @@ INSERT INTO :schema.log_head (one, length, head) VALUES (1, 0, $1);
 -- name: set_version (integer)
 UPDATE :schema.store SET version = $1;
 
--- A step of a single run does not ask for the version: who owns a run had the right one when it claimed it, and a
--- migration fences all owners. What writes otherwise asks when it counts itself, and waits here while one migrates.
+-- An append to a single run does not check the version: the owner of a run had the right one when it claimed the run,
+-- and a migration fences all owners. Other writes check it when they count themselves, and wait here for a migration.
 
 -- name: keep_writers_out
--- Steps, which do not count themselves, wait as well: who holds a row would be in the way of what comes next.
+-- Appends, which do not count themselves, wait as well: their row locks would block the statements that follow.
 LOCK TABLE :schema.writers, :schema.runs, :schema.records IN ACCESS EXCLUSIVE MODE;
 
 -- name: fence_owners
@@ -186,8 +186,8 @@ UPDATE :schema.runs SET state = $1, paused = $2, cancelling = $3, epoch = $4, se
   ended_ms = CASE WHEN $1 IN ('completed', 'failed', 'cancelled') THEN $15 END, is_pruned = base = $7
 WHERE number = $26;
 
--- A run's row is found by its id and by nothing else, whatever the planner believes of a table that has just been
--- made: `IS TRUE` keeps it from walking all running runs. (And it stays HOT: no index names what changes.)
+-- A run's row is found by its id only, whatever the planner assumes about a new table: `IS TRUE` keeps it from scanning
+-- all running runs. (And the update stays HOT: no index covers what changes.)
 
 -- name: append_one (run text, epoch bigint, length bigint, head bytea, new_head bytea, effects bigint, now bigint,
 --   kind text, step text, at_ms bigint, body bytea, step_kind text, took_ms bigint, sum_steps bigint, sum_in bigint,
@@ -203,8 +203,8 @@ WITH fenced AS (
 INSERT INTO :schema.records (run, seq, kind, step, at_ms, body, "check", step_kind, epoch, took_ms)
 SELECT f.number, $length, $kind, $step, $at_ms, $body, $new_head, $step_kind, $epoch, $took_ms FROM fenced AS f;
 
--- Here each row is looked up on its own and then updated where it lies, so that no plan can join a batch with the whole
--- table; and only in the version that was looked at (xmin): what another has changed meanwhile, the slow way judges.
+-- Each row is looked up separately and then updated in place, so that no plan can join a batch with the whole table. It
+-- is updated only in the version that was read (xmin): a row changed meanwhile is left to the slow path.
 -- Most runs append one record, which comes with the run; `owners` and what follows are for those that append more.
 -- A run ends here only if its end touches no other run.
 
@@ -542,7 +542,7 @@ WHERE ended_ms IS NOT NULL AND ended_ms < $1 AND is_pruned ORDER BY ended_ms LIM
 -- name: long_runs (bigint)
 SELECT number, base, turn_seq FROM :schema.runs
 WHERE number > $1 AND turn >= 2 AND state NOT IN ('completed', 'failed', 'cancelled') ORDER BY number
-LIMIT 20 FOR UPDATE SKIP LOCKED;  -- they are at work: neither wait for them nor let many wait for us
+LIMIT 20 FOR UPDATE SKIP LOCKED;  -- these runs are active: neither wait for them nor make many wait for us
 
 -- name: previous_turn (bigint, bigint)
 SELECT max(seq) FROM :schema.records WHERE run = $1 AND seq < $2 AND kind = 'turn';

@@ -1,8 +1,8 @@
 """The schema's versions. A migration is one file and one transaction, under an advisory lock.
 
 Many processes may start at once: one migrates, the others wait and find it done. If we die inside a
-migration, the server rolls it back, drops the lock, and the next one does it again. A process of the old
-version goes on until it is refused: its runs are taken from it with the migration.
+migration, the server rolls it back and drops the lock, and the next process does it again. A process of the
+old version continues until its next write is refused: the migration fences its runs.
 """
 
 from __future__ import annotations
@@ -25,9 +25,9 @@ _TRIES = 5
 
 
 def migrate(connection: Connection, address: Address) -> tuple[int, int]:
-    """Make the schema if there is none, and bring it up to date; returns the versions before and after.
+    """Create or migrate the schema; return the versions before and after.
 
-    Raises SchemaMismatch when it is newer than we know.
+    Raises SchemaMismatch when it is newer than this version of ninelives.
     """
     steps = migrations()
     try:
@@ -40,9 +40,9 @@ def migrate(connection: Connection, address: Address) -> tuple[int, int]:
 
 
 def open_or_make(connection: Connection, address: Address, *, known: str) -> tuple[tuple[int, int], str]:
-    """Migrate, and return the versions before and after, and the store's name.
+    """Migrate; return the versions before and after, and the store's id.
 
-    Raises StoreBroken, and makes nothing, where it is not the one that is known.
+    Raises StoreBroken, and creates nothing, if `known` is given and is not the store's id.
     """
     try:
         if known and _version(connection, address) == 0:
@@ -56,14 +56,14 @@ def open_or_make(connection: Connection, address: Address, *, known: str) -> tup
         raise translate(error) from error
     name = str(row[0]) if row is not None else ""
     if known not in ("", name):
-        raise validation.vanished("another one stands in its place")
+        raise validation.vanished("another store has replaced it")
     return versions, name
 
 
 def drop(url: str) -> None:
-    """Remove all of a deployment that nobody uses any more. Raises StoreError.
+    """Remove a whole deployment that is no longer used. Raises StoreError.
 
-    If we die here: it is there, or it is gone.
+    If we die here, either everything is still there or everything is gone.
     """
     address = parse(url)
     with closing(connect(address, is_direct=True)[0]) as connection:
@@ -74,7 +74,7 @@ def drop(url: str) -> None:
 
 
 def _insist(connection: Connection, address: Address, steps: tuple[str, ...]) -> tuple[int, int]:
-    """Migrate, again where others were in the way: workers of the old version go on meanwhile."""
+    """Migrate; try again after conflicts, since workers of the old version continue meanwhile."""
     for _ in range(_TRIES):
         with suppress(*PASSING), connection.transaction():
             return _migrate(connection, address, steps)
@@ -110,15 +110,15 @@ def _migrate(connection: Connection, address: Address, steps: tuple[str, ...]) -
 
 
 def _found(connection: Connection, address: Address) -> tuple[str, str, bool]:
-    """Return the database, the user, and whether the schema is there, whoever owns it."""
+    """Return the database, the user, and whether the schema exists, whichever role owns it."""
     row = connection.execute(statements(address.schema)["find_schema"].text, (address.schema,)).fetchone()
     if row is None:
-        raise StoreUnavailable("PostgreSQL does not tell its schemas")
+        raise StoreUnavailable("PostgreSQL does not report its schemas")
     return row[0], row[1], row[2]
 
 
 def _denied(connection: Connection, address: Address, error: psycopg.Error) -> StoreError:
-    """Return our error for a schema that is not the user's to make or to use; it names the right."""
+    """Return our error for a schema that the user may not create or use; it names the missing right."""
     try:
         database, user, is_there = _found(connection, address)
     except psycopg.Error:
@@ -127,7 +127,7 @@ def _denied(connection: Connection, address: Address, error: psycopg.Error) -> S
     remedy = f"GRANT CREATE ON DATABASE {name} TO {user}, or CREATE SCHEMA {schema} AUTHORIZATION {user}"
     if is_there:
         remedy = (
-            f"Schema {schema} is another's: name one of the user's own, or make it and its tables {user}'s"
+            f"Schema {schema} has another owner: name another one, or make {user} owner of it and its tables"
         )
     return StoreUnavailable(translate(error).what, remedy=f"Nothing was written. {remedy}")
 

@@ -1,10 +1,10 @@
-"""Who lives: an advisory lock per session, on a connection that does nothing else.
+"""Which sessions live: an advisory lock per session, on a connection that does nothing else.
 
-The server drops the lock when the connection ends, as it does when its process is killed: whoever looks
-next knows at once. But a connection also ends when the network or the server does, so a dropped lock lets
-the session's runs go to others, and proves nothing about its process. The holder watches its connection and
-takes the lock again as soon as it can; whoever looks, looks twice, and not at sessions that were last seen
-before the server started.
+The server drops the lock when the connection ends, for example because its process was killed; the next
+process that checks sees it at once. But a connection also ends when the network or the server fails. So a
+dropped lock lets other workers take the session's runs, and proves nothing about its process. The holder
+watches its connection and takes the lock again as soon as it can. Other processes check twice before they
+end a session, and ignore sessions that were last seen before the server started.
 """
 
 from __future__ import annotations
@@ -21,17 +21,17 @@ from ninelives.stores.postgres.server.open_connection import Connection, transla
 from ninelives.stores.postgres.server.queries import Statement
 from ninelives.stores.shared.wakeups import readable
 
-_PAUSE_SECONDS, _LOOK_SECONDS = 0.1, 1.0
+_PAUSE_SECONDS, _POLL_SECONDS = 0.1, 1.0
 
 
 def lock_number(schema: str, name: str) -> int:
-    """Return the number of an advisory lock: these are all that a database has in common."""
+    """Return the number of an advisory lock; it includes the schema, since a database shares them all."""
     digest = blake2b(f"{schema}\0{name}".encode(), digest_size=8, person=b"ninelives-lock")
     return int.from_bytes(digest.digest(), "big", signed=True)
 
 
 class SessionLock:
-    """The lock of one session of this process, held for as long as it lives."""
+    """The lock of one session of this process, held for as long as the session lives."""
 
     def __init__(self, connect: Callable[[], Connection], sql: Mapping[str, Statement], number: int) -> None:
         """Take the lock. Raises BlockingIOError when another process holds it."""
@@ -45,21 +45,22 @@ class SessionLock:
 
     @property
     def is_held(self) -> bool:
-        """Tell whether the lock is held, as far as is known."""
+        """Whether the lock is held, as far as this process knows."""
         return self._is_held.is_set()
 
     def doubt(self) -> None:
-        """Take the lock again: the server says that nobody holds it, though our connection seems sound."""
+        """Take the lock again: the server reports it free, though our connection seems sound."""
         self._connection.break_off()
 
     def release(self) -> Connection | None:
-        """Let go: the session is over. Returns the connection, if it can be used again."""
+        """Release the lock: the session is over. Return the connection if it can be reused."""
         self._is_over.set()
         try:
             self._connection.pgconn.send_query(self._sql["unlock_all"].text)
             self._connection.pgconn.flush()
-            # By itself the server drops the lock when it misses the connection; its answer wakes the watch.
-            readable([self._connection.fileno()], _LOOK_SECONDS)
+            # Without this, the server drops the lock only when it misses the connection. Its answer wakes
+            # the watching thread.
+            readable([self._connection.fileno()], _POLL_SECONDS)
         except (psycopg.Error, OSError, ValueError):
             self._connection.close()
         if threading.current_thread() is not self._watch:
@@ -74,11 +75,11 @@ class SessionLock:
         return None
 
     def _is_answered(self) -> bool:
-        """Tell whether the server has said that the lock is let go; a silent connection is of no use."""
+        """Return whether the server confirmed the release; otherwise the connection cannot be reused."""
         libpq = self._connection.pgconn
         while True:
             while libpq.is_busy():
-                if not readable([libpq.socket], _LOOK_SECONDS):
+                if not readable([libpq.socket], _POLL_SECONDS):
                     return False
                 libpq.consume_input()
             if libpq.get_result() is None:
@@ -87,7 +88,7 @@ class SessionLock:
     def _locked(self, statement: str) -> Connection:
         connection = self._connect()
         try:
-            # A network that comes back before the lease ends takes nothing from us.
+            # The connection survives a network outage that is shorter than the lease.
             connection.execute(self._sql["bear_silence"].text)
             row = connection.execute(self._sql[statement].text, (self._number,)).fetchone()
         except psycopg.Error as error:
@@ -105,14 +106,14 @@ class SessionLock:
             self._is_held.clear()
             self._connection.close()
             with suppress(StoreError):
-                self._connection = self._locked("take_lock")  # our old one may not have been missed yet
+                self._connection = self._locked("take_lock")  # waits until the server drops the old one
                 self._is_held.set()
             self._is_over.wait(0 if self._is_held.is_set() else _PAUSE_SECONDS)
 
     def _is_whole(self) -> bool:
-        """Wait a while for the connection to end: the server never says anything else on it."""
+        """Wait a while for the connection to end: the server never sends anything else on it."""
         try:
-            if readable([self._connection.fileno()], _LOOK_SECONDS) and not self._is_over.is_set():
+            if readable([self._connection.fileno()], _POLL_SECONDS) and not self._is_over.is_set():
                 self._connection.pgconn.consume_input()
         except (psycopg.Error, OSError, ValueError):
             return False

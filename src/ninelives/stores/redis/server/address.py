@@ -1,10 +1,10 @@
-"""The URL of a Redis store: where the server is, and what is ours in the query.
+"""The URL of a Redis store: where the server is, and our own options.
 
     redis://user:password@host:6379/0?prefix=ninelives
 
-`redis` and `valkey` are one; `rediss` and `valkeys` speak TLS. Ours: `prefix` (the hash tag of all keys,
-default `ninelives`), `unsafe` (what is known to be unsafe and accepted, with commas between) and `replicas`
-(how many must have synced what must not be forgotten). The rest is redis-py's.
+`redis` and `valkey` mean the same; `rediss` and `valkeys` use TLS. Our options: `prefix` (the hash tag of all
+keys, default `ninelives`), `unsafe` (risks that you accept, separated by commas) and `replicas` (how many
+replicas must have synced an important write). All other options are redis-py's.
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ from ninelives.stores.url import complaint, has_secret
 
 SCHEMES = {"redis": "redis", "valkey": "redis", "rediss": "rediss", "valkeys": "rediss"}
 RISKS = ("appendonly", "appendfsync", "eviction", "config")
-"""What may be accepted: no log, a log that is synced late, lost keys, settings that cannot be read."""
+"""Risks that may be accepted: no log, a log that is synced late, evicted keys, unreadable settings."""
 
 _PREFIX = re.compile(r"[a-z0-9_.-]{1,48}")
 _OURS = ("prefix", "unsafe", "replicas")
@@ -34,7 +34,7 @@ _REMEDY = (
 
 
 class Address(Struct, frozen=True):
-    """A URL, taken apart. `shown` has no secrets; `options` are the driver's."""
+    """A parsed URL. `shown` has no secrets; `options` are the driver's."""
 
     options: dict[str, Any]
     shown: str
@@ -44,7 +44,7 @@ class Address(Struct, frozen=True):
 
 
 def parse(url: str) -> Address:
-    """Take a URL apart. Raises UsageError naming what is wrong with it."""
+    """Parse a URL. Raises UsageError that names what is wrong with it."""
     if "#" in url:
         raise UsageError("the store's URL has a # in it", remedy="In a password, write it as %23")
     try:
@@ -64,20 +64,20 @@ def parse(url: str) -> Address:
         )
     if found.path not in ("", "/") and not found.path[1:].isdecimal():
         named = "…" if has_secret(url) else repr(found.path[1:])
-        raise UsageError(f"{named} is no database's number", remedy=_REMEDY)
+        raise UsageError(f"{named} is not a database number", remedy=_REMEDY)
     unsafe = frozenset(filter(None, ours.get("unsafe", "").split(",")))
     if not unsafe <= frozenset(RISKS):
-        raise UsageError(
-            f"unsafe={ours['unsafe']} names what is no risk", remedy=f"It may name {', '.join(RISKS)}"
-        )
+        raise UsageError(f"unsafe={ours['unsafe']}: unknown risk", remedy=f"Known risks: {', '.join(RISKS)}")
     replicas = ours.get("replicas", "0")
     if not replicas.isdecimal() or len(replicas) > 3:
-        raise UsageError(f"replicas={replicas} is no number", remedy="Say how many must have what is written")
+        raise UsageError(
+            f"replicas={replicas} is not a number", remedy="Give the number of replicas that must sync"
+        )
     unknown = [name for name, _ in rest if name not in _known_options()]
     if unknown:
         raise UsageError(
-            f"the store's URL says {unknown[0]}=, which nobody knows",
-            remedy=f"Ours are {', '.join(_OURS)}; the rest must be options of redis-py's connections",
+            f"the store's URL has an unknown option {unknown[0]}=",
+            remedy=f"Our options are {', '.join(_OURS)}; others must be options of redis-py's connections",
         )
     driver = found._replace(scheme=SCHEMES[found.scheme], query=urlencode(rest, quote_via=quote)).geturl()
     try:

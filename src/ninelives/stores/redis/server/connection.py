@@ -1,4 +1,4 @@
-"""Connections: opened one way, the server's settings checked on each, and every driver error translated."""
+"""Connections: opened in one way, the server's settings checked each time, errors translated."""
 
 from __future__ import annotations
 
@@ -32,25 +32,25 @@ _TIMEOUT_SECONDS = 15.0
 _PASSING = ("MASTERDOWN", "CLUSTERDOWN", "TRYAGAIN", "BUSY", "LOADING", "UNBLOCKED")
 
 
-class LineLost(Exception):
-    """The connection is gone, or of no use any more; what was sent may or may not have been done."""
+class ConnectionLost(Exception):
+    """The connection is lost or unusable; what was sent may or may not have been done."""
 
 
 class Tls(SSLConnection):
-    """A connection whose handshake is part of connecting: a port that speaks no TLS just keeps silent."""
+    """A connection that limits the TLS handshake in time: a port without TLS would never answer."""
 
     def _wrap_socket_with_ssl(self, sock: socket) -> Any:
         sock.settimeout(self.socket_connect_timeout)
         try:
             wrapped = super()._wrap_socket_with_ssl(sock)  # type: ignore[no-untyped-call]
         except TimeoutError as error:
-            raise driver.ConnectionError("no answer to TLS; say redis:// if this port is plain") from error
+            raise driver.ConnectionError("no answer to TLS; use redis:// if this port has no TLS") from error
         wrapped.settimeout(self.socket_timeout)
         return wrapped
 
 
 class ServerConnection:
-    """A connection of ours, and the name under which it counts its writes."""
+    """A connection, and the name under which it counts its writes."""
 
     def __init__(self, address: Address) -> None:
         """Connect. Raises StoreUnavailable."""
@@ -74,55 +74,55 @@ class ServerConnection:
             raise StoreAway(f"Redis: {error}", remedy=_UNREACHABLE) from error
 
     def ask(self, commands: Sequence[Command]) -> list[Any]:
-        """Send commands, and return all answers; one that was refused is an exception among them.
+        """Send commands, and return all answers; a refused command's answer is an exception.
 
-        Raises LineLost.
+        Raises ConnectionLost.
         """
         self.send(commands)
         return [self.answer() for _ in commands]
 
     def send(self, commands: Sequence[Command]) -> None:
-        """Send commands whose answers are read later. Raises LineLost."""
+        """Send commands whose answers are read later. Raises ConnectionLost."""
         if self.is_lost:
-            raise LineLost
+            raise ConnectionLost
         try:
             self._connection.send_packed_command(self._connection.pack_commands(commands), check_health=False)
         except (RedisError, OSError) as error:
             self.close()
-            raise LineLost from error
+            raise ConnectionLost from error
 
     def answer(self) -> Any:
-        """Read one answer. Raises LineLost."""
+        """Read one answer. Raises ConnectionLost."""
         try:
             return self._connection.read_response()
         except BusyLoadingError as error:
             self.close()
-            raise LineLost from error
+            raise ConnectionLost from error
         except ResponseError as error:
             if isinstance(error, ReadOnlyError) or str(error).startswith(_PASSING):
-                self.close()  # another server has taken over, or this one is not ready: find out anew
-                raise LineLost from error
+                self.close()  # another server has taken over, or this one is not ready: connect again
+                raise ConnectionLost from error
             return error
         except (RedisError, OSError) as error:
             self.close()
-            raise LineLost from error
+            raise ConnectionLost from error
 
     def call(self, script: LuaScript, keys: Sequence[bytes], values: Sequence[bytes | str | int]) -> Any:
-        """Run a script. Raises LineLost; StoreError when the server refuses it, before it wrote anything."""
+        """Run a script. Raises ConnectionLost; StoreError if the server refuses it before any write."""
         rest = (len(keys), *keys, *values)
         (answer,) = self.ask([(b"EVALSHA", script.digest, *rest)])
-        if isinstance(answer, NoScriptError):  # a new server, or one that was told to forget
+        if isinstance(answer, NoScriptError):  # a new server, or its script cache was flushed
             (answer,) = self.ask([(b"EVAL", script.text, *rest)])
         if isinstance(answer, RedisError):
             raise translate(answer) from answer
         return answer
 
     def fileno(self) -> int:
-        """Return what to wait on for an answer."""
+        """Return the descriptor to wait on for an answer."""
         return int(self._connection._sock.fileno())  # noqa: SLF001 (the driver has no other way)
 
     def close(self) -> None:
-        """Hang up."""
+        """Close the connection."""
         self.is_lost = True
         self._connection.disconnect()
 
@@ -131,21 +131,21 @@ _UNREACHABLE = "Nothing was written. Check that the server runs and can be reach
 
 
 def translate(error: Exception) -> StoreError:
-    """Return our error for one of the driver's: of what was refused, or never begun."""
+    """Return our error for one of the driver's: of a command that was refused, or never sent."""
     said = str(error).strip().rstrip(".") or type(error).__name__
-    told = f"Redis: {said}"
+    what = f"Redis: {said}"
     if isinstance(error, OutOfMemoryError) or said.startswith("OOM"):
-        return StoreUnavailable(told, remedy="Nothing was written. Give the server more memory, or prune")
+        return StoreUnavailable(what, remedy="Nothing was written. Give the server more memory, or prune")
     if isinstance(error, AuthenticationError | AuthenticationWrongNumberOfArgsError):
-        return StoreUnavailable(told, remedy="Nothing was written. Give the right user and password")
+        return StoreUnavailable(what, remedy="Nothing was written. Give the right user and password")
     if isinstance(error, NoPermissionError):
-        return StoreUnavailable(told, remedy="Nothing was written. Give the user the right to do so")
+        return StoreUnavailable(what, remedy="Nothing was written. Grant the user that right")
     if said == "DB index is out of range":
-        return StoreUnavailable(told, remedy="Nothing was written. Name a database that the server has")
+        return StoreUnavailable(what, remedy="Nothing was written. Name a database that the server has")
     if said.startswith("MISCONF"):
-        return StoreUnavailable(told, remedy="Nothing was written. Make room on the server's disk")
+        return StoreUnavailable(what, remedy="Nothing was written. Make room on the server's disk")
     if "WRONGTYPE" in said:
-        return Corrupt(told, remedy="Another program has written to our keys; give it another prefix")
+        return Corrupt(what, remedy="Another program has written to our keys; give it another prefix")
     if isinstance(error, driver.ConnectionError | driver.TimeoutError):
-        return StoreAway(told, remedy=_UNREACHABLE)
-    return StoreUnavailable(told, remedy=_UNREACHABLE)
+        return StoreAway(what, remedy=_UNREACHABLE)
+    return StoreUnavailable(what, remedy=_UNREACHABLE)

@@ -1,17 +1,17 @@
 """Lineage: what this process saw acknowledged, and what to do when a server comes back without it.
 
-Every write is counted in the store, and every acknowledgement brings the count. A server that is started
-anew, or that takes over from another, has a new history; its first visitor notes the count that it begins
-with. If that is behind what this process saw, acknowledged writes are lost: with them perhaps the intent of
-something that was done. Nothing is assumed then. The runs that were under way, those that this process had
-moved since, and those that hold a key of a non-resumable action are put before a person when they are next
-taken up, unless their owner goes on from where it was, which proves that nothing of the run is missing.
-Keys whose reservation is lost are in doubt.
+Every write is counted in the store, and every acknowledgement returns the count. A server that is restarted,
+or that takes over from another, has a new history; the first process to connect stores the count that it
+begins with. If that is behind what this process saw, acknowledged writes are lost, perhaps with the intent of
+an action that was done. Nothing is assumed then. Three kinds of runs are marked: those that were running,
+those that this process had changed since, and those that hold a key of a non-resumable action. The next
+worker that loads a marked run escalates it to a person, unless its owner continues from where it was, which
+proves that nothing of the run is missing. Keys whose reservation is lost are in doubt.
 
-A worker that has not come back yet may know of more. So nothing is claimed from a server with a new history
-until every worker has come, or its lease has run out.
+A worker that has not reconnected yet may know of more. So nothing is claimed from a server with a new history
+until every worker has connected, or its lease has run out.
 
-What is lost together with all who saw it cannot be known.
+What is lost together with all processes that saw it cannot be detected.
 """
 
 from __future__ import annotations
@@ -31,7 +31,7 @@ from ninelives.stores.redis.run_rows import runs_in, texts
 from ninelives.stores.redis.transaction import Transaction
 
 LOST = b"x"
-"""The field of a run's row that says since which length it is doubtful."""
+"""The field of a run's row that holds the length at which it became doubtful."""
 _MOST = 20_000
 _HELD = (KeyState.RESERVED, KeyState.IN_DOUBT)
 _log = logging.getLogger("ninelives.store")
@@ -54,16 +54,16 @@ class Lineage:
         self.sessions: set[str] = set()
         self._runs: OrderedDict[str, Moved] = OrderedDict()
         self._keys: OrderedDict[str, tuple[int, str, ReserveKey]] = OrderedDict()
-        self._turn = threading.Lock()
+        self._lock = threading.Lock()
 
     def acknowledge(self, history: str, written: int) -> None:
-        """Note the count that came with an answer of a server of that history."""
+        """Record the count that came with an answer of a server of that history."""
         if history == self.history:
             self.seen = max(self.seen, written)
 
     def committed(self, batch: Sequence[Commit]) -> None:
-        """Note commits that have just been acknowledged."""
-        with self._turn:
+        """Record commits that have just been acknowledged."""
+        with self._lock:
             for one in batch:
                 self._move(one.run, one.epoch, one.new_length)
                 for op in one.keys:
@@ -73,8 +73,8 @@ class Lineage:
                 self._keys.popitem(last=False)
 
     def claimed(self, runs: Sequence[RunRow]) -> None:
-        """Note runs that have just been claimed."""
-        with self._turn:
+        """Record runs that have just been claimed."""
+        with self._lock:
             for run in runs:
                 self._move(run.id, run.epoch, run.length)
 
@@ -85,27 +85,27 @@ class Lineage:
             self._runs.popitem(last=False)
 
     def is_broken(self, began: int) -> bool:
-        """Tell whether a history that began with that many writes lacks what was acknowledged here."""
+        """Return whether a history that began with that many writes lacks what was acknowledged here."""
         return began < self.seen
 
     def renew(self, history: str, written: int) -> None:
-        """Go on under this history."""
+        """Continue under this history."""
         self.seen = max(self.seen, written) if history == self.history else written
         self.history = history
 
     def mark(self, tx: Transaction, began: int) -> None:
-        """Queue what is to be done about a loss: doubtful runs are marked, lost reservations are in doubt."""
-        with self._turn:
+        """Queue the response to a loss: mark doubtful runs, and put lost reservations in doubt."""
+        with self._lock:
             runs = {name: moved for name, moved in self._runs.items() if moved.write > began}
             keys = {name: lost for name, lost in self._keys.items() if lost[0] > began}
         _log.error(
             "the server has lost acknowledged writes: it has %d of the %d that this process saw; "
-            "runs that may lack something are put before a person",
+            "runs that may lack something are escalated to a person",
             began,
             self.seen,
         )
         suspects = _under_way(tx) | _holders(tx) | {run for _, run, _ in keys.values()} | set(runs)
-        found = _look_at(tx, sorted(suspects))
+        found = _read_rows(tx, sorted(suspects))
         for name, run in found.items():
             if not run.state.is_final or _is_behind(run, runs.get(name)):
                 tx.do(b"HSET", tx.names.run(name), LOST, b"%d" % run.length)
@@ -123,7 +123,7 @@ def _under_way(tx: Transaction) -> set[str]:
 
 
 def _holders(tx: Transaction) -> set[str]:
-    """Return the runs that hold a key of what is not to be repeated."""
+    """Return the runs that hold a key of an action that must not be repeated."""
     found = set()
     for part in tx.scan(b"HSCAN", tx.names.keys):
         for raw in part[1::2]:
@@ -133,7 +133,7 @@ def _holders(tx: Transaction) -> set[str]:
     return found
 
 
-def _look_at(tx: Transaction, names: Sequence[str]) -> dict[str, RunRow]:
+def _read_rows(tx: Transaction, names: Sequence[str]) -> dict[str, RunRow]:
     wanted = texts(names)
     if not wanted:
         return {}
@@ -142,7 +142,7 @@ def _look_at(tx: Transaction, names: Sequence[str]) -> dict[str, RunRow]:
 
 
 def _doubt(tx: Transaction, lost: dict[str, tuple[int, str, ReserveKey]]) -> None:
-    """Put keys whose reservation was lost in doubt: what they stand for may have been done."""
+    """Put keys whose reservation was lost in doubt: their action may have been done."""
     names = list(lost)
     rows = tx.fields([(tx.names.keys, name.encode()) for name in names]) if names else []
     for name, raw in zip(names, rows, strict=True):
@@ -156,7 +156,7 @@ def _doubt(tx: Transaction, lost: dict[str, tuple[int, str, ReserveKey]]) -> Non
             fingerprint=op.fingerprint,
             run=run,
             resumable=False,
-            state=KeyState.ORPHANED,  # whoever asks next settles it
+            state=KeyState.ORPHANED,  # the next run that asks for the key settles it
             generation=known.generation if known is not None else 0,
             body=b"",
             blobs=(),

@@ -1,4 +1,4 @@
-"""How one run's row comes from a version to the next. Each gives the same whenever it is asked again."""
+"""How one run's row gets from one version to the next. Each function is deterministic and idempotent."""
 
 from __future__ import annotations
 
@@ -12,9 +12,9 @@ from ninelives.stores.redis import encoding
 
 
 def second(run: str, tail: bytes, records: Sequence[bytes]) -> bytes:
-    """Say at the end of the tail what the row sums up of its journal; records of before stay as they are.
+    """Append the sums of the journal to the tail; older records stay as they are.
 
-    A damaged record is left out: whoever takes the run up finds it.
+    A damaged record is skipped: the next worker that loads the run finds it.
     """
     if encoding.has_sums(tail):
         return tail

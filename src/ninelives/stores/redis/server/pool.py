@@ -1,10 +1,10 @@
-"""The lines to the server: a few connections, taken for one transaction each and given back.
+"""The connections to the server: a small pool; each transaction takes one and gives it back.
 
-A line that breaks is thrown away, and what was being done is done again on a new one, unless it was done
-already. Before the script was sent nothing of it can be. After that nobody knows, so we look: a write notes
-its line's count first of all, and who looks for it closes the line, so that a write which is still on its
-way is refused when it arrives. If the server cannot be reached to look, `StoreBroken`: the process must end
-and read again.
+A connection that breaks is discarded, and its transaction is run again on a new one, unless it was written.
+Before the script was sent, it cannot be. After that we must check. A write first stores its connection's
+counter. The check reads that counter and closes it, so that a write that is still on its way is refused when
+it arrives. If the server cannot be reached for that check, `StoreBroken`: the process must end and read its
+state again. See docs/decisions/0012.
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ from ninelives.core.errors import LeaseLost, NineLivesError, StoreBroken, StoreU
 from ninelives.core.rules import validation
 from ninelives.stores.clock import SystemClock
 from ninelives.stores.redis.server.address import Address
-from ninelives.stores.redis.server.connection import Command, LineLost, ServerConnection
+from ninelives.stores.redis.server.connection import Command, ConnectionLost, ServerConnection
 from ninelives.stores.redis.server.key_names import Names
 from ninelives.stores.redis.server.lost_writes import Lineage
 from ninelives.stores.redis.server.scripts import script
@@ -33,14 +33,14 @@ from ninelives.stores.shared.lease_witness import LeaseWitness
 
 Answer = TypeVar("Answer")
 Work = Callable[[Transaction], Answer]
-_MOST_LINES, _TRIES, _MOST_CONFLICTS, _WAIT_MS = 6, 20, 400, 2_000
+_MOST_CONNECTIONS, _TRIES, _MOST_CONFLICTS, _WAIT_MS = 6, 20, 400, 2_000
 _PATIENCE_SECONDS, _DOUBT_SECONDS, _PAUSE_SECONDS, _LONGEST_PAUSE_SECONDS = 5.0, 60.0, 0.05, 0.05
-_HELD_UP = "a step waits for the server%s to sync what must not be forgotten: %s; given up after %d s"
+_HELD_UP = "a step waits for the server%s to sync writes that must survive: %s; it gives up after %d s"
 _log = logging.getLogger("ninelives.store")
 
 
 class Pool:
-    """All lines of one store object."""
+    """All connections of one store object."""
 
     def __init__(self, address: Address, clock: Clock | None) -> None:
         self.address = address
@@ -54,62 +54,62 @@ class Pool:
         self._is_closed = False
         self._failure: StoreBroken | None = None
         self._idle: list[ServerConnection] = []
-        self._turn, self._visiting = threading.Lock(), threading.Lock()
-        self._places = threading.BoundedSemaphore(_MOST_LINES)
+        self._lock, self._visiting = threading.Lock(), threading.Lock()
+        self._slots = threading.BoundedSemaphore(_MOST_CONNECTIONS)
 
     def connect(self) -> ServerConnection:
-        """Open a line of its own. Raises StoreUnavailable, StoreUnsafe.
+        """Open a connection outside the pool. Raises StoreUnavailable, StoreUnsafe.
 
-        What the server says of itself counts from now on: it may have been started again with other settings.
+        What the server reports counts from now on: it may have been restarted with other settings.
         """
-        line = ServerConnection(self.address)
+        connection = ServerConnection(self.address)
         try:
-            with self._visiting:  # one at a time, so that the last word is the newest
-                self.server = check(line, self.address)
-                self._visit(line, self.server.history)
-        except LineLost as error:
-            raise StoreUnavailable("Redis: the server hangs up as soon as it is reached") from error
+            with self._visiting:  # one at a time, so that the newest report is kept
+                self.server = check(connection, self.address)
+                self._visit(connection, self.server.history)
+        except ConnectionLost as error:
+            raise StoreUnavailable("Redis: the server closes connections at once") from error
         except BaseException:
-            line.close()
+            connection.close()
             raise
-        return line
+        return connection
 
-    def _visit(self, line: ServerConnection, history: str) -> None:
-        """See whether the server still has all that was acknowledged here, and see to it if not."""
+    def _visit(self, connection: ServerConnection, history: str) -> None:
+        """Check whether the server still has everything acknowledged here; if not, mark what may be lost."""
         names, lineage = self.names, self.lineage
-        line.history = history
+        connection.history = history
         keys = [names.store, names.lineage, names.workers, names.awaited]
-        written, began = line.call(script("takeover"), keys, [history, lineage.history])
+        written, began = connection.call(script("takeover"), keys, [history, lineage.history])
         is_new = lineage.history not in ("", history)
         if is_new and lineage.is_broken(began):
-            self._mark(line, began)
+            self._mark(connection, began)
         lineage.renew(history, written)
         if is_new and lineage.sessions:
-            line.call(script("arrive"), [names.awaited, names.work], sorted(lineage.sessions))
+            connection.call(script("arrive"), [names.awaited, names.work], sorted(lineage.sessions))
 
-    def _mark(self, line: ServerConnection, began: int) -> None:
+    def _mark(self, connection: ServerConnection, began: int) -> None:
         for _ in range(_TRIES):
-            tx = Transaction(line, self.names, self._clock, self.witness)
+            tx = Transaction(connection, self.names, self._clock, self.witness)
             self.lineage.mark(tx, began)
-            # CRASH: not marked by us, who are dead now; what only we knew is lost with us.
+            # CRASH: we died before marking; what only this process knew is lost with it.
             if not tx.is_changed or tx.apply()[0] == b"done":
                 return
-        raise StoreUnavailable("other writers are in the way again and again")
+        raise StoreUnavailable("the transaction keeps conflicting with others")
 
     @property
     def is_ours(self) -> bool:
-        """Tell whether this process opened the lines."""
+        """Whether this process opened the pool."""
         return self._pid == os.getpid()
 
     def require(self) -> None:
-        """Check that this process may use the lines.
+        """Check that this process may use the pool.
 
-        Raises StoreUnsafe in a forked child; StoreBroken after a write whose fate could not be told.
+        Raises StoreUnsafe in a forked child; StoreBroken after a write whose fate could not be found out.
         """
         if not self.is_ours:
             raise StoreUnsafe(
                 "this store was opened by the parent process",
-                remedy="Open the store anew after fork; connections cannot be shared",
+                remedy="Open the store again after the fork; connections cannot be shared",
             )
         if self._is_closed:
             raise StoreUnavailable("this store has been closed", remedy="Open it again")
@@ -117,111 +117,111 @@ class Pool:
             raise self._failure
 
     def begin(self) -> None:
-        """Open the first line. Raises StoreUnavailable at once."""
+        """Open the first connection. Never waits for the server: raises StoreUnavailable at once."""
         self._idle.append(self.connect())
 
     def read(self, work: Work[Answer]) -> Answer:
-        """Do something that only reads, or that may be done twice without harm."""
+        """Run something that only reads, or that may safely be repeated."""
         for _ in range(_TRIES):
-            with self._line() as line:
+            with self._borrowed() as connection:
                 try:
-                    return work(Transaction(line, self.names, self._clock, self.witness))
-                except (LineLost, Conflict):
+                    return work(Transaction(connection, self.names, self._clock, self.witness))
+                except (ConnectionLost, Conflict):
                     continue
-        raise StoreUnavailable("connections to the server break as soon as they are made")
+        raise StoreUnavailable("connections to the server break at once")
 
     def append(self, keys: Sequence[bytes], values: Sequence[bytes | str | int]) -> Any:
-        """Append to journals, which made twice is harmless: the second time finds nothing to append to."""
+        """Append to journals. Repeating it is safe: the second time finds no matching fence."""
         for _ in range(_TRIES):
-            with self._line() as line:
+            with self._borrowed() as connection:
                 try:
-                    answer = line.call(script("append"), keys, values)
-                except LineLost:
+                    answer = connection.call(script("append"), keys, values)
+                except ConnectionLost:
                     continue
                 if answer[0] != b"version":
-                    self.lineage.acknowledge(line.history, answer[0])
+                    self.lineage.acknowledge(connection.history, answer[0])
                 return answer
-        raise StoreUnavailable("connections to the server break as soon as they are made")
+        raise StoreUnavailable("connections to the server break at once")
 
     def write(self, work: Work[Answer]) -> Answer:
         """Run a writing transaction; durable when this returns."""
         try:
             return self._write(work)
         except LeaseLost:
-            self.require_same(self.names.identity)  # a session is not known either where all was removed
+            self.require_same(self.names.identity)  # if the whole store was removed, no session is known
             raise
         except StoreBroken as error:
             self._failure = error
             raise
 
     def require_same(self, known: bytes) -> None:
-        """Raise StoreBroken if the store of that id is not there any more."""
+        """Raise StoreBroken if the store with that id no longer exists."""
         (found,) = self.read(lambda tx: tx.ask([(b"HGET", tx.names.store, b"id")]))
         if known not in (b"", found):
-            what = "it was emptied" if found is None else "another one stands in its place"
+            what = "it was emptied" if found is None else "another store has replaced it"
             self._failure = validation.vanished(what)
             raise self._failure
 
     def _write(self, work: Work[Answer]) -> Answer:
         for conflicts in range(_MOST_CONFLICTS):
-            with self._line() as line:
-                tx = Transaction(line, self.names, self._clock, self.witness)
+            with self._borrowed() as connection:
+                tx = Transaction(connection, self.names, self._clock, self.witness)
                 try:
                     answer = work(tx)
                     if not tx.is_changed:
                         return answer
-                except (LineLost, Conflict):
+                except (ConnectionLost, Conflict):
                     _pause(conflicts)
                     continue
                 try:
                     what, written = tx.apply()
-                    self.lineage.acknowledge(line.history, written)
-                except LineLost:
-                    # CRASH: the line broke after the script was sent; we look.
+                    self.lineage.acknowledge(connection.history, written)
+                except ConnectionLost:
+                    # CRASH: the connection broke after the script was sent; we check its fate below.
                     what = b""
-            if what == b"done" or (not what and self._has_happened(line)):
+            if what == b"done" or (not what and self._has_happened(connection)):
                 return answer
             _pause(conflicts)
-        raise StoreUnavailable("other writers are in the way again and again")
+        raise StoreUnavailable("the transaction keeps conflicting with others")
 
     def confirmed(self) -> bool:
-        """Wait until all that was written so far is synced, here and on as many replicas as asked for.
+        """Wait until everything written so far is synced, here and on the required number of replicas.
 
-        False when the line broke meanwhile: the server may have lost it. Raises StoreBroken.
+        False when the connection broke meanwhile: the server may have lost it. Raises StoreBroken.
         """
         replicas, deadline = self.address.replicas, time.monotonic() + self.doubt_seconds
         others = f" and {replicas} replica{'s' * (replicas != 1)}" if replicas else ""
-        is_told = False
+        is_logged = False
         commands: list[Command] = [
             (b"HINCRBY", self.names.store, b"confirmed", 1),
             (b"WAITAOF", 1, replicas, _WAIT_MS),
         ]
-        with self._line() as line:
+        with self._borrowed() as connection:
             while True:
                 try:
-                    _, answer = line.ask(commands)
-                except LineLost:
+                    _, answer = connection.ask(commands)
+                except ConnectionLost:
                     return False
                 if isinstance(answer, list) and answer[0] >= 1 and answer[1] >= replicas:
                     return True
                 if time.monotonic() >= deadline:
                     break
-                if not is_told:
+                if not is_logged:
                     _log.warning(_HELD_UP, others, _synced(answer, replicas), self.doubt_seconds)
-                    is_told = True
-        remedy = f"{REPLICAS_REMEDY}; then" if replicas else "Mend the server's disk; then"
+                    is_logged = True
+        remedy = f"{REPLICAS_REMEDY}; then" if replicas else "Fix the server's disk; then"
         self._failure = StoreBroken(
-            f"what was written is not known to be synced by the server{others}: {_synced(answer, replicas)}",
+            f"writes are not known to be synced by the server{others}: {_synced(answer, replicas)}",
             remedy=f"{remedy} start this process again",
         )
         raise self._failure
 
-    def _has_happened(self, line: ServerConnection) -> bool:
-        """Tell whether the last write of a line that broke was made; it will not be any more.
+    def _has_happened(self, connection: ServerConnection) -> bool:
+        """Return whether the last write of a broken connection was made; if not, it never will be.
 
-        Raises StoreBroken when it cannot be told.
+        Raises StoreBroken when that cannot be found out.
         """
-        deadline, values = time.monotonic() + self.doubt_seconds, (line.name, line.count)
+        deadline, values = time.monotonic() + self.doubt_seconds, (connection.name, connection.count)
         while True:
             try:
                 return bool(self.read(lambda tx: tx.call("fate", [tx.names.writers], values)))
@@ -229,28 +229,28 @@ class Pool:
                 if time.monotonic() < deadline and not self._is_closed:
                     continue
                 self._failure = StoreBroken(
-                    f"the answer to a write was lost and the server cannot be asked: {error.what}",
+                    f"the answer to a write was lost and the server cannot be reached: {error.what}",
                     remedy="End this process and start it again when the server can be reached",
                 )
                 raise self._failure from error
 
     @contextmanager
-    def _line(self) -> Iterator[ServerConnection]:
+    def _borrowed(self) -> Iterator[ServerConnection]:
         self.require()
-        with self._places:
-            line = self._take()
+        with self._slots:
+            connection = self._take()
             try:
-                yield line
+                yield connection
             except NineLivesError:
-                raise  # an answer: the line is as it was
+                raise  # an ordinary answer: the connection is still usable
             except BaseException:
-                line.close()  # an answer may still be on its way
+                connection.close()  # an answer may still be outstanding
                 raise
             finally:
-                self._give_back(line)
+                self._give_back(connection)
 
     def _take(self) -> ServerConnection:
-        with self._turn:
+        with self._lock:
             if self._idle:
                 return self._idle.pop()
         deadline = time.monotonic() + _PATIENCE_SECONDS
@@ -262,29 +262,29 @@ class Pool:
                     raise
                 time.sleep(_PAUSE_SECONDS)
 
-    def _give_back(self, line: ServerConnection) -> None:
-        with self._turn:
-            if line.is_lost:
-                # The others will not be better: a server that restarts drops them all.
+    def _give_back(self, connection: ServerConnection) -> None:
+        with self._lock:
+            if connection.is_lost:
+                # The idle ones are probably lost too: a server that restarts drops them all.
                 for other in self._idle:
                     other.close()
                 self._idle.clear()
             elif self._is_closed:
-                line.close()
+                connection.close()
             else:
-                self._idle.append(line)
+                self._idle.append(connection)
 
     def close(self) -> None:
-        """Close the lines that are idle, and the others when they are given back."""
-        with self._turn:
+        """Close the idle connections now, and the others when they are given back."""
+        with self._lock:
             self._is_closed = True
-            for line in self._idle:
-                line.close()
+            for connection in self._idle:
+                connection.close()
             self._idle.clear()
 
 
 def _synced(answer: object, replicas: int) -> str:
-    """Say what came of asking for a sync."""
+    """Return the result of a WAITAOF as text."""
     if not isinstance(answer, list):
         return str(answer)
     here = "the server has" if answer[0] else "the server has not"

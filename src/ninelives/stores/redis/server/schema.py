@@ -1,10 +1,10 @@
-"""The versions of what is kept. A migration goes run by run, and may be killed anywhere and gone on with.
+"""The versions of the stored data. A migration goes run by run; any process can continue it.
 
-There is no transaction over everything, so the store is first given a version that nobody works with, `1>2`:
-every script of an old process refuses to write from then on, and no new one begins. Then each run is
-rewritten by a script of its own, on the condition that the version is still this and the run as it was read;
-then the version becomes `2`. A process that opens a store on its way goes on from the mark. Many may do so
-at once: what one has done the other finds done, and one that comes late finds another version, and writes
+There is no transaction over everything. So the store first gets a version that no process works with, `1>2`:
+from then on every script of an old process refuses to write, and no new process starts to work. Then each run
+is rewritten by one script call, on the condition that the version is still `1>2` and the run is as it was
+read. Then the version becomes `2`. A process that opens a half-migrated store continues from the mark. Many
+may do so at once: each finds what the others have done, and a late one finds another version and writes
 nothing.
 """
 
@@ -24,20 +24,20 @@ _FIRST = 1
 _PART = 100
 _TRIES = 1000
 Step = Callable[[str, bytes, Sequence[bytes]], bytes]
-"""Gives a run's new tail: of its id, its tail, its records."""
+"""Returns a run's new tail, given its id, its tail and its records."""
 
 STEPS: tuple[Step, ...] = (migrations.second,)
-"""How a run comes from version n to n + 1, the first from 1."""
+"""How a run gets from version n to n + 1, starting with 1."""
 
 
 def open_version(tx: Transaction) -> tuple[int, int]:
-    """Make what a new store begins with, or bring an old one up to date; returns versions before and after.
+    """Initialise a new store, or migrate an old one; return the versions before and after.
 
-    Raises SchemaMismatch when it is newer than we know.
+    Raises SchemaMismatch when it is newer than this version of ninelives.
     """
     store = tx.names.store
     (version,) = tx.ask([(b"HGET", store, b"version")])
-    if version is None:  # only then: a server without memory can be looked at
+    if version is None:  # write only then, so that a server without free memory can still be read
         *_, version = tx.ask(
             [
                 (b"HSETNX", store, b"id", secrets.token_hex(16).encode()),
@@ -52,11 +52,11 @@ def open_version(tx: Transaction) -> tuple[int, int]:
         if known == int(VERSION) and not under_way:
             return before, known
         version = _advance(tx, known, is_under_way=under_way)
-    raise StoreUnavailable("other processes are in the way of the migration again and again")
+    raise StoreUnavailable("the migration keeps conflicting with other processes")
 
 
 def _read(version: bytes) -> tuple[int, bool]:
-    """Return a version, and whether the store is on its way to the next. Raises SchemaMismatch."""
+    """Return a version, and whether a migration to the next is under way. Raises SchemaMismatch."""
     first, _, second = version.partition(b">")
     try:
         known = int(first)
@@ -72,11 +72,11 @@ def _read(version: bytes) -> tuple[int, bool]:
 
 
 def _advance(tx: Transaction, known: int, *, is_under_way: bool) -> bytes:
-    """Go one step on; returns the version that there is then."""
+    """Migrate by one step; return the version after it."""
     names, way = tx.names, b"%d>%d" % (known, known + 1)
     if not is_under_way:
         found: bytes = tx.call("version", [names.store], [b"%d" % known, way])
-        # CRASH: nobody writes any more; who opens the store next goes on from here.
+        # CRASH: no process can write; the next one that opens the store continues from here.
         return found
     for part in _runs(tx):
         rows = tx.ask([(b"HMGET", names.run(run), b"r", b"t") for run in part])
@@ -84,20 +84,20 @@ def _advance(tx: Transaction, known: int, *, is_under_way: bool) -> bytes:
             if rest is not None and tail is not None and not _migrate(tx, known, way, run, rest, tail):
                 (version,) = tx.ask([(b"HGET", names.store, b"version")])
                 return version or b""
-            # CRASH: some runs are of the new version; the mark says how far.
+            # CRASH: some runs have the new version; the mark holds how far it got.
     done: bytes = tx.call("version", [names.store], [way, b"%d" % (known + 1)])
     return done
 
 
 def _migrate(tx: Transaction, known: int, way: bytes, run: str, rest: bytes, tail: bytes) -> bool:
-    """Bring one run up to date; False when the store has got there without us."""
+    """Migrate one run; return False when another process has already finished the migration."""
     names = tx.names
     (records,) = tx.ask([(b"LRANGE", names.journal(run), 0, -1)])
     after = STEPS[known - _FIRST](run, tail, records)
     try:
         made = encoding.run_of(run, rest, after)
     except Corrupt:
-        return True  # it was damaged before, and stays so: the others must not wait for it
+        return True  # it was damaged before, and stays so: it must not block the others
     if made is None:
         return True
     keys = [names.store, names.run(run), *(names.labelled(*label) for label in made.labels.items())]
@@ -106,7 +106,7 @@ def _migrate(tx: Transaction, known: int, way: bytes, run: str, rest: bytes, tai
 
 
 def _runs(tx: Transaction) -> Iterator[list[str]]:
-    """Yield the ids of all runs in the order of their numbers, from the mark of an earlier attempt on."""
+    """Yield the ids of all runs in the order of their numbers, starting at an earlier attempt's mark."""
     store = tx.names.store
     (mark,) = tx.ask([(b"HGET", store, b"migrated")])
     asked = [(b"ZRANGE", tx.names.in_state(state), 0, -1, b"WITHSCORES") for state in State]

@@ -1,4 +1,4 @@
-"""The scripts, out of their `.lua` files. A server knows each by the digest of its text."""
+"""The scripts of the `.lua` files. A server knows each by the digest of its text."""
 
 from __future__ import annotations
 
@@ -9,11 +9,11 @@ from importlib.resources import files
 from msgspec import Struct
 
 VERSION = b"2"
-"""The version of what is kept: a process of another version stops."""
+"""The version of the stored data: a process of another version stops."""
 
 
 class LuaScript(Struct, frozen=True):
-    """A script's text and the name that the server knows it by."""
+    """A script's text, and the digest by which the server knows it."""
 
     text: bytes
     digest: bytes
@@ -21,7 +21,7 @@ class LuaScript(Struct, frozen=True):
 
 @cache
 def script(name: str, *, frees: bool = False) -> LuaScript:
-    """Return a script by the name of its file; one that `frees` memory runs where there is none left."""
+    """Return a script by its file name; with `frees`, it may run on a server without free memory."""
     folder = files(__package__) / "scripts"
     parts = (folder / "parts.lua").read_bytes()
     text = (folder / f"{name}.lua").read_bytes().replace(b"--! parts", parts)

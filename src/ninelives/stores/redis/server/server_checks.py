@@ -10,23 +10,23 @@ from redis.exceptions import RedisError
 
 from ninelives.core.errors import StoreAway, StoreUnavailable, StoreUnsafe
 from ninelives.stores.redis.server.address import Address
-from ninelives.stores.redis.server.connection import LineLost, ServerConnection
+from ninelives.stores.redis.server.connection import ConnectionLost, ServerConnection
 
 _LEAST_VERSION = 7
 _SETTINGS = ("appendonly", "appendfsync", "no-appendfsync-on-rewrite", "maxmemory", "maxmemory-policy")
 
 
 Risks = Mapping[str, tuple[str, str]]
-"""What is not safe: the name of the risk, what it is, and what to do about it."""
+"""Unsafe settings: by the name of the risk, what it is, and what to do about it."""
 REPLICAS_REMEDY = "Connect replicas that run with appendonly yes, or take replicas= out of the URL"
 
 
 class Server(Struct, frozen=True):
-    """What a server is, as it said when a connection was opened.
+    """What a server reported about itself when a connection was opened.
 
-    Its history is what another one does not share; `risks` are those that the URL accepts, each with what to
-    do about it. Where there are any, it either `confirms` what must not be forgotten, asked to, or is
-    `lossy`, and this says why.
+    `history` identifies its lineage of data; no other server shares it. `risks` are those that the URL
+    accepts, each with what to do about it. If there are any, the server either `confirms` on request that
+    important writes are synced, or is `lossy`, which says why.
     """
 
     history: str = ""
@@ -35,19 +35,19 @@ class Server(Struct, frozen=True):
     lossy: str | None = None
 
 
-def check(line: ServerConnection, address: Address) -> Server:
-    """Check what a server says of itself.
+def check(connection: ServerConnection, address: Address) -> Server:
+    """Check what a server reports about itself.
 
-    Raises StoreUnsafe naming what would lose acknowledged writes; StoreUnavailable while it loads, or if it
-    is a replica.
+    Raises StoreUnsafe that names what would lose acknowledged writes; StoreUnavailable while it loads, or if
+    it is a replica.
     """
     try:
-        information, settings = line.ask([("INFO",), ("CONFIG", "GET", *_SETTINGS)])
-    except LineLost as error:
-        raise StoreAway("Redis: the server hangs up, or is not ready yet") from error
+        information, settings = connection.ask([("INFO",), ("CONFIG", "GET", *_SETTINGS)])
+    except ConnectionLost as error:
+        raise StoreAway("Redis: the server closes the connection, or is not ready yet") from error
     if isinstance(information, RedisError):
         raise StoreUnsafe(
-            f"Redis does not tell what it is: {information}", remedy="Let the user run INFO on the server"
+            f"Redis does not report what it is: {information}", remedy="Let the user run INFO on the server"
         )
     said = _lines(information)
     version = said.get("valkey_version") or said.get("redis_version", "0")
@@ -57,23 +57,23 @@ def check(line: ServerConnection, address: Address) -> Server:
         raise StoreUnavailable(
             "the server is a replica: nothing can be written to it", remedy="Name the primary"
         )
-    if said.get("loading", "0") != "0":  # until it has, it says that it keeps no log
+    if said.get("loading", "0") != "0":  # until then it reports that it keeps no log
         raise StoreAway("Redis: the server still loads its log", remedy="Wait until it has")
     risks = _risks(settings, said)
     _refuse(risks, address)
     history = said.get("master_replid") or said.get("run_id", "")
     if not risks and not address.replicas:
         return Server(history)
-    return _judged(line, history, risks, address.replicas, int(said.get("connected_slaves", "0")))
+    return _judged(connection, history, risks, address.replicas, int(said.get("connected_slaves", "0")))
 
 
-def _judged(line: ServerConnection, history: str, risks: Risks, wanted: int, connected: int) -> Server:
-    """See what a server can still promise that has risks, or that is to ask its replicas. Raises LineLost."""
+def _judged(connection: ServerConnection, history: str, risks: Risks, wanted: int, connected: int) -> Server:
+    """Return what a server with risks or required replicas can still promise. Raises ConnectionLost."""
     found = {f"the server runs with {what}": remedy for what, remedy in risks.values()}
     if connected < wanted:
         what = f"the URL says replicas={wanted}, and the server has {connected}"
         found[f"{what}: intents, keys and ends of runs wait for them"] = REPLICAS_REMEDY
-    (answer,) = line.ask([(b"WAITAOF", 1, wanted, 1)])
+    (answer,) = connection.ask([(b"WAITAOF", 1, wanted, 1)])
     if isinstance(answer, list) and "eviction" not in risks:
         return Server(history, found, confirms=True)
     why = "; ".join(what for what, _ in risks.values()) or f"no log to sync: {answer}"
@@ -92,7 +92,7 @@ def _risks(settings: Sequence[bytes] | RedisError, said: Mapping[str, str]) -> R
         found["appendonly"] = "appendonly no: a restart loses what it has acknowledged", "Set appendonly yes"
     if isinstance(settings, RedisError) or not settings:
         found["config"] = (
-            f"settings that it does not tell ({settings or 'none'})",
+            f"settings that it does not report ({settings or 'none'})",
             "Let the user run CONFIG GET",
         )
         return found
@@ -122,5 +122,5 @@ def _refuse(risks: Risks, address: Address) -> None:
         if risk not in address.unsafe:
             raise StoreUnsafe(
                 f"the server runs with {what}",
-                remedy=f"{remedy}, or say unsafe={risk} in the URL if losses are acceptable",
+                remedy=f"{remedy}, or add unsafe={risk} to the URL if losses are acceptable",
             )

@@ -1,7 +1,7 @@
-"""Wake-ups: each store object blocks on a list of its own, and writers push to those that are empty.
+"""Wake-ups: each store object blocks on its list, and writers push to the empty ones.
 
-A list is an ear: it is named where writers look (`wake` in `parts.lua`) until it is deaf, and named again
-by whoever waits. What was pushed between two calls stays until it is popped.
+The list's name is registered where writers find it (`wake` in `parts.lua`) with a time at which it expires; a
+waiting process registers it again. What was pushed between two calls stays until it is popped.
 """
 
 from __future__ import annotations
@@ -14,67 +14,69 @@ from contextlib import suppress
 from redis.exceptions import RedisError
 
 from ninelives.core.errors import StoreError
-from ninelives.stores.redis.server.connection import LineLost, ServerConnection
+from ninelives.stores.redis.server.connection import ConnectionLost, ServerConnection
 from ninelives.stores.shared.wakeups import WakeUps, readable
 
-_DEAF_SECONDS, _RENEW_SECONDS = 120, 20.0
+_EXPIRE_SECONDS, _RENEW_SECONDS = 120, 20.0
 
 
 class WakeupList(WakeUps[ServerConnection]):
-    """Wait for what is pushed to a list of our own, named among those of one channel."""
+    """Wait for what is pushed to our own list, which is registered in one channel."""
 
-    def __init__(self, ears: bytes, tag: bytes, connect: Callable[[], ServerConnection]) -> None:
+    def __init__(self, channel: bytes, tag: bytes, connect: Callable[[], ServerConnection]) -> None:
         super().__init__()
-        self._ears, self._ear = ears, tag + b"ear:" + secrets.token_hex(8).encode()
+        self._channel, self._list = channel, tag + b"ear:" + secrets.token_hex(8).encode()
         self._connect = connect
         self._renew_at = 0.0
 
     def _listen(self, timeout_seconds: float) -> ServerConnection | None:
-        line: ServerConnection | None = None
+        connection: ServerConnection | None = None
         try:
-            line = self._connect()
+            connection = self._connect()
             self._renew_at = 0.0
-            self._renewed(line)
-        except (StoreError, LineLost):
-            if line is not None:
-                line.close()
-            self._rest(timeout_seconds)
+            self._renewed(connection)
+        except (StoreError, ConnectionLost):
+            if connection is not None:
+                connection.close()
+            self._pause(timeout_seconds)
             return None
-        return line
+        return connection
 
-    def _hear(self, line: ServerConnection, timeout_seconds: float) -> tuple[ServerConnection | None, bool]:
+    def _receive(
+        self, connection: ServerConnection, timeout_seconds: float
+    ) -> tuple[ServerConnection | None, bool]:
         try:
-            woken = self._renewed(line) or self._popped(line, timeout_seconds)
-        except LineLost:
-            line.close()
+            woken = self._renewed(connection) or self._popped(connection, timeout_seconds)
+        except ConnectionLost:
+            connection.close()
             return None, True
-        return None if line.is_lost else line, woken
+        return None if connection.is_lost else connection, woken
 
-    def _leave(self, line: ServerConnection) -> None:
-        with suppress(LineLost):
-            line.ask([(b"ZREM", self._ears, self._ear), (b"DEL", self._ear)])
-        line.close()
+    def _disconnect(self, connection: ServerConnection) -> None:
+        with suppress(ConnectionLost):
+            connection.ask([(b"ZREM", self._channel, self._list), (b"DEL", self._list)])
+        connection.close()
 
-    def _renewed(self, line: ServerConnection) -> bool:
-        """Name our ear again from time to time; True if it was forgotten, and something may be missed."""
+    def _renewed(self, connection: ServerConnection) -> bool:
+        """Register our list from time to time; True if it was missing, so that we may have missed work."""
         if time.monotonic() < self._renew_at:
             return False
-        ((seconds, _),) = line.ask([(b"TIME",)])
-        (added,) = line.ask([(b"ZADD", self._ears, int(seconds) + _DEAF_SECONDS, self._ear)])
-        if isinstance(added, RedisError):  # no memory, no right: then we are woken by the clock
+        ((seconds, _),) = connection.ask([(b"TIME",)])
+        (added,) = connection.ask([(b"ZADD", self._channel, int(seconds) + _EXPIRE_SECONDS, self._list)])
+        if isinstance(added, RedisError):  # no memory, no right: then we rely on polling
             return False
         self._renew_at = time.monotonic() + _RENEW_SECONDS
         return bool(added)
 
-    def _popped(self, line: ServerConnection, timeout_seconds: float) -> bool:
-        (found,) = line.ask([(b"LPOP", self._ear)])
+    def _popped(self, connection: ServerConnection, timeout_seconds: float) -> bool:
+        (found,) = connection.ask([(b"LPOP", self._list)])
         if timeout_seconds <= 0.0 or found is not None:
             return isinstance(found, bytes)
         seconds = max(0.001, min(timeout_seconds, _RENEW_SECONDS))
-        line.send([(b"BLPOP", self._ear, f"{seconds:.3f}")])
-        if line.fileno() not in readable([line.fileno(), self._inner], seconds + 5.0):
+        connection.send([(b"BLPOP", self._list, f"{seconds:.3f}")])
+        if connection.fileno() not in readable([connection.fileno(), self._inner], seconds + 5.0):
             if not self._is_closed:
-                raise LineLost  # the server has not even said that the time is over
-            line.close()
+                raise ConnectionLost  # the server has not even answered that the timeout is over
+            connection.close()
             return False
-        return isinstance(line.answer(), list)
+        return isinstance(connection.answer(), list)

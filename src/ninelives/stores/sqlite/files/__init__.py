@@ -2,6 +2,6 @@
 
 - `database`: the open files; `connection`, `paths`, `schema` (with `migrations/`), `structure`
 - `write_queue`: which process writes next; `checkpointer`: moves the log into the database; `anchor`:
-  finds a lost tail
+  detects a lost tail
 - `session_locks`, `death_watch`: which workers live; `wakeups`: datagrams between processes; `backups`
 """

@@ -1,17 +1,17 @@
 """The anchor: a small file beside the database that holds the number of its last commit.
 
-SQLite drops a damaged tail of its log without a word: what was acknowledged is then gone and nothing
-says so. So every commit counts up in the database, and after it, still under the writers' lock, the
-same number is written here. A database that is behind its anchor has lost its tail: `Corrupt`. A second
-number says how many commits are in the database file itself, without its log: an older file beside
-a newer log would otherwise be mixed with it.
+SQLite silently drops a damaged tail of its log: acknowledged commits are then gone and nothing reports it. So
+every commit increments a counter in the database, and after it, still under the writers' lock, the same
+number is written here. A database that is behind its anchor has lost its tail: `Corrupt`. A second number
+counts the commits that are in the database file itself, without its log; it detects an older file beside a
+newer log, which SQLite would mix.
 
-The anchor is written but not synced: it can only be behind the database after a power cut, which is
-harmless. If we die between commit and anchor, it is one behind, which is harmless too. A database
-and an anchor that are both put back from one old backup cannot be told from the truth.
+The anchor is written but not synced: after a power cut it can only be behind the database, which is harmless.
+If we die between commit and anchor, it is one behind, which is harmless too. If a database and its anchor are
+both restored from one old backup, that cannot be detected.
 
-Nothing here depends on who copied the log into the database, or when: stock tools do it too. A database
-without an anchor is a copy that a tool made: it is taken as it is and gets an anchor.
+Nothing here depends on which process copied the log into the database, or when: stock tools do it too. A
+database without an anchor is a copy that a tool made: it is accepted as it is and gets an anchor.
 """
 
 from __future__ import annotations
@@ -36,11 +36,11 @@ class Anchor:
         self._store_id = store_id
 
     def write(self, commits: int) -> None:
-        """Note the last commit."""
+        """Write the number of the last commit."""
         os.pwrite(self._fd, _image(_COMMITTED, self._store_id, commits), 0)
 
     def write_copied(self, commits: int) -> None:
-        """Note the last commit that has been copied from the log into the database."""
+        """Write the number of the last commit that was copied from the log into the database."""
         os.pwrite(self._fd, _image(_COPIED, self._store_id, commits), _SIZE)
 
     def close(self) -> None:
@@ -49,7 +49,7 @@ class Anchor:
 
 
 def create(path: Path, store_id: bytes, commits: int = 0, copied: int = 0) -> None:
-    """Make an anchor, synced and then given its name: it is there whole or not at all."""
+    """Create an anchor, synced and then renamed: it exists whole or not at all."""
     draft = path.with_name(path.name + "-new")
     fd = os.open(draft, os.O_RDWR | os.O_CREAT | os.O_TRUNC | os.O_CLOEXEC, 0o600)
     try:
@@ -76,7 +76,7 @@ def read(path: Path) -> tuple[bytes, int, int]:
 
 
 def compare(path: Path, store_id: bytes, commits: int, in_file: int | None) -> None:
-    """Check the database against its anchor: its id, its last commit, and the last one in the file itself.
+    """Check the database against its anchor: its id, its last commit, and the last one in the file.
 
     Raises FileNotFoundError; Corrupt when the anchor is damaged, another store's, or ahead of the database:
     then the log has lost its tail, or an older database was put beside it.
@@ -97,11 +97,11 @@ def compare(path: Path, store_id: bytes, commits: int, in_file: int | None) -> N
 
 
 def remedy(path: Path) -> str:
-    """Say what to do about an anchor that does not agree."""
+    """Return what to do about an anchor that does not agree."""
     database = str(path).removesuffix("-anchor")
     return (
         "Restore database, -wal and -anchor together from where they were copied or moved. "
-        "To go on with what is left, unfinished runs paused for a person to look at: "
+        "To continue with what is left, with unfinished runs paused until a person has checked them: "
         f"ninelives store accept-loss {database}"
     )
 

@@ -1,10 +1,9 @@
-"""Backup and restore: a copy that is whole and verified, while workers run; and back again, without
-repeating.
+"""Backup and restore: a whole, verified copy while workers run, and a restore that repeats no action.
 
-A backup is one ordinary SQLite file, as any stock tool would make it; ours is verified before it gets its
-name. A restored store is another store than the one it was copied from (it has an id of its own), and its
-unfinished runs wait for a person, see `core.restoring`. Killed anywhere in here, nothing has its name yet,
-or all of it has; the same command does the rest.
+A backup is one ordinary SQLite file, like one that a stock tool would make; ours is verified before it gets
+its name. A restored store is another store than the one it was copied from (it has a new id), and its
+unfinished runs wait for a person, see `core.rules.restore`. If we are killed here, either nothing has its
+final name yet or everything has; the same command completes the work.
 """
 
 from __future__ import annotations
@@ -58,13 +57,13 @@ class Backup(Struct, frozen=True):
 
 
 class Restored(Struct, frozen=True):
-    """What became of a store that was restored: who waits for a person, and what was there before."""
+    """The result of a restore: which runs wait for a person, and what was there before."""
 
     path: str
     runs: int
     paused: tuple[str, ...]
     doubts: tuple[tuple[str, str], ...]
-    """Runs and steps that were begun and have no outcome."""
+    """Runs and steps that were started and have no outcome."""
     replaced: str | None
 
 
@@ -72,19 +71,19 @@ class Restored(Struct, frozen=True):
 
 
 def back_up(files: Database, target: Path, progress: Progress | None = None) -> Backup:
-    """Copy the store to a file while it is in use; verified before it gets its name.
+    """Copy the store to a file while it is in use; the copy is verified before it gets its name.
 
-    Raises UsageError for a file that is not ours to replace; Corrupt when the copy is not sound.
+    Raises UsageError for a file that we may not replace; Corrupt when the copy is not sound.
     """
     files.require()
     target = target.absolute()
-    _refuse_target(target, files.place)
+    _refuse_target(target, files.paths)
     with _draft(target) as draft:
         source = files.connect()
         try:
             with translated():
                 source.execute("BEGIN")
-                source.execute("SELECT count(*) FROM sqlite_schema").fetchall()  # from here on, one view
+                source.execute("SELECT count(*) FROM sqlite_schema").fetchall()  # fixes the snapshot
                 _copy(source, draft, progress)
         finally:
             source.close()
@@ -95,7 +94,7 @@ def back_up(files: Database, target: Path, progress: Progress | None = None) -> 
 
 def _refuse_target(target: Path, where: StorePaths) -> None:
     if not target.parent.is_dir():
-        raise UsageError(f"there is no directory {target.parent}", remedy="Make it first")
+        raise UsageError(f"there is no directory {target.parent}", remedy="Create it first")
     if target.exists():
         if target.samefile(where.database):
             raise UsageError(f"{target} is the store itself", remedy="Name another file")
@@ -104,29 +103,29 @@ def _refuse_target(target: Path, where: StorePaths) -> None:
     for beside in ("-wal", "-anchor"):
         if Path(f"{target}{beside}").exists():
             raise UsageError(
-                f"{target}{beside} is there: {target.name} was opened as a store",
+                f"{target}{beside} exists: {target.name} was opened as a store",
                 remedy="Name another file, or remove both if they are not needed",
             )
 
 
 def _verified(draft: Path, target: Path) -> Backup:
-    alone = _Alone(draft)
+    copy = _Copy(draft)
     try:
-        _require_sound(alone, target)
-        runs = alone.read(_count)
-        counted = alone.read(lambda tx: tx.all("read_store"))[0][2]
+        _require_sound(copy, target)
+        runs = copy.read(_count)
+        counted = copy.read(lambda tx: tx.all("read_store"))[0][2]
     finally:
-        alone.close()
+        copy.close()
     return Backup(str(target), draft.stat().st_size, runs, counted)
 
 
-def _require_sound(alone: _Alone, name: Path) -> None:
-    faults = maintenance.verify(alone, None)
+def _require_sound(copy: _Copy, name: Path) -> None:
+    faults = maintenance.verify(copy, None)
     if faults:
         first = faults[0]
         raise Corrupt(
             f"the copy {name} is not sound ({len(faults)} faults): {first.run or 'store'}: {first.what}",
-            remedy="See `ninelives store verify`; what was there under this name before is untouched",
+            remedy="See `ninelives store verify`; an older file of that name is unchanged",
         )
 
 
@@ -136,9 +135,9 @@ def _require_sound(alone: _Alone, name: Path) -> None:
 def restore(
     source: Path, path: str | Path, clock: Clock, *, replaces: bool = False, progress: Progress | None = None
 ) -> Restored:
-    """Put a store back from a backup, or from any copy of its database.
+    """Restore a store from a backup, or from any copy of its database.
 
-    Raises UsageError when a store is there and `replaces` is not given, or while a process has it open;
+    Raises UsageError when a store exists and `replaces` is false, or while a process has it open;
     Corrupt.
     """
     if not source.is_file():
@@ -166,7 +165,7 @@ def _restore(
         if not replaces:
             raise UsageError(
                 f"there is a store at {where.database}",
-                remedy="Name another place; or say --replace, and it is kept beside under another name",
+                remedy="Name another path; or pass --replace, which keeps the old store under another name",
             )
     with _draft(where.database) as draft:
         backup = _opened_to_read(source)
@@ -174,21 +173,21 @@ def _restore(
             _copy(backup, draft, progress)
         finally:
             backup.close()
-        alone = _Alone(draft)
+        copy = _Copy(draft)
         try:
-            if alone.connection.pragma("application_id") != APPLICATION_ID:
-                raise UsageError(f"{source} is no Nine Lives store", remedy="Name a backup of one")
-            schema.migrate(alone.connection, schema.migrations())
-            schema.check(alone.connection, schema.migrations())
-            _require_sound(alone, source)
-            waiting = alone.write(lambda tx: _wait_for_people(tx, clock), clock.now_ms())
+            if copy.connection.pragma("application_id") != APPLICATION_ID:
+                raise UsageError(f"{source} is not a Nine Lives store", remedy="Name a backup of one")
+            schema.migrate(copy.connection, schema.migrations())
+            schema.check(copy.connection, schema.migrations())
+            _require_sound(copy, source)
+            waiting = copy.write(lambda tx: _wait_for_people(tx, clock), clock.now_ms())
         finally:
-            alone.close()
+            copy.close()
         _sync(draft)
         runs, paused, doubts, store_id, counted = waiting
         replaced = _moved_aside(where, clock)
         anchor.create(where.anchor, store_id, counted, counted)
-        # CRASH: no database, and an anchor of one, the old or the new: refused, until this is done again.
+        # CRASH: an anchor (of the old or the new database) and no database: refused until restore runs again.
         _name(draft, where.database)
     return Restored(str(where.database), runs, paused, doubts, replaced)
 
@@ -197,7 +196,7 @@ _Waiting = tuple[int, tuple[str, ...], tuple[tuple[str, str], ...], bytes, int]
 
 
 def _wait_for_people(tx: Transaction, clock: Clock) -> _Waiting:
-    """Let every unfinished run wait for a person, and let nobody of before write to any."""
+    """Make every unfinished run wait for a person, and fence all workers of the original store."""
     for row in tx.all("live_sessions"):
         session = rows.session_of(row, clock.boot_id, clock.boot_ms())
         claims.release(tx, session, Cause.STOPPED, RESTORED, "[]")
@@ -221,7 +220,7 @@ def _count(tx: Transaction) -> int:
 
 
 def _whole(tx: Transaction, record: Record) -> Record:
-    """Return a record with its body, also if that was too large for its row."""
+    """Return a record with its body, even if the body is in a blob."""
     if record.body or not record.blobs or record.kind not in (Kind.INTENT, Kind.DOUBT):
         return record
     row = tx.one("read_blob", (record.blobs[0],))
@@ -229,7 +228,7 @@ def _whole(tx: Transaction, record: Record) -> Record:
 
 
 def _ask(tx: Transaction, run: RunRow, doubt: Doubt) -> RunRow:
-    """Put one start before a person."""
+    """Ask a person, through the inbox, about one started action."""
     item = inbox_rules.opened(None, doubt.item, run.id, tx.now_ms)
     if isinstance(item, Verdict):
         raise Corrupt(f"the question about {doubt.item.step} cannot be asked", run=run.id)
@@ -243,20 +242,20 @@ def _ask(tx: Transaction, run: RunRow, doubt: Doubt) -> RunRow:
 
 
 def _moved_aside(where: StorePaths, clock: Clock) -> str | None:
-    """Give what is at the place another name; returns that of its database.
+    """Rename what exists at the path; return the new name of its database.
 
-    The anchor is copied, not moved: where one is and no database, nobody makes an empty store.
+    The anchor is copied, not moved: an anchor without a database prevents an empty store from being created.
     """
     is_there = where.database.exists()
     aside = where.database.with_name(f"{where.database.name}-replaced-{clock.now_ms()}")
     if not is_there:
         aside = _begun_aside(where) or aside
-    # The database first: an anchor or a log alone is refused, a database without them would be believed.
+    # The database first: an anchor or a log without one is refused; a database without them would be trusted.
     for part in ("", "-wal"):
         old = Path(f"{where.database}{part}")
         if old.exists():
             old.rename(f"{aside}{part}")
-            # CRASH: the next call finds what was moved by `_begun_aside`, and moves the rest to it.
+            # CRASH: the next call finds the moved files with `_begun_aside`, and moves the rest there.
     Path(f"{where.database}-shm").unlink(missing_ok=True)
     if where.anchor.exists() and aside.exists():
         _kept(where.anchor, Path(f"{aside}-anchor"))
@@ -264,14 +263,14 @@ def _moved_aside(where: StorePaths, clock: Clock) -> str | None:
 
 
 def _begun_aside(where: StorePaths) -> Path | None:
-    """Return the database that a killed restore had moved aside without its log and anchor."""
+    """Return the database that a killed restore had renamed without its log and anchor."""
     found = where.database.parent.glob(f"{glob.escape(where.database.name)}-replaced-*")
     moved = sorted(path for path in found if path.name.rpartition("-")[2].isdecimal())
     return moved[-1] if moved and not Path(f"{moved[-1]}-anchor").exists() else None
 
 
 def _kept(old: Path, copy: Path) -> None:
-    """Copy a small file whole or not at all."""
+    """Copy a small file, whole or not at all."""
     draft = copy.with_name(f"{copy.name}-new")
     shutil.copyfile(old, draft)
     draft.chmod(0o600)
@@ -282,14 +281,14 @@ def _kept(old: Path, copy: Path) -> None:
 # Copies ------------------------------------------------------------------------------------------
 
 
-class _Alone:
-    """A database that nobody else knows of yet, read and written like a store's."""
+class _Copy:
+    """A database that no other process uses yet, read and written like a store's."""
 
     def __init__(self, path: Path) -> None:
         self.connection = connect(path)
 
     def require(self) -> None:
-        """Do nothing: it is ours alone."""
+        """Do nothing: no other process uses it."""
 
     def read(self, work: Callable[[Transaction], Answer]) -> Answer:
         """Run a reading transaction."""
@@ -302,7 +301,7 @@ class _Alone:
                 cursor.execute("ROLLBACK")
 
     def write(self, work: Callable[[Transaction], Answer], now_ms: int) -> Answer:
-        """Run a writing transaction; if it fails, the copy is thrown away."""
+        """Run a writing transaction; if it fails, the caller discards the copy."""
         cursor = self.connection.cursor()
         with translated(self.connection):
             cursor.execute("BEGIN IMMEDIATE")
@@ -311,12 +310,12 @@ class _Alone:
             return answer
 
     def close(self) -> None:
-        """Close it; its log goes into it."""
+        """Close it; SQLite then moves its log into it."""
         self.connection.close()
 
 
 def _opened_to_read(source: Path) -> apsw.Connection:
-    """Open a copy without leaving anything beside it."""
+    """Open a copy without creating anything beside it."""
     has_log = any(Path(f"{source}{log}").exists() for log in ("-wal", "-journal"))
     flags = apsw.SQLITE_OPEN_READONLY | apsw.SQLITE_OPEN_URI
     return apsw.Connection(
@@ -338,9 +337,9 @@ def _copy(source: apsw.Connection, draft: Path, progress: Progress | None) -> No
 
 @contextmanager
 def _draft(target: Path) -> Iterator[Path]:
-    """Yield a file beside the target to be made under another name; one that was left behind is made again.
+    """Yield a temporary file beside the target, to rename when complete; overwrite a leftover one.
 
-    Raises UsageError while another process is at it.
+    Raises UsageError while another process writes it.
     """
     draft = target.with_name(f"{target.name}-draft")
     fd = os.open(draft, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600)
@@ -349,7 +348,7 @@ def _draft(target: Path) -> Iterator[Path]:
             fcntl.flock(fd, fcntl.LOCK_EX | fcntl.LOCK_NB)
         except BlockingIOError:
             raise _at_work(target) from None
-        if not _is_named(fd, draft):  # another process was at it when we opened it, and gave it its name
+        if not _is_named(fd, draft):  # another process finished and renamed it after we opened it
             raise _at_work(target)
         os.truncate(fd, 0)
         _clear_beside(draft)
@@ -368,7 +367,7 @@ def _at_work(target: Path) -> UsageError:
 
 
 def _is_named(fd: int, path: Path) -> bool:
-    """Tell whether a path still leads to the file that is open."""
+    """Return whether a path still leads to the open file."""
     try:
         return os.path.samestat(os.fstat(fd), path.stat())
     except FileNotFoundError:
@@ -389,7 +388,7 @@ def _sync(draft: Path) -> None:
 
 
 def _name(draft: Path, target: Path) -> None:
-    """Give a whole file its name, durably."""
+    """Give a complete file its name, durably."""
     _sync(draft)
     draft.rename(target)
     paths.sync_directory(target.parent)

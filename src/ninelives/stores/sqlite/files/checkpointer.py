@@ -1,8 +1,8 @@
 """The checkpointer: moves the log into the database, off the hot path.
 
-One process at a time does it, elected by a lock. First it copies while writers go on; then, holding
-the writers' queue, it copies the little that came meanwhile, so that the log starts again from its
-beginning and does not grow under steady load. If we die here, the log is whole and the next one does it.
+One process at a time does it, elected by a lock. First it copies while writers continue. Then, holding the
+writers' queue, it copies the little that was added meanwhile, so that the log restarts from its beginning and
+does not grow under steady load. If we die here, the log is whole and the next checkpointer does the work.
 """
 
 from __future__ import annotations
@@ -24,24 +24,24 @@ LOG_BYTES = LOG_PAGES * FRAME_BYTES
 
 
 class Checkpointer:
-    """A thread that empties the log when it is told that it has grown."""
+    """A thread that empties the log when the log has grown."""
 
     def __init__(
         self,
         live: Path,
         connect: Callable[[], apsw.Connection],
-        alone: Callable[[Callable[[], None]], None],
+        exclusively: Callable[[Callable[[], None]], None],
         copied: Callable[[apsw.Connection], None],
         broken: Callable[[StoreError], None],
     ) -> None:
         self._lock = os.open(live / "checkpoint.lock", os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600)
-        self._connect, self._alone, self._copied, self._broken = connect, alone, copied, broken
+        self._connect, self._exclusively, self._copied, self._broken = connect, exclusively, copied, broken
         self._wanted = threading.Event()
         self._closing = False
         self._thread: threading.Thread | None = None
 
     def grown(self, pages: int) -> None:
-        """Take note of the log's length after a commit."""
+        """Take note of the log's length after a commit; start the thread if it is long."""
         if pages < LOG_PAGES or self._wanted.is_set():
             return
         self._wanted.set()
@@ -59,7 +59,7 @@ class Checkpointer:
         os.close(self._lock)
 
     def disown(self) -> None:
-        """In a forked child: let go of the lock, which is the parent's."""
+        """In a forked child: close the lock, which belongs to the parent."""
         os.close(self._lock)
 
     def _work(self) -> None:
@@ -67,12 +67,12 @@ class Checkpointer:
             connection = self._connect()
             try:
                 while self._wanted.wait() and not self._closing:
-                    self._wanted.clear()  # before the work: what is asked for meanwhile is not lost
+                    self._wanted.clear()  # before the work, so that a request made meanwhile is not lost
                     self._empty(connection)
             finally:
                 connection.close()
         except StoreUnavailable:
-            # A full disk, a stopped writer, too many open files: the next commit starts us again.
+            # A full disk, a stopped writer, too many open files: the next commit starts the thread again.
             self._thread = None
             self._wanted.clear()
         except StoreError as error:
@@ -86,20 +86,20 @@ class Checkpointer:
         try:
             fcntl.flock(self._lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
         except BlockingIOError:
-            return  # another process is at it
+            return  # another process is doing it
         try:
             _copy(connection)
-            self._alone(lambda: self._finish(connection))
+            self._exclusively(lambda: self._finish(connection))
         finally:
             fcntl.flock(self._lock, fcntl.LOCK_UN)
 
 
 def _copy(connection: apsw.Connection) -> bool:
-    """Copy what can be copied without waiting; tell whether that was everything."""
+    """Copy what can be copied without waiting; return whether that was everything."""
     try:
         pages, copied = connection.wal_checkpoint(mode=apsw.SQLITE_CHECKPOINT_PASSIVE)
     except apsw.BusyError:
-        return False  # a reader holds a part of the log; the next round takes it
+        return False  # a reader still needs part of the log; the next round copies it
     except apsw.Error as error:
         raise translate(error, connection) from error
     return pages == copied

@@ -1,7 +1,7 @@
-"""Connections: opened one way, with every setting read back, and every driver error translated.
+"""Connections: opened in one way, with every setting read back and every driver error translated.
 
-The file is an ordinary one: any SQLite may read it, copy it or write its own tables into it, while we use
-it and after we were killed. What we read is verified row by row (checks.py).
+The file is an ordinary one: any SQLite may read it, copy it or write its own tables into it, while we use it
+and after we were killed. What we read is verified row by row (checks.py). See docs/decisions/0020.
 """
 
 from __future__ import annotations
@@ -27,19 +27,19 @@ from ninelives.stores.sqlite import checks
 from ninelives.stores.sqlite.files import paths
 from ninelives.stores.sqlite.queries import SQL
 
-PAGE_BYTES = 4096  # a commit writes whole pages to the log: small ones keep it close to the disk
+PAGE_BYTES = 4096  # a commit writes whole pages to the log, so small pages keep the log small
 APPLICATION_ID = 0x394C4956  # "9LIV"
 _PRAGMAS: tuple[tuple[str, object], ...] = (
     ("journal_mode", "wal"),
-    ("synchronous", 2),
-    ("wal_autocheckpoint", 0),
+    ("synchronous", 2),  # FULL: every COMMIT syncs the log
+    ("wal_autocheckpoint", 0),  # the checkpointer does it, off the hot path
     ("cell_size_check", 1),
-    ("trusted_schema", 0),
+    ("trusted_schema", 0),  # code that is in a file must never run
     ("recursive_triggers", 0),
     ("temp_store", 2),
     ("cache_size", -32768),
     ("locking_mode", "normal"),
-    ("foreign_keys", 0),  # a guest's table may refer to ours, and must not change them through us
+    ("foreign_keys", 0),  # another program's table may refer to ours, and must not change them through us
 )
 _FULL = {errno.ENOSPC, errno.EFBIG, errno.EDQUOT}
 
@@ -61,7 +61,7 @@ def connect(path: Path, *, create: bool = False, busy_ms: int = 5000) -> apsw.Co
             connection.pragma("page_size", PAGE_BYTES)
             connection.pragma("application_id", APPLICATION_ID)
         if connection.pragma("journal_mode") != "wal":
-            # Ours when it is new, and when another program took it out of WAL mode.
+            # Either the file is new, or another program took it out of WAL mode.
             connection.pragma("journal_mode", "wal")
         for name, wanted in _PRAGMAS:
             _assert_pragma(connection, path, name, wanted)
@@ -69,17 +69,17 @@ def connect(path: Path, *, create: bool = False, busy_ms: int = 5000) -> apsw.Co
 
 
 def commits_in_file(path: Path) -> int | None:
-    """Return the last commit that is in the database file itself, its log left aside.
+    """Return the last commit that is in the database file itself, ignoring its log.
 
-    None when it cannot be told: a copy from the log was under way when somebody died.
+    None when it cannot be read: a process died while it copied the log into the file.
     """
     flags = apsw.SQLITE_OPEN_READONLY | apsw.SQLITE_OPEN_URI
     try:
-        alone = apsw.Connection(f"file:{quote(os.fsencode(path))}?immutable=1", flags=flags)
+        file_only = apsw.Connection(f"file:{quote(os.fsencode(path))}?immutable=1", flags=flags)
         try:
-            found = [checks.VERIFIED["read_store"](row) for row in alone.execute(SQL["read_store"])]
+            found = [checks.VERIFIED["read_store"](row) for row in file_only.execute(SQL["read_store"])]
         finally:
-            alone.close()
+            file_only.close()
     except (apsw.Error, Corrupt, TypeError, UnicodeDecodeError):
         return None
     return int(found[0][2]) if found else None
@@ -96,7 +96,7 @@ def _name(path: Path) -> str:
 
 
 def _assert_pragma(connection: apsw.Connection, path: Path, name: str, wanted: object) -> None:
-    # A pragma that is not understood or not possible fails without an error: only what is read back counts.
+    # SQLite ignores an unknown or impossible pragma without an error: only the value read back counts.
     if name != "journal_mode":
         connection.pragma(name, wanted)
     found = connection.pragma(name)
@@ -109,7 +109,7 @@ def _assert_pragma(connection: apsw.Connection, path: Path, name: str, wanted: o
 
 @contextmanager
 def translated(connection: apsw.Connection | None = None, *, path: Path | None = None) -> Iterator[None]:
-    """Turn the driver's errors into ours; `path` is what is being opened."""
+    """Translate the driver's errors into ours; `path` is the file being opened."""
     try:
         yield
     except apsw.Error as error:
@@ -121,34 +121,34 @@ def translated(connection: apsw.Connection | None = None, *, path: Path | None =
 
 
 def no_text(error: UnicodeDecodeError) -> Corrupt:
-    """Return our error for a text in the file that is none."""
+    """Return our error for text in the file that is not valid UTF-8."""
     return _damaged(f"a text is damaged: {error}")
 
 
 def translate(error: apsw.Error, connection: apsw.Connection | None = None) -> StoreError:
     """Return our error for one of the driver's."""
     code = getattr(error, "extendedresult", 0)
-    told = f"SQLite: {error}"
+    what = f"SQLite: {error}"
     if isinstance(error, apsw.IOError):
-        return _translate_io(code, told, connection)
+        return _translate_io(code, what, connection)
     if isinstance(error, apsw.CorruptError | apsw.NotADBError | apsw.FormatError):
-        return _damaged(told)
+        return _damaged(what)
     if isinstance(error, apsw.FullError):
         return _full("SQLite: database or disk is full")  # the driver's own text may be "not an error"
     if isinstance(error, apsw.BusyError | apsw.LockedError | apsw.CantOpenError | apsw.ProtocolError):
-        return StoreUnavailable(told, remedy="Nothing was written; try again")
+        return StoreUnavailable(what, remedy="Nothing was written; try again")
     if isinstance(error, apsw.ReadOnlyError | apsw.PermissionsError | apsw.AuthError):
-        return StoreUnsafe(told, remedy="Give the process write access to the database and its directory")
+        return StoreUnsafe(what, remedy="Give the process write access to the database and its directory")
     if isinstance(error, apsw.TooBigError | apsw.ConstraintError | apsw.MismatchError | apsw.RangeError):
-        return BadRecord(told)
-    if isinstance(error, apsw.SQLError) and "JSON" in told:
-        return _damaged(told)  # a row's own JSON: what we bind is always sound
-    return StoreBroken(told, remedy="End the process and start it again")
+        return BadRecord(what)
+    if isinstance(error, apsw.SQLError) and "JSON" in what:
+        return _damaged(what)  # the JSON is a row's: what we bind is always valid
+    return StoreBroken(what, remedy="End the process and start it again")
 
 
 def _cannot_open(path: Path, error: apsw.CantOpenError) -> StoreError:
-    # The driver does not say why. What was opened on the way is still open here, so the cause is, too. The
-    # database itself is not opened: closing it would drop the locks that SQLite holds for this process.
+    # The driver does not say why. Its connection is still open here, so the cause can still be found. Do not
+    # open the database itself: closing it would drop the locks that SQLite holds for this process.
     try:
         path.stat()
         os.close(os.open(os.devnull, os.O_RDONLY | os.O_CLOEXEC))
@@ -162,30 +162,29 @@ def _cannot_open(path: Path, error: apsw.CantOpenError) -> StoreError:
     return StoreUnavailable(f"cannot open {path}: SQLite: {error}", remedy="Nothing was written; try again")
 
 
-def _translate_io(code: int, told: str, connection: apsw.Connection | None) -> StoreError:
+def _translate_io(code: int, what: str, connection: apsw.Connection | None) -> StoreError:
     if code in (apsw.SQLITE_IOERR_DATA, apsw.SQLITE_IOERR_CORRUPTFS, apsw.SQLITE_IOERR_SHORT_READ):
-        return _damaged(told)
+        return _damaged(what)
     if code == apsw.SQLITE_IOERR_WRITE and connection is not None and connection.system_errno in _FULL:
-        return _full(told)
+        return _full(what)
     if code == apsw.SQLITE_IOERR_SHMSIZE:
-        return _full(
-            f"{told}: no room for the index of the log"
-        )  # it could not be opened: nothing was written
-    # Above all a failed sync: the kernel has dropped the pages and the next sync would say all is well.
+        # The database could not be opened, so nothing was written.
+        return _full(f"{what}: no room for the index of the log")
+    # Above all a failed sync: the kernel has dropped the pages, and the next sync would report success.
     return StoreBroken(
-        f"{told}: whether the last write is durable is unknown",
-        remedy="The process must end; what was acknowledged is read again at the next start",
+        f"{what}: whether the last write is durable is unknown",
+        remedy="The process must end; the next start reads again what was acknowledged",
     )
 
 
-def _full(told: str) -> StoreUnavailable:
+def _full(what: str) -> StoreUnavailable:
     return StoreUnavailable(
-        told, remedy="Nothing was written and nothing is lost. Free disk space; it goes on then"
+        what, remedy="Nothing was written and nothing is lost. Free disk space; then it continues"
     )
 
 
-def _damaged(told: str) -> Corrupt:
+def _damaged(what: str) -> Corrupt:
     return Corrupt(
-        f"the database is damaged: {told}",
-        remedy="What could not be read was not used; other runs go on. Restore the store from a backup",
+        f"the database is damaged: {what}",
+        remedy="What could not be read was not used; other runs continue. Restore the store from a backup",
     )

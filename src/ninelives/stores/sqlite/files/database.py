@@ -1,8 +1,8 @@
 """The open files of one store: connections, the writers' queue, the anchor, locks and sockets.
 
-A transaction is: our turn in the writers' queue, BEGIN IMMEDIATE, the work, the commit counter,
-COMMIT (the log is synced here), the anchor, the next one's turn. If we die before COMMIT returns,
-SQLite throws the work away or keeps it whole; nothing was acknowledged either way.
+A write transaction is: wait in the writers' queue, BEGIN IMMEDIATE, the work, the commit counter, COMMIT
+(this syncs the log), the anchor, let the next writer in. If we die before COMMIT returns, SQLite discards
+the work or keeps all of it; nothing was acknowledged either way.
 """
 
 from __future__ import annotations
@@ -47,7 +47,7 @@ from ninelives.stores.sqlite.files.wakeups import READERS, WakeUps
 from ninelives.stores.sqlite.files.write_queue import WritersQueue
 from ninelives.stores.sqlite.transaction import Transaction
 
-_SHARED_AT, _SHARED_BYTES = 0x40000002, 510  # where SQLite locks a database that is open
+_SHARED_AT, _SHARED_BYTES = 0x40000002, 510  # the bytes that SQLite locks while a database is open
 _LEAST_ROOM_BYTES, _AHEAD_PAGES = 1 << 20, 16
 Answer = TypeVar("Answer")
 Work = Callable[[Transaction], Answer]
@@ -78,9 +78,9 @@ class Database:
         _OPEN.add(self)
 
     def _open_all(self, path: str | Path, lock_timeout_seconds: float, undo: ExitStack) -> None:
-        """Open everything; what was opened before something fails is closed by `undo`."""
-        self.place = paths.locate(path)
-        self._queue = WritersQueue(self.place.live, lock_timeout_seconds)
+        """Open everything; if something fails, `undo` closes what was opened before."""
+        self.paths = paths.locate(path)
+        self._queue = WritersQueue(self.paths.live, lock_timeout_seconds)
         undo.callback(self._queue.close)
         self._queue.acquire()
         try:
@@ -88,66 +88,69 @@ class Database:
                 self.migrated = self._open_database(undo)
         finally:
             self._queue.release()
-        self.locks = SessionLocks(self.place.live)
-        self.wake = WakeUps(self.place.live, f"{self._pid}-{os.urandom(6).hex()}")
+        self.locks = SessionLocks(self.paths.live)
+        self.wake = WakeUps(self.paths.live, f"{self._pid}-{os.urandom(6).hex()}")
         undo.callback(self.wake.close)
         self._readers: WakeUps | None = None
         self._checkpointer = Checkpointer(
-            self.place.live, self.connect, self._alone, self._copied, self._fail
+            self.paths.live, self.connect, self._exclusively, self._copied, self._fail
         )
         self._writer.set_wal_hook(self._logged)
 
     def _open_database(self, undo: ExitStack) -> tuple[int, int]:
-        """Make the database if there is none, bring it up to date, and compare it with its anchor."""
-        if not self.place.database.exists():
-            paths.refuse_lost(self.place)
+        """Create the database if there is none, migrate it, and compare it with its anchor."""
+        if not self.paths.database.exists():
+            paths.refuse_lost(self.paths)
             self._create()
-        self.inode = _identity(self.place.database)
+        self.inode = _identity(self.paths.database)
         if self.inode in _INHERITED:
             raise StoreUnsafe(
-                f"{self.place.database} was open in the parent process when this one was forked",
+                f"{self.paths.database} was open in the parent process when this one was forked",
                 remedy="SQLite would take its locks for ours: open the store after fork, or start by spawn",
             )
         in_file: int | None = None
         is_first = False
         if not _is_open(self.inode):
-            # Else not: closing any descriptor of a file drops the locks that SQLite holds for this process.
-            paths.inspect(self.place, APPLICATION_ID)
-            is_first = not _is_locked(self.place.database)
-            in_file = commits_in_file(self.place.database)
-        paths.keep_private(self.place)
-        _CONNECTED[self.inode] += 1  # still under the writers' lock: whoever opens next must know
+            # Otherwise not: closing any descriptor of a file drops SQLite's locks on it for this process.
+            paths.inspect(self.paths, APPLICATION_ID)
+            is_first = not _is_locked(self.paths.database)
+            in_file = commits_in_file(self.paths.database)
+        paths.keep_private(self.paths)
+        _CONNECTED[self.inode] += 1  # still under the writers' lock, so that the next `_is_open` sees it
         undo.callback(_disconnected, self.inode)
         self._writer = self.connect()
         undo.callback(self._writer.close)
-        if is_first and self.place.database.stat().st_size <= structure.AT_OPEN_BYTES:
+        if is_first and self.paths.database.stat().st_size <= structure.AT_OPEN_BYTES:
             structure.require_sound(self._writer)
         versions = schema.migrate(self._writer, self._steps)
         schema.check(self._writer, self._steps)
         self._cursor = self._writer.cursor()
         row = Transaction(self._cursor, 0).one("read_store")
         if row is None:
-            raise Corrupt(f"{self.place.database} has lost its own row", remedy="Restore it from a backup")
+            raise Corrupt(
+                f"{self.paths.database} has lost the row of its store table",
+                remedy="Restore it from a backup",
+            )
         store_id, self._commits = row[0], row[2]
         self._compare(store_id, in_file)
-        self._anchor = anchor.Anchor(self.place.anchor, store_id)
+        self._anchor = anchor.Anchor(self.paths.anchor, store_id)
         undo.callback(self._anchor.close)
         if in_file is not None:
-            self._anchor.write_copied(in_file)  # the last to close a store copies its log, and tells nobody
+            self._anchor.write_copied(in_file)  # closing the last connection copies the log unrecorded
         self._reader = self.connect()
         undo.callback(self._reader.close)
         return versions
 
     def _compare(self, store_id: bytes, in_file: int | None) -> None:
         try:
-            anchor.compare(self.place.anchor, store_id, self._commits, in_file)
+            anchor.compare(self.paths.anchor, store_id, self._commits, in_file)
         except FileNotFoundError:
-            # A copy that a tool made of the database alone. What it lacks, nobody can tell.
-            anchor.create(self.place.anchor, store_id, self._commits, in_file or 0)
+            # A tool copied only the database. What the copy lacks cannot be detected.
+            anchor.create(self.paths.anchor, store_id, self._commits, in_file or 0)
 
     def _create(self) -> None:
-        """Make a new database under another name, then give it its own: it is there whole or not at all."""
-        draft = self.place.database.with_name(self.place.database.name + "-new")
+        """Create a database under another name, then rename it: it exists whole or not at all."""
+        draft = self.paths.database.with_name(self.paths.database.name + "-new")
         for leftover in (draft, Path(f"{draft}-wal"), Path(f"{draft}-shm")):
             leftover.unlink(missing_ok=True)
         os.close(os.open(draft, os.O_CREAT | os.O_EXCL | os.O_WRONLY | os.O_CLOEXEC, 0o600))
@@ -160,17 +163,17 @@ class Database:
         fd = os.open(draft, os.O_RDWR | os.O_CLOEXEC)
         os.fsync(fd)
         os.close(fd)
-        anchor.create(self.place.anchor, store_id)
-        # CRASH: an anchor of zero commits and no database; the next start makes both again.
-        draft.rename(self.place.database)
-        paths.sync_directory(self.place.database.parent)
+        anchor.create(self.paths.anchor, store_id)
+        # CRASH: an anchor of zero commits and no database; the next start creates both again.
+        draft.rename(self.paths.database)
+        paths.sync_directory(self.paths.database.parent)
 
     def connect(self) -> apsw.Connection:
         """Open another connection to the database."""
-        return connect(self.place.database, busy_ms=self._busy_ms)
+        return connect(self.paths.database, busy_ms=self._busy_ms)
 
     def write(self, work: Work[Answer], *, urgent: bool = False) -> Answer:
-        """Run a writing transaction; durable when this returns."""
+        """Run a writing transaction; it is durable when this returns."""
         self.require()
         with self._writing:
             self._queue.acquire(urgent=urgent)
@@ -215,7 +218,7 @@ class Database:
         counted = tx.one("count_commit", (len(self._steps),))
         if counted is None:
             raise SchemaMismatch(
-                "another process has brought the store to another schema version",
+                "another process has migrated the store to another schema version",
                 remedy="End this process and start it with the new version of ninelives",
             )
         commits = int(counted[2])
@@ -223,12 +226,12 @@ class Database:
         if commits <= self._commits:
             raise Corrupt(
                 f"the database went back: this process has seen commit {self._commits}",
-                remedy=anchor.remedy(self.place.anchor),
+                remedy=anchor.remedy(self.paths.anchor),
             )
         return commits
 
     def _count_known(self, tx: Transaction) -> int | None:
-        """Count where the store's row is as we left it: its check is then made here, not in the statement."""
+        """Count if the store's row is as we left it: its check is then computed here, not in SQL."""
         if self._counted is None:
             return None
         (store_id, version, commits, *others), check = self._counted
@@ -248,23 +251,23 @@ class Database:
             self._fail(StoreBroken(f"a transaction could not be rolled back: {error}"))
 
     def fill_log(self) -> None:
-        """Keep the log ahead of what is written to it, from now on: for who is going to write much."""
-        self._alone(self._make_room)
+        """Preallocate the log from now on: for a process that is going to write much."""
+        self._exclusively(self._make_room)
 
     def _make_room(self) -> None:
         """Give the log as much room again as it has used, up to its full size.
 
-        Under the writers' lock and SQLite's: a stock tool that writes knows only the latter, and zeros must
-        not fall on what it has just written.
+        Runs under the writers' lock and SQLite's: a stock tool that writes knows only the latter, and our
+        zeros must not overwrite what it has just written.
         """
         size = min(LOG_BYTES, max(_LEAST_ROOM_BYTES, 2 * self._log_pages * FRAME_BYTES))
         try:
             self._cursor.execute("BEGIN IMMEDIATE")
         except apsw.BusyError:
-            return  # a stock tool is writing; the next commit asks again
+            return  # a stock tool is writing; the next commit tries again
         try:
             with self.expected():
-                paths.fill_log(self.place, size)
+                paths.fill_log(self.paths, size)
         finally:
             self._cursor.execute("ROLLBACK")
         self._room_pages = size // FRAME_BYTES - _AHEAD_PAGES if size < LOG_BYTES else sys.maxsize
@@ -284,12 +287,12 @@ class Database:
                     cursor.execute("ROLLBACK")
 
     def wait_for_output(self, timeout_seconds: float) -> bool:
-        """Wait for a wake-up of those who read output; few processes ever do."""
+        """Wait for an output wake-up. The listener is created on first use: few processes need it."""
         self.require()
         with self._reading:
             if self._readers is None:
                 with self.expected():
-                    self._readers = WakeUps(self.place.live, f"{self._pid}-{os.urandom(6).hex()}", READERS)
+                    self._readers = WakeUps(self.paths.live, f"{self._pid}-{os.urandom(6).hex()}", READERS)
         return self._readers.wait(timeout_seconds)
 
     def require(self) -> None:
@@ -300,7 +303,7 @@ class Database:
         if self._pid != os.getpid():
             raise StoreUnsafe(
                 "this store was opened by the parent process",
-                remedy="Open the store anew after fork; connections and locks cannot be shared",
+                remedy="Open the store again after the fork; connections and locks cannot be shared",
             )
         if self._is_closed:
             raise StoreUnavailable("this store has been closed", remedy="Open it again")
@@ -310,23 +313,23 @@ class Database:
     def require_in_place(self) -> None:
         """Check that the path still leads to the file that is open.
 
-        Raises StoreBroken when it was moved, removed or replaced: others would write to another one.
+        Raises StoreBroken when it was moved, removed or replaced: other processes would use another file.
         """
         try:
-            is_same = _identity(self.place.database) == self.inode
+            is_same = _identity(self.paths.database) == self.inode
         except FileNotFoundError:
             is_same = False
         if not is_same:
             raise self._noted(
                 StoreBroken(
-                    f"{self.place.database} was moved or replaced under this process",
+                    f"{self.paths.database} was moved or replaced under this process",
                     remedy="End the process; restore the files together before you start it again",
                 )
             )
 
     @contextmanager
     def expected(self) -> Iterator[None]:
-        """Say which file is missing, and why, where one of the store's own is to be opened.
+        """Translate errors of opening the store's own files: say which is missing, and why.
 
         Raises StoreBroken; StoreUnavailable when no more files may be opened.
         """
@@ -336,17 +339,17 @@ class Database:
             self.require_in_place()
             raise self._noted(
                 StoreBroken(
-                    f"{error.filename or self.place.live} was removed under this process",
-                    remedy="End the process and start it again; leave the files beside the database alone",
+                    f"{error.filename or self.paths.live} was removed under this process",
+                    remedy="End the process and start it again; do not touch the files beside the database",
                 )
             ) from error
         except OSError as error:
             if error.errno in paths.TOO_MANY_FILES:
-                raise paths.too_many_files(Path(error.filename or self.place.live), error) from error
+                raise paths.too_many_files(Path(error.filename or self.paths.live), error) from error
             raise
 
     def close(self) -> None:
-        """Close everything that is open in this process; closing again is harmless."""
+        """Close everything that is open in this process; a second call does nothing."""
         if self._is_closed or self._pid != os.getpid():
             return
         self._is_closed = True
@@ -363,9 +366,9 @@ class Database:
                 part.close()
 
     def disown(self) -> None:
-        """In a forked child: let go of what is the parent's, and never touch the connections.
+        """In a forked child: close what belongs to the parent, and never touch the connections.
 
-        Closing a connection here could act on the parent's files, so it is kept open for ever.
+        Closing a connection here could act on the parent's files, so it is leaked on purpose.
         """
         for part in (self.locks, self._queue, self._anchor):
             part.close()
@@ -377,12 +380,12 @@ class Database:
             ctypes.pythonapi.Py_IncRef(ctypes.py_object(connection))
 
     def _copied(self, connection: apsw.Connection) -> None:
-        """Note, under the writers' lock, that the whole log is in the database."""
+        """Record, under the writers' lock, that the whole log is in the database."""
         row = Transaction(connection.cursor(), 0).one("read_store")
         if row is not None:
             self._anchor.write_copied(row[2])
 
-    def _alone(self, work: Callable[[], None]) -> None:
+    def _exclusively(self, work: Callable[[], None]) -> None:
         self.require()
         with self._writing:
             self._queue.acquire()
@@ -397,7 +400,7 @@ class Database:
         return apsw.SQLITE_OK
 
     def _noted(self, error: StoreError) -> StoreError:
-        """Remember what makes this process unfit to go on."""
+        """Remember an error after which this process must not continue."""
         if isinstance(error, StoreBroken):
             self._fail(error)
         return error
@@ -424,7 +427,7 @@ def _is_open(inode: tuple[int, int]) -> bool:
 def require_closed(path: Path) -> None:
     """Check that no process has a database open.
 
-    Raises UsageError. SQLite's own lock tells: it is held for as long as a connection is open.
+    Raises UsageError. SQLite holds a lock for as long as a connection is open; we test that lock.
     """
     try:
         inode = _identity(path)
@@ -436,7 +439,7 @@ def require_closed(path: Path) -> None:
 
 
 def _is_locked(path: Path) -> bool:
-    """Tell whether another process has a database open; not to be asked where this one has."""
+    """Return whether another process has the database open. Do not call this if this process has."""
     fd = os.open(path, os.O_RDWR | os.O_CLOEXEC)
     try:
         fcntl.lockf(fd, fcntl.LOCK_EX | fcntl.LOCK_NB, _SHARED_BYTES, _SHARED_AT)

@@ -1,8 +1,8 @@
-"""Deaths, as they happen: the kernel tells when the lock file of a session is closed.
+"""Deaths, as they happen: the kernel notifies us when a session's lock file is closed.
 
-Whatever ends a process closes its files, and inotify wakes who watches the directory; nobody polls. The
-event comes a moment before the lock is dropped, so we look a few times. Where there is no inotify (another
-kernel, no instance left), the poll beneath finds the dead a second later.
+Whatever ends a process closes its files, and inotify wakes the watchers of the directory, without polling.
+The event comes a moment before the lock is dropped, so we check the lock several times. Without inotify
+(another kernel, no instance left), the regular poll finds the dead session a second later.
 """
 
 from __future__ import annotations
@@ -16,7 +16,7 @@ from pathlib import Path
 
 _CLOSED_AFTER_WRITING = 0x00000008
 _HEADER = struct.Struct("iIII")
-_LOOKS, _PAUSE_SECONDS = 100, 0.0005
+_CHECKS, _PAUSE_SECONDS = 100, 0.0005
 
 
 class DeathWatch:
@@ -27,13 +27,13 @@ class DeathWatch:
         self.fd = _watch(directory)
 
     def seen(self) -> bool:
-        """Tell whether a session's lock was dropped since the last call; one about to be is waited for."""
+        """Return whether a session's lock was dropped since the last call; wait for one about to be."""
         if self.fd < 0:
             return False
         return any(self._is_dropped(name) for name in sorted(self._closed()))
 
     def close(self) -> None:
-        """Watch no more."""
+        """Stop watching."""
         if self.fd >= 0:
             os.close(self.fd)
             self.fd = -1
@@ -52,11 +52,11 @@ class DeathWatch:
             return {name for name in names if name.endswith(".session")}
 
     def _is_dropped(self, name: str) -> bool:
-        for _ in range(_LOOKS):
+        for _ in range(_CHECKS):
             try:
                 fd = os.open(self._directory / name, os.O_RDONLY | os.O_CLOEXEC)
             except OSError:
-                return False  # its session has ended, in order
+                return False  # its session has ended normally
             try:
                 fcntl.flock(fd, fcntl.LOCK_EX | fcntl.LOCK_NB)
             except BlockingIOError:
@@ -69,7 +69,7 @@ class DeathWatch:
 
 
 def _watch(directory: Path) -> int:
-    """Return a descriptor that tells of files closed in a directory; -1 when there is none to be had."""
+    """Return a descriptor that reports files closed in a directory; -1 if there is no inotify."""
     try:
         libc = ctypes.CDLL(None, use_errno=True)
         fd: int = libc.inotify_init1(os.O_NONBLOCK | os.O_CLOEXEC)

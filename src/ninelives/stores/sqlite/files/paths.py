@@ -1,11 +1,11 @@
-"""The place of a database: its path, what stands beside it, and whether it can be trusted there.
+"""The paths of a store's files, and whether the database there can be trusted.
 
     runs.db          the database (SQLite adds -wal and -shm while it is open)
     runs.db-anchor   the number of the last commit
     runs.db-live/    locks and sockets of the processes that use it now; nothing in it outlives them
 
-A new database is made under another name, whole and synced, and then renamed: if we die before that,
-there is no database; a file that is there and empty or half is never ours.
+A new database is created under another name, completed and synced, and then renamed. If we die before that,
+there is no database. An empty or partial file is therefore never ours.
 """
 
 from __future__ import annotations
@@ -59,17 +59,17 @@ class StorePaths(Struct, frozen=True):
 
 
 def locate(path: str | Path) -> StorePaths:
-    """Return the files for a database, with its directories made.
+    """Return the paths for a database, after creating its directories.
 
     Raises StoreUnsafe on a filesystem that other hosts can write to; OSError where we may not write.
     """
     if "\0" in str(path):
-        raise UsageError(f"{str(path)!r} is no path", remedy="Leave the NUL out")
-    # The anchor and the log stand beside the file itself, not beside a symbolic link to it.
+        raise UsageError(f"{str(path)!r} is not a path", remedy="Remove the NUL character")
+    # The anchor and the log belong beside the file itself, not beside a symbolic link to it.
     database = Path(os.path.realpath(path))
     if database.is_symlink():
         raise _not_ours(database, os.strerror(errno.ELOOP))
-    place = StorePaths(
+    where = StorePaths(
         database, database.with_name(database.name + "-anchor"), database.with_name(database.name + "-live")
     )
     if len(os.fsencode(database)) > _LONGEST:
@@ -77,30 +77,30 @@ def locate(path: str | Path) -> StorePaths:
             f"the path {database} is longer than SQLite takes ({_LONGEST} bytes)",
             remedy="Keep the store in a directory with a shorter path",
         )
-    # Before anything is made.
+    # Check before creating anything.
     mounts = os.fsdecode(Path("/proc/self/mountinfo").read_bytes())
     refuse_remote(database, mounts.splitlines())
     make_directories(database.parent)
     if database.parent.name == DEFAULT_DIRECTORY and not database.exists():
         keep_out_of_git(database.parent)
-    make_directories(place.live)
-    return place
+    make_directories(where.live)
+    return where
 
 
 def keep_out_of_git(directory: Path) -> None:
-    """Let git pass over the directory that we make beside people's sources; a file that is there stays."""
+    """Make git ignore the directory that we create beside people's sources; an existing file stays."""
     with suppress(OSError), (directory / ".gitignore").open("x") as file:
         file.write("*\n")
 
 
 def make_directories(path: Path) -> None:
-    """Make a directory and its parents, for us alone, and make that durable."""
+    """Create a directory and its parents, private to this user, and make that durable."""
     if path.is_dir():
         return
     make_directories(path.parent)
     with suppress(FileExistsError):
         path.mkdir(mode=0o700)
-        path.chmod(0o700)  # whatever the umask is
+        path.chmod(0o700)  # regardless of the umask
     sync_directory(path.parent)
 
 
@@ -114,7 +114,7 @@ def sync_directory(path: Path) -> None:
 
 
 def refuse_remote(path: Path, mountinfo: Iterable[str]) -> None:
-    """Refuse a filesystem on which locks and logs of SQLite do not hold.
+    """Refuse a filesystem where SQLite's locks and log are not reliable.
 
     Raises StoreUnsafe.
     """
@@ -128,17 +128,17 @@ def refuse_remote(path: Path, mountinfo: Iterable[str]) -> None:
             best, kind = point, right.split()[0]
     if kind in _REMOTE:
         raise StoreUnsafe(
-            f"{path} is on {kind}, where SQLite's locks do not hold",
+            f"{path} is on {kind}, where SQLite's locks are not reliable",
             remedy="Keep the store on a local disk; for several machines use PostgreSQL",
         )
 
 
-def inspect(place: StorePaths, application_id: int) -> None:
-    """Look at an existing database file before SQLite does.
+def inspect(where: StorePaths, application_id: int) -> None:
+    """Check an existing database file before SQLite opens it.
 
-    Raises StoreUnsafe when it cannot be ours to write; Corrupt when it is empty or no database.
+    Raises StoreUnsafe when it cannot be ours to write; Corrupt when it is empty or not a database.
     """
-    path = place.database
+    path = where.database
     try:
         fd = os.open(path, os.O_RDWR | os.O_CLOEXEC)
     except PermissionError as error:
@@ -172,50 +172,50 @@ def inspect(place: StorePaths, application_id: int) -> None:
         )
 
 
-def keep_private(place: StorePaths) -> None:
-    """Take from others the right to read or write a database: a copy has the mode that its tool gave it.
+def keep_private(where: StorePaths) -> None:
+    """Remove other users' access to a database: a copy has whatever mode its tool gave it.
 
-    Raises StoreUnsafe when it is not ours to change.
+    Raises StoreUnsafe when we may not change it.
     """
-    mode = stat.S_IMODE(place.database.stat().st_mode)
+    mode = stat.S_IMODE(where.database.stat().st_mode)
     if mode & 0o077:
         try:
-            place.database.chmod(0o600)
+            where.database.chmod(0o600)
         except OSError:
             raise StoreUnsafe(
-                f"{place.database} can be read by others (mode {mode:04o})",
-                remedy=f"chmod 600 {place.database}",
+                f"{where.database} can be read by others (mode {mode:04o})",
+                remedy=f"chmod 600 {where.database}",
             ) from None
 
 
-def refuse_lost(place: StorePaths) -> None:
-    """Refuse to make a new database where one has been.
+def refuse_lost(where: StorePaths) -> None:
+    """Refuse to create a new database where one has been.
 
     Raises Corrupt when the anchor counts commits of a database that is gone.
     """
     try:
-        _, commits, _ = anchor.read(place.anchor)
+        _, commits, _ = anchor.read(where.anchor)
     except FileNotFoundError:
         return
     if commits > 0:
         raise Corrupt(
-            f"{place.database} is gone, and its anchor counts {commits} commits",
-            remedy=f"Restore the database; to begin a new one, remove {place.anchor}",
+            f"{where.database} is gone, and its anchor counts {commits} commits",
+            remedy=f"Restore the database; to begin a new one, remove {where.anchor}",
         )
 
 
-def fill_log(place: StorePaths, size: int) -> None:
-    """Give the log a size: writing over what is there needs one sync less than growing a file.
+def fill_log(where: StorePaths, size: int) -> None:
+    """Preallocate the log: overwriting needs one sync less than growing a file. See docs/decisions/0005.
 
-    The caller holds SQLite's write lock, so that nobody writes there meanwhile. The zeros are synced with
-    the next commit. If we die here: a shorter log, filled up next time; SQLite takes zeros for the end of
-    the log. On a full disk it stays as it is.
+    The caller holds SQLite's write lock, so no other process writes there meanwhile. The zeros are synced
+    with the next commit. If we die here, the log is shorter and is filled up next time; SQLite reads zeros as
+    the end of the log. On a full disk the log stays as it is.
     """
     try:
-        fd = os.open(f"{place.database}-wal", os.O_WRONLY | os.O_CLOEXEC)
+        fd = os.open(f"{where.database}-wal", os.O_WRONLY | os.O_CLOEXEC)
     except OSError as error:
         if error.errno in TOO_MANY_FILES:
-            return  # it only costs a sync
+            return  # this only costs a sync
         raise
     try:
         missing = size - os.fstat(fd).st_size
@@ -227,7 +227,7 @@ def fill_log(place: StorePaths, size: int) -> None:
 
 
 def not_possible(path: Path, error: OSError) -> StoreUnsafe | StoreUnavailable:
-    """Return the error for a place where the files cannot be opened."""
+    """Return the error for a path where the files cannot be opened."""
     if error.errno in TOO_MANY_FILES:
         return too_many_files(path, error)
     return StoreUnsafe(
@@ -238,9 +238,9 @@ def not_possible(path: Path, error: OSError) -> StoreUnsafe | StoreUnavailable:
 
 def too_many_files(path: Path, error: OSError) -> StoreUnavailable:
     """Return the error for a process, or a machine, that may open no more files."""
-    whose = "this process" if error.errno == errno.EMFILE else "this machine"
+    limited = "this process" if error.errno == errno.EMFILE else "this machine"
     return StoreUnavailable(
-        f"cannot open {path}: {whose} has too many open files",
+        f"cannot open {path}: {limited} has too many open files",
         remedy="Nothing was written. Raise the limit (ulimit -n, LimitNOFILE=), or close what is not needed",
     )
 

@@ -1,9 +1,9 @@
 """The schema's versions. A migration is one file and one transaction.
 
-If we die inside a migration, SQLite rolls it back and the next start does it again: the version is
-written in the same transaction. What stands in the file beside our tables is a guest's (Litestream keeps two
-tables there) and is left alone: nothing of it runs unless somebody asks for it by name. What changes our
-own tables (a trigger on them, an index, a column) is refused: what is in a file must never run.
+If we die inside a migration, SQLite rolls it back and the next start does it again: the version is written in
+the same transaction. Other programs may keep tables in the file (Litestream keeps two); they are guests, and
+we never touch them: nothing of theirs runs unless a statement names it. Anything that changes our own tables
+(a trigger on them, an index, a column) is refused: code that is in a file must never run.
 """
 
 from __future__ import annotations
@@ -34,7 +34,7 @@ def migrations() -> tuple[str, ...]:
 
 
 def migrate(connection: apsw.Connection, steps: Sequence[str]) -> tuple[int, int]:
-    """Bring the schema up to the last step; returns the versions before and after.
+    """Bring the schema up to the last step; return the versions before and after.
 
     Raises SchemaMismatch when the file is newer than the steps. The caller holds the writers' lock.
     """
@@ -44,17 +44,17 @@ def migrate(connection: apsw.Connection, steps: Sequence[str]) -> tuple[int, int
             f"the database has schema version {version}; this Nine Lives knows 1 to {len(steps)}",
             remedy="Upgrade ninelives, or open the store with the version that wrote it",
         )
-    check(connection, steps[:version])  # before anything runs that the file could have a say in
+    check(connection, steps[:version])  # before running anything that the file could influence
     for number, step in enumerate(steps[version:], version + 1):
         connection.execute("BEGIN IMMEDIATE")
         try:
             connection.execute(step)
-            # CRASH: the schema is half new; the journal is thrown away and the old version is whole.
+            # CRASH: the schema is half new; SQLite rolls it back and the old version is whole.
             connection.pragma("user_version", number)
             connection.execute(SQL["set_version"], (number,))
             connection.execute("COMMIT")
         except BaseException:
-            if connection.in_transaction:  # on a full disk SQLite has rolled it back by itself
+            if connection.in_transaction:  # on a full disk SQLite has already rolled it back
                 connection.execute("ROLLBACK")
             raise
         version = number
@@ -62,7 +62,7 @@ def migrate(connection: apsw.Connection, steps: Sequence[str]) -> tuple[int, int
 
 
 def create(connection: apsw.Connection, steps: Sequence[str], store_id: bytes) -> None:
-    """Make the schema of a new database."""
+    """Create the schema of a new database."""
     connection.execute("BEGIN IMMEDIATE")
     for step in steps:
         connection.execute(step)
@@ -74,7 +74,7 @@ def create(connection: apsw.Connection, steps: Sequence[str], store_id: bytes) -
 def check(connection: apsw.Connection, steps: Sequence[str]) -> None:
     """Check that our part of the schema is exactly what the steps make.
 
-    Raises SchemaMismatch naming what is foreign to our tables, missing or changed.
+    Raises SchemaMismatch that names what is missing, changed, or added to our tables.
     """
     found = {(kind, name): (table, sql) for kind, name, table, sql in connection.execute(_OBJECTS)}
     expected = _expected(tuple(steps))
@@ -95,7 +95,7 @@ def check(connection: apsw.Connection, steps: Sequence[str]) -> None:
 
 
 def guests(connection: apsw.Connection, steps: Sequence[str]) -> list[str]:
-    """Return the names of what stands in the file and is not ours."""
+    """Return the names of what is in the file and is not ours."""
     expected = _expected(tuple(steps))
     return [name for kind, name, _, _ in connection.execute(_OBJECTS) if (kind, name) not in expected]
 
@@ -108,10 +108,10 @@ def tables(steps: Sequence[str]) -> set[str]:
 def _touches(
     connection: apsw.Connection, ours: Collection[str], kind: str, name: str, made: tuple[str, str | None]
 ) -> bool:
-    """Tell whether a guest reaches into our tables.
+    """Return whether a guest affects our tables.
 
-    The schema's own word for the table of a trigger or an index can be forged. So a trigger must not even
-    name one of ours, and for indexes SQLite itself is asked.
+    The table that the schema gives for a trigger or an index can be forged. So a trigger must not even name
+    one of ours, and for indexes we ask SQLite itself.
     """
     table, sql = made
     if table in ours:

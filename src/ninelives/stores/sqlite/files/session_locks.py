@@ -1,8 +1,8 @@
-"""Who lives: one locked file per session beside the database.
+"""Which sessions live: one locked file per session beside the database.
 
-A session's process holds an flock on its file; the kernel drops it when the process ends, however it
-ends, and whoever looks next knows at once. The descriptor is closed in forked children, or a child
-would keep its dead parent's session alive. A file that is missing proves nothing: then the lease decides.
+A session's process holds an flock on its file. The kernel drops it when the process ends, however it ends,
+and the next process that checks sees it at once. The descriptor is closed in forked children; otherwise a
+child would keep its dead parent's session alive. A missing file proves nothing: then the lease decides.
 """
 
 from __future__ import annotations
@@ -34,15 +34,15 @@ class SessionLocks:
         self._held[session] = fd
 
     def is_dropped(self, session: str) -> bool:
-        """Tell whether the holder's death is proved: its file is there and nobody holds it."""
+        """Return whether the holder's death is proved: its file exists and no process holds it."""
         return self.is_held(session) is False
 
     def is_held(self, session: str) -> bool | None:
-        """Tell whether another process holds the lock; None when it is ours, or no file can tell."""
+        """Return whether another process holds the lock; None if it is ours, or if there is no file."""
         if session in self._held:
             return None
         try:
-            fd = os.open(self._path(session), os.O_RDONLY | os.O_CLOEXEC)  # closing it tells no watcher
+            fd = os.open(self._path(session), os.O_RDONLY | os.O_CLOEXEC)  # read-only: wakes no DeathWatch
         except FileNotFoundError:
             return None
         try:
@@ -61,11 +61,11 @@ class SessionLocks:
             os.close(fd)
 
     def close(self) -> None:
-        """Let go of all locks: the sessions of this store object are over."""
+        """Drop all locks: the sessions of this store object are over."""
         for fd in self._held.values():
             os.close(fd)
         self._held.clear()
 
     def _path(self, session: str) -> Path:
-        # Ids never become paths: a session may be called "../../etc".
+        # Ids never become file names: a session may be called "../../etc".
         return self._directory / f"{blake2b(session.encode(), digest_size=16).hexdigest()}.session"

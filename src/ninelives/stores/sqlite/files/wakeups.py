@@ -1,9 +1,9 @@
-"""Wake-ups between the processes of one database: a Unix datagram to each that listens.
+"""Wake-ups between the processes of one database: a Unix datagram to each listener.
 
-Each store object that waits has a socket in the directory beside the database. Who makes work sends
-one byte to all of them after its commit. A full buffer means that the reader has not read what is
-there and will wake anyway; a socket that nobody reads belongs to the dead and is removed. Nothing
-rests on a datagram: losing one costs a poll interval.
+Each store object that waits has a socket in the directory beside the database. A process that creates work
+sends one byte to all of them after its commit. If a listener's buffer is full, it has unread wake-ups and
+will wake anyway. A socket without a reader belongs to a dead process and is removed. Correctness never
+depends on a datagram: losing one costs a poll interval.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ from pathlib import Path
 from ninelives.stores.sqlite.files.death_watch import DeathWatch
 
 WORKERS, READERS = ".wake", ".read"
-"""Who listens: those who wait for work, and those who read output."""
+"""Two kinds of listeners: those that wait for work, and those that read output."""
 
 
 class WakeUps:
@@ -35,7 +35,7 @@ class WakeUps:
             os.close(self._folder)
             raise
         self._receiver: socket.socket | None = None
-        self._turn = threading.Condition()
+        self._changed = threading.Condition()
         self._reading = False
         self._generation = 0
         self._is_closed = False
@@ -44,14 +44,14 @@ class WakeUps:
         self._has_died = False
 
     def take_death(self) -> bool:
-        """Tell whether a session was seen to die since this was last asked."""
+        """Return whether a session was seen to die since the last call."""
         died, self._has_died = self._has_died, False
         return died
 
     def send(self, *, only_readers: bool = False) -> None:
-        """Wake everybody who waits, or only those who read output."""
+        """Wake all listeners, or only those that read output."""
         wanted = READERS if only_readers else (WORKERS, READERS)
-        with suppress(OSError):  # what was committed is committed, whoever hears of it
+        with suppress(OSError):  # the commit is durable, with or without wake-ups
             for name in os.listdir(self._folder):
                 if name.endswith(wanted):
                     self._send_to(name)
@@ -62,12 +62,12 @@ class WakeUps:
         except ConnectionRefusedError:
             (self._directory / name).unlink(missing_ok=True)
         except OSError:
-            pass  # its buffer is full, so it will wake anyway; or it is no socket of ours
+            pass  # its buffer is full, so it will wake anyway; or it is not our socket
 
     def wait(self, timeout_seconds: float) -> bool:
-        """Wait for a wake-up since this thread's last call; its first call returns at once."""
+        """Wait for a wake-up since this thread's last call; the first call returns at once."""
         deadline = time.monotonic() + timeout_seconds
-        with self._turn:
+        with self._changed:
             if self._receiver is None and not self._is_closed:
                 self._listen()
             while not self._is_closed:
@@ -76,7 +76,7 @@ class WakeUps:
                     return True
                 left = max(0.0, deadline - time.monotonic())
                 if self._reading:
-                    self._turn.wait(left)
+                    self._changed.wait(left)
                 else:
                     self._read(left)
                 if left == 0.0 and self._seen.generation == self._generation:
@@ -84,12 +84,12 @@ class WakeUps:
             return False
 
     def close(self) -> None:
-        """Stop listening; who waits is sent away."""
-        with self._turn:
+        """Stop listening; threads that wait return."""
+        with self._changed:
             self._is_closed = True
             if self._reading:
                 self._send_to(self._name)
-                self._turn.wait_for(lambda: not self._reading)
+                self._changed.wait_for(lambda: not self._reading)
             if self._receiver is not None:
                 (self._directory / self._name).unlink(missing_ok=True)
                 self._receiver.close()
@@ -99,7 +99,7 @@ class WakeUps:
         os.close(self._folder)
 
     def disown(self) -> None:
-        """In a forked child: close the sockets, which are the parent's."""
+        """In a forked child: close the sockets, which belong to the parent."""
         if self._receiver is not None:
             self._receiver.close()
         if self._deaths is not None:
@@ -114,10 +114,10 @@ class WakeUps:
             self._deaths = DeathWatch(self._directory)
 
     def _read(self, timeout_seconds: float) -> None:
-        """Wait on the socket for all threads, without the lock."""
+        """Wait on the socket for all threads, with the lock released."""
         assert self._receiver is not None  # noqa: S101 (wait() has bound it)
         self._reading = True
-        self._turn.release()
+        self._changed.release()
         woken = False
         try:
             poll = select.poll()
@@ -129,12 +129,12 @@ class WakeUps:
             if self._deaths is not None and self._deaths.fd in ready and self._deaths.seen():
                 woken = self._has_died = True
         finally:
-            self._turn.acquire()
+            self._changed.acquire()
             self._reading = False
             if woken:
                 self._drain(self._receiver)
                 self._generation += 1
-            self._turn.notify_all()
+            self._changed.notify_all()
 
     @staticmethod
     def _drain(receiver: socket.socket) -> None:
@@ -145,7 +145,7 @@ class WakeUps:
             pass
 
     def _address(self, name: str) -> str:
-        # Through the open directory: a socket's whole path may have 107 bytes only.
+        # Through the open directory: a socket's path may have at most 107 bytes.
         return f"/proc/self/fd/{self._folder}/{name}"
 
 

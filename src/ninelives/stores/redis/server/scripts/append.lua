@@ -1,10 +1,10 @@
 #!lua
 -- Append to many runs, each on the condition that its row begins with its owner's fence.
--- KEYS: store, readers' ears, then two for each run: its row, its journal.
+-- KEYS: store, readers' wake-up lists, then two for each run: its row, its journal.
 -- ARGV: version, now ('' is the server's), 1 if there is output, then for each run:
 --   fence before, fence after, effect_length, the sums of its journal ('' leaves them), number of records, the records.
--- Answers: the count of writes, then the places of the runs that were appended to. 'version' when it is another.
--- Nothing is written before all is checked: a script that fails is not rolled back.
+-- Answers: the count of writes, then the positions of the runs that were appended to. 'version' if that is another.
+-- Nothing is written before everything is checked: a script that fails is not rolled back.
 --! parts
 
 local known = redis.call('HMGET', KEYS[1], 'version', 'writes')

@@ -1,14 +1,14 @@
 #!lua
--- Write what was decided elsewhere, on the condition that all that it was decided by is still so.
--- KEYS: store, writers, workers' ears, readers' ears, then those that are named by their place here.
--- ARGV: version and the store's id, line, its count, 1 if there is work, 1 if there is output, how many checks, the checks, the writes.
--- A check: key, field, how ('=' is this value, '-' is absent, '+' is there), value.
+-- Write the result of a transaction, on the condition that everything it depends on is unchanged.
+-- KEYS: store, writers, workers' wake-up lists, readers' wake-up lists, then those that ARGV refers to by position.
+-- ARGV: version and the store's id, connection, its count, 1 if there is work, 1 if there is output, number of checks, the checks, the writes.
+-- A check: key, field, how ('=' has this value, '-' is absent, '+' exists), value.
 -- A write: verb, key, and two more.
--- Answers: what came of it ('done', 'conflict', 'version', 'gone', 'closed') and the count of writes.
--- Nothing is written before all is checked: a script that fails is not rolled back.
+-- Answers: the outcome ('done', 'conflict', 'version', 'gone', 'closed') and the count of writes.
+-- Nothing is written before everything is checked: a script that fails is not rolled back.
 --! parts
 
--- Each fails on a key of another type, as the write would, but in time.
+-- Each fails on a key of another type, as the write would, but before anything is written.
 local LOOKS = {
   HSET = 'HLEN', HDEL = 'HLEN', LESS = 'HLEN', ZADD = 'ZCARD', NEXT = 'ZCARD', ZREM = 'ZCARD',
   SADD = 'SCARD', SREM = 'SCARD', REFER = 'SCARD', FORGET = 'SCARD', RPUSH = 'LLEN', LTRIM = 'LLEN', SET = 'STRLEN',
@@ -24,7 +24,7 @@ end
 local function set_number(name, field, number) redis.call('HSET', name, field, string.format('%d', number)) end
 
 local VERBS = {
-  -- Put a member behind all others.
+  -- Add a member behind all others.
   NEXT = function(name, member)
     local last = redis.call('ZRANGE', name, -1, -1, 'WITHSCORES')
     redis.call('ZADD', name, string.format('%d', tonumber(last[2] or 0) + 1), member)
@@ -33,13 +33,13 @@ local VERBS = {
   LESS = function(name, field, lane)
     if redis.call('EXISTS', key(lane)) == 0 then redis.call('HDEL', name, field) end
   end,
-  -- Note that a run refers to a blob, and how many do.
+  -- Record that a run refers to a blob, and count the runs that do.
   REFER = function(name, digest, counts)
     if redis.call('SADD', name, digest) == 1 then
       set_number(key(counts), digest, number_in(key(counts), digest, 0) + 1)
     end
   end,
-  -- Let go of all blobs that a run refers to.
+  -- Drop all blob references of a run.
   FORGET = function(name, _, counts)
     for _, digest in ipairs(redis.call('SMEMBERS', name)) do
       local known = number_in(key(counts), digest, 1)

@@ -1,6 +1,6 @@
 #!lua flags=allow-oom
--- A process has seen to what it knew of an older history: its sessions are not awaited any more.
--- KEYS: awaited, workers' ears. ARGV: the sessions.
+-- A process has marked what it knew of an older history: its sessions are no longer awaited.
+-- KEYS: awaited, workers' wake-up lists. ARGV: the sessions.
 --! parts
 
 redis.call('ZCARD', KEYS[2])

@@ -1,6 +1,6 @@
 #!lua flags=allow-oom
--- Tell whether the last write of a line that broke was made, and see to it that it will not be any more.
--- KEYS: writers. ARGV: line, its count.
+-- Return whether the last write of a broken connection was made, and make sure that it will not be made later.
+-- KEYS: writers. ARGV: connection, its count.
 local known = redis.call('HGET', KEYS[1], ARGV[1])
 if known and string.match(known, '^(%d+)') == ARGV[2] then return 1 end
 local time = redis.call('TIME')

@@ -1,5 +1,5 @@
 #!lua flags=no-writes
--- Read runs with their records from one on, the one before these, signals not taken, and items: at one moment.
+-- Read runs with their records from one on, the record before these, signals not taken, and items, at one moment.
 -- KEYS: items, then four for each run: row, journal, signals, items.
 -- ARGV: the first record wanted ('' is the current turn's first), or 'news' for no records and only runs whose
 --   news is not the number given for each.

@@ -1,8 +1,8 @@
 #!lua flags=no-writes
--- Look for runs that wait for a worker. KEYS: sessions, awaited, then the names of lanes.
+-- Search for runs that wait for a worker. KEYS: sessions, awaited, then the names of lanes.
 -- ARGV: session, host, now ('' is the server's), the tag, then for each lanes' name how many runs are wanted.
--- Answers: the session's row, the time, how many workers are awaited, then for each name a list of {id, rest, tail}: of each of its lanes those
--- that are due, as many as wanted, and the one after these.
+-- Answers: the session's row, the time, how many workers are awaited, then for each name a list of {id, rest, tail}: from each of its lanes the
+-- due ones, as many as wanted, and the next one after these.
 --! parts
 
 local time = now(ARGV[3])

@@ -1,4 +1,4 @@
--- What several scripts share; put in place of the line `--! parts` of each.
+-- Code that several scripts share; it replaces the line `--! parts` of each.
 
 local function now(given)
   if given ~= '' then return given end
@@ -6,7 +6,7 @@ local function now(given)
   return string.format('%d', tonumber(time[1]) * 1000 + math.floor(tonumber(time[2]) / 1000))
 end
 
--- Wake those who wait: an ear is the name of a list that its owner blocks on, and its score is when it is deaf.
+-- Wake waiting processes: each member is the name of a list that its owner blocks on; its score is when it expires.
 local function wake(ears)
   if redis.call('ZCARD', ears) == 0 then return end
   local time = redis.call('TIME')
@@ -20,7 +20,7 @@ local function wake(ears)
   end
 end
 
--- Count this write, so that a server that has lost some is known by its count.
+-- Count this write: by its count, a server that has lost some is recognised.
 local function count_write(store, written)
   redis.call('HSET', store, 'writes', string.format('%d', written + 1))
   return written + 1

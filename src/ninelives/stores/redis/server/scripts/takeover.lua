@@ -1,10 +1,10 @@
 #!lua flags=allow-oom
--- Note which history the server is of, and tell what a process that knew an older one has to know.
+-- Store which history the server has, and return what a process that knew an older one must know.
 -- KEYS: store, lineage, workers (the sessions that may claim), awaited.
 -- ARGV: the server's history, the last one that the process knew ('' is none).
 -- Answers: the count of writes now, and what it was when the history after the known one began. A server that is
--- started anew, or takes over, has a new history, and begins with the writes that it has. From then on all workers
--- are awaited, and nothing is claimed: each may know of writes that are lost, and says so when it comes.
+-- restarted, or takes over, has a new history, and begins with the writes that it has. From then on all workers are
+-- awaited, and nothing is claimed: each may know of lost writes, and reports them when it connects.
 local known = redis.call('HMGET', KEYS[1], 'writes', 'history')
 local written = known[1] or '0'
 redis.call('LLEN', KEYS[2])

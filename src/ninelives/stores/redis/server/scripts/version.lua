@@ -1,6 +1,6 @@
 #!lua
 -- Set the store's version, on the condition that it is the one given. KEYS: store. ARGV: version before, after.
--- Answers: the version that there is now, '' for a store that has none.
+-- Answers: the version that it has now, '' for a store that has none.
 local known = redis.call('HGET', KEYS[1], 'version')
 if known == ARGV[1] then
   redis.call('HSET', KEYS[1], 'version', ARGV[2])
