@@ -221,7 +221,7 @@ def test_resolve_says_one_thing(desk: Desk, kind: ItemKind, words: list[str], sa
         (["resolve", "i1", "--retry", "--result", "5"], "--result goes with --happened"),
         (["resolve", "i1", "--retry"], "It takes answer"),
         (["approve", "i1"], "It takes answer"),
-        (["resolve", "i1", "--answer", "[5"], "is no JSON"),
+        (["resolve", "i1", "--answer", "[5"], "is not valid JSON"),
         (["resolve", "i1", "--answer", '"green"'], 'Answer one of "red", 1'),
         (["resolve", "i1", "--answer", "red", "--by", " "], "white space"),
         (["resolve", "nobody", "--answer", "red"], "there is no inbox item"),

@@ -250,8 +250,8 @@ def test_a_run_without_a_name_tells_the_one_it_got(home: Path) -> None:
 @pytest.mark.parametrize(
     ("words", "said"),
     [
-        (("agents.py:nobody",), "There are: broken, changed, echo, loose, refund, three"),
-        (("agents.py",), "does not say which agent"),
+        (("agents.py:nobody",), "Known agents: broken, changed, echo, loose, refund, three"),
+        (("agents.py",), "does not name the agent"),
         (("nowhere.py:echo",), "there is no file nowhere.py"),
         (("nowhere:echo",), "there is no module 'nowhere'"),
         ((".:echo",), "is a directory"),
@@ -261,10 +261,10 @@ def test_a_run_without_a_name_tells_the_one_it_got(home: Path) -> None:
         (("empty.py:echo",), "Declare one in empty.py with @nl.agent"),
         (("missing.py:echo",), "No module named 'nothing_of_the_kind'"),
         (("agents.py:echo",), "missing a required argument: 'word'"),
-        (("agents.py:echo", "a", "b"), "2 arguments, where it takes 1"),
+        (("agents.py:echo", "a", "b"), "2 arguments given, it takes 1"),
         (("agents.py:echo", "a", "--arg", "nose=1"), "it has no parameter 'nose'"),
         (("agents.py:echo", "a", "--arg", "word"), "NAME=JSON"),
-        (("agents.py:loose", '{"a": 1'), "argument 1 (value) is no JSON"),
+        (("agents.py:loose", '{"a": 1'), "argument 1 (value) is not valid JSON"),
         (("agents.py:refund", '{"cents": 1}'), "the given Ticket has no 'order'"),
         (("agents.py:refund", '{"order": "1", "cents": "x"}'), "$.cents"),
         (("agents.py:echo", "a", "--id", "\x1b[31m"), "not printable"),
