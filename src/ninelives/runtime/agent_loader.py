@@ -62,7 +62,7 @@ def _file(path: Path) -> Any:
 
 
 class _Source(SourceFileLoader):
-    """Always compiles the source: cached bytecode of an edit within the same second would look current."""
+    """Always compiles the source: after two edits within a second, cached bytecode may be stale."""
 
     def get_code(self, fullname: str) -> CodeType:
         """Return the file's code."""

@@ -65,7 +65,7 @@ class InboxItem:
 
     @property
     def to(self) -> str:
-        """Say who is asked; empty: anybody."""
+        """The name of the person who is asked; empty: any person."""
         return self._item.to
 
     @property

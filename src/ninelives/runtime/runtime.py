@@ -291,7 +291,7 @@ class Runtime:
             self._workers.discard(worker)
 
     def _own_session(self, agents: Sequence[str]) -> OwnSession:
-        name, self._session = self._session, ""  # the supervisor gives the name for one session only
+        name, self._session = self._session, ""  # a name that the supervisor chose is for one session only
         spare = None if name else self._spare.take(agents)
         lease_ms = int(self._lease_seconds * 1000)
         return spare or OwnSession(self.store, self._clock, lease_ms, name=name, keeper=self._keeper)
