@@ -87,7 +87,7 @@ Limits = Annotated[
 
 Backoff = Annotated[
     float,
-    typer.Option("--backoff", min=0, help="Longest pause in seconds between restarts of a worker."),
+    typer.Option("--backoff", min=0, help="Longest pause, in seconds, before a dying worker is restarted."),
 ]
 
 

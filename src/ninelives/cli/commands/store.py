@@ -78,7 +78,7 @@ def prune(
     ] = "30d",
     forget: Annotated[
         str,
-        typer.Option(help="Also remove the rows of runs after this age; default: never."),
+        typer.Option(help="Also remove runs that ended longer ago than this age; default: never."),
     ] = "",
     store: Url = DEFAULT_URL,
     as_json: AsJson = False,
