@@ -138,7 +138,7 @@ def test_recoveries_tells_what_died_and_what_came_of_it(tmp_path: Path) -> None:
     store = SqliteStore(tmp_path / "runs.db")
     assert "no worker has died" in ninelives(tmp_path, "recoveries").stderr
     store.create_runs([NewRun(id="run", agent="a", fingerprint=b"", body=b"{}")])
-    assert "never left" in ninelives(tmp_path, "recoveries", "run").stderr
+    assert "while it held this run" in ninelives(tmp_path, "recoveries", "run").stderr
     nobody = ninelives(tmp_path, "recoveries", "nobody")
     assert (nobody.returncode, "there is no such run" in nobody.stderr) == (2, True)
     store.register_session(NewSession(id="first", host="here", pid=42))

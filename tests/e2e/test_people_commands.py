@@ -255,7 +255,7 @@ def test_start_prints_the_id_and_watch_follows_to_the_end(desk: Desk) -> None:
     assert desk.json("pause", "r1") == {"run": "r1", "status": "pending", "paused": True, "cancelling": False}
     paused = desk.type("start", "agents.py:echo", "hi", "--id", "r1")
     assert (paused.code, "ninelives resume r1" in paused.err) == (3, True)
-    assert desk.type("resume", "r1").out == "run r1 continues\n"
+    assert desk.type("resume", "r1").out == "run r1 continues as soon as a worker claims it\n"
     assert desk.type("run", "agents.py:echo", "hi", "--id", "r1").out == '"hi"\n'
     watched = desk.type("watch", "r1")
     assert watched.code == 0

@@ -92,7 +92,7 @@ def test_looking_at_a_store_that_is_not_there_does_not_make_one(
 @pytest.mark.parametrize(
     ("words", "said"),
     [
-        (("prune", "--ended", "soon"), "no age"),
+        (("prune", "--ended", "soon"), "is not an age"),
         (("stats", "--store", "mysql://somewhere"), "names no store"),
         (("accept-loss", "nowhere.db"), "there is no file"),
         (("fly",), "No such command"),
