@@ -45,7 +45,7 @@ class Runtime:
 
     def __init__(self, store: str | Store | None = None, *, lease_seconds: float = LEASE_SECONDS) -> None:
         self._given, self._lease_seconds = store, lease_seconds
-        # The next seven are set before `async with` by our processes: scripts, `ninelives run`, workers, tests.
+        # Our processes set the next seven before `async with`: scripts, `ninelives run`, workers, tests.
         self._fatal: Callable[[BaseException], None] = self._fail
         self._is_dedicated = False
         self._away: Away | None = None
