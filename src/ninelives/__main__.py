@@ -1,4 +1,4 @@
-"""`python -m ninelives` is the command `ninelives`."""
+"""`python -m ninelives` runs the `ninelives` command."""
 
 from ninelives.cli.app import main
 

@@ -1,4 +1,4 @@
-"""What plain `def` agents call instead of awaiting: the same functions, waited for in the agent's thread.
+"""The functions that plain `def` agents call instead of awaiting. Each blocks the agent's thread.
 
 Nothing here decides anything; see the function of the same name in `ninelives`.
 """
@@ -36,12 +36,12 @@ def sleep(seconds: float) -> None:
 
 
 def sleep_until(when: datetime) -> None:
-    """Sleep until a moment, durably; see `ninelives.sleep_until`."""
+    """Sleep until a point in time, durably; see `ninelives.sleep_until`."""
     _wait("nl.sync.sleep_until", lambda: timers.sleep_until(when))
 
 
 def map(step: Callable[[T], U], items: Iterable[T], *, limit: int = 10) -> list[U]:  # noqa: A001
-    """Call a plain step for each item in threads of the run, at most `limit` at once; see `ninelives.map`."""
+    """Call a plain step for each item in the run's threads, at most `limit` at once; see `ninelives.map`."""
 
     def one(item: T) -> Coroutine[Any, Any, U]:
         return asyncio.to_thread(step, item)
@@ -90,22 +90,22 @@ def ask(
     default: Any = UNSET,
 ) -> Any:
     """Ask a person and return the answer; see `ninelives.ask`."""
-    asking = {"options": options, "type": type, "to": to, "timeout": timeout, "default": default}
-    return _wait("nl.sync.ask", lambda: questions.ask(question, **asking))
+    request = {"options": options, "type": type, "to": to, "timeout": timeout, "default": default}
+    return _wait("nl.sync.ask", lambda: questions.ask(question, **request))
 
 
 class Child:
-    """A child run, as plain agents hold it; see `ninelives.spawn`."""
+    """A handle to a child run, for plain agents; see `ninelives.spawn`."""
 
     def __init__(self, child: children.Child) -> None:
         self._child, self.id = child, child.id
 
     def result(self) -> Any:
-        """Wait for the child's end, durably, and return its result. Raises as `await child.result()` does."""
+        """Wait durably until the child ends and return its result. Raises as `await child.result()` does."""
         return _wait("child.result", self._child.result)
 
     def cancel(self) -> None:
-        """Ask for the child's end; one that has ended is left alone."""
+        """Request the child's cancellation; no effect on a child that has ended."""
         _wait("child.cancel", self._child.cancel)
 
 

@@ -189,7 +189,7 @@ def test_check_names_every_run_that_would_not_go_on_and_executes_nothing(home: P
     before = (home / "runs.db").read_bytes()
     fitting = check(home)
     assert fitting.returncode == 0, fitting.stderr
-    assert "10 runs in flight fit this code, 0 do not" in fitting.stderr
+    assert "10 unfinished runs fit this code, 0 do not" in fitting.stderr
 
     (home / "agents.py").write_text(NEW, encoding="utf-8")
     done = check(home, "--json", "--limit", "1")
@@ -370,7 +370,7 @@ def test_check_takes_runs_that_are_retried_or_undone_as_a_worker_does(
     (tmp_path / "agents.py").write_text(changed, encoding="utf-8")
     fitting = check(tmp_path)
     assert fitting.returncode == 0, fitting.stdout
-    assert "2 runs in flight fit this code, 0 do not" in fitting.stderr
+    assert "2 unfinished runs fit this code, 0 do not" in fitting.stderr
 
     (tmp_path / "agents.py").write_text(changed.replace("give_back", "return_it"), encoding="utf-8")
     done = check(tmp_path, "--json")

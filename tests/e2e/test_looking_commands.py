@@ -136,9 +136,9 @@ def test_ps_tells_workers_that_are_being_started_from_code_that_nobody_has(tmp_p
 
 def test_recoveries_tells_what_died_and_what_came_of_it(tmp_path: Path) -> None:
     store = SqliteStore(tmp_path / "runs.db")
-    assert "nothing has died" in ninelives(tmp_path, "recoveries").stderr
+    assert "no worker has died" in ninelives(tmp_path, "recoveries").stderr
     store.create_runs([NewRun(id="run", agent="a", fingerprint=b"", body=b"{}")])
-    assert "never left" in ninelives(tmp_path, "recoveries", "run").stderr
+    assert "while it held this run" in ninelives(tmp_path, "recoveries", "run").stderr
     nobody = ninelives(tmp_path, "recoveries", "nobody")
     assert (nobody.returncode, "there is no such run" in nobody.stderr) == (2, True)
     store.register_session(NewSession(id="first", host="here", pid=42))
@@ -256,7 +256,7 @@ def test_show_tells_where_a_run_is(home: Path) -> None:
     assert facts["status"] == "running (session dead)"
     assert facts["position"] == "step 3 of 10: sorting; 1 steps recorded in turn 0"
     assert facts["pending"].startswith('b/=left/charge[1](order="7"), begun ')
-    assert facts["session"] == "dead (dead): the run goes on when a worker takes it over"
+    assert facts["session"] == "dead (dead): the run continues when a worker takes it over"
     assert "5 records, verified, head" in facts["journal"]
     assert all(line.isprintable() for line in shown.stdout.splitlines())
 
@@ -433,7 +433,7 @@ def test_looking_at_a_store_that_is_not_there_does_not_make_one(
         (("show", "nobody"), "ninelives ps --all lists"),
         (("snapshot", "nobody"), "there is no such run"),
         (("show", "\x1b[31m"), "not printable"),
-        (("ps", "--status", "flying"), "It is one of pending, running"),
+        (("ps", "--status", "flying"), "Give one of pending, running"),
         (("ps", "--label", "team"), "NAME=VALUE"),
         (("ps", "--limit", "0"), "--limit"),
     ],

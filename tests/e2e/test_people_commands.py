@@ -142,7 +142,7 @@ def desk(
 
 
 def test_an_empty_inbox_says_so(desk: Desk) -> None:
-    assert desk.type("inbox") == (0, "", "ninelives: nobody is waited for\n")
+    assert desk.type("inbox") == (0, "", "ninelives: no open inbox items\n")
     assert desk.json("inbox") == []
 
 
@@ -177,7 +177,7 @@ def test_an_approval_is_given_in_the_name_of_who_is_logged_in(desk: Desk, monkey
     desk.ask("r1", item("i1", ItemKind.APPROVAL))
     ran = desk.type("approve", "i1")
     assert (ran.code, ran.out) == (0, "approved by ada: approval i1 of run r1\n")
-    assert "as soon as a worker takes it" in ran.err
+    assert "as soon as a worker claims it" in ran.err
     assert desk.said("i1") == ("ada", "approved", "", "")
     assert desk.state("r1") is State.CHECKPOINTED
     assert desk.json("inbox") == []
@@ -216,12 +216,12 @@ def test_resolve_says_one_thing(desk: Desk, kind: ItemKind, words: list[str], sa
 @pytest.mark.parametrize(
     ("words", "why"),
     [
-        (["resolve", "i1"], "resolve says one thing"),
-        (["resolve", "i1", "--retry", "--fail"], "resolve says one thing"),
+        (["resolve", "i1"], "resolve needs exactly one answer"),
+        (["resolve", "i1", "--retry", "--fail"], "resolve needs exactly one answer"),
         (["resolve", "i1", "--retry", "--result", "5"], "--result goes with --happened"),
         (["resolve", "i1", "--retry"], "It takes answer"),
         (["approve", "i1"], "It takes answer"),
-        (["resolve", "i1", "--answer", "[5"], "is no JSON"),
+        (["resolve", "i1", "--answer", "[5"], "is not valid JSON"),
         (["resolve", "i1", "--answer", '"green"'], 'Answer one of "red", 1'),
         (["resolve", "i1", "--answer", "red", "--by", " "], "white space"),
         (["resolve", "nobody", "--answer", "red"], "there is no inbox item"),
@@ -255,7 +255,7 @@ def test_start_prints_the_id_and_watch_follows_to_the_end(desk: Desk) -> None:
     assert desk.json("pause", "r1") == {"run": "r1", "status": "pending", "paused": True, "cancelling": False}
     paused = desk.type("start", "agents.py:echo", "hi", "--id", "r1")
     assert (paused.code, "ninelives resume r1" in paused.err) == (3, True)
-    assert desk.type("resume", "r1").out == "run r1 goes on\n"
+    assert desk.type("resume", "r1").out == "run r1 continues as soon as a worker claims it\n"
     assert desk.type("run", "agents.py:echo", "hi", "--id", "r1").out == '"hi"\n'
     watched = desk.type("watch", "r1")
     assert watched.code == 0
@@ -308,8 +308,8 @@ def test_run_that_needs_a_person_says_how_to_answer_and_how_to_go_on(desk: Desk)
     ran = desk.type("run", "agents.py:echo", "hi", "--id", "r1")
     assert ran.code == 3
     assert "waits for a person: it is paused" in ran.err
-    again = next(line for line in ran.err.splitlines() if "then go on with: " in line)
-    words = shlex.split(again.partition("then go on with: ")[2])
+    again = next(line for line in ran.err.splitlines() if "then resume it with: " in line)
+    words = shlex.split(again.partition("then resume it with: ")[2])
     assert words == ["ninelives", "run", "agents.py:echo", "--id", "r1", "--", "hi"]
 
 

@@ -122,7 +122,7 @@ def effects(home: Path) -> list[str]:
 
 
 def test_run_prints_the_result_and_running_again_executes_nothing(home: Path) -> None:
-    for said in ("", "ninelives: run 'a' has completed before; nothing is executed again\n"):
+    for said in ("", "ninelives: run 'a' already completed; nothing is executed again\n"):
         ran = ninelives(home, "run", "agents.py:echo", "hello", "--id", "a")
         assert (ran.returncode, ran.stdout, ran.stderr) == (0, '"HELLO"\n', said)
     assert effects(home) == ["hello"]
@@ -181,7 +181,7 @@ def test_stopped_it_says_how_to_go_on_and_costs_no_life(home: Path, number: int,
         began.send_signal(number)
         _, err = began.communicate(timeout=60)
     assert began.returncode == code
-    assert err.startswith("ninelives: stopped; to go on: ninelives run agents.py:three --id t")
+    assert err.startswith("ninelives: stopped; to resume: ninelives run agents.py:three --id t")
     assert "Traceback" not in err
     store = SqliteStore(home / ".ninelives/runs.db")
     run = store.read_run("t")
@@ -195,8 +195,8 @@ def test_a_run_that_fails_says_why_and_ends_with_1(home: Path) -> None:
     assert (ran.returncode, ran.stdout) == (1, "")
     assert ran.stderr.splitlines() == [
         "ninelives: run 'b' failed: ValueError: no\\nway",
-        "ninelives: look at it with: ninelives show b",
-        "ninelives: once the cause is mended: ninelives retry b",
+        "ninelives: inspect it with: ninelives show b",
+        "ninelives: once the cause is fixed: ninelives retry b",
     ]
     told = json.loads(ninelives(home, "run", "agents.py:broken", "way", "--id", "b", "--json").stdout)
     assert (told["status"], told["error"]["type"], told["resumed"]) == ("failed", "ValueError", True)
@@ -206,8 +206,8 @@ def test_what_it_says_to_do_next_is_for_the_store_that_was_named(home: Path) -> 
     store = ("--store", "sqlite:///other.db")
     ran = ninelives(home, "run", "agents.py:broken", "way", "--id", "b", *store)
     assert [line.partition(": ")[2] for line in ran.stderr.splitlines()[1:]] == [
-        "look at it with: ninelives show b --store sqlite:///other.db",
-        "once the cause is mended: ninelives retry b --store sqlite:///other.db",
+        "inspect it with: ninelives show b --store sqlite:///other.db",
+        "once the cause is fixed: ninelives retry b --store sqlite:///other.db",
     ]
 
 
@@ -250,8 +250,8 @@ def test_a_run_without_a_name_tells_the_one_it_got(home: Path) -> None:
 @pytest.mark.parametrize(
     ("words", "said"),
     [
-        (("agents.py:nobody",), "There are: broken, changed, echo, loose, refund, three"),
-        (("agents.py",), "does not say which agent"),
+        (("agents.py:nobody",), "Known agents: broken, changed, echo, loose, refund, three"),
+        (("agents.py",), "does not name the agent"),
         (("nowhere.py:echo",), "there is no file nowhere.py"),
         (("nowhere:echo",), "there is no module 'nowhere'"),
         ((".:echo",), "is a directory"),
@@ -261,10 +261,10 @@ def test_a_run_without_a_name_tells_the_one_it_got(home: Path) -> None:
         (("empty.py:echo",), "Declare one in empty.py with @nl.agent"),
         (("missing.py:echo",), "No module named 'nothing_of_the_kind'"),
         (("agents.py:echo",), "missing a required argument: 'word'"),
-        (("agents.py:echo", "a", "b"), "2 arguments, where it takes 1"),
+        (("agents.py:echo", "a", "b"), "2 arguments given, it takes 1"),
         (("agents.py:echo", "a", "--arg", "nose=1"), "it has no parameter 'nose'"),
         (("agents.py:echo", "a", "--arg", "word"), "NAME=JSON"),
-        (("agents.py:loose", '{"a": 1'), "argument 1 (value) is no JSON"),
+        (("agents.py:loose", '{"a": 1'), "argument 1 (value) is not valid JSON"),
         (("agents.py:refund", '{"cents": 1}'), "the given Ticket has no 'order'"),
         (("agents.py:refund", '{"order": "1", "cents": "x"}'), "$.cents"),
         (("agents.py:echo", "a", "--id", "\x1b[31m"), "not printable"),

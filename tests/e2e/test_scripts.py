@@ -96,7 +96,7 @@ def test_ctrl_c_says_how_to_go_on_and_the_script_goes_on(tmp_path: Path) -> None
         child.send_signal(signal.SIGINT)
         _, said = child.communicate(timeout=PATIENCE_SECONDS)
     assert child.returncode in (-signal.SIGINT, 130, 1)
-    assert "run 'it' is kept, and goes on when it is run again" in said
+    assert "run 'it' is kept and continues when it is run again" in said
     (tmp_path / "go").touch()
     again = subprocess.run(
         [sys.executable, "script.py", "patient"],
@@ -107,7 +107,7 @@ def test_ctrl_c_says_how_to_go_on_and_the_script_goes_on(tmp_path: Path) -> None
         check=True,
     )
     assert again.stdout == "['first', 'went on']\n"
-    assert f"ninelives: made a new store: {tmp_path}/.ninelives/runs.db\n" in said
+    assert f"ninelives: created a new store: {tmp_path}/.ninelives/runs.db\n" in said
     assert "store" not in again.stderr
     assert (tmp_path / "effects").read_text() == "first "
 
@@ -131,7 +131,7 @@ def test_a_second_ctrl_c_ends_at_once_whatever_blocks(tmp_path: Path) -> None:
     with start(tmp_path, "stubborn") as child:
         assert child.stderr is not None
         child.send_signal(signal.SIGINT)
-        assert "made a new store: " in child.stderr.readline()
+        assert "created a new store: " in child.stderr.readline()
         assert "stopping" in child.stderr.readline()
         child.send_signal(signal.SIGINT)
         assert child.wait(PATIENCE_SECONDS) == 130

@@ -242,7 +242,7 @@ def test_what_a_run_says_to_do_next_shows_no_password(locked: ValkeyServer, home
     )
     assert told.returncode == 3, told.stderr
     assert "right" not in told.stdout + told.stderr
-    for what in ("answer with: ninelives resolve", "look at it with: ninelives show a", "then go on with: "):
+    for what in ("answer with: ninelives resolve", "inspect it with: ninelives show a", "then resume it"):
         (line,) = [one for one in told.stderr.splitlines() if what in one]
         assert '--store "$NINELIVES_STORE"' in line
 

@@ -209,7 +209,7 @@ async def one() -> None: ...
         ("x = 1", (), 2, "declares no agent"),
         ("", ("--store", "memory:"), 2, "cannot share memory"),
         ("", ("--lease", "0"), 2, "--lease 0"),
-        ("", ("--lease", "0.01"), 2, "--lease 0.01 runs out before it can be renewed"),
+        ("", ("--lease", "0.01"), 2, "--lease 0.01 expires before it can be renewed"),
         ("", ("--limit", "held"), 2, "--limit 'held'"),
         ("", ("--limit", "held=-1"), 2, "--limit 'held=-1'"),
         ("", ("--limit", "held=1", "--limit", "held=2"), 2, "given twice"),

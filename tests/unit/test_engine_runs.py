@@ -16,6 +16,7 @@ import ninelives as nl
 from ninelives.core.model.run import Claims, Control, Journal, NewRun, State
 from ninelives.core.model.run import RunRow as Row
 from ninelives.core.model.session import Cause, NewSession
+from ninelives.runtime.run_creation import new_run
 from ninelives.store import Store
 from tests.replay.lifetimes import QuickStore, Stage, first_life, once, run_async
 
@@ -438,7 +439,9 @@ def test_a_run_of_the_same_id_with_another_journal_is_read() -> None:
 
     async def main() -> None:
         async with nl.Runtime(store) as rt:
-            asked, kept = [await rt._new(doubler, (number,), None, id="one") for number in (1, 21)]
+            asked, kept = [
+                await new_run(rt, store.now_ms, doubler, (number,), None, id="one") for number in (1, 21)
+            ]
             store.create_runs([replace(kept, fingerprint=asked.fingerprint)])
             assert await rt.run(doubler, 1, id="one") == 42
             assert store.read == ["one"]

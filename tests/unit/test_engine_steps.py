@@ -420,7 +420,7 @@ def test_a_plain_agent_maps_plain_steps_and_finds_them_again() -> None:
 
     async def main() -> list[int]:
         async with nl.Runtime(store) as rt:
-            with pytest.raises(nl.RunFailed, match="`ninelives retry run` lets it go on"):
+            with pytest.raises(nl.RunFailed, match="Fix the cause, then `ninelives retry run`"):
                 await rt.run(agent, id="run")
             assert sorted(stage.executed) == [number * 2 for number in range(40)]
             stage.is_second = True

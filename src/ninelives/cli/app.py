@@ -1,9 +1,9 @@
-"""The command `ninelives`: what there is, and how it ends.
+"""The `ninelives` command: its subcommands, their options, and the exit codes.
 
-Exit codes: 0 done, 1 failed (or something is wrong with what was looked at), 2 wrong call, 3 waits for a
-person, 4 store unusable; 130 and 143 stopped by Ctrl-C or SIGTERM, 141 nobody read the output.
+Exit codes: 0 done, 1 failed (or the command found faults), 2 wrong usage, 3 waits for a person, 4 store
+unusable; 130 and 143 stopped by Ctrl-C or SIGTERM, 141 the reader of the output closed the pipe.
 
-Commands load what they need when they are called, so that asking for help costs little.
+Each command imports what it needs when it is called, so that `--help` is fast.
 """
 
 from __future__ import annotations
@@ -17,7 +17,7 @@ import typer
 from ninelives import __version__
 from ninelives.cli import commands_people
 from ninelives.cli.commands import store as upkeep
-from ninelives.cli.options import EXIT_FAILED, EXIT_STORE, EXIT_USAGE, AsJson, Url
+from ninelives.cli.options import EXIT_FAILED, EXIT_STORE, EXIT_USAGE, AsJson, Named, Target, Url, Words
 from ninelives.core.errors import NineLivesError, StoreError, UsageError
 from ninelives.stores.open import DEFAULT_URL
 
@@ -35,9 +35,9 @@ app = typer.Typer(
 
 @app.callback(invoke_without_command=True)
 def root(
-    version: bool = typer.Option(False, "--version", help="Show the version and end."),
+    version: bool = typer.Option(False, "--version", help="Show the version and exit."),
 ) -> None:
-    """Say who we are."""
+    """Print the version."""
     if version:
         typer.echo(f"ninelives {__version__}")
         raise typer.Exit
@@ -45,28 +45,17 @@ def root(
 
 @app.command()
 def run(
-    target: Annotated[
-        str, typer.Argument(metavar="FILE_OR_MODULE:AGENT", help="Where the agent is, and its name.")
-    ],
-    args: Annotated[
-        list[str] | None,
-        typer.Argument(
-            metavar="[JSON]...", help="Its arguments, as JSON or plain words; after -- if one begins with -."
-        ),
-    ] = None,
-    arg: Annotated[
-        list[str] | None, typer.Option("--arg", metavar="NAME=JSON", help="An argument by its name.")
-    ] = None,
-    id: Annotated[str | None, typer.Option("--id", help="The run's id; the same id goes on with it.")] = None,
+    target: Target,
+    args: Words = None,
+    arg: Named = None,
+    id: Annotated[str | None, typer.Option("--id", help="The run's id; a known id resumes that run.")] = None,
     store: Url = DEFAULT_URL,
-    no_wait: Annotated[
-        bool, typer.Option("--no-wait", help="Only start it; a worker carries it out.")
-    ] = False,
+    no_wait: Annotated[bool, typer.Option("--no-wait", help="Only start it; a worker executes it.")] = False,
     as_json: AsJson = False,
 ) -> None:
-    """Start a run or go on with it, work on it here, and print its result.
+    """Start or resume a run, work on it here, and print its result.
 
-    Exit 0 completed, 1 failed or cancelled, 2 wrong call, 3 waits for a person, 4 store unusable.
+    Exit 0 completed, 1 failed or cancelled, 2 wrong usage, 3 waits for a person, 4 store unusable.
     """
     from ninelives.cli.commands import run as command
     from ninelives.cli.commands import start
@@ -78,26 +67,27 @@ def run(
 
 
 Code = Annotated[
-    str, typer.Argument(metavar="FILE_OR_MODULE", help="Where the agents are: a file, or a module.")
+    str, typer.Argument(metavar="FILE_OR_MODULE", help="The file or module that declares the agents.")
 ]
-Concurrency = Annotated[int, typer.Option("--concurrency", min=1, help="Runs at once, in each process.")]
+Concurrency = Annotated[int, typer.Option("--concurrency", min=1, help="Runs at once in each process.")]
 Lease = Annotated[
-    float, typer.Option("--lease", help="Seconds until the runs of a lost machine are taken over.")
+    float, typer.Option("--lease", help="Seconds until another worker takes over the runs of a lost machine.")
 ]
 Hang = Annotated[
     float,
-    typer.Option("--hang", help="Seconds that an event loop may be blocked before its worker is killed."),
+    typer.Option("--hang", help="Seconds that a worker's event loop may block before the worker is killed."),
 ]
 
 
 Limits = Annotated[
     list[str] | None,
-    typer.Option("--limit", metavar="AGENT=N", help="Of this agent at most so many at once in each process."),
+    typer.Option("--limit", metavar="AGENT=N", help="At most N runs of this agent at once in each process."),
 ]
 
 
 Backoff = Annotated[
-    float, typer.Option("--backoff", min=0, help="Longest pause, in seconds, of a worker that keeps dying.")
+    float,
+    typer.Option("--backoff", min=0, help="Longest pause, in seconds, before a dying worker is restarted."),
 ]
 
 
@@ -112,9 +102,9 @@ def worker(
     hang: Hang = 30.0,
     backoff: Backoff = 5.0,
 ) -> None:
-    """Work on runs until told to stop: a supervisor that restarts what dies and kills what hangs.
+    """Work on runs until stopped: a supervisor restarts workers that die and kills workers that hang.
 
-    SIGTERM stops it (no life is lost), SIGHUP restarts every worker with new code, one after the other.
+    SIGTERM stops it (no run loses a life). SIGHUP restarts the workers with new code, one after the other.
     """
     from ninelives.cli.commands import up as command
 
@@ -128,13 +118,14 @@ def up(
     concurrency: Concurrency = 100,
     limit: Limits = None,
     processes: Annotated[
-        int | None, typer.Option("--processes", min=1, max=1000, help="Worker processes; else one per CPU.")
+        int | None,
+        typer.Option("--processes", min=1, max=1000, help="Worker processes; default: one per CPU."),
     ] = None,
     lease: Lease = 10.0,
     hang: Hang = 30.0,
     backoff: Backoff = 5.0,
 ) -> None:
-    """Bring everything up: as `worker`, with a process for each CPU."""
+    """Work on runs as `worker` does, with one process per CPU."""
     from ninelives.cli.commands import up as command
 
     command.keep(target, store, concurrency, limit or [], processes, lease, hang, backoff)
@@ -145,13 +136,13 @@ def check(
     target: Code,
     store: Url = DEFAULT_URL,
     limit: Annotated[
-        float, typer.Option("--limit", help="Seconds that a run's code may take to its next step.")
+        float, typer.Option("--limit", help="Seconds that a run's code may take until its next step.")
     ] = 10.0,
     as_json: AsJson = False,
 ) -> None:
-    """Replay all runs in flight against new code, executing nothing, and name those that would not go on.
+    """Replay all unfinished runs against new code, executing nothing, and list those that do not fit it.
 
-    Exit 0 all fit, 1 some do not, 2 wrong call or code that cannot be loaded, 4 store unusable.
+    Exit 0 all fit, 1 some do not, 2 wrong usage or code that cannot be loaded, 4 store unusable.
     """
     from ninelives.cli.commands import check as command
 
@@ -163,15 +154,15 @@ def ps(
     status: Annotated[list[str] | None, typer.Option("--status", help="Only runs in this state.")] = None,
     agent: Annotated[str | None, typer.Option("--agent", help="Only runs of this agent.")] = None,
     label: Annotated[
-        list[str] | None, typer.Option("--label", metavar="NAME=VALUE", help="Only runs with it.")
+        list[str] | None, typer.Option("--label", metavar="NAME=VALUE", help="Only runs with this label.")
     ] = None,
-    limit: Annotated[int, typer.Option("--limit", min=1, max=1000, help="At most so many.")] = 50,
-    after: Annotated[int | None, typer.Option("--after", help="Go on after the run of this number.")] = None,
-    every: Annotated[bool, typer.Option("--all", help="Also those that have ended.")] = False,
+    limit: Annotated[int, typer.Option("--limit", min=1, max=1000, help="Show at most N runs.")] = 50,
+    after: Annotated[int | None, typer.Option("--after", help="Start after the run of this number.")] = None,
+    every: Annotated[bool, typer.Option("--all", help="Also runs that have ended.")] = False,
     store: Url = DEFAULT_URL,
     as_json: AsJson = False,
 ) -> None:
-    """List runs, newest first, and where each of them is."""
+    """List runs, newest first, with the state and position of each."""
     from ninelives.cli.commands import ps as command
 
     command.ps(
@@ -189,12 +180,12 @@ def ps(
 @app.command()
 def show(
     run: RunId,
-    log: Annotated[bool, typer.Option("--log", help="Only what the run logged with nl.log.")] = False,
-    limit: Annotated[int, typer.Option("--limit", min=0, help="So many of the last records; 0: all.")] = 50,
+    log: Annotated[bool, typer.Option("--log", help="Show only what the run logged with nl.log.")] = False,
+    limit: Annotated[int, typer.Option("--limit", min=0, help="Show the last N records (0: all).")] = 50,
     store: Url = DEFAULT_URL,
     as_json: AsJson = False,
 ) -> None:
-    """Show where a run is: position, pending operations, what it waits for, last error, history."""
+    """Show a run: position, pending operations, what it waits for, last error, history."""
     from ninelives.cli.commands import show as command
 
     command.show(store, run, log=log, limit=limit, as_json=as_json)
@@ -202,12 +193,12 @@ def show(
 
 @app.command()
 def recoveries(
-    run: Annotated[str | None, typer.Argument(metavar="[ID]", help="Of this run only.")] = None,
-    limit: Annotated[int, typer.Option("--limit", min=1, max=10_000, help="At most so many.")] = 50,
+    run: Annotated[str | None, typer.Argument(metavar="[ID]", help="Only recoveries of this run.")] = None,
+    limit: Annotated[int, typer.Option("--limit", min=1, max=10_000, help="Show at most N entries.")] = 50,
     store: Url = DEFAULT_URL,
     as_json: AsJson = False,
 ) -> None:
-    """Show the recovery log, newest first: what died, who took over, what was replayed and what verified."""
+    """Show the recovery log, newest first: what died, what took over, what was replayed or verified."""
     from ninelives.cli.commands import recoveries as command
 
     command.recoveries(store, run, limit=limit, as_json=as_json)
@@ -216,12 +207,12 @@ def recoveries(
 @app.command()
 def snapshot(
     run: RunId,
-    out: Annotated[Path | None, typer.Option("--out", help="The file; it must not exist yet.")] = None,
+    out: Annotated[Path | None, typer.Option("--out", help="The file to write; it must not exist.")] = None,
     store: Url = DEFAULT_URL,
     as_json: AsJson = False,
 ) -> None:
-    """Write all that is stored of a run to a file of its own, for debugging."""
-    from ninelives.cli.commands import snapshot as command
+    """Write everything that is stored of a run to a file, for debugging."""
+    from ninelives.cli.commands import show as command
 
     command.snapshot(store, run, out, as_json=as_json)
 
@@ -230,56 +221,55 @@ def snapshot(
     context_settings={"allow_extra_args": True, "ignore_unknown_options": True, "help_option_names": []}
 )
 def demo(context: typer.Context) -> None:
-    """Watch a support agent being killed -9 and going on; --help shows its options."""
+    """Watch a support agent survive kill -9; `demo --help` shows the options."""
     from ninelives.demo import main as show
 
     sys.exit(show(context.args))
 
 
 @app.command()
-def chaos(  # noqa: PLR0917 (each is an option of its own)
-    target: Annotated[
-        str, typer.Argument(metavar="FILE_OR_MODULE:AGENT", help="Where the agent is, and its name.")
-    ],
-    args: Annotated[list[str] | None, typer.Argument(metavar="[JSON]...", help="Its arguments.")] = None,
-    arg: Annotated[
-        list[str] | None, typer.Option("--arg", metavar="NAME=JSON", help="An argument by its name.")
-    ] = None,
+def chaos(  # noqa: PLR0917 (each is an option)
+    target: Target,
+    args: Words = None,
+    arg: Named = None,
     kills: Annotated[int, typer.Option("--kills", min=1, max=10_000, help="Kills at random moments.")] = 20,
-    seconds: Annotated[float, typer.Option("--seconds", help="Begin nothing new after so many.")] = 60.0,
+    seconds: Annotated[
+        float, typer.Option("--seconds", help="Time budget; no fault starts after it.")
+    ] = 60.0,
     at: Annotated[
         str,
-        typer.Option("--at", metavar="MOMENT", help="every-step, random or FILE:LINE; else all there is."),
+        typer.Option("--at", metavar="MOMENT", help="every-step, random or FILE:LINE; default: all kinds."),
     ] = "",
-    seed: Annotated[int, typer.Option("--seed", help="Draws the random moments.")] = 9,
+    seed: Annotated[int, typer.Option("--seed", help="Seed of the random moments.")] = 9,
     tree: Annotated[
-        Path, typer.Option("--tree", help="The agent's working directory; every run gets a copy of it.")
+        Path, typer.Option("--tree", help="The agent's working directory; every run gets a copy.")
     ] = Path(),
     limit: Annotated[
         float, typer.Option("--limit", help="Seconds that a run may take without faults.")
     ] = 30.0,
     store: Annotated[
-        str, typer.Option("--store", help="A server for scratch stores, which are left there.")
+        str, typer.Option("--store", help="A server for scratch stores; they are not deleted.")
     ] = "sqlite:",
     answer: Annotated[
         str | None, typer.Option("--answer", metavar="JSON", help="The answer to every question.")
     ] = None,
     signal: Annotated[
-        list[str] | None, typer.Option("--signal", metavar="NAME=JSON", help="A signal, once in each run.")
+        list[str] | None,
+        typer.Option("--signal", metavar="NAME=JSON", help="A signal, sent once to each run."),
     ] = None,
     may_fail: Annotated[
-        bool, typer.Option("--may-fail", help="Its right end is a failure; nl.Permanent needs no such word.")
+        bool, typer.Option("--may-fail", help="The agent is expected to fail (implied by nl.Permanent).")
     ] = False,
     complete: Annotated[
-        bool, typer.Option("--complete", help="Exit 1, too, when a kind of fault was left out.")
+        bool, typer.Option("--complete", help="Also exit 1 when a kind of fault was left out.")
     ] = False,
-    html: Annotated[Path | None, typer.Option("--html", help="Write the report to this page, too.")] = None,
+    html: Annotated[Path | None, typer.Option("--html", help="Also write the report to this file.")] = None,
     as_json: AsJson = False,
 ) -> None:
-    """Kill your own agent at every step, in every way, and see what is not crash-safe in it.
+    """Kill your agent at every step, in every way, and report what is not crash-safe in it.
 
-    It is really run, many times, on scratch stores: point it at a test double of the world.
-    Exit 0 all targets met, 1 one is missed or something is to be mended, 2 wrong call.
+    The agent really runs, many times, on scratch stores: point it at test doubles of what it calls.
+    Exit 0 all targets met, 1 a target missed or something to fix, 2 wrong usage.
     """
     from ninelives.cli.commands import chaos as command
 
@@ -305,7 +295,7 @@ def chaos(  # noqa: PLR0917 (each is an option of its own)
 
 @app.command()
 def doctor(store: Url = DEFAULT_URL, as_json: AsJson = False) -> None:
-    """Prove that the store is writable and durable. Exit 0 fit, 1 a warning, 4 do not work on it."""
+    """Prove that the store is writable and durable. Exit 0 healthy, 1 warnings, 4 unusable."""
     from ninelives.cli.commands import doctor as command
 
     command.doctor(store, as_json)
@@ -316,7 +306,7 @@ app.add_typer(upkeep.app, name="store")
 
 
 def main() -> None:
-    """Run the command; our errors become one line each and an exit code."""
+    """Run the command; each of our errors becomes one line on stderr and an exit code."""
     for stream in (sys.stdout, sys.stderr):
         if stream is not None:
             stream.reconfigure(errors="backslashreplace")  # type: ignore[union-attr]

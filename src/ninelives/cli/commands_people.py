@@ -1,4 +1,7 @@
-"""The commands by which people answer runs and steer them; what each does is in its own room."""
+"""Options of the commands by which people start, answer and control runs.
+
+What each command does is in `cli/commands`.
+"""
 
 from __future__ import annotations
 
@@ -6,46 +9,39 @@ from typing import Annotated
 
 import typer
 
-from ninelives.cli.options import AsJson, Url
+from ninelives.cli.options import AsJson, Named, Target, Url, Words
 from ninelives.stores.open import DEFAULT_URL
 
 RunId = Annotated[str, typer.Argument(metavar="RUN", help="The run's id.")]
 ItemId = Annotated[
-    str, typer.Argument(metavar="ID", help="The item's id, or its run's when only one item of it waits.")
+    str, typer.Argument(metavar="ID", help="The item's id, or the id of a run with one open item.")
 ]
-By = Annotated[str | None, typer.Option("--by", help="Who answers; default: who is logged in.")]
-Note = Annotated[str, typer.Option("--note", help="A word with it, kept with the answer.")]
+By = Annotated[
+    str | None, typer.Option("--by", help="Your name, stored with the answer; default: the login.")
+]
+Note = Annotated[str, typer.Option("--note", help="Comment, stored with the answer.")]
 
 
 def register(app: typer.Typer) -> None:
-    """Add the commands."""
+    """Add the commands to the app."""
     for command in (start, watch, inbox, approve, deny, resolve, signal, cancel, pause, resume, retry, fork):
         app.command()(command)
 
 
 def start(
-    target: Annotated[
-        str, typer.Argument(metavar="FILE_OR_MODULE:AGENT", help="Where the agent is, and its name.")
-    ],
-    args: Annotated[
-        list[str] | None,
-        typer.Argument(
-            metavar="[JSON]...", help="Its arguments, as JSON or plain words; after -- if one begins with -."
-        ),
-    ] = None,
-    arg: Annotated[
-        list[str] | None, typer.Option("--arg", metavar="NAME=JSON", help="An argument by its name.")
-    ] = None,
-    id: Annotated[str | None, typer.Option("--id", help="The run's id; a known one starts nothing.")] = None,
-    delay: Annotated[float, typer.Option("--delay", min=0, help="Not before so many seconds.")] = 0,
-    priority: Annotated[int, typer.Option("--priority", help="Higher ones go first.")] = 0,
+    target: Target,
+    args: Words = None,
+    arg: Named = None,
+    id: Annotated[str | None, typer.Option("--id", help="The run's id; a known id starts nothing.")] = None,
+    delay: Annotated[float, typer.Option("--delay", min=0, help="Seconds before it may start.")] = 0,
+    priority: Annotated[int, typer.Option("--priority", help="Higher priorities are claimed first.")] = 0,
     label: Annotated[
         list[str] | None, typer.Option("--label", metavar="NAME=VALUE", help="A label to find it by.")
     ] = None,
     store: Url = DEFAULT_URL,
     as_json: AsJson = False,
 ) -> None:
-    """Start a run and print its id; a worker carries it out. Exit 3 if it is known and waits for a person."""
+    """Start a run and print its id; a worker executes it. Exit 3 if a known run waits for a person."""
     from ninelives.cli.commands import start as command
 
     command.start(
@@ -63,12 +59,12 @@ def start(
 
 def inbox(
     run: Annotated[str | None, typer.Option("--run", help="Only items of this run.")] = None,
-    every: Annotated[bool, typer.Option("--all", help="Also those that were answered or closed.")] = False,
-    limit: Annotated[int, typer.Option("--limit", min=1, max=10_000, help="At most so many.")] = 100,
+    every: Annotated[bool, typer.Option("--all", help="Also items that were answered or closed.")] = False,
+    limit: Annotated[int, typer.Option("--limit", min=1, max=10_000, help="Show at most N items.")] = 100,
     store: Url = DEFAULT_URL,
     as_json: AsJson = False,
 ) -> None:
-    """List what waits for a person: approvals, questions, what is in doubt, what stands in a run's way."""
+    """List what waits for a person: approvals, questions, actions in doubt, escalated runs."""
     from ninelives.cli.commands import inbox as command
 
     command.inbox(store, run=run, answered=every, limit=limit, as_json=as_json)
@@ -77,7 +73,7 @@ def inbox(
 def approve(
     item: ItemId, by: By = None, note: Note = "", store: Url = DEFAULT_URL, as_json: AsJson = False
 ) -> None:
-    """Say yes to exactly what an item shows."""
+    """Approve exactly what an item shows."""
     from ninelives.cli.commands import inbox as command
 
     command.answer(store, item, "approved", note=note, by=by, as_json=as_json)
@@ -86,7 +82,7 @@ def approve(
 def deny(
     item: ItemId, by: By = None, note: Note = "", store: Url = DEFAULT_URL, as_json: AsJson = False
 ) -> None:
-    """Say no: the action is not carried out, and the agent learns why."""
+    """Deny what an item shows: the action is not executed, and the agent gets nl.Denied with the note."""
     from ninelives.cli.commands import inbox as command
 
     command.answer(store, item, "denied", note=note, by=by, as_json=as_json)
@@ -94,9 +90,9 @@ def deny(
 
 def resolve(
     item: ItemId,
-    happened: Annotated[bool, typer.Option("--happened", help="What was in doubt did happen.")] = False,
+    happened: Annotated[bool, typer.Option("--happened", help="The action in doubt did happen.")] = False,
     result: Annotated[
-        str | None, typer.Option("--result", metavar="JSON", help="Its result, with --happened.")
+        str | None, typer.Option("--result", metavar="JSON", help="Its result; goes with --happened.")
     ] = None,
     not_happened: Annotated[
         bool, typer.Option("--not-happened", help="It did not happen, and no longer can.")
@@ -104,14 +100,14 @@ def resolve(
     answer: Annotated[
         str | None, typer.Option("--answer", metavar="JSON", help="The answer to a question.")
     ] = None,
-    retry: Annotated[bool, typer.Option("--retry", help="What stood in the way is mended: go on.")] = False,
-    fail: Annotated[bool, typer.Option("--fail", help="Give up.")] = False,
+    retry: Annotated[bool, typer.Option("--retry", help="The cause is fixed: let the run continue.")] = False,
+    fail: Annotated[bool, typer.Option("--fail", help="End the run as failed.")] = False,
     by: By = None,
     note: Note = "",
     store: Url = DEFAULT_URL,
     as_json: AsJson = False,
 ) -> None:
-    """Answer a question, settle what is in doubt, or say what becomes of a run that cannot go on."""
+    """Answer a question, settle an action in doubt, or retry or fail an escalated run."""
     from ninelives.cli.commands import inbox as command
 
     says, value = command.resolution(
@@ -122,15 +118,15 @@ def resolve(
 
 def signal(
     run: RunId,
-    name: Annotated[str, typer.Argument(metavar="NAME", help="What the run receives it by.")],
+    name: Annotated[str, typer.Argument(metavar="NAME", help="The name under which the run receives it.")],
     value: Annotated[
-        str, typer.Argument(metavar="[JSON]", help="Its value, as JSON or plain words.")
+        str, typer.Argument(metavar="[JSON]", help="Its value, as JSON or plain text.")
     ] = "null",
-    id: Annotated[str | None, typer.Option("--id", help="Send it once, however often this is run.")] = None,
+    id: Annotated[str | None, typer.Option("--id", help="Sending again with this id has no effect.")] = None,
     store: Url = DEFAULT_URL,
     as_json: AsJson = False,
 ) -> None:
-    """Send a run a signal; it is kept until the run receives it."""
+    """Send a signal to a run; it is kept until the run receives it."""
     from ninelives.cli.commands import control as command
 
     command.signal(store, run, name, value, id=id, as_json=as_json)
@@ -147,35 +143,35 @@ def pause(run: RunId, store: Url = DEFAULT_URL, as_json: AsJson = False) -> None
 
 
 def resume(run: RunId, store: Url = DEFAULT_URL, as_json: AsJson = False) -> None:
-    """Let a paused run go on."""
+    """Let a paused run continue."""
     _control(store, run, "resume", as_json)
 
 
 def retry(run: RunId, store: Url = DEFAULT_URL, as_json: AsJson = False) -> None:
-    """Let a failed run go on from its failed step."""
+    """Resume a failed run at its failed step."""
     _control(store, run, "retry", as_json)
 
 
 def fork(
     run: RunId,
     at: Annotated[
-        str, typer.Option("--at", metavar="STEP", help="The step, as `show` names it, or its number.")
+        str, typer.Option("--at", metavar="STEP", help="The step as `show` names it, or its record's number.")
     ],
     result: Annotated[
         str | None,
-        typer.Option("--result", metavar="JSON", help="Its result in the fork; else it is done anew."),
+        typer.Option("--result", metavar="JSON", help="Its result in the fork; default: execute it again."),
     ] = None,
     id: Annotated[
-        str | None, typer.Option("--id", help="The fork's id; asking again gives that fork.")
+        str | None, typer.Option("--id", help="The fork's id; a known id returns that fork.")
     ] = None,
     after: Annotated[
         str,
-        typer.Option("--after", help="What becomes of unrepeatable actions done after: ask, reuse, repeat."),
+        typer.Option("--after", help="Non-resumable actions done after the step: ask, reuse, repeat."),
     ] = "ask",
     store: Url = DEFAULT_URL,
     as_json: AsJson = False,
 ) -> None:
-    """Make a new run that shares the records of another up to a step, and goes on from there."""
+    """Create a run that shares the records of another up to a step, and continues from there."""
     from ninelives.cli.commands import control as command
 
     command.fork(store, run, at, result, id=id, after=after, as_json=as_json)
@@ -191,7 +187,7 @@ def watch(run: RunId, store: Url = DEFAULT_URL) -> None:
     command.watch(store, run)
 
 
-def _control(store: str, run: str, asked: str, as_json: bool) -> None:
+def _control(store: str, run: str, action: str, as_json: bool) -> None:
     from ninelives.cli.commands import control as command
 
-    command.control(store, run, asked, as_json=as_json)
+    command.control(store, run, action, as_json=as_json)

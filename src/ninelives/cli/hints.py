@@ -1,4 +1,4 @@
-"""Command lines that we tell people, to be pasted into a shell: for the same store, without its password."""
+"""Command lines that we print for people to paste: for the same store, without its password."""
 
 from __future__ import annotations
 
@@ -11,13 +11,13 @@ from ninelives.stores.open import DEFAULT_URL
 
 
 def command(words: Sequence[str], url: str, *rest: str) -> str:
-    """Return a command line of ours for the store; `rest` comes after the options.
+    """Return a `ninelives` command line for the store; `rest` comes after the options.
 
-    A URL with a password is not shown: the line takes it from the environment, where it should be kept.
+    A URL with a password is never printed: the command line reads it from the environment instead.
     """
-    said = [shlex.join(["ninelives", *words])]
+    parts = [shlex.join(["ninelives", *words])]
     if url != (os.environ.get("NINELIVES_STORE") or DEFAULT_URL):
-        said.append('--store "$NINELIVES_STORE"' if urls.has_secret(url) else f"--store {shlex.quote(url)}")
+        parts.append('--store "$NINELIVES_STORE"' if urls.has_secret(url) else f"--store {shlex.quote(url)}")
     if rest:
-        said.append(shlex.join(rest))
-    return " ".join(said)
+        parts.append(shlex.join(rest))
+    return " ".join(parts)

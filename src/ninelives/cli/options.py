@@ -1,4 +1,4 @@
-"""What all commands share: options, exit codes, and how a store is named."""
+"""What all commands share: options, exit codes, and the check that a store exists."""
 
 from __future__ import annotations
 
@@ -11,16 +11,29 @@ from ninelives.stores import url as urls
 from ninelives.stores.presence import is_there
 
 EXIT_FAILED, EXIT_USAGE, EXIT_PERSON, EXIT_STORE = 1, 2, 3, 4
-EXIT_PIPE = 141  # as the shell reports a SIGPIPE: it was done, and nobody read it
+EXIT_PIPE = 141  # what a shell reports for SIGPIPE: the command was done, its output was not read
 
 Url = Annotated[str, typer.Option("--store", envvar="NINELIVES_STORE", help="The store's URL.")]
+Target = Annotated[
+    str,
+    typer.Argument(
+        metavar="FILE_OR_MODULE:AGENT", help="The file or module that declares the agent, and its name."
+    ),
+]
+Words = Annotated[
+    list[str] | None,
+    typer.Argument(
+        metavar="[JSON]...", help="Its arguments, as JSON or plain text; after -- if one starts with -."
+    ),
+]
+Named = Annotated[list[str] | None, typer.Option("--arg", metavar="NAME=JSON", help="An argument by name.")]
 AsJson = Annotated[bool, typer.Option("--json", help="Print JSON, for machines.")]
 
 
 def existing(url: str) -> str:
-    """Return the URL if its store is there: looking at one must not make one.
+    """Return the URL if its store exists: a command that only reads must not create a store.
 
-    Raises UsageError; StoreError where a server cannot be asked.
+    Raises UsageError; StoreError when a server cannot be reached.
     """
     if not is_there(url):
         where = urls.path_of(url) or urls.shown(url)

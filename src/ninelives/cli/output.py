@@ -1,6 +1,6 @@
-"""What commands print: tables on a terminal, aligned text in a pipe, and never a raw control character.
+"""Print results: tables on a terminal, aligned text in a pipe, and never a raw control character.
 
-Results go to stdout, everything else to stderr. When nobody reads stdout any more, we end quietly.
+Results go to stdout, everything else to stderr. When the reader of stdout closes the pipe, we exit quietly.
 """
 
 from __future__ import annotations
@@ -21,12 +21,12 @@ _AGES = ((86_400, "d"), (3_600, "h"), (60, "m"))
 
 
 def is_terminal() -> bool:
-    """Tell whether a person reads stdout."""
+    """Return whether stdout is a terminal."""
     return sys.stdout is not None and sys.stdout.isatty()
 
 
 def emit(text: str) -> None:
-    """Print to stdout at once; ends the command when nobody reads it, or it cannot be written."""
+    """Print to stdout and flush. Exits when the pipe is closed or stdout cannot be written."""
     if sys.stdout is None:
         return
     try:
@@ -42,7 +42,7 @@ def emit(text: str) -> None:
 
 
 def _forget_stdout() -> None:
-    """Let what is still in the buffer go nowhere: Python flushes it once more at its end."""
+    """Redirect stdout to /dev/null: Python flushes its buffer again at exit, and must not fail there."""
     nowhere = os.open(os.devnull, os.O_WRONLY)
     os.dup2(nowhere, sys.stdout.fileno())
     os.close(nowhere)
@@ -54,12 +54,12 @@ def emit_json(data: bytes) -> None:
     try:
         text.encode(sys.stdout.encoding)
     except (UnicodeError, AttributeError):
-        text = ascii_json(text)  # the locale has no such characters
+        text = ascii_json(text)  # the locale cannot encode these characters
     emit(text)
 
 
 def say(line: str) -> None:
-    """Tell the person something that is not the result: one line on stderr."""
+    """Print one line that is not the result to stderr."""
     with suppress(OSError, AttributeError, ValueError):
         sys.stderr.write(f"ninelives: {shown(line)}\n")
         sys.stderr.flush()
@@ -87,7 +87,7 @@ def _rich(columns: Sequence[str], cells: Sequence[Sequence[str]], title: str) ->
     from rich.text import Text
 
     table = Table(title=shown(title) or None, box=SIMPLE_HEAD, title_justify="left", padding=(0, 1, 0, 0))
-    # A screen is narrow: columns with nothing in them go, and short cells are not broken.
+    # A screen is narrow: drop empty columns, and do not wrap short cells.
     widths = [max((len(row[at]) for row in cells), default=0) for at in range(len(columns))]
     for column, width in zip(columns, widths, strict=True):
         if width:
@@ -101,7 +101,7 @@ def _rich(columns: Sequence[str], cells: Sequence[Sequence[str]], title: str) ->
 
 
 def age(seconds: float) -> str:
-    """Say how long something is, in one unit: 12s, 5m, 3h, 2d."""
+    """Return a duration in one unit: 12s, 5m, 3h, 2d."""
     for size, unit in _AGES:
         if seconds >= size:
             return f"{int(seconds // size)}{unit}"
@@ -109,5 +109,5 @@ def age(seconds: float) -> str:
 
 
 def moment(when: datetime) -> str:
-    """Write a time as people read it: UTC, to the second."""
+    """Return a time as text: UTC, to the second."""
     return when.strftime("%Y-%m-%d %H:%M:%SZ")

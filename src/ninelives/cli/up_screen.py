@@ -1,7 +1,7 @@
-"""The screen of `ninelives up`: workers, runs by state, what was recovered; what happens scrolls by above it.
+"""The screen of `ninelives up`: workers, runs by state, recoveries; events scroll above it.
 
-A thread of its own looks at the store and draws, so that a slow store never holds the supervisor up.
-If it dies, only the picture stops.
+A separate thread polls the store and draws, so that a slow store never delays the supervisor. If the thread
+dies, only the screen stops.
 """
 
 from __future__ import annotations
@@ -27,14 +27,14 @@ from ninelives.store import Store
 from ninelives.views.escape import shown
 from ninelives.views.recoveries import Told, recoveries
 
-LOOK_SECONDS = 1.0
+_POLL_SECONDS = 1.0
 MOST_RUNS, LAST_RECOVERIES = 1_000, 3
 MINUTE_MS = 60_000
 _STATES = tuple(state for state in State if not state.is_final)
 
 
 class View(Struct, frozen=True):
-    """What the screen shows, as the store told it."""
+    """What the screen shows, as read from the store."""
 
     sessions: Sequence[Session] = ()
     runs: Sequence[RunRow] = ()
@@ -45,24 +45,24 @@ class View(Struct, frozen=True):
 
 
 class Board:
-    """A live picture of a store, on a terminal."""
+    """A live view of a store on a terminal."""
 
     def __init__(self, store: Store) -> None:
         self._store = store
         self._console = Console(file=sys.stderr, markup=False, emoji=False, highlight=False)
         self._live = Live(console=self._console, auto_refresh=False)
 
-    def tell(self, line: str) -> None:
-        """Let a line scroll by: what has happened."""
+    def print_event(self, line: str) -> None:
+        """Print a line about an event above the screen."""
         self._console.print(Text(f"ninelives: {shown(line)}"), soft_wrap=True)
 
-    def hear(self, worker: int, line: str) -> None:
-        """Let a line scroll by that a worker has printed."""
+    def print_output(self, worker: int, line: str) -> None:
+        """Print a line of a worker's output above the screen."""
         self._console.print(Text(f"worker {worker}: {shown(line)}"), soft_wrap=True)
 
     @contextmanager
     def drawn(self) -> Iterator[None]:
-        """Draw for as long as this lasts."""
+        """Draw the screen while the context is open."""
         over = threading.Event()
         drawing = threading.Thread(target=self._draw, args=(over,), name="ninelives-board", daemon=True)
         with self._live:
@@ -71,16 +71,16 @@ class Board:
                 yield
             finally:
                 over.set()
-                drawing.join(LOOK_SECONDS)
+                drawing.join(_POLL_SECONDS)
 
     def _draw(self, over: threading.Event) -> None:
         while not over.is_set():
             self._live.update(picture(view(self._store)), refresh=True)
-            over.wait(LOOK_SECONDS)
+            over.wait(_POLL_SECONDS)
 
 
 def view(store: Store) -> View:
-    """Look at a store; what it raises is shown instead."""
+    """Read what the screen shows. If the store raises, the view carries the error's text instead."""
     try:
         now_ms = store.now_ms()
         ended = store.list_runs(RunQuery(states=(State.COMPLETED,), limit=MOST_RUNS))
@@ -96,7 +96,7 @@ def view(store: Store) -> View:
 
 
 def picture(seen: View) -> Group:
-    """Return what is drawn."""
+    """Return the screen's content."""
     if seen.trouble:
         return Group(Text(shown(f"the store: {seen.trouble}"), style="red"))
     workers = Table(box=SIMPLE_HEAD, padding=(0, 1, 0, 0))
@@ -107,11 +107,11 @@ def picture(seen: View) -> Group:
         up = age((seen.now_ms - one.started_ms) / 1000)
         workers.add_row(Text(shown(one.host)), str(one.pid), _many(runs), up)
     counts = {state: sum(run.state is state for run in seen.runs) for state in _STATES}
-    told = ", ".join(f"{_many(count)} {state}" for state, count in counts.items())
+    states = ", ".join(f"{_many(count)} {state}" for state, count in counts.items())
     rate = f"{_many(seen.ended)} completed in the last minute"
     last = [shown(f"recovered {one.run}: {one.text}") for one in seen.recovered[:LAST_RECOVERIES]]
     lines = [Text(line, no_wrap=True, overflow="ellipsis") for line in last]
-    return Group(workers, Text(f"runs: {told}; {rate}"), *lines)
+    return Group(workers, Text(f"runs: {states}; {rate}"), *lines)
 
 
 def _many(count: int) -> str:

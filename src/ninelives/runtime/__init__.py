@@ -1,4 +1,4 @@
-"""The façade and only composition root: stores, committers, workers and handles to runs."""
+"""The façade and only composition root: it connects stores, committers, workers and handles."""
 
 from ninelives.runtime.inbox import InboxItem
 from ninelives.runtime.run import Run

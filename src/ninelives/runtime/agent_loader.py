@@ -1,6 +1,6 @@
-"""Load the code that declares agents: a file or a module, as a person names it.
+"""Import the file or module that declares agents.
 
-Importing a file runs it: whatever goes wrong there is told with its place, and nothing has been started.
+Importing a file executes it. An error there is reported with its file and line; no run has been started.
 """
 
 from __future__ import annotations
@@ -24,16 +24,13 @@ _LIBRARIES = tuple(
 )
 
 
-def load(place: str) -> Any:
-    """Import a file or a module, and with it the agents that it declares.
-
-    Raises UsageError.
-    """
-    return _file(Path(place)) if _is_file(place) else _module(place)
+def load(source: str) -> Any:
+    """Import a file or a module, which registers the agents that it declares. Raises UsageError."""
+    return _file(Path(source)) if _is_file(source) else _module(source)
 
 
-def _is_file(place: str) -> bool:
-    return place.endswith(".py") or place.startswith(".") or "/" in place or Path(place).is_file()
+def _is_file(source: str) -> bool:
+    return source.endswith(".py") or source.startswith(".") or "/" in source or Path(source).is_file()
 
 
 def _file(path: Path) -> Any:
@@ -42,10 +39,10 @@ def _file(path: Path) -> Any:
             f"{path} is a directory", remedy="Name the file in it, or the module by its dotted name"
         )
     if not path.is_file():
-        raise UsageError(f"there is no file {path}", remedy=f"It is looked for in {Path.cwd()}")
+        raise UsageError(f"there is no file {path}", remedy=f"Paths are relative to {Path.cwd()}")
     path = path.resolve()
     root, parts = path.parent, [path.stem]
-    while (root / "__init__.py").is_file():  # part of a package: its relative imports must work
+    while (root / "__init__.py").is_file():  # the file is part of a package: its relative imports must work
         parts.insert(0, root.name)
         root = root.parent
     sys.path.insert(0, str(root))
@@ -53,10 +50,10 @@ def _file(path: Path) -> Any:
         return _module(".".join(parts))
     name = path.stem
     if name in sys.modules or name in sys.stdlib_module_names:
-        name = f"__{name}__"  # a file called json.py must not become everybody's json
+        name = f"__{name}__"  # a file called json.py must not replace the json of other modules
     spec = importlib.util.spec_from_file_location(name, path, loader=_Source(name, str(path)))
     if spec is None or spec.loader is None:
-        raise UsageError(f"{path} is no Python file", remedy="Name a file that ends in .py")
+        raise UsageError(f"{path} is not a Python file", remedy="Name a file that ends in .py")
     module = importlib.util.module_from_spec(spec)
     sys.modules[name] = module
     loader = spec.loader
@@ -65,7 +62,7 @@ def _file(path: Path) -> Any:
 
 
 class _Source(SourceFileLoader):
-    """Compiles what the file says now: bytecode of an edit within the same second would pass for its own."""
+    """Always compiles the source: after two edits within a second, cached bytecode may be stale."""
 
     def get_code(self, fullname: str) -> CodeType:
         """Return the file's code."""
@@ -83,9 +80,9 @@ def _imported(name: str, load: Any) -> Any:
     try:
         return load()
     except SyntaxError as error:
-        place = f"{error.filename}:{error.lineno}:{error.offset}"
+        position = f"{error.filename}:{error.lineno}:{error.offset}"
         line = f": {error.text.strip()}" if error.text else ""
-        raise UsageError(f"{place}: {error.msg}{line}", remedy="Mend the file and try again") from None
+        raise UsageError(f"{position}: {error.msg}{line}", remedy="Fix the file and try again") from None
     except ModuleNotFoundError as error:
         if error.name is not None and (name == error.name or name.startswith(f"{error.name}.")):
             raise UsageError(
@@ -98,19 +95,19 @@ def _imported(name: str, load: Any) -> Any:
 
 
 def _broken(name: str, error: BaseException) -> UsageError:
-    place = raised_at(error)
-    where = f" at {place}" if place else ""
-    said = error.what if isinstance(error, NineLivesError) else str(error)
+    position = raised_at(error)
+    where = f" at {position}" if position else ""
+    text = error.what if isinstance(error, NineLivesError) else str(error)
     return UsageError(
-        f"{name} cannot be imported: {type(error).__name__}: {said}{where}",
-        remedy=(error.remedy if isinstance(error, NineLivesError) else None) or "Mend it and try again",
+        f"{name} cannot be imported: {type(error).__name__}: {text}{where}",
+        remedy=(error.remedy if isinstance(error, NineLivesError) else None) or "Fix it and try again",
     )
 
 
 def raised_at(error: BaseException) -> str | None:
-    """Return file and line of the user's code that an error came out of; None when it never was there.
+    """Return `file:line` of the user's code that raised an error; None when no frame is the user's.
 
-    That is the last frame which is neither ours nor a library's; else the last that is not ours.
+    This is the last frame that is neither ours nor a library's; else the last that is not ours.
     """
     frames = [
         frame

@@ -1,8 +1,8 @@
-"""The inbox: what waits for a person, and the verbs that answer it.
+"""The inbox: items that wait for a person, and the verbs that answer them.
 
-An answer is checked where it is given, counts once, and is bound to the digest of what was shown. If we die
-while giving it, it counts or was never given, and giving it again is safe. Nobody needs to work on the run
-meanwhile: the answer waits for it.
+An answer is checked where it is given, counts once, and is bound to the digest of what the item showed.
+Giving it is atomic: if we die meanwhile, it counts or it was never given, and giving it again is safe. No
+worker needs to hold the run: the answer is stored until one does.
 """
 
 from __future__ import annotations
@@ -10,7 +10,7 @@ from __future__ import annotations
 import getpass
 import os
 from datetime import UTC, datetime
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import msgspec
 from msgspec import UNSET, Raw
@@ -28,18 +28,16 @@ from ninelives.core.journal.answers import (
 )
 from ninelives.core.model.inbox import Item, ItemKind, ItemState
 from ninelives.core.values.codec import codec_for
+from ninelives.runtime.store_calls import StoreCalls
 from ninelives.store import Store
-
-if TYPE_CHECKING:
-    from ninelives.runtime.runtime import Runtime
 
 _MOST_ITEMS = 10_000
 
 
 class InboxItem:
-    """One thing that waits, or waited, for a person."""
+    """A request that waits, or waited, for a person's answer."""
 
-    def __init__(self, runtime: Runtime, item: Item) -> None:
+    def __init__(self, runtime: StoreCalls, item: Item) -> None:
         self._runtime, self._item = runtime, item
 
     def __repr__(self) -> str:
@@ -47,17 +45,17 @@ class InboxItem:
 
     @property
     def id(self) -> str:
-        """Name the item."""
+        """The item's id."""
         return self._item.id
 
     @property
     def run(self) -> str:
-        """Name the run that waits."""
+        """The id of the run that waits."""
         return self._item.run
 
     @property
     def kind(self) -> ItemKind:
-        """Say why a person is asked."""
+        """Why a person is asked."""
         return self._item.kind
 
     @property
@@ -67,7 +65,7 @@ class InboxItem:
 
     @property
     def to(self) -> str:
-        """Say who is asked; empty: anybody."""
+        """The name of the person who is asked; empty: any person."""
         return self._item.to
 
     @property
@@ -77,61 +75,63 @@ class InboxItem:
 
     @property
     def opened(self) -> datetime:
-        """Say since when it has waited."""
+        """When the item was opened."""
         return _moment(self._item.opened_ms)
 
     @property
     def deadline(self) -> datetime | None:
-        """Say when its default holds, if nobody answers."""
+        """When its default becomes the answer, if no person has answered."""
         return None if self._item.deadline_ms is None else _moment(self._item.deadline_ms)
 
     @property
     def asked(self) -> Asked:
-        """What is asked: in words, with arguments, key, options, and the evidence."""
+        """The request: its text, arguments, key, options, and the evidence."""
         return read_asked(self._item)
 
     @property
     def takes(self) -> tuple[Says, ...]:
-        """What may be answered to it."""
+        """The kinds of answer that the item accepts."""
         return fitting(self._item.kind, happened=self.asked.happened)
 
     @property
     def answered(self) -> Answer | None:
-        """What was answered, if it was."""
+        """The answer; None until there is one."""
         return read_answer(self._item) if self._item.state is ItemState.ANSWERED else None
 
     @property
     def by(self) -> str:
-        """Say who answered."""
+        """The name of the person who answered."""
         return self._item.by
 
     async def approve(self, *, by: str | None = None, note: str = "") -> None:
-        """Say yes to exactly what the item shows. Raises StaleAnswer, UsageError, as all verbs do."""
+        """Approve exactly what the item shows. Raises StaleAnswer, UsageError, as every verb here does."""
         await self._give(Answer(Says.APPROVED, note=note), by)
 
     async def deny(self, *, by: str | None = None, note: str = "") -> None:
-        """Say no: the action is not carried out, and the agent learns why."""
+        """Deny it: the action is not executed, and the agent gets `nl.Denied` with the note."""
         await self._give(Answer(Says.DENIED, note=note), by)
 
     async def answer(self, value: Any, *, by: str | None = None, note: str = "") -> None:
-        """Answer a question; the value is checked against what was asked for."""
+        """Answer a question; the value is checked against the question's type and options."""
         await self._give(Answer(Says.VALUE, encoded(value), note), by)
 
     async def settle(
         self, *, happened: bool, result: Any = UNSET, by: str | None = None, note: str = ""
     ) -> None:
-        """Say what became of an action in doubt: it happened, with this result, or it did not and cannot."""
+        """Settle an action in doubt: it happened, with this result, or it did not and no longer can."""
         if not happened and result is not UNSET:
-            raise NotSerializable("what did not happen has no result", run=self.run, remedy="Leave it out")
+            raise NotSerializable(
+                "an action that did not happen has no result", run=self.run, remedy="Leave out the result"
+            )
         value = encoded(result) if result is not UNSET else UNSET
         await self._give(Answer(Says.HAPPENED if happened else Says.NOT_HAPPENED, value, note), by)
 
     async def retry(self, *, by: str | None = None, note: str = "") -> None:
-        """Let the run go on: what stood in its way is mended."""
+        """Let the run continue: the cause of its escalation is fixed."""
         await self._give(Answer(Says.RETRY, note=note), by)
 
     async def fail(self, *, by: str | None = None, note: str = "") -> None:
-        """Give the run up: it ends failed, with the evidence."""
+        """End the run as failed, with the evidence."""
         await self._give(Answer(Says.FAIL, note=note), by)
 
     async def _give(self, answer: Answer, by: str | None) -> None:
@@ -139,18 +139,18 @@ class InboxItem:
 
 
 def give(store: Store, item: Item, answer: Answer, by: str | None = None) -> Item:
-    """Answer an item in somebody's name; without one, in that of who is logged in.
+    """Answer an item in the name of `by`; default: the login name.
 
-    Raises UsageError when it is no answer to it; StaleAnswer when it does not wait for one any more.
+    Raises UsageError when the item does not accept that answer; StaleAnswer when it no longer waits for one.
     """
     check_answer(item, answer)
     return store.answer_item(item.id, digest=item.digest, body=write_answer(answer), by=by or login())
 
 
 def find(store: Store, name: str) -> Item:
-    """Return an item by its id, or the only open one of the run of that id; if none is, its last one.
+    """Return the item of that id, or the only open item of the run of that id; if none is open, its last.
 
-    So an answer may be given again. Raises StaleAnswer when there is none, or several are open.
+    The last item allows an answer to be given again. Raises StaleAnswer for no item, or several open ones.
     """
     found = store.list_inbox(item=name, answered=True) or store.list_inbox(run=name)
     found = found or store.list_inbox(run=name, answered=True, limit=_MOST_ITEMS)[-1:]
@@ -158,21 +158,24 @@ def find(store: Store, name: str) -> Item:
         return found[0]
     if not found and store.read_run(name) is not None:
         raise StaleAnswer(
-            f"run {name!r} asks nobody anything", run=name, remedy="ninelives show says where it is"
+            f"run {name!r} has no inbox items", run=name, remedy="ninelives show prints where it is"
         )
     if not found:
-        raise StaleAnswer(f"there is no inbox item {name!r}", remedy="ninelives inbox lists those that wait")
+        raise StaleAnswer(f"there is no inbox item {name!r}", remedy="ninelives inbox lists the open items")
     names = ", ".join(item.id for item in found)
     raise StaleAnswer(f"run {name!r} has several open inbox items", run=name, remedy=f"Name one of {names}")
 
 
 def encoded(value: Any) -> Raw:
-    """Encode a value as the codec of its own type does. Raises NotSerializable, UsageError."""
+    """Encode a value with the codec of its type. Raises NotSerializable, UsageError."""
     return Raw(codec_for(type(value)).encode(value))
 
 
 def from_json(text: str, what: str) -> Raw:
-    """Take a value that is JSON, or else plain words. Raises NotSerializable for what is meant as JSON."""
+    """Return the text as JSON: itself if it is valid JSON, else as a string.
+
+    Raises NotSerializable when it starts like an object, array or string and is not valid.
+    """
     try:
         data = text.encode()
         msgspec.json.decode(data)
@@ -181,14 +184,14 @@ def from_json(text: str, what: str) -> Raw:
     except (msgspec.DecodeError, RecursionError) as error:
         if text[:1] in ("{", "[", '"'):
             raise NotSerializable(
-                f"{what} is no JSON: {error}", remedy="Quote it for the shell: '...'"
+                f"{what} is not valid JSON: {error}", remedy="Quote it for the shell: '...'"
             ) from None
         return Raw(msgspec.json.encode(text))
     return Raw(data)
 
 
 def login() -> str:
-    """Return the name of who is logged in, for the record."""
+    """Return the login name, to store with an answer."""
     try:
         return getpass.getuser()
     except (OSError, KeyError, ImportError):

@@ -1,4 +1,4 @@
-"""Reading a run's output from its journal: in order, verified, from any process."""
+"""Read a run's output from its journal: in order, verified, from any process."""
 
 from __future__ import annotations
 
@@ -13,22 +13,22 @@ from ninelives.store import Store
 
 
 class OutputReader:
-    """A place in a run's output; each read goes on where the last one ended.
+    """A position in a run's output; each read continues where the last one ended.
 
-    What has been pruned is gone: reading starts with what is left.
+    Pruned output is gone: reading starts with the oldest item that is left.
     """
 
     def __init__(self, run: str, offset: int, type: Any) -> None:
         if offset < 0:
-            raise UsageError(f"offset={offset!r}", run=run, remedy="Give that of the last item seen, or 0")
+            raise UsageError(f"offset={offset!r}", run=run, remedy="Give the last item's offset, or 0")
         self._run, self._offset, self._codec = run, offset, codec_for(type, where="run.stream")
         self._since = first_record(offset)
         self.has_ended = False
 
     def read(self, store: Store) -> list[Output] | None:
-        """Return what is new, which is nothing when the run has ended; None when there may be more to come.
+        """Return new items; an empty list when the run has ended, None when more may come.
 
-        Raises UnknownRun; Corrupt; Divergence when a value is not of the type asked for.
+        Raises UnknownRun; Corrupt; Divergence when a value is not of the requested type.
         """
         journal = store.load_journal(self._run, since=self._since)
         emitted = large_bodies.whole(store, [one for one in journal.records if one.kind is Kind.OUTPUT])

@@ -1,11 +1,11 @@
-"""A handle to a run: what anybody may ask of it, from whatever process."""
+"""A handle to a run: read it, wait for it and control it, from any process."""
 
 from __future__ import annotations
 
 import asyncio
 import shlex
 from collections.abc import AsyncIterator
-from typing import TYPE_CHECKING, Any, Literal
+from typing import Any, Literal
 
 from ninelives.core.errors import RunCancelled, RunError, RunEscalated, RunFailed, TimedOut, UnknownRun
 from ninelives.core.journal.output import Output
@@ -20,34 +20,32 @@ from ninelives.engine.spec.registry import AGENTS
 from ninelives.engine.worker import fork as forks
 from ninelives.engine.worker import run_retry
 from ninelives.runtime.output_reader import OutputReader
+from ninelives.runtime.store_calls import StoreCalls
 from ninelives.store import Store
 from ninelives.views import history as view
 from ninelives.views import recovery_text
 from ninelives.views.checkpoint import Checkpoint, checkpoint
 
-if TYPE_CHECKING:
-    from ninelives.runtime.runtime import Runtime
-
 
 class Run:
-    """A handle to a run, in whatever process it is executed."""
+    """A handle to a run. Any process may execute the run."""
 
-    def __init__(self, runtime: Runtime, run: str) -> None:
+    def __init__(self, runtime: StoreCalls, run: str) -> None:
         self._runtime, self.id = runtime, run
         self._completed: tuple[Codec, bytes] | None = None
         self._is_expected = self._is_over = False
 
     def expect(self) -> None:
-        """Take it that the run has just been created, and has not ended when `result` first looks."""
+        """Assume that the run was just created: the first check of `result` skips reading its state."""
         self._is_expected = True
 
     @property
     def is_over(self) -> bool:
-        """Tell whether the run is known here to have ended, or to wait for a person: nobody owns it then."""
+        """Whether this process knows that the run ended or waits for a person; no session owns it then."""
         return self._completed is not None or self._is_over
 
     def complete(self, codec: Codec, value: bytes) -> None:
-        """Take note that the run has completed in this process, and with what: nobody can change that."""
+        """Note the result with which the run completed in this process; it is final."""
         self._completed = codec, value
 
     def __repr__(self) -> str:
@@ -58,7 +56,7 @@ class Run:
         return (await self._row()).state
 
     async def result(self, timeout: float | None = None) -> Any:  # noqa: ASYNC109
-        """Wait for the run's end and return its result.
+        """Wait until the run ends and return its result.
 
         Raises RunFailed (from what the agent raised), RunCancelled, RunEscalated, TimedOut.
         """
@@ -74,17 +72,17 @@ class Run:
         return await self._runtime.call(_result, row)
 
     async def history(self) -> list[view.Entry]:
-        """Return all that is recorded of the run."""
+        """Return every record of the run."""
         return await self._runtime.call(_history, self.id)
 
     async def checkpoint(self) -> Checkpoint:
-        """Return where the run is."""
+        """Return what is durable of the run now."""
         return await self._runtime.call(_checkpoint, self.id)
 
     async def stream(self, offset: int = 0, *, type: Any = Any) -> AsyncIterator[Output]:
-        """Give what the run emits, as it becomes durable, from after an offset on; ends with the run.
+        """Yield the run's output after an offset, as it becomes durable; ends when the run ends.
 
-        Values come back as `type`. A retraction withdraws what its step has emitted before.
+        Values are decoded as `type`. A retraction withdraws what its step has emitted before.
         Raises UnknownRun; Corrupt; Divergence when a value is not of that type.
         """
         reader = OutputReader(self.id, offset, type)
@@ -93,53 +91,53 @@ class Run:
                 yield item
 
     async def signal(self, name: str, value: Any = None, *, id: str | None = None) -> None:
-        """Send a signal: durable when this returns, received in order per name, once.
+        """Send a signal. It is durable when this returns, and received once, in order per name.
 
-        It may be sent before the run waits for it, or starts. With an `id`, sending again changes nothing.
+        It may be sent before the run waits for it, or starts. Sending again with the same `id` has no effect.
         Raises UnknownRun; RunFinished; NotSerializable; IdConflict when the id was used for another signal.
         """
         body = signals.encode(value)
         await self._runtime.call(lambda store: store.send_signal(self.id, name, body, id=id))
 
     async def cancel(self) -> None:
-        """Ask for the run's end: its code gets a CancelledError, its waits end, and it ends as cancelled.
+        """Request cancellation: the run's code gets a CancelledError, its waits end, it ends as cancelled.
 
-        Returns when the request is durable; `result` waits for the end. Asking again changes nothing more.
+        Returns when the request is durable; `result` waits for the end. A second request has no effect.
         Raises UnknownRun; RunFinished when it has completed or failed.
         """
         await self._control(Control.CANCEL)
 
     async def pause(self) -> None:
-        """Let the run stop before its next step or wait, and stay so until `resume`.
+        """Stop the run before its next step or wait, until `resume`.
 
-        A body that is being executed is finished and recorded. Raises UnknownRun; RunFinished.
+        A step body that is executing is finished and recorded. Raises UnknownRun; RunFinished.
         """
         await self._control(Control.PAUSE)
 
     async def resume(self) -> None:
-        """Let a paused run go on. Raises UnknownRun; RunFinished."""
+        """Let a paused run continue. Raises UnknownRun; RunFinished."""
         await self._control(Control.RESUME)
 
     async def _control(self, control: Control) -> None:
         await self._runtime.call(lambda store: store.control_run(self.id, control))
 
     async def retry(self) -> None:
-        """Let a failed run go on from the step that failed; one that has not ended is left alone.
+        """Resume a failed run at the step that failed; no effect on a run that has not ended.
 
-        Raises RunFinished when it is completed or cancelled, or has undone what it had done.
+        Raises RunFinished when it completed or was cancelled, or when its compensations have run.
         """
         await self._runtime.call(run_retry.retry, self.id)
 
     async def fork(
         self, at: str | int, result: Any = forks.UNCHANGED, *, id: str | None = None, after: str = "ask"
     ) -> Run:
-        """Make a new run that shares this one's records up to a step of its current turn, and goes on there.
+        """Create a run that shares this run's records up to a step of its current turn, and continues there.
 
         `at` names the step as `history` and `show` do (`"refund[0]"`), or by its record's number. With
-        `result`, the step has that result in the fork; without, it is done anew. `after` says what becomes
-        of non-resumable actions that this run did after the step, when the fork comes to them: "ask" a
-        person, "reuse" their results, or "repeat" them. Under the same id, asking again gives the same fork.
-        Raises UsageError for a step that is not there, or while something is in doubt; NotSerializable;
+        `result`, the step has that result in the fork; without, the fork executes it again. `after` decides
+        about non-resumable actions that this run did after the step, when the fork reaches them: "ask" a
+        person, "reuse" their results, or "repeat" them. Calling again with the same id returns the same fork.
+        Raises UsageError for a step that does not exist, or while an action is in doubt; NotSerializable;
         IdConflict.
         """
         made = await self._runtime.call(
@@ -174,7 +172,7 @@ def _history(store: Store, run: str) -> list[view.Entry]:
 
 def _checkpoint(store: Store, run: str) -> Checkpoint:
     journal = large_bodies.load(store, run)
-    # A run that was claimed once only has never been recovered.
+    # A run that was claimed only once has never been recovered: skip reading the recovery log.
     return checkpoint(journal, recovery_text.last_recovery(store, run) if journal.run.epoch > 1 else "")
 
 
@@ -193,7 +191,7 @@ def _result(store: Store, row: Row) -> Any:
         raise (RunFailed if has_failed else RunError)(
             f"the run {row.state.value}, and its {'error' if has_failed else 'result'} has been pruned",
             run=row.id,
-            remedy="Ask for it before `ninelives store prune` does its work, or keep it elsewhere",
+            remedy="Read it before `ninelives store prune` removes it, or keep a copy elsewhere",
         )
     end = read_body(records[-1])
     if row.state is State.FAILED:
@@ -201,7 +199,7 @@ def _result(store: Store, row: Row) -> Any:
         raise RunFailed(
             f"the run failed: {type(cause).__name__}: {cause}",
             run=row.id,
-            remedy=f"Once the cause is mended, `{shlex.join(['ninelives', 'retry', row.id])}` lets it go on",
+            remedy=f"Fix the cause, then `{shlex.join(['ninelives', 'retry', row.id])}`",
         ) from cause
     known = AGENTS.get(row.agent)
     return (known.result if known else UNTYPED_CODEC).recall(bytes(end.v or b"null"))

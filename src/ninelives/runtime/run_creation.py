@@ -1,38 +1,83 @@
-"""Runs that are started at the same moment are created together, in one transaction."""
+"""Create runs: encode their arguments, and create concurrent starts in one transaction.
+
+If we die before the transaction commits, none of its runs exists; starting again with the same id is safe.
+"""
 
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Awaitable, Callable, Sequence
+import secrets
+from collections.abc import Callable, Mapping, Sequence
+from typing import Any
 
-from ninelives.core.errors import UsageError
-from ninelives.core.model.run import NewRun
+from ninelives.core.ids import check_id
+from ninelives.core.model.run import INLINE_BYTES, NewRun
 from ninelives.core.model.run import RunRow as Row
-from ninelives.store import Store
+from ninelives.engine.machine import machine
+from ninelives.engine.spec import agent_arguments
+from ninelives.engine.spec.registry import get_agent
+from ninelives.runtime.store_calls import StoreCalls
 
-Create = Callable[[Store], list[Row | UsageError]]
+
+async def new_run(
+    runtime: StoreCalls,
+    now_ms: Callable[[], int],
+    agent: Any,
+    args: tuple[Any, ...],
+    kwargs: Mapping[str, Any] | None,
+    *,
+    id: str | None,
+    delay: float | None = None,
+    priority: int = 0,
+    labels: Mapping[str, str] | None = None,
+) -> NewRun:
+    """Return a run to create. Large arguments are already stored as blobs; nothing else is durable yet.
+
+    Raises UnknownAgent, NotSerializable, BadName.
+    """
+    declared = get_agent(agent)
+    name = check_id(id, "run id") if id is not None else f"{declared.name[:200]}-{secrets.token_hex(6)}"
+    named = dict(kwargs or {})
+    body, made = agent_arguments.encode(declared, args, named)
+    contents = list(made.values())
+    if len(body) > INLINE_BYTES:
+        contents, body = [body, *contents], b""
+    blobs = tuple(await runtime.call(lambda store: store.put_blobs(contents))) if contents else ()
+    return NewRun(
+        id=name,
+        agent=declared.name,
+        fingerprint=declared.fingerprint(args, named).digest,
+        body=body,
+        blobs=blobs,
+        queue=declared.queue,
+        pin=machine() if declared.is_pinned else None,
+        priority=priority,
+        labels=dict(labels or {}),
+        due_ms=now_ms() + int(delay * 1000) if delay else 0,
+    )
 
 
-class Starts:
-    """Those who ask for a run now; one who no longer waits for his leaves that of the others alone."""
+class BatchedCreation:
+    """Batches concurrent `start()` calls. Cancelling one caller does not affect the others."""
 
-    def __init__(self, call: Callable[[Create], Awaitable[list[Row | UsageError]]]) -> None:
-        self._call = call
+    def __init__(self, runtime: StoreCalls) -> None:
+        self._runtime = runtime
         self._waiting: list[tuple[NewRun, asyncio.Future[Row]]] = []
         self._creating: set[asyncio.Task[None]] = set()
 
     async def create(self, new: NewRun) -> Row:
-        """Create a run, or return the one that has its id. Raises UsageError, and what the store does."""
+        """Create a run, or return the run that has its id. Raises UsageError; what the store raises."""
         created: asyncio.Future[Row] = asyncio.get_running_loop().create_future()
         self._waiting.append((new, created))
         if len(self._waiting) == 1:
-            task = asyncio.create_task(self._create())  # begins when all have asked who do so in this round
+            # The task begins in the loop's next round: all starts of this round are in the batch by then.
+            task = asyncio.create_task(self._create())
             self._creating.add(task)
             task.add_done_callback(self._creating.discard)
         return await created
 
-    async def over(self) -> None:
-        """Wait until nothing is being created."""
+    async def wait_until_idle(self) -> None:
+        """Wait until no run is being created."""
         if self._creating:
             await asyncio.wait(self._creating)
 
@@ -40,8 +85,8 @@ class Starts:
         batch, self._waiting = self._waiting, []
         answers: Sequence[Row | Exception]
         try:
-            answers = await self._call(lambda store: store.create_runs([new for new, _ in batch]))
-        except Exception as error:  # noqa: BLE001 (who waits gets it)
+            answers = await self._runtime.call(lambda store: store.create_runs([new for new, _ in batch]))
+        except Exception as error:  # noqa: BLE001 (every caller of the batch gets it)
             answers = [error for _ in batch]
         for (_, created), answer in zip(batch, answers, strict=True):
             if created.done():

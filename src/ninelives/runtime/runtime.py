@@ -1,52 +1,51 @@
-"""The façade: a runtime is a store, a committer and a worker in this process, and handles to runs."""
+"""The façade: a runtime owns a store, a committer and workers, and returns handles to runs.
+
+`BlockingRuntime` is the same for plain code. It shares this module because `Runtime.sync` returns it.
+"""
 
 from __future__ import annotations
 
 import asyncio
 import os
-import secrets
 from collections.abc import Awaitable, Callable, Coroutine, Mapping, Sequence
 from types import TracebackType
-from typing import TYPE_CHECKING, Any, Self, TypeVar
+from typing import Any, Self, TypeVar
 from weakref import WeakValueDictionary
 
 from ninelives.core.clock import Clock
 from ninelives.core.errors import LeaseLost, StoreBroken, UsageError
-from ninelives.core.ids import check_id
-from ninelives.core.model.run import INLINE_BYTES, NewRun, RunQuery, State
+from ninelives.core.model.run import NewRun, RunQuery, State
 from ninelives.core.model.run import RunRow as Row
 from ninelives.engine.commit.committer import Committer
 from ninelives.engine.commit.loop_commits import LoopCommits
-from ninelives.engine.machine import machine
-from ninelives.engine.spec import agent_arguments
 from ninelives.engine.spec.registry import AGENTS, Agent, get_agent
 from ninelives.engine.worker import event_loop
 from ninelives.engine.worker.executor import Executor
 from ninelives.engine.worker.session import IdleSession, OwnSession
 from ninelives.engine.worker.worker import Away, Bear, Worker
+from ninelives.runtime.blocking import BlockingItem, BlockingRun, LoopThread
 from ninelives.runtime.inbox import InboxItem
 from ninelives.runtime.run import Run
-from ninelives.runtime.run_creation import Starts
-from ninelives.runtime.run_here import Birth
+from ninelives.runtime.run_creation import BatchedCreation, new_run
+from ninelives.runtime.run_here import RunHere
 from ninelives.runtime.wakeups import Listener
 from ninelives.store import Store
 from ninelives.stores.clock import SystemClock
 from ninelives.stores.open import DEFAULT_URL, open_store
 
-if TYPE_CHECKING:
-    from ninelives.runtime.blocking import BlockingRuntime
-
 T = TypeVar("T")
+
 LEASE_SECONDS = 10.0
 FAMILY_CONCURRENCY = 100
-"""How many of a run and its children `Runtime.run` works on at once."""
+"""How many runs, a run and its children, `Runtime.run` executes at once."""
 
 
 class Runtime:
-    """A store to keep runs in, and the means to start and execute them. Use it as `async with`."""
+    """Starts and executes runs that are kept in a store. Use it as `async with nl.Runtime(...) as rt`."""
 
     def __init__(self, store: str | Store | None = None, *, lease_seconds: float = LEASE_SECONDS) -> None:
         self._given, self._lease_seconds = store, lease_seconds
+        # Our processes set the next seven before `async with`: scripts, `ninelives run`, workers, tests.
         self._fatal: Callable[[BaseException], None] = self._fail
         self._is_dedicated = False
         self._away: Away | None = None
@@ -55,7 +54,7 @@ class Runtime:
         self._failure: BaseException | None = None
         self._workers: set[Worker] = set()
         self._working: set[asyncio.Task[None]] = set()
-        self._starts = Starts(self.call)
+        self._creation = BatchedCreation(self)
         self._started: WeakValueDictionary[str, Run] = WeakValueDictionary()
 
     async def __aenter__(self) -> Self:
@@ -81,7 +80,7 @@ class Runtime:
             await self._close()
 
     async def _stop_working(self) -> None:
-        """End the work that nobody has ended: sealed first, so that no run's code keeps us here."""
+        """Cancel the work in progress. Workers seal their runs first, so that run code cannot block us."""
         working = list(self._working)
         for task in working:
             task.cancel()
@@ -89,7 +88,7 @@ class Runtime:
             await asyncio.wait(working)
 
     async def _close(self) -> None:
-        await self._starts.over()
+        await self._creation.wait_until_idle()
         await self._spare.close()
         self._listener.close()
         self._readers.close()
@@ -110,46 +109,16 @@ class Runtime:
         priority: int = 0,
         labels: Mapping[str, str] | None = None,
     ) -> Run:
-        """Make a run durable; a worker carries it out. A known id gives that run.
+        """Create a run durably and return its handle; a worker executes it. A known id returns that run.
 
         Raises UnknownAgent, NotSerializable, BadName; IdConflict when the id exists with other arguments.
         """
-        new = await self._new(agent, args, kwargs, id=id, delay=delay, priority=priority, labels=labels)
-        await self._starts.create(new)
+        new = await new_run(
+            self, self._now_ms, agent, args, kwargs, id=id, delay=delay, priority=priority, labels=labels
+        )
+        await self._creation.create(new)
         self._started[new.id] = handle = Run(self, new.id)
         return handle
-
-    async def _new(
-        self,
-        agent: Any,
-        args: tuple[Any, ...],
-        kwargs: Mapping[str, Any] | None,
-        *,
-        id: str | None,
-        delay: float | None = None,
-        priority: int = 0,
-        labels: Mapping[str, str] | None = None,
-    ) -> NewRun:
-        declared = get_agent(agent)
-        name = check_id(id, "run id") if id is not None else f"{declared.name[:200]}-{secrets.token_hex(6)}"
-        named = dict(kwargs or {})
-        body, made = agent_arguments.encode(declared, args, named)
-        contents = list(made.values())
-        if len(body) > INLINE_BYTES:
-            contents, body = [body, *contents], b""
-        blobs = tuple(await self.call(lambda store: store.put_blobs(contents))) if contents else ()
-        return NewRun(
-            id=name,
-            agent=declared.name,
-            fingerprint=declared.fingerprint(args, named).digest,
-            body=body,
-            blobs=blobs,
-            queue=declared.queue,
-            pin=machine() if declared.is_pinned else None,
-            priority=priority,
-            labels=dict(labels or {}),
-            due_ms=self.store.now_ms() + int(delay * 1000) if delay else 0,
-        )
 
     async def run(
         self, agent: Any, *args: Any, id: str | None = None, kwargs: Mapping[str, Any] | None = None
@@ -158,26 +127,26 @@ class Runtime:
 
         Nothing is durable before this process has a session. Raises as `Run.result` does.
         """
-        new = await self._new(agent, args, kwargs, id=id)
-        birth = Birth(self, new)
+        new = await new_run(self, self._now_ms, agent, args, kwargs, id=id)
+        here = RunHere(self, new)
         try:
             try:
-                await self._carry_out(birth)
+                await self._work_on(here)
             except LeaseLost:
-                if birth.has_happened:
+                if here.is_created:
                     raise
-                await self._carry_out(birth)  # another had ended the session that was kept: now as a new one
+                # Another process ended the idle session that we reused. The next attempt begins a new one.
+                await self._work_on(here)
         except BaseException:
-            birth.abandon()
+            here.abandon()
             raise
         finally:
             self._executor.forget(new.id)
-        return await birth.result()
+        return await here.result()
 
-    async def _carry_out(self, birth: Birth) -> None:
-        only, bear = birth.handle, birth.bear
+    async def _work_on(self, here: RunHere) -> None:
         await self._finish(
-            self._work(FAMILY_CONCURRENCY, until=lambda _: birth.is_over, only=only, bear=bear)
+            self._work(FAMILY_CONCURRENCY, until=lambda _: here.is_over, only=here.handle, bear=here.create)
         )
 
     async def work(
@@ -187,10 +156,10 @@ class Runtime:
         limits: Mapping[str, int] | None = None,
         until_idle: bool = False,
     ) -> None:
-        """Be a worker for all agents declared here; with `until_idle`, until nothing can be worked on now.
+        """Work on runs of all agents declared here; with `until_idle`, return when no run can make progress.
 
-        At most `concurrency` runs at once, and of an agent at most as many as `limits` says.
-        Raises UsageError; UnknownAgent; LeaseLost when this worker's runs may be another's by now.
+        Executes at most `concurrency` runs at once, and at most `limits[agent]` of an agent.
+        Raises UsageError; UnknownAgent; LeaseLost when another worker may own this worker's runs by now.
         """
         if type(concurrency) is not int or concurrency < 1:
             raise UsageError(f"concurrency={concurrency!r}", remedy="Give a number of runs, at least 1")
@@ -215,7 +184,7 @@ class Runtime:
         limit: int = 50,
         after: int | None = None,
     ) -> list[Row]:
-        """Return the rows of runs, newest first; `after` is the number of the last one seen."""
+        """Return rows of runs, newest first; for the next page, `after` is the number of the last row."""
         query = RunQuery(
             states=(State(status),) if status is not None else (),
             agent=agent,
@@ -228,20 +197,18 @@ class Runtime:
     async def inbox(
         self, run: str | None = None, *, answered: bool = False, limit: int = 100
     ) -> Sequence[InboxItem]:
-        """Return what waits for a person, oldest first; with `answered`, also what has been settled."""
+        """Return the inbox items that wait for a person, oldest first; with `answered`, also settled ones."""
         found = await self.call(lambda store: store.list_inbox(run=run, answered=answered, limit=limit))
         return [InboxItem(self, item) for item in found]
 
     def sync(self) -> BlockingRuntime:
-        """Return this runtime for plain code, with an event loop of its own."""
-        from ninelives.runtime.blocking import BlockingRuntime
-
+        """Return this runtime for plain code; its event loop runs in a thread."""
         return BlockingRuntime(self)
 
     # Inside -------------------------------------------------------------------------------------
 
     async def call(self, work: Callable[..., T], *values: Any) -> T:
-        """Call the store in a thread. Raises what it raises, or what has sealed this runtime."""
+        """Call `work(store, *values)` in a thread. Raises what it raises; StoreBroken once we are sealed."""
         self._require_sound()
         return await asyncio.to_thread(work, self.store, *values)
 
@@ -249,8 +216,11 @@ class Runtime:
         if self._failure is not None:
             raise StoreBroken(f"this runtime has sealed itself: {self._failure}", remedy="End the process")
 
-    def bear(self, new: NewRun, handle: Run, session: str) -> Row:
-        """Create a run as a session's, or return the one that has its id. Raises UsageError; LeaseLost."""
+    def create_here(self, new: NewRun, handle: Run, session: str) -> Row:
+        """Create a run that belongs to the session, or return the run that has its id.
+
+        Raises UsageError; LeaseLost.
+        """
         self._require_sound()
         (row,) = self.store.create_runs([new], session=session)
         if isinstance(row, UsageError):
@@ -262,20 +232,20 @@ class Runtime:
         return row
 
     def wake(self) -> None:
-        """Let the workers look again."""
+        """Make the workers check for work now."""
         for worker in self._workers:
             worker.wake()
 
     async def until(self, condition: Callable[[], Awaitable[T | None]]) -> T:
-        """Wait until a condition gives something; asked again whenever something may have happened."""
+        """Return the first result of `condition` that is not None; checked again at every wake-up."""
         return await self._listener.until(condition)
 
     async def until_output(self, condition: Callable[[], Awaitable[T | None]]) -> T:
-        """Wait until a condition gives something; asked again when something was emitted or a run ended."""
+        """Do the same as `until`, checked again when a run emits output or ends."""
         return await self._readers.until(condition)
 
     async def _finish(self, work: Coroutine[Any, Any, None]) -> None:
-        """Have work done in a task of its own, which ends with the runtime."""
+        """Await work in a task that `__aexit__` cancels."""
         working = asyncio.create_task(work)
         self._working.add(working)
         try:
@@ -293,8 +263,8 @@ class Runtime:
         limits: Mapping[str, int] | None = None,
     ) -> None:
         async def leave(session: OwnSession) -> None:
-            # With its only run over, a session owns nothing that its end would have to release. A child that
-            # was claimed here, while its parent ended elsewhere, it owns still.
+            # Once its only run is over, a session owns nothing and may be reused. It still owns a child that
+            # was claimed here while the parent ended elsewhere; then it must end, to release the child.
             claimed = worker.claims, worker.first_claimed
             if only is not None and only.is_over and claimed == (1, only.id):
                 await self._spare.keep(session)
@@ -303,7 +273,7 @@ class Runtime:
 
         self._require_sound()
         self._listener.start()
-        # In this task, which also ends it: who is cancelled before it begins has taken none.
+        # Taken in the same task that ends it: a task cancelled before it starts has not taken a session.
         own = self._own_session(list(AGENTS))
         worker = Worker(
             self.store, self._executor, self._clock, own, limits=limits, leave=leave, away=self._away
@@ -322,10 +292,13 @@ class Runtime:
             self._workers.discard(worker)
 
     def _own_session(self, agents: Sequence[str]) -> OwnSession:
-        name, self._session = self._session, ""  # the name is for one
+        name, self._session = self._session, ""  # a name that the supervisor chose is for one session only
         spare = None if name else self._spare.take(agents)
         lease_ms = int(self._lease_seconds * 1000)
         return spare or OwnSession(self.store, self._clock, lease_ms, name=name, keeper=self._keeper)
+
+    def _now_ms(self) -> int:
+        return self.store.now_ms()
 
     def _completed(self, run: str, agent: Agent, value: bytes) -> None:
         handle = self._started.get(run)
@@ -339,3 +312,77 @@ class Runtime:
 
     def _fail(self, error: BaseException) -> None:
         self._failure = error
+
+
+class BlockingRuntime:
+    """A runtime for plain code; use it as `with nl.Runtime(...).sync() as rt`.
+
+    Nothing here decides anything: each method passes the same call to `Runtime` and waits.
+    """
+
+    def __init__(self, runtime: Runtime) -> None:
+        self._runtime = runtime
+        self._loop = LoopThread()
+
+    def __enter__(self) -> Self:
+        self._loop.start()
+        try:
+            self._loop.wait(self._runtime.__aenter__())
+        except BaseException:
+            self._loop.stop()
+            raise
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        self._loop.wait(self._runtime.__aexit__(kind, error, trace))
+        self._loop.stop()
+
+    def start(
+        self,
+        agent: Any,
+        *args: Any,
+        id: str | None = None,
+        kwargs: Mapping[str, Any] | None = None,
+        delay: float | None = None,
+        priority: int = 0,
+        labels: Mapping[str, str] | None = None,
+    ) -> BlockingRun:
+        """Create a run durably; see `Runtime.start`."""
+        starting = self._runtime.start(
+            agent, *args, id=id, kwargs=kwargs, delay=delay, priority=priority, labels=labels
+        )
+        return BlockingRun(self._loop, self._loop.wait(starting))
+
+    def run(
+        self, agent: Any, *args: Any, id: str | None = None, kwargs: Mapping[str, Any] | None = None
+    ) -> Any:
+        """Start or resume a run, work on it here, and return its result."""
+        return self._loop.wait(self._runtime.run(agent, *args, id=id, kwargs=kwargs))
+
+    def work(self, concurrency: int = 100, *, until_idle: bool = False) -> None:
+        """Work on runs of all agents declared here; see `Runtime.work`."""
+        self._loop.wait(self._runtime.work(concurrency, until_idle=until_idle))
+
+    def get(self, id: str) -> BlockingRun:
+        """Return a handle to a run. Raises UnknownRun."""
+        return BlockingRun(self._loop, self._loop.wait(self._runtime.get(id)))
+
+    def list(
+        self,
+        status: State | str | None = None,
+        agent: str | None = None,
+        labels: Mapping[str, str] | None = None,
+        limit: int = 50,
+        after: int | None = None,
+    ) -> list[Row]:
+        """Return rows of runs, newest first; see `Runtime.list`."""
+        return self._loop.wait(self._runtime.list(status, agent, labels, limit, after))
+
+    def inbox(
+        self, run: str | None = None, *, answered: bool = False, limit: int = 100
+    ) -> Sequence[BlockingItem]:
+        """Return the inbox items that wait for a person; see `Runtime.inbox`."""
+        found = self._loop.wait(self._runtime.inbox(run, answered=answered, limit=limit))
+        return [BlockingItem(self._loop, item) for item in found]

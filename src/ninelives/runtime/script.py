@@ -1,9 +1,9 @@
-"""`nl.run`: one run in a script, from its start or from where it was, to its end.
+"""`nl.run`: start or resume one run in a script, and work on it until it ends.
 
-A full disk, a held lock or a server that is away pauses the script, which says so and goes on when it can; a
-lease that ran out meanwhile (a long pause, a machine asleep) only means a new session. Ctrl-C and SIGTERM end
-the session, so that they cost no life, and say how to go on; a second one ends the process at once, as good
-as a kill.
+A full disk, a held lock or an unreachable server pauses the script: it says so, and continues when it can. A
+lease that expired meanwhile (a long pause, a suspended machine) only means a new session. The first Ctrl-C or
+SIGTERM ends the session, which costs the run no life, and prints how to resume. The second exits at once,
+which is as safe as a kill.
 """
 
 from __future__ import annotations
@@ -30,7 +30,7 @@ T = TypeVar("T")
 
 
 class _Terminated(BaseException):
-    """SIGTERM has ended the session; the process is to end as if there had been no handler."""
+    """SIGTERM ended the session. The process must now die of it, as it would without our handler."""
 
 
 def run(
@@ -42,28 +42,28 @@ def run(
 ) -> Any:
     """Start or resume a run, work on it here, and return its result: for scripts.
 
-    Raises RunFailed (from what the agent raised), RunCancelled, RunEscalated; UsageError where an event loop
-    runs already.
+    Raises RunFailed (from what the agent raised), RunCancelled, RunEscalated; UsageError inside a running
+    event loop.
     """
     _refuse_running_loop()
     name = id if id is not None else f"{get_agent(agent).name[:200]}-{secrets.token_hex(6)}"
     is_main = threading.current_thread() is threading.main_thread()
     is_ours = is_main and signal.getsignal(signal.SIGINT) is signal.default_int_handler
 
-    made = _store_to_make(store)
+    new_store = _path_of_new_store(store)
 
     async def main() -> Any:
         runtime = Runtime(store)
-        # A script has nothing that could outlive a broken store, and nobody else on its event loop.
+        # Nothing in a script can outlive a broken store, and nothing else uses its event loop.
         runtime._fatal, runtime._is_dedicated = end_process, True  # noqa: SLF001
         try:
             async with runtime:
-                if made is not None:
-                    _say(f"made a new store: {made}")
+                if new_store is not None:
+                    _say(f"created a new store: {new_store}")
                 with _interruptible(name) if is_ours else nullcontext():
                     return await insist(runtime, agent, args, name, kwargs)
         except _Terminated:
-            # Here, not after asyncio.run: that would wait for bodies in threads.
+            # Before asyncio.run returns: it would first wait for step bodies in threads.
             signal.signal(signal.SIGTERM, signal.SIG_DFL)
             os.kill(os.getpid(), signal.SIGTERM)
             raise
@@ -71,8 +71,11 @@ def run(
     return asyncio.run(main())
 
 
-def _store_to_make(store: str | None) -> str | None:
-    """Return the path of a database that is not there yet: another directory has another store."""
+def _path_of_new_store(store: str | None) -> str | None:
+    """Return the path of a database that does not exist yet, else None.
+
+    The default path is relative: a script that is started in another directory uses another store.
+    """
     url = store if store is not None else os.environ.get("NINELIVES_STORE", DEFAULT_URL)
     path = path_of(url)
     return os.path.realpath(path) if path is not None and not os.path.exists(path) else None  # noqa: PTH110
@@ -87,25 +90,25 @@ async def insist(
     *,
     say: Callable[[str], None] | None = None,
 ) -> Any:
-    """Run, and go on after whatever passes. Raises as `Runtime.run` does, for all else."""
+    """Run, and continue after transient store trouble. Raises as `Runtime.run` does, for everything else."""
     return await outlast(lambda: runtime.run(agent, *args, id=id, kwargs=kwargs), say or _say)
 
 
-async def outlast(ask: Callable[[], Awaitable[T]], say: Callable[[str], None]) -> T:
-    """Ask until it is answered by a store that is there, and by a lease that lasts."""
-    told = ""
+async def outlast(attempt: Callable[[], Awaitable[T]], say: Callable[[str], None]) -> T:
+    """Repeat an attempt while the store is unavailable or the lease gets lost, and return its result."""
+    reported = ""
     while True:
         try:
-            return await ask()
+            return await attempt()
         except StoreUnavailable as error:
-            if error.what != told:
-                told = error.what
+            if error.what != reported:
+                reported = error.what
                 say(f"paused: {error}")
             await asyncio.sleep(PAUSE_SECONDS)
         except LeaseLost:
             say(
-                "the lease was lost: was the machine asleep, the disk full, or the store's server away?"
-                " It goes on in a new session"
+                "the lease expired: was the machine suspended, the disk full, or the store's server down?"
+                " Continuing in a new session"
             )
 
 
@@ -115,24 +118,27 @@ def _refuse_running_loop() -> None:
     except RuntimeError:
         return
     raise UsageError(
-        "nl.run() is for scripts, and here an event loop runs already",
+        "nl.run() is for scripts, and an event loop is already running here",
         remedy="Use `async with nl.Runtime(...) as rt: await rt.run(agent, ...)`",
     )
 
 
 @contextmanager
 def _interruptible(run: str) -> Iterator[None]:
-    """Say how to go on at the first Ctrl-C or SIGTERM, and end at the second. Raises _Terminated."""
-    stop = signal.getsignal(signal.SIGINT)  # asyncio's: it cancels what we do
+    """Stop at the first Ctrl-C or SIGTERM and print how to resume; exit at the second.
+
+    Raises _Terminated.
+    """
+    stop = signal.getsignal(signal.SIGINT)  # asyncio's handler: it cancels the main task
     term = signal.getsignal(signal.SIGTERM)
-    asked = 0
+    received = 0
 
     def interrupt(number: int, frame: Any) -> None:
-        nonlocal asked
-        if asked:
+        nonlocal received
+        if received:
             os._exit(128 + number)
-        asked = number
-        _say(f"stopping; run {run!r} is kept, and goes on when it is run again under this id")
+        received = number
+        _say(f"stopping; run {run!r} is kept and continues when it is run again under this id")
         if callable(stop):
             stop(number, frame)
 
@@ -142,11 +148,11 @@ def _interruptible(run: str) -> Iterator[None]:
     try:
         yield
     except asyncio.CancelledError:
-        if asked == signal.SIGTERM:
+        if received == signal.SIGTERM:
             raise _Terminated from None
         raise
     finally:
-        if not asked:  # else a second one ends the process, whatever is being cleared up
+        if not received:  # else keep our handlers: a second signal must end the process during clean-up
             signal.signal(signal.SIGINT, stop)
             signal.signal(signal.SIGTERM, term)
 

@@ -1,4 +1,4 @@
-"""Find the agent that a person names, and make its arguments of what they typed."""
+"""Find the agent that a command line names, and convert its words to the agent's arguments."""
 
 from __future__ import annotations
 
@@ -18,39 +18,39 @@ _RECORDED = "a recorded value no longer fits its annotation: "
 
 
 def agent(target: str) -> Agent:
-    """Load FILE_OR_MODULE:AGENT; without :AGENT, the only agent that is there.
+    """Load FILE_OR_MODULE:AGENT; without :AGENT, the only agent that is declared.
 
     Raises UsageError, UnknownAgent.
     """
-    place, colon, name = target.rpartition(":")
+    source, colon, name = target.rpartition(":")
     if not colon or name.endswith(".py") or "/" in name:
-        place, name = target, ""
-    module = agent_loader.load(place)
+        source, name = target, ""
+    module = agent_loader.load(source)
     if name:
         found = getattr(getattr(module, name, None), "__ninelives__", None) or AGENTS.get(name)
         if isinstance(found, Agent):
             return _startable(found)
-        raise UnknownAgent(f"{place} has no agent {name!r}", remedy=_known(place))
+        raise UnknownAgent(f"{source} has no agent {name!r}", remedy=_known(source))
     if len(AGENTS) == 1:
         return next(iter(AGENTS.values()))
-    raise UsageError(f"{target!r} does not say which agent", remedy=_known(place))
+    raise UsageError(f"{target!r} does not name the agent", remedy=_known(source))
 
 
 def _startable(agent: Agent) -> Agent:
-    """Refuse a method: there is no object that it could be called on. Raises UsageError."""
+    """Refuse a method: a command has no object to call it on. Raises UsageError."""
     function = inspect.unwrap(agent.function)
     names = [*agent.signature.parameters]
     if is_method(function) and names[:1] == ["self"]:
         raise UsageError(
             f"{agent.name!r} is a method, and a command has no object to call it on",
-            remedy="Name an agent that is a function: declare one that makes the object and calls its steps",
+            remedy="Name a function instead: declare an agent that creates the object and calls its steps",
         )
     return agent
 
 
-def _known(place: str) -> str:
+def _known(source: str) -> str:
     names = ", ".join(sorted(AGENTS))
-    return f"There are: {names}" if names else f"Declare one in {place} with @nl.agent"
+    return f"Known agents: {names}" if names else f"Declare one in {source} with @nl.agent"
 
 
 # Arguments ---------------------------------------------------------------------------------------
@@ -59,9 +59,9 @@ def _known(place: str) -> str:
 def arguments(
     agent: Agent, words: Sequence[str], named: Sequence[str]
 ) -> tuple[tuple[Any, ...], dict[str, Any]]:
-    """Make the arguments of an agent: JSON values, read by its annotations.
+    """Return the arguments for an agent: JSON values, decoded by its annotations.
 
-    A word that is not JSON is taken as text; so is one that is, where only text fits. Raises UsageError.
+    A word that is not JSON is taken as text; so is a JSON word that fits only as text. Raises UsageError.
     """
     given: dict[str, str] = {}
     for text in named:
@@ -77,7 +77,7 @@ def arguments(
     for count, word in enumerate(words):
         slot = slots[count] if count < len(slots) else rest
         if slot is None:
-            raise _unfit(agent, f"{len(words)} arguments, where it takes {len(slots)}")
+            raise _unfit(agent, f"{len(words)} arguments given, it takes {len(slots)}")
         values.append(_value(agent, slot, word, f"argument {count + 1} ({slot.name})"))
     keywords = {}
     for name, word in given.items():
@@ -109,7 +109,9 @@ def _value(agent: Agent, slot: inspect.Parameter, word: str, what: str) -> Any:
         msgspec.json.decode(data)
     except (msgspec.DecodeError, RecursionError) as error:
         if word[:1] in ("{", "[", '"') and slot.annotation is not str:
-            raise UsageError(f"{what} is no JSON: {error}", remedy="Quote it for the shell: '...'") from None
+            raise UsageError(
+                f"{what} is not valid JSON: {error}", remedy="Quote it for the shell: '...'"
+            ) from None
         return _decoded(codec, msgspec.json.encode(word), what)
     try:
         return _decoded(codec, data, what)
@@ -129,5 +131,5 @@ def _decoded(codec: Codec, data: bytes, what: str) -> Any:
         raise UsageError(
             f"{what} does not fit its annotation: {why}",
             path=error.path,
-            remedy="Give a JSON value that does",
+            remedy="Give a JSON value that fits",
         ) from None

@@ -1,4 +1,4 @@
-"""A thread that waits for the store's wake-ups and tells the event loop: nobody polls."""
+"""A thread that waits for the store's wake-ups and notifies the event loop: nothing polls."""
 
 from __future__ import annotations
 
@@ -12,11 +12,11 @@ from ninelives.core.errors import StoreError
 
 T = TypeVar("T")
 LISTEN_SECONDS = 1.0
-"""How long one wait is; everybody looks again after it, should a wake-up have been lost."""
+"""How long one wait lasts. All conditions are checked after it, in case a wake-up was lost."""
 
 
 class Listener:
-    """Listens to one kind of wake-up, from when somebody first asks until it is closed."""
+    """Listens to one kind of wake-up, from the first `until` or `start` until `close`."""
 
     def __init__(
         self,
@@ -31,17 +31,17 @@ class Listener:
         self._is_closing = False
 
     def start(self) -> None:
-        """Listen from now on."""
+        """Start the thread, if it does not run yet."""
         if self._thread is None:
             self._thread = threading.Thread(target=self._listen, name="ninelives-listener", daemon=True)
             self._thread.start()
 
     async def until(self, condition: Callable[[], Awaitable[T | None]]) -> T:
-        """Wait until a condition gives something; asked again whenever something may have happened."""
+        """Return the first result of `condition` that is not None; checked again at every wake-up."""
         self.start()
         while True:
             news: asyncio.Future[None] = self._loop.create_future()
-            self._waiting.add(news)  # before we look: what happens meanwhile is not lost
+            self._waiting.add(news)  # before the check: a wake-up during it is not lost
             try:
                 found = await condition()
                 if found is not None:
@@ -51,17 +51,17 @@ class Listener:
                 self._waiting.discard(news)
 
     def look_again(self) -> None:
-        """Have everybody who waits look again. On the event loop."""
+        """Make every `until` check its condition again. Call it on the event loop."""
         for news in self._waiting:
             if not news.done():
                 news.set_result(None)
 
     def close(self) -> None:
-        """Stop after the present wait."""
+        """Stop the thread after its current wait."""
         self._is_closing = True
 
     def join(self) -> None:
-        """Wait for the thread, once the store is closed and sends it away."""
+        """Join the thread. Call it after closing the store, which ends the current wait."""
         if self._thread is not None:
             self._thread.join()
 
@@ -71,10 +71,10 @@ class Listener:
                 woken = self._wait(LISTEN_SECONDS)
             except StoreError:
                 return
-            with suppress(RuntimeError):  # the loop was closed under us
-                self._loop.call_soon_threadsafe(self._tell, woken)
+            with suppress(RuntimeError):  # the loop was closed meanwhile
+                self._loop.call_soon_threadsafe(self._notify, woken)
 
-    def _tell(self, woken: bool) -> None:
+    def _notify(self, woken: bool) -> None:
         if woken:
             self._woken()
         self.look_again()

@@ -1,1 +1,1 @@
-"""One module for each command, named like it."""
+"""What the commands do: a module for each, or for a group of related ones."""

@@ -1,4 +1,4 @@
-"""`ninelives chaos`: the user's own agent, killed at every step, and what is not crash-safe in it."""
+"""`ninelives chaos`: kill the user's agent at every step, and report what is not crash-safe in it."""
 
 from __future__ import annotations
 
@@ -39,14 +39,14 @@ def chaos(
     may_fail: bool = False,
     complete: bool = False,
 ) -> None:
-    """Carry out the trials and tell what came of them.
+    """Run the trials and print the report.
 
-    Exit 0 all met, 1 a target missed (or, with `complete`, a kind of fault left out), 2 wrong call.
+    Exit 0 all targets met, 1 a target missed (or, with `complete`, a kind of fault left out), 2 wrong usage.
     """
     console = Console(stderr=as_json)
     try:
         _check(seconds, limit_seconds, tree, html)
-        order = command.ChaosOptions(
+        options = command.ChaosOptions(
             target=target,
             words=tuple(words),
             named=tuple(named),
@@ -60,12 +60,12 @@ def chaos(
             people=_people(answer, signals),
             may_fail=may_fail,
         )
-        campaign, verdict = command.run(order, console)
+        campaign, verdict = command.run(options, console)
     except KeyboardInterrupt:
-        console.print("interrupted; every process has been ended and nothing is left behind")
+        console.print("interrupted; every process has been stopped and nothing is left behind")
         raise typer.Exit(_EXIT_INTERRUPTED) from None
     except NineLivesError as error:
-        if as_json:  # who reads JSON reads it there, whatever happens
+        if as_json:  # a program that reads JSON from stdout gets the error there, too
             emit_json(msgspec.json.encode(command.no_fields(error)))
         raise
     if html is not None:
@@ -82,18 +82,16 @@ def chaos(
 
 
 def _check(seconds: float, limit_seconds: float, tree: Path, html: Path | None) -> None:
-    """Refuse what cannot be meant, before anything is started. Raises UsageError."""
+    """Refuse invalid options before any process is started. Raises UsageError."""
     for name, value in (("--seconds", seconds), ("--limit", limit_seconds)):
         if not value > 0:
             raise UsageError(f"{name} {value:g}", remedy="Give seconds above 0")
     if not tree.is_dir():
-        raise UsageError(
-            f"--tree {tree} is no directory", remedy="Name the directory that the agent works in"
-        )
+        raise UsageError(f"--tree {tree} is not a directory", remedy="Name the agent's working directory")
     if html is not None and not html.absolute().parent.is_dir():
-        raise UsageError(f"--html {html}: there is no such directory", remedy="Make it first")
+        raise UsageError(f"--html {html}: there is no such directory", remedy="Create it first")
     if html is not None and not _can_be_written(html):
-        raise UsageError(f"--html {html} cannot be written", remedy="Name a file, where you may write")
+        raise UsageError(f"--html {html} cannot be written", remedy="Name a file that you may write")
 
 
 def _can_be_written(file: Path) -> bool:
@@ -103,12 +101,12 @@ def _can_be_written(file: Path) -> bool:
 
 
 def _people(answer: str | None, signals: list[str]) -> People:
-    """Read what people are to say. Raises UsageError."""
-    told = []
+    """Parse the answers and signals that the trials send. Raises UsageError."""
+    sent = []
     for signal in signals:
         name, equals, word = signal.partition("=")
         if not equals:
             raise UsageError(f"--signal {signal!r}", remedy="Write it as NAME=JSON")
-        told.append((name, bytes(from_json(word, f"the signal {name}")).decode()))
-    said = "" if answer is None else bytes(from_json(answer, "the answer")).decode()
-    return People(answer=said, signals=tuple(told))
+        sent.append((name, bytes(from_json(word, f"the signal {name}")).decode()))
+    given = "" if answer is None else bytes(from_json(answer, "the answer")).decode()
+    return People(answer=given, signals=tuple(sent))

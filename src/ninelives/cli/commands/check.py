@@ -1,4 +1,8 @@
-"""`ninelives check`: would the runs in flight go on with this code? Asked before it is deployed."""
+"""`ninelives check`: replay the unfinished runs against new code before it is deployed.
+
+A child process loads the code and replays the runs, because the code may hang or exit. If the child hangs or
+dies with a run, we report that run and start another child without it.
+"""
 
 from __future__ import annotations
 
@@ -36,12 +40,12 @@ from ninelives.views.escape import shown
 _START_SECONDS = 60.0
 _GRACE_SECONDS = 2.0
 _MOST_RUNS = 3
-_NOTHING = "Nothing was executed. "  # of a check that is plain
+_NOTHING = "Nothing was executed. "  # true of every check, so not worth repeating
 _LINE = msgspec.json.Decoder(Line)
 
 
 class Report(msgspec.Struct, kw_only=True):
-    """What was found, for machines."""
+    """The findings, for machines."""
 
     fits: int = 0
     unused: int = 0
@@ -54,14 +58,14 @@ class Report(msgspec.Struct, kw_only=True):
 
 
 def check(target: str, url: str, *, limit_seconds: float, as_json: bool) -> None:
-    """Rehearse all runs in flight. Exit 0 when all fit, 1 when some do not."""
+    """Replay all unfinished runs. Exit 0 when all fit, 1 when some do not."""
     if not limit_seconds > 0:
         raise UsageError(f"--limit {limit_seconds:g}", remedy="Give seconds above 0")
     report = Report()
     skip: tuple[str, ...] = ()
     while True:
-        order = CheckOrder(target=target, url=existing(url), limit_seconds=limit_seconds, skip=skip)
-        lost = _rehearse(order, report)
+        request = CheckOrder(target=target, url=existing(url), limit_seconds=limit_seconds, skip=skip)
+        lost = _rehearse(request, report)
         if lost is None:
             break
         report.problems.append(lost)
@@ -73,15 +77,15 @@ def check(target: str, url: str, *, limit_seconds: float, as_json: bool) -> None
         raise typer.Exit(EXIT_FAILED)
 
 
-def _rehearse(order: CheckOrder, report: Report) -> CheckFinding | None:
-    """Have a child try the runs; returns what to say of the one with which it stood still or died."""
+def _rehearse(request: CheckOrder, report: Report) -> CheckFinding | None:
+    """Replay the runs in a child process; return a finding for the run with which it hung or died."""
     command = [sys.executable, "-m", "ninelives.ops.check"]
     with subprocess.Popen(command, stdout=subprocess.PIPE, stdin=subprocess.PIPE) as child:  # noqa: S603
         begun: CheckBegun | None = None
         is_done = False
         try:
-            _send(child, order)
-            for line in _lines(child, order.limit_seconds):
+            _send(child, request)
+            for line in _lines(child, request.limit_seconds):
                 begun = line if isinstance(line, CheckBegun) else None
                 is_done = isinstance(line, CheckDone)
                 if isinstance(line, CheckFound):
@@ -92,40 +96,40 @@ def _rehearse(order: CheckOrder, report: Report) -> CheckFinding | None:
         finally:
             child.kill()
     if begun is None and child.returncode == EXIT_USAGE:
-        raise typer.Exit(EXIT_USAGE)  # it has said why
+        raise typer.Exit(EXIT_USAGE)  # the child has printed why
     if begun is None and child.returncode == EXIT_STORE:
         raise typer.Exit(EXIT_STORE)
     if begun is None and child.returncode != 0:
-        raise StoreUnavailable(f"the check of {order.target} died", remedy="Look at what it said above")
+        raise StoreUnavailable(f"the check of {request.target} died", remedy="See its output above")
     if begun is None and not is_done:
         raise UsageError(
-            f"{order.target} ended the process while it was loaded or between two runs",
-            remedy="Nothing is known of the runs. Code outside of steps must not leave the process",
+            f"{request.target} ended the process while it was loaded or between two runs",
+            remedy="The runs were not checked. Code outside of steps must not end the process",
         )
     if begun is None:
         return None
     if died is None:
-        return hangs(begun.run, begun.agent, order.limit_seconds)
+        return hangs(begun.run, begun.agent, request.limit_seconds)
     how = f"exit code {died}" if died >= 0 else signal.Signals(-died).name
     return CheckFinding(
         run=begun.run,
         agent=begun.agent,
         fit=Fit.FAILS,
         what=f"the code ended the process, with {how}",
-        remedy="Code outside of steps must not leave the process",
+        remedy="Code outside of steps must not end the process",
     )
 
 
-def _send(child: subprocess.Popen[bytes], order: CheckOrder) -> None:
-    """Tell the child what to do: by a pipe, since thousands of runs to skip are too long for a command."""
-    assert child.stdin is not None  # noqa: S101 (a pipe was asked for)
+def _send(child: subprocess.Popen[bytes], request: CheckOrder) -> None:
+    """Send the request through a pipe: thousands of runs to skip do not fit on a command line."""
+    assert child.stdin is not None  # noqa: S101 (Popen got PIPE)
     with suppress(BrokenPipeError), child.stdin as pipe:
-        pipe.write(msgspec.json.encode(order))
+        pipe.write(msgspec.json.encode(request))
 
 
 def _lines(child: subprocess.Popen[bytes], limit_seconds: float) -> Iterator[Line]:
-    """Yield what the child says, for as long as it says something in time."""
-    assert child.stdout is not None  # noqa: S101 (a pipe was asked for)
+    """Yield the child's messages until it closes the pipe or is silent for longer than the limit."""
+    assert child.stdout is not None  # noqa: S101 (Popen got PIPE)
     pipe, rest = child.stdout.fileno(), b""
     deadline = time.monotonic() + _START_SECONDS + limit_seconds
     while True:
@@ -163,16 +167,16 @@ def _show(report: Report, *, as_json: bool) -> None:
     for agent, count in sorted(report.elsewhere.items()):
         say(
             f"{count} runs of agent {agent!r}, which this code does not declare: they need other workers; "
-            f'if it was renamed, keep its name: @nl.agent(name="{agent}")'
+            f'if you renamed the agent, keep its name: @nl.agent(name="{agent}")'
         )
     if report.moved:
-        say(f"{report.moved} recorded steps are found at another place than before, which is fine")
+        say(f"{report.moved} recorded steps have moved to another position, which is fine")
     groups: dict[tuple[str, ...], list[CheckFinding]] = {}
     for one in report.warnings:
         for what, remedy in _warnings(one):
             groups.setdefault((one.agent, "warning", "", what, remedy), []).append(one)
     for one in report.problems:
-        # Arguments and line numbers of the journal differ from run to run; the cause is the same.
+        # Arguments and record numbers differ from run to run; group by the cause, which does not.
         cause = one.what.partition(":")[0] if one.fit is Fit.FAILS else ""
         key = (one.agent, str(one.fit), one.step or "", cause, one.remedy or "")
         groups.setdefault(key, []).append(one)
@@ -180,22 +184,22 @@ def _show(report: Report, *, as_json: bool) -> None:
         _emit_group(agent, verdict, step, what if verdict == "warning" else found[0].what, remedy, found)
     if report.escalated:
         say(
-            f"{report.escalated} runs that fit wait for a person (ninelives inbox): one that was stopped for "
-            "its code goes on after ninelives resolve ITEM --retry"
+            f"{report.escalated} runs that fit wait for a person (ninelives inbox): a run that was stopped "
+            "for its code continues after ninelives resolve ITEM --retry"
         )
-    say(f"{report.fits} runs in flight fit this code, {len(report.problems)} do not")
+    say(f"{report.fits} unfinished runs fit this code, {len(report.problems)} do not")
 
 
 def _warnings(one: CheckFinding) -> Iterator[tuple[str, str]]:
     if one.fit is Fit.FAILS_AS_BEFORE:
-        yield f"fails, as it would with the code that it has run with: {one.what}", one.remedy or ""
-    yield from ((told.what, told.remedy) for told in one.warnings)
+        yield f"fails, as it would with the code that it ran with before: {one.what}", one.remedy or ""
+    yield from ((warning.what, warning.remedy) for warning in one.warnings)
 
 
 def _emit_group(
     agent: str, verdict: str, step: str, what: str, remedy: str, found: Sequence[CheckFinding]
 ) -> None:
-    """Print one cause: the runs that have it, what it is in the first of them, and what can be done."""
+    """Print one cause: its runs, the details of the first of them, and the remedy."""
     names = ", ".join(one.run for one in found[:_MOST_RUNS])
     more = f" and {len(found) - _MOST_RUNS} more" if len(found) > _MOST_RUNS else ""
     at = f" at {step}" if step else ""

@@ -1,6 +1,6 @@
-"""`ninelives signal`, `cancel`, `pause`, `resume`, `retry`, `fork`: what a person asks of a run from outside.
+"""`ninelives signal`, `cancel`, `pause`, `resume`, `retry`, `fork`: control a run from outside.
 
-Each is durable when the command has ended, whoever works on the run, and asking again changes nothing more.
+Each request is durable when the command exits, whichever worker holds the run. Repeating it has no effect.
 """
 
 from __future__ import annotations
@@ -20,14 +20,14 @@ from ninelives.views.escape import shown
 _DONE = {
     Control.CANCEL: "is being cancelled",
     Control.PAUSE: "is paused",
-    Control.RESUME: "goes on",
-    Control.RETRY: "goes on from its failed step",
+    Control.RESUME: "continues",
+    Control.RETRY: "resumes at its failed step",
 }
 
 
-def control(url: str, run: str, asked: str, *, as_json: bool) -> None:
-    """Ask something of a run."""
-    wanted = Control(asked)
+def control(url: str, run: str, action: str, *, as_json: bool) -> None:
+    """Request `cancel`, `pause`, `resume` or `retry` of a run."""
+    wanted = Control(action)
     store = open_store(existing(url))
     try:
         named = check_id(run, "run id")
@@ -35,35 +35,34 @@ def control(url: str, run: str, asked: str, *, as_json: bool) -> None:
     finally:
         store.close()
     if as_json:
-        emit_json(msgspec.json.encode(_told(after)))
+        emit_json(msgspec.json.encode(_fields(after)))
         return
     done = "is cancelled" if after.state is State.CANCELLED else _DONE[wanted]
-    emit(shown(f"run {after.id} {done}"))
-    if after.session is None and not after.state.is_final and not after.paused:
-        say("as soon as a worker takes it")
+    needs_worker = after.session is None and not after.state.is_final and not after.paused
+    emit(shown(f"run {after.id} {done}{' as soon as a worker claims it' if needs_worker else ''}"))
 
 
 def fork(
     url: str, run: str, at: str, result: str | None, *, id: str | None, after: str, as_json: bool
 ) -> None:
-    """Make a run that shares another's records up to a step."""
+    """Create a run that shares another's records up to a step."""
     edited = forks.UNCHANGED if result is None else msgspec.json.decode(from_json(result, "the result"))
     step = int(at) if at.isdecimal() else at
     store = open_store(existing(url))
     try:
-        made = forks.fork(store, check_id(run, "run id"), step, edited, id=id, after=after)
+        forked = forks.fork(store, check_id(run, "run id"), step, edited, id=id, after=after)
     finally:
         store.close()
     if as_json:
-        emit_json(msgspec.json.encode(_told(made)))
+        emit_json(msgspec.json.encode(_fields(forked)))
         return
-    emit(shown(f"run {made.id} is a fork of run {run} at {at}"))
-    if made.session is None and not made.state.is_final:
-        say("it goes on as soon as a worker takes it")
+    emit(shown(f"run {forked.id} is a fork of run {run} at {at}"))
+    if forked.session is None and not forked.state.is_final:
+        say("it continues as soon as a worker claims it")
 
 
 def signal(url: str, run: str, name: str, value: str, *, id: str | None, as_json: bool) -> None:
-    """Send a run a signal."""
+    """Send a signal to a run."""
     body = bytes(from_json(value, "the value"))
     store = open_store(existing(url))
     try:
@@ -76,5 +75,5 @@ def signal(url: str, run: str, name: str, value: str, *, id: str | None, as_json
         emit(shown(f"signal {sent.name} is number {sent.number} of run {sent.run}"))
 
 
-def _told(run: RunRow) -> dict[str, object]:
+def _fields(run: RunRow) -> dict[str, object]:
     return {"run": run.id, "status": run.state, "paused": run.paused, "cancelling": run.cancelling}

@@ -1,4 +1,4 @@
-"""`ninelives doctor`: is this store fit to work on?"""
+"""`ninelives doctor`: check whether a store is writable and durable."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ _EXITS = {Level.OK: 0, Level.WARN: EXIT_FAILED, Level.FAIL: EXIT_STORE}
 
 
 def doctor(url: str, as_json: AsJson) -> None:
-    """Examine a store and tell each finding as it is made."""
+    """Examine a store and print each finding at once."""
     findings = []
     for finding in examine(url):
         findings.append(finding)

@@ -1,4 +1,4 @@
-"""`ninelives ps`: which runs there are, and where each of them is."""
+"""`ninelives ps`: list runs with the state and position of each."""
 
 from __future__ import annotations
 
@@ -48,9 +48,9 @@ def ps(
     elif page:
         emit_table(COLUMNS, [_row(run, now.timestamp()) for run in page])
     else:
-        say("no runs" if every or statuses else "no unfinished runs; --all shows those that have ended")
+        say("no runs" if every or statuses else "no unfinished runs; --all also shows runs that have ended")
     if len(found) > limit and page:
-        say(f"there are more: --after {page[-1].number} goes on, --limit shows more at once")
+        say(f"there are more: --after {page[-1].number} shows the next page, --limit makes pages longer")
 
 
 def _states(statuses: list[str], every: bool) -> tuple[State, ...]:
@@ -58,12 +58,12 @@ def _states(statuses: list[str], every: bool) -> tuple[State, ...]:
         given = tuple(State(status) for status in statuses)
     except ValueError:
         known = ", ".join(state.value for state in State)
-        raise UsageError(f"--status {statuses[-1]!r}", remedy=f"It is one of {known}") from None
+        raise UsageError(f"--status {statuses[-1]!r}", remedy=f"Give one of {known}") from None
     return given or (() if every else _UNFINISHED)
 
 
 def label_of(text: str) -> tuple[str, str]:
-    """Return name and value of a label given as NAME=VALUE. Raises UsageError."""
+    """Return the name and value of a label written as NAME=VALUE. Raises UsageError."""
     name, equals, value = text.partition("=")
     if not equals:
         raise UsageError(f"--label {text!r}", remedy="Write it as NAME=VALUE")
@@ -86,7 +86,7 @@ def _row(run: Summary, now: float) -> tuple[str, ...]:
 
 
 def status_of(run: Summary) -> str:
-    """Say a run's state, with what qualifies it."""
+    """Return a run's state as text, with what qualifies it: paused, cancelling, no worker."""
     notes = []
     if run.session is not None and run.session.state is not SessionLife.ALIVE:
         notes.append(f"session {run.session.state}")
@@ -100,5 +100,5 @@ def status_of(run: Summary) -> str:
 
 
 def session_text(session: SeenSession) -> str:
-    """Name a session, and say so if it does not live."""
+    """Return a session's id, with its state if it is not alive."""
     return session.id if session.state is SessionLife.ALIVE else f"{session.id} ({session.state})"

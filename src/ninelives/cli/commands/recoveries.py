@@ -1,4 +1,4 @@
-"""`ninelives recoveries`: what died, who took over, and what came of it."""
+"""`ninelives recoveries`: list which sessions died, which took over, and the outcome."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ COLUMNS = ("seq", "time", "what", "run", "session", "in words")
 
 
 def recoveries(url: str, run: str | None, *, limit: int, as_json: bool) -> None:
-    """List the recovery log, newest first."""
+    """Print the recovery log, newest first."""
     run = check_id(run, "run id") if run is not None else None
     store = open_store(existing(url))
     try:
@@ -34,4 +34,4 @@ def recoveries(url: str, run: str | None, *, limit: int, as_json: bool) -> None:
         ]
         emit_table(COLUMNS, rows)
     else:
-        say("nothing has died yet" if run is None else "this run was never left by its worker")
+        say("no worker has died yet" if run is None else "no worker has died while it held this run")

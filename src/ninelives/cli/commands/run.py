@@ -1,8 +1,8 @@
-"""`ninelives run`: start a run or go on with it, work on it here, and print its result.
+"""`ninelives run`: start or resume a run, work on it here, and print its result.
 
-Killed at any moment, the same command goes on where it was; a store that goes away in the middle is waited
-for. Ctrl-C and SIGTERM end the session first, so that they cost no life; a second one ends the process at
-once, which is as good as a kill.
+If we die at any moment, the same command resumes the run. If the store becomes unavailable, we wait for it.
+The first Ctrl-C or SIGTERM ends the session, which costs the run no life; the second exits at once, which is
+as safe as a kill.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ import msgspec
 import typer
 from msgspec import Raw, Struct
 
-from ninelives.cli.commands.inbox import tell_item, tell_waiting, waits
+from ninelives.cli.commands.inbox import say_item, say_waiting, waits
 from ninelives.cli.hints import command
 from ninelives.cli.options import EXIT_FAILED, EXIT_PERSON, EXIT_STORE
 from ninelives.cli.output import emit_json, say
@@ -43,22 +43,23 @@ from ninelives.views.sessions import SessionLife
 _STOP_SECONDS = 3.0
 _UNFINISHED = tuple(state for state in State if not state.is_final)
 _MOST_CHILDREN = 1_000
+_PAST = {State.COMPLETED: "completed", State.FAILED: "failed", State.CANCELLED: "was cancelled"}
 
 
 class RunCommand(Struct, frozen=True, kw_only=True):
-    """What was asked for."""
+    """What the command line asks for."""
 
     agent: Agent
     args: tuple[Any, ...]
     kwargs: dict[str, Any]
     id: str
     url: str
-    again: str
+    again: str  # the command line that resumes the run
     is_named: bool
 
 
 class RunEnd(Struct, frozen=True, kw_only=True):
-    """How it came out, for machines."""
+    """The outcome, for machines."""
 
     run: str
     agent: str
@@ -80,69 +81,67 @@ def run(
     url: str,
     as_json: bool,
 ) -> None:
-    """Start or resume a run; see the module."""
+    """Start or resume a run; see the module's docstring."""
     agent = load.agent(target)
     args, kwargs = load.arguments(agent, words, named)
     name = check_id(id, "run id") if id is not None else f"{agent.name[:200]}-{secrets.token_hex(6)}"
     options = [word for text in named for word in ("--arg", text)]
     again = command(["run", target, "--id", name, *options], url, "--", *words)
-    order = RunCommand(
+    wanted = RunCommand(
         agent=agent, args=args, kwargs=kwargs, id=name, url=url, again=again, is_named=id is not None
     )
-    found, replayed = asyncio.run(_main(order))
-    raise typer.Exit(_tell(found, replayed, order, as_json=as_json))
+    found, replayed = asyncio.run(_main(wanted))
+    raise typer.Exit(_report(found, replayed, wanted, as_json=as_json))
 
 
-async def _main(order: RunCommand) -> tuple[Position, int | None]:
-    """Do what was asked; returns where the run is then, and how many steps are replayed (None: it is new)."""
-    runtime = Runtime(order.url)
-    # A command has nothing that could outlive a broken store, and nobody else on its event loop.
+async def _main(wanted: RunCommand) -> tuple[Position, int | None]:
+    """Work on the run; return its position then, and the number of replayed steps (None: a new run)."""
+    runtime = Runtime(wanted.url)
+    # Nothing in this process can outlive a broken store, and nothing else uses its event loop.
     runtime._fatal, runtime._is_dedicated = _end_broken, True  # noqa: SLF001
     async with runtime:
         await runtime.call(doctor.prove)
-        replayed = await runtime.call(_announce, order)
-        await _Work(runtime, order).main()
-        found, _ = await outlast(lambda: runtime.call(position, order.id), say)
+        replayed = await runtime.call(_announce, wanted)
+        await _Work(runtime, wanted).main()
+        found, _ = await outlast(lambda: runtime.call(position, wanted.id), say)
         if not found.status.is_final:
-            await outlast(lambda: runtime.call(_tell_children, order.id, order.url), say)
+            await outlast(lambda: runtime.call(_say_children, wanted.id, wanted.url), say)
         return found, replayed
 
 
-def _announce(store: Store, order: RunCommand) -> int | None:
-    """Say what is about to happen; returns how many steps are replayed, None when the run is new."""
-    known = store.read_run(order.id)
+def _announce(store: Store, wanted: RunCommand) -> int | None:
+    """Say what is about to happen; return the number of steps to replay, None when the run is new."""
+    known = store.read_run(wanted.id)
     if known is None:
-        if not order.is_named:
-            say(f"run {order.id}")
+        if not wanted.is_named:
+            say(f"run {wanted.id}")
         return None
-    asked = order.agent.fingerprint(order.args, order.kwargs).digest
-    if (known.agent, known.fingerprint) != (order.agent.name, asked):
-        return 0  # another run has the id: that is refused, and all there is to say
-    steps = steps_in(store.load_journal(order.id).records)
+    fingerprint = wanted.agent.fingerprint(wanted.args, wanted.kwargs).digest
+    if (known.agent, known.fingerprint) != (wanted.agent.name, fingerprint):
+        return 0  # another run has this id: `Runtime.run` raises IdConflict, which says it all
+    steps = steps_in(store.load_journal(wanted.id).records)
     if known.state.is_final:
-        say(f"run {order.id!r} has {known.state} before; nothing is executed again")
+        say(f"run {wanted.id!r} already {_PAST[known.state]}; nothing is executed again")
         return 0
     owner = sessions.seen(store).get(known.session or "")
     if owner is not None and owner.state is SessionLife.ALIVE:
-        say(f"run {order.id!r} is being worked on by session {owner.id}; waiting for it")
+        say(f"session {owner.id} is working on run {wanted.id!r}; waiting for it")
         return 0
     turn = f" of turn {known.turn}" if known.turn else ""
-    say(
-        f"resumed run {order.id!r}: {steps} recorded steps{turn} replayed; no effect among them is done again"
-    )
+    say(f"resumed run {wanted.id!r}: {steps} recorded steps{turn} replayed; none of them is executed again")
     return steps
 
 
 class _Work:
-    """Work on one run until it ends, waits for a person, or we are told to stop."""
+    """Works on one run until it ends, waits for a person, or a signal stops us."""
 
-    def __init__(self, runtime: Runtime, order: RunCommand) -> None:
-        self._runtime, self._order = runtime, order
+    def __init__(self, runtime: Runtime, wanted: RunCommand) -> None:
+        self._runtime, self._wanted = runtime, wanted
         self._stopped: int | None = None
-        self._told = ""
+        self._reported = ""
 
     async def main(self) -> None:
-        """Work; does not return when a signal stops it."""
+        """Work on the run. Does not return when a signal stops us: the process exits."""
         _show_log_lines()
         loop = asyncio.get_running_loop()
         working = asyncio.create_task(self._work())
@@ -159,31 +158,33 @@ class _Work:
             task.result()
 
     async def _work(self) -> None:
-        order = self._order
-        with suppress(RunError):  # how it ended is read from the store
-            await insist(self._runtime, order.agent.name, order.args, order.id, order.kwargs, say=say)
+        one = self._wanted
+        with suppress(RunError):  # the outcome is read from the store
+            await insist(self._runtime, one.agent.name, one.args, one.id, one.kwargs, say=say)
 
     async def _until_a_person_is_needed(self) -> None:
         async def condition() -> bool | None:
-            with suppress(StoreUnavailable):  # who works says so
+            with suppress(StoreUnavailable):  # `_work` reports it
                 return await self._runtime.call(self._needs_person) or None
             return None
 
         await self._runtime.until(condition)
 
     def _needs_person(self, store: Store) -> bool:
-        row = store.read_run(self._order.id)
+        row = store.read_run(self._wanted.id)
         if row is None or row.state is not State.CHECKPOINTED:
             return row is not None and row.state is State.PENDING and row.paused
         if row.paused or _waits_for_person(store, row):
             return True
-        is_due = row.due_ms is not None and row.due_ms <= store.now_ms()  # it has been answered, say
-        if row.waits and row.waits != self._told and not is_due:
-            self._told = row.waits
+        is_due = (
+            row.due_ms is not None and row.due_ms <= store.now_ms()
+        )  # for example because it was answered
+        if row.waits and row.waits != self._reported and not is_due:
+            self._reported = row.waits
             say(f"run {row.id!r} waits {row.waits}")
             for item in store.list_inbox(run=row.id):
                 one = entry(item)
-                tell_item(one.kind, one.id, one.what, one.takes, self._order.url)
+                say_item(one.kind, one.id, one.what, one.takes, self._wanted.url)
         return False
 
     def _stop(self, number: int, loop: asyncio.AbstractEventLoop, working: asyncio.Task[None]) -> None:
@@ -193,15 +194,15 @@ class _Work:
         loop.call_soon_threadsafe(working.cancel)
 
     def _leave(self, number: int) -> None:
-        """End the process without waiting for threads of the agent: what is durable is durable."""
+        """Exit without waiting for the agent's threads: what is durable stays durable."""
         with suppress(OSError, AttributeError, ValueError):
             sys.stdout.flush()
-        say(f"stopped; to go on: {self._order.again}")
+        say(f"stopped; to resume: {self._wanted.again}")
         os._exit(128 + number)
 
 
 def _waits_for_person(store: Store, row: RunRow) -> bool:
-    """Tell whether a run that is not being executed, or each child that it waits for, waits for a person."""
+    """Return whether a parked run, or each child that it waits for, waits for a person."""
     if row.state is State.ESCALATED:
         return True
     if row.state is not State.CHECKPOINTED:
@@ -213,22 +214,22 @@ def _waits_for_person(store: Store, row: RunRow) -> bool:
 
 
 def _children(store: Store, run: str) -> list[RunRow]:
-    """Return the children that have not ended."""
+    """Return the run's children that have not ended."""
     return store.list_runs(RunQuery(parent=run, states=_UNFINISHED, limit=_MOST_CHILDREN))
 
 
-def _tell_children(store: Store, run: str, url: str) -> None:
-    """Say what the children of a run ask, and how to answer."""
+def _say_children(store: Store, run: str, url: str) -> None:
+    """Print what the descendants of a run ask, and how to answer."""
     for child in _children(store, run):
         for item in store.list_inbox(run=child.id):
             one = entry(item)
             what = f"{one.what} (asked by run {one.run!r})"
-            tell_item(one.kind, one.id, what, one.takes, url)
-        _tell_children(store, child.id, url)
+            say_item(one.kind, one.id, what, one.takes, url)
+        _say_children(store, child.id, url)
 
 
 def _end_broken(error: BaseException) -> None:
-    """End the process at once: whether the last write is durable is unknown, and nothing may rest on it."""
+    """Exit at once: it is unknown whether the last write is durable, and nothing may rely on it."""
     os.write(2, f"ninelives: {type(error).__name__}: {shown(str(error))}\n".encode(errors="replace"))
     os._exit(EXIT_STORE)
 
@@ -239,7 +240,7 @@ class _Lines(logging.Formatter):
 
 
 def _show_log_lines() -> None:
-    """Show what `nl.log` says on stderr, unless the agent's own module has set up logging."""
+    """Print what `nl.log` logs to stderr, unless the agent's module has set up logging."""
     logger = logging.getLogger("ninelives.run")
     if not logger.hasHandlers():
         handler = logging.StreamHandler()
@@ -248,8 +249,8 @@ def _show_log_lines() -> None:
         logger.setLevel(logging.INFO)
 
 
-def _tell(found: Position, replayed: int | None, order: RunCommand, *, as_json: bool) -> int:
-    """Print how it came out; returns the exit code."""
+def _report(found: Position, replayed: int | None, wanted: RunCommand, *, as_json: bool) -> int:
+    """Print the outcome and return the exit code."""
     if as_json:
         outcome = RunEnd(
             run=found.id,
@@ -267,18 +268,18 @@ def _tell(found: Position, replayed: int | None, order: RunCommand, *, as_json: 
         if not as_json and found.result is not None:
             emit_json(bytes(found.result))
         elif found.result is None:
-            say(f"run {found.id!r} has completed, and its journal has been pruned: the result is gone")
+            say(f"run {found.id!r} completed, and its journal has been pruned: the result is gone")
         return 0
-    look = command(["show", found.id], order.url)
+    show = command(["show", found.id], wanted.url)
     if found.status in (State.FAILED, State.CANCELLED):
         say(f"run {found.id!r} {found.status}" + _why(found))
-        say(f"look at it with: {look}")
+        say(f"inspect it with: {show}")
         if found.status is State.FAILED:
-            say(f"once the cause is mended: {command(['retry', found.id], order.url)}")
+            say(f"once the cause is fixed: {command(['retry', found.id], wanted.url)}")
         return EXIT_FAILED
-    tell_waiting(found, order.url)
-    say(f"look at it with: {look}")
-    say(f"then go on with: {order.again}")
+    say_waiting(found, wanted.url)
+    say(f"inspect it with: {show}")
+    say(f"then resume it with: {wanted.again}")
     return EXIT_PERSON
 
 

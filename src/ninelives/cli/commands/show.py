@@ -1,8 +1,9 @@
-"""`ninelives show`: where a run is, without detective work."""
+"""`ninelives show` and `snapshot`: everything that is known of one run, on the screen or in a file."""
 
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
+from pathlib import Path
 
 import msgspec
 import typer
@@ -17,7 +18,7 @@ from ninelives.stores.open import open_store
 from ninelives.views import records_text
 from ninelives.views.checkpoint import Operation, Resource, StartedAction
 from ninelives.views.escape import shortened, shown
-from ninelives.views.position import Position, Waiting, position
+from ninelives.views.position import Position, Waiting, position, unknown
 from ninelives.views.sessions import SessionLife
 
 COLUMNS = ("seq", "time", "kind", "branch", "step", "took", "value")
@@ -25,7 +26,7 @@ _VALUE_CHARACTERS = 400
 
 
 def show(url: str, run: str, *, log: bool, limit: int, as_json: bool) -> None:
-    """Show one run; `limit` is how many of its last records, 0 for all."""
+    """Print one run with its last `limit` records; 0 prints all."""
     run = check_id(run, "run id")
     store = open_store(existing(url))
     try:
@@ -44,6 +45,26 @@ def show(url: str, run: str, *, log: bool, limit: int, as_json: bool) -> None:
     if found.fault:
         say(found.fault)
         raise typer.Exit(EXIT_STORE)
+
+
+def snapshot(url: str, run: str, out: Path | None, *, as_json: bool) -> None:
+    """Write everything that is stored of a run to a file, and print the file's path."""
+    from ninelives.ops.snapshot import take, write
+
+    run = check_id(run, "run id")
+    store = open_store(existing(url))
+    try:
+        if store.read_run(run) is None:
+            raise unknown(run)
+        taken = take(store, run)
+    finally:
+        store.close()
+    path = write(taken, out)
+    if as_json:
+        fields = {"path": str(path), "run": run, "records": len(taken["records"]), **taken["chain"]}
+        emit_json(msgspec.json.encode(fields))
+    else:
+        emit(shown(str(path)))
 
 
 def _show_log(records: Sequence[Record], as_json: bool) -> None:
@@ -113,9 +134,9 @@ def _facts(run: Position, now: float) -> Iterator[tuple[str, str]]:
 
 
 def _where(run: Position) -> str:
-    said = f"step {shown(str(run.progress))}; " if run.progress is not None else ""
+    progress = f"step {shown(str(run.progress))}; " if run.progress is not None else ""
     steps = "unknown" if run.steps is None else str(run.steps)
-    return f"{said}{steps} steps recorded in turn {run.turn}"
+    return f"{progress}{steps} steps recorded in turn {run.turn}"
 
 
 def _listed(name: str, texts: Sequence[str], *, always: bool = True) -> Iterator[tuple[str, str]]:
@@ -162,17 +183,18 @@ def _error(run: Position) -> str:
 def _retrying(known: Retrying, now: float) -> str:
     left = known.due_ms / 1000 - now
     when = f"in {age(left)}" if left > 0 else "now"
-    told = f"{step_text(known.step)} {when}, after attempt {known.attempt} of {known.of}: {known.error}"
-    return shortened(told, _VALUE_CHARACTERS)
+    text = f"{step_text(known.step)} {when}, after attempt {known.attempt} of {known.of}: {known.error}"
+    return shortened(text, _VALUE_CHARACTERS)
 
 
 def _session(run: Position) -> str:
     if run.session is None:
         return "none"
     if run.session.state is SessionLife.ALIVE:
-        place = f"pid {run.session.pid} on {run.session.host}, lease {run.session.lease_left_ms / 1000:.0f} s"
-        return shown(f"{run.session.id}: alive, {place}")
-    return shown(f"{session_text(run.session)}: the run goes on when a worker takes it over")
+        process = f"pid {run.session.pid} on {run.session.host}"
+        lease = f"lease {run.session.lease_left_ms / 1000:.0f} s"
+        return shown(f"{run.session.id}: alive, {process}, {lease}")
+    return shown(f"{session_text(run.session)}: the run continues when a worker takes it over")
 
 
 def _wake_up(run: Position, now: float) -> str:
@@ -182,6 +204,6 @@ def _wake_up(run: Position, now: float) -> str:
         if run.status is not State.RUNNING:
             return "none"
         is_alive = run.session is not None and run.session.state is SessionLife.ALIVE
-        return "it is being worked on" if is_alive else "now: it waits for a worker"
+        return "a worker executes it" if is_alive else "now: it waits for a worker"
     left = run.next_wake_up.timestamp() - now
     return f"{moment(run.next_wake_up)}, in {age(left)}" if left > 0 else "now: it waits for a worker"

@@ -1,7 +1,7 @@
-"""`ninelives start`: make a run durable and leave it to a worker.
+"""`ninelives start`: create a run durably and leave it to a worker.
 
-When the id has been printed, the run is durable. Killed before, it is there or it is not; the same id starts
-it once.
+When the id has been printed, the run is durable. If we die before, the run exists or it does not; starting
+again with the same id creates it once.
 """
 
 from __future__ import annotations
@@ -13,7 +13,7 @@ from typing import Any
 import msgspec
 import typer
 
-from ninelives.cli.commands.inbox import tell_waiting
+from ninelives.cli.commands.inbox import say_waiting
 from ninelives.cli.commands.ps import label_of
 from ninelives.cli.options import EXIT_PERSON
 from ninelives.cli.output import emit, emit_json
@@ -37,7 +37,7 @@ def start(
     labels: Sequence[str] = (),
     as_json: bool,
 ) -> None:
-    """Start a run; see the module."""
+    """Start a run; see the module's docstring."""
     agent = load.agent(target)
     args, kwargs = load.arguments(agent, words, named)
     options: dict[str, Any] = {
@@ -61,5 +61,5 @@ def start(
     else:
         emit(shown(found.id))
     if found.status is State.ESCALATED or found.paused:
-        tell_waiting(found, url)
+        say_waiting(found, url)
         raise typer.Exit(EXIT_PERSON)

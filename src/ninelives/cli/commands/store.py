@@ -1,4 +1,4 @@
-"""`ninelives store`: measure, verify, prune and repair a store."""
+"""`ninelives store`: measure, verify, prune, back up and repair a store."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ from ninelives.views.escape import shown
 EXIT_FAULTS = 1
 _UNITS_MS = {"s": 1_000, "m": 60_000, "h": 3_600_000, "d": 86_400_000}
 
-app = typer.Typer(help="Measure, verify, prune and repair a store.", no_args_is_help=True)
+app = typer.Typer(help="Measure, verify, prune, back up and repair a store.", no_args_is_help=True)
 
 
 @app.command()
@@ -54,11 +54,11 @@ def stats(store: Url = DEFAULT_URL, as_json: AsJson = False) -> None:
 
 @app.command()
 def verify(store: Url = DEFAULT_URL, as_json: AsJson = False) -> None:
-    """Read everything and check it: structure, chains, blobs, keys. Exit 1 if something is wrong."""
+    """Read and check everything: structure, hash chains, blobs, keys. Exit 1 if there are faults."""
     opened = open_store(existing(store))
     try:
-        with _bar("verifying", as_json=as_json) as told:
-            faults = opened.verify(told)
+        with _bar("verifying", as_json=as_json) as progress:
+            faults = opened.verify(progress)
     finally:
         opened.close()
     if as_json:
@@ -66,7 +66,7 @@ def verify(store: Url = DEFAULT_URL, as_json: AsJson = False) -> None:
     else:
         for fault in faults:
             typer.echo(shown(f"{fault.run or 'store'}: {fault.what}"))
-        typer.echo(f"{len(faults)} faults" if faults else "all is well")
+        typer.echo(f"{len(faults)} faults" if faults else "no faults")
     if faults:
         raise typer.Exit(EXIT_FAULTS)
 
@@ -74,9 +74,12 @@ def verify(store: Url = DEFAULT_URL, as_json: AsJson = False) -> None:
 @app.command()
 def prune(
     ended: Annotated[
-        str, typer.Option(help="Remove journals of runs that ended longer ago than this.")
+        str, typer.Option(help="Remove journals of runs that ended longer ago than this age.")
     ] = "30d",
-    forget: Annotated[str, typer.Option(help="Forget such runs entirely; default: never.")] = "",
+    forget: Annotated[
+        str,
+        typer.Option(help="Also remove runs that ended longer ago than this age; default: never."),
+    ] = "",
     store: Url = DEFAULT_URL,
     as_json: AsJson = False,
 ) -> None:
@@ -101,7 +104,7 @@ def prune(
 
 @app.command()
 def migrate(store: Url = DEFAULT_URL) -> None:
-    """Bring the schema to this version's."""
+    """Upgrade the schema to this version."""
     opened = open_store(existing(store))
     before, after = opened.migrate()
     opened.close()
@@ -110,7 +113,7 @@ def migrate(store: Url = DEFAULT_URL) -> None:
 
 @app.command()
 def backup(
-    target: Annotated[Path, typer.Argument(help="The file to write; a backup of before is replaced.")],
+    target: Annotated[Path, typer.Argument(help="The file to write; an earlier backup is replaced.")],
     store: Url = DEFAULT_URL,
     as_json: AsJson = False,
 ) -> None:
@@ -119,17 +122,17 @@ def backup(
     try:
         if not hasattr(opened, "backup"):
             raise UsageError(
-                f"{shown(opened.url)} is kept by a server",
-                remedy="Use the server's own tools: pg_dump, or Redis' RDB files",
+                f"{shown(opened.url)} is on a server",
+                remedy="Use the server's tools: pg_dump, or Redis' RDB files",
             )
-        with _bar("copying", as_json=as_json) as told:
-            made = opened.backup(target, told)
+        with _bar("copying", as_json=as_json) as progress:
+            copy = opened.backup(target, progress)
     finally:
         opened.close()
     if as_json:
-        typer.echo(msgspec.json.encode(made).decode())
+        typer.echo(msgspec.json.encode(copy).decode())
     else:
-        typer.echo(shown(f"{made.path}: {made.runs:,} runs, {made.bytes:,} bytes, verified"))
+        typer.echo(shown(f"{copy.path}: {copy.runs:,} runs, {copy.bytes:,} bytes, verified"))
 
 
 @app.command()
@@ -138,14 +141,13 @@ def restore(
     store: Url = DEFAULT_URL,
     replace: Annotated[
         bool,
-        typer.Option("--replace", help="Replace the store that is there; it is kept beside."),
+        typer.Option("--replace", help="Replace an existing store; it is kept under another name."),
     ] = False,
     as_json: AsJson = False,
 ) -> None:
-    """Put a SQLite store back from a backup: every unfinished run is paused, what was begun waits in the
-    inbox.
+    """Restore a SQLite store from a backup; unfinished runs are paused, open actions go to the inbox.
 
-    What a run did after the backup is not recorded: look at each before you resume it.
+    What a run did after the backup is not recorded: check each run before you resume it.
     """
     from ninelives.stores.clock import SystemClock
     from ninelives.stores.sqlite.files import backups
@@ -153,30 +155,30 @@ def restore(
     path = store.removeprefix("sqlite:///")
     if path == store:
         raise UsageError(
-            f"{shown(store)} is no SQLite store", remedy="Restore a server's data with the server's own tools"
+            f"{shown(store)} is not a SQLite store", remedy="Restore a server's data with the server's tools"
         )
-    with _bar("copying", as_json=as_json) as told:
-        done = backups.restore(source, unquote(path), SystemClock(), replaces=replace, progress=told)
+    with _bar("copying", as_json=as_json) as progress:
+        done = backups.restore(source, unquote(path), SystemClock(), replaces=replace, progress=progress)
     if as_json:
         typer.echo(msgspec.json.encode(done).decode())
         return
     for run in done.paused:
         typer.echo(shown(f"paused {run}"))
     for run, step in done.doubts:
-        typer.echo(shown(f"asks whether {step_text(step)} of {run} happened: ninelives inbox"))
+        typer.echo(shown(f"in doubt: {step_text(step)} of {run}; see ninelives inbox"))
     if done.replaced is not None:
-        typer.echo(shown(f"what was there is kept as {done.replaced}"))
+        typer.echo(shown(f"the replaced store is kept as {done.replaced}"))
     typer.echo(
         shown(
             f"{done.path}: {done.runs:,} runs restored, {len(done.paused):,} unfinished ones paused, "
-            f"{len(done.doubts):,} actions in doubt; go on with: ninelives resume RUN"
+            f"{len(done.doubts):,} actions in doubt; continue with: ninelives resume RUN"
         )
     )
 
 
 @contextmanager
 def _bar(what: str, *, as_json: bool) -> Iterator[Progress]:
-    """Yield a function that shows how far something is, on a terminal."""
+    """Yield a function that updates a progress bar, if stderr is a terminal."""
     from rich.console import Console
     from rich.progress import BarColumn, MofNCompleteColumn, TextColumn
     from rich.progress import Progress as Bar
@@ -190,9 +192,9 @@ def _bar(what: str, *, as_json: bool) -> Iterator[Progress]:
 
 @app.command("accept-loss")
 def accept(path: Annotated[Path, typer.Argument(help="The database file.")]) -> None:
-    """Go on with a database that lost its tail or its anchor: every unfinished run is paused.
+    """Accept a database that lost its tail or its anchor. Every unfinished run is paused.
 
-    Look at each of them before you resume it: it may have done what is no longer recorded.
+    Check each run before you resume it: it may have done things that are no longer recorded.
     """
     from ninelives.stores.clock import SystemClock
     from ninelives.stores.sqlite.maintenance import accept_loss
@@ -206,11 +208,11 @@ def accept(path: Annotated[Path, typer.Argument(help="The database file.")]) -> 
 
 
 def age_ms(text: str) -> int:
-    """Return the milliseconds of an age such as 12h.
+    """Return an age such as 12h in milliseconds.
 
     Raises UsageError.
     """
     found = re.fullmatch(r"(\d{1,9})([smhd])", text)
     if found is None:
-        raise UsageError(f"{text!r} is no age", remedy="Write it as 90s, 15m, 12h or 30d")
+        raise UsageError(f"{text!r} is not an age", remedy="Write it as 90s, 15m, 12h or 30d")
     return int(found[1]) * _UNITS_MS[found[2]]

@@ -1,4 +1,4 @@
-"""`ninelives worker` and `ninelives up`: a supervisor and its workers, until it is told to stop."""
+"""`ninelives worker` and `ninelives up`: run a supervisor and its workers until a signal stops them."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ if TYPE_CHECKING:
     from ninelives.stores.open import AnyStore
 
 SHORTEST_LEASE_SECONDS = 0.2
-"""A renewal may have to wait for a disk and for other processes; below this, workers lose their leases."""
+"""A renewal may wait for the disk and for other processes; with less, workers would lose their leases."""
 _PAUSE_SECONDS = 0.5
 
 
@@ -37,11 +37,11 @@ def keep(
     hang_seconds: float,
     backoff_seconds: float,
 ) -> None:
-    """Keep workers at work; without a number of processes, one for each CPU that we may use.
+    """Supervise workers; by default one process per CPU that this process may use.
 
-    Ends with 0 when told to stop, 2 if the code, 4 if the store cannot be used.
+    Exit 0 after a signal to stop, 2 if the code cannot be used, 4 if the store cannot.
     """
-    order = WorkerOrder(
+    options = WorkerOrder(
         target=target,
         url=url,
         concurrency=concurrency,
@@ -51,45 +51,47 @@ def keep(
         hang_seconds=hang_seconds,
         backoff_seconds=backoff_seconds,
     )
-    if order.url == "memory:":
+    if options.url == "memory:":
         raise UsageError(
-            "workers are processes of their own and cannot share memory:", remedy="Use sqlite:///PATH"
+            "workers are separate processes and cannot share memory:", remedy="Use sqlite:///PATH"
         )
-    for option, seconds in (("--lease", order.lease_seconds), ("--hang", order.hang_seconds)):
+    for option, seconds in (("--lease", options.lease_seconds), ("--hang", options.hang_seconds)):
         if not seconds > 0:
             raise UsageError(f"{option} {seconds:g}", remedy="Give seconds above 0")
-    if order.lease_seconds < SHORTEST_LEASE_SECONDS:
+    if options.lease_seconds < SHORTEST_LEASE_SECONDS:
         raise UsageError(
-            f"--lease {order.lease_seconds:g} runs out before it can be renewed",
+            f"--lease {options.lease_seconds:g} expires before it can be renewed",
             remedy=f"Give at least {SHORTEST_LEASE_SECONDS:g} seconds",
         )
-    store = _opened(order)
+    store = _opened(options)
     if sys.stderr is not None and sys.stderr.isatty():
         from ninelives.cli.up_screen import Board
 
         board = Board(store)
         with board.drawn():
-            code = Supervisor(order, store, SystemClock(), tell=board.tell, hear=board.hear).run()
+            code = Supervisor(
+                options, store, SystemClock(), tell=board.print_event, hear=board.print_output
+            ).run()
     else:
-        code = Supervisor(order, store, SystemClock(), tell=say, hear=_hear).run()
-    # CRASH: whatever is not closed here is closed by the kernel; nothing is flushed that matters.
+        code = Supervisor(options, store, SystemClock(), tell=say, hear=_print_output).run()
+    # CRASH: the kernel closes whatever we do not; nothing that matters is flushed here.
     sys.stdout.flush()
     store.close()
     raise typer.Exit(code)
 
 
-def _opened(order: WorkerOrder) -> AnyStore:
-    """Open the store, and prove that it can be written to; one that is not there yet is waited for.
+def _opened(options: WorkerOrder) -> AnyStore:
+    """Open the store and prove that it is writable; wait for a server that is not reachable yet.
 
-    Machines are started in any order, and a server that was killed takes a while to recover. After a while
-    whoever started us may try again.
+    Machines start in any sequence, and a killed server takes time to recover. After `patience_seconds` we
+    give up, and the process manager that started us may try again.
     """
-    deadline = time.monotonic() + order.patience_seconds
-    told = ""
+    deadline = time.monotonic() + options.patience_seconds
+    reported = ""
     while True:
         try:
             with ExitStack() as closing:
-                store = open_store(order.url)
+                store = open_store(options.url)
                 closing.callback(store.close)
                 doctor.prove(store)
                 closing.pop_all()
@@ -97,9 +99,9 @@ def _opened(order: WorkerOrder) -> AnyStore:
         except StoreAway as error:
             if time.monotonic() > deadline:
                 raise
-            if error.what != told:
-                say(f"{error.what}; waiting for it, {order.patience_seconds:g} s at most")
-            told = error.what
+            if error.what != reported:
+                say(f"{error.what}; waiting for it, {options.patience_seconds:g} s at most")
+            reported = error.what
             time.sleep(_PAUSE_SECONDS)
 
 
@@ -115,8 +117,8 @@ def _limits(given: list[str]) -> dict[str, int]:
     return found
 
 
-def _hear(worker: int, line: str) -> None:
+def _print_output(worker: int, line: str) -> None:
     try:
         os.write(2, f"worker {worker}: {shown(line)}\n".encode(errors="backslashreplace"))
     except OSError:
-        return  # nobody reads our log: the workers go on
+        return  # our log is closed, which must not stop the workers

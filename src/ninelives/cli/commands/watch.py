@@ -1,7 +1,7 @@
-"""`ninelives watch`: follow a run until it ends, one line for each thing that happens to it.
+"""`ninelives watch`: follow a run until it ends, and print one line per event.
 
-On a terminal the last line says where the run is now, and is written over. Nothing is changed: a watcher may
-come, go and be killed as it likes.
+On a terminal the last line shows the run's current state and is overwritten. Watching changes nothing in the
+store, so a watcher may be killed at any moment.
 """
 
 from __future__ import annotations
@@ -25,23 +25,23 @@ from ninelives.views import records_text
 from ninelives.views.escape import shortened, shown
 from ninelives.views.inbox_text import entry, ways
 
-_LOOK_SECONDS = 0.2
+_POLL_SECONDS = 0.2
 _STATUS_CHARACTERS = 100
 _QUIET = frozenset({Kind.INTENT})
 _CLEAR_LINE = "\r\x1b[2K"
 
 
 def watch(url: str, run: str) -> None:
-    """Follow a run; ends with it."""
+    """Follow a run until it ends."""
     name = check_id(run, "run id")
     store = open_store(existing(url))
     watcher = _Watcher(store, name, url)
     try:
-        while not watcher.look():
-            store.wait_for_work(_LOOK_SECONDS)
+        while not watcher.poll():
+            store.wait_for_work(_POLL_SECONDS)
     except KeyboardInterrupt:
         watcher.clear()
-        say("no longer watched; the run goes on")
+        say("stopped watching; the run continues")
         raise typer.Exit(130) from None
     finally:
         store.close()
@@ -50,16 +50,16 @@ def watch(url: str, run: str) -> None:
 
 
 class _Watcher:
-    """What was told of a run so far."""
+    """Prints what is new of a run, and remembers what it has printed."""
 
     def __init__(self, store: Store, run: str, url: str) -> None:
         self._store, self._run, self._url = store, run, url
-        self._seen, self._epoch, self._told = 0, -1, ""
+        self._seen, self._epoch, self._status = 0, -1, ""
         self._items: set[str] = set()
         self.state: State | None = None
 
-    def look(self) -> bool:
-        """Tell what is new; True when the run has ended."""
+    def poll(self) -> bool:
+        """Print what is new; return whether the run has ended."""
         try:
             found = self._store.load_journal(self._run, since=self._seen)
         except Corrupt as error:
@@ -77,14 +77,14 @@ class _Watcher:
         return False
 
     def clear(self) -> None:
-        """Take the last line away."""
+        """Erase the status line."""
         if is_terminal():
             sys.stdout.write(_CLEAR_LINE)
             sys.stdout.flush()
 
     def _news(self, run: RunRow, records: tuple[Record, ...], items: tuple[Item, ...]) -> Iterator[str]:
         if run.epoch != self._epoch and run.session is not None:
-            yield shown(f"{records_text.moment(run.changed_ms):%H:%M:%S}     worked on by {run.session}")
+            yield shown(f"{records_text.moment(run.changed_ms):%H:%M:%S}     claimed by {run.session}")
             self._epoch = run.epoch
         for record in records:
             if record.kind not in _QUIET:
@@ -93,14 +93,14 @@ class _Watcher:
             if item.state is ItemState.OPEN and item.id not in self._items:
                 self._items.add(item.id)
                 yield from self._question(item)
-        told = (
+        status = (
             f"{run.state}"
             + (", paused" if run.paused and not run.state.is_final else "")
             + (f", waits {run.waits}" if run.waits else "")
         )
-        if told != self._told:
-            self._told = told
-            yield shown(f"{records_text.moment(run.changed_ms):%H:%M:%S} --- {told}")
+        if status != self._status:
+            self._status = status
+            yield shown(f"{records_text.moment(run.changed_ms):%H:%M:%S} --- {status}")
 
     def _question(self, item: Item) -> Iterator[str]:
         one = entry(item)
