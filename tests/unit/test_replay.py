@@ -20,8 +20,7 @@ from ninelives.core.journal.replay import (
     write_superseded,
 )
 from ninelives.core.model.run import Kind, Record
-from ninelives.core.values.fingerprint import Fingerprint
-from ninelives.core.values.preview import preview
+from ninelives.core.values.fingerprint import Fingerprint, preview
 
 ASKED = Fingerprint(b"\x01" * 16, b'{"x": 7, "who": "me"}')
 

@@ -39,6 +39,8 @@
 
 from __future__ import annotations
 
+from ninelives.core.step_ids import step_text
+
 
 class NineLivesError(Exception):
     """Root of all errors raised by Nine Lives."""
@@ -56,8 +58,6 @@ class NineLivesError(Exception):
         self.what, self.run, self.step, self.path, self.remedy = what, run, step, path, remedy
 
     def __str__(self) -> str:
-        from ninelives.core.ids import step_text  # which needs these errors itself
-
         named = (("run", self.run), ("step", step_text(self.step) if self.step is not None else None))
         places = [f"{label} {value!r}" for label, value in named if value is not None]
         if self.path is not None:

@@ -15,14 +15,14 @@ import re
 import unicodedata
 from collections.abc import Collection, Mapping
 from decimal import Decimal
-from functools import lru_cache
 from hashlib import blake2b
 from string import Formatter
 from types import MemberDescriptorType
-from typing import Any, Final, NamedTuple
+from typing import Any, Final
 from uuid import UUID
 
 from ninelives.core.errors import BadName, UsageError
+from ninelives.core.step_ids import MAX_COUNT, StepId, read_step_id, write_step_id
 
 MAX_CHARACTERS: Final = 255
 _PART_CHARACTERS: Final = 60
@@ -75,14 +75,6 @@ def check_key(value: object) -> str:
 # ------------------------------------------------------------------------------------------- positions
 
 
-class StepId(NamedTuple):
-    """Where a step stands in a turn: its branch, its name, and the count of that name in the branch."""
-
-    branch: str
-    name: str
-    n: int
-
-
 ID_MARK: Final = "@"
 """What stands before an id from outside, in place of the branch: branches are empty or begin otherwise."""
 
@@ -103,39 +95,19 @@ def beside(branch: str) -> str:
 
 def step_id(branch: str, name: str, n: int) -> str:
     """Write a step's identity as one readable text; `parse_step_id` reads it back."""
-    return f"{_hide(branch) if branch else branch}#{_hide(name)}#{_count(n)}"
+    return write_step_id(branch, name, _count(n))
 
 
 def parse_step_id(text: str) -> StepId:
     """Read what `step_id` wrote. Raises BadName for anything else."""
-    parts = text.split("#")
-    if len(parts) == 3 and re.fullmatch(r"[0-9]{1,19}", parts[2], re.ASCII):
-        found = StepId(_show(parts[0]), _show(parts[1]), int(parts[2]))
-        if step_id(*found) == text:
-            return found
-    raise BadName(f"{ascii(text)[:80]} is no step id", remedy="A step id reads branch#name#count")
-
-
-def step_text(step: str) -> str:
-    """Name a step as people do: name[count], after its branch if it has one."""
-    try:
-        branch, name, number = parse_step_id(step)
-    except BadName:
-        return step
-    return f"{branch}/{name}[{number}]" if branch else f"{name}[{number}]"
-
-
-@lru_cache(maxsize=1024)
-def _hide(text: str) -> str:
-    return text.replace("%", "%25").replace("#", "%23")
-
-
-def _show(text: str) -> str:
-    return text.replace("%23", "#").replace("%25", "%")
+    found = read_step_id(text)
+    if found is None:
+        raise BadName(f"{ascii(text)[:80]} is no step id", remedy="A step id reads branch#name#count")
+    return found
 
 
 def _count(n: int) -> int:
-    if type(n) is not int or not 0 <= n < 2**63:
+    if type(n) is not int or not 0 <= n <= MAX_COUNT:
         raise UsageError(f"a count must be an int from 0 up, not {n!r}")
     return n
 

@@ -23,11 +23,11 @@ from msgspec import Struct
 from msgspec.structs import replace
 
 from ninelives.core.errors import Divergence, NineLivesError, UsageError
-from ninelives.core.ids import step_text
 from ninelives.core.journal.matching import Start
 from ninelives.core.journal.replay import Recorded, step_name, write_superseded
 from ninelives.core.model.commit import Verdict
 from ninelives.core.model.run import Journal, Kind, Record, RunQuery, RunRow, State
+from ninelives.core.step_ids import step_text
 from ninelives.engine.agent import compensations
 from ninelives.engine.commit.committer import Committer
 from ninelives.engine.commit.loop_commits import LoopCommits

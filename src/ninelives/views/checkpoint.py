@@ -10,13 +10,13 @@ import msgspec
 from msgspec import Raw, Struct
 
 from ninelives.core.errors import Corrupt
-from ninelives.core.ids import step_text
 from ninelives.core.journal.replay import StepBody, read_body
 from ninelives.core.journal.resources import open_in
 from ninelives.core.journal.salvage import read_salvaged
 from ninelives.core.journal.settlement import read_start
 from ninelives.core.model.run import Journal, Kind, Record, RunRow, State
 from ninelives.core.rules import deaths
+from ninelives.core.step_ids import step_text
 from ninelives.core.values.exceptions import read_failure
 
 _SETTLES = frozenset({Kind.RESULT, Kind.FAILURE, Kind.WITHDRAWN, Kind.VOIDED})

@@ -7,8 +7,9 @@ from datetime import datetime
 from msgspec import Struct
 
 from ninelives.core.errors import BadName
-from ninelives.core.ids import parse_step_id, step_text
+from ninelives.core.ids import parse_step_id
 from ninelives.core.model.run import Record
+from ninelives.core.step_ids import step_text
 from ninelives.views.checkpoint import moment
 
 

@@ -10,7 +10,6 @@ from msgspec import UNSET, Raw, Struct, UnsetType
 from msgspec.structs import replace
 
 from ninelives.core.errors import Corrupt
-from ninelives.core.ids import step_text
 from ninelives.core.journal.answers import (
     MAY_ACT,
     STARTED_BY,
@@ -23,6 +22,7 @@ from ninelives.core.journal.answers import (
 )
 from ninelives.core.model.inbox import Item, ItemKind, ItemState
 from ninelives.core.model.session import Fate
+from ninelives.core.step_ids import step_text
 from ninelives.store import Store
 from ninelives.views.records_text import moment
 

@@ -9,12 +9,12 @@ from typing import Any
 from msgspec import Raw, Struct, structs
 
 from ninelives.core.errors import Corrupt, UnknownRun
-from ninelives.core.ids import step_text
 from ninelives.core.journal.replay import read_body
 from ninelives.core.model.inbox import Item, ItemState, Signal
 from ninelives.core.model.run import Journal, Kind, Record, RunQuery, RunRow, State
 from ninelives.core.model.totals import Retrying, read_retrying
 from ninelives.core.rules import deaths as lives
+from ninelives.core.step_ids import step_text
 from ninelives.engine.run import large_bodies
 from ninelives.store import Store
 from ninelives.views import records_text, sessions

@@ -11,11 +11,12 @@ import msgspec
 from msgspec import Raw, Struct
 
 from ninelives.core.errors import BadName, Corrupt
-from ninelives.core.ids import parse_step_id, step_text
+from ninelives.core.ids import parse_step_id
 from ninelives.core.journal.output import read_output
 from ninelives.core.journal.replay import StepBody, read_body
 from ninelives.core.journal.salvage import read_salvaged
 from ninelives.core.model.run import Kind, Record
+from ninelives.core.step_ids import step_text
 from ninelives.core.values.exceptions import read_failure
 from ninelives.views.escape import shortened
 

@@ -5,9 +5,9 @@ from __future__ import annotations
 import msgspec
 
 from ninelives.core.errors import StoreError
-from ninelives.core.ids import step_text
 from ninelives.core.journal.recovery_log import Completion, Left, Recovery, SessionEnd, Verified
 from ninelives.core.model.log_entry import Happening, LogEntry
+from ninelives.core.step_ids import step_text
 from ninelives.engine.worker.quarantine import manner
 from ninelives.store import Store
 from ninelives.views.checkpoint import moment

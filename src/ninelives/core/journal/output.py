@@ -18,8 +18,8 @@ import msgspec
 from msgspec import Raw, Struct
 
 from ninelives.core.errors import Corrupt, NotSerializable, UsageError
-from ninelives.core.ids import step_text
 from ninelives.core.model.run import Record
+from ninelives.core.step_ids import step_text
 from ninelives.core.values.codec import UNTYPED_CODEC, Codec, codec_for
 
 ITEMS_PER_RECORD = 4096

@@ -257,12 +257,3 @@ def delay_seconds(
     if retry_after is None:
         return pause
     return max(pause, min(retry_after, MAX_RETRY_AFTER_SECONDS) * (1 + jitter / 10))
-
-
-def may_retry(exc: BaseException, resumable: bool) -> bool:
-    """Say whether another start is allowed: for a non-resumable action, only on proof that nothing was done.
-
-    The only proof is `NotDone`. A refused connection proves nothing: the body may have sent another request
-    before it, or been redirected after the effect. Whoever wrote the body knows, and says so by raising it.
-    """
-    return classify(exc) in PASSING if resumable else isinstance(exc, errors.NotDone)

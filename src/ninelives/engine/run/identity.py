@@ -21,10 +21,11 @@ from functools import partial
 from typing import TYPE_CHECKING
 
 from ninelives.core.errors import BadName, Divergence, UsageError
-from ninelives.core.ids import parse_step_id, step_text
+from ninelives.core.ids import parse_step_id
 from ninelives.core.journal.matching import Claimed, RecordClaims, Start, StepCall
 from ninelives.core.journal.replay import Recorded, changed_arguments, changed_start, differences, step_name
 from ninelives.core.model.run import StepKind
+from ninelives.core.step_ids import step_text
 from ninelives.core.values.fingerprint import Fingerprint
 from ninelives.engine.context import StepPosition
 from ninelives.engine.spec.registry import AGENTS, STEPS, Step
