@@ -77,7 +77,7 @@ def test_a_table_that_tells_what_the_journal_tells_is_sound(kinds: tuple[Kind, .
 @pytest.mark.parametrize(
     ("kinds", "row", "words"),
     [
-        ((Kind.INTENT,), None, "does not know it"),
+        ((Kind.INTENT,), None, "does not have it"),
         ((Kind.INTENT,), SETTLED, "settled by this run, whose record 1 has no outcome"),
         ((Kind.INTENT, Kind.DOUBT), replace(ROW, state=KeyState.FREE), "free by this run"),
         ((Kind.INTENT, Kind.RESULT), ROW, "reserved, though record 2 is its result"),

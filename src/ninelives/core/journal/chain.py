@@ -1,12 +1,12 @@
 """Checksums: every record is chained to all records before it in its run.
 
 check(n) = BLAKE2b-128 over (check(n-1), every field of record n). A run's row keeps the last check as
-its head and the number of records as its length, so a changed, missing, added or reordered record
-is found by reading the run once. The chain of an empty run starts from the run's id, so records
-cannot be moved from one run to another.
+its head and the number of records as its length, so one read of the run finds a changed, missing, added or
+reordered record. The chain starts from the run's id, so records cannot be moved from one run to another.
+See docs/decisions/0001.
 
-Records of schema 1 have no epoch and are checked by the rule of then; every later one has an epoch, and comes
-after all of those. The two rules have no content in common, so that no record passes by the other's.
+Records of schema 1 have no epoch and are checked by the rule of schema 1. All later records have one, and
+come after them. The two rules hash disjoint contents, so no record passes the check of the other rule.
 """
 
 from __future__ import annotations
@@ -27,7 +27,7 @@ Draft = (
 
 _FIRST = Layout("<QQIIII")
 _SECOND = Layout("<QQQQIII").pack
-_MARK = b"ninelives-schema-2:"  # no content of one rule is content of the other
+_MARK = b"ninelives-schema-2:"  # keeps the contents of the two rules disjoint
 _BEGUN = blake2b(_MARK, digest_size=CHECK_BYTES)
 _KINDS = {kind: kind.value.encode() for kind in Kind}
 _WORDS = {
@@ -38,7 +38,7 @@ _WORDS = {
 
 
 def start(run: str) -> bytes:
-    """Return the chain before a run's first record."""
+    """Return the check that a run's first record follows."""
     return blake2b(run.encode(), digest_size=CHECK_BYTES, person=b"ninelives-run").digest()
 
 
@@ -55,7 +55,7 @@ def link(previous: bytes, seq: int, draft: Draft, epoch: int | None) -> bytes:
     step_bytes, blob_bytes = step.encode(), b"".join(blobs) if blobs else b""
     times = (seq, at_ms, epoch, 0 if took is None else took + 1)
     sizes = _SECOND(*times, len(step_bytes), len(blob_bytes), len(body))
-    made = _BEGUN.copy()  # quicker than to begin each time
+    made = _BEGUN.copy()  # faster than hashing the mark each time
     made.update(b"".join((previous, sizes, words, step_bytes, blob_bytes, body)))
     return made.digest()
 
@@ -77,7 +77,7 @@ def sealed(length: int, head: bytes, draft: Draft, epoch: int) -> Record:
 
 
 def seal(length: int, head: bytes, drafts: Iterable[Draft], epoch: int = 0) -> tuple[Record, ...]:
-    """Number and chain new records of a life onto a run of that length and head."""
+    """Number and chain new records of one epoch onto a run of that length and head."""
     records = []
     for seq, draft in enumerate(drafts, length):
         records.append(record := sealed(seq, head, draft, epoch))
@@ -86,12 +86,12 @@ def seal(length: int, head: bytes, drafts: Iterable[Draft], epoch: int = 0) -> t
 
 
 def follows(previous: bytes, record: Record) -> bool:
-    """Tell whether a record is what was written after the one with that check."""
+    """Return whether a record is intact and follows the one with that check."""
     return link(previous, record.seq, draft_of(record), record.epoch) == record.check
 
 
 def draft_of(record: Record) -> Draft:
-    """Return what a record says, without its number, epoch and check."""
+    """Return a record's content, without its number, epoch and check."""
     return (
         record.kind,
         record.step,
@@ -108,7 +108,7 @@ def verify(
 ) -> None:
     """Check that records `first` … `length - 1` follow `before` and end in `head`.
 
-    Raises Corrupt naming the run and the first record that is not what was written.
+    Raises Corrupt naming the run and the first damaged record.
     """
     check, is_late = before, False
     for seq, record in enumerate(records, first):
@@ -117,23 +117,24 @@ def verify(
         if record.epoch is not None:
             is_late = True
         elif is_late:
-            raise _corrupt(run, seq, f"record {seq} is of an older format than the one before it")
+            raise _corrupt(run, seq, f"record {seq} has an older format than the one before it")
         if not follows(check, record):
             raise _corrupt(run, seq, f"record {seq} fails its checksum")
         check = record.check
     if first + len(records) != length:
         raise _corrupt(
-            run, first + len(records), f"{first + len(records)} records where {length} were acknowledged"
+            run, first + len(records), f"{first + len(records)} records, but {length} were acknowledged"
         )
     if check != head:
-        raise _corrupt(run, length, "the last record is not the one the run's row names")
+        raise _corrupt(run, length, "the last record is not the one that the run's row names")
 
 
 def _corrupt(run: str, seq: int, what: str) -> Corrupt:
     error = Corrupt(
         f"the journal is damaged: {what}",
         run=run,
-        remedy="Nothing of it was used; other runs go on. Restore the store from a backup, or end this run",
+        remedy="Nothing of it was used; other runs continue. "
+        "Restore the store from a backup, or end this run",
     )
     error.seq = seq
     return error
