@@ -195,7 +195,7 @@ def test_a_decision_that_was_renamed_is_named_with_the_line_that_keeps_its_answe
     renamed = (HEAD + OLD).replace("choose(", "pick(")
     (warning,) = edited(parked, tmp_path / "bare", renamed)["warnings"]
     no_more, unreached = warning["warnings"]
-    assert "asked for no more" in no_more["what"]
+    assert "no longer called" in no_more["what"]
     assert no_more["remedy"] == 'If choose was renamed, declare the step with aliases=["choose"]'
     assert "forgets=" in unreached["remedy"]
 

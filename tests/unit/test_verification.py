@@ -141,4 +141,4 @@ def test_a_recovery_tells_which_resource_was_not_as_it_was(tmp_path: Path) -> No
     file.write_text("as it was")
     found = recovered(store, lambda: file.write_text("changed"), file)
     assert [str(file) in one for one in found.stale] == [True]
-    assert f"not as they were: file {str(file)!r}" in last_recovery(store, "run")
+    assert f"changed since: file {str(file)!r}" in last_recovery(store, "run")
