@@ -83,7 +83,7 @@ _ASIDE: Final = "/~"
 
 
 def aside(branch: str, number: int) -> str:
-    """Return a branch for calls whose ids other records have taken; no task or name produces such one."""
+    """Return a branch for calls whose ids other records have taken: no task or name yields this form."""
     return f"{branch}{_ASIDE}{number}"
 
 
