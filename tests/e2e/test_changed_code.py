@@ -209,7 +209,7 @@ def test_an_effect_that_the_code_ends_without_is_not_said_to_stop_the_run(
     report = edited(parked, tmp_path, HEAD + OLD.replace(GATHER, 'if True: return "no"'))
     (warning,) = report["warnings"]
     (said,) = [one for one in warning["warnings"] if "forgets=" in one["remedy"]]
-    assert "the code comes to its end without asking" in said["what"]
+    assert "the code ends without calling it" in said["what"]
     assert report["run"].returncode == 0
 
 
