@@ -175,8 +175,7 @@ def test_recoveries_tells_what_died_and_what_came_of_it(tmp_path: Path) -> None:
     (line,) = [one for one in ninelives(tmp_path, "show", "run").stdout.splitlines() if "recovered" in one]
     assert "resumed 12 ms after that was noticed" in line
     assert (
-        "5 steps replayed"
-        in json.loads(ninelives(tmp_path, "show", "run", "--json").stdout)["last_recovery"]
+        "5 steps replayed" in json.loads(ninelives(tmp_path, "show", "run", "--json").stdout)["last_recovery"]
     )
     store.close()
 
