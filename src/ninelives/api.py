@@ -47,7 +47,6 @@ from ninelives.core.journal.settlement import Happened as Happened
 from ninelives.core.journal.settlement import NotHappened as NotHappened
 from ninelives.core.journal.settlement import Unknown as Unknown
 from ninelives.core.values.retry import Retry as Retry
-from ninelives.engine.step.question import ask as ask
 from ninelives.engine.agent.basics import branch as branch
 from ninelives.engine.agent.basics import gather as gather
 from ninelives.engine.agent.basics import info as info
@@ -78,6 +77,7 @@ from ninelives.engine.agent.signals import receive as receive
 from ninelives.engine.agent.timers import sleep as sleep
 from ninelives.engine.agent.timers import sleep_until as sleep_until
 from ninelives.engine.agent.timers import timeout as timeout
+from ninelives.engine.step.question import ask as ask
 from ninelives.runtime import InboxItem as InboxItem
 from ninelives.runtime import Run as Run
 from ninelives.runtime import Runtime as Runtime

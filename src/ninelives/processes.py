@@ -1,7 +1,8 @@
-"""Which processes of this machine live.
+"""Find out which processes of this machine are alive.
 
-A process that has ended stays in the kernel's table, as a zombie, until its parent asks for its exit code;
-the first process of a container often never asks. A zombie executes nothing and holds nothing: it is dead.
+A process that has ended stays in the kernel's table as a zombie until its parent reads its exit code; the
+first process of a container often never does. A zombie executes nothing and holds nothing: it counts as
+dead.
 """
 
 from __future__ import annotations
@@ -11,23 +12,23 @@ from functools import cache
 from pathlib import Path
 
 _STATE, _THREADS = 0, 17
-"""Places in /proc/PID/stat, counted after the name."""
+"""Indexes of fields in /proc/PID/stat, counted after the name."""
 
 
 def is_dead(pid: int) -> bool:
-    """Tell whether there is no such process, or only a zombie."""
+    """Return whether there is no such process, or only a zombie."""
     try:
         os.kill(pid, 0)
     except ProcessLookupError:
         return True
     except OSError:
-        pass  # another user's
+        pass  # it exists and belongs to another user
     fields = stat_of(pid)
     return fields is not None and is_zombie(fields)
 
 
 def stat_of(pid: int) -> list[bytes] | None:
-    """Return what /proc says of a process, without its number and name; None when it says nothing."""
+    """Return the fields of /proc/PID/stat after pid and name; None when they cannot be read."""
     try:
         stat = Path(f"/proc/{pid}/stat").read_bytes()
         return stat[stat.rindex(b")") + 2 :].split()
@@ -36,13 +37,13 @@ def stat_of(pid: int) -> list[bytes] | None:
 
 
 def is_zombie(fields: list[bytes]) -> bool:
-    """Tell whether a process has ended; one whose first thread has ended may have others that go on."""
+    """Return whether a process has ended: its main thread has, and no other thread runs."""
     return fields[_STATE] in (b"Z", b"X") and int(fields[_THREADS]) < 2
 
 
 @cache
 def namespace() -> str:
-    """Name the namespace in which process numbers mean the same as here; empty where it has no name."""
+    """Return the id of this process's PID namespace: pids compare only within one. Empty if unknown."""
     try:
         return str(Path("/proc/self/ns/pid").stat().st_ino)
     except OSError:

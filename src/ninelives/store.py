@@ -2,18 +2,18 @@
 
 Rules that hold for every method of every store:
 
-- **One call is one transaction.** It happens whole or not at all, and when it returns, it is durable
-  to the store's own promise. If we die inside a call, a later reader sees all of it or nothing; the
-  caller cannot know which, so every call may be made again: the second one changes nothing more.
-- **What is read is verified.** A row or record that is not what was written raises `Corrupt` (naming the
-  run where it can) and is never returned; calls that concern other runs go on.
+- **One call is one transaction.** It is applied whole or not at all, and when it returns, it is durable
+  to the store's promise. If we die inside a call, a later reader sees all of it or nothing. The caller
+  cannot know which, so every call is idempotent: repeating it changes nothing more.
+- **Every read is verified.** A row or record that is not what was written raises `Corrupt` (naming the
+  run where it can) and is never returned; calls that concern other runs still work.
 - **Errors.** `UsageError`: the call was wrong, nothing was done. `StoreUnavailable`: nothing was written,
   try again later. `StoreBroken`: a write may or may not be durable; the process must end and read
-  again. Drivers' own exceptions never leave a store.
-- **Threads.** Any thread may call; calls are serialised where they must be. A store is not carried across
+  again. Drivers' exceptions never leave a store.
+- **Threads.** Any thread may call; the store serialises calls where it must. A store does not survive
   `fork`: in the child every call raises `StoreUnsafe`.
-- **Time** is the store's own: `now_ms` of its clock, never the caller's.
-- **Ids** (runs, sessions, agents, signals, items) are checked by `keys.check_id` before anything is
+- **Time** is the store's: `now_ms` of its clock, never the caller's.
+- **Ids** (runs, sessions, agents, signals, items) are checked by `ids.check_id` before anything is
   written, and are bound, never pasted into a query.
 """
 
@@ -33,11 +33,11 @@ from ninelives.core.model.run import Claims, Control, Journal, NewRun, News, Run
 from ninelives.core.model.session import Cause, Evidence, NewSession, Session
 
 Progress = Callable[[int, int], None]
-"""Told how many of how many are done."""
+"""Called with how many are done, and how many there are."""
 
 
 class Store(Protocol):
-    """What runs are kept in."""
+    """Where runs are kept."""
 
     @property
     def url(self) -> str:
@@ -45,16 +45,16 @@ class Store(Protocol):
 
     @property
     def identity(self) -> str:
-        """Name this store: made with it, and no other has it. Empty where an opener can tell by itself.
+        """The id that this store got when it was created, and no other store has; empty where none is needed.
 
-        A store that is emptied or replaced under whoever has opened it raises StoreBroken from then on.
+        A store that was emptied or replaced since it was opened raises StoreBroken from then on.
         """
 
     @property
     def lossy(self) -> str | None:
-        """Say why what this store acknowledges may be lost, where somebody has accepted that; else None.
+        """Why an acknowledged write may be lost, if the URL accepts that risk; else None.
 
-        Where it may be, no non-resumable action is started.
+        On a lossy store, no non-resumable action is started.
         """
 
     def now_ms(self) -> int:
@@ -63,14 +63,14 @@ class Store(Protocol):
     # Runs ---------------------------------------------------------------------------------------
 
     def create_runs(self, new: Sequence[NewRun], *, session: str | None = None) -> list[RunRow | UsageError]:
-        """Create runs, each with its record 0; answers in the same order.
+        """Create runs, each with its record 0; return one answer per run, in the same order.
 
-        An id that exists with the same agent and fingerprint gives that run, whatever became of it;
-        with others, an IdConflict in its place; the rest of the batch is created. Two equal ids in one
-        batch are one run. A new child of a run that has ended is a RunFinished in its place. Blobs that a
-        run refers to must exist. Wakes who waits for work.
-        With a session, those that are born here and due are given to it, as `claim_runs` would give them, and
-        nobody is woken for them. Raises LeaseLost, as that does, and has created nothing.
+        If the id exists with the same agent and fingerprint, the answer is that run, whatever its state; with
+        others it is an IdConflict, and the rest of the batch is created. Two equal ids in one batch are one
+        run. For a new child of a run that has ended, the answer is a RunFinished. Blobs that a run refers to
+        must exist. Wakes workers that wait for work.
+        With a session, the store gives it the new runs that are due, as `claim_runs` would, and wakes no
+        worker for them. Raises LeaseLost, as `claim_runs` does, and then creates nothing.
         If we die here: every run of the batch exists or none; creating again is safe.
         """
 
@@ -83,17 +83,17 @@ class Store(Protocol):
     # Sessions -----------------------------------------------------------------------------------
 
     def register_session(self, new: NewSession) -> Session:
-        """Begin a session and take the lock that tells that its process lives.
+        """Begin a session and take the lock that proves its process alive.
 
-        Raises IdConflict when the id was used before: a session id names one process's life.
+        Raises IdConflict when the id was used before: a session id names one process.
         If we die here: a session without a process, found by `end_sessions` like any other.
         """
 
     def renew_session(self, session: str) -> Session:
-        """Renew the lease, by the store's clock; its runs stay its own.
+        """Renew the lease, by the store's clock; the session keeps its runs.
 
-        Raises LeaseLost when the session has ended, or its lease has run out and it may be ended any
-        moment. Never brings a session back.
+        Raises LeaseLost when the session has ended, or when its lease has run out and any worker may end it.
+        Never revives a session.
         """
 
     def end_sessions(
@@ -105,26 +105,27 @@ class Store(Protocol):
     ) -> list[Session]:
         """End sessions and release their runs, which fall due at once and are fenced from then on.
 
-        Returns those ended by this call. `evidence` says, by id, what was seen of their end.
+        Returns the sessions that this call ended. `evidence` says, by id, what was seen of their end.
 
-        With None: all that the store itself can prove gone, by a dropped lock (DIED) or an expired lease
-        (EXPIRED); `cause` is then not used. The dropped lock of a session whose keeper lives is left to that.
-        Each end of a session with runs, and each run left by it, is told to the recovery log.
-        Sessions that have ended are left alone, but for evidence that they are gone where that was not known;
-        unknown ids are ignored.
+        With None: ends every session that the store itself can prove gone, by a dropped lock (DIED) or an
+        expired lease (EXPIRED), and ignores `cause`. A dropped lock does not end a session whose keeper (its
+        supervisor's session) lives: only the keeper may. See docs/decisions/0009.
+        Writes to the recovery log each end of a session with runs, and each run that it left.
+        Does not change sessions that have ended, except to add new evidence that they are gone. Ignores
+        unknown ids.
         If we die here: a session and all its runs are released, or none of them; the next call finds them.
         """
 
     def read_session(self, session: str) -> Session | None:
-        """Return a session, ended or not, or None if there never was one. `fate` is what is known now."""
+        """Return a session, ended or not; None if there was never one. `fate` is as known at this read."""
 
     def list_sessions(self) -> list[Session]:
         """Return the sessions that have not ended, oldest first."""
 
     def append_log(self, new: Sequence[NewEntry]) -> None:
-        """Append to the recovery log; each entry is chained to all before it, and none is ever removed.
+        """Append to the recovery log. Each entry is chained to all before it; entries are never removed.
 
-        If we die here: all of them are there, or none.
+        If we die here: all new entries are there, or none.
         """
 
     def read_log(
@@ -134,9 +135,9 @@ class Store(Protocol):
         before: int | None = None,
         limit: int = 100,
     ) -> list[LogEntry]:
-        """Return entries of the recovery log, newest first; of one run, or of all; before a number.
+        """Return entries of the recovery log, newest first: of one run or of all, numbered below `before`.
 
-        Each is verified against the one before it. Raises Corrupt.
+        Each entry is verified against the one before it. Raises Corrupt.
         """
 
     # Ownership and the write path ---------------------------------------------------------------
@@ -152,63 +153,62 @@ class Store(Protocol):
         only: str | None = None,
         alone: bool = False,
     ) -> Claims:
-        """Give at most `limit` runs that are due to the session; of each agent at most as many as stated.
+        """Give the session at most `limit` due runs, and of each agent at most as many as `agents` says.
 
-        Only runs of the queues, and pinned to no host or to this one; with `only`, no
-        other run than that one and those that descend from it.
-        Runs that are suspected of killing their workers (see `core.lives`) are given by `only`, or one at a
-        time with `alone`, which gives no others: the caller has nothing else then that has not moved yet.
-        Which, and in what order, is for `core.runs.chosen` to say: by priority (high first) whatever their
-        agents, then agents in turn in the order of the mapping; suspects by how long they have waited. The
-        epoch of each grows by one, which fences whoever owned it before.
-        Raises LeaseLost when the session has ended or its lease has run out.
-        If we die here: the runs belong to a session that will be ended; nothing else is lost.
+        Considers only runs of the queues that are pinned to no host or to this one; with `only`, just that
+        run and its descendants. Suspects (runs that may kill their worker, see `core.rules.deaths`) are
+        given with `only`, or one at a time with `alone`, which gives nothing else: every other run of the
+        caller has made progress by then. `core.rules.run_rules.chosen` decides which runs, and in what
+        order: by priority (high first), then one from each agent in the order of the mapping; suspects by
+        how long they have waited. The epoch of each run grows by one, which fences its previous owner.
+        Raises LeaseLost when the session has ended or its lease has run out. If we die here: the runs belong
+        to a session that will be ended; nothing else is lost.
         """
 
     def load_journal(self, run: str, *, since: int | None = None) -> Journal:
-        """Return what is durable of a run in one consistent read: records from `since` on (None: the
-        current turn), signals that were not taken, and the items.
+        """Return what is durable of a run, in one consistent read.
 
-        The chain over the records returned is verified up to the head. Raises UnknownRun; Corrupt.
-        `since` below the first record still stored starts there.
+        That is its row, records from `since` on (None: the current turn), signals not taken yet, and items.
+        If the records before `since` were pruned in part, starts at the first one still stored. Verifies the
+        chain over the returned records up to the head. Raises UnknownRun; Corrupt.
         """
 
     def read_news(self, seen: Mapping[str, int]) -> list[News]:
-        """Return what is new, in one consistent read, of those runs whose `news` is not what was seen.
+        """Return what is new, in one consistent read, of the runs whose `news` differs from the count seen.
 
-        Runs without news, and unknown ones, are left out; the order is that of the question. One that is
-        damaged is left out too: its owner meets it when it reads or writes. Cheap for many runs without news.
+        Keeps the order of `seen` and leaves out runs without news, unknown runs, and damaged runs (the owner
+        gets the error when it reads or writes). Cheap for many runs without news.
         """
 
     def load_journals(self, runs: Sequence[str]) -> list[Journal | NineLivesError]:
-        """Return what `load_journal` would of the current turn of each run, in order, in one read.
+        """Load the current turn of each run as `load_journal` does, in order, in one read.
 
-        In the place of a journal that cannot be given stands its error: UnknownRun, Corrupt.
+        For a journal that cannot be loaded, the answer is its error: UnknownRun, Corrupt.
         """
 
     def salvage(self, run: str, epoch: int) -> RunRow:
-        """Let the owner of a run with a damaged journal go on from its last good prefix, or from the snapshot
-        before it, under the rules of `core.salvage`; a record says what was given up.
+        """Cut a damaged journal back to its last good prefix, or to the snapshot before it, for its owner.
 
-        Nothing happens to a journal that is sound. Raises Corrupt, and changes nothing, when something that
-        was done would be forgotten, or nothing is left to go on from; LeaseLost when the run is another's;
-        UnknownRun.
-        If we die here: the journal is as damaged as before, or the run goes on; salvaging again is safe.
+        Follows the rules of `core.journal.salvage` (see docs/decisions/0008); a record says what was given
+        up. Does nothing to a sound journal. Raises Corrupt, and changes nothing, when salvaging would forget
+        something that was done, or when nothing is left to continue from; LeaseLost when another worker owns
+        the run; UnknownRun. If we die here: the journal is as damaged as before, or salvaged; salvaging
+        again is safe.
         """
 
     def commit(self, batch: Sequence[Commit]) -> list[Verdict]:
         """Append to many runs in one transaction; one verdict per commit, in order.
 
-        A run occurs at most once in a batch. Each commit is applied whole or not at all; a refused one
-        leaves the others alone. Conditional on the run's epoch, length and head in the same transaction;
-        a commit that has been applied before is COMMITTED again and changes nothing. Key operations
-        apply in order, under the rules of `core.dedup`; ending a run passes on or doubts the keys that it
-        still holds, tells its parent, and cancels its children unless it is completed. Blobs referred to
-        must exist. Parking with news not seen makes the run due at once.
+        A run occurs at most once in a batch. Each commit is applied whole or not at all; a refused one does
+        not affect the others. The same transaction checks the run's epoch, length and head; a commit that was
+        applied before is COMMITTED again and changes nothing. Key operations apply in order, under the rules
+        of `core.rules.dedup`. Ending a run frees or doubts the keys that it still holds, notifies its parent,
+        and cancels its children unless it completed. Blobs referred to must exist. Parking with unseen news
+        makes the run due at once.
         A commit that reserves a key returns the key in its verdict, unless it had been applied before.
-        Wakes workers when a run becomes due, has news, asks a person, or ends, and not otherwise;
-        records of output wake those who wait for output.
-        Raises BadRecord when the store chokes on the content of the batch: nothing was written; try halves.
+        Wakes waiting workers when a run becomes due, has news, asks a person, or ends, and not otherwise;
+        records of output wake the readers of output.
+        Raises BadRecord when the store fails on the content of the batch: nothing was written; try halves.
         If we die here: all of the batch is durable or nothing is.
         """
 
@@ -218,62 +218,62 @@ class Store(Protocol):
     # From outside -------------------------------------------------------------------------------
 
     def send_signal(self, run: str, name: str, body: bytes, *, id: str | None = None) -> Signal:
-        """Append a signal to a run's queue and wake it; order is kept per run.
+        """Append a signal to a run's queue and wake the run; each run gets its signals in order.
 
-        With an `id` that this run has seen: the earlier signal is returned, or IdConflict if name or body
+        If the run has seen this `id`: returns the earlier signal, or raises IdConflict if name or body
         differ. Raises UnknownRun; RunFinished.
         """
 
     def control_run(self, run: str, control: Control) -> RunRow:
-        """Cancel, pause, resume or retry; asking again changes nothing more.
+        """Cancel, pause, resume or retry a run; repeating a control changes nothing more.
 
-        A pending run is cancelled at once, any other by its owner (a worker claims it for that).
-        A paused run is not claimed. Raises UnknownRun; RunFinished.
+        The store cancels a pending run at once; any other run is cancelled by its owner (a worker claims it
+        for that). A paused run is not claimed. Raises UnknownRun; RunFinished.
         """
 
     def list_inbox(
         self, *, run: str | None = None, item: str | None = None, answered: bool = False, limit: int = 100
     ) -> list[Item]:
-        """Return open items, oldest first; with `answered`, those that were answered or closed too.
+        """Return open items, oldest first; with `answered`, also those answered or closed.
 
-        With `run`, only those of that run; with `item`, only that one.
+        With `run`, only items of that run; with `item`, only that item.
         """
 
     def answer_item(self, item: str, *, digest: bytes, body: bytes, by: str) -> Item:
-        """Answer an open item and wake its run; an escalated run goes on.
+        """Answer an open item and wake its run; an escalated run becomes due again.
 
-        Raises StaleAnswer when it is unknown, closed, answered (unless by the same person with the same
-        words) or when `digest` is not that of the item: what was shown is not what would be done.
-        If we die here: the answer counts, once, or was never given.
+        Raises StaleAnswer when the item is unknown, closed or answered (unless by the same person with the
+        same answer), or when `digest` is not the item's: the person saw something else than would be done.
+        If we die here: the answer was recorded, once, or was never given.
         """
 
     # Blobs and waiting --------------------------------------------------------------------------
 
     def put_blobs(self, contents: Iterable[bytes]) -> list[bytes]:
-        """Keep contents under their digests, which are returned in order; known ones cost nothing.
+        """Store contents by their digests and return these in order; known contents cost nothing.
 
         If we die here, or before a record refers to them: garbage, which `prune` removes after a while.
         """
 
     def get_blobs(self, digests: Iterable[bytes]) -> dict[bytes, bytes]:
-        """Return the contents. Raises Corrupt when one is missing or is not what its digest says."""
+        """Return the contents. Raises Corrupt when one is missing or does not match its digest."""
 
     def wait_for_work(self, timeout_seconds: float) -> bool:
-        """Block until something may have happened (True) or the time is over (False).
+        """Block until something may have happened (True) or the timeout has passed (False).
 
-        Woken by whatever makes a run due, gives it news or ends it, from any process. What happened
-        since the last call of this store object counts: a wake-up between two calls is not lost.
-        A store that sees a session die while it waits ends it, as `end_sessions(None)` does, and wakes.
+        Wakes when any process makes a run due, gives it news, or ends it. Wake-ups since the last call on
+        this store object count, so none is lost between two calls. A store that sees a session die while it
+        waits ends that session, as `end_sessions(None)` does, and wakes.
         """
 
     def wait_for_output(self, timeout_seconds: float) -> bool:
-        """As `wait_for_work`, for those who read what runs emit: woken by committed output and by ends.
+        """Block as `wait_for_work` does, for readers of output: committed output and ends of runs wake it.
 
-        A channel of its own: a stream of tokens wakes its readers and no worker.
+        A separate channel, so that a stream of tokens wakes its readers and no worker.
         """
 
     def close(self) -> None:
-        """Let go of files and connections. Nothing depends on it: a kill is as good."""
+        """Close files and connections. Nothing depends on this call: a kill is as good."""
 
 
 class Stats(Struct, frozen=True, kw_only=True):
@@ -308,32 +308,32 @@ class Pruned(Struct, frozen=True, kw_only=True):
 
 
 class Maintenance(Protocol):
-    """What operators do with a store, beside the hot path. Every store has these too."""
+    """Operators' methods of a store. Every store has these too."""
 
     @property
     def risks(self) -> Mapping[str, str]:
-        """Say what is not safe where the store is kept and accepted by the URL, and what to do about each.
+        """The risks of the set-up that the URL accepts, and what to do about each; as of the last check.
 
-        As last seen, and also where the store is not `lossy`: what may be repeated may be lost there.
+        A store that is not `lossy` may have some too: those concern only records of what may be repeated.
         """
 
     def migrate(self) -> tuple[int, int]:
-        """Bring the schema to this version's; returns the versions before and after.
+        """Migrate the schema to this version's; return the versions before and after.
 
-        Killed in the middle, the old version is there untouched and the next call does it again.
+        If we die here: the old version is untouched, and the next call migrates it again.
         """
 
     def stats(self) -> Stats:
         """Measure the store."""
 
     def verify(self, progress: Progress | None = None) -> list[Fault]:
-        """Read everything and check it: structure, chains, blobs, keys against runs. Empty: all is well."""
+        """Read and check everything: structure, chains, blobs, keys against runs. Empty: no faults."""
 
     def prune(self, *, ended_before_ms: int, forget_before_ms: int = 0) -> Pruned:
         """Remove the journals of runs that ended before a moment, and blobs that nothing refers to.
 
         A pruned run's row stays, with its head and length; its settled keys become tombstones. Journals of
         live runs keep the current and the previous turn. Rows of runs that ended before `forget_before_ms`
-        go too. Works in small transactions, so that writers are not held up; killed in the middle, the
-        next call goes on.
+        are removed too. Works in small transactions, which do not block writers for long.
+        If we die here: a part is removed; the next call continues.
         """

@@ -195,7 +195,7 @@ def test_a_decision_that_was_renamed_is_named_with_the_line_that_keeps_its_answe
     renamed = (HEAD + OLD).replace("choose(", "pick(")
     (warning,) = edited(parked, tmp_path / "bare", renamed)["warnings"]
     no_more, unreached = warning["warnings"]
-    assert "asked for no more" in no_more["what"]
+    assert "no longer called" in no_more["what"]
     assert no_more["remedy"] == 'If choose was renamed, declare the step with aliases=["choose"]'
     assert "forgets=" in unreached["remedy"]
 
@@ -209,7 +209,7 @@ def test_an_effect_that_the_code_ends_without_is_not_said_to_stop_the_run(
     report = edited(parked, tmp_path, HEAD + OLD.replace(GATHER, 'if True: return "no"'))
     (warning,) = report["warnings"]
     (said,) = [one for one in warning["warnings"] if "forgets=" in one["remedy"]]
-    assert "the code comes to its end without asking" in said["what"]
+    assert "the code ends without calling it" in said["what"]
     assert report["run"].returncode == 0
 
 

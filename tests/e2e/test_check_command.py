@@ -301,8 +301,8 @@ def test_runs_that_one_edit_stops_are_one_finding_for_people(tmp_path: Path) -> 
     (tmp_path / "agents.py").write_text(ALIKE.replace("think(number)\n", "think(-number)\n"))
     again = check(tmp_path)
     assert again.returncode == 0
-    assert again.stdout.count("asked again") == 1
-    assert "asked again" not in again.stderr
+    assert again.stdout.count("executed again") == 1
+    assert "executed again" not in again.stderr
 
     (tmp_path / "agents.py").write_text(ALIKE.replace("alike(", "similar("))
     assert '@nl.agent(name="alike")' in check(tmp_path).stderr

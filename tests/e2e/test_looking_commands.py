@@ -164,19 +164,18 @@ def test_recoveries_tells_what_died_and_what_came_of_it(tmp_path: Path) -> None:
     shown = ninelives(tmp_path, "recoveries", "run").stdout
     every = json.loads(ninelives(tmp_path, "recoveries", "--json").stdout)
     assert "12 ms" in shown
-    assert "5 steps found recorded" in shown
-    assert "2 decisions not paid for again (700 tokens)" in shown
-    assert "under way then: charge[0]" in shown
+    assert "5 steps replayed" in shown
+    assert "(saved 2 model calls, 700 tokens)" in shown
+    assert "interrupted: charge[0]" in shown
     assert [one["kind"] for one in every] == ["recovered", "left", "ended"]
     assert "killed by SIGKILL" in every[-1]["text"]
     assert every[0]["facts"]["replayed"] == 5
-    assert "moving again 12 ms" in last_recovery(store, "run")
+    assert "resumed 12 ms" in last_recovery(store, "run")
     assert last_recovery(store, "other") == ""
     (line,) = [one for one in ninelives(tmp_path, "show", "run").stdout.splitlines() if "recovered" in one]
-    assert "moving again 12 ms after that was noticed" in line
+    assert "resumed 12 ms after that was noticed" in line
     assert (
-        "5 steps found recorded"
-        in json.loads(ninelives(tmp_path, "show", "run", "--json").stdout)["last_recovery"]
+        "5 steps replayed" in json.loads(ninelives(tmp_path, "show", "run", "--json").stdout)["last_recovery"]
     )
     store.close()
 
@@ -414,7 +413,7 @@ def test_doctor_warns_of_memory() -> None:
     command = [sys.executable, "-m", "ninelives", "doctor", "--store", "memory:"]
     told = subprocess.run(command, capture_output=True, text=True, timeout=60, check=False)
     assert told.returncode == 1
-    assert "nothing of it outlives the process" in told.stdout
+    assert "it is lost with the process" in told.stdout
 
 
 @pytest.mark.parametrize("words", [("ps",), ("show", "x"), ("snapshot", "x")])

@@ -220,20 +220,20 @@ def test_damage_is_told_with_its_place_and_what_to_do() -> None:
         error = caught.value
         assert error.run == "r1"
         assert error.remedy == (
-            "Nothing of it was used; other runs go on. Restore the store from a backup, or end this run"
+            "Nothing of it was used; other runs continue. Restore the store from a backup, or end this run"
         )
         return error.what.removeprefix("the journal is damaged: "), error.seq
 
     assert told([one, three]) == ("record 1 is missing (found 2)", 1)
     assert told([one, replace(two, body=b"x"), three]) == ("record 1 fails its checksum", 1)
-    assert told([one, two]) == ("2 records where 3 were acknowledged", 2)
-    assert told([one, two, three], 2, two.check) == ("3 records where 2 were acknowledged", 3)
-    moved = "the last record is not the one the run's row names"
+    assert told([one, two]) == ("2 records, but 3 were acknowledged", 2)
+    assert told([one, two, three], 2, two.check) == ("3 records, but 2 were acknowledged", 3)
+    moved = "the last record is not the one that the run's row names"
     assert told([one, two, three], 3, two.check) == (moved, 3)
 
 
 def test_the_rest_of_a_journal_is_told_by_its_own_numbers() -> None:
     one, two, three = sealed([(Kind.RESULT, "step", 1, body, ()) for body in (b"a", b"b", b"c")])
-    with pytest.raises(Corrupt, match="2 records where 3 were acknowledged") as caught:
+    with pytest.raises(Corrupt, match="2 records, but 3 were acknowledged") as caught:
         chain.verify("r1", one.check, 1, [two], length=3, head=three.check)
     assert caught.value.seq == 2

@@ -206,7 +206,7 @@ def test_refusals_say_which_key_whose_and_what_to_do() -> None:
     what = "the key 'k' was used before and its result has been pruned"
     remedy = "Use another key, or declare key_window= if it may be used again"
     assert told == ("asker", "asker", what, remedy)
-    remedy = "Use a key that names all that makes the action different, or say identity="
+    remedy = "Use a key that contains everything that makes the action different, or declare identity="
     for known, other in (
         (replace(row(KeyState.SETTLED, "theirs"), action="mail"), "action 'mail'"),
         (replace(row(KeyState.SETTLED, "theirs"), fingerprint=b"b"), "other arguments"),
@@ -220,5 +220,5 @@ def test_what_is_not_held_is_refused_by_name() -> None:
         told = _error(dedup.changed(known, SettleKey("k", b""), "mine", NOW))
         assert told == ("mine", "mine", f"the key 'k' is {state} and not held by this run", None)
     told = _error(dedup.changed(row(KeyState.RESERVED, resumable=False), PassKey("k"), "mine", NOW))
-    what = "the key 'k' is of a non-resumable action: nothing proves it undone"
+    what = "the key 'k' is of a non-resumable action: nothing proves that it did not happen"
     assert told == ("mine", "mine", what, None)

@@ -87,7 +87,7 @@ def test_changed_arguments_escalate_with_all_that_a_person_needs(versions: Versi
     assert item.step == "#charge#0"
     assert "x: 7 → 8" in told["what"]
     assert "test_engine_divergence.py:" in told["what"]
-    for remedy in ("Nothing was executed", "put the code back", "ignore=", "nl.patched", "forgets="):
+    for remedy in ("Nothing was executed", "restore the old code", "ignore=", "nl.patched", "forgets="):
         assert remedy in told["remedy"]
 
 

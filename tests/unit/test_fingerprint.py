@@ -9,14 +9,13 @@ from typing import Any
 import pytest
 from hypothesis import given
 
-from ninelives.core.errors import Corrupt, NotSerializable, UsageError
+from ninelives.core.errors import NotSerializable, UsageError
 from ninelives.core.values import codec
 from ninelives.core.values.fingerprint import (
     Fingerprint,
     _canonical_of_any,
+    _take_bound,
     check_ignore,
-    difference,
-    fingerprint,
     taker,
 )
 from tests.unit import sample_types as types
@@ -35,8 +34,8 @@ class Shop:
 
 
 def of(fn: Any, *args: Any, ignore: tuple[str, ...] = (), **kwargs: Any) -> Fingerprint:
-    found = fingerprint(inspect.signature(fn), args, kwargs, ignore=ignore)
-    assert taker(inspect.signature(fn), ignore=ignore)(args, kwargs) == found
+    found = taker(inspect.signature(fn), ignore=ignore)(args, kwargs)
+    assert _take_bound(inspect.signature(fn), ignore, args, kwargs) == found
     return found
 
 
@@ -183,50 +182,6 @@ def test_unknown_name_in_ignore_is_refused_at_registration() -> None:
     check_ignore(inspect.signature(many), ("anything",))
     with pytest.raises(UsageError, match="nope"):
         check_ignore(inspect.signature(refund), ("nope",))
-
-
-# -------------------------------------------------------------------------------------------- difference
-
-
-@pytest.mark.parametrize(
-    ("old", "new", "told"),
-    [
-        (of(refund, "o", 1200), of(refund, "o", 1300), "cents: 1200 → 1300"),
-        (of(refund, "o", 1), of(refund, "o", 1, note="x"), "note: (not given) → 'x'"),
-        (of(refund, "o", 1, tags=[1, 2]), of(refund, "o", 1, tags=[1]), "tags[1]: 2 → (not given)"),
-        (of(take, types.Order("a", 1)), of(take, types.Order("b", 1)), "value.id: 'a' → 'b'"),
-        (of(take, Decimal(1)), of(take, 1), "value: Decimal('1') → 1"),
-        (
-            of(take, types.Cat("a")),
-            of(take, types.Dog("a")),
-            "value: Cat({'name': 'a'}) → Dog({'name': 'a'})",
-        ),
-        (of(take, True), of(take, 1), "value: True → 1"),
-        (of(take, "\x1b[31m"), of(take, "b"), "value: '\\x1b[31m' → 'b'"),
-        (of(take, 1), of(take, 1), "the arguments are the same"),
-    ],
-)
-def test_difference_is_told_in_few_words(old: Fingerprint, new: Fingerprint, told: str) -> None:
-    assert difference(old.arguments, new.arguments) == told
-
-
-def test_long_differences_are_cut() -> None:
-    old, new = of(take, list(range(20))), of(take, ["x" * 500] * 20)
-    lines = difference(old.arguments, new.arguments).splitlines()
-    assert lines[-1] == "and 15 more"
-    assert all(len(line) < 90 for line in lines)
-
-
-def test_unreadable_arguments_are_corrupt() -> None:
-    with pytest.raises(Corrupt):
-        difference(b"\x80\x04", b"{}")
-
-
-@given(types.untyped_values, types.untyped_values)
-def test_difference_is_empty_exactly_when_fingerprints_agree(left: object, right: object) -> None:
-    old, new = of(take, left), of(take, right)
-    told = difference(old.arguments, new.arguments)
-    assert (told == "the arguments are the same") == (old.digest == new.digest)
 
 
 @pytest.mark.parametrize(

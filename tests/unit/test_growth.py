@@ -13,9 +13,9 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 from ninelives.core.errors import NotSerializable
-from ninelives.core.values import growing_lists
+from ninelives.core.values import lists
 from ninelives.core.values.fingerprint import taker
-from ninelives.core.values.growing_lists import Memory
+from ninelives.core.values.lists import Memory
 
 TEXT = "a message of some length, with é and \n in it; " * 12
 
@@ -139,13 +139,13 @@ def test_few_lists_are_remembered() -> None:
 
 def test_known_items_are_not_encoded_again(monkeypatch: pytest.MonkeyPatch) -> None:
     encoded: list[int] = []
-    add = growing_lists.Grown.add
+    add = lists.Grown.add
 
-    def counting(self: growing_lists.Grown, new: list[Any], dump: bytes, data: bytes) -> None:
+    def counting(self: lists.Grown, new: list[Any], dump: bytes, data: bytes) -> None:
         encoded.append(len(data))
         add(self, new, dump, data)
 
-    monkeypatch.setattr(growing_lists.Grown, "add", counting)
+    monkeypatch.setattr(lists.Grown, "add", counting)
     memory: Memory = {}
     messages = conversation(50)
     for number in range(5):
@@ -157,7 +157,7 @@ def test_known_items_are_not_encoded_again(monkeypatch: pytest.MonkeyPatch) -> N
 
 def test_flat_messages_that_are_the_same_objects_are_not_even_dumped(monkeypatch: pytest.MonkeyPatch) -> None:
     dumped: list[int] = []
-    monkeypatch.setattr(growing_lists.Grown, "_was", lambda _, dump: dumped.append(len(dump)))
+    monkeypatch.setattr(lists.Grown, "_was", lambda _, dump: dumped.append(len(dump)))
     memory: Memory = {}
     messages = conversation(50)
     for number in range(5):

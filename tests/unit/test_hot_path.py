@@ -17,7 +17,7 @@ from ninelives.core.journal.replay import StepBody, write_body
 from ninelives.core.model.commit import Commit, Verdict
 from ninelives.core.model.run import Journal, RunRow
 from ninelives.core.model.session import Cause
-from ninelives.core.values.fingerprint import fingerprint
+from ninelives.core.values.fingerprint import taker
 from ninelives.engine.commit import loop_commits
 from ninelives.engine.run.delivery import Delivery
 from ninelives.engine.worker import executor
@@ -291,7 +291,7 @@ def test_a_failed_run_is_read_from_the_store() -> None:
 def test_a_body_is_written_as_the_encoder_writes_it(value: Any) -> None:
     def step(given: Any, more: Any = None) -> None: ...
 
-    asked = fingerprint(inspect.signature(step), (value,), {})
+    asked = taker(inspect.signature(step))((value,), {})
     body = StepBody(f=asked.digest.hex(), a=asked.preview(), v=msgspec.Raw(msgspec.json.encode(value)))
     assert write_body(asked, value=msgspec.json.encode(value)) == msgspec.json.encode(body)
 

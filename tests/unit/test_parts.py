@@ -9,16 +9,16 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as some
 
-from ninelives.core.values import list_parts
+from ninelives.core.values import lists
 
 encode = msgspec.json.encode
 
 
 def round_trip(data: bytes) -> tuple[bytes, Mapping[bytes, bytes]]:
-    kept, made = list_parts.split(data)
+    kept, made = lists.split(data)
     if not made:
         return kept, made  # who keeps it knows that it is whole
-    joined, used = list_parts.join(kept, lambda names: {name: made[name] for name in names})
+    joined, used = lists.join(kept, lambda names: {name: made[name] for name in names})
     assert used == set(made)
     return joined, made
 
@@ -47,7 +47,7 @@ def test_what_looks_like_our_marks_is_kept_whole() -> None:
     ]
     for value in lookalikes:
         data = encode(value)
-        assert list_parts.split(data) == (data, {})
+        assert lists.split(data) == (data, {})
 
 
 leaves = some.none() | some.integers() | some.sampled_from(["", "$", "$parts", '{"$parts":', "x" * 900])

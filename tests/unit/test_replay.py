@@ -20,8 +20,7 @@ from ninelives.core.journal.replay import (
     write_superseded,
 )
 from ninelives.core.model.run import Kind, Record
-from ninelives.core.values.fingerprint import Fingerprint
-from ninelives.core.values.preview import preview
+from ninelives.core.values.fingerprint import Fingerprint, preview
 
 ASKED = Fingerprint(b"\x01" * 16, b'{"x": 7, "who": "me"}')
 
@@ -38,13 +37,13 @@ def journal(*steps: tuple[Kind, str] | tuple[Kind, str, bytes]) -> list[Record]:
 
 def test_an_outcome_is_taken_once_and_counted() -> None:
     replay = Replay(journal((Kind.RESULT, "a"), (Kind.FAILURE, "b"), (Kind.SIGNAL, "c")))
-    assert (replay.left, replay.found, replay.began_ms) == (3, 3, 500)
+    assert (replay.left, replay.began_ms) == (3, 500)
     found = replay.take("a")
     assert found is not None
     assert (found.seq, found.kind, found.step, found.at_ms) == (1, Kind.RESULT, "a", 501)
     assert bytes(found.body.v or b"") == b"1"
     assert replay.take("a") is None
-    assert (replay.left, replay.found) == (2, 3)
+    assert replay.left == 2
     assert replay.take("b") is not None
     assert replay.take("c") is not None
     assert replay.left == 0
@@ -204,7 +203,7 @@ def test_lines_and_what_is_kept_are_known() -> None:
 def test_a_body_that_is_none_is_told_with_its_place() -> None:
     with pytest.raises(Corrupt) as caught:
         read_body(Record(4, Kind.RESULT, "#pay#0", 0, b"[]"))
-    assert caught.value.what.startswith("record 4 is no step's record: ")
+    assert caught.value.what.startswith("record 4 is not a step's record: ")
     assert caught.value.step == "#pay#0"
     assert caught.value.remedy == "It was written by another version, or by hand"
     with pytest.raises(Corrupt, match=r"^record 4 does not say what it supersedes: Expected"):
@@ -241,33 +240,33 @@ def test_other_arguments_are_told_one_by_one() -> None:
     recorded = _recorded("ff" * 16, x="8", gone="1", who='"me"')
     told = changed_arguments(recorded, ASKED, run="r1", where="agent.py:7")
     assert told.what == (
-        "the code at agent.py:7 asks for this step with other arguments than were recorded: "
+        "the code at agent.py:7 calls this step with other arguments than were recorded: "
         "gone: 1 → (default); x: 8 → 7"
     )
     assert (told.run, told.step) == ("r1", "#pay#0")
     assert told.remedy == (
-        'Nothing was executed. If it does not matter, ignore=["gone","x"] is for runs that begin later: '
+        'Nothing was executed. If it does not matter, ignore=["gone","x"] helps runs that start later: '
         "this one has it on record; if this call was inserted before the recorded one, write "
-        '`if nl.patched("pay"):` around it; if what was recorded is given up and this is done afresh, '
-        'declare @nl.agent(forgets=["pay"]); else put the code back'
+        '`if nl.patched("pay"):` around it; if the record can be dropped and the step done again, '
+        'declare @nl.agent(forgets=["pay"]); else restore the old code'
     )
 
 
 def test_differences_beyond_what_is_shown_are_told_as_such() -> None:
     told = changed_arguments(_recorded("ff" * 16, x="7", who='"me"'), ASKED, run="r1", where="a.py:1")
-    assert told.what.endswith("recorded: they differ beyond what is shown")
+    assert told.what.endswith("recorded: they differ beyond the previews")
 
 
 def test_a_start_with_other_arguments_is_told() -> None:
     told = changed_start(StepBody(f="", a={"x": "8", "gone": "1"}), ASKED, run="r", step="s", where="a.py:1")
     assert told.what == (
-        "the code at a.py:1 asks for this step with other arguments than it was started with, "
-        'and it is not known what came of that: gone: 1 → (default); who: (default) → "me"; x: 8 → 7'
+        "the code at a.py:1 calls this step with other arguments than it was started with, "
+        'and the fate of that start is unknown: gone: 1 → (default); who: (default) → "me"; x: 8 → 7'
     )
     assert (told.run, told.step) == ("r", "s")
     assert told.remedy == (
-        'Nothing was executed. If it does not matter, ignore=["gone","x"] is for runs that begin later: '
-        "this one has it on record; else put the code back so that it asks as before"
+        'Nothing was executed. If it does not matter, ignore=["gone","x"] helps runs that start later: '
+        "this one has it on record; else restore the old code"
     )
 
 
@@ -275,9 +274,9 @@ def test_a_start_with_other_arguments_is_told() -> None:
     ("recorded", "says"),
     [
         ({"x": "7"}, 'If who does not matter, declare the step with ignore=["who"]; '),
-        ({"x": "7", "name": '"me"'}, "If the parameter who is name renamed, name it name again until"),
-        ({"x": "8", "who": '"me"'}, 'If it does not matter, ignore=["x"] is for runs that begin later: '),
-        ({"x": "7", "who": '"me"'}, "If it does not matter, ignore= is for runs that begin later: "),
+        ({"x": "7", "name": '"me"'}, "If you renamed the parameter name to who, name it name until"),
+        ({"x": "8", "who": '"me"'}, 'If it does not matter, ignore=["x"] helps runs that start later: '),
+        ({"x": "7", "who": '"me"'}, "If it does not matter, ignore= helps runs that start later: "),
     ],
 )
 def test_a_remedy_is_named_only_where_it_lets_this_run_go_on(recorded: dict[str, str], says: str) -> None:

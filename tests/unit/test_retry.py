@@ -20,7 +20,6 @@ from ninelives.core.values.retry import (
     Retry,
     classify,
     delay_seconds,
-    may_retry,
     reason_for,
     retry_after_seconds,
 )
@@ -240,50 +239,3 @@ def test_policy_may_name_reasons_and_classes() -> None:
 def test_default_policy_retries_what_passes() -> None:
     assert Retry().on == PASSING
     assert (Retry().attempts, Retry().base_seconds, Retry().max_seconds) == (3, 0.5, 60)
-
-
-# -------------------------------------------------------------------------------- non-resumable actions
-
-
-def caused(name: str, cause: Exception) -> Exception:
-    made = named(name)
-    made.__cause__ = cause
-    return made
-
-
-def test_non_resumable_action_may_start_again_after_proof_that_nothing_was_done() -> None:
-    assert may_retry(errors.NotDone("declined"), resumable=False)
-
-
-@pytest.mark.parametrize(
-    "exc",
-    [
-        errors.Transient("x"),
-        errors.Permanent("x"),
-        TimeoutError(),
-        ConnectionResetError(),
-        BrokenPipeError(),
-        ConnectionRefusedError(),
-        socket.gaierror(-2, "unknown"),
-        named("ConnectError", "TransportError"),
-        HTTPStatusError(429),
-        HTTPStatusError(503),
-        HTTPStatusError(500),
-        named("ReadTimeout", "TransportError"),
-        named("APIConnectionError"),
-        named("ConnectionError"),
-        caused("APIConnectionError", named("ReadError")),
-        caused("PaymentFailed", ConnectionRefusedError()),
-        Exception("x"),
-    ],
-    ids=lambda exc: type(exc).__name__,
-)
-def test_non_resumable_action_never_starts_again_without_proof(exc: Exception) -> None:
-    assert not may_retry(exc, resumable=False)
-
-
-def test_resumable_step_may_start_again_after_what_passes() -> None:
-    assert may_retry(TimeoutError(), resumable=True)
-    assert may_retry(errors.NotDone(), resumable=True)
-    assert not may_retry(ValueError(), resumable=True)
-    assert not may_retry(MemoryError(), resumable=True)

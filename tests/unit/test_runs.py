@@ -130,7 +130,7 @@ def test_only_a_run_that_has_not_ended_may_have_children(state: State) -> None:
         return
     assert refused is not None
     assert refused.what == f"the run 'r1' is {state} and cannot have a child any more"
-    assert (refused.run, refused.remedy) == ("child", "Start it as a run of its own")
+    assert (refused.run, refused.remedy) == ("child", "Start it as an independent run")
 
 
 def test_a_run_without_a_parent_is_nobody_s_child() -> None:

@@ -77,7 +77,7 @@ def test_a_table_that_tells_what_the_journal_tells_is_sound(kinds: tuple[Kind, .
 @pytest.mark.parametrize(
     ("kinds", "row", "words"),
     [
-        ((Kind.INTENT,), None, "does not know it"),
+        ((Kind.INTENT,), None, "does not have it"),
         ((Kind.INTENT,), SETTLED, "settled by this run, whose record 1 has no outcome"),
         ((Kind.INTENT, Kind.DOUBT), replace(ROW, state=KeyState.FREE), "free by this run"),
         ((Kind.INTENT, Kind.RESULT), ROW, "reserved, though record 2 is its result"),
@@ -141,4 +141,4 @@ def test_a_recovery_tells_which_resource_was_not_as_it_was(tmp_path: Path) -> No
     file.write_text("as it was")
     found = recovered(store, lambda: file.write_text("changed"), file)
     assert [str(file) in one for one in found.stale] == [True]
-    assert f"not as they were: file {str(file)!r}" in last_recovery(store, "run")
+    assert f"changed since: file {str(file)!r}" in last_recovery(store, "run")

@@ -171,7 +171,7 @@ def test_a_suspect_is_told_to_wait_for_its_turn_to_run_alone() -> None:
             suspect(store, "worker.aaa")
             told = {one.id: one.waits for one in summaries(store, RunQuery())}
             assert told["innocent"] == ""
-            assert told["suspect"].startswith("for its turn to run alone: 2 workers died")
+            assert told["suspect"].startswith("to run solo: 2 workers died")
             assert (await run.checkpoint()).waits == told["suspect"]
 
     run_async(main)

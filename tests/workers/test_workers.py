@@ -163,7 +163,7 @@ def test_a_killed_worker_is_replaced_at_once_and_the_recovery_is_told(
     assert told.tokens == 7 * told.decisions > 0
     assert told.verified.faults == ()
     assert told.progress_ms is not None
-    assert "found recorded and not done again" in asyncio.run(last_recovery_of(store, "run"))
+    assert " replayed" in asyncio.run(last_recovery_of(store, "run"))
     asked = [line for line in ledger.read_text().splitlines() if line.startswith("asked")]
     second.kill()
     assert len(asked) - len(set(asked)) <= 1  # what was under way may be asked again, what was recorded not

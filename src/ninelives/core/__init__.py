@@ -1,5 +1,6 @@
-"""The pure core: no I/O, no clock, no asyncio. Each package may import those after it.
+"""The pure core: no I/O, no clock, no asyncio. Each package or module may import those after it.
 
 - `rules`: a row in, a row out; `journal`: records and replay; `model`: rows; `values`: encoding
-- `errors`, `ids`, `clock`
+- `ids`: names, ids and idempotency keys; `errors`: the error tree; `step_ids`: the text form of step ids
+- `clock`: the clock protocol
 """

@@ -1,8 +1,8 @@
-"""The clock seam. Everything that needs the time gets one of these; nothing else reads a clock.
+"""The clock protocol. Everything that needs the time gets a `Clock`; nothing else reads a clock.
 
-Two clocks, because they answer different questions: `now_ms` is the wall clock (timers, what people
-read) and may jump; `boot_ms` counts since boot, suspended time included, and never jumps, but means
-nothing after a reboot: compare it only under an equal `boot_id`.
+There are two clocks: `now_ms` is the wall clock (for timers and for people) and may jump; `boot_ms` counts
+since boot, suspended time included, and never jumps, but means nothing after a reboot: compare it only under
+an equal `boot_id`.
 """
 
 from __future__ import annotations
@@ -11,11 +11,11 @@ from typing import Protocol
 
 
 class Clock(Protocol):
-    """The time, from wherever it is taken."""
+    """A source of the time."""
 
     @property
     def boot_id(self) -> str:
-        """Name this boot of this machine."""
+        """The id of this machine's current boot."""
 
     def now_ms(self) -> int:
         """Return the wall clock, in milliseconds since 1970."""
@@ -25,9 +25,9 @@ class Clock(Protocol):
 
 
 def witness(clock: Clock) -> tuple[str, int]:
-    """Return what bears out how much time has passed, whoever sets the wall clock: the boot, and its clock.
+    """Return the boot id and the boot clock, which measure elapsed time however the wall clock is set.
 
-    A clock that is moved by hand says itself what bears it out.
+    A clock for tests that is moved by hand may provide its own `witness`.
     """
     own = getattr(clock, "witness", None)
     return own() if own is not None else (clock.boot_id, clock.boot_ms())

@@ -9,35 +9,37 @@
     │   ├── BadName           an id, key or name that cannot be used (also a ValueError)
     │   ├── IdConflict        the run id exists with other arguments
     │   ├── KeyConflict       the business key was used with other arguments
-    │   ├── RunFinished       the run has ended and takes nothing any more
-    │   ├── StaleAnswer       the inbox item was answered, closed or is another one now
+    │   ├── RunFinished       the run has ended and accepts nothing any more
+    │   ├── StaleAnswer       the inbox item was answered or closed, or has changed
     │   └── NoRun             a step was called outside a run
     ├── StoreError
     │   ├── StoreUnavailable  nothing was written; the same call may work later
-    │   │   └── StoreAway     no server answers there, or it is not ready yet
+    │   │   └── StoreAway     no server answers at that address, or it is not ready yet
     │   ├── StoreUnsafe       the store cannot keep our promises here; refused
     │   ├── StoreBroken       a write may or may not be durable; this process must end
     │   ├── BadRecord         the store refused one batch for its content
     │   ├── SchemaMismatch    the data was written by another version
     │   └── Corrupt           what was read is not what was written
     ├── ReplayError
-    │   └── Divergence        the code asks for what the journal contradicts
+    │   └── Divergence        the code calls a step that the journal contradicts
     ├── ActionError
     │   ├── StepFailed        a step failed for good
     │   ├── InDoubt           it may or may not have happened
     │   └── Denied            a person or a policy said no
     ├── RunError
     │   ├── RunFailed · RunCancelled · RunEscalated · BudgetExceeded
-    ├── StaleResource         what a run holds is gone or changed
-    ├── IllegalTransition     a change of state that the table does not hold
+    ├── StaleResource         a resource that the run holds is gone or has changed
+    ├── IllegalTransition     a change of state that is not in the table
     ├── TimedOut              (also a TimeoutError)
     └── LeaseLost             this process no longer owns what it works on
-    Permanent · Transient · NotDone    raised by users' code to class a failure
+    Permanent · Transient · NotDone    raised by users' code to classify a failure
 
 `InvariantViolation` is a BaseException: no `except Exception` may swallow it; the process ends.
 """
 
 from __future__ import annotations
+
+from ninelives.core.step_ids import step_text
 
 
 class NineLivesError(Exception):
@@ -56,13 +58,11 @@ class NineLivesError(Exception):
         self.what, self.run, self.step, self.path, self.remedy = what, run, step, path, remedy
 
     def __str__(self) -> str:
-        from ninelives.core.ids import step_text  # which needs these errors itself
-
         named = (("run", self.run), ("step", step_text(self.step) if self.step is not None else None))
-        places = [f"{label} {value!r}" for label, value in named if value is not None]
+        parts = [f"{label} {value!r}" for label, value in named if value is not None]
         if self.path is not None:
-            places.append(f"at {self.path}")
-        where = f" ({', '.join(places)})" if places else ""
+            parts.append(f"at {self.path}")
+        where = f" ({', '.join(parts)})" if parts else ""
         return f"{self.what}{where}" + (f". {self.remedy}" if self.remedy else "")
 
 
@@ -99,7 +99,7 @@ class KeyConflict(UsageError):
 
 
 class RunFinished(UsageError):
-    """The run has ended and takes nothing any more."""
+    """The run has ended and accepts nothing any more."""
 
 
 class StaleAnswer(UsageError):
@@ -107,7 +107,7 @@ class StaleAnswer(UsageError):
 
 
 class NoRun(UsageError):
-    """A step was called outside a run while a runtime lives."""
+    """A step was called outside a run while a runtime is open."""
 
 
 class StoreError(NineLivesError):
@@ -119,7 +119,7 @@ class StoreUnavailable(StoreError):
 
 
 class StoreAway(StoreUnavailable):
-    """No server answers there, or it is not ready yet: worth waiting for."""
+    """No server answers at that address, or it is not ready yet: waiting may help."""
 
 
 class StoreUnsafe(StoreError):
@@ -131,7 +131,7 @@ class StoreBroken(StoreError):
 
 
 class BadRecord(StoreError):
-    """The store refused a batch for its content; nothing of the batch was written."""
+    """The store refused a batch for its content; none of it was written."""
 
 
 class SchemaMismatch(StoreError):
@@ -139,7 +139,7 @@ class SchemaMismatch(StoreError):
 
 
 class Corrupt(StoreError):
-    """What was read is not what was written. `seq` is the first bad record, where that is known."""
+    """What was read is not what was written. `seq` is the first bad record, if known."""
 
     seq: int | None = None
 
@@ -149,11 +149,11 @@ class ReplayError(NineLivesError):
 
 
 class Divergence(ReplayError):
-    """The code asks for what the journal contradicts."""
+    """The code calls a step that the journal contradicts."""
 
 
 class ActionError(NineLivesError):
-    """A step did not give its result."""
+    """A step did not return its result."""
 
 
 class StepFailed(ActionError):
@@ -185,17 +185,17 @@ class RunEscalated(RunError):
 
 
 class BudgetExceeded(RunError):
-    """The run has used up what it was allowed."""
+    """The run has used up its budget."""
 
 
 class StaleResource(NineLivesError):
-    """What a run holds open (`resource`) is gone, or is not what it was."""
+    """A resource that the run holds open (`resource`) is gone, or has changed."""
 
     resource: object = None
 
 
 class IllegalTransition(NineLivesError):
-    """A change of state that the table does not hold."""
+    """A change of state that is not in the table."""
 
 
 class TimedOut(NineLivesError, TimeoutError):
@@ -207,7 +207,7 @@ class LeaseLost(NineLivesError):
 
 
 class Transient(Exception):
-    """Raise to say: this failure passes, try again. `retry_after_seconds` is honoured."""
+    """Raise to say: this failure is temporary, try again. `retry_after_seconds` is honoured."""
 
     def __init__(self, *args: object, retry_after_seconds: float | None = None) -> None:
         super().__init__(*args)
@@ -219,8 +219,8 @@ class Permanent(Exception):
 
 
 class NotDone(Exception):
-    """Raise in a non-resumable action to say: proven, nothing was done."""
+    """Raise in a non-resumable action to say: it is proved that nothing was done."""
 
 
 class InvariantViolation(BaseException):
-    """Our own code is wrong. Nothing may catch this; the process ends."""
+    """A bug in Nine Lives itself. Nothing may catch this; the process ends."""

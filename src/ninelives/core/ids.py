@@ -1,10 +1,10 @@
-"""Names, ids and idempotency keys: what is accepted, and how keys are made.
+"""Names, ids and idempotency keys: which are accepted, and how keys are made.
 
 Ids are data: always bound or escaped, never made into paths, so `../../etc` or `a:{b}` are fine. All are
-brought to one Unicode form (NFC), so that two spellings that look alike are one id. Every key we make is
-at most 255 printable ASCII characters, depends on nothing but its parts, and is injective: other parts
-give another key. Parts that do not fit are replaced by a 128-bit digest. Equal Decimals are one part:
-10, 10.0 and 1E+1 pay the same bill. Values of two types are two parts, even when they are equal.
+normalised to NFC, so that two spellings that look alike are one id. Every key that we make has at most 255
+printable ASCII characters, depends only on its parts, and is injective: other parts give another key. Parts
+that do not fit are replaced by a 128-bit digest. Equal Decimals are one part: 10, 10.0 and 1E+1 pay the same
+bill. Values of two types are two parts, even when they are equal.
 """
 
 from __future__ import annotations
@@ -15,21 +15,21 @@ import re
 import unicodedata
 from collections.abc import Collection, Mapping
 from decimal import Decimal
-from functools import lru_cache
 from hashlib import blake2b
 from string import Formatter
 from types import MemberDescriptorType
-from typing import Any, Final, NamedTuple
+from typing import Any, Final
 from uuid import UUID
 
 from ninelives.core.errors import BadName, UsageError
+from ninelives.core.step_ids import MAX_COUNT, StepId, read_step_id, write_step_id
 
 MAX_CHARACTERS: Final = 255
 _PART_CHARACTERS: Final = 60
 _DIGITS_SHOWN: Final = 30  # a power of ten beyond this is written as one
-_DIGEST_MARK: Final = "~"  # never left by escaping, so a shortened part cannot be taken for a whole one
+_DIGEST_MARK: Final = "~"  # escaping never leaves one, so a shortened part is never mistaken for a whole one
 _UNSAFE: Final = re.compile(r"[^A-Za-z0-9_.\-]")
-# Unicode's Default_Ignorable_Code_Point, and two blanks that count as symbols: they show as nothing.
+# Unicode's Default_Ignorable_Code_Point, and two blank symbols: they are invisible.
 _INVISIBLE: Final = re.compile(
     "[\u00ad\u034f\u061c\u115f\u1160\u17b4\u17b5\u180b-\u180f\u200b-\u200f\u202a-\u202e\u2060-\u206f\u2800\u3164"
     "\ufe00-\ufe0f\ufeff\uffa0\ufff0-\ufff8\U0001bca0-\U0001bca3\U0001d159\U0001d173-\U0001d17a\U000e0000-\U000e0fff]"
@@ -38,7 +38,7 @@ _FIELD: Final = re.compile(r"[^\W\d_]\w*(\.[^\W\d_]\w*)*", re.ASCII)
 
 
 def check_id(value: object, what: str) -> str:
-    """Check an id or name and give its NFC form. Raises BadName, saying what is wrong with which."""
+    """Check an id or name and return its NFC form. Raises BadName; `what` says which one is meant."""
     if not isinstance(value, str):
         raise BadName(f"the {what} is a {type(value).__name__}", remedy="Use a str")
     text = unicodedata.normalize("NFC", value)
@@ -68,80 +68,52 @@ def check_id(value: object, what: str) -> str:
 
 
 def check_key(value: object) -> str:
-    """Check an idempotency key and give its NFC form. Raises BadName."""
+    """Check an idempotency key and return its NFC form. Raises BadName."""
     return check_id(value, "key")
 
 
 # ------------------------------------------------------------------------------------------- positions
 
 
-class StepId(NamedTuple):
-    """Where a step stands in a turn: its branch, its name, and the count of that name in the branch."""
-
-    branch: str
-    name: str
-    n: int
-
-
 ID_MARK: Final = "@"
-"""What stands before an id from outside, in place of the branch: branches are empty or begin otherwise."""
+"""The prefix that marks an `id=` given by the user, in place of the branch: no branch begins with it."""
 
 
 _ASIDE: Final = "/~"
 
 
 def aside(branch: str, number: int) -> str:
-    """Return the branch of calls whose own ids others have: no task and no name gives such a one."""
+    """Return a branch for calls whose ids other records have taken: no task or name yields this form."""
     return f"{branch}{_ASIDE}{number}"
 
 
 def beside(branch: str) -> str:
-    """Return the branch that a call was moved aside from; any other as it is."""
+    """Return the branch that `aside` was given; any other branch unchanged."""
     before, mark, number = branch.rpartition(_ASIDE)
     return before if mark and number.isdecimal() else branch
 
 
 def step_id(branch: str, name: str, n: int) -> str:
     """Write a step's identity as one readable text; `parse_step_id` reads it back."""
-    return f"{_hide(branch) if branch else branch}#{_hide(name)}#{_count(n)}"
+    return write_step_id(branch, name, _count(n))
 
 
 def parse_step_id(text: str) -> StepId:
     """Read what `step_id` wrote. Raises BadName for anything else."""
-    parts = text.split("#")
-    if len(parts) == 3 and re.fullmatch(r"[0-9]{1,19}", parts[2], re.ASCII):
-        found = StepId(_show(parts[0]), _show(parts[1]), int(parts[2]))
-        if step_id(*found) == text:
-            return found
-    raise BadName(f"{ascii(text)[:80]} is no step id", remedy="A step id reads branch#name#count")
-
-
-def step_text(step: str) -> str:
-    """Name a step as people do: name[count], after its branch if it has one."""
-    try:
-        branch, name, number = parse_step_id(step)
-    except BadName:
-        return step
-    return f"{branch}/{name}[{number}]" if branch else f"{name}[{number}]"
-
-
-@lru_cache(maxsize=1024)
-def _hide(text: str) -> str:
-    return text.replace("%", "%25").replace("#", "%23")
-
-
-def _show(text: str) -> str:
-    return text.replace("%23", "#").replace("%25", "%")
+    found = read_step_id(text)
+    if found is None:
+        raise BadName(f"{ascii(text)[:80]} is not a step id", remedy="A step id reads branch#name#count")
+    return found
 
 
 def _count(n: int) -> int:
-    if type(n) is not int or not 0 <= n < 2**63:
+    if type(n) is not int or not 0 <= n <= MAX_COUNT:
         raise UsageError(f"a count must be an int from 0 up, not {n!r}")
     return n
 
 
 def positional_key(run: str, turn: int, branch: str, step: str, n: int) -> str:
-    """Make the key of a step that has no business key, from its place in the run."""
+    """Make the key of a step without a business key, from its position in the run."""
     return f"nl:{_part(run)}:{_count(turn)}:{_part(branch)}:{_part(step)}:{_count(n)}"
 
 
@@ -162,7 +134,7 @@ def _percent(found: re.Match[str]) -> str:
 
 
 def generation_key(key: str, generation: int) -> str:
-    """Make the key that the body of an action with a business key gets; another after each release."""
+    """Make the key that the body of an action with a business key gets: a new one after each release."""
     if not generation:
         return key
     suffix = f"{_DIGEST_MARK}{generation}"
@@ -173,15 +145,15 @@ def generation_key(key: str, generation: int) -> str:
 
 
 def check_template(template: str, parameters: Collection[str]) -> None:
-    """Check a key template at registration. Raises UsageError naming the placeholders available."""
+    """Check a key template at registration. Raises UsageError naming the available placeholders."""
     _fields_of(template, parameters)
 
 
 def template_key(template: str, arguments: Mapping[str, object]) -> str:
     """Fill a key template ("refund:{order_id}") with bound arguments. Raises UsageError.
 
-    Values are escaped and, unless they are text, carry their type ("int=42"): other values give another key.
-    Equal Decimals give one key, however many zeros they end with.
+    Values are escaped and, unless they are text, carry their type ("int=42"), so that other values give
+    another key. Equal Decimals give one key, however many zeros they end with.
     """
     out: list[str] = []
     fields = _fields_of(template, arguments.keys())
@@ -204,12 +176,12 @@ def _fields_of(template: str, available: Collection[str]) -> list[tuple[str, str
             raise UsageError(f"the key template {template!a} has text that is not printable ASCII")
         if _DIGEST_MARK in literal:
             raise UsageError(
-                f"the key template {template!r} has a {_DIGEST_MARK!r}, which marks keys that were shortened",
+                f"the key template {template!r} has a {_DIGEST_MARK!r}, which marks shortened keys",
                 remedy='Use another separator, such as ":"',
             )
         if fields and field is not None and not any(not _is_word(character) for character in literal):
             raise UsageError(
-                f"the key template {template!r} does not keep {{{fields[-1][1]}}} and {{{field}}} apart",
+                f"the key template {template!r} does not separate {{{fields[-1][1]}}} and {{{field}}}",
                 remedy='Put a separator between them, such as ":"',
             )
         if field is not None:
@@ -217,20 +189,20 @@ def _fields_of(template: str, available: Collection[str]) -> list[tuple[str, str
         fields.append((literal, field))
     if not any(field for _, field in fields):
         raise UsageError(
-            f"the key template {template!r} has no placeholder, so every call would have one key",
+            f"the key template {template!r} has no placeholder, so all calls would share one key",
             remedy=_available(available),
         )
     return fields
 
 
 def _is_word(character: str) -> bool:
-    return character.isalnum() or character in "%=~"  # what escaped values are made of
+    return character.isalnum() or character in "%=~"  # the characters of escaped values
 
 
 def _check_field(template: str, field: str, extra: str | None, available: Collection[str]) -> None:
     if extra or not _FIELD.fullmatch(field):
         raise UsageError(
-            f"the key template {template!r} has a placeholder {{{field}}} with more than names in it",
+            f"the key template {template!r} has a placeholder {{{field}}} that is more than names",
             remedy="Write {parameter} or {parameter.attribute}: no formats, indexes or private names",
         )
     if field.split(".", maxsplit=1)[0] not in available:
@@ -252,7 +224,7 @@ def _value_of(field: str, arguments: Mapping[str, object]) -> object:
 
 
 def _data_attribute(value: Any, name: str, field: str) -> object:
-    """Read an attribute that is data; properties and methods would run code."""
+    """Read an attribute that is data; properties and methods are refused, because they would run code."""
     if isinstance(value, dict) and name in value:
         return value[name]
     held = getattr(value, "__dict__", {})
@@ -282,15 +254,15 @@ def _escape(value: object, field: str, special: set[str]) -> str:
 
 
 def class_name(kind: type) -> str:
-    """Name a class in an identity: as its module does (Order.Status); the module itself may move."""
+    """Return a class's name for an identity: qualified (Order.Status), without its module, which may move."""
     return kind.__qualname__.rpartition("<locals>.")[2]
 
 
 def member_name(member: enum.Enum) -> str:
-    """Name a member of an enum in an identity: another member has another name.
+    """Return an enum member's name for an identity: another member has another name.
 
-    Combinations of flags have their members' names, as far as these say it all; the name of no bits, or of
-    unknown ones, is None for all of them: those are written as their number.
+    A combination of flags has the names of its members, if these cover all its bits. No bits, or unknown
+    ones, have no name in Python: those are written as their number.
     """
     if not isinstance(member, enum.Flag):
         return member.name
@@ -319,7 +291,7 @@ def _text_of(value: object, field: str) -> tuple[str, str]:
 
 
 def _plain(value: Decimal) -> str:
-    """Write a Decimal in the one form of all that equal it, whatever the context: normalize() would round."""
+    """Return the one text of all Decimals that equal this one; normalize() would round by the context."""
     sign, digits, exponent = value.as_tuple()
     text = "".join(map(str, digits)).lstrip("0")
     coefficient = text.rstrip("0")

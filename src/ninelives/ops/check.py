@@ -1,10 +1,9 @@
-"""A rehearsal: runs in flight replayed against new code, up to where each would do something new.
+"""Rehearse runs in flight: replay each against new code, up to the first new step. For `ninelives check`.
 
-Nothing is executed that a run has not done yet, and nothing is written: everything fresh, whatever its kind,
-asks for the barrier first, and here the barrier is the end. Code outside of steps runs, as on every replay;
-sockets and processes are refused to it. Records are found by the same code as in a worker. This is the child
-process of `ninelives check`: it may hang or crash with the code that it tries, and its parent goes on with
-the next run.
+No new step is executed and nothing is written: every new step passes the barrier first, and here the barrier
+ends the rehearsal. Code outside steps runs, as on every replay; it cannot open sockets or start processes.
+Records are matched by the same code as in a worker. This module is the child process of `ninelives check`:
+it may hang or crash with the code that it tries, and its parent continues with the next run.
 """
 
 from __future__ import annotations
@@ -23,11 +22,11 @@ from msgspec import Struct
 from msgspec.structs import replace
 
 from ninelives.core.errors import Divergence, NineLivesError, UsageError
-from ninelives.core.ids import step_text
 from ninelives.core.journal.matching import Start
 from ninelives.core.journal.replay import Recorded, step_name, write_superseded
 from ninelives.core.model.commit import Verdict
 from ninelives.core.model.run import Journal, Kind, Record, RunQuery, RunRow, State
+from ninelives.core.step_ids import step_text
 from ninelives.engine.agent import compensations
 from ninelives.engine.commit import large_bodies
 from ninelives.engine.commit.committer import Committer
@@ -64,15 +63,15 @@ REFUSED = frozenset(
     }
 )
 _PAGE = 200
-_ENDED = "done, and the code comes to its end without asking for it"
+_ENDED = "done, and the code ends without calling it"
 _UNREACHED = (
-    "done, and not asked for before the next new step; if the code does not ask for it before its next new "
+    "done, and not called before the next new step; if the code does not call it before its next new "
     "effect, the run is stopped there"
 )
 
 
 class Fit(StrEnum):
-    """How a run and the new code go together."""
+    """Whether the new code fits a run."""
 
     FITS = "fits"
     FAILS_AS_BEFORE = "fails as before"  # with the code that it ran with last, which is this one
@@ -82,22 +81,22 @@ class Fit(StrEnum):
 
 
 class Warned(Struct, frozen=True):
-    """What somebody should know of a run that goes on, and what to write if it was not meant."""
+    """A warning about a run that continues, and what to write if the change was not intended."""
 
     what: str
     remedy: str = ""
 
 
 class CheckFinding(Struct, frozen=True, kw_only=True):
-    """What became of one run in rehearsal, up to the first new thing that it would do.
+    """The result of one run's rehearsal, up to its first new step.
 
-    `unused` counts recorded steps that were not asked for. `moved` are steps that were found elsewhere than
-    they were recorded, which is fine. `asked_again` are decisions and reads that the code asks for with other
-    arguments, `left_out` those that it did not ask for. `unreached` are effects on record that it did not ask
-    for either: it does them no second time, but if it does not ask for them before its next new effect, it is
-    stopped there; that cannot be told without asking what is new. `in_doubt` are starts without an outcome
-    that it did not ask for: a person is asked before the run ends. `warnings` say these for people, each with
-    what to write; `remedy` has all of that.
+    `unused` counts recorded steps that the code did not call. `moved` are steps that matched a record at
+    another position, which is fine. `asked_again` are decisions and reads that the code calls with other
+    arguments, `left_out` those that it did not call. `unreached` are recorded effects that it did not call
+    either: they are not repeated, but if the code does not call them before its next new effect, the run is
+    stopped there; only executing new steps would show which. `in_doubt` are starts without an outcome that
+    it did not call: a person is asked before the run ends. `warnings` are these for people, each with its
+    remedy; `remedy` joins them all.
     """
 
     run: str
@@ -118,39 +117,39 @@ class CheckFinding(Struct, frozen=True, kw_only=True):
 
     @property
     def has_warnings(self) -> bool:
-        """Tell whether somebody should know of something, although the run goes on."""
+        """Whether there is something to report, although the run continues."""
         return bool(self.warnings) or self.fit is Fit.FAILS_AS_BEFORE
 
 
 class CheckBegun(Struct, frozen=True, tag="begun"):
-    """Said before a run is tried: if nothing follows, it is the one that hangs."""
+    """Sent before a run is tried: if no other message follows, this run hangs."""
 
     run: str
     agent: str
 
 
 class CheckFound(Struct, frozen=True, tag="found"):
-    """Said after a run was tried."""
+    """Sent after a run was tried."""
 
     finding: CheckFinding
 
 
 class Foreign(Struct, frozen=True, tag="foreign"):
-    """Said of a run whose agent the code does not declare."""
+    """Sent for a run whose agent the code does not declare."""
 
     run: str
     agent: str
 
 
 class CheckDone(Struct, frozen=True, tag="done"):
-    """Said after all runs: without it, the code has ended the process, whatever its exit code says."""
+    """Sent after all runs: without it, the code has ended the process, whatever its exit code is."""
 
 
 Line = CheckBegun | CheckFound | Foreign | CheckDone
 
 
 class CheckOrder(Struct, frozen=True, kw_only=True):
-    """What to rehearse: all runs in flight, but for some."""
+    """What to rehearse: all runs in flight except `skip`."""
 
     target: str
     url: str
@@ -159,11 +158,11 @@ class CheckOrder(Struct, frozen=True, kw_only=True):
 
 
 class _Frontier(NineLivesError):
-    """The run has come to something that it has not done yet."""
+    """The run has reached a new step."""
 
 
 class _Rehearsed(Execution):
-    """An execution that ends where anything new begins, once all else in it has come as far as it can."""
+    """An execution that ends at its first new step, once all other branches have got as far as they can."""
 
     _has_reached = False
 
@@ -185,7 +184,7 @@ class _Rehearsed(Execution):
 
 
 class Rehearsal(Executor):
-    """Replays runs, and only that."""
+    """An executor that only replays."""
 
     def __init__(self, store: Store, loop: asyncio.AbstractEventLoop, limit_seconds: float) -> None:
         clock = SystemClock()
@@ -193,7 +192,7 @@ class Rehearsal(Executor):
         self._limit_seconds = limit_seconds
 
     async def rehearse(self, run: RunRow) -> CheckFinding:
-        """Replay one run as far as it has come, and say whether the code fits it."""
+        """Replay one run up to its first new step, and return whether the code fits it."""
         agent = AGENTS[run.agent]
         try:
             journal = large_bodies.load(self._store, run.id)
@@ -201,7 +200,7 @@ class Rehearsal(Executor):
             return _finding(run, Fit.FAILS, error)
         journal, pending = self._as_owned(journal)
         execution = _Rehearsed(journal, *self._parts(agent))
-        execution.is_pipelined = False  # then nothing is told before it has passed the barrier
+        execution.is_pipelined = False  # so that no outcome is delivered before it has passed the barrier
         execution.is_undoing = pending is not None
         self.executions[run.id] = execution
         try:
@@ -219,24 +218,22 @@ class Rehearsal(Executor):
         finding = _judged(run, execution, ended)
         await clear(execution)
         if finding.fit is Fit.FAILS and self._is_code_of(run):
-            return replace(
-                finding, fit=Fit.FAILS_AS_BEFORE, remedy="It ends as failed with the code as it is"
-            )
+            return replace(finding, fit=Fit.FAILS_AS_BEFORE, remedy="It will fail with its present code too")
         return finding
 
     def _as_owned(self, journal: Journal) -> tuple[Journal, list[compensations.Undo] | None]:
-        """Return the journal as its next owner goes on from it; if only undoing is left, what to undo."""
+        """Return the journal as its next owner reads it; and the compensations, if only those are left."""
         if run_retry.is_retried(journal):
             steps = run_retry.superseded(self._store, journal)
-            anew = Record(journal.run.length, Kind.SUPERSEDED, "", 0, write_superseded(steps))
-            journal = replace(journal, records=(*journal.records, anew))
+            record = Record(journal.run.length, Kind.SUPERSEDED, "", 0, write_superseded(steps))
+            journal = replace(journal, records=(*journal.records, record))
         if not any(record.kind is Kind.UNDOING for record in journal.records):
             return journal, None
         stretch, _, pending = compensations.last_stretch(journal)
         return stretch, pending
 
     def _is_code_of(self, run: RunRow) -> bool:
-        """Tell whether the worker that has the run, or died with it, had this code."""
+        """Return whether the run's worker, or the one that died with it, had this code."""
         name = run.session or run.left_by
         session = self._store.read_session(name) if name else None
         if session is None or not session.code or not set(session.agents) <= AGENTS.keys():
@@ -263,10 +260,10 @@ def _fitting(run: RunRow, execution: Execution, *, has_ended: bool) -> CheckFind
     effects = [step for step in done if step_name(step) not in forgets]
     left_out = [step for step in reads if step not in set(execution.asked_again)]
     warnings = (
-        *_warned("asked again, with other arguments", execution.asked_again),
-        *_warned("recorded and asked for no more", left_out, _if_renamed(left_out)),
+        *_warned("executed again, with other arguments", execution.asked_again),
+        *_warned("recorded and no longer called", left_out, _if_renamed(left_out)),
         *_warned(_ENDED if has_ended else _UNREACHED, effects, _if_renamed(effects), _if_given_up(effects)),
-        *_warned("started, in doubt, and not asked for; a person is asked before the run ends", starts),
+        *_warned("started, in doubt, and not called; a person is asked before the run ends", starts),
     )
     return CheckFinding(
         run=run.id,
@@ -292,15 +289,15 @@ def _warned(what: str, steps: Sequence[str], *remedies: str) -> Iterator[Warned]
 
 
 def _if_renamed(steps: Sequence[str]) -> str:
-    """Say what to write if steps that are on record, and that the code declares no more, were renamed."""
+    """Return what to write if recorded steps that the code no longer declares were renamed."""
     names = sorted({name for step in steps if lookup.is_unknown(name := step_name(step))})
     return "; ".join(f'If {name} was renamed, declare the step with aliases=["{name}"]' for name in names)
 
 
 def _if_given_up(steps: Sequence[str]) -> str:
-    """Say what to write if effects that are on record are given up on purpose."""
+    """Return what to write if recorded effects are dropped on purpose."""
     names = sorted({step_name(step) for step in steps})
-    return f"If it is given up on purpose: @nl.agent(forgets={json.dumps(names)})"
+    return f"If you dropped it on purpose, declare @nl.agent(forgets={json.dumps(names)})"
 
 
 def _finding(run: RunRow, fit: Fit, why: BaseException) -> CheckFinding:
@@ -313,20 +310,20 @@ def _finding(run: RunRow, fit: Fit, why: BaseException) -> CheckFinding:
         agent=run.agent,
         fit=fit,
         what=(str(why) if is_refused else f"the code raises {type(why).__name__}: {why}")[:500],
-        remedy="Move it into a step: outside of one it happens again on every replay, and cannot be checked"
+        remedy="Move it into a step: outside steps it happens again on every replay, and cannot be checked"
         if is_refused
-        else "Mend the code: with it, the run would end as failed",
+        else "Fix the code: the run would fail with it",
     )
 
 
 def hangs(run: str, agent: str, seconds: float) -> CheckFinding:
-    """Return the finding for a run that gets nowhere."""
+    """Return the finding for a run that does not reach its next step in time."""
     return CheckFinding(
         run=run,
         agent=agent,
         fit=Fit.HANGS,
-        what=f"the code did not come to its next step within {seconds:g} s",
-        remedy="Code outside of steps must not wait or compute for long; --limit gives it more time",
+        what=f"the code did not reach its next step within {seconds:g} s",
+        remedy="Code outside steps must not wait or compute for long; --limit gives it more time",
     )
 
 
@@ -342,12 +339,12 @@ def in_flight(store: Store) -> Iterator[RunRow]:
 
 
 class _Refused(PermissionError):
-    """The code wanted to reach out of the process while it was only being checked."""
+    """The code tried to open a socket or start a process during a check."""
 
 
 def _refuse(event: str, _: tuple[Any, ...]) -> None:
     if event in REFUSED:
-        raise _Refused(f"{event} is refused while code is only being checked")
+        raise _Refused(f"{event} is refused during a check")
 
 
 async def _rehearse_all(order: CheckOrder, store: Store, results: int) -> None:
@@ -369,12 +366,12 @@ async def _rehearse_all(order: CheckOrder, store: Store, results: int) -> None:
 
 
 def main() -> None:
-    """Rehearse, as the order on standard input says. Never returns."""
+    """Rehearse the runs of the `CheckOrder` on standard input. Never returns."""
     order = msgspec.json.decode(sys.stdin.buffer.read(), type=CheckOrder)
     results, exit_code = os.dup(1), 0
-    os.dup2(2, 1)  # what the code prints is not a finding
+    os.dup2(2, 1)  # the user's code may print: keep that apart from our messages
     try:
-        logging.getLogger("ninelives").disabled = True  # what it says of a run is in the finding
+        logging.getLogger("ninelives").disabled = True  # the findings already say it
         store = open_store(order.url)
         sys.addaudithook(_refuse)
         agent_loader.load(order.target)

@@ -1,8 +1,8 @@
-"""The doctor: proves that a store is writable and durable before work is accepted.
+"""The doctor: prove that a store is writable and durable before work is accepted.
 
-Every check is one finding: ok, warn (it works, and somebody should look) or fail (do not work on this).
-The proof is a real write: a probe goes in by a synced transaction of the public protocol and is read
-back by another connection. Probes are blobs that nothing refers to; `store prune` removes them after an hour.
+Every check is one finding: ok, warn (it works, but needs attention) or fail (do not use this store). The
+proof is a real write: a probe is written in a synced transaction of the public protocol and read back by
+another connection. Probes are blobs that nothing refers to; `store prune` removes them after an hour.
 """
 
 from __future__ import annotations
@@ -38,17 +38,17 @@ PROBES = 20
 _SLOW_MS = 50.0
 _LITTLE_BYTES, _TOO_LITTLE_BYTES = 1 << 30, 64 << 20
 _SKEW_MS = 5_000
-_CLOCK_RUNS, _CLOCK_RECORDS = 20, 100  # how much is read to see whether a time is ahead
+_CLOCK_RUNS, _CLOCK_RECORDS = 20, 100  # how much is read to find times ahead of the clock
 _EPOCH_MS = 1_735_689_600_000  # 2025: a clock before that was never set
 _FLEETING = {
-    "tmpfs": "is memory: all is lost at a reboot",
-    "ramfs": "is memory: all is lost at a reboot",
-    "overlay": "may be a container's own layer, which goes away with the container",
+    "tmpfs": "is memory: everything is lost at a reboot",
+    "ramfs": "is memory: everything is lost at a reboot",
+    "overlay": "may be a container's layer, which is deleted with the container",
 }
 
 
 class Level(StrEnum):
-    """How a check came out."""
+    """The result of a check."""
 
     OK = "ok"
     WARN = "warn"
@@ -56,7 +56,7 @@ class Level(StrEnum):
 
 
 class DoctorFinding(Struct, frozen=True, kw_only=True):
-    """One check: what was looked at, how it came out, and what to do."""
+    """One check: its name, its result, what was found, and what to do."""
 
     check: str
     level: Level
@@ -65,21 +65,18 @@ class DoctorFinding(Struct, frozen=True, kw_only=True):
 
 
 def prove(store: Store) -> None:
-    """Write a probe durably and read it back.
-
-    Raises StoreError when the store cannot take work.
-    """
+    """Write a probe durably and read it back. Raises StoreError when the store is not usable."""
     probe = b"ninelives probe " + secrets.token_bytes(16)
     (digest,) = store.put_blobs([probe])
     if store.get_blobs([digest]).get(digest) != probe:
         raise StoreBroken(
-            "a probe that was written came back as something else",
+            "a probe that was written was read back changed",
             remedy="Do not use this disk; see: ninelives doctor",
         )
 
 
 def examine(url: str) -> Iterator[DoctorFinding]:
-    """Look at a store, and make none where there is none; findings come as they are made.
+    """Examine a store, without creating one; yield each finding as it is made.
 
     Raises UsageError when the URL names no store.
     """
@@ -103,7 +100,7 @@ def examine(url: str) -> Iterator[DoctorFinding]:
 
 
 def _opened(url: str) -> AnyStore | DoctorFinding:
-    """Open the store; that there is none, or that it cannot be opened, is a finding."""
+    """Open the store; return a finding if there is none, or it cannot be opened."""
     try:
         if is_there(url):
             return open_store(url)
@@ -113,7 +110,7 @@ def _opened(url: str) -> AnyStore | DoctorFinding:
         check="open",
         level=Level.FAIL,
         what=f"there is no store at {database_of(url) or urls.shown(url)}",
-        remedy="Name one with --store or NINELIVES_STORE; run, start, worker and up make a new one",
+        remedy="Name one with --store or NINELIVES_STORE; run, start, worker and up create a new one",
     )
 
 
@@ -133,19 +130,19 @@ def database_of(url: str) -> Path | None:
 
 
 def _durability(store: AnyStore) -> Iterator[DoctorFinding]:
-    """Say whether what is not in a file of ours outlives a crash; what the URL accepts is told, too."""
-    told = dict(store.risks)
+    """Check whether a store without a file survives a crash; report the risks that the URL accepts, too."""
+    risks = dict(store.risks)
     if store.url == "memory:":
-        what = "this store is this process's memory: nothing of it outlives the process"
-        told[what] = "Name a file with --store sqlite:///PATH"
-    for what, remedy in told.items():
+        what = "this store is in this process's memory: it is lost with the process"
+        risks[what] = "Name a file with --store sqlite:///PATH"
+    for what, remedy in risks.items():
         yield DoctorFinding(check="durability", level=Level.WARN, what=what, remedy=remedy)
-    if not told:
-        what = "the server syncs what it acknowledges, as far as its settings tell"
+    if not risks:
+        what = "the server syncs what it acknowledges, according to its settings"
         yield DoctorFinding(check="durability", level=Level.OK, what=what)
     if store.lossy is not None:
         what = f"no non-resumable action is started: {store.lossy}"
-        yield DoctorFinding(check="actions", level=Level.WARN, what=what, remedy="Mend the server's settings")
+        yield DoctorFinding(check="actions", level=Level.WARN, what=what, remedy="Fix the server's settings")
 
 
 # The disk ----------------------------------------------------------------------------------------
@@ -165,7 +162,7 @@ def _permissions(path: Path) -> DoctorFinding:
         return DoctorFinding(
             check="permissions",
             level=Level.WARN,
-            what=f"others may read {', '.join(file.name for file in open_files)}",
+            what=f"other users can read {', '.join(file.name for file in open_files)}",
             remedy=f"chmod 600 {' '.join(map(str, open_files))}",
         )
     mode = path.parent.stat().st_mode
@@ -173,10 +170,10 @@ def _permissions(path: Path) -> DoctorFinding:
         return DoctorFinding(
             check="permissions",
             level=Level.WARN,
-            what=f"anybody may replace files in {path.parent}",
+            what=f"every user can replace files in {path.parent}",
             remedy=f"chmod o-w {path.parent}",
         )
-    return DoctorFinding(check="permissions", level=Level.OK, what="the files are this user's alone")
+    return DoctorFinding(check="permissions", level=Level.OK, what="only this user can access the files")
 
 
 def filesystem_of(path: Path, mountinfo: Iterable[str]) -> tuple[str, str]:
@@ -192,23 +189,23 @@ def filesystem_of(path: Path, mountinfo: Iterable[str]) -> tuple[str, str]:
 
 
 def judge_filesystem(point: str, kind: str) -> DoctorFinding:
-    """Say whether a filesystem keeps what it was given."""
+    """Return whether a filesystem is persistent."""
     if kind in _FLEETING:
         return DoctorFinding(
             check="filesystem",
             level=Level.WARN,
             what=f"{kind} at {point} {_FLEETING[kind]}",
-            remedy="Keep the store on a disk, or on a volume that is mounted from outside",
+            remedy="Keep the store on a disk, or on a volume mounted from outside the container",
         )
     return DoctorFinding(check="filesystem", level=Level.OK, what=f"{kind} at {point}")
 
 
 def judge_space(free: int) -> DoctorFinding:
-    """Say whether there is room to work."""
+    """Return whether there is enough free space."""
     what = f"{free / (1 << 30):,.1f} GiB free"
     if free < _TOO_LITTLE_BYTES:
         return DoctorFinding(
-            check="space", level=Level.FAIL, what=what, remedy="Free disk space before you go on"
+            check="space", level=Level.FAIL, what=what, remedy="Free disk space before you continue"
         )
     if free < _LITTLE_BYTES:
         return DoctorFinding(
@@ -230,7 +227,7 @@ def _database(store: AnyStore, path: Path) -> Iterator[DoctorFinding]:
     try:
         _, commits, _ = anchor.read(path.with_name(f"{path.name}-anchor"))
         yield DoctorFinding(check="anchor", level=Level.OK, what=f"agrees, at commit {commits:,}")
-        # Opening asserts every setting; this only says what they are.
+        # Opening a store asserts every setting; this only reports them.
         with_settings = connection.connect(path)
         try:
             names = ("journal_mode", "synchronous", "page_size")
@@ -248,13 +245,13 @@ def _database(store: AnyStore, path: Path) -> Iterator[DoctorFinding]:
 
 
 def judge_log(size: int, usual: int) -> DoctorFinding:
-    """Say whether the log is emptied as it should be."""
+    """Return whether the write-ahead log is emptied as it should be."""
     what = f"{size / (1 << 20):,.1f} MiB"
     if size > 4 * usual:
         return DoctorFinding(
             check="log",
             level=Level.WARN,
-            what=f"{what}, where {usual / (1 << 20):,.0f} are usual: a reader keeps it from being emptied",
+            what=f"{what}; {usual / (1 << 20):,.0f} are usual: a reader prevents it from being emptied",
             remedy="End the process that holds a long transaction (a backup, a sqlite3 shell)",
         )
     return DoctorFinding(check="log", level=Level.OK, what=what)
@@ -264,7 +261,7 @@ def judge_log(size: int, usual: int) -> DoctorFinding:
 
 
 def _guarded(store: AnyStore) -> Iterator[DoctorFinding]:
-    """Write, read and count; what the store raises is a finding."""
+    """Write, read and count; an error of the store becomes a finding."""
     for check in (_writes, _clock, _sessions, _contents):
         try:
             yield from check(store)
@@ -288,14 +285,14 @@ def _writes(store: AnyStore) -> Iterator[DoctorFinding]:
 
 
 def judge_latency(middle_ms: float, worst_ms: float) -> DoctorFinding:
-    """Say whether synced writes are fast enough to work with."""
+    """Return whether synced writes are fast enough."""
     what = f"a synced write takes {middle_ms:.2f} ms (median of {PROBES}), {worst_ms:.2f} ms at worst"
     if middle_ms > _SLOW_MS:
         return DoctorFinding(
             check="latency",
             level=Level.WARN,
             what=what,
-            remedy="Every step waits for one: use a local disk with a fast sync",
+            remedy="Every step waits for a synced write: use a local disk with a fast sync",
         )
     return DoctorFinding(check="latency", level=Level.OK, what=what)
 
@@ -303,7 +300,7 @@ def judge_latency(middle_ms: float, worst_ms: float) -> DoctorFinding:
 def _clock(store: AnyStore) -> Iterator[DoctorFinding]:
     runs = store.list_runs(RunQuery(limit=200))
     newest = [run.changed_ms for run in runs]
-    # A run that was touched since has the right time in its row; what was written before stays as it is.
+    # A row may have been written again since the clock was corrected; its older records keep their times.
     for run in sorted(runs, key=lambda run: run.number)[-_CLOCK_RUNS:]:
         with suppress(Corrupt):
             records = store.load_journal(run.id, since=max(run.base, run.length - _CLOCK_RECORDS)).records
@@ -313,7 +310,7 @@ def _clock(store: AnyStore) -> Iterator[DoctorFinding]:
 
 
 def judge_clock(now_ms: int, newest_ms: int) -> DoctorFinding:
-    """Say whether the clock can be right."""
+    """Return whether the clock can be right."""
     ahead_ms = newest_ms - now_ms
     if now_ms < _EPOCH_MS:
         return DoctorFinding(
@@ -323,7 +320,7 @@ def judge_clock(now_ms: int, newest_ms: int) -> DoctorFinding:
         return DoctorFinding(
             check="clock",
             level=Level.WARN,
-            what=f"the store holds times that are {ahead_ms / 1000:,.0f} s ahead of the clock: it went back",
+            what=f"the store has times {ahead_ms / 1000:,.0f} s ahead of the clock: it was set back",
             remedy="Set the clock: timers wait that much longer (leases do not depend on it)",
         )
     return DoctorFinding(check="clock", level=Level.OK, what="no time in the store is ahead of it")
@@ -340,8 +337,8 @@ def _sessions(store: AnyStore) -> Iterator[DoctorFinding]:
         yield DoctorFinding(
             check="sessions",
             level=Level.WARN,
-            what=f"{what}: runs of the dead wait to be taken over",
-            remedy="Start a worker, or `ninelives run` with the run's id: it goes on where it was",
+            what=f"{what}: runs of dead sessions wait for a takeover",
+            remedy="Start a worker, or `ninelives run` with the run's id: the run resumes",
         )
     else:
         yield DoctorFinding(check="sessions", level=Level.OK, what=what)

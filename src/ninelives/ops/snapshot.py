@@ -1,8 +1,8 @@
-"""A checkpoint taken by hand, for debugging: all that is stored of a run, in one file that needs no store.
+"""Export everything stored of a run into one file that needs no store, for debugging.
 
-The file is there whole or not at all, and no file is ever overwritten. If we die while writing it, a
-hidden temporary file is left beside where it would have been. It holds what the run's journal holds, so it
-is for its owner's eyes only (mode 0600).
+The file is written whole or not at all, and no file is ever overwritten. If we die here: a hidden temporary
+file is left in the same directory. The file holds what the journal holds, so only its owner may read it
+(mode 0600).
 """
 
 from __future__ import annotations
@@ -36,10 +36,7 @@ _NAME_CHARACTERS = 100
 
 
 def take(store: Store, run: str) -> dict[str, Any]:
-    """Return all that is stored of a run, its chain verified.
-
-    Raises UnknownRun; Corrupt.
-    """
+    """Return everything stored of a run, with its chain verified. Raises UnknownRun; Corrupt."""
     loaded = store.load_journal(run, since=0)
     row = loaded.run
     chain.verify(row.id, row.base_check, loaded.first, loaded.records, length=row.length, head=row.head)
@@ -70,10 +67,10 @@ def take(store: Store, run: str) -> dict[str, Any]:
 
 
 def write(snapshot: dict[str, Any], out: Path | None) -> Path:
-    """Write a snapshot to a file that does not exist yet; returns its path.
+    """Write a snapshot to a file that does not exist yet; return its path.
 
-    Without a path: one in the working directory that tells the run and its length. Raises UsageError when
-    the file exists or cannot be made.
+    Without a path: a file in the working directory, named after the run and its last record. Raises
+    UsageError when the file exists or cannot be written.
     """
     text = json_text(msgspec.json.encode(snapshot), pretty=True) + "\n"
     row = snapshot["run"]
@@ -97,7 +94,7 @@ def _free_names(run: str, length: int) -> Iterator[Path]:
 
 
 def _create(path: Path, data: bytes) -> None:
-    """Make a file with this content, whole and durable, or not at all. Raises FileExistsError; OSError."""
+    """Create a durable file with this content, or none at all. Raises FileExistsError; OSError."""
     draft = path.with_name(f".{path.name[:_NAME_CHARACTERS]}.{secrets.token_hex(4)}.tmp")
     try:
         fd = os.open(draft, os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC, 0o600)
@@ -105,7 +102,7 @@ def _create(path: Path, data: bytes) -> None:
             file.write(data)
             file.flush()
             os.fsync(fd)
-        # CRASH: a draft under a hidden name. A link, unlike a rename, never replaces what is there.
+        # CRASH: a draft under a hidden name is left. A link, unlike a rename, never replaces a file.
         os.link(draft, path)
     finally:
         with suppress(OSError):

@@ -1,29 +1,30 @@
-"""A run's checkpoint: what is durable of it now, told from its row and the records of its turn."""
+"""A run's checkpoint: what is durable of it now, from its row and the records of its turn."""
 
 from __future__ import annotations
 
 from collections.abc import Sequence
-from datetime import UTC, datetime
+from datetime import datetime
 from enum import StrEnum
 
 import msgspec
 from msgspec import Raw, Struct
 
 from ninelives.core.errors import Corrupt
-from ninelives.core.ids import step_text
 from ninelives.core.journal.replay import StepBody, read_body
 from ninelives.core.journal.resources import open_in
 from ninelives.core.journal.salvage import read_salvaged
 from ninelives.core.journal.settlement import read_start
 from ninelives.core.model.run import Journal, Kind, Record, RunRow, State
 from ninelives.core.rules import deaths
+from ninelives.core.step_ids import step_text
 from ninelives.core.values.exceptions import read_failure
+from ninelives.views.records_text import moment, progress_of
 
 _SETTLES = frozenset({Kind.RESULT, Kind.FAILURE, Kind.WITHDRAWN, Kind.VOIDED})
 
 
 class Operation(Struct, frozen=True, kw_only=True):
-    """A step that was begun, or is in doubt, and has no outcome."""
+    """A step without an outcome that was started, or is in doubt."""
 
     seq: int
     at: datetime
@@ -32,7 +33,7 @@ class Operation(Struct, frozen=True, kw_only=True):
 
 
 class Resource(Struct, frozen=True, kw_only=True):
-    """Something that the run holds open, and how it was found when it was last looked at."""
+    """A resource that the run holds open, and the evidence of its condition at the last check."""
 
     what: str
     step: str
@@ -50,7 +51,7 @@ class EffectState(StrEnum):
 
 
 class StartedAction(Struct, frozen=True, kw_only=True):
-    """A non-resumable action of the current turn: how often it was started, and what is known of the last."""
+    """A non-resumable action of the current turn: its number of starts, and the state of the last one."""
 
     step: str
     state: EffectState
@@ -61,7 +62,7 @@ class StartedAction(Struct, frozen=True, kw_only=True):
 
 
 class Checkpoint(Struct, frozen=True, kw_only=True):
-    """Where a run is."""
+    """The position of a run, and what it waits for."""
 
     run: str
     agent: str
@@ -84,7 +85,7 @@ class Checkpoint(Struct, frozen=True, kw_only=True):
 
 
 def checkpoint(journal: Journal, last_recovery: str = "") -> Checkpoint:
-    """Return where a run is, and how it was last recovered. Raises Corrupt."""
+    """Return the checkpoint of a run; `last_recovery` goes into it. Raises Corrupt."""
     run, records = journal.run, journal.records
     return Checkpoint(
         run=run.id,
@@ -114,7 +115,7 @@ def steps_in(records: Sequence[Record]) -> int:
 
 
 def operations_in(records: Sequence[Record], kind: Kind) -> list[Operation]:
-    """Return the steps that were begun (INTENT), or are in doubt (DOUBT), and have no outcome."""
+    """Return the steps without an outcome that were started (INTENT), or are in doubt (DOUBT)."""
     found: dict[str, Record] = {}
     for record in records:
         if record.kind is kind:
@@ -133,7 +134,7 @@ def operations_in(records: Sequence[Record], kind: Kind) -> list[Operation]:
 
 
 def resources_in(records: Sequence[Record]) -> list[Resource]:
-    """Return what the run holds open. Raises Corrupt."""
+    """Return the resources that the run holds open. Raises Corrupt."""
     return [
         Resource(what=str(holding.target), step=step_text(step), evidence=dict(holding.evidence))
         for step, holding in open_in(records).items()
@@ -141,13 +142,13 @@ def resources_in(records: Sequence[Record]) -> list[Resource]:
 
 
 def effects_in(records: Sequence[Record]) -> list[StartedAction]:
-    """Return the non-resumable actions, each with what is known of it. Raises Corrupt."""
+    """Return the non-resumable actions, each with its state. Raises Corrupt."""
     found: dict[str, StartedAction] = {}
     for record in records:
         known = found.get(record.step)
         if record.kind is Kind.INTENT:
             start = read_start(record)
-            if start.w:  # only these say which session began them
+            if start.w:  # only non-resumable actions record which session started them
                 found[record.step] = StartedAction(
                     step=step_text(record.step),
                     state=EffectState.STARTED,
@@ -170,30 +171,21 @@ _STATES = {
 
 
 def salvaged_in(records: Sequence[Record]) -> str:
-    """Say what was given up of the journal last, if anything was. Raises Corrupt."""
+    """Return what the last salvage gave up, in words; empty if there was none. Raises Corrupt."""
     said = [record for record in records if record.kind is Kind.SALVAGED]
     return str(read_salvaged(said[-1])) if said else ""
 
 
 def wake_up_of(run: RunRow) -> datetime | None:
-    """Return when a run without a worker falls due; None when only news can wake it, or it has a worker."""
+    """Return when a parked run falls due; None if only news can wake it, or if it is not parked."""
     if run.due_ms is None or run.state not in (State.PENDING, State.CHECKPOINTED):
         return None
     return moment(run.due_ms or run.created_ms)
 
 
-def moment(ms: int) -> datetime:
-    """Return a time of the store as a datetime."""
-    return datetime.fromtimestamp(ms / 1000, UTC)
-
-
 def _progress(records: Sequence[Record]) -> str:
     said = [record for record in records if record.kind is Kind.PROGRESS]
-    if not said:
-        return ""
-    told = msgspec.json.decode(said[-1].body)
-    of = f" of {told['of']}" if told.get("of") is not None else ""
-    return f"step {told['step']}{of}" + (f": {told['note']}" if told.get("note") else "")
+    return f"step {progress_of(said[-1].body)}" if said else ""
 
 
 def _last_error(records: Sequence[Record]) -> str:

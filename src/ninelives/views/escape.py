@@ -1,7 +1,7 @@
-"""Text from runs, made fit to be seen: what could steer a terminal or forge a line is escaped.
+"""Escape text from runs: nothing in it can control a terminal or forge a line of output.
 
-Ids, names and values come from models and strangers. Nothing of theirs reaches a screen or a log raw:
-no control characters, line breaks, escape sequences, marks that turn text around, or lone surrogates.
+Ids, names and values come from models and strangers. They reach a screen or a log only without control
+characters, line breaks, escape sequences, bidirectional marks and lone surrogates.
 """
 
 from __future__ import annotations
@@ -23,16 +23,16 @@ def shortened(text: str, characters: int) -> str:
 
 
 def json_text(data: bytes, *, pretty: bool = False) -> str:
-    """Return JSON as text in which unprintable characters are escaped; it means the same as before."""
+    """Return JSON as text with unprintable characters escaped; it parses to the same value."""
     text = (msgspec.json.format(data, indent=2) if pretty else data).decode()
     if text.isprintable():
         return text
-    # Outside of strings JSON has nothing unprintable but the line breaks that we have put there.
+    # Outside strings, JSON has nothing unprintable but the line breaks that we put there.
     return "".join(one if one.isprintable() or one == "\n" else _json_escape(one) for one in text)
 
 
 def ascii_json(text: str) -> str:
-    """Return JSON with every character beyond ASCII escaped; it means the same as before."""
+    """Return JSON with every character beyond ASCII escaped; it parses to the same value."""
     return "".join(one if one.isascii() else _json_escape(one) for one in text)
 
 

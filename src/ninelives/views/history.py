@@ -1,4 +1,4 @@
-"""What a run looks like to people: its history, read from the journal."""
+"""The history of a run for people, read from its journal."""
 
 from __future__ import annotations
 
@@ -7,13 +7,14 @@ from datetime import datetime
 from msgspec import Struct
 
 from ninelives.core.errors import BadName
-from ninelives.core.ids import parse_step_id, step_text
+from ninelives.core.ids import parse_step_id
 from ninelives.core.model.run import Record
-from ninelives.views.checkpoint import moment
+from ninelives.core.step_ids import step_text
+from ninelives.views.records_text import moment
 
 
 class Entry(Struct, frozen=True, kw_only=True):
-    """One line of a run's history. `place` names the step as `Run.fork(at=)` takes it: "refund[0]"."""
+    """One line of a run's history. `place` names the step as `Run.fork(at=)` accepts it: "refund[0]"."""
 
     seq: int
     at: datetime

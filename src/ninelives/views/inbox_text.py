@@ -1,4 +1,4 @@
-"""The inbox as commands show it. Field names are stable: programs read them."""
+"""Inbox items as commands show them. Field names are stable: programs read them."""
 
 from __future__ import annotations
 
@@ -10,7 +10,6 @@ from msgspec import UNSET, Raw, Struct, UnsetType
 from msgspec.structs import replace
 
 from ninelives.core.errors import Corrupt
-from ninelives.core.ids import step_text
 from ninelives.core.journal.answers import (
     MAY_ACT,
     STARTED_BY,
@@ -23,6 +22,7 @@ from ninelives.core.journal.answers import (
 )
 from ninelives.core.model.inbox import Item, ItemKind, ItemState
 from ninelives.core.model.session import Fate
+from ninelives.core.step_ids import step_text
 from ninelives.store import Store
 from ninelives.views.records_text import moment
 
@@ -38,7 +38,7 @@ _COMMANDS = {
 
 
 class InboxEntry(Struct, frozen=True, kw_only=True):
-    """One thing that waits, or waited, for a person."""
+    """An inbox item, open or answered, with its texts decoded."""
 
     id: str
     run: str
@@ -63,7 +63,7 @@ class InboxEntry(Struct, frozen=True, kw_only=True):
 
 
 def entry(item: Item) -> InboxEntry:
-    """Return an item as people read it; one that cannot be read says so."""
+    """Return an item for people; for one that cannot be read, `what` is the error."""
     try:
         asked, answer = read_asked(item), None
         if item.state is ItemState.ANSWERED:
@@ -95,33 +95,33 @@ def entry(item: Item) -> InboxEntry:
 
 
 def up_to_date(store: Store, one: InboxEntry) -> InboxEntry:
-    """Return an entry with what has become known since: whether what is in doubt may still act."""
+    """Return an entry with current evidence: whether the worker of an action in doubt may still act."""
     if one.answered is not None or not one.evidence.get(MAY_ACT, "no").startswith("yes"):
         return one
     session = store.read_session(one.evidence.get(STARTED_BY, ""))
     if session is None or session.fate is not Fate.GONE:
         return one
-    gone = "no: its worker is gone, with all that it had started"
+    gone = "no: its worker is gone, with every process that it started"
     return replace(one, evidence={**one.evidence, MAY_ACT: gone})
 
 
 def ways(takes: Iterable[Says], id: str) -> list[list[str]]:
-    """Return the commands, word by word, that say to an item what it takes."""
+    """Return the commands, as lists of words, that give each of these answers to an item."""
     return [[word.format(id) for word in _COMMANDS[says]] for says in takes]
 
 
 def facts(one: InboxEntry) -> list[tuple[str, str]]:
-    """Return what a person needs to know of an item before answering, name by name."""
-    told = [("step", one.step), ("to", one.to), ("key", one.key)]
-    told += [(f"{name} =", bytes(value).decode()) for name, value in one.arguments.items()]
-    told.append(("options", ", ".join(bytes(option).decode() for option in one.options)))
+    """Return what a person needs to know of an item before answering, as pairs of name and text."""
+    found = [("step", one.step), ("to", one.to), ("key", one.key)]
+    found += [(f"{name} =", bytes(value).decode()) for name, value in one.arguments.items()]
+    found.append(("options", ", ".join(bytes(option).decode() for option in one.options)))
     if one.schema and not one.options:
-        told.append(("answer is", _schema_text(one.schema)))
+        found.append(("answer is", _schema_text(one.schema)))
     if one.default is not UNSET:
-        told.append(("default", bytes(one.default).decode()))
-    told += list(one.evidence.items())
-    told.append(("remedy", one.remedy))
-    return [(name, text) for name, text in told if text]
+        found.append(("default", bytes(one.default).decode()))
+    found += list(one.evidence.items())
+    found.append(("remedy", one.remedy))
+    return [(name, text) for name, text in found if text]
 
 
 def _schema_text(schema: dict[str, Any]) -> str:

@@ -1,4 +1,4 @@
-"""Where runs are: the rows of `ps` and the page of `show`. Field names are stable: programs read them."""
+"""The rows of `ps` and the page of `show`. Field names are stable: programs read them."""
 
 from __future__ import annotations
 
@@ -9,12 +9,12 @@ from typing import Any
 from msgspec import Raw, Struct, structs
 
 from ninelives.core.errors import Corrupt, UnknownRun
-from ninelives.core.ids import step_text
 from ninelives.core.journal.replay import read_body
 from ninelives.core.model.inbox import Item, ItemState, Signal
 from ninelives.core.model.run import Journal, Kind, Record, RunQuery, RunRow, State
 from ninelives.core.model.totals import Retrying, read_retrying
 from ninelives.core.rules import deaths as lives
+from ninelives.core.step_ids import step_text
 from ninelives.engine.commit import large_bodies
 from ninelives.store import Store
 from ninelives.views import records_text, sessions
@@ -37,7 +37,7 @@ from ninelives.views.sessions import SeenSession
 class Summary(Struct, frozen=True, kw_only=True):
     """A run in one line. `fault` says why its journal could not be read, and is empty if it could.
 
-    `is_loaded`: a living worker has its code; `is_starting`: a living supervisor has no worker ready at all.
+    `is_loaded`: a live worker has loaded its agent; `is_starting`: a live supervisor has no worker ready yet.
     """
 
     id: str
@@ -66,7 +66,7 @@ class Summary(Struct, frozen=True, kw_only=True):
 
 
 class Waiting(Struct, frozen=True, kw_only=True):
-    """A question for a person that is open."""
+    """An open inbox item."""
 
     id: str
     kind: str
@@ -86,7 +86,7 @@ class Unread(Struct, frozen=True, kw_only=True):
 
 
 class Position(Summary, frozen=True, kw_only=True):
-    """All that is known of where a run is."""
+    """Everything about a run's position: the page of `show`."""
 
     queue: str
     priority: int
@@ -106,15 +106,15 @@ class Position(Summary, frozen=True, kw_only=True):
 
 
 def summaries(store: Store, query: RunQuery) -> list[Summary]:
-    """Return the runs that fit, newest first; one that is damaged says so and hides no other."""
+    """Return the runs that fit, newest first; a damaged one has its `fault` and hides no other."""
     living = sessions.seen(store)
     return [_summary(run, *_current(store, run), living) for run in store.list_runs(query)]
 
 
 def position(store: Store, run: str) -> tuple[Position, tuple[Record, ...]]:
-    """Return where a run is, and all its records that are still stored, bodies and all.
+    """Return a run's position, and all its records that are still stored, with their bodies.
 
-    Raises UnknownRun. A damaged journal gives the row alone, with the fault.
+    Raises UnknownRun. For a damaged journal: only what the row says, and the fault.
     """
     living = sessions.seen(store)
     found = store.read_run(run)
@@ -131,7 +131,7 @@ def position(store: Store, run: str) -> tuple[Position, tuple[Record, ...]]:
 
 def unknown(run: str) -> UnknownRun:
     """Return the error for an id that no run has."""
-    return UnknownRun("there is no such run", run=run, remedy="ninelives ps --all lists those there are")
+    return UnknownRun("there is no such run", run=run, remedy="ninelives ps --all lists all runs")
 
 
 def _current(store: Store, run: RunRow) -> tuple[tuple[Record, ...], str]:

@@ -1,4 +1,4 @@
-"""A journal in words: what each record says, in a few characters."""
+"""Journal records as text: what each one says, in a few characters."""
 
 from __future__ import annotations
 
@@ -11,11 +11,12 @@ import msgspec
 from msgspec import Raw, Struct
 
 from ninelives.core.errors import BadName, Corrupt
-from ninelives.core.ids import parse_step_id, step_text
+from ninelives.core.ids import parse_step_id
 from ninelives.core.journal.output import read_output
 from ninelives.core.journal.replay import StepBody, read_body
 from ninelives.core.journal.salvage import read_salvaged
 from ninelives.core.model.run import Kind, Record
+from ninelives.core.step_ids import step_text
 from ninelives.core.values.exceptions import read_failure
 from ninelives.views.escape import shortened
 
@@ -23,7 +24,7 @@ PREVIEW_CHARACTERS = 120
 
 
 class RecordText(Struct, frozen=True, kw_only=True):
-    """One record, as people see it."""
+    """One record, for people."""
 
     seq: int
     at: datetime
@@ -47,7 +48,7 @@ class LogLine(Struct, frozen=True, kw_only=True):
 
 
 class Progress(Struct, frozen=True, kw_only=True):
-    """How far the run's code says that it is."""
+    """The progress that the run's code reported last."""
 
     step: Any
     of: Any
@@ -59,7 +60,7 @@ class Progress(Struct, frozen=True, kw_only=True):
 
 
 class Failed(Struct, frozen=True, kw_only=True):
-    """An error that was recorded; `step` is empty when it is the run's own."""
+    """A recorded error; `step` is empty when it ended the run."""
 
     seq: int
     at: datetime
@@ -73,12 +74,12 @@ class Failed(Struct, frozen=True, kw_only=True):
 
 
 def lines(records: Iterable[Record]) -> list[RecordText]:
-    """Return the history that the records tell."""
+    """Return each record as text."""
     return [_line(record) for record in records]
 
 
 def log_lines(records: Iterable[Record]) -> list[LogLine]:
-    """Return what the run's code logged."""
+    """Return the lines that the run's code logged."""
     found = []
     for record in records:
         if record.kind is Kind.LOG:
@@ -89,7 +90,7 @@ def log_lines(records: Iterable[Record]) -> list[LogLine]:
 
 
 def progress_of(body: bytes) -> Progress:
-    """Return what the body of a record of progress says."""
+    """Return the progress in the body of a PROGRESS record."""
     said = _object(body)
     return Progress(step=said.get("step"), of=said.get("of"), note=str(said.get("note") or ""))
 
@@ -125,7 +126,7 @@ def moment(ms: int) -> datetime:
 
 
 def preview(record: Record, characters: int = PREVIEW_CHARACTERS) -> str:
-    """Say in a few characters what a record holds."""
+    """Return in a few characters what a record says."""
     return shortened(_TEXTS.get(record.kind, _step)(record), characters)
 
 
@@ -169,7 +170,8 @@ def _answer(said: dict[str, Any]) -> str:
     answer, what = said["answer"], f"{said.get('kind')} {said.get('item')}"
     value = f" {msgspec.json.encode(answer['value']).decode()}" if "value" in answer else ""
     note = f" ({answer['note']})" if answer.get("note") else ""
-    return f"{answer.get('says')}{value} by {said.get('by') or 'nobody'}{note}: {what}"
+    by = f"by {said['by']}" if said.get("by") else "by default"
+    return f"{answer.get('says')}{value} {by}{note}: {what}"
 
 
 def _line(record: Record) -> RecordText:
@@ -194,7 +196,7 @@ def _output(record: Record) -> str:
     except Corrupt:
         return record.body.decode(errors="replace")
     if body.r:
-        return "withdraws what it emitted before"
+        return "withdraws everything it emitted before"
     return ", ".join(bytes(value).decode(errors="replace") for value in body.v)
 
 
@@ -217,7 +219,7 @@ def _body(record: Record) -> StepBody | None:
 
 
 def readable(body: bytes) -> Any:
-    """Return a body as a value: what its JSON says, or its bytes in base64 under a name that says so."""
+    """Return a body as a value: its decoded JSON, or {"base64": ...} if it is not JSON."""
     try:
         return msgspec.json.decode(body)
     except (msgspec.DecodeError, RecursionError, UnicodeError):

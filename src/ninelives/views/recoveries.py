@@ -1,4 +1,4 @@
-"""The recovery log in words and in figures: what died, who took over, what that saved, what came of it."""
+"""Entries of the recovery log for `ninelives recoveries`: each as text and as facts."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ class Told(Struct, frozen=True, kw_only=True):
 
 
 def recoveries(store: Store, run: str | None = None, limit: int = 50) -> list[Told]:
-    """Return the last entries of the log, newest first; of one run, or of all. Raises Corrupt."""
+    """Return the last entries of the log, newest first: of one run or of all. Raises Corrupt."""
     return [_told(entry) for entry in store.read_log(run=run, limit=limit)]
 
 

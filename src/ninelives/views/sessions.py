@@ -1,4 +1,4 @@
-"""Which sessions live, as far as can be told without changing anything."""
+"""Which sessions are alive, as far as a read can say. Ends none of them."""
 
 from __future__ import annotations
 
@@ -12,16 +12,16 @@ from ninelives.store import Store
 
 
 class SessionLife(StrEnum):
-    """Whether a session's process lives."""
+    """Whether a session's process is alive."""
 
     ALIVE = "alive"
     DEAD = "dead"  # its lock was dropped: the process is gone
     EXPIRED = "expired"  # its lease has run out
-    ENDED = "ended"  # it was ended, and has no runs any more
+    ENDED = "ended"  # it has ended, and has no runs any more
 
 
 class SeenSession(Struct, frozen=True, kw_only=True):
-    """A session, and whether it lives."""
+    """A session, and whether it is alive."""
 
     id: str
     host: str
@@ -33,7 +33,7 @@ class SeenSession(Struct, frozen=True, kw_only=True):
 
 
 def seen(store: Store) -> dict[str, SeenSession]:
-    """Return the sessions that have not been ended, by id. Looking ends none of them."""
+    """Return the sessions that have not ended, by id."""
     return {
         session.id: SeenSession(
             id=session.id,
@@ -49,21 +49,21 @@ def seen(store: Store) -> dict[str, SeenSession]:
 
 
 def served(living: Mapping[str, SeenSession]) -> frozenset[str]:
-    """Return the agents whose code a living worker has loaded."""
+    """Return the agents whose code a live worker has loaded."""
     return frozenset(
         agent for one in living.values() if one.state is SessionLife.ALIVE for agent in one.agents
     )
 
 
 def is_any_starting(living: Mapping[str, SeenSession]) -> bool:
-    """Tell whether a supervisor lives whose workers are all still to come, or to come back."""
+    """Return whether a live supervisor has no worker ready: all are still starting, or restarting."""
     alive = [one for one in living.values() if one.state is SessionLife.ALIVE]
     keepers = {one.keeper for one in alive}
     return any(not one.agents and one.id not in keepers for one in alive)
 
 
 def ended(session: str) -> SeenSession:
-    """Return what can be said of a session that is not among them."""
+    """Return the entry for a session that is not listed any more."""
     return SeenSession(id=session, host="", pid=0, state=SessionLife.ENDED, lease_left_ms=0)
 
 

@@ -25,7 +25,7 @@ from ninelives.chaos.trial.scenarios import (
     Walk,
 )
 from ninelives.chaos.trial.trial import Trial
-from ninelives.core.ids import step_text
+from ninelives.core.step_ids import step_text
 
 EVERY_STEP, RANDOM = "every-step", "random"
 MOST_KILLS = 200

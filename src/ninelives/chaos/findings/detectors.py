@@ -19,7 +19,7 @@ from ninelives.chaos.findings.finding import Finding, Mistake, finding, grouped,
 from ninelives.chaos.findings.repeated_effects import repeated
 from ninelives.chaos.ledger import LedgerLine, What
 from ninelives.chaos.trial.trial import Trial
-from ninelives.core.ids import step_text
+from ninelives.core.step_ids import step_text
 
 
 def find(campaign: Campaign) -> list[Finding]:

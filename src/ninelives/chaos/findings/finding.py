@@ -11,7 +11,7 @@ from ninelives.chaos.campaign.campaign import Campaign
 from ninelives.chaos.findings import source_code
 from ninelives.chaos.ledger import LedgerLine, What
 from ninelives.chaos.trial.trial import Trial
-from ninelives.core.ids import step_text
+from ninelives.core.step_ids import step_text
 
 
 class Mistake(StrEnum):

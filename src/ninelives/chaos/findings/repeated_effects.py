@@ -23,7 +23,7 @@ from ninelives.chaos.findings.finding import Finding, Mistake, finding, grouped,
 from ninelives.chaos.ledger import LedgerLine, What
 from ninelives.chaos.trial.trial import Trial
 from ninelives.chaos.trial.work_tree import Content
-from ninelives.core.ids import step_text
+from ninelives.core.step_ids import step_text
 
 
 def repeated(campaign: Campaign) -> Iterable[Finding]:

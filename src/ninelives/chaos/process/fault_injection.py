@@ -22,8 +22,8 @@ from typing import Any
 from ninelives.chaos.ledger import Ledger, What
 from ninelives.chaos.protocol import OUTCOMES, FaultKind, FaultMoment, InjectedFault, step_in
 from ninelives.core.errors import StoreBroken, StoreUnavailable
-from ninelives.core.ids import step_text
 from ninelives.core.model.commit import Commit, Outcome
+from ninelives.core.step_ids import step_text
 
 REFUSALS = 2
 """How often a full disk refuses each write before it accepts it."""

@@ -21,7 +21,7 @@ from ninelives.chaos.process.effect_recorder import EffectRecorder, name_of
 from ninelives.chaos.process.fault_injection import FaultInjector
 from ninelives.chaos.protocol import FaultMoment
 from ninelives.core.errors import Divergence, UsageError
-from ninelives.core.ids import step_text
+from ninelives.core.step_ids import step_text
 from ninelives.engine.agent import basics, decorators
 from ninelives.engine.context import FRAME, Frame
 from ninelives.engine.run import call_site, lookup

@@ -11,9 +11,10 @@ import typer
 from ninelives.cli.commands.ps import session_text, status_of
 from ninelives.cli.options import EXIT_STORE, existing
 from ninelives.cli.output import age, emit, emit_json, emit_table, is_terminal, moment, say
-from ninelives.core.ids import check_id, step_text
+from ninelives.core.ids import check_id
 from ninelives.core.model.run import Record, State
 from ninelives.core.model.totals import Retrying
+from ninelives.core.step_ids import step_text
 from ninelives.stores.open import open_store
 from ninelives.views import records_text
 from ninelives.views.checkpoint import Operation, Resource, StartedAction

@@ -15,7 +15,7 @@ import typer
 from ninelives.cli.options import AsJson, Url, existing
 from ninelives.cli.output import emit, emit_table
 from ninelives.core.errors import UsageError
-from ninelives.core.ids import step_text
+from ninelives.core.step_ids import step_text
 from ninelives.store import Progress
 from ninelives.stores.open import DEFAULT_URL, open_store
 from ninelives.views.escape import shown

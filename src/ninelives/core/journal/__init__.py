@@ -1,8 +1,9 @@
-"""The journal: what each kind of record says, and what replay reads out of it.
+"""The journal: the body of each kind of record, and how replay reads them.
 
-- `chain`: the checksums that link records; `salvage`: the good prefix of a damaged journal
+- `chain`: the checksums that link records; `salvage`: continue from the good prefix of a damaged journal
 - `replay`: outcomes by step; `matching`: which record belongs to which call
-- `settlement`: the fate of a non-resumable action; `approval`, `answers`: what people said
-- `output`, `resources`, `chat_history`, `fork_origin`, `retry_scope`: bodies of the other records
-- `recovery_log`: the chained log of deaths and takeovers
+- `settlement`: the fate of a non-resumable action; `approval`, `answers`: requests to people, and their
+  answers
+- `output`, `resources`, `fork_origin`: bodies of other records; `retry_scope`: what a retried run does again
+- `chat_history`: repair tool calls without results; `recovery_log`: the chained log of deaths and takeovers
 """

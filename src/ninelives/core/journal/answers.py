@@ -1,8 +1,8 @@
-"""What a person is asked, and what was answered: the bodies of inbox items, the same for all who read them.
+"""Requests to people and their answers: the bodies of inbox items and of their records.
 
-`Asked` is the body of an item: shown to people, and enough to judge an answer where the agent's code is not
-loaded. `Answer` is what came back. Which words answer which kind of item is one table, `FITTING`; whatever it
-does not hold is refused before anything is written.
+`Asked` is the body of an item: shown to people, and enough to validate an answer where the agent's code is
+not loaded. `Answer` is the reply. One table, `FITTING`, says which answers fit which kind of item; any other
+answer is refused before anything is written.
 """
 
 from __future__ import annotations
@@ -26,14 +26,14 @@ class Says(StrEnum):
     APPROVED = "approved"
     DENIED = "denied"
     VALUE = "value"  # the answer to a question
-    HAPPENED = "happened"  # of what was in doubt; with its result, if it has one
+    HAPPENED = "happened"  # the action in doubt did; with its result, if it has one
     NOT_HAPPENED = "not happened"
-    RETRY = "retry"  # the cause is gone: go on
+    RETRY = "retry"  # the cause is fixed: continue the run
     FAIL = "fail"  # give up: the run ends failed, with the evidence
 
 
 class Answer(Struct, frozen=True, omit_defaults=True):
-    """A person's answer. `value` is encoded as the codec of what was asked for would."""
+    """A person's answer. `value` is encoded as the codec of the requested type encodes it."""
 
     says: Says
     value: Raw | UnsetType = UNSET
@@ -41,7 +41,7 @@ class Answer(Struct, frozen=True, omit_defaults=True):
 
 
 class Taken(Struct, frozen=True):
-    """The body of an ANSWER record: which item, who answered it and when, and what."""
+    """The body of an ANSWER record: the item, the person, the time, and the answer."""
 
     item: str
     kind: ItemKind
@@ -53,7 +53,7 @@ class Taken(Struct, frozen=True):
 class Request(Struct, frozen=True, omit_defaults=True):
     """The body of an ASKED record: an item is opened, or withdrawn.
 
-    `void` is what was answered to the item whose place it takes: it is on record, and counts for nothing.
+    `void` is the answer to the item that this one replaces: kept on record, but without effect.
     """
 
     item: str
@@ -63,15 +63,15 @@ class Request(Struct, frozen=True, omit_defaults=True):
 
 
 STARTED_BY, MAY_ACT = "started by", "may still act"
-"""Evidence of what is in doubt: the session that started it, and whether that could still finish it."""
+"""Evidence of an action in doubt: the session that started it, and whether that may still finish it."""
 
 
 class Asked(Struct, frozen=True, omit_defaults=True):
     """The body of an inbox item.
 
     `arguments` and `key` are those of the action in question; `options` or `schema` say what the value of an
-    answer may be; `default` is what holds after the deadline; `evidence` is whatever else is known, in words.
-    With `happened`, what was in doubt is known to have happened: only its result is asked for.
+    answer may be; `default` applies after the deadline; `evidence` is what else is known, in words.
+    With `happened`, the action in doubt is known to have happened: the item asks only for its result.
     """
 
     what: str
@@ -85,17 +85,17 @@ class Asked(Struct, frozen=True, omit_defaults=True):
     happened: bool = False
 
 
-_GO_ON = (Says.RETRY, Says.FAIL)
+_RETRY_OR_FAIL = (Says.RETRY, Says.FAIL)
 FITTING = MappingProxyType(
     {
         ItemKind.APPROVAL: (Says.APPROVED, Says.DENIED),
         ItemKind.QUESTION: (Says.VALUE,),
         ItemKind.DOUBT: (Says.HAPPENED, Says.NOT_HAPPENED, Says.FAIL),
-        ItemKind.DIVERGENCE: _GO_ON,
-        ItemKind.DAMAGE: _GO_ON,
-        ItemKind.QUARANTINE: _GO_ON,
-        ItemKind.BUDGET: _GO_ON,
-        ItemKind.RESOURCE: _GO_ON,
+        ItemKind.DIVERGENCE: _RETRY_OR_FAIL,
+        ItemKind.DAMAGE: _RETRY_OR_FAIL,
+        ItemKind.QUARANTINE: _RETRY_OR_FAIL,
+        ItemKind.BUDGET: _RETRY_OR_FAIL,
+        ItemKind.RESOURCE: _RETRY_OR_FAIL,
     }
 )
 VERBS = MappingProxyType(
@@ -109,7 +109,7 @@ VERBS = MappingProxyType(
         Says.FAIL: "fail",
     }
 )
-"""What a person calls to say it."""
+"""The call that gives each answer."""
 
 _ENCODE = msgspec.json.Encoder().encode
 _ANSWER = msgspec.json.Decoder(Answer).decode
@@ -118,9 +118,9 @@ _ASKED = msgspec.json.Decoder(Asked).decode
 
 
 def item_id(run: str, *parts: object) -> str:
-    """Return the id of an inbox item: the same whenever the same is asked at the same place."""
-    told = _ENCODE([run, *map(str, parts)])
-    return blake2b(told, digest_size=8).hexdigest()
+    """Return the id of an inbox item: equal parts give an equal id, so a repeated request is one item."""
+    named = _ENCODE([run, *map(str, parts)])
+    return blake2b(named, digest_size=8).hexdigest()
 
 
 def write_asked(asked: Asked) -> bytes:
@@ -129,7 +129,7 @@ def write_asked(asked: Asked) -> bytes:
 
 
 def read_asked(item: Item) -> Asked:
-    """Return what an item asks. Raises Corrupt when it is no body of ours."""
+    """Return an item's body. Raises Corrupt when we did not write it."""
     try:
         return _ASKED(item.body)
     except msgspec.DecodeError as error:
@@ -147,7 +147,7 @@ def write_answer(answer: Answer) -> bytes:
 
 
 def read_answer(item: Item) -> Answer:
-    """Return what was answered to an item. Raises Corrupt when it is no answer of ours."""
+    """Return the answer to an item. Raises Corrupt when we did not write it."""
     try:
         return _ANSWER(item.answer)
     except msgspec.DecodeError as error:
@@ -164,12 +164,12 @@ def _taken(item: Item) -> Taken:
 
 
 def write_default(item: str, kind: ItemKind, at_ms: int, answer: Answer) -> bytes:
-    """Return the body of the record that takes a declared default for an answer: nobody gave one in time."""
+    """Return the body of the record that takes the declared default: no answer came before the deadline."""
     return _ENCODE(Taken(item, kind, "", at_ms, answer))
 
 
 def read_taken(record: Record) -> Taken:
-    """Return what an ANSWER record took. Raises Corrupt when it is none of ours."""
+    """Return the body of an ANSWER record. Raises Corrupt when we did not write it."""
     try:
         return _TAKEN(record.body)
     except msgspec.DecodeError as error:
@@ -177,14 +177,14 @@ def read_taken(record: Record) -> Taken:
 
 
 def fitting(kind: ItemKind, *, happened: bool = False) -> tuple[Says, ...]:
-    """Return what may be answered to an item; not "not happened" to what is known to have `happened`."""
+    """Return the answers that fit an item; "not happened" does not fit what is known to have `happened`."""
     return tuple(one for one in FITTING[kind] if not (happened and one is Says.NOT_HAPPENED))
 
 
 def check_answer(item: Item, answer: Answer) -> None:
-    """Check that an answer answers an item, before it is given.
+    """Check that an answer fits an item, before it is recorded.
 
-    Raises UsageError naming what would, or the path to what does not fit.
+    Raises UsageError naming the answers that fit, or the path to the part of the value that does not.
     """
     happened = answer.says is Says.NOT_HAPPENED and read_asked(item).happened
     takes = fitting(item.kind, happened=happened)
@@ -199,7 +199,7 @@ def check_answer(item: Item, answer: Answer) -> None:
     if answer.value is not UNSET:
         _check_value(item, read_asked(item), msgspec.json.decode(answer.value))
     elif answer.says is Says.HAPPENED:
-        what = f"no result, which is null, for inbox item {item.id!r}"
+        what = f"an answer without a result to inbox item {item.id!r}"
         check(read_asked(item).schema, None, what=what, run=item.run)
 
 

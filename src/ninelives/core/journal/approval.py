@@ -1,4 +1,4 @@
-"""Approvals as they are declared, and what a person says yes to: one digest of exactly that."""
+"""Declared approvals, and the digest that binds a person's yes to exactly one call."""
 
 from __future__ import annotations
 
@@ -18,10 +18,10 @@ _ENCODE = msgspec.json.Encoder().encode
 
 
 class Approval(Struct, frozen=True, kw_only=True):
-    """Who must say yes to an action, and when.
+    """Who must approve an action, and when.
 
-    `when` is asked with the action's arguments whether a person is needed at all. After `timeout` seconds
-    without an answer, `default` is taken for it: no, unless you say otherwise.
+    `when` is called with the action's arguments and returns whether a person must approve. After `timeout`
+    seconds without an answer, `default` applies: no, unless you set it to True.
     """
 
     when: Callable[..., object] | None = None
@@ -30,7 +30,7 @@ class Approval(Struct, frozen=True, kw_only=True):
     default: bool = False
 
     def is_needed(self, args: tuple[Any, ...], kwargs: Mapping[str, Any]) -> bool:
-        """Tell whether a person has to say yes to a call with these arguments."""
+        """Return whether a person must approve a call with these arguments."""
         if self.when is None:
             return True
         found = self.when(*args, **kwargs)
@@ -38,13 +38,13 @@ class Approval(Struct, frozen=True, kw_only=True):
             if isinstance(found, Coroutine):
                 found.close()
             raise UsageError(
-                "approval= gave something to be awaited, not an answer", remedy="Give a plain predicate"
+                "approval= returned an awaitable, not a bool", remedy="Give a plain (not async) predicate"
             )
         return bool(found)
 
 
 def declared(approval: object) -> Approval | None:
-    """Return what `approval=` declares; None when nobody is to be asked. Raises UsageError."""
+    """Return what `approval=` declares; None if no approval is needed. Raises UsageError."""
     if approval is None or approval is False:
         return None
     if approval is True:
@@ -56,33 +56,33 @@ def declared(approval: object) -> Approval | None:
     if callable(approval):
         return Approval(when=approval)
     raise UsageError(
-        f"approval={approval!r}", remedy="Say True, give a predicate over the arguments, or an nl.Approval"
+        f"approval={approval!r}", remedy="Give True, a predicate over the arguments, or an nl.Approval"
     )
 
 
 def digest(action: str, key: str, arguments: bytes) -> bytes:
-    """Return what an answer is bound to: the action, its key, and all its arguments."""
+    """Return the digest that an answer is bound to: of the action, its key, and all its arguments."""
     return blake2b(_ENCODE([action, key, Raw(arguments)]), digest_size=16).digest()
 
 
 def shown(arguments: bytes) -> dict[str, Raw]:
-    """Return canonical arguments as a person reads them: without tags, and not longer than an item holds."""
-    told = {}
+    """Return canonical arguments for people: without type tags, and cut to what an item can hold."""
+    found = {}
     for name, value in msgspec.json.decode(arguments).items():
         text = _ENCODE(_untagged(value))
         if len(text) > _SHOWN_BYTES:
             text = _ENCODE(f"{text[:1000].decode(errors='ignore')}… ({len(text)} bytes)")
-        told[name] = Raw(text)
-    return told if sum(map(len, map(bytes, told.values()))) <= _SHOWN_BYTES else _cut(told)
+        found[name] = Raw(text)
+    return found if sum(map(len, map(bytes, found.values()))) <= _SHOWN_BYTES else _cut(found)
 
 
-def _cut(told: dict[str, Raw]) -> dict[str, Raw]:
-    most = max(60, _SHOWN_BYTES // (8 * len(told)))
+def _cut(values: dict[str, Raw]) -> dict[str, Raw]:
+    most = max(60, _SHOWN_BYTES // (8 * len(values)))
     return {
         name: value
         if len(bytes(value)) <= most
         else Raw(_ENCODE(f"{bytes(value)[:most].decode(errors='ignore')}… ({len(bytes(value))} bytes)"))
-        for name, value in told.items()
+        for name, value in values.items()
     }
 
 

@@ -1,12 +1,12 @@
 """Checksums: every record is chained to all records before it in its run.
 
 check(n) = BLAKE2b-128 over (check(n-1), every field of record n). A run's row keeps the last check as
-its head and the number of records as its length, so a changed, missing, added or reordered record
-is found by reading the run once. The chain of an empty run starts from the run's id, so records
-cannot be moved from one run to another.
+its head and the number of records as its length, so one read of the run finds a changed, missing, added or
+reordered record. The chain starts from the run's id, so records cannot be moved from one run to another.
+See docs/decisions/0001.
 
-Records of schema 1 have no epoch and are checked by the rule of then; every later one has an epoch, and comes
-after all of those. The two rules have no content in common, so that no record passes by the other's.
+Records of schema 1 have no epoch and are checked by the rule of schema 1. All later records have one, and
+come after them. The two rules hash disjoint contents, so no record passes the check of the other rule.
 """
 
 from __future__ import annotations
@@ -26,7 +26,7 @@ Draft = tuple[Kind, str, int, bytes, tuple[bytes, ...]] | Whole
 
 _FIRST = Layout("<QQIIII")
 _SECOND = Layout("<QQQQIII").pack
-_MARK = b"ninelives-schema-2:"  # no content of one rule is content of the other
+_MARK = b"ninelives-schema-2:"  # keeps the contents of the two rules disjoint
 _BEGUN = blake2b(_MARK, digest_size=CHECK_BYTES)
 _KINDS = {kind: kind.value.encode() for kind in Kind}
 _WORDS = {
@@ -37,7 +37,7 @@ _WORDS = {
 
 
 def start(run: str) -> bytes:
-    """Return the chain before a run's first record."""
+    """Return the check that a run's first record follows."""
     return blake2b(run.encode(), digest_size=CHECK_BYTES, person=b"ninelives-run").digest()
 
 
@@ -66,7 +66,7 @@ def sealed(seq: int, previous: bytes, draft: Draft, epoch: int) -> Record:
 
 
 def seal(length: int, head: bytes, drafts: Iterable[Draft], epoch: int = 0) -> tuple[Record, ...]:
-    """Number and chain new records of a life onto a run of that length and head."""
+    """Number and chain new records of one epoch onto a run of that length and head."""
     records = []
     for seq, draft in enumerate(drafts, length):
         records.append(record := sealed(seq, head, draft, epoch))
@@ -75,12 +75,12 @@ def seal(length: int, head: bytes, drafts: Iterable[Draft], epoch: int = 0) -> t
 
 
 def follows(previous: bytes, record: Record) -> bool:
-    """Tell whether a record is what was written after the one with that check."""
+    """Return whether a record is intact and follows the one with that check."""
     return link(previous, record.seq, draft_of(record), record.epoch) == record.check
 
 
 def draft_of(record: Record) -> Whole:
-    """Return what a record says, without its number, epoch and check."""
+    """Return a record's content, without its number, epoch and check."""
     return (
         record.kind,
         record.step,
@@ -97,7 +97,7 @@ def verify(
 ) -> None:
     """Check that records `first` … `length - 1` follow `before` and end in `head`.
 
-    Raises Corrupt naming the run and the first record that is not what was written.
+    Raises Corrupt naming the run and the first damaged record.
     """
     check, is_late = before, False
     for seq, record in enumerate(records, first):
@@ -106,23 +106,24 @@ def verify(
         if record.epoch is not None:
             is_late = True
         elif is_late:
-            raise _corrupt(run, seq, f"record {seq} is of an older format than the one before it")
+            raise _corrupt(run, seq, f"record {seq} has an older format than the one before it")
         if not follows(check, record):
             raise _corrupt(run, seq, f"record {seq} fails its checksum")
         check = record.check
     if first + len(records) != length:
         raise _corrupt(
-            run, first + len(records), f"{first + len(records)} records where {length} were acknowledged"
+            run, first + len(records), f"{first + len(records)} records, but {length} were acknowledged"
         )
     if check != head:
-        raise _corrupt(run, length, "the last record is not the one the run's row names")
+        raise _corrupt(run, length, "the last record is not the one that the run's row names")
 
 
 def _corrupt(run: str, seq: int, what: str) -> Corrupt:
     error = Corrupt(
         f"the journal is damaged: {what}",
         run=run,
-        remedy="Nothing of it was used; other runs go on. Restore the store from a backup, or end this run",
+        remedy="Nothing of it was used; other runs continue. "
+        "Restore the store from a backup, or end this run",
     )
     error.seq = seq
     return error

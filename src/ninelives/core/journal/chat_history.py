@@ -1,10 +1,10 @@
-"""Chat histories, repaired: every tool call has exactly one result, in its place.
+"""Repair chat histories: every tool call gets exactly one result, at the right position.
 
-A history in which a tool call has no result, or a result no call, is refused by every provider, for ever.
-Pure: `calls_in` says which calls there are and which lack a result; `repaired` puts results in, from whoever
-knows them. Three shapes are known: OpenAI's chat messages (`tool_calls`, role "tool"), its response items
-(`function_call`, `function_call_output`) and Anthropic's content blocks (`tool_use`, `tool_result`). What is
-none of these passes as it is. Nothing that was given is changed: what must differ is copied.
+Every provider refuses a history in which a tool call has no result, or a result has no call, each time it is
+sent. Pure: `calls_in` returns the calls and which of them lack a result; `repaired` inserts the results that
+the caller knows. Three shapes are known: OpenAI's chat messages (`tool_calls`, role "tool"), its response
+items (`function_call`, `function_call_output`) and Anthropic's content blocks (`tool_use`, `tool_result`).
+Other messages pass unchanged. The input is never modified: what must differ is copied.
 """
 
 from __future__ import annotations
@@ -17,12 +17,13 @@ from msgspec import Struct
 
 from ninelives.core.errors import UsageError
 
+# This text reaches the arguments of later steps: changing it would diverge runs in flight.
 UNKNOWN = "No result of this call was recorded: it is not known whether it was carried out."
 Message = Mapping[str, Any]
 
 
 class HistoryCall(Struct, frozen=True):
-    """A tool call of a history; `arguments` are None when they are no JSON object."""
+    """A tool call of a history; `arguments` are None when they are not a JSON object."""
 
     id: str
     name: str
@@ -31,7 +32,7 @@ class HistoryCall(Struct, frozen=True):
 
 
 class Result(Struct, frozen=True):
-    """What a tool call gave."""
+    """The result of a tool call."""
 
     text: str
     is_error: bool = False
@@ -40,7 +41,7 @@ class Result(Struct, frozen=True):
 def calls_in(messages: Sequence[Message]) -> list[HistoryCall]:
     """Return all tool calls of a history, in order.
 
-    Raises UsageError naming a message that is no dict, or a call without an id.
+    Raises UsageError naming a message that is not a dict, or a call without an id.
     """
     found = list(_calls(messages))
     answered = {name for message in messages for name in _result_ids(message)}
@@ -48,12 +49,12 @@ def calls_in(messages: Sequence[Message]) -> list[HistoryCall]:
 
 
 def repaired(messages: Sequence[Message], results: Mapping[str, Result]) -> list[dict[str, Any]]:
-    """Return the history with one result for each call, right behind it, and no result without a call.
+    """Return the history with one result for each call, directly after it, and no result without a call.
 
-    A result that came too late is moved to its place; a second one is dropped; one that is missing is
-    taken from `results`, by the call's id, or says that it is unknown.
+    A result that came too late is moved up; a second one is dropped; a missing one is taken from `results`,
+    by the call's id, or says that it is unknown.
     """
-    list(_calls(messages))  # refuses what is no history, before anything
+    list(_calls(messages))  # raises for what is no history, before anything else
     known = _results_by_call(messages)
     out: list[dict[str, Any]] = []
     pending: list[
@@ -109,7 +110,7 @@ def _raw_calls(message: Message) -> list[Message]:
 
 
 def _calls_of(message: Message) -> list[tuple[str, str]]:
-    """Return the ids of a message's calls, and in which shape their results are to be."""
+    """Return the ids of a message's calls, and the shape that their results must have."""
     if message.get("type") == "function_call":
         return [(message["call_id"], "item")]
     return [
@@ -144,7 +145,7 @@ def _result_ids(message: Message) -> Iterator[str]:
 
 
 def _results_by_call(messages: Sequence[Message]) -> dict[str, dict[str, Any]]:
-    """Return the results that are in a history, by call: the first that comes after its call."""
+    """Return the results in a history, by call: the first that comes after its call."""
     found: dict[str, dict[str, Any]] = {}
     called: set[str] = set()
     for message in messages:
@@ -161,7 +162,7 @@ def _results_by_call(messages: Sequence[Message]) -> dict[str, dict[str, Any]]:
 
 
 def _without_results(message: Message) -> dict[str, Any] | None:
-    """Return a message without the results in it; None when nothing else is."""
+    """Return a message without the results in it; None when nothing is left."""
     if message.get("role") == "tool" or message.get("type") == "function_call_output":
         return None
     if message.get("role") == "user" and any(_result_ids(message)):

@@ -1,8 +1,8 @@
-"""Where a fork comes from: the body of a FORKED record.
+"""The origin of a fork: the body of a FORKED record.
 
 The record ends a prefix that was copied from another run. Nested forks have one each, in order. While the
-run's code is still being given outcomes from before such a record, what it derives (random numbers, UUIDs)
-is derived as in the run that recorded them; after it, as its own.
+code still receives outcomes from before such a record, random numbers and UUIDs are derived from the id of
+the run that recorded them; after it, from the fork's id.
 """
 
 from __future__ import annotations
@@ -15,14 +15,14 @@ from ninelives.core.model.run import Record
 
 
 class Done(Struct, frozen=True):
-    """What an action of the other run gave after the fork's point: fingerprint of its arguments, result."""
+    """An action that the parent run did after the fork's point: fingerprint of its arguments, and result."""
 
     f: str
     v: Raw
 
 
 class Origin(Struct, frozen=True, omit_defaults=True):
-    """The run and turn that recorded what comes before; `done` are its non-resumable actions after it."""
+    """The run and turn that recorded the prefix; `done` are its non-resumable actions after the prefix."""
 
     run: str
     turn: int
@@ -32,7 +32,7 @@ class Origin(Struct, frozen=True, omit_defaults=True):
 
 
 class Passage:
-    """The way through the prefixes of a fork, as its outcomes are taken."""
+    """Tracks which prefix of a fork the code is in, as its outcomes are taken."""
 
     __slots__ = ("_left", "origins")
 
@@ -41,12 +41,12 @@ class Passage:
         self._left: list[int] = []
 
     def add(self, end_seq: int, origin: Origin, outcomes: int) -> None:
-        """Note a prefix, how many outcomes were recorded up to its end, and where that is."""
+        """Add a prefix: its end, its origin, and the number of outcomes up to that end."""
         self.origins.append((end_seq, origin))
         self._left.append(outcomes - sum(self._left))
 
     def take(self, seq: int) -> None:
-        """Note that an outcome was taken."""
+        """Count an outcome as taken."""
         for number, (end_seq, _) in enumerate(self.origins):
             if seq < end_seq:
                 self._left[number] -= 1
@@ -54,7 +54,7 @@ class Passage:
 
     @property
     def here(self) -> Origin | None:
-        """Return the run whose records the code is still going through; None when they are its own."""
+        """The origin of the records that the code is replaying; None once they are the fork's."""
         found = (origin for (_, origin), left in zip(self.origins, self._left, strict=True) if left > 0)
         return next(found, None)
 
@@ -65,7 +65,7 @@ def write_origin(origin: Origin) -> bytes:
 
 
 def read_origin(record: Record) -> Origin:
-    """Return where a fork comes from. Raises Corrupt."""
+    """Return the origin of a fork. Raises Corrupt."""
     try:
         return msgspec.json.decode(record.body, type=Origin)
     except msgspec.DecodeError as error:

@@ -1,8 +1,8 @@
-"""Which record belongs to which call: by position, by `id=`, or by what the call is.
+"""Match records with calls: by position, by `id=`, or by step name and arguments.
 
-A call claims the outcome, or the start without an outcome, that is its own; each is claimed once. The engine
-decides when (`engine.identity`); what matches is decided here. Nothing is written: if we die, the next life
-finds the same records and claims them again.
+A call claims the outcome that belongs to it, or the start without an outcome; each is claimed once. The
+engine decides when (`engine.run.identity`), this module decides what matches (see docs/decisions/0015).
+Nothing is written: if we die here, the next replay finds the same records and claims them again.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ from ninelives.core.model.run import Kind, Record, StepKind
 class Start(Struct, frozen=True):
     """A start without an outcome. `is_open`: it may have taken effect; `is_protected`: it was non-resumable.
 
-    One that is not open was proved not to have happened, has failed and may be tried again, or is a time
+    A start that is not open was proved to have had no effect, has failed and may be retried, or is the time
     limit of a built-in step.
     """
 
@@ -36,10 +36,10 @@ class Start(Struct, frozen=True):
 
 
 class StepCall(Struct, frozen=True):
-    """What a call asks for: its places in order of preference, its names, its arguments.
+    """A call of a step: its possible positions in order of preference, its names, its fingerprint.
 
-    `given` is the id that it has from outside, if any, and `child` that of the run which it starts.
-    `is_effect`: it is done to the world.
+    `given` is the value of `id=`, if any, and `child` the id of the run that it starts.
+    `is_effect`: it acts on the outside world.
     """
 
     places: tuple[str, ...]
@@ -54,7 +54,7 @@ Claimed = Recorded | Start
 
 
 class RecordClaims:
-    """What is recorded of one turn and not yet claimed."""
+    """The records of one turn that no call has claimed yet."""
 
     def __init__(self, replay: Replay) -> None:
         self._replay = replay
@@ -63,20 +63,20 @@ class RecordClaims:
         """How many open starts no call has claimed."""
         self.ids = replay.ids
         self.effects: dict[tuple[str, StepKind | None], bool] = {}
-        """Which names, with the kind on record, are those of effects, as far as it was asked."""
+        """Cache: whether a step of this name and recorded kind is an effect."""
         self._by_what: dict[tuple[str, str], list[tuple[int, str]]] | None = None
 
     @property
     def has_starts(self) -> bool:
-        """Tell whether a start, open or not, is unclaimed."""
+        """Whether a start, open or not, is unclaimed."""
         return bool(self._starts)
 
     def at(self, step: str) -> Claimed | None:
-        """Return what is recorded at a place and unclaimed."""
+        """Return the unclaimed record at a position."""
         return self._replay.peek(step) or self._starts.get(step)
 
     def take(self, step: str) -> Claimed:
-        """Claim what is recorded at a place."""
+        """Claim the record at a position."""
         found = self._replay.take(step)
         if found is not None:
             return found
@@ -85,15 +85,15 @@ class RecordClaims:
         return start
 
     def by_position(self, call: StepCall) -> Claimed | None:
-        """Claim what is recorded at the call's own place, if it was asked for with the same arguments."""
-        for place in call.places:
-            found = self.at(place)
+        """Claim the record at one of the call's positions, if it has the same arguments."""
+        for position in call.places:
+            found = self.at(position)
             if found is not None and is_same_call(found, call):
-                return self.take(place)
+                return self.take(position)
         return None
 
     def earliest_match(self, call: StepCall) -> tuple[int, str] | None:
-        """Return number and place of the earliest unclaimed record that is what the call is; None: never."""
+        """Return number and position of the earliest unclaimed record that may be the call's, if any."""
         best: tuple[int, str] | None = None
         for candidates in self._candidates(call):
             while candidates and self.at(candidates[0][1]) is None:
@@ -106,9 +106,10 @@ class RecordClaims:
         return best
 
     def take_cancelled(self, call: StepCall) -> Claimed | None:
-        """Claim for a call that is cancelled while it looks for its record what was cancelled then, too.
+        """Claim the record of a cancelled step, for a call that is cancelled before it found its record.
 
-        That is the earliest such record of a withdrawn step, or start of a resumable one without an outcome.
+        That is the earliest matching record of a withdrawn step, or start of a resumable step without an
+        outcome.
         """
         found = [
             (at, step)
@@ -119,7 +120,7 @@ class RecordClaims:
         return self.take(min(found)[1]) if found else None
 
     def give_back(self, start: Start) -> None:
-        """Let a start be unclaimed again: who had claimed it was cancelled before it could go on with it."""
+        """Return a start to the unclaimed: the call that claimed it was cancelled before it used it."""
         self._starts[start.step] = start
         self.open += start.is_open
         self._by_what = None
@@ -132,7 +133,7 @@ class RecordClaims:
                 yield found
 
     def _index(self) -> None:
-        """Sort what is unclaimed by what it is: done once, when a call is first looked for this way."""
+        """Index the unclaimed records by name and fingerprint, once, when a call first needs that."""
         self._by_what = {}
         for found in sorted(self.unclaimed(), key=lambda one: one.seq):
             try:
@@ -142,7 +143,7 @@ class RecordClaims:
             self._by_what.setdefault((name, found.body.f), []).append((found.seq, found.step))
 
     def unclaimed(self) -> list[Claimed]:
-        """Return everything that no call has claimed: outcomes, then starts."""
+        """Return all unclaimed records: outcomes, then starts."""
         return [*self._replay.unclaimed(), *self._starts.values()]
 
     def passed_over(self, is_effect: Callable[[Claimed], bool]) -> Claimed | None:
@@ -158,10 +159,10 @@ class RecordClaims:
 
 
 def is_same_call(found: Claimed, call: StepCall) -> bool:
-    """Tell whether what is recorded at a call's own place was asked for in the same way.
+    """Return whether the record at a call's position has the same arguments.
 
-    One that failed or was proved not done, and is to be tried again, is tried with what is asked for now.
-    Old records of built-in steps that were cancelled do not say what was asked.
+    A start that failed or was proved to have had no effect matches any arguments: the retry uses the new
+    ones. Old records of cancelled built-in steps have no fingerprint, and match too.
     """
     if isinstance(found, Start):
         return found.body.f == call.f or not found.is_open
@@ -169,10 +170,10 @@ def is_same_call(found: Claimed, call: StepCall) -> bool:
 
 
 def may_be_of(found: Claimed, call: StepCall) -> bool:
-    """Tell whether a record elsewhere, of the same step and arguments, may be the call's.
+    """Return whether a record at another position, of the same step and arguments, may be the call's.
 
-    One that has another id from outside is not. A read that was cancelled is asked for again: what cancelled
-    it then does so again.
+    A record with another `id=` is not. Nor is a cancelled read: the call executes again, and whatever
+    cancelled it then cancels it again.
     """
     if isinstance(found, Recorded) and found.kind is Kind.WITHDRAWN and not call.is_effect:
         return False
@@ -186,14 +187,14 @@ def may_be_of(found: Claimed, call: StepCall) -> bool:
 
 
 def _may_be_cancelled(found: Claimed) -> bool:
-    """Tell whether a record may be that of a call whose code cancelled it."""
+    """Return whether a record may belong to a call that the code cancelled."""
     if isinstance(found, Start):
         return found.is_open and not found.is_protected
     return found.kind is Kind.WITHDRAWN
 
 
 def is_guarded(found: Claimed) -> bool:
-    """Tell whether something unclaimed may have taken effect."""
+    """Return whether an unclaimed record may have taken effect."""
     return not isinstance(found, Start) or found.is_open
 
 

@@ -1,11 +1,10 @@
-"""Output: what a run's code emits for others to read, as records of its journal.
+"""Output: items that a run's code emits for readers, as records of its journal.
 
-A record of output belongs to one step and one attempt at it, and holds one item or several that came
-within a few milliseconds. A record that retracts withdraws all that the step has emitted in this turn before
-it. What the agent itself emits, outside its steps, has attempt 0 and is never withdrawn: replay passes over
-it.
+A record of output belongs to one attempt at one step, and holds one item or several that came within a few
+milliseconds. A retraction withdraws everything that the step emitted in this turn before it. What the agent
+emits outside its steps has attempt 0 and is never withdrawn: replay skips it.
 
-Being in the journal, an item can only be read when all that it rests on is durable.
+Because output is in the journal, readers see an item only when everything it depends on is durable.
 """
 
 from __future__ import annotations
@@ -18,12 +17,12 @@ import msgspec
 from msgspec import Raw, Struct
 
 from ninelives.core.errors import Corrupt, NotSerializable, UsageError
-from ninelives.core.ids import step_text
 from ninelives.core.model.run import Record
+from ninelives.core.step_ids import step_text
 from ninelives.core.values.codec import UNTYPED_CODEC, Codec, codec_for
 
 ITEMS_PER_RECORD = 4096
-"""More than the items in one record: an offset is made of the record's number and the item's place in it."""
+"""More than a record can hold: an offset combines the record's number and the item's index in it."""
 
 
 class OutputBody(Struct, frozen=True, omit_defaults=True):
@@ -38,9 +37,9 @@ class OutputBody(Struct, frozen=True, omit_defaults=True):
 class Output(Struct, frozen=True, kw_only=True):
     """One item of a run's output, or the retraction of what a step has emitted so far.
 
-    `offset` grows; give it to `run.stream` to go on after this item. `step` is empty for what the agent
-    emitted outside its steps. An item with `is_retraction` has no value: forget all items of the same turn
-    and step that came before it.
+    `offset` grows; pass it to `run.stream` to continue after this item. `step` is empty for what the agent
+    emitted outside its steps. An item with `is_retraction` has no value: discard all earlier items of the
+    same turn and step.
     """
 
     offset: int
@@ -57,7 +56,7 @@ _DECODE = msgspec.json.Decoder(OutputBody).decode
 
 
 def encode_item(value: object) -> bytes:
-    """Encode a value that is emitted, by its own type. Raises NotSerializable."""
+    """Encode an emitted value by its type. Raises NotSerializable."""
     try:
         return UNTYPED_CODEC.encode(value)
     except NotSerializable as error:
@@ -73,7 +72,7 @@ def write_output(turn: int, attempt: int, values: Sequence[bytes], *, retracts: 
 
 
 def read_output(record: Record) -> OutputBody:
-    """Return what a record of output says. Raises Corrupt."""
+    """Return the body of a record of output. Raises Corrupt."""
     try:
         return _DECODE(record.body)
     except msgspec.DecodeError as error:
@@ -81,12 +80,12 @@ def read_output(record: Record) -> OutputBody:
 
 
 def first_record(offset: int) -> int:
-    """Return the number of the record in which the item after an offset is to be looked for."""
+    """Return the number of the first record that may hold items after an offset."""
     return offset // ITEMS_PER_RECORD
 
 
 def items_of(record: Record, codec: Codec, *, after: int = 0) -> list[Output]:
-    """Return the items of a record that come after an offset. Raises Corrupt; Divergence."""
+    """Return the items of a record after an offset. Raises Corrupt; Divergence."""
     body = read_output(record)
     at = datetime.fromtimestamp(record.at_ms / 1000, UTC)
     step = step_text(record.step) if body.a else ""

@@ -1,8 +1,8 @@
-"""The recovery log: what died, who took over, what came of it; append-only, one chain per store.
+"""The recovery log: deaths, takeovers and their results. Append-only, one chain per store.
 
 check(n) = BLAKE2b-128 over (check(n-1), every field of entry n), and the store keeps the last check and the
-number of entries. So a changed, removed, added or reordered entry is found. It outlives the journals that it
-tells of: pruning leaves it alone.
+number of entries. So a changed, removed, added or reordered entry is found. Pruning journals does not change
+it.
 """
 
 from __future__ import annotations
@@ -38,7 +38,7 @@ class SessionEnd(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class Left(msgspec.Struct, frozen=True, kw_only=True):
-    """The body of a LEFT entry: the run as it was left, and the deaths that it now has to its name."""
+    """The body of a LEFT entry: the run as its session left it, and its count of deaths after that."""
 
     cause: Cause
     epoch: int
@@ -49,10 +49,10 @@ class Left(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class Verified(msgspec.Struct, frozen=True, kw_only=True):
-    """What was checked when a run was recovered: counts, and what was found wrong.
+    """What was checked when a run was recovered: counts, and the faults found.
 
-    `resources` are held, `checked` of these were looked at, and `stale` tells which were not as they were;
-    `keys` were compared with the dedup table.
+    The run holds `resources`, of which `checked` were examined and `stale` had changed; `keys` were compared
+    with the dedup table.
     """
 
     records: int
@@ -65,10 +65,11 @@ class Verified(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class Recovery(msgspec.Struct, frozen=True, kw_only=True):
-    """The body of a RECOVERED entry: who died, who took over, what that saved and cost.
+    """The body of a RECOVERED entry: the death, the takeover, what replay saved and what was done again.
 
-    `replayed` counts steps that were found recorded, `decisions` and `tokens` what no model was asked again,
-    `redone` names the steps that were under way: begun again, or settled first. Times are the store's.
+    `replayed` counts the steps found recorded, `decisions` and `tokens` the model calls saved by that.
+    `redone` names the steps that were running at the death: started again, or settled first. Times are the
+    store's.
     """
 
     left_by: str
@@ -118,18 +119,18 @@ def verify(before: bytes, entry: LogEntry) -> LogEntry:
 
 
 def verify_all(entries: Sequence[LogEntry], *, length: int, head: bytes) -> None:
-    """Check the whole log. Raises Corrupt naming the first entry that is not what was written."""
+    """Check the whole log. Raises Corrupt naming the first damaged entry."""
     before = START
     for seq, entry in enumerate(entries):
         if entry.seq != seq:
             raise _corrupt(f"entry {seq} is missing")
         before = verify(before, entry).check
     if len(entries) != length or before != head:
-        raise _corrupt(f"{len(entries)} entries where {length} were written, or another one is the last")
+        raise _corrupt(f"{len(entries)} entries, but {length} were written; or the last one was replaced")
 
 
 def left(session: Session, before: RunRow, after: RunRow, cause: Cause) -> NewEntry:
-    """Return the entry for a run that was left by a session that has ended."""
+    """Return the entry for a run whose session has ended."""
     body = Left(
         cause=cause,
         epoch=before.epoch,
@@ -159,5 +160,5 @@ def ended(session: Session, cause: Cause, evidence: Evidence | None, left_runs: 
 def _corrupt(what: str) -> Corrupt:
     return Corrupt(
         f"the recovery log is damaged: {what}",
-        remedy="Somebody or something has changed it; compare it with a backup. Runs are not affected",
+        remedy="It was changed from outside; compare it with a backup. Runs are not affected",
     )

@@ -1,8 +1,9 @@
-"""What the journal of the current turn says, by the identity of steps.
+"""Replay: the recorded outcomes of the current turn, by step id.
 
-A journal is read once per claim into a `Replay`. Code that runs again asks it for each step; what it
-finds is what happened, and what it does not find has not happened yet. Order matters across branches:
-outcomes carry their place in the journal, and the engine delivers them in that order.
+Each claim reads the journal once into a `Replay`. The code runs again from the start of the turn and looks
+up each step: a recorded outcome is reused, and a step without one has not finished yet. Order matters across
+branches: outcomes keep their position in the journal, and the engine delivers them in that order
+(docs/decisions/0002).
 """
 
 from __future__ import annotations
@@ -24,13 +25,13 @@ _OUTCOMES = frozenset({Kind.RESULT, Kind.FAILURE, Kind.WITHDRAWN, Kind.SIGNAL})
 _IDENTIFYING = _OUTCOMES | {Kind.INTENT, Kind.DOUBT, Kind.VOIDED}
 _KEPT = frozenset({Kind.HELD, Kind.RELEASED, Kind.UNDO})
 CARRIED = "^"
-"""The branch of what an earlier turn has left to this one."""
+"""The branch of records that this turn got from the turn before."""
 SIGNAL_NUMBER = "signal number"
-"""Under this name a record says which signal it took: no argument of a step can be named so."""
+"""The name under which a record says which signal it took: no argument of a step can have this name."""
 
 
 class Attempt(Struct, frozen=True):
-    """An attempt that failed: when it began, how long it took, and why."""
+    """A failed attempt: when it began, how long it took, and its error."""
 
     at_ms: int
     took_ms: int
@@ -40,7 +41,7 @@ class Attempt(Struct, frozen=True):
 class StepBody(Struct, frozen=True, omit_defaults=True):
     """The body of a step's record: fingerprint and preview of its arguments, then its value or its error.
 
-    `attempts` are those that failed before; `usage` is what a model's answer said of its cost.
+    `attempts` are those that failed before; `usage` is the cost that a model's answer reports.
     """
 
     f: str = ""
@@ -62,7 +63,7 @@ class Superseded(Struct, frozen=True):
 
 
 class Recorded(Struct, frozen=True):
-    """An outcome that is in the journal."""
+    """An outcome in the journal."""
 
     seq: int
     kind: Kind
@@ -76,13 +77,13 @@ _DECODE_SUPERSEDED = msgspec.json.Decoder(Superseded).decode
 
 
 class Replay:
-    """The outcomes of a turn, by step; `left` counts those that nobody has taken yet.
+    """The outcomes of a turn, by step; `left` counts those that no call has taken yet.
 
     `ids` are the steps that were started or have an outcome: no other call may be recorded under them.
 
-    `kept` are the records that outlive the turn: what is held, and what is to be undone. With `is_undoing`
-    the run's own code is over. `returned` are the signals that a step took and was cancelled before the
-    code got them, by number: the next step that receives takes them.
+    `kept` are the records that outlive the turn: held resources and compensations. With `is_undoing` the
+    agent's code has ended and only compensations run. `returned` are signals, by number, that a step took
+    but did not deliver because it was cancelled: the next step that receives a signal takes them.
     """
 
     is_undoing = False
@@ -128,14 +129,13 @@ class Replay:
                 self.passage.add(record.seq, read_origin(record), len(self._outcomes))
         self.undos = {one.step: one.body for one in self.kept if one.kind is Kind.UNDO}
         self.undo_ids = set(self.undos)
-        # What was superseded is asked for again, under the id that it had.
+        # A superseded step executes again, under the id that it had.
         self.ids.difference_update(step for step in self._superseded if step not in self._outcomes)
         self.began_ms = records[0].at_ms if records else 0
         self.left = len(self._outcomes)
-        self.found = len(self._outcomes)
 
     def _read_outcome(self, record: Record) -> None:
-        """Note how a step came out: it is not under way any more."""
+        """Add a step's outcome: the step is no longer running."""
         step, body = record.step, read_body(record)
         found = Recorded(record.seq, record.kind, step, body, record.at_ms, step_kind(record))
         if record.kind is Kind.WITHDRAWN and not self._withdraw(found):
@@ -149,7 +149,7 @@ class Replay:
         self.intents.pop(step, None)
 
     def _withdraw(self, found: Recorded) -> bool:
-        """Note what a step had come to before its code withdrew it; False when it is no step of this turn."""
+        """Keep the outcome that a step had before it was withdrawn; False for a step of an earlier turn."""
         before = self._outcomes.get(found.step)
         is_carried = found.step.startswith(CARRIED)
         if before is not None:
@@ -161,7 +161,7 @@ class Replay:
         return not is_carried
 
     def _read_output(self, record: Record) -> None:
-        """Note what a step has emitted: the attempt, and whether it still stands."""
+        """Keep which attempt of a step has emitted output, and whether that still stands."""
         body = read_output(record)
         if body.a:
             self.emitted[record.step] = (body.a, not body.r)
@@ -169,23 +169,23 @@ class Replay:
             self._lines.add(record.step)
 
     def _supersede(self, records: Sequence[Record], superseding: Record) -> None:
-        """Forget outcomes that no longer count; that their steps were started is as true as before."""
+        """Drop outcomes that no longer count, but keep that their steps were started."""
         steps = set(read_superseded(superseding))
         for step in steps:
             self._outcomes.pop(step, None)
             before = self._overtaken.pop(step, None)
             if before is not None and before.kind is Kind.RESULT and signal_number(before) < 0:
-                # Only that it was withdrawn no longer counts: what it gave does, and is not done again.
+                # Only the withdrawal is superseded: the result before it counts, and is not done again.
                 self._outcomes[step] = before
                 self.intents.pop(step, None)
         self._superseded, self._superseded_at = (*self._superseded, *steps), superseding.seq
-        anew = steps - self._outcomes.keys()
+        unsettled = steps - self._outcomes.keys()
         for record in records:
-            if record.seq < superseding.seq and record.kind is Kind.INTENT and record.step in anew:
+            if record.seq < superseding.seq and record.kind is Kind.INTENT and record.step in unsettled:
                 self.intents[record.step] = record
 
     def take(self, step: str) -> Recorded | None:
-        """Return what is recorded for a step; once."""
+        """Return a step's recorded outcome and count it as taken; None the second time."""
         found = self._outcomes.pop(step, None)
         if found is not None:
             self.left -= 1
@@ -194,15 +194,15 @@ class Replay:
         return found
 
     def peek(self, step: str) -> Recorded | None:
-        """Return what is recorded for a step and was not taken yet."""
+        """Return a step's recorded outcome, if it was not taken yet."""
         return self._outcomes.get(step)
 
     def unclaimed(self) -> list[Recorded]:
-        """Return the outcomes that nobody has taken."""
+        """Return the outcomes that no call has taken."""
         return list(self._outcomes.values())
 
     def earliest(self) -> Recorded | None:
-        """Return the first outcome that nobody has taken, or been found not to take (`pass_by`)."""
+        """Return the first outcome that is neither taken nor passed by (`pass_by`)."""
         if self._order is None:
             self._order = sorted(self._outcomes.values(), key=lambda one: one.seq)
         while self._passed < len(self._order) and self._order[self._passed].step not in self._outcomes:
@@ -210,35 +210,35 @@ class Replay:
         return self._order[self._passed] if self._passed < len(self._order) else None
 
     def pass_by(self) -> None:
-        """Give up waiting for the earliest: the code does not ask for it any more."""
+        """Skip the earliest outcome: the code no longer calls its step."""
         self._passed += 1
 
     def counts(self, intent: Record) -> bool:
-        """Tell whether what an intent says still counts: its step was not given another chance since."""
+        """Return whether an intent still counts: its step was not superseded after it."""
         return intent.seq > self._superseded_at or intent.step not in self._superseded
 
     def is_current(self, record: Record) -> bool:
-        """Tell whether a record is the outcome of its step that counts, and was not taken yet."""
+        """Return whether a record is its step's current outcome, and not taken yet."""
         found = self._outcomes.get(record.step)
         return found is not None and found.seq == record.seq
 
     def stands(self, record: Record) -> bool:
-        """Tell whether a record says how its step came out, even if the code withdrew the step after it."""
+        """Return whether a record is its step's outcome, even if the code withdrew the step after it."""
         before = self._overtaken.get(record.step)
         return self.is_current(record) or (before is not None and before.seq == record.seq)
 
     def times_superseded(self, step: str) -> int:
-        """Return how often a step's outcome was superseded."""
+        """Return how many times a step's outcome was superseded."""
         return self._superseded.count(step)
 
     def starts(self, step: str) -> list[Record]:
-        """Return what is recorded of the starts of a step: the last without an outcome, and doubts."""
+        """Return the records of a step's starts: the last intent without an outcome, and doubts."""
         intent = self.intents.get(step)
         known = [*([intent] if intent is not None else ()), *self.doubts.get(step, ())]
         return sorted(known, key=lambda record: record.seq)
 
     def knows_line(self, step: str) -> bool:
-        """Tell whether a line for people, or an item of the agent's own output, was recorded before."""
+        """Return whether a log line, progress, resource, or output outside steps was recorded before."""
         return step in self._lines
 
 
@@ -248,24 +248,24 @@ def read_body(record: Record) -> StepBody:
         return _DECODE(record.body)
     except msgspec.DecodeError as error:
         raise Corrupt(
-            f"record {record.seq} is no step's record: {error}",
+            f"record {record.seq} is not a step's record: {error}",
             step=record.step,
             remedy="It was written by another version, or by hand",
         ) from None
 
 
 def read_step_body(data: bytes) -> StepBody:
-    """Return a body that was written here just now."""
+    """Return a body that this process has just written: no Corrupt is possible."""
     return _DECODE(data)
 
 
 def signal_number(found: Recorded) -> int:
-    """Return the number of the signal that an outcome took; -1 when it took none, or does not say which."""
+    """Return the number of the signal that an outcome took; -1 when it took none, or has no number."""
     return int(found.body.a.get(SIGNAL_NUMBER, "-1"))
 
 
 def write_signal(number: int, value: bytes) -> bytes:
-    """Return the body of a record that takes a signal, or gives one back to the next turn."""
+    """Return the body of a record that takes a signal, or passes one on to the next turn."""
     return _ENCODE(StepBody(a={SIGNAL_NUMBER: str(number)}, v=Raw(value)))
 
 
@@ -283,7 +283,7 @@ def write_superseded(steps: Sequence[str]) -> bytes:
 
 
 def step_kind(record: Record) -> StepKind | None:
-    """Return what the step of a record is; None for a record of schema 1, which does not say."""
+    """Return the kind of a record's step; None for a record of schema 1, which has none."""
     return record.step_kind
 
 
@@ -297,7 +297,7 @@ def write_body(
 ) -> bytes:
     """Return the body of a step's record."""
     if fingerprint is not None and value is not None and not attempts and usage is None:
-        # The hot path: as the encoder would, without a copy.
+        # The hot path: the same bytes as the encoder's, without its copies.
         shown = _ENCODE(fingerprint.preview())
         given = b',"a":%b' % shown if len(shown) > 2 else b""
         return b'{"f":"%b"%b,"v":%b}' % (fingerprint.digest.hex().encode(), given, value)
@@ -314,17 +314,17 @@ def write_body(
 
 
 def changed_arguments(recorded: Recorded, asked: Fingerprint, *, run: str, where: str) -> Divergence:
-    """Return the error for a step that is asked for with other arguments than were recorded."""
+    """Return the error for a step that is called with other arguments than were recorded."""
     name = step_name(recorded.step)
     return Divergence(
-        f"the code at {where} asks for this step with other arguments than were recorded: "
+        f"the code at {where} calls this step with other arguments than were recorded: "
         f"{'; '.join(differences(recorded.body.a, asked.preview()))}",
         run=run,
         step=recorded.step,
         remedy=f"Nothing was executed. {_ignored(recorded.body.a, asked.preview())}; "
         f'if this call was inserted before the recorded one, write `if nl.patched("{name}"):` around it; '
-        f'if what was recorded is given up and this is done afresh, declare @nl.agent(forgets=["{name}"]); '
-        "else put the code back",
+        f'if the record can be dropped and the step done again, declare @nl.agent(forgets=["{name}"]); '
+        "else restore the old code",
     )
 
 
@@ -337,32 +337,31 @@ def step_name(step: str) -> str:
 
 
 def changed_start(start: StepBody, asked: Fingerprint, *, run: str, step: str, where: str) -> Divergence:
-    """Return the error for a step that was started with other arguments than it is asked for with."""
+    """Return the error for a step that was started with other arguments than it is called with now."""
     return Divergence(
-        f"the code at {where} asks for this step with other arguments than it was started with, "
-        f"and it is not known what came of that: {'; '.join(differences(start.a, asked.preview()))}",
+        f"the code at {where} calls this step with other arguments than it was started with, "
+        f"and the fate of that start is unknown: {'; '.join(differences(start.a, asked.preview()))}",
         run=run,
         step=step,
-        remedy=f"Nothing was executed. {_ignored(start.a, asked.preview())}; "
-        "else put the code back so that it asks as before",
+        remedy=f"Nothing was executed. {_ignored(start.a, asked.preview())}; else restore the old code",
     )
 
 
 def _ignored(recorded: Mapping[str, str], asked: Mapping[str, str]) -> str:
-    """Say what can be done about the arguments themselves: only what lets this very run go on, or why not.
+    """Return a remedy about the arguments: what lets this same run continue, or why nothing does.
 
-    What counts is in the recorded fingerprint: `ignore=` takes an argument out of what is asked, not of that.
+    The recorded fingerprint is fixed: `ignore=` takes an argument out of the new call, not out of the record.
     """
     changed = sorted(name for name in recorded if recorded[name] != asked.get(name))
     added = sorted(asked.keys() - recorded.keys())
     for old in changed:
         new = next((name for name in added if asked[name] == recorded[old]), None)
         if old not in asked and new is not None:
-            return f"If the parameter {new} is {old} renamed, name it {old} again until this run is over"
+            return f"If you renamed the parameter {old} to {new}, name it {old} until this run has ended"
     if added and not changed:
         return f"If {' and '.join(added)} does not matter, declare the step with ignore={_names(added)}"
     which = f"ignore={_names(changed)}" if changed else "ignore="
-    return f"If it does not matter, {which} is for runs that begin later: this one has it on record"
+    return f"If it does not matter, {which} helps runs that start later: this one has it on record"
 
 
 def _names(names: Sequence[str]) -> str:
@@ -370,10 +369,10 @@ def _names(names: Sequence[str]) -> str:
 
 
 def differences(recorded: Mapping[str, str], asked: Mapping[str, str]) -> Iterable[str]:
-    """Say how arguments differ, as far as their previews show it."""
+    """Yield how arguments differ, as far as their previews show it."""
     for name in sorted(recorded.keys() | asked.keys()):
         before, after = recorded.get(name, "(default)"), asked.get(name, "(default)")
         if before != after:
             yield f"{name}: {before} → {after}"
     if dict(recorded) == dict(asked):
-        yield "they differ beyond what is shown"
+        yield "they differ beyond the previews"

@@ -1,4 +1,4 @@
-"""What a run holds open: which thing, and how it was found. The bodies of HELD and RELEASED records.
+"""Resources that a run holds open, and their last known condition: bodies of HELD and RELEASED records.
 
 A resource stays held until it is released, through crashes, parking and turns. A later HELD record of the
 same step replaces the evidence of the earlier one.
@@ -19,7 +19,7 @@ TargetKind = Literal["file", "branch", "url", "custom"]
 
 
 class Target(Struct, frozen=True, omit_defaults=True):
-    """Which thing: where it is, and its name there."""
+    """A resource: its location, and its name there."""
 
     kind: TargetKind
     at: str = ""
@@ -32,7 +32,7 @@ class Target(Struct, frozen=True, omit_defaults=True):
 
 
 class Holding(Struct, frozen=True, omit_defaults=True):
-    """A target and how it was found when it was last looked at."""
+    """A target, and the evidence of its condition at the last check."""
 
     target: Target
     evidence: dict[str, str] = {}
@@ -52,12 +52,12 @@ def write_held(holding: Holding) -> bytes:
 
 
 def write_released(step: str) -> bytes:
-    """Return the body of a RELEASED record: the step that held."""
+    """Return the body of a RELEASED record: the step that held the resource."""
     return msgspec.json.encode(_Released(step))
 
 
 def open_in(records: Iterable[Record]) -> dict[str, Holding]:
-    """Return what is held open after these records, by the step that holds it. Raises Corrupt."""
+    """Return the resources held open after these records, by the step that holds each. Raises Corrupt."""
     found: dict[str, Holding] = {}
     for record in records:
         try:
@@ -71,7 +71,7 @@ def open_in(records: Iterable[Record]) -> dict[str, Holding]:
 
 
 def difference(before: Mapping[str, str], now: Mapping[str, str]) -> str:
-    """Say how a resource has changed; empty when it has not."""
+    """Return how a resource has changed, in words; empty when it has not."""
     changed = [name for name in sorted(before.keys() | now.keys()) if before.get(name) != now.get(name)]
     return ", ".join(
         f"its {name} was {_short(before.get(name))} and is {_short(now.get(name))}" for name in changed

@@ -1,9 +1,9 @@
-"""What a retried run does anew: the outcomes that its code did not survive.
+"""Which steps a retried run does again: those whose outcomes its code did not survive.
 
-A failed run that is to go on keeps its whole journal; one more record says which outcomes no longer count.
-Those are the failure that the run ended with, and failures (timeouts that fired, cancellations) after which
-nothing more was recorded on their branch or on one that it came from: what the code caught and went on from
-stays as it was.
+A failed run that is retried keeps its whole journal; one more record says which outcomes no longer count.
+Those are the failure that ended the run, and failures (fired timeouts, cancellations) after which nothing
+was recorded on their branch or on a branch that it came from. A failure that the code caught and survived
+stays on record.
 """
 
 from __future__ import annotations
@@ -19,13 +19,13 @@ from ninelives.core.journal.replay import read_body
 from ninelives.core.model.run import Kind, Record
 
 TIMEOUT = "timeout"
-"""The built-in step whose result is that time ran out; withdrawn, when its block was left in time."""
+"""The built-in step of `nl.timeout`. RESULT: time ran out; WITHDRAWN: its block ended in time."""
 
 _OUTCOMES = frozenset({Kind.RESULT, Kind.FAILURE, Kind.WITHDRAWN, Kind.SIGNAL, Kind.ANSWER})
 
 
-class _Told(Struct, frozen=True):
-    """What of a recorded error tells it from others."""
+class _ErrorText(Struct, frozen=True):
+    """The parts of a recorded error that identify it."""
 
     name: str
     message: str
@@ -34,7 +34,7 @@ class _Told(Struct, frozen=True):
 def fatal_steps(records: Sequence[Record]) -> tuple[str, ...]:
     """Return the steps of a failed run whose outcomes its code did not survive, in their order."""
     fatal: list[str] = []
-    survived: set[str] = set()  # branches on which something was recorded later
+    survived: set[str] = set()  # branches with a later record
     ended_with = _error(records[-1]) if records and records[-1].kind is Kind.END else None
     for record in reversed(records):
         if record.kind not in _OUTCOMES:
@@ -44,10 +44,10 @@ def fatal_steps(records: Sequence[Record]) -> tuple[str, ...]:
         except BadName:
             continue
         if name == TIMEOUT and record.kind is Kind.WITHDRAWN:
-            continue  # a block that was left in time: that says nothing of what the code survived
+            continue  # the block ended in time: no evidence of what the code survived
         may_be_fatal = record.kind in (Kind.FAILURE, Kind.WITHDRAWN) or name == TIMEOUT
         is_the_end = record.kind is Kind.FAILURE and _error(record) == ended_with
-        if is_the_end or (may_be_fatal and not any(one in survived for one in _line(branch))):
+        if is_the_end or (may_be_fatal and not any(one in survived for one in _lineage(branch))):
             fatal.append(record.step)
         if record.kind is not Kind.WITHDRAWN:
             survived.add(branch)
@@ -59,12 +59,12 @@ def _error(record: Record) -> tuple[str, str] | None:
     error = read_body(record).e
     if error is UNSET:
         return None
-    failure = msgspec.json.decode(error, type=_Told)
+    failure = msgspec.json.decode(error, type=_ErrorText)
     return failure.name, failure.message
 
 
-def _line(branch: str) -> Iterable[str]:
-    """Return a branch and all that it came from."""
+def _lineage(branch: str) -> Iterable[str]:
+    """Return a branch and its ancestors."""
     yield branch
     while branch:
         branch = branch.rpartition("/")[0]

@@ -1,13 +1,13 @@
-"""Salvage: going on from the last good prefix of a damaged journal, where that forgets nothing that was done.
+"""Salvage: continue from the last good prefix of a damaged journal, if that forgets nothing that was done.
 
-A run's row says how many of its records something visible rests on (`effect_length`): those that were
-durable when an action's body began, an intent of a non-resumable action with them, whatever took a signal or
-an answer, and what was emitted. A damaged tail behind that is only lost work: decisions and reads are asked
-for again, and an action that had begun is repeated with the same arguments under the same key. Anything else
-is left as it is, for a person.
+A run's row counts the records that some visible effect depends on (`effect_length`): those that were durable
+when an action's body began, including the intent of a non-resumable action, those that took a signal or an
+answer, and output. A damaged tail after these is only lost work: decisions and reads execute again, and an
+action that had begun is repeated with the same arguments under the same key. Any other damage is left to a
+person. See docs/decisions/0008.
 
-What cannot be known: an action that had run for less than a few milliseconds when its process died has left
-no trace, neither in the journal nor in the row.
+What we cannot know: an action that had run for less than a few milliseconds when its process died has left no
+trace, neither in the journal nor in the row.
 """
 
 from __future__ import annotations
@@ -22,11 +22,11 @@ from ninelives.core.errors import Corrupt
 from ninelives.core.journal import chain
 from ninelives.core.model.run import Kind, Record, RunRow
 
-_REMEDY = "Nothing of it was used; other runs go on. Restore the store from a backup, or give the run up"
+_REMEDY = "Nothing of it was used; other runs continue. Restore the store from a backup, or end this run"
 
 
 class Salvaged(Struct, frozen=True):
-    """What a record of salvage says: which records were lost, and why."""
+    """The body of a SALVAGED record: which records were lost, and why."""
 
     first: int
     length: int
@@ -35,14 +35,14 @@ class Salvaged(Struct, frozen=True):
     def __str__(self) -> str:
         last = self.length - 1
         lost = f"record {self.first}" if self.first == last else f"records {self.first} to {last}"
-        return f"{lost} could not be read ({self.why}); the run went on from the one before"
+        return f"{lost} could not be read ({self.why}); the run continued from the one before"
 
 
 _DECODE = msgspec.json.Decoder(Salvaged).decode
 
 
 def read_salvaged(record: Record) -> Salvaged:
-    """Return what a record of salvage says. Raises Corrupt."""
+    """Return the body of a SALVAGED record. Raises Corrupt."""
     try:
         return _DECODE(record.body)
     except msgspec.DecodeError as error:
@@ -50,21 +50,21 @@ def read_salvaged(record: Record) -> Salvaged:
 
 
 def salvaged(run: RunRow, records: Sequence[Record], why: str, now_ms: int) -> tuple[RunRow, Record] | None:
-    """Return the row that goes on behind the good ones of these records, and the record that says so.
+    """Return the row that continues after the good records, and the SALVAGED record; None if none is damaged.
 
-    `records` are those from the run's base on, as far as they could be read at all. None: nothing is wrong
-    with the journal. Raises Corrupt when something that was done would be forgotten, or nothing is left.
+    `records` are those from the run's base on, as far as they could be read. Raises Corrupt when salvaging
+    would forget something that was done, or when nothing is left to continue from.
     """
     good, head = _good(run, records)
     if good == run.length and head == run.head:
         return None
     if good < run.effect_length:
-        raise _corrupt(run, good, f"{why}; something that was done rests on it, and would be forgotten")
+        raise _corrupt(run, good, f"{why}; a visible effect depends on it, and would be forgotten")
     turn, turn_seq = run.turn, run.turn_seq
     if good <= turn_seq:
         starts = [one.seq for one in records if one.seq < good and one.kind in (Kind.CREATED, Kind.TURN)]
         if good < turn_seq or not starts:
-            raise _corrupt(run, good, f"{why}; no snapshot is left to go on from")
+            raise _corrupt(run, good, f"{why}; no snapshot is left to continue from")
         turn, turn_seq = turn - 1, starts[-1]
     body = msgspec.json.encode(Salvaged(good, run.length, why))
     (said,) = chain.seal(good, head, [(Kind.SALVAGED, "", now_ms, body, ())], run.epoch)
@@ -73,7 +73,7 @@ def salvaged(run: RunRow, records: Sequence[Record], why: str, now_ms: int) -> t
 
 
 def _good(run: RunRow, records: Sequence[Record]) -> tuple[int, bytes]:
-    """Return the length and the head of the part of a journal that is as it was written."""
+    """Return the length and the head of the undamaged prefix of a journal."""
     head = run.base_check
     for seq, record in enumerate(records[: run.length - run.base], run.base):
         if record.seq != seq or not chain.follows(head, record):

@@ -2,18 +2,19 @@
 
     (none) ─intent→ STARTED ─result→ settled
                        ├─proven not done→ VOIDED ─intent (number + 1)→ STARTED …
-                       └─the process died, or its body failed unproved→ IN DOUBT
+                       └─the process died, or its body failed without proof→ IN DOUBT
     IN DOUBT ─happened→ settled     IN DOUBT ─did not, and no longer can→ VOIDED     else → a person
 
 Invariants, explored exhaustively by `tests/unit/test_settlement.py`:
 - Starts are numbered, and at most one start is not voided: it takes effect at most once.
-- "Not happened" counts only if it was asked after the start could no longer take effect: its process is
-  proved gone, or it was cut off and its body's time limit has passed since; and so has the time that the
-  world needs to show it. A process that still lives may still act: then nothing is "not happened", unless
-  the body ended by itself and nothing that it began is at work.
+- "Not happened" counts only if the probe ran after the start could no longer take effect: its process is
+  proved gone, or it lost the run and its body's time limit has passed since; and `settle_after`, the time
+  that the outside world needs to show the effect, has passed too. A process that is alive may still act:
+  then nothing is "not happened", unless the body ended by itself and nothing that it began is still running.
+  See docs/decisions/0017.
 - Time has passed when the wall clock says so and, within one boot, the boot clock too.
 - What stays unknown goes to a person.
-If we die anywhere in here, the journal says the same to the next life.
+If we die anywhere in here, the next owner derives the same from the journal.
 """
 
 from __future__ import annotations
@@ -45,7 +46,7 @@ class NotHappened(Struct, frozen=True):
 
 
 class Unknown(Struct, frozen=True):
-    """What `verify` returns when it cannot tell; the note goes to the person who is asked."""
+    """What `verify` returns when it cannot decide; the note goes into the inbox item."""
 
     note: str = ""
 
@@ -53,12 +54,12 @@ class Unknown(Struct, frozen=True):
 class StartBody(StepBody, frozen=True, omit_defaults=True, kw_only=True):
     """The body of a non-resumable action's records before its outcome.
 
-    `n` numbers the start; `w` is the session that made it, `l` its time limit, `b` whether its body ends
-    with that; `k` is its business key. `t` is when it came to be in doubt, by the store's clock, `why` says
-    why, `over` that its body had ended by then, `lost` that it had happened and only its result is not
-    known; `i` names the inbox item that asks a person, `g` who gave it up there: then it is asked anew.
-    `boot` and `boot_ms` are the boot clock's word for the same moment as `t`, or as the start, whose
-    process belonged to the session `sid` of its machine's processes.
+    `n` is the number of the start; `w` the session that made it; `l` its time limit in ms; `b` whether its
+    body ends with that limit; `k` its business key. `t` is when it came into doubt, by the store's clock;
+    `why` is the reason; `over` says that its body had ended by then, `lost` that it had happened and only
+    its result is unknown. `i` is the inbox item that asks a person; `g` is the person who gave up there:
+    then a new item asks again. `boot` and `boot_ms` are the boot clock at the moment `t`, or at the start;
+    `sid` is the operating system's session id of the process that made the start.
     """
 
     n: int = 0
@@ -82,9 +83,9 @@ _DECODE = msgspec.json.Decoder(StartBody).decode
 
 
 class Standing(Struct, frozen=True):
-    """Where an action stands by its records: the start that is not voided, its doubt, the next number.
+    """An action's state by its records: the start that is not voided, its doubt, the next start's number.
 
-    `due_ms` is when the next start may be made, by the store's clock.
+    `due_ms` is the earliest time of the next start, by the store's clock.
     """
 
     start: StartBody | None = None
@@ -94,21 +95,21 @@ class Standing(Struct, frozen=True):
 
     @property
     def may_start(self) -> bool:
-        """Tell whether a start is allowed: there is none, or all are voided."""
+        """Whether a start is allowed: there is none yet, or all are voided."""
         return self.start is None
 
 
 class Ruling(StrEnum):
-    """What becomes of a start in doubt."""
+    """The decision about a start in doubt."""
 
     HAPPENED = "happened"
     VOID = "void"  # it did not happen and no longer can
-    WAIT = "wait"  # too early to say: ask again later
+    WAIT = "wait"  # too early to decide: probe again later
     PERSON = "person"
 
 
 def standing(records: Iterable[Record]) -> Standing:
-    """Return where an action without an outcome stands, by its records in order."""
+    """Return the state of an action without an outcome, by its records in order."""
     now = Standing()
     for record in records:
         now = advance(now, record.kind, read_start(record))
@@ -116,11 +117,11 @@ def standing(records: Iterable[Record]) -> Standing:
 
 
 def advance(now: Standing, kind: Kind, body: StartBody) -> Standing:
-    """Return where the action stands after one more record."""
+    """Return the state of the action after one more record."""
     if kind is Kind.INTENT:
         return Standing(body, None, body.n + 1)
     if kind is Kind.DOUBT:
-        # One without an intent of this run: it took over another's start, with its key.
+        # A doubt without an intent of this run: it adopted another run's start, with its key.
         return Standing(now.start or body, body, max(now.next, body.n + 1))
     if kind is Kind.VOIDED:
         return Standing(None, None, max(now.next, body.n + 1), body.t)
@@ -128,10 +129,10 @@ def advance(now: Standing, kind: Kind, body: StartBody) -> Standing:
 
 
 def ripe_ms(start: StartBody, fate: Fate, since_ms: int, settle_after_ms: int) -> int | None:
-    """Return from when on "not happened" may be believed; None: not as long as this is all we know.
+    """Return the time from which "not happened" may be believed; None: never, by what we know so far.
 
-    A body that has ended counts as gone, and so does one whose process is proved gone.
-    `since_ms` is when it was first known to be so.
+    GONE means that the body has ended, or that its process is proved gone. `since_ms` is when `fate` was
+    first known.
     """
     if fate is Fate.GONE:
         return since_ms + settle_after_ms
@@ -141,9 +142,10 @@ def ripe_ms(start: StartBody, fate: Fate, since_ms: int, settle_after_ms: int) -
 
 
 def believed_ms(doubt: StartBody, now_ms: int, boot: str, boot_ms: int) -> int:
-    """Return the time that a doubt is judged by: the wall clock's, which may have been set forward since.
+    """Return the time by which to judge a doubt: the wall clock, limited by the boot clock.
 
-    Within one boot, no more time counts than has passed by the boot clock.
+    The wall clock may have been set forward since; so within one boot, only the time counts that has passed
+    by the boot clock. See docs/decisions/0017.
     """
     if not doubt.boot or doubt.boot != boot:
         return now_ms
@@ -151,9 +153,9 @@ def believed_ms(doubt: StartBody, now_ms: int, boot: str, boot_ms: int) -> int:
 
 
 def rule(answer: object, asked_ms: int, ripe: int | None, give_up_ms: int) -> Ruling:
-    """Judge a start in doubt by what the probe said, and when it was asked (None: there was no answer).
+    """Judge a start in doubt by the probe's answer (None: there was none) and the time of the probe.
 
-    `give_up_ms` is when a person is asked although nothing can be believed yet.
+    From `give_up_ms` on a person is asked, even if "not happened" cannot be believed yet.
     """
     if isinstance(answer, Happened):
         return Ruling.HAPPENED

@@ -15,9 +15,9 @@ from ninelives.core.model.totals import Tally
 
 
 class Park(Struct, frozen=True, tag="park"):
-    """Leave the worker. With news that the owner had not seen, the run is due at once.
+    """Leave the worker. If there is news that the owner has not seen, the run is due at once.
 
-    `waits` goes on after "it waits": "for the signal 'paid'", "until 2027-01-01".
+    `waits` completes the sentence "it waits ...": "for the signal 'paid'", "until 2027-01-01".
     """
 
     due_ms: int | None
@@ -32,7 +32,7 @@ class End(Struct, frozen=True, tag="end"):
 
 
 class Escalate(Struct, frozen=True, tag="escalate"):
-    """Leave the worker until a person answers. As `Park`, news not seen makes it due at once."""
+    """Leave the worker until a person answers. As with `Park`, unseen news makes the run due at once."""
 
     waits: str
     news_seen: int
@@ -44,11 +44,11 @@ Change = Park | End | Escalate
 class Commit(Struct, frozen=True, kw_only=True):
     """All that one run writes in one transaction; applied whole or not at all.
 
-    `length` and `head` are the run's before it; `records` go on from there, sealed. `effect_length` is how
-    many of the run's records something visible rests on by now, as far as its owner has begun it.
-    `tally` is what the row sums up of the journal after it; None leaves that as it is.
-    `is_lone`: nothing but one sealed, sound record without blobs, which neither ends a turn nor is output.
-    `is_sealed`: who made this has sealed the records just now, so no store must take their hashes again.
+    `length` and `head` are the run's before this commit; `records` continue from there, sealed.
+    `effect_length` counts the run's records that some visible effect depends on, begun effects included.
+    `tally` holds the row's totals after this commit; None leaves them as they are.
+    `is_lone`: nothing but one sealed, valid record without blobs, which neither ends a turn nor is output.
+    `is_sealed`: the caller has just sealed the records, so stores need not compute their hashes again.
     """
 
     run: str
@@ -78,19 +78,19 @@ class Commit(Struct, frozen=True, kw_only=True):
 
     @property
     def is_plain(self) -> bool:
-        """Tell whether this only appends records of the current turn."""
+        """Whether this only appends records of the current turn."""
         return self.is_lone or (self.change is None and self._only_appends())
 
     @property
     def is_plain_end(self) -> bool:
-        """Tell whether this only appends records of the current turn, and completes the run."""
+        """Whether this only appends records of the current turn, and completes the run."""
         change = self.change
         return isinstance(change, End) and change.state is State.COMPLETED and self._only_appends()
 
     def _only_appends(self) -> bool:
         if self.keys or self.opens or self.closes or self.takes:
             return False
-        for record in self.records:  # noqa: SIM110 (the hot path: a generator costs as much as all the rest)
+        for record in self.records:  # noqa: SIM110 (hot path: a generator would double the cost)
             if record.kind is Kind.TURN:
                 return False
         return True
@@ -100,9 +100,9 @@ class Outcome(StrEnum):
     """How a commit came out for one run."""
 
     COMMITTED = "committed"
-    FENCED = "fenced"  # the run is not this owner's any more; nothing of it was written
+    FENCED = "fenced"  # this owner has lost the run; nothing was written to it
     HELD = "held"  # a key is held or settled by another run; `Verdict.key` says how
-    STALE = "stale"  # a signal was taken or an item answered meanwhile: read the run again
+    STALE = "stale"  # a signal was taken or an item answered in the meantime: read the run again
     REFUSED = "refused"  # the content is wrong; `Verdict.error` says why
 
 

@@ -1,4 +1,4 @@
-"""What reaches a run from outside: signals, and what people are asked and answer."""
+"""What reaches a run from outside: signals, and people's answers to inbox items."""
 
 from __future__ import annotations
 
@@ -33,7 +33,7 @@ class ItemKind(StrEnum):
 
 
 class ItemState(StrEnum):
-    """Whether an inbox item still waits."""
+    """The state of an inbox item; only an open one waits for an answer."""
 
     OPEN = "open"
     ANSWERED = "answered"

@@ -1,4 +1,4 @@
-"""Rows of the dedup table, and what a commit may do to them (see `dedup`)."""
+"""Rows of the dedup table, and the operations of a commit on them (rules: `core.rules.dedup`)."""
 
 from __future__ import annotations
 
@@ -8,13 +8,13 @@ from msgspec import Struct
 
 
 class KeyState(StrEnum):
-    """Where a business key is in its life."""
+    """The state of a business key."""
 
     FREE = "free"
     RESERVED = "reserved"
     SETTLED = "settled"
     IN_DOUBT = "in doubt"
-    ORPHANED = "orphaned"  # in doubt, and its owner has ended: the next asker settles it
+    ORPHANED = "orphaned"  # in doubt, and its owner has ended: the next run that wants the key settles it
     PRUNED = "pruned"
 
 
@@ -40,12 +40,12 @@ class ReserveKey(Struct, frozen=True, tag="reserve"):
     action: str
     fingerprint: bytes
     resumable: bool
-    window_ms: int | None = None  # so long after it was settled, or pruned, it may be used again
-    aliases: tuple[str, ...] = ()  # names that the action had: what they hold under the key is its own
+    window_ms: int | None = None  # the key may be used again this long after it was settled or pruned
+    aliases: tuple[str, ...] = ()  # earlier names of the action: keys reserved under them are the action's
 
 
 class SettleKey(Struct, frozen=True, tag="settle"):
-    """Record the result under the key, for all who ask."""
+    """Record the result under the key, for every run that uses it."""
 
     key: str
     body: bytes
@@ -65,7 +65,7 @@ class DoubtKey(Struct, frozen=True, tag="doubt"):
 
 
 class PassKey(Struct, frozen=True, tag="pass"):
-    """A resumable action failed: free its key, which it may be tried again under, by this run or another."""
+    """A resumable action failed: free its key, so that this run or another can retry under it."""
 
     key: str
 
@@ -77,7 +77,7 @@ class AdoptKey(Struct, frozen=True, tag="adopt"):
 
 
 class WaitKey(Struct, frozen=True, tag="wait"):
-    """Ask for news when the key, held by another run, is settled or freed."""
+    """Request news when the key, held by another run, is settled or freed."""
 
     key: str
 

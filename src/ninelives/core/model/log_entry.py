@@ -1,4 +1,4 @@
-"""Entries of the recovery log (see `recoverylog`)."""
+"""Entries of the recovery log (see `core.journal.recovery_log`)."""
 
 from __future__ import annotations
 
@@ -8,17 +8,17 @@ from msgspec import Struct
 
 
 class Happening(StrEnum):
-    """What an entry of the recovery log says."""
+    """What an entry of the recovery log reports."""
 
     ENDED = "ended"  # a session ended while it had runs
-    LEFT = "left"  # a run was left by it
-    TAKEN = "taken"  # a run that was left was claimed
-    RECOVERED = "recovered"  # it has made progress again, or has come to an end
-    COMPLETED = "completed"  # a run that had been recovered has ended
+    LEFT = "left"  # that session's end left a run without an owner
+    TAKEN = "taken"  # a worker claimed such a run
+    RECOVERED = "recovered"  # the run has made progress again, or has ended
+    COMPLETED = "completed"  # a recovered run has ended
 
 
 class NewEntry(Struct, frozen=True, kw_only=True):
-    """Something for the recovery log. `run` is empty when it is about a session alone; `body` is JSON."""
+    """A new entry for the recovery log. `run` is empty if it concerns only a session; `body` is JSON."""
 
     kind: Happening
     run: str
@@ -27,7 +27,7 @@ class NewEntry(Struct, frozen=True, kw_only=True):
 
 
 class LogEntry(Struct, frozen=True):
-    """An entry of the recovery log; `check` chains it to all entries before it (see `recoverylog`)."""
+    """An entry of the recovery log; `check` chains it to all entries before it."""
 
     seq: int
     kind: Happening

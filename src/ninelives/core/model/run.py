@@ -1,6 +1,7 @@
-"""Runs and their records: frozen, slotted, compared by value. What stores keep and what they answer.
+"""Runs and their records: what stores keep and return. Frozen, slotted, compared by value.
 
-Times are integers in milliseconds. Bodies are encoded values (see `codec`); stores never look inside.
+Times are integers in milliseconds. Bodies are encoded values (see `core.values.codec`); stores never decode
+them.
 """
 
 from __future__ import annotations
@@ -16,7 +17,7 @@ INLINE_BYTES = 64 * 1024
 
 
 class State(StrEnum):
-    """Where a run is in its life."""
+    """The state of a run. `core.model.transitions` has the table of changes."""
 
     PENDING = "pending"
     RUNNING = "running"
@@ -28,7 +29,7 @@ class State(StrEnum):
 
     @property
     def is_final(self) -> bool:
-        """Tell whether the run has ended."""
+        """Whether the run has ended."""
         return self in _FINAL
 
 
@@ -40,23 +41,23 @@ class Kind(StrEnum):
 
     CREATED = "created"  # the run and its arguments; always record 0
     INTENT = "intent"  # a step is about to start
-    RESULT = "result"  # a step gave its value
+    RESULT = "result"  # a step returned a value
     FAILURE = "failure"  # a step failed for good
-    VOIDED = "voided"  # a start is proved not to have happened
+    VOIDED = "voided"  # a start proved to have had no effect
     WAITING = "waiting"  # a step waits for a key that another run holds
     DOUBT = "doubt"  # a start whose fate is unknown
     WITHDRAWN = "withdrawn"  # a step was cancelled
     SIGNAL = "signal"  # a signal was taken
-    ASKED = "asked"  # a person is asked, or is not any more
+    ASKED = "asked"  # an inbox item was opened, or closed unanswered
     ANSWER = "answer"  # a person's answer was taken
-    OUTPUT = "output"  # what the run's code has emitted, or withdraws
+    OUTPUT = "output"  # what the run's code emitted, or withdrew
     LOG = "log"  # a line for people
-    PROGRESS = "progress"  # how far the run says that it is
-    HELD = "held"  # a resource is held open, and how it was found
-    RELEASED = "released"  # a resource is not held any more
+    PROGRESS = "progress"  # the progress that the run reports
+    HELD = "held"  # a resource is held open, and its condition
+    RELEASED = "released"  # a resource is no longer held
     UNDO = "undo"  # what to do when the run fails or is cancelled
-    UNDOING = "undoing"  # the run has failed or is cancelled: from here on, what it did is undone
-    FORKED = "forked"  # what comes before was recorded by another run
+    UNDOING = "undoing"  # the run has failed or is cancelled: its compensations follow
+    FORKED = "forked"  # the records before this one come from another run
     SALVAGED = "salvaged"  # damaged records before this one were given up
     TURN = "turn"  # the snapshot that starts the next turn
     SUPERSEDED = "superseded"  # earlier records no longer count
@@ -64,7 +65,7 @@ class Kind(StrEnum):
 
 
 class StepKind(StrEnum):
-    """What the step of a record is."""
+    """The kind of a record's step."""
 
     DECISION = "decision"
     ACTION = "action"
@@ -75,9 +76,10 @@ class StepKind(StrEnum):
 class Record(Struct, frozen=True):
     """One entry of a run's journal.
 
-    `check` chains it to all records before it (see `chain`). When `body` is empty and `blobs` is not,
-    the first blob is the body. `step_kind` is None where the record is not of a step. `epoch` is the life
-    that wrote it; `took_ms` how long the step took up to here. A record of schema 1 has none of these three.
+    `check` chains it to all records before it (see `core.journal.chain`). When `body` is empty and `blobs`
+    is not, the first blob is the body. `step_kind` is None where the record does not belong to a step.
+    `epoch` is that of the claim that wrote it; `took_ms` is the step's duration up to here. Records of
+    schema 1 lack these three.
     """
 
     seq: int
@@ -95,7 +97,7 @@ class Record(Struct, frozen=True):
 class NewRun(Struct, frozen=True, kw_only=True):
     """What `create_runs` needs. `fingerprint` is that of the agent's arguments.
 
-    `prefix` are records that the run is born with, after record 0; numbers and checks are given anew.
+    `prefix` are records that the run starts with, after record 0; they get new numbers and checks.
     """
 
     id: str
@@ -113,18 +115,18 @@ class NewRun(Struct, frozen=True, kw_only=True):
 
 
 class RunRow(Struct, frozen=True):
-    """The run's row: who owns it, where its journal ends, what it waits for.
+    """The run's row: its owner, the end of its journal, what it waits for.
 
-    `length` counts all records ever appended; those from `base` on are still stored, and
-    `base_check` is the chain before them. The current turn starts at record `turn_seq`.
-    `due_ms` is when a run without an owner may be claimed; None: not before there is news.
-    `news` counts what happened to the run that its owner did not do.
-    `deaths` counts the sessions that died under it since record `death_length`, without progress, and
-    `solo_deaths` those of them that had no other run; `is_alone` says that its owner has it that way.
-    `left_by` is the session that was gone while it had the run, until the run is parked or ends.
-    `effect_length` counts the records that something visible rests on: these must not be lost.
-    The rest sums up the journal, so that a list of runs reads none: outcomes recorded so far, tokens that
-    models said they took, what `nl.progress` said last, the last error, what is tried again (see `tally`).
+    `length` counts all records ever appended; those from `base` on are still stored, and `base_check` is the
+    check of the record before them. The current turn starts at record `turn_seq`. `due_ms` is when a run
+    without an owner may be claimed; None: only once there is news. `news` counts the changes to the run that
+    its owner did not make. `deaths` counts the sessions that died with the run since record `death_length`,
+    without progress, and `solo_deaths` those of them that ran it solo; `is_alone` says that the present
+    owner runs it solo (see `core.rules.deaths`). `left_by` is the session that died with the run, until the
+    run is parked or ends. `effect_length` counts the records that some visible effect depends on: these must
+    not be lost. The rest are totals of the journal, so that listing runs reads no journals: outcomes
+    recorded so far, tokens that models reported, the last `nl.progress`, the last error, the step being
+    retried (see `core.model.totals`).
     """
 
     id: str
@@ -167,7 +169,7 @@ class RunRow(Struct, frozen=True):
 
 
 class RunQuery(Struct, frozen=True, kw_only=True):
-    """Which runs to list: all given conditions hold; newest first; `after` is the last number seen."""
+    """Which runs to list, newest first: those that meet all conditions. `after` is the last number seen."""
 
     states: tuple[State, ...] = ()
     agent: str | None = None
@@ -181,8 +183,8 @@ class RunQuery(Struct, frozen=True, kw_only=True):
 class Claims(Struct, frozen=True):
     """What `claim_runs` took, and when the next run of these agents falls due (None: no timer).
 
-    `next_suspect_ms` is the same for runs that are only given alone. With `is_held`, runs are due that the
-    store gives to nobody for a while: `next_due_ms` is then when to ask again.
+    `next_suspect_ms` is the same for suspects, which are given solo. With `is_held`, some due runs are
+    withheld from all workers for a while: `next_due_ms` is then the time to claim again.
     """
 
     runs: tuple[RunRow, ...]
@@ -192,7 +194,7 @@ class Claims(Struct, frozen=True):
 
 
 class Journal(Struct, frozen=True):
-    """What is durable of a run: its row, its records from `first` on, signals not taken, its items."""
+    """What is durable of a run: its row, its records from `first` on, signals not taken yet, its items."""
 
     run: RunRow
     first: int
@@ -202,7 +204,7 @@ class Journal(Struct, frozen=True):
 
 
 class News(Struct, frozen=True):
-    """What happened to a run that its owner did not do: its row, signals not taken, its items, and when."""
+    """Changes to a run that its owner did not make: the row, signals not taken yet, items, the time."""
 
     run: RunRow
     signals: tuple[Signal, ...]
@@ -211,7 +213,7 @@ class News(Struct, frozen=True):
 
 
 class Control(StrEnum):
-    """What a person or a program may ask of a run from outside."""
+    """A control that a person or a program applies to a run from outside."""
 
     CANCEL = "cancel"
     PAUSE = "pause"

@@ -1,4 +1,4 @@
-"""Sessions: the life of one worker process, as stores keep it."""
+"""Sessions: one worker process each, as stores keep them."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from msgspec import Struct
 class Cause(StrEnum):
     """Why a session ended. Only DIED and EXPIRED cost a life."""
 
-    STOPPED = "stopped"  # it ended itself, or was told to (SIGTERM, a deploy)
+    STOPPED = "stopped"  # it ended itself, or was asked to (SIGTERM, a deploy)
     DIED = "died"  # its lock was dropped, or its parent saw it die
     EXPIRED = "expired"  # its lease ran out
 
@@ -19,14 +19,14 @@ class Fate(StrEnum):
     """What is known of a session's process and of all that it started."""
 
     LIVES = "lives"
-    GONE = "gone"  # proved: nothing of it can act any more
-    UNKNOWN = "unknown"  # it lost its runs, and may still be about
+    GONE = "gone"  # proved: no process of it can act any more
+    UNKNOWN = "unknown"  # it lost its runs, and may still be running
 
 
 class Evidence(Struct, frozen=True, kw_only=True, omit_defaults=True):
-    """What the end of a session looked like to who saw it; kept with the session.
+    """What an observer saw of a session's end; kept with the session.
 
-    `is_gone` says that its process and all that it started were seen to be gone (waitpid, a dropped lock).
+    `is_gone`: its process and all that it started are proved gone (by waitpid, or a dropped lock).
     """
 
     is_gone: bool = False
@@ -38,10 +38,10 @@ class Evidence(Struct, frozen=True, kw_only=True, omit_defaults=True):
 
 
 class NewSession(Struct, frozen=True, kw_only=True):
-    """What a worker process says of itself.
+    """What a worker process reports about itself.
 
     `agents` are those whose code it has loaded. `keeper` is the session of the supervisor that started it:
-    while that one lives, it alone may say that this one is dead (see `Store.end_sessions`).
+    while the keeper lives, only the keeper may declare this session dead (see `Store.end_sessions`).
     """
 
     id: str
@@ -54,7 +54,7 @@ class NewSession(Struct, frozen=True, kw_only=True):
 
 
 class Session(Struct, frozen=True, kw_only=True):
-    """One worker process's life. `left_ms` and `fate` are as they were when this was read."""
+    """A session as of the time it was read: `left_ms` (of its lease) and `fate` change with time."""
 
     id: str
     host: str
@@ -73,5 +73,5 @@ class Session(Struct, frozen=True, kw_only=True):
 
     @property
     def machine(self) -> str:
-        """Return the machine's name, for people: the host without what tells it from a namesake."""
+        """The machine's name for people: the host without the suffix that keeps namesakes apart."""
         return self.host.partition("~")[0]

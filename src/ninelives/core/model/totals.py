@@ -1,8 +1,8 @@
-"""What a run's row sums up of its journal, so that a list of runs reads no journals.
+"""The totals in a run's row, so that listing runs reads no journals.
 
-The owner of a run knows the sums and writes them, whole, with the commit that changes them: nothing is read
-for it. `Facts` is what a step knows of a record beside its content; some of it goes into the record, some
-into the sums.
+The owner of a run knows the totals and writes all of them with each commit that changes one, without reading.
+`Facts` is what a step knows of a record besides its content; part of it goes into the record, part into the
+totals.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ _ERROR_CHARACTERS = 200
 
 
 class Retrying(Struct, frozen=True):
-    """A step that is tried again: the attempt that failed, of how many, when the next is due, and why."""
+    """A step that is being retried: the failed attempt, of how many, when the next is due, and the error."""
 
     step: str
     attempt: int
@@ -30,7 +30,7 @@ class Retrying(Struct, frozen=True):
 
 
 class Facts(Struct, frozen=True):
-    """What is known of a record beside its content."""
+    """What is known of a record besides its content."""
 
     kind: StepKind | None = None
     took_ms: int | None = None
@@ -45,7 +45,7 @@ BUILTIN = Facts(StepKind.BUILTIN)
 
 
 class Tally(Struct, frozen=True):
-    """The sums of a run: see `RunRow`. `progress` and `retrying` are JSON, or empty."""
+    """The totals of a run: see `RunRow`. `progress` and `retrying` are JSON, or empty."""
 
     steps: int = 0
     tokens_in: int = 0
@@ -60,12 +60,12 @@ _RETRYING = msgspec.json.Decoder(Retrying).decode
 
 
 def tally_of(run: RunRow) -> Tally:
-    """Return the sums of a run's row."""
+    """Return the totals in a run's row."""
     return Tally(run.steps, run.tokens_in, run.tokens_out, run.progress, run.last_error, run.retrying)
 
 
-def told(run: RunRow, tally: Tally) -> RunRow:
-    """Return the row with these sums."""
+def with_tally(run: RunRow, tally: Tally) -> RunRow:
+    """Return the row with these totals."""
     return replace(
         run,
         steps=tally.steps,
@@ -78,7 +78,7 @@ def told(run: RunRow, tally: Tally) -> RunRow:
 
 
 def added(tally: Tally, kind: Kind, step: str, body: bytes, facts: Facts) -> Tally:
-    """Return the sums after one more record."""
+    """Return the totals after one more record."""
     if kind in OUTCOMES:
         retrying = tally.retrying
         if retrying and retries_in(retrying, step):
@@ -102,7 +102,7 @@ def added(tally: Tally, kind: Kind, step: str, body: bytes, facts: Facts) -> Tal
 
 
 def summed(records: Iterable[Record]) -> Tally:
-    """Return the sums of records of which only the content is known: a fork's prefix, or those of before."""
+    """Return the totals of records without facts: a fork's prefix, or records of schema 1."""
     tally = Tally()
     for record in records:
         if record.kind is not Kind.PROGRESS or record.body:
@@ -111,7 +111,7 @@ def summed(records: Iterable[Record]) -> Tally:
 
 
 def read_retrying(text: str) -> Retrying | None:
-    """Return what a row says is tried again; None when it says nothing."""
+    """Return the retry that a row reports; None when it reports none."""
     try:
         return _RETRYING(text) if text else None
     except msgspec.DecodeError:
@@ -119,12 +119,12 @@ def read_retrying(text: str) -> Retrying | None:
 
 
 def retries_in(text: str, step: str) -> bool:
-    """Tell whether what a row says is tried again is that step."""
+    """Return whether the step being retried, according to a row, is this one."""
     known = read_retrying(text)
     return known is not None and known.step == step
 
 
 def error_text(error: BaseException) -> str:
-    """Return an error in short, as text that every store can keep."""
+    """Return an error as short text that every store can keep."""
     said = f"{type(error).__name__}: {error}" if str(error) else type(error).__name__
     return said[:_ERROR_CHARACTERS].encode(errors="replace").decode().replace("\0", "?")

@@ -1,4 +1,4 @@
-"""The one table of run states. What is not in it raises `IllegalTransition`."""
+"""The one table of changes of a run's state. Any other change raises `IllegalTransition`."""
 
 from __future__ import annotations
 
@@ -13,14 +13,14 @@ class Event(StrEnum):
     """What can happen to a run as a whole."""
 
     CLAIM = "claim"  # a worker takes it
-    PARK = "park"  # its owner leaves it, waiting
-    RELEASE = "release"  # its owner is gone
+    PARK = "park"  # its owner leaves it waiting
+    RELEASE = "release"  # its owner's session has ended
     COMPLETE = "complete"
     FAIL = "fail"
     CANCEL = "cancel"
     ESCALATE = "escalate"  # only a person can settle it
-    RESOLVE = "resolve"  # a person did, or asked for its end
-    RETRY = "retry"  # a failed run is to go on
+    RESOLVE = "resolve"  # a person has settled it, or cancels the run
+    RETRY = "retry"  # a failed run continues
 
 
 TABLE = MappingProxyType(
@@ -41,10 +41,7 @@ TABLE = MappingProxyType(
 
 
 def advance(state: State, event: Event, *, run: str | None = None) -> State:
-    """Return the state after the event.
-
-    Raises IllegalTransition for whatever the table does not hold.
-    """
+    """Return the state after the event. Raises IllegalTransition for a pair that is not in the table."""
     try:
         return TABLE[state, event]
     except KeyError:

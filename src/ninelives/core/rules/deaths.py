@@ -1,9 +1,9 @@
 """Lives: what the death of its worker costs a run.
 
-A worker may die of any of the runs that it has. One death says little; from the second without progress on, a
-run is a suspect and is given only to a worker that has nothing else but runs that have moved there, so that
-the next death tells. Only such deaths count towards its end, and nothing counts once it has made progress, or
-was parked alive.
+Any of a worker's runs may have killed it. After two worker deaths without progress a run is a suspect.
+Suspects are claimed one at a time, by a worker whose other runs have all made progress since, so that the
+next death can be attributed. Only such solo deaths count towards quarantine. Progress, or being parked
+alive, resets the count.
 """
 
 from __future__ import annotations
@@ -15,30 +15,30 @@ from ninelives.core.model.session import Cause
 from ninelives.core.model.transitions import Event, advance
 
 SUSPECT_DEATHS = 2
-"""From so many deaths without progress on, a run is given alone."""
+"""From this many deaths without progress, a run is a suspect and runs solo."""
 
 NO_PROGRESS = frozenset({Kind.CREATED, Kind.FORKED, Kind.INTENT, Kind.LOG, Kind.OUTPUT, Kind.PROGRESS})
-"""Records that a run may write in every one of its lives without getting anywhere."""
+"""Records that are no progress: a run may write them again after each death without getting further."""
 
 
 def is_suspect(run: RunRow) -> bool:
-    """Tell whether the run is given alone."""
+    """Return whether the run is a suspect, which runs solo."""
     return run.deaths >= SUSPECT_DEATHS
 
 
 def waits_alone(run: RunRow) -> str:
-    """Say for what a suspect waits that is due; empty for others."""
+    """Return what a due suspect waits for, completing "it waits ..."; empty for other runs."""
     if not is_suspect(run) or run.due_ms is None or run.state.is_final or run.paused:
         return ""
-    return f"for its turn to run alone: {run.deaths} workers died while they had it, without any progress"
+    return f"to run solo: {run.deaths} workers died while running it, without any progress"
 
 
 def released(run: RunRow, cause: Cause, now_ms: int, *, has_progressed: bool) -> RunRow:
-    """Take the run from a session that is gone, and count the death unless it was told to stop.
+    """Take the run from a session that has ended, and count the death unless it was asked to stop.
 
-    `has_progressed`: there is a record since `death_length` that is none of NO_PROGRESS.
-    The epoch grows here too: nothing that session still sends can be taken for its owner's, or for done.
+    `has_progressed`: a record since `death_length` is not of a kind in NO_PROGRESS.
     """
+    # The epoch grows here, not only at the next claim: what the old session still sends is fenced at once.
     deaths, solo = (0, 0) if has_progressed else (run.deaths, run.solo_deaths)
     length = run.death_length
     if cause is not Cause.STOPPED:
@@ -60,5 +60,5 @@ def released(run: RunRow, cause: Cause, now_ms: int, *, has_progressed: bool) ->
 
 
 def survived(run: RunRow) -> RunRow:
-    """Clear what deaths have cost a run that its worker has left alive."""
+    """Reset the deaths of a run that its worker parked or ended alive."""
     return replace(run, deaths=0, solo_deaths=0, is_alone=False, left_by=None)

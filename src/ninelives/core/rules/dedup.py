@@ -1,14 +1,15 @@
-"""The dedup table's rules: what each operation makes of a business key, as pure functions.
+"""The rules of the dedup table: the effect of each operation on a business key, as pure functions.
 
     (none) ─reserve→ RESERVED ─settle→ SETTLED ─prune→ PRUNED
                         │  ├─doubt→ IN DOUBT ─settle→ SETTLED
                         │  └─pass→ FREE ─reserve→ RESERVED
                         └─release→ FREE (generation + 1) ─reserve→ RESERVED
     IN DOUBT ─release→ FREE (generation + 1)
-    SETTLED or PRUNED, older than the window that the asker allows ─reserve→ RESERVED (generation + 1)
+    SETTLED or PRUNED, older than the window of the new reservation ─reserve→ RESERVED (generation + 1)
 
-When the owner ends while it holds the key, a resumable action's key becomes FREE for the next asker; a
-non-resumable one's is ORPHANED: nobody may start it again unproved, and whoever asks next ─adopt→ IN DOUBT.
+When the owner ends while it holds the key, a resumable action's key becomes FREE; a non-resumable one's
+becomes ORPHANED: no run may start the action again without proof, and the next run that wants the key
+─adopt→ IN DOUBT.
 """
 
 from __future__ import annotations
@@ -33,9 +34,9 @@ _HELD = (KeyState.RESERVED, KeyState.IN_DOUBT)
 
 
 def reserved(known: Key | None, op: ReserveKey, run: str, now_ms: int) -> Key | Verdict:
-    """Reserve the key for the run: its row after that, or the verdict that refuses it."""
-    anew = known is not None and _is_past(known, op.window_ms, now_ms)
-    if known is None or known.state is KeyState.FREE or anew:
+    """Reserve the key for the run: return its new row, or the verdict that refuses it."""
+    is_expired = known is not None and _is_past(known, op.window_ms, now_ms)
+    if known is None or known.state is KeyState.FREE or is_expired:
         return Key(
             key=op.key,
             action=op.action,
@@ -43,7 +44,7 @@ def reserved(known: Key | None, op: ReserveKey, run: str, now_ms: int) -> Key | 
             run=run,
             resumable=op.resumable,
             state=KeyState.RESERVED,
-            generation=known.generation + anew if known else 0,
+            generation=known.generation + is_expired if known else 0,
             body=b"",
             blobs=(),
             changed_ms=now_ms,
@@ -60,7 +61,7 @@ def reserved(known: Key | None, op: ReserveKey, run: str, now_ms: int) -> Key | 
         return _refused(
             run,
             f"the key {op.key!r} belongs to run {known.run!r} with {other}",
-            "Use a key that names all that makes the action different, or say identity=",
+            "Use a key that contains everything that makes the action different, or declare identity=",
         )
     if known.state is KeyState.RESERVED and known.run == run:
         return known
@@ -68,7 +69,7 @@ def reserved(known: Key | None, op: ReserveKey, run: str, now_ms: int) -> Key | 
 
 
 def _again(known: Key, op: ReserveKey, now_ms: int) -> str:
-    """Say how a key may be used again whose result is gone."""
+    """Return the remedy for a key whose result was pruned."""
     if op.window_ms is None:
         return "Use another key, or declare key_window= if it may be used again"
     left_ms = known.changed_ms + op.window_ms - now_ms
@@ -76,7 +77,7 @@ def _again(known: Key, op: ReserveKey, now_ms: int) -> str:
 
 
 def is_same_action(known: Key, op: ReserveKey) -> bool:
-    """Tell whether a key belongs to the action that asks for it, under its name or one that it had."""
+    """Return whether a key belongs to the action that wants it, under its name or an earlier one."""
     return known.action == op.action or known.action in op.aliases
 
 
@@ -86,7 +87,7 @@ def _is_past(known: Key, window_ms: int | None, now_ms: int) -> bool:
 
 
 def changed(known: Key | None, op: Change, run: str, now_ms: int) -> Key | Verdict:
-    """Change a key that the run holds, or adopts: its row after that, or a refusing verdict."""
+    """Change a key that the run holds or adopts: return its new row, or the verdict that refuses it."""
     if isinstance(op, AdoptKey):
         if known is not None and known.state is KeyState.ORPHANED:
             return replace(known, state=KeyState.IN_DOUBT, run=run, changed_ms=now_ms)
@@ -106,36 +107,36 @@ def changed(known: Key | None, op: Change, run: str, now_ms: int) -> Key | Verdi
         if known.resumable:
             return replace(known, state=KeyState.FREE, changed_ms=now_ms)
         fault = BadRecord(
-            f"the key {op.key!r} is of a non-resumable action: nothing proves it undone", run=run
+            f"the key {op.key!r} is of a non-resumable action: nothing proves that it did not happen", run=run
         )
         return Verdict(run, Outcome.REFUSED, fault)
     return replace(known, state=KeyState.IN_DOUBT, changed_ms=now_ms)
 
 
 def orphaned(known: Key, now_ms: int) -> Key:
-    """Return the row of a key that its owner held to its end."""
+    """Return the row of a key that its owner still held when it ended."""
     may_be_repeated = known.resumable and known.state is KeyState.RESERVED
     state = KeyState.FREE if may_be_repeated else KeyState.ORPHANED
     return replace(known, state=state, changed_ms=now_ms)
 
 
 def is_held(known: Key | None, asker: str) -> bool:
-    """Tell whether an asker has to wait for news of the key."""
+    """Return whether a run must wait for news of the key, because another run holds it."""
     return known is not None and known.state in _HELD and known.run != asker
 
 
 def is_of_owner(known: Key, run: str) -> bool:
-    """Tell whether the key is held by this run."""
+    """Return whether the key is held by this run."""
     return known.run == run and known.state in _HELD
 
 
 def lets_go(before: Key | None, after: Key) -> bool:
-    """Tell whether this change settles or frees a key that others may wait for."""
+    """Return whether this change settles or frees a key that other runs may wait for."""
     return before is not None and before.state in _HELD and after.state not in _HELD
 
 
 def pruned(known: Key) -> Key:
-    """Return a settled key's tombstone: what came of it is not known any more, but when it was settled is."""
+    """Return a settled key's tombstone: it has lost the result, but keeps the time of settling."""
     return replace(known, state=KeyState.PRUNED, body=b"", blobs=())
 
 

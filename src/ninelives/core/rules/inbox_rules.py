@@ -1,4 +1,4 @@
-"""Signals and inbox items: what becomes of one, as pure functions."""
+"""The rules for signals and inbox items, as pure functions."""
 
 from __future__ import annotations
 
@@ -14,13 +14,13 @@ from ninelives.core.model.run import Kind, RunRow
 
 
 def taken_in(commit: Commit) -> list[tuple[int, int]]:
-    """Return (signal, record that takes it): the n-th take belongs to the n-th SIGNAL record."""
+    """Return pairs of a signal and the record that takes it: the n-th take has the n-th SIGNAL record."""
     records = (record.seq for record in commit.records if record.kind is Kind.SIGNAL)
     return list(zip(commit.takes, records, strict=False))
 
 
 def opened(known: Item | None, new: NewItem, run: str, now_ms: int) -> Item | Verdict:
-    """Open an item for a run: the item, the known one if it asks the same, or the verdict that refuses it."""
+    """Open an item: return it, or the known one with the same content, or the verdict that refuses it."""
     item = Item(
         id=new.id,
         run=run,
@@ -41,18 +41,18 @@ def opened(known: Item | None, new: NewItem, run: str, now_ms: int) -> Item | Ve
 
 
 def answered(known: Item | None, item: str, digest: bytes, body: bytes, by: str, now_ms: int) -> Item:
-    """Answer an open item; the same words of the same person again change nothing.
+    """Answer an open item; repeating the same person's same answer changes nothing.
 
-    Raises StaleAnswer when the item does not wait for this answer, or not any more.
+    Raises StaleAnswer when the item is unknown, closed, answered otherwise, or not the one that was shown.
     """
     if known is None:
         raise StaleAnswer(f"there is no inbox item {item!r}", remedy="List the inbox again")
     if known.digest != digest:
         raise StaleAnswer(
-            f"what item {item!r} asks about is not what was shown",
+            f"item {item!r} has changed since it was shown",
             run=known.run,
             step=known.step,
-            remedy="Look at it again and answer what it says now",
+            remedy="Read it again and answer what it asks now",
         )
     if known.state is ItemState.OPEN:
         return replace(known, state=ItemState.ANSWERED, answer=body, by=by, answered_ms=now_ms)
@@ -62,15 +62,12 @@ def answered(known: Item | None, item: str, digest: bytes, body: bytes, by: str,
         f"item {item!r} is {known.state}" + (f" by {known.by}" if known.by else ""),
         run=known.run,
         step=known.step,
-        remedy="Each question counts one answer; list the inbox again",
+        remedy="Each item takes one answer; list the inbox again",
     )
 
 
 def same_signal(known: Signal, name: str, body: bytes) -> Signal:
-    """Answer a signal whose id the run has seen.
-
-    Raises IdConflict when it says something else.
-    """
+    """Return the signal whose id the run has seen. Raises IdConflict if its name or body differ."""
     if (known.name, known.body) == (name, body):
         return known
     raise IdConflict(

@@ -1,8 +1,8 @@
-"""Verification of a recovered run: its journal against itself, and against the dedup table.
+"""Check a recovered run: its journal against itself, and against the dedup table.
 
-A key is reserved, settled and released in the commit that records why, so the last record of a run that tells
-of a key says what its row must be. Rows that were changed since the run was taken over are the business of
-the life that goes on: they must be there, and that is all that is asked of them.
+Each change of a key is in the same commit as the record of its reason, so a run's last record that names a
+key determines the key's row. Rows that changed since the takeover are checked only for being there: the new
+owner is still changing them.
 """
 
 from __future__ import annotations
@@ -18,16 +18,16 @@ from ninelives.core.model.run import Kind, Record
 
 _OUTCOMES = frozenset({Kind.RESULT, Kind.FAILURE, Kind.WITHDRAWN})
 _STARTS = frozenset({Kind.INTENT, Kind.DOUBT, Kind.VOIDED})
-_ANEW = frozenset({Kind.SUPERSEDED, Kind.FORKED})
+_RESETTING = frozenset({Kind.SUPERSEDED, Kind.FORKED})
 _OPEN = (Kind.INTENT, Kind.DOUBT)
 _HELD = (KeyState.RESERVED, KeyState.IN_DOUBT)
 _WITH_KEY = b'"k":'
 _LIMIT = "#timeout#"
-"""A limit that was left in time may be reached in a later life, by code that stays longer."""
+"""Steps of `nl.timeout` may have two outcomes: code that left in time once may reach the limit on replay."""
 
 
 class Account(Struct, frozen=True):
-    """What a journal says: steps with an outcome, the last record of each business key, what is wrong."""
+    """What a journal says: the number of outcomes, the last record of each business key, the faults."""
 
     outcomes: int
     keys: dict[str, Record]
@@ -43,16 +43,16 @@ def account_of(records: Iterable[Record]) -> Account:
     for record in records:
         if record.kind in _OUTCOMES:
             if record.step in settled and record.kind is Kind.WITHDRAWN:
-                continue  # its code was cancelled before it was told: what it came to stands
+                continue  # its code was cancelled before delivery: the earlier outcome stands
             if record.step in settled and _LIMIT not in record.step:
                 faults.append(f"step {record.step} has two outcomes")
             settled.add(record.step)
             if record.step in steps:
                 keys[steps[record.step]] = record
-        elif record.kind in _ANEW:
+        elif record.kind in _RESETTING:
             settled.clear()
             steps.clear()
-            keys.clear()  # a failed run lets go of what it held; what another run did is its own
+            keys.clear()  # a failed run frees its keys, and a fork does not hold those of its parent run
         elif record.kind in _STARTS and _WITH_KEY in record.body:
             key = read_start(record).k
             if key:
@@ -64,14 +64,14 @@ def account_of(records: Iterable[Record]) -> Account:
 def faults_of_keys(
     run: str, keys: Mapping[str, Record], rows: Mapping[str, Key], taken_ms: int
 ) -> tuple[str, ...]:
-    """Say where the dedup table contradicts what a run, taken over at that time, has recorded."""
-    told = ((key, _contradiction(run, record, rows.get(key), taken_ms)) for key, record in keys.items())
-    return tuple(f"key {key!r}: {what}" for key, what in told if what)
+    """Return where the dedup table contradicts the records of a run that was taken over at `taken_ms`."""
+    found = ((key, _contradiction(run, record, rows.get(key), taken_ms)) for key, record in keys.items())
+    return tuple(f"key {key!r}: {what}" for key, what in found if what)
 
 
 def _contradiction(run: str, last: Record, row: Key | None, taken_ms: int) -> str:
     if row is None:
-        return f"record {last.seq} tells of it, and the dedup table does not know it"
+        return f"record {last.seq} names it, and the dedup table does not have it"
     if row.run != run or row.changed_ms >= taken_ms:
         return ""
     if last.kind in _OPEN:

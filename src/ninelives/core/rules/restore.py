@@ -1,8 +1,8 @@
-"""What becomes of a run whose store is put back from a backup: what it did since is not recorded any more.
+"""The rules for runs whose store is restored from a backup, which lacks what they did since.
 
-So it waits for a person: it is paused, its epoch grows, and each start of a non-resumable action that has
-no outcome goes into the inbox. Whether such an action happened cannot be told from a journal that is older
-than the world.
+Each unfinished run waits for a person: it is paused, its epoch grows, and each start of a non-resumable
+action without an outcome goes into the inbox. Whether such an action happened cannot be derived from a
+journal that is older than the outside world.
 """
 
 from __future__ import annotations
@@ -25,16 +25,16 @@ from ninelives.core.values.blobs import digest
 
 WHY = "the store was restored from a backup: what happened after the backup is not recorded"
 RESTORED = Evidence(note="the store was restored from a backup")
-"""Kept with the sessions that a backup says are alive: perhaps they are, on another machine."""
+"""Kept with the sessions that are alive according to the backup: they may be, on another machine."""
 _REMEDY = (
-    "Look where it would show. If it happened, say so, with its result; if it did not, it is "
-    "started again; or let it fail. Then resume the run"
+    "Check where its effect would show. If it happened, answer so, with its result; if it did not, it "
+    "is started again; or let it fail. Then resume the run"
 )
 _SETTLES = (Kind.RESULT, Kind.FAILURE, Kind.VOIDED, Kind.WITHDRAWN)
 
 
 class Doubt(Struct, frozen=True):
-    """A start that is put before a person: its record, the question, and its business key, if it has one."""
+    """A start that a person must settle: its new record, the inbox item, and its business key, if any."""
 
     draft: Draft
     item: NewItem
@@ -42,25 +42,25 @@ class Doubt(Struct, frozen=True):
 
 
 def fenced(run: RunRow, now_ms: int) -> RunRow:
-    """Return an unfinished run as it waits for a person; nobody who owned it before can write to it."""
+    """Return the row of an unfinished run, paused and fenced: no earlier owner can write to it."""
     return replace(run, epoch=run.epoch + 1, paused=True, news=run.news + 1, changed_ms=now_ms)
 
 
 def doubts_in(run: RunRow, records: Iterable[Record], now_ms: int) -> list[Doubt]:
-    """Return what is to be asked about a run, from the verified records of its turn, with their bodies."""
+    """Return the doubts of a run, from the verified records of its turn, with their bodies."""
     found: dict[str, tuple[StartBody, StepKind | None]] = {}
     for record in records:
         if record.kind in _SETTLES:
             found.pop(record.step, None)
         elif record.kind in (Kind.INTENT, Kind.DOUBT):
             start = _start_in(record)
-            if start is not None and start.w:  # a non-resumable action: only these say who began them
+            if start is not None and start.w:  # only non-resumable actions record which session started them
                 found[record.step] = start, record.step_kind
     return [_doubt(run, step, start, kind, now_ms) for step, (start, kind) in found.items() if not start.i]
 
 
 def _start_in(record: Record) -> StartBody | None:
-    """Return the body of a start; None for what no engine wrote: the chain says that it is not damaged."""
+    """Return the body of a start; None if no engine wrote it (the chain has proved it undamaged)."""
     try:
         return read_start(record)
     except Corrupt:
@@ -68,7 +68,7 @@ def _start_in(record: Record) -> StartBody | None:
 
 
 def _shown(preview: str) -> msgspec.Raw:
-    """Return a preview of an argument as the JSON that it is; one that was cut short as a text."""
+    """Return the preview of an argument as JSON; one that was cut short as a JSON string."""
     try:
         msgspec.json.decode(preview)
     except msgspec.DecodeError:

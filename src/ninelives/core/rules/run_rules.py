@@ -1,8 +1,7 @@
-"""What happens to a run's row, as pure functions: row in, row out.
+"""The rules for a run's row, as pure functions: row in, row out.
 
-The stores that can run Python inside their transaction (memory, SQLite) use these as they are; the
-others say the same in their own language, and the contract suite holds them to it. None of them
-does I/O: a store reads the row, calls one of these, and writes the answer in the same transaction.
+A store reads the row, calls one of these functions, and writes the result in the same transaction. Where a
+server executes a rule itself (SQL, Lua), the contract suite holds it to the function here.
 """
 
 from __future__ import annotations
@@ -35,7 +34,7 @@ END_EVENTS = {State.COMPLETED: Event.COMPLETE, State.FAILED: Event.FAIL, State.C
 def created(
     new: NewRun, number: int, now_ms: int, session: str | None = None
 ) -> tuple[RunRow, tuple[Record, ...]]:
-    """Return the row of a new run and the records that it is born with; if it is due, it is the session's."""
+    """Return a new run's row and first records; a run that is due goes to the session, if one is given."""
     before = chain.start(new.id)
     drafts: list[chain.Draft] = [(Kind.CREATED, "", now_ms, new.body, new.blobs)]
     drafts += map(chain.draft_of, new.prefix)
@@ -81,7 +80,7 @@ def created(
 
 
 def same_or_conflict(known: RunRow, new: NewRun) -> RunRow | IdConflict:
-    """Answer a creation under an id that exists: the run it names, or IdConflict."""
+    """Return the run that already has this id, or IdConflict if agent or arguments differ."""
     if known.agent == new.agent and known.fingerprint == new.fingerprint:
         return known
     other = f"agent {known.agent!r}" if known.agent != new.agent else "other arguments"
@@ -98,18 +97,18 @@ def blobs_of(new: NewRun) -> list[bytes]:
 
 
 def refuses_children(parent: RunRow | None, child: str) -> RunFinished | None:
-    """Return the error for a child of a run that has ended: nobody would wait for it, or cancel it."""
+    """Return the error for a child of a run that has ended: no parent would await or cancel it."""
     if parent is None or not parent.state.is_final:
         return None
     return RunFinished(
         f"the run {parent.id!r} is {parent.state} and cannot have a child any more",
         run=child,
-        remedy="Start it as a run of its own",
+        remedy="Start it as an independent run",
     )
 
 
 def is_claimable(run: RunRow, now_ms: int) -> bool:
-    """Tell whether a worker may take the run now."""
+    """Return whether a worker may claim the run now."""
     return (
         run.state in (State.PENDING, State.CHECKPOINTED)
         and not run.paused
@@ -133,10 +132,11 @@ def claimed(run: RunRow, session: str, now_ms: int) -> RunRow:
 
 
 def fate_of(session: Session, *, is_dropped: bool, is_held: bool = False) -> Fate:
-    """Return what is known of a session's process and of what it started.
+    """Return what is known of a session's process and of the processes it started.
 
-    A dropped lock proves that the process is gone; of what a kept one started, only its keeper can tell. Who
-    still holds the lock of a session that has ended lives on, and may finish what it had begun.
+    A dropped lock proves that the process is gone. If it has a keeper (a supervisor), only the keeper knows
+    whether the processes that it started are gone too. A process that still holds the lock of a session that
+    has ended is alive, and may finish what it began.
     """
     if session.evidence is not None and session.evidence.is_gone:
         return Fate.GONE
@@ -150,7 +150,7 @@ def fate_of(session: Session, *, is_dropped: bool, is_held: bool = False) -> Fat
 
 
 def proved(session: Session, evidence: Evidence | None) -> Session:
-    """Add to a session that has ended the evidence that it is gone, if that was not known."""
+    """Add the evidence that an ended session is gone, if that was not known before."""
     known = session.evidence is not None and session.evidence.is_gone
     if evidence is None or not evidence.is_gone or known:
         return session
@@ -158,7 +158,7 @@ def proved(session: Session, evidence: Evidence | None) -> Session:
 
 
 def nudged(run: RunRow, now_ms: int) -> RunRow:
-    """Tell the run that there is news; a parked one falls due."""
+    """Count news for the run; a parked run falls due."""
     due = run.due_ms
     if run.state is State.CHECKPOINTED:
         due = now_ms if due is None else min(due, now_ms)
@@ -166,16 +166,16 @@ def nudged(run: RunRow, now_ms: int) -> RunRow:
 
 
 def resolved(run: RunRow, now_ms: int) -> RunRow:
-    """Let an escalated run go on; any other is nudged."""
+    """Make an escalated run due again; nudge any other."""
     if run.state is State.ESCALATED:
         run = replace(run, state=advance(run.state, Event.RESOLVE, run=run.id), waits="")
     return nudged(run, now_ms)
 
 
 def controlled(run: RunRow, control: Control, now_ms: int) -> RunRow:
-    """Carry out what was asked from outside; asking twice changes nothing more.
+    """Apply a control; repeating it changes nothing more.
 
-    Raises RunFinished when the run has ended and the control makes no sense any more; UsageError.
+    Raises RunFinished when the run has ended and cannot take this control; UsageError.
     """
     if type(control) is not Control:
         known = ", ".join(Control)
@@ -213,12 +213,12 @@ def _cancelled(run: RunRow, now_ms: int) -> RunRow:
 
 
 def takes_along(run: RunRow) -> bool:
-    """Tell whether a run that has just ended cancels its children."""
+    """Return whether a run that has just ended cancels its children."""
     return run.state in (State.FAILED, State.CANCELLED)
 
 
 def finished(run: RunRow, done: str) -> RunFinished:
-    """Return the error for what comes after a run's end."""
+    """Return the error for a control that comes after the run's end."""
     return RunFinished(
         f"the run is {run.state} and cannot be {done}",
         run=run.id,
@@ -227,22 +227,22 @@ def finished(run: RunRow, done: str) -> RunFinished:
 
 
 def repeats(run: RunRow, commit: Commit) -> bool:
-    """Tell whether this very commit has been applied before (its answer was lost on the way)."""
+    """Return whether this same commit has been applied before (the store's answer was lost)."""
     if run.epoch != commit.epoch or run.length != commit.new_length or run.head != commit.new_head:
         return False
     return run.state in _states_after(commit)
 
 
 def committed(run: RunRow, commit: Commit, now_ms: int) -> RunRow | Verdict:
-    """Apply a commit to its row: the row after it, or the verdict that refuses it.
+    """Apply a commit to its row: return the new row, or the verdict that refuses it.
 
-    Fencing is here: only the epoch of the last claim, on a run that is running, at exactly the length
-    and head that the owner knows, may write.
+    This is the fencing: only a commit with the epoch of the last claim, on a running run, at exactly the
+    length and head that the owner knows, is applied.
     """
     if run.epoch != commit.epoch or run.state is not State.RUNNING:
         return Verdict(run.id, Outcome.FENCED)
     if run.length != commit.length or run.head != commit.head:
-        # The owner's epoch, but not its journal: two writers share one claim, or the store lost its tail.
+        # The epoch matches, the journal does not: two writers share one claim, or the store lost records.
         return Verdict(run.id, Outcome.FENCED)
     after = replace(
         run,
@@ -252,7 +252,7 @@ def committed(run: RunRow, commit: Commit, now_ms: int) -> RunRow | Verdict:
         effect_length=max(run.effect_length, effect_length_of(commit)),
     )
     if commit.tally is not None:
-        after = totals.told(after, commit.tally)
+        after = totals.with_tally(after, commit.tally)
     for record in commit.records:
         if record.kind is Kind.TURN:
             after = replace(after, turn=after.turn + 1, turn_seq=record.seq)
@@ -300,7 +300,7 @@ def blobs_in(commit: Commit) -> list[bytes]:
 
 
 def effect_length_of(commit: Commit) -> int:
-    """Return how many records must be kept after a commit: also its own, if they took or gave something."""
+    """Return how many records must be kept after a commit: its own too, if they have a visible effect."""
     if commit.is_lone:
         return commit.effect_length
     if commit.keys or commit.opens or commit.closes or commit.takes or emits(commit):
@@ -309,7 +309,7 @@ def effect_length_of(commit: Commit) -> int:
 
 
 def emits(commit: Commit) -> bool:
-    """Tell whether a commit brings output, which somebody may be waiting for."""
+    """Return whether a commit has output, which readers may be waiting for."""
     if commit.is_lone:
         return False
     for record in commit.records:  # noqa: SIM110 (the hot path)
@@ -327,26 +327,26 @@ def wakes(commit: Commit, *, needless: int, has_waiters: bool) -> bool:
 
 
 def told(run: RunRow, times: int) -> RunRow:
-    """Give a run that is about to wait for keys news of those that it need not wait for."""
+    """Count news for keys that became free before the run started to wait."""
     return replace(run, news=run.news + times)
 
 
 def chosen(
     due: Iterable[RunRow], agents: Mapping[str, int], limit: int, *, alone: bool = False
 ) -> list[RunRow]:
-    """Pick at most `limit` of the runs that are due, and of each agent at most as many as stated.
+    """Pick at most `limit` of the due runs, and of each agent at most as many as `agents` says.
 
-    By priority; those of equal priority one from each agent in turn, in the order of the mapping, and within
-    an agent by when they fell due, then by age. Who asks puts the agents first that it was not given for
-    longest: then none waits for more than one turn of each other, however few are given at a time.
+    Order: by priority; at equal priority, round robin over the agents in the order of the mapping; within an
+    agent, by due time, then by age. The caller puts the agents first that it has not been given for longest.
+    Then an agent waits for at most one run of each other agent, however small the limit.
 
-    `alone`: the suspect that has waited longest, whatever its agent and priority. One that kills its worker
-    falls due anew by that: it comes after all others, and cannot have every turn.
+    `alone`: pick only the suspect that has waited longest, whatever its agent and priority. A suspect that
+    kills its worker falls due again at that moment, so it comes after all others and cannot starve them.
     """
     if alone:
         fitting = (run for run in due if agents.get(run.agent, 0) > 0)
         return sorted(fitting, key=lambda run: (run.due_ms or 0, run.number))[: max(0, min(limit, 1))]
-    places = {agent: place for place, agent in enumerate(agents)}
+    positions = {agent: position for position, agent in enumerate(agents)}
     given: Counter[str] = Counter()
     turns: Counter[tuple[str, int]] = Counter()
     ranked: list[tuple[int, int, int, RunRow]] = []
@@ -354,7 +354,7 @@ def chosen(
         if given[run.agent] < agents.get(run.agent, 0):
             given[run.agent] += 1
             turns[run.agent, run.priority] += 1
-            ranked.append((-run.priority, turns[run.agent, run.priority], places[run.agent], run))
+            ranked.append((-run.priority, turns[run.agent, run.priority], positions[run.agent], run))
     ranked.sort(key=lambda one: one[:3])
     return [run for *_, run in ranked[: max(0, limit)]]
 

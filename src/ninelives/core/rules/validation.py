@@ -1,6 +1,6 @@
-"""What is wrong with what a store is given, found before anything is written.
+"""Validation of what callers hand to a store, before anything is written.
 
-Each function returns the error, or None when nothing is wrong: a store answers with it or raises it.
+Each function returns the error, or None when the input is valid; the store returns or raises the error.
 """
 
 from __future__ import annotations
@@ -31,13 +31,15 @@ _PRIORITY_LIMIT = 2**31
 
 
 def fault_in(commit: Commit) -> NineLivesError | None:
-    """Return what is wrong with a commit's content, before anything is written; None if nothing is."""
+    """Return what is wrong with a commit's content; None if nothing is."""
     if commit.is_lone:
         return None
     head = commit.head
     for seq, record in enumerate(commit.records, commit.length):
         if record.seq != seq:
-            return BadRecord(f"record {record.seq} where {seq} comes next", run=commit.run, step=record.step)
+            return BadRecord(
+                f"got record {record.seq}, expected record {seq}", run=commit.run, step=record.step
+            )
         if len(record.body) > INLINE_BYTES:
             return BadRecord(
                 f"record {seq} has a body of {len(record.body)} bytes; the limit is {INLINE_BYTES}",
@@ -50,7 +52,7 @@ def fault_in(commit: Commit) -> NineLivesError | None:
         if not commit.is_sealed and not chain.follows(head, record):
             return BadRecord(f"record {seq} is not sealed", run=commit.run, step=record.step)
         if record.epoch is None:
-            return BadRecord(f"record {seq} does not say which life wrote it", run=commit.run)
+            return BadRecord(f"record {seq} does not have the epoch that wrote it", run=commit.run)
         head = record.check
     if not (commit.keys or commit.opens or commit.closes or commit.takes or commit.change):
         return None
@@ -62,7 +64,7 @@ def _fault_beside_records(commit: Commit) -> NineLivesError | None:
     if len(commit.takes) > signals:
         return BadRecord(f"{len(commit.takes)} signals taken and {signals} recorded", run=commit.run)
     if (commit.keys or commit.opens or commit.closes) and not (commit.records or commit.change):
-        # Nothing in the run's row would tell this commit, made again, from its first time.
+        # The run's row would not change, so a repetition of this commit could not be recognised.
         return BadRecord("a commit with neither record nor change may not carry anything", run=commit.run)
     change = commit.change
     if isinstance(change, Park | Escalate):
@@ -101,7 +103,7 @@ def _fault_in_items(commit: Commit) -> NineLivesError | None:
 
 
 def is_text(value: str) -> bool:
-    """Tell whether every store can keep the text: no NUL, no lone surrogate."""
+    """Return whether every store can keep the text: no NUL, no lone surrogate."""
     return "\0" not in value and (value.isascii() or not any("\ud800" <= one <= "\udfff" for one in value))
 
 
@@ -110,12 +112,12 @@ def _is_count(value: int) -> bool:
 
 
 def lost_blob(run: str, digest: bytes) -> BadRecord:
-    """Return the error for a reference to a blob that is not there."""
+    """Return the error for a reference to a missing blob."""
     return BadRecord(f"blob {digest.hex()} is not in the store", run=run, remedy="Put the blob first")
 
 
 def fault_in_new(new: NewRun) -> UsageError | None:
-    """Return what is wrong with a run to be created; None if nothing is."""
+    """Return what is wrong with a new run; None if nothing is."""
     names = [(new.id, "run id"), (new.agent, "agent name"), (new.queue, "queue")]
     names += [
         (name, what) for name, what in ((new.pin, "host"), (new.parent, "parent run id")) if name is not None
@@ -140,14 +142,14 @@ def fault_in_new(new: NewRun) -> UsageError | None:
 def _fault_in_prefix(new: NewRun) -> UsageError | None:
     for record in new.prefix:
         if record.kind in (Kind.CREATED, Kind.TURN, Kind.END):
-            return UsageError(f"a run is not born with a record of kind {record.kind}", run=new.id)
+            return UsageError(f"a run cannot start with a record of kind {record.kind}", run=new.id)
         if len(record.body) > INLINE_BYTES or not is_text(record.step) or not _is_count(record.at_ms):
-            return UsageError("a record that the run is born with cannot be kept", run=new.id)
+            return UsageError("a record that the run starts with cannot be kept", run=new.id)
     return None
 
 
 def fault_in_session(new: NewSession) -> UsageError | None:
-    """Return what is wrong with a session to be registered; None if nothing is."""
+    """Return what is wrong with a new session; None if nothing is."""
     fault = fault_in_name(new.id, "session id") or fault_in_name(new.host, "host")
     if fault is None and new.code:
         fault = fault_in_name(new.code, "code version")
@@ -161,7 +163,7 @@ def fault_in_session(new: NewSession) -> UsageError | None:
 
 
 def fault_in_evidence(evidence: Mapping[str, Evidence]) -> UsageError | None:
-    """Return what is wrong with what was seen of sessions' ends; None if nothing is."""
+    """Return what is wrong with the evidence of sessions' ends; None if nothing is."""
     for session, seen in evidence.items():
         texts = (seen.note, *seen.log)
         if not all(is_text(text) for text in texts) or sum(map(len, texts)) > INLINE_BYTES // 4:
@@ -186,7 +188,7 @@ def fault_in_log(new: Sequence[NewEntry]) -> UsageError | None:
 
 
 def too_large(body: bytes, what: str, run: str | None = None) -> NotSerializable | None:
-    """Return the error for a body that is over the limit, of what cannot refer to a blob."""
+    """Return the error for a body over the limit, where no blob may replace it; None if it fits."""
     if len(body) <= INLINE_BYTES:
         return None
     return NotSerializable(
@@ -197,18 +199,18 @@ def too_large(body: bytes, what: str, run: str | None = None) -> NotSerializable
 
 
 def too_large_for_a_blob(raw: bytes) -> NotSerializable | None:
-    """Return the error for a content that could not be read back from a blob."""
+    """Return the error for content too large for a blob; None if it fits."""
     if len(raw) <= blobs.MAX_BYTES:
         return None
     return NotSerializable(
         f"a value has {len(raw)} bytes; the limit is {blobs.MAX_BYTES}",
-        remedy="Keep it elsewhere and return where it is",
+        remedy="Store it elsewhere and return a reference to it",
     )
 
 
 def not_owned(run: str) -> LeaseLost:
-    """Return the error for what only a run's owner may do."""
-    return LeaseLost("another worker owns the run now", run=run, remedy="Nothing to do: it goes on there")
+    """Return the error for a call that only a run's owner may make."""
+    return LeaseLost("another worker owns the run now", run=run, remedy="Nothing to do: it continues there")
 
 
 def unknown_run(run: str) -> UnknownRun:
@@ -217,7 +219,7 @@ def unknown_run(run: str) -> UnknownRun:
 
 
 def vanished(what: str) -> StoreBroken:
-    """Return the error for a store that was emptied or replaced under a process that served it."""
+    """Return the error for a store that was emptied or replaced while this process used it."""
     return StoreBroken(
         f"the store that this process served is gone: {what}",
         remedy="Nothing is started on an empty store. Restore it from a backup; if it was emptied on purpose,"
@@ -226,23 +228,21 @@ def vanished(what: str) -> StoreBroken:
 
 
 def lease_lost(session: str, known: Session | None) -> LeaseLost | None:
-    """Return why a session, as it is read now, may not act any more; None if it may."""
+    """Return why a session, as just read, may no longer act; None if it may."""
     if known is None:
         return LeaseLost(f"there is no session {session!r}", remedy="Register a session first")
     if known.ended_ms is not None:
-        return LeaseLost(
-            f"session {session!r} has ended ({known.cause})", remedy="End this process and start anew"
-        )
+        return LeaseLost(f"session {session!r} has ended ({known.cause})", remedy="Restart this process")
     if known.left_ms > 0:
         return None
     return LeaseLost(
         f"the lease of session {session!r} has run out",
-        remedy="Its runs may be another's by now: end this process and start anew",
+        remedy="Other workers may own its runs by now: restart this process",
     )
 
 
 def fault_in_name(name: str, what: str) -> UsageError | None:
-    """Return what is wrong with a name that a store is to keep; it must be in normal form already."""
+    """Return what is wrong with a name for a store, which must be in NFC already; None if nothing is."""
     try:
         if check_id(name, what) == name:
             return None

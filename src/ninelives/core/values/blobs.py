@@ -1,7 +1,7 @@
-"""Blobs: large values, kept once under the digest of their content, compressed when that helps.
+"""Blobs: large values, stored once under the digest of their content, compressed when that helps.
 
-The packed form is one byte for the method and then the content. Unpacking never yields more than
-the size that was written down, so a bomb in a damaged file costs no memory.
+The packed form is one byte for the method, then the content. Unpacking never yields more than MAX_BYTES, so
+a zip bomb in a damaged file costs little memory.
 """
 
 from __future__ import annotations
@@ -28,10 +28,7 @@ def pack(raw: bytes) -> bytes:
 
 
 def unpack(name: bytes, packed: bytes) -> bytes:
-    """Return the content of a stored blob.
-
-    Raises Corrupt when it is not what its name says.
-    """
+    """Return the content of a stored blob. Raises Corrupt when it does not match its name."""
     method, content = packed[:1], packed[1:]
     if method == _ZLIB:
         stream = zlib.decompressobj()
@@ -53,5 +50,5 @@ def unpack(name: bytes, packed: bytes) -> bytes:
 def _corrupt(name: bytes) -> Corrupt:
     return Corrupt(
         f"blob {name.hex()} is not what was written",
-        remedy="Runs that refer to it cannot be read; restore the store from a backup. Other runs go on",
+        remedy="Runs that refer to it cannot be read; restore the store from a backup. Other runs continue",
     )

@@ -1,9 +1,8 @@
-"""Shapes of users' own types: records, enums, literals, pydantic models, and unions of anything.
+"""Shapes of users' types: classes with fields, enums, literals, pydantic models, and unions of anything.
 
-A class is only ever taken from the annotation. In data, a member of an ambiguous union is marked with its
-label ({"$": "is", "of": "Cat", "v": …}) and the label is compared with the members in the annotation,
-nothing else. Recorded data may lack fields that have defaults now, and may hold fields that are gone: both
-are how code evolves.
+Classes come only from annotations. In data, a member of an ambiguous union is marked with its label ({"$":
+"is", "of": "Cat", "v": …}), and the label is compared only with the members in the annotation. Recorded data
+may lack fields that have defaults now, and may hold fields that were removed: code evolves so.
 """
 
 from __future__ import annotations
@@ -37,7 +36,7 @@ from ninelives.core.values.trusted import TRUSTING, lenient_validator
 
 @dataclass(frozen=True, slots=True)
 class Field:
-    """One field: its attribute, its key in JSON, and what stands in when old data lacks it."""
+    """One field: its attribute, its key in JSON, and the default for old data that lacks it."""
 
     name: str
     key: str
@@ -54,7 +53,7 @@ class ClassShape:
     type: type
     make: Callable[[dict[str, Any]], object]
     exact_eq: bool = True
-    bare: Callable[[dict[str, Any]], object] | None = None  # makes one without its class's hooks
+    bare: Callable[[dict[str, Any]], object] | None = None  # makes an object without its class's hooks
     fields: list[Field] = field(default_factory=list)
 
     kinds = frozenset({"dict"})
@@ -159,8 +158,8 @@ class Members:
 
 
 def _stands_for(value: object, member: object, data: object) -> bool:
-    """Say whether a value may be written for a member: "good" for Mood.GOOD, Size.LARGE for Literal[2]."""
-    if isinstance(member, enum.Enum):  # members of two enums may be equal, and yet they are not the same
+    """Return whether a value may stand for a member: "good" for Mood.GOOD, Size.LARGE for Literal[2]."""
+    if isinstance(member, enum.Enum):  # members of two enums may be equal without being the same
         return type(value) is type(data) and isinstance(member, str | int) and value == data == member
     return bool(member == value) and isinstance(value, bool) == isinstance(member, bool)
 
@@ -194,7 +193,7 @@ class Flags:
 
 @dataclass(frozen=True, slots=True)
 class Model:
-    """A pydantic model, written and validated by pydantic itself, in its own JSON form and by field name."""
+    """A pydantic model, written and validated by pydantic, in its JSON form and by field name."""
 
     label: str
     type: Any
@@ -237,7 +236,7 @@ class Model:
 
 
 def refuse_naive(value: object, depth: int) -> None:
-    """Refuse a naive datetime or time in plain containers; pydantic would write it without a word."""
+    """Refuse a naive datetime or time in plain containers; pydantic would write it without an error."""
     if isinstance(value, dt.datetime | dt.time):
         if value.utcoffset() is None:
             name = type(value).__name__
@@ -310,7 +309,7 @@ class Union:
 
     def dump(self, value: Any, depth: int) -> object:
         candidates = [name for name, member in self.members.items() if member.takes(value)]
-        # A value goes to the member of its very type first: a bool is no int, a Dog is no Animal.
+        # Try the member of the value's exact type first: a bool is not an int, a Dog is not an Animal.
         candidates.sort(key=lambda name: getattr(self.members[name], "type", None) is not type(value))
         refusal: Misfit | None = None
         for name in candidates:

@@ -1,19 +1,19 @@
 """Values to bytes and back: JSON by msgspec plus a closed set of tags.
 
-Contract: `round(value)` gives the bytes and the value that they decode to, which is equal to the given one
-and of the annotated type; anything else is refused with the path to it. Types come from annotations, never
-from names in the data; nothing is imported by a stored name and nothing is unpickled.
+Contract: `round(value)` returns the bytes and the value that they decode to, which equals the given one and
+has the annotated type; anything else is refused with the path to it. Types come from annotations, never from
+names in the data; nothing is imported by a stored name and nothing is unpickled.
 
-Two ways lead through. The fast one lets msgspec encode and decode in C, compares, and runs cheap guards
-over the bytes; each guard may be wrong only towards caution. Whatever it doubts takes the slow, exact walk
-(`shapes`), which decides; so do annotations of which a value of another type could come back equal (1 for
-a Decimal, a bytearray for bytes, another enum's member). Bytes without `"$"` are plain JSON; bytes with it
-are read by the walk. What is refused in a value is refused in stored bytes too.
+There are two paths. On the fast path msgspec encodes and decodes in C; we compare, and run cheap guards over
+the bytes, which may err only towards caution. What they doubt takes the slow, exact walk over the shapes
+(see `scalars`), which decides. So do annotations for which a value of another type could come back equal (1
+for a Decimal, a bytearray for bytes, another enum's member). Bytes without `"$"` are plain JSON; bytes with
+it are read by the walk. What is refused in a value is refused in stored bytes too.
 
-An annotated position gives back the annotated type: a subclass of a built-in (a defaultdict for a dict, a
+An annotated value comes back as the annotated type: a subclass of a built-in (a defaultdict for a dict, a
 str enum for a str, an int for a float) comes back as the built-in, on the first execution too. Without an
-annotation only exact built-in types and the tagged scalars are taken, and they come back exactly (also
--0.0, tuples, bools).
+annotation only exact built-in types and the tagged scalars are accepted, and they come back exactly
+(including -0.0, tuples, bools).
 """
 
 from __future__ import annotations
@@ -65,11 +65,11 @@ class Codec:
 
     shape: Shape
     decoder: msgspec.json.Decoder[Any] | None
-    fast: bool  # msgspec's answer, compared and guarded, may be trusted
-    untyped: bool  # somewhere inside nothing is annotated: equal is not enough, types must be exact
+    fast: bool  # the fast path may be taken
+    untyped: bool  # some part has no annotation: equal is not enough, types must be exact
     unbounded: bool  # the annotation does not limit the depth
-    numbers: bool
-    text: bool  # a plain text is of the annotation, and comes back as it is
+    numbers: bool  # there may be numbers inside
+    text: bool  # the annotation accepts plain text, which comes back unchanged
 
     def encode(self, value: object) -> bytes:
         """Encode a value that is known to come back equal. Raises NotSerializable."""
@@ -80,7 +80,7 @@ class Codec:
         return self.try_plain(value) or self._walk(value)
 
     def try_plain(self, value: object) -> tuple[bytes, Any] | None:
-        """Go the fast way, or give None where only the walk can tell."""
+        """Take the fast path; None where only the walk can decide."""
         if self.fast and self.decoder is not None:
             try:
                 data = _ENCODE(value)
@@ -91,14 +91,14 @@ class Codec:
                     decoded = self.decoder.decode(data)
                     if self._came_back(value, decoded) and not self._doubtful(data, decoded):
                         return data, decoded
-            except Exception:  # noqa: BLE001 - whatever it was, the walk decides and names the culprit
+            except Exception:  # noqa: BLE001 - the walk decides, and finds the path to the bad value
                 return None
         return None
 
     def recall(self, data: bytes) -> Any:
-        """Decode a value of this annotation that was recorded: a class that refuses it by now has no say.
+        """Decode a recorded value, even if its class refuses it by now (see `trusted`).
 
-        Raises Divergence when it no longer has the annotation's shape, Corrupt when it is not ours.
+        Raises Divergence when it no longer has the annotation's shape, Corrupt when we did not write it.
         """
         try:
             return self.decode(data)
@@ -109,27 +109,27 @@ class Codec:
             return trusted[0]
 
     def _trust(self, data: bytes) -> tuple[Any] | None:
-        """Load without validators and hooks; None when that does not give what was recorded."""
+        """Load without validators and hooks; None when the result is not what was recorded."""
         before = TRUSTING.set(True)
         try:
             tree = _PARSE(data)
             value = self.shape.load(tree)
             dumped = _PARSE(_ENCODE(self.shape.dump(value, MAX_DEPTH)))
-        except Exception:  # noqa: BLE001 - the refusal that brought us here stands
+        except Exception:  # noqa: BLE001 - the caller raises the refusal that it already has
             return None
         finally:
             TRUSTING.reset(before)
         return (value,) if holds(tree, dumped) else None
 
     def decode(self, data: bytes) -> Any:
-        """Decode stored bytes; what comes from outside is validated as its class wants it.
+        """Decode stored bytes, with the validators of its class.
 
-        Raises Divergence when they no longer fit the annotation, Corrupt when they are not ours.
+        Raises Divergence when they no longer fit the annotation, Corrupt when we did not write them.
         """
         if self.decoder is not None and _TAG_MARK not in data:
             try:
                 decoded = self.decoder.decode(data)
-            except Exception:  # noqa: BLE001, S110 - the walk below tells a misfit from damage, and finds the path
+            except Exception:  # noqa: BLE001, S110 - the walk below decides misfit or damage, and finds the path
                 pass
             else:
                 if self._suspicious(data):
@@ -148,8 +148,8 @@ class Codec:
 
     def _came_back(self, value: Any, decoded: Any) -> bool:
         if self.untyped:
-            # Version 2 has no references, so the dump depends on types and contents alone; it fails for
-            # anything but exact built-ins. Dumping is all we ever do with marshal.
+            # Version 2 writes no references, so the dump depends only on types and contents; it fails for
+            # anything but exact built-ins. We only dump with marshal, never load.
             return marshal.dumps(decoded, 2) == marshal.dumps(value, 2)
         answer = decoded == value
         return answer is True or _is_yes(answer)
@@ -162,7 +162,7 @@ class Codec:
         return _may_be_deep(data) and (not self.untyped or _deep(decoded))
 
     def _suspicious(self, data: bytes) -> bool:
-        """Say whether there may be a NUL or a number beyond 64 bits; a lone text has no numbers."""
+        """Return whether there may be a NUL or a number beyond 64 bits; a single text has no numbers."""
         return _NUL_MARK in data or (
             self.numbers and data[0] != _QUOTE and _LONG_NUMBER in data.translate(_DIGITS_TO_ZERO)
         )
@@ -205,7 +205,7 @@ class Codec:
 
 
 def not_serializable(bad: Misfit) -> NotSerializable:
-    """Make the error that people see of a misfit."""
+    """Return the error for users that a misfit becomes."""
     if isinstance(bad, TooDeep):
         bad = bad.settle()
     return NotSerializable(f"it cannot be kept: {bad.what}", path=bad.path(), remedy=bad.remedy or None)
@@ -216,7 +216,7 @@ def _may_be_deep(data: bytes) -> bool:
 
 
 def _deep(value: object) -> bool:
-    """Say whether containers nest deeper than the limit, level by level."""
+    """Return whether containers nest deeper than the limit, level by level."""
     level = [value] if isinstance(value, _CONTAINERS) else []
     for _ in range(MAX_DEPTH):
         if not level:
@@ -231,12 +231,12 @@ def _deep(value: object) -> bool:
 
 
 def _is_yes(answer: Any) -> bool:
-    """Tell whether a comparison says yes; numpy's numbers compare to a bool of numpy's own."""
+    """Return whether a comparison says yes; comparing numpy's numbers returns numpy's own bool type."""
     return answer is True or (type(answer).__module__ == "numpy" and answer.item() is True)
 
 
 def equal(left: object, right: object) -> bool:
-    """Compare two values of users' types without trusting their __eq__ to answer."""
+    """Compare two values of users' types; an __eq__ that raises or returns no bool counts as unequal."""
     try:
         return _is_yes(left == right)
     except Exception:  # noqa: BLE001 - a class whose __eq__ raises is not equal
@@ -249,7 +249,7 @@ def _first_difference(value: object, decoded: object) -> Misfit:
         if not equal(left, right):
             return _first_difference(left, right).under(step, value)
     return Misfit(
-        f"a value that does not come back equal: {ascii(value)[:80]} became {ascii(decoded)[:80]}",
+        f"a value does not come back equal: {ascii(value)[:80]} became {ascii(decoded)[:80]}",
         "Correct the value or the annotation",
     )
 
@@ -269,11 +269,11 @@ def _pairs(value: Any, decoded: Any) -> Iterator[tuple[str, object, object]]:
 
 
 def codec_for(annotation: Any = MISSING, *, where: str = "") -> Codec:
-    """Give the codec of an annotation. Raises UsageError, naming `where`, for what cannot be stored."""
+    """Return the codec of an annotation. Raises UsageError, naming `where`, for what cannot be stored."""
     try:
         try:
             return _cached(annotation)
-        except TypeError:  # an annotation that cannot be hashed is built each time
+        except TypeError:  # an annotation that cannot be hashed cannot be cached
             return _build(annotation)
     except UsageError as bad:
         what = f"{where}: {bad.what}" if where else bad.what
@@ -311,11 +311,11 @@ def _decoder(annotation: Any) -> msgspec.json.Decoder[Any] | None:
 
 
 def _overlooks_fields(shape: Shape) -> bool:
-    """Say whether msgspec's decoder may pass over fields of this shape as if they were unknown.
+    """Return whether msgspec's decoder may skip fields of this shape as if they were unknown.
 
-    It compares a key with the UTF-8 form of the field's name that Python has cached. Of a name that is not
-    ASCII there is none before something in the process has encoded it: a first execution has, a replay has
-    not. The fields would be given their defaults, without an error. (Structs encode their names beforehand.)
+    It compares a key with the UTF-8 form of the field's name that Python has cached. For a name that is not
+    ASCII there is none until something in the process has encoded it: a first execution has, a replay has
+    not. The fields would get their defaults, without an error. (Structs encode their names beforehand.)
     """
     if not isinstance(shape, ClassShape) or issubclass(shape.type, msgspec.Struct):
         return False
@@ -323,7 +323,7 @@ def _overlooks_fields(shape: Shape) -> bool:
 
 
 def _equality_lies(shape: Shape) -> bool:
-    """Say whether a value of this shape could come back equal and yet be wrong, so that it must be walked."""
+    """Return whether a wrong value of this shape could compare equal, so that the walk must decide."""
     if isinstance(shape, ClassShape):
         return not shape.exact_eq
     if isinstance(shape, Items):
@@ -339,7 +339,7 @@ def _equality_lies(shape: Shape) -> bool:
 
 
 def _survey(shape: Shape, inside: dict[int, Shape], above: set[int]) -> bool:
-    """Collect all shapes inside a shape, and say whether one contains itself."""
+    """Collect all shapes inside a shape, and return whether one contains itself."""
     if id(shape) in inside:
         return id(shape) in above
     inside[id(shape)] = shape

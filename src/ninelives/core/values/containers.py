@@ -1,8 +1,8 @@
 """Shapes of containers, and of values without an annotation.
 
-An untyped value must be made of exact built-in types: only then does the data alone say what it was. Lists
-and dicts with text keys are plain JSON; tuples, sets, other dicts and the tagged scalars carry a tag. A
-dict that has the key "$" itself is written as pairs, so that no user's data can look like a tag.
+An untyped value must consist of exact built-in types: only then does the data say what it was. Lists and
+dicts with text keys are plain JSON; tuples, sets, other dicts and the tagged scalars carry a tag. A dict
+that has the key "$" is written as pairs, so that no user's data can be mistaken for a tag.
 """
 
 from __future__ import annotations
@@ -47,7 +47,7 @@ def _gather(make: Callable[[list[Any]], object], items: list[object]) -> object:
 
 @dataclass(frozen=True, slots=True)
 class Items:
-    """list, tuple[T, ...], set, frozenset, and the abstract Sequence and Set, which take two of them."""
+    """list, tuple[T, ...], set, frozenset, and the abstract Sequence and Set, which accept two of them."""
 
     label: str
     item: Shape
@@ -67,7 +67,7 @@ class Items:
         return self.plain
 
     def takes(self, value: object) -> bool:
-        if self.plain in (set, frozenset):  # equal to each other, so either comes back as the annotated one
+        if self.plain in (set, frozenset):  # they compare equal, so either comes back as the annotated one
             return isinstance(value, set | frozenset)
         return isinstance(value, self.plain) or (self.tagged is not None and isinstance(value, self.tagged))
 
@@ -93,7 +93,7 @@ class Items:
 
 @dataclass(frozen=True, slots=True)
 class FixedTuple:
-    """tuple[A, B] and NamedTuple; of the latter, missing last fields take their defaults."""
+    """tuple[A, B] and NamedTuple; missing last fields of a NamedTuple get their defaults."""
 
     label: str
     parts: tuple[Shape, ...]
@@ -104,7 +104,7 @@ class FixedTuple:
     kinds = frozenset({"list"})
 
     def takes(self, value: object) -> bool:
-        if self.type is not tuple:  # NamedTuples of other classes are equal: only the very class will do
+        if self.type is not tuple:  # NamedTuples of two classes compare equal: insist on the exact class
             return type(value) is self.type
         return isinstance(value, tuple) and len(value) == len(self.parts)
 
@@ -192,7 +192,7 @@ class Dict:
 
 
 def refuse(value: object, depth: int) -> object:  # noqa: ARG001 - the form of every dump
-    """Refuse a value that only an annotation could bring back."""
+    """Refuse a value that comes back equal only with an annotation."""
     kind = type(value)
     if isinstance(value, enum.Enum):
         raise Misfit(f"an enum member ({kind.__qualname__}) where no type is annotated", ANNOTATE)
@@ -213,7 +213,7 @@ def refuse(value: object, depth: int) -> object:  # noqa: ARG001 - the form of e
 
 @dataclass(frozen=True, slots=True)
 class Untyped:
-    """A value without an annotation; `other` decides on what is not an exact built-in."""
+    """A value without an annotation; `other` handles what is not an exact built-in."""
 
     label: str = "any plain value"
     other: Callable[[Any, int], object] = refuse

@@ -1,7 +1,7 @@
 """Errors to bytes and back, so that a step raises the same error on first execution and on replay.
 
-Contract: built-in exceptions, our own, and the classes in `raises` are rebuilt by matching the recorded
-name with that closed set; everything else is `StepFailed`, on first execution too (`same_error`). Type and
+Contract: built-in exceptions, our own, and the classes in `raises` are rebuilt by matching the recorded name
+with that closed set; every other error becomes `StepFailed`, on first execution too (`same_error`). Type and
 `str()` come back equal. Nothing is imported, and no class is looked up anywhere else.
 """
 
@@ -42,7 +42,7 @@ def _exceptions(namespace: Mapping[str, Any]) -> dict[str, type[Exception]]:
     }
 
 
-# A StopIteration cannot leave a coroutine, and a group holds other errors: both are told as StepFailed.
+# A StopIteration cannot leave a coroutine, and a group holds other errors: both become StepFailed.
 _BUILTIN: Final = {
     name: kind
     for name, kind in _exceptions(vars(builtins)).items()
@@ -70,13 +70,13 @@ def check_raises(raises: object) -> Raises:
             )
     if len({kind.__name__ for kind in given}) < len(given):
         raise UsageError(
-            "raises= has two classes of the same name", remedy="They could not be told apart: rename one"
+            "raises= has two classes of the same name", remedy="Rename one: the name identifies the class"
         )
     return tuple(given)
 
 
 def encode_error(exc: BaseException, *, raises: Raises = ()) -> bytes:
-    """Encode an error. Never raises: what cannot be rebuilt equal is recorded to be a `StepFailed`."""
+    """Encode an error. Never raises: what cannot be rebuilt equal is recorded as a `StepFailed`."""
     message = _message(exc)
     kind = type(exc)
     home: Literal["builtin", "ours", "raises", "other"] = "other"
@@ -96,12 +96,12 @@ def encode_error(exc: BaseException, *, raises: Raises = ()) -> bytes:
 
 
 def decode_error(data: bytes, *, raises: Raises = ()) -> BaseException:
-    """Rebuild a recorded error. Raises Corrupt for bytes that are none, Divergence when its class is gone."""
+    """Rebuild a recorded error. Raises Corrupt for other bytes, Divergence when its class is gone."""
     return _rebuild(read_failure(data), raises)
 
 
 def read_failure(data: bytes) -> Failure:
-    """Read what is recorded of an error without rebuilding it. Raises Corrupt."""
+    """Read a recorded error without rebuilding it. Raises Corrupt."""
     try:
         return msgspec.json.decode(data, type=Failure)
     except (msgspec.MsgspecError, RecursionError, UnicodeError) as bad:
@@ -109,7 +109,7 @@ def read_failure(data: bytes) -> Failure:
 
 
 def same_error(exc: BaseException, raises: Raises = ()) -> BaseException:
-    """Give the error that a first execution must raise, so that replay can raise the same."""
+    """Return the error that a first execution must raise, so that replay can raise the same."""
     return decode_error(encode_error(exc, raises=raises), raises=raises)
 
 
@@ -131,7 +131,7 @@ _NO_EXCEPTIONS = frozenset(
 def _message(exc: BaseException) -> str:
     try:
         text = str(exc)
-    except Exception:  # noqa: BLE001 - an error whose text cannot be had is still an error
+    except Exception:  # noqa: BLE001 - an error whose __str__ raises is still an error
         text = f"<{type(exc).__name__} whose text could not be read>"
     text = text.encode("utf-8", "backslashreplace").decode().replace("\0", "\\x00")
     return text if len(text) <= MAX_MESSAGE_CHARACTERS else text[:MAX_MESSAGE_CHARACTERS] + "…"
@@ -154,7 +154,7 @@ def _attributes(exc: BaseException) -> dict[str, object]:
 
 
 def _members(kind: type[BaseException]) -> set[str]:
-    """Name the attributes that a class keeps outside of `__dict__`: slots, and what C code keeps."""
+    """Return the attributes that a class keeps outside `__dict__`: slots, and those kept by C code."""
     names: set[str] = set()
     for base in kind.__mro__:
         slots = base.__dict__.get("__slots__", ())
@@ -189,7 +189,7 @@ def _comes_back(failure: Failure, kind: type[BaseException], raises: Raises) -> 
     try:
         rebuilt = _rebuild(failure, raises)
         return type(rebuilt) is kind and str(rebuilt) == failure.message
-    except Exception:  # noqa: BLE001 - a class of the user's that cannot be rebuilt
+    except Exception:  # noqa: BLE001 - a user's class that cannot be rebuilt
         return False
 
 
@@ -214,7 +214,7 @@ def _rebuild(failure: Failure, raises: Raises) -> BaseException:
     kind = known.get(failure.name)
     if kind is None:
         raise Divergence(
-            f"the recorded error {failure.name!a} is not in raises= any more",
+            f"the recorded error {failure.name!a} is no longer in raises=",
             remedy="List it again, or keep a class of that name",
         )
     args, attributes = _load(failure.args), _load(failure.attributes)
@@ -234,7 +234,7 @@ def _make(
         if failure.home == "builtin":
             made = kind(*args)
         else:
-            # Not through __init__: its parameters need not be the args. The state is what was recorded.
+            # Skip __init__: its parameters need not be the args. The recorded attributes are the state.
             made = kind.__new__(kind, *args)
             made.args = tuple(args)
         outside = _members(kind) if attributes else ()

@@ -1,12 +1,14 @@
-"""The fingerprint of a step's arguments: what tells one call from another on replay.
+"""The fingerprint of a step's arguments: replay compares it to detect a changed call.
 
 Invariants: the same values give the same digest whatever the order of dicts, sets or keyword arguments; an
-argument that equals its default counts as not given, so a new parameter with a default leaves old
-fingerprints alone; `self`, `cls` and what `ignore` names never count.
+argument that equals its default counts as not given, so adding a parameter with a default does not change old
+fingerprints; `self`, `cls` and what `ignore` names never count.
 
-The encoding follows the values, not the annotations, and only has to be canonical: it never has to come
-back. So dataclasses, structs, attrs and pydantic objects and enums are taken anywhere, by class name (not
-module) and fields; in records too, a field that equals its plain default is left out.
+The encoding follows the values, not the annotations. It only has to be canonical, because nothing decodes
+it. So dataclasses, structs, attrs and pydantic objects and enums are accepted anywhere, by class name (not
+module) and fields. A field that equals its plain default is left out, as an argument is.
+
+A preview is a few characters of each argument, for people who must understand a divergence.
 """
 
 from __future__ import annotations
@@ -21,29 +23,26 @@ from typing import Any, Final, Protocol
 
 import msgspec
 
-from ninelives.core.errors import Corrupt, NotSerializable, UsageError
+from ninelives.core.errors import NotSerializable, UsageError
 from ninelives.core.ids import class_name, member_name
-from ninelives.core.values import codec, growing_lists
+from ninelives.core.values import codec, lists
 from ninelives.core.values.containers import Untyped, dump_pairs, refuse
-from ninelives.core.values.growing_lists import Memory
-from ninelives.core.values.preview import preview, preview_plain
-from ninelives.core.values.scalars import MAX_DEPTH, SCALARS, TAG, TEXT, Misfit, dump_items, step_to, tag
+from ninelives.core.values.lists import HEAD_CHARACTERS, Memory
+from ninelives.core.values.scalars import MAX_DEPTH, SCALARS, TAG, TEXT, Misfit, dump_items, tag
 
 _ENCODE: Final = msgspec.json.Encoder(order="deterministic").encode
-_PARSE: Final = msgspec.json.Decoder().decode
+_PARSE: Final = msgspec.json.Decoder(dict[str, msgspec.Raw]).decode
 _ABSENT: Final = object()
 _REQUIRED: Final = inspect.Parameter.empty
-_MOST_LINES: Final = 5
-_MOST_CHARACTERS: Final = 60
 _LARGE: Final = 10**18
 _REMEDY: Final = "Pass plain data, or name the parameter in ignore="
 
 
 class Fingerprint(msgspec.Struct, frozen=True):
-    """A digest of 16 bytes, and the canonical arguments it was taken of.
+    """A digest of 16 bytes, and the canonical arguments that it was taken of.
 
-    Taken with a memory, of a list that has grown, it has only what is `shown` of them. `plain` are arguments
-    that are nothing but small numbers and plain text.
+    If a list was hashed from memory, `arguments` is empty and only the previews in `shown` are known.
+    `plain` are the arguments themselves, if all are small numbers and plain text.
     """
 
     digest: bytes
@@ -55,7 +54,7 @@ class Fingerprint(msgspec.Struct, frozen=True):
         """Return a few characters of each argument."""
         if self.shown is not None:
             return self.shown
-        return preview(self.arguments) if self.plain is None else preview_plain(self.plain)
+        return preview(self.arguments) if self.plain is None else _preview_plain(self.plain)
 
 
 class Taker(Protocol):
@@ -64,14 +63,14 @@ class Taker(Protocol):
     def __call__(
         self, args: tuple[Any, ...], kwargs: Mapping[str, Any], memory: Memory | None = None, /
     ) -> Fingerprint:
-        """Take one; with a memory, long lists cost only what is new in them since the last time.
+        """Take the fingerprint of one call. With a memory, long lists cost only what is new in them.
 
-        Raises NotSerializable with the path to a bad argument, UsageError.
+        Raises NotSerializable with the path to a bad argument, UsageError when they do not fit the signature.
         """
 
 
 def taker(signature: inspect.Signature, *, ignore: Collection[str] = ()) -> Taker:
-    """Return what takes the fingerprints of one function's calls; its signature is looked at once, here."""
+    """Return the taker of one function's fingerprints; this call analyses the signature once."""
     by_position = (inspect.Parameter.POSITIONAL_ONLY, inspect.Parameter.POSITIONAL_OR_KEYWORD)
     parameters = list(signature.parameters.values())
     if not all(one.kind in by_position for one in parameters):
@@ -84,26 +83,12 @@ def taker(signature: inspect.Signature, *, ignore: Collection[str] = ()) -> Take
     return partial(_take_plain, signature, frozenset(ignore), len(parameters), counted)
 
 
-def fingerprint(
-    signature: inspect.Signature,
-    args: tuple[Any, ...],
-    kwargs: Mapping[str, Any],
-    *,
-    ignore: Collection[str] = (),
-) -> Fingerprint:
-    """Take the fingerprint of one call.
-
-    Raises NotSerializable with the path to a bad argument, UsageError when they do not fit the signature.
-    """
-    return _take_bound(signature, ignore, args, kwargs)
-
-
 def whole(
     signature: inspect.Signature, args: tuple[Any, ...], kwargs: Mapping[str, Any], *, ignore: Collection[str]
 ) -> bytes:
-    """Encode all arguments of a call canonically, with defaults and all fields: what a person agrees to.
+    """Encode all arguments of a call canonically, with defaults and all fields: what a person approves.
 
-    Raises NotSerializable, UsageError, as `fingerprint` does.
+    Raises NotSerializable, UsageError, as a `Taker` does.
     """
     try:
         bound = signature.bind(*args, **kwargs)
@@ -132,7 +117,7 @@ def _take_plain(
     kwargs: Mapping[str, Any],
     memory: Memory | None = None,
 ) -> Fingerprint:
-    """Take the fingerprint of a call of a function whose arguments may all be given by position."""
+    """Take the fingerprint of a call whose arguments may all be given by position."""
     if kwargs or len(args) != count:
         return _take_bound(signature, ignore, args, kwargs, memory)
     return _take(
@@ -161,10 +146,10 @@ def _take(arguments: dict[str, Any], memory: Memory | None) -> Fingerprint:
         return Fingerprint(blake2b(data, digest_size=16).digest(), data, None, arguments)
     if memory is not None:
         for name, value in arguments.items():
-            if type(value) is list and len(value) >= growing_lists.FEWEST_ITEMS:
-                taken = growing_lists.take(arguments, name, memory, _canonical)
+            if type(value) is list and len(value) >= lists.FEWEST_ITEMS:
+                taken = lists.take(arguments, name, memory, _canonical)
                 if taken is not None:
-                    return Fingerprint(taken[0], b"", taken[1])
+                    return Fingerprint(taken.digest, b"", _preview_taken(taken, name))
     data = _canonical_of_any(arguments)
     return Fingerprint(blake2b(data, digest_size=16).digest(), data)
 
@@ -214,7 +199,7 @@ def _canonical(arguments: dict[str, Any]) -> bytes:
 
 
 def _canonical_of_plain(arguments: dict[str, Any]) -> bytes | None:
-    """Encode small numbers and plain text, in which nothing could be doubted; None for all others."""
+    """Encode small numbers and plain text, which have one canonical form; None for all others."""
     for value in arguments.values():
         kind = type(value)
         if kind is int and -_LARGE < value < _LARGE:
@@ -241,7 +226,7 @@ def _canonical_of_any(arguments: dict[str, Any]) -> bytes:
 
 
 def _in_order(tree: Any) -> Any:
-    """Put what has no order of its own (sets, pairs) in the order of its encoding."""
+    """Sort what has no order (sets, pairs) by its encoding."""
     if type(tree) is list:
         return [_in_order(item) for item in tree]
     if type(tree) is not dict:
@@ -253,7 +238,7 @@ def _in_order(tree: Any) -> Any:
 
 
 def _dump_other(value: Any, depth: int, *, is_whole: bool = False) -> object:
-    """Encode what an untyped result could not hold: enum members, records, and subclasses of built-ins."""
+    """Encode what an untyped result cannot hold: enums, objects with fields, subclasses of built-ins."""
     kind, dump = type(value), (_WHOLE if is_whole else _ARGUMENTS).dump
     if isinstance(value, enum.Enum):
         return {TAG: "enum", "of": class_name(kind), "v": member_name(value)}
@@ -281,7 +266,7 @@ def _base(value: object, bases: tuple[type, ...]) -> str:
 
 
 def _fields(value: Any, is_whole: bool) -> Iterator[tuple[str, object]] | None:
-    """The fields of a record, all or those that differ from their defaults; None when it is no record."""
+    """Return an object's declared fields, all or those that differ from their defaults; None without any."""
     kind: Any = type(value)
     if isinstance(value, msgspec.Struct):
         described = {one.name: (one.default, one.default_factory) for one in msgspec.structs.fields(kind)}
@@ -310,42 +295,25 @@ def _fields(value: Any, is_whole: bool) -> Iterator[tuple[str, object]] | None:
 # ------------------------------------------------------------------------------------------ for people
 
 
-def difference(recorded: bytes, asked: bytes) -> str:
-    """Say in a few lines how two calls differ ("cents: 1200 → 1300"). Raises Corrupt for unreadable bytes."""
-    try:
-        lines = list(_differences(_PARSE(recorded), _PARSE(asked), ""))
-    except (msgspec.MsgspecError, RecursionError, UnicodeError) as bad:
-        raise Corrupt(f"recorded arguments cannot be read: {bad}") from None
-    if not lines:
-        return "the arguments are the same"
-    more = [f"and {len(lines) - _MOST_LINES} more"] if len(lines) > _MOST_LINES else []
-    return "\n".join(lines[:_MOST_LINES] + more)
+def preview(arguments: bytes) -> dict[str, str]:
+    """Return a few characters of each of the canonical arguments."""
+    return {name: _cut(bytes(raw).decode()) for name, raw in _PARSE(arguments).items()}
 
 
-def _differences(old: Any, new: Any, at: str) -> Iterator[str]:
-    if (
-        type(old) is dict
-        and type(new) is dict
-        and old.get(TAG) == new.get(TAG)
-        and old.get("of") == new.get("of")
-    ):
-        tagged = TAG in old and old[TAG] in ("record", "tuple")
-        for key in [key for key in {**old, **new} if key != TAG]:
-            below = at if tagged and key == "v" else at + step_to(key)
-            yield from _differences(old.get(key, _ABSENT), new.get(key, _ABSENT), below)
-    elif type(old) is list and type(new) is list:
-        for count in range(max(len(old), len(new))):
-            left, right = (side[count] if count < len(side) else _ABSENT for side in (old, new))
-            yield from _differences(left, right, f"{at}[{count}]")
-    elif type(old) is not type(new) or old != new:
-        yield f"{at.removeprefix('.') or 'arguments'}: {_shown(old)} → {_shown(new)}"
+def _preview_plain(arguments: dict[str, int | str]) -> dict[str, str]:
+    """Return the same previews of small numbers and plain text, without decoding their canonical form."""
+    return {
+        name: str(value) if value.__class__ is int else _cut(_ENCODE(value).decode())
+        for name, value in arguments.items()
+    }
 
 
-def _shown(data: Any) -> str:
-    if data is _ABSENT:
-        return "(not given)"
-    if type(data) is dict and TAG in data:
-        text = f"{data.get('of', data[TAG])}({_shown(data.get('v'))})"
-    else:
-        text = repr(data)
-    return text if len(text) <= _MOST_CHARACTERS else text[: _MOST_CHARACTERS - 1] + "…"
+def _preview_taken(taken: lists.Taken, name: str) -> dict[str, str]:
+    shown = {name: _cut(taken.head, taken.characters)}
+    return {**preview(taken.earlier), **shown, **preview(taken.later)}
+
+
+def _cut(text: str, length: int = 0) -> str:
+    """Return the beginning of a long text and its length (of which `text` may hold only the first part)."""
+    length = length or len(text)
+    return text if length <= HEAD_CHARACTERS else f"{text[:HEAD_CHARACTERS]}… ({length})"

@@ -1,8 +1,9 @@
-"""What a value may look like, as JSON Schema: made of a codec's shape, checked where the type is not at hand.
+"""The JSON Schema of a codec's values, to check them where the type's code is not loaded.
 
 A small part of JSON Schema is enough: type, enum, format, items, prefixItems, properties, required,
-additionalProperties, anyOf. What a shape cannot say in it, it leaves open: who has the type decides in the
-end. Formats are the labels of our own scalars (datetime, Decimal, …), read as the codec reads them.
+additionalProperties, anyOf. What a shape cannot express in it is left open: the process with the type
+decides in the end. Formats are the labels of our scalars (datetime, Decimal, …), read as the codec reads
+them.
 """
 
 from __future__ import annotations
@@ -31,7 +32,7 @@ _FORMATS: Final = {scalar.label: scalar for scalar in TAGGED_SCALARS.values()}
 
 
 def schema_for(codec: Codec) -> Schema:
-    """Return the schema of what a codec decodes; {} where anything may come."""
+    """Return the schema of what a codec decodes; {} where any value is valid."""
     return _of(codec.shape, ())
 
 
@@ -81,10 +82,7 @@ def _of_record(shape: ClassShape, above: tuple[int, ...]) -> Schema:
 
 
 def check(schema: Schema, value: object, *, what: str, run: str | None = None) -> None:
-    """Check a value against a schema of ours.
-
-    Raises UsageError with the path to what does not fit.
-    """
+    """Check a value against a schema from `schema_for`. Raises UsageError with the path to what is wrong."""
     try:
         _check(schema, value)
     except Misfit as bad:
@@ -115,7 +113,7 @@ def _check_any(schemas: list[Schema], value: object) -> None:
             return _check(one, value)
         except Misfit as bad:
             refusals.append(bad)
-    # The one that went deepest into the value is the one that was meant.
+    # Report the alternative that got deepest into the value: most likely the one that was meant.
     raise max(refusals, key=lambda bad: len(bad.steps))
 
 
@@ -123,7 +121,7 @@ def _check_items(schema: Schema, value: list[Any]) -> None:
     parts = schema.get("prefixItems", [])
     more = schema.get("items", {})
     if len(value) < schema.get("minItems", 0) or (more is False and len(value) > len(parts)):
-        raise Misfit(f"{len(value)} items, where {len(parts)} are asked for")
+        raise Misfit(f"{len(value)} items, expected {len(parts)}")
     for count, item in enumerate(value):
         try:
             _check(parts[count] if count < len(parts) else more, item)

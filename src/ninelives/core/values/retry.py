@@ -1,8 +1,8 @@
-"""Why a step failed, whether trying again can help, and how long to wait.
+"""Classify failures, decide whether a retry can help, and compute how long to wait.
 
-Pure: the clock, the jitter and the count of attempts are passed in. Errors of HTTP libraries and model
-clients are recognised by what they carry (`status_code`, `response.headers`) and by the names of their
-classes; no library is imported. A failure is permanent unless something says that it passes.
+Pure: the clock, the jitter and the number of attempts are passed in. Errors of HTTP libraries and model
+clients are recognised by their attributes (`status_code`, `response.headers`) and by the names of their
+classes; no library is imported. A failure is permanent unless something indicates that it is temporary.
 """
 
 from __future__ import annotations
@@ -59,7 +59,7 @@ _PASSING_ERRNOS: Final = frozenset(
 )
 _STATUS_REASONS: Final = {
     408: Reason.TIMEOUT,
-    409: Reason.TRANSIENT,  # model APIs and payment APIs answer so while the first request is still at work
+    409: Reason.TRANSIENT,  # model and payment APIs answer 409 while the first request is still running
     425: Reason.TRANSIENT,
     429: Reason.RATE_LIMITED,
     501: Reason.PERMANENT,
@@ -70,7 +70,7 @@ _STATUS_REASONS: Final = {
 
 
 def classify(exc: BaseException) -> Reason:
-    """Say why this failure happened, as far as retrying is concerned."""
+    """Return the reason of a failure, as far as retrying is concerned."""
     if isinstance(exc, errors.Permanent):
         return Reason.PERMANENT
     if isinstance(exc, errors.Transient | errors.NotDone | errors.StoreUnavailable):
@@ -105,7 +105,7 @@ def _reason_of_status(status: int, exc: BaseException) -> Reason:
 def _read(holder: object, name: str) -> Any:
     try:
         return getattr(holder, name, None)
-    except Exception:  # noqa: BLE001 - a property of somebody's error (httpx raises RuntimeError on `.request`)
+    except Exception:  # noqa: BLE001 - a library's property may raise (httpx: RuntimeError on `.request`)
         return None
 
 
@@ -137,7 +137,7 @@ _HTTP_DATE: Final = re.compile(
 
 
 def retry_after_seconds(exc: BaseException, now_seconds: float) -> float | None:
-    """Read how long the error asks us to wait (seconds or an HTTP date); None when it does not say."""
+    """Return how long the error asks us to wait (from seconds or an HTTP date); None if it does not."""
     own = _read(exc, "retry_after_seconds")
     if isinstance(own, int | float):
         return _seconds(float(own))
@@ -182,10 +182,10 @@ def _http_date(text: str) -> float | None:
 
 @dataclass(frozen=True, slots=True)
 class Retry:
-    """How often and how fast a step is tried again.
+    """How often and how fast a step is retried.
 
-    `attempts` counts the first. `on` holds reasons and exception classes; what it does not name is not
-    retried, and neither is poison or `Permanent`, whatever it names. Raises UsageError for bad values.
+    `attempts` includes the first. `on` holds reasons and exception classes; other failures are not retried,
+    and poison and `Permanent` are never retried. Raises UsageError for bad values.
     """
 
     attempts: int = 3
@@ -226,7 +226,7 @@ def _condition(one: Any) -> Reason | type[BaseException]:
 
 
 def reason_for(exc: BaseException, retry: Retry) -> Reason:
-    """Classify a failure under a policy: what the policy does not name is permanent."""
+    """Classify a failure under a policy: what `retry.on` does not name is permanent."""
     reason = classify(exc)
     if reason is Reason.POISON or isinstance(exc, errors.Permanent):
         return reason
@@ -240,10 +240,10 @@ def reason_for(exc: BaseException, retry: Retry) -> Reason:
 def delay_seconds(
     retry: Retry, attempt: int, reason: Reason, *, retry_after: float | None = None, jitter: float
 ) -> float | None:
-    """Give the pause after failed attempt number `attempt` (from 1), or None to give up.
+    """Return the pause after failed attempt number `attempt` (from 1), or None to give up.
 
-    `jitter` in [0, 1) spreads the pause over its upper half. A server's `retry_after` is never undercut: it
-    may exceed `max_seconds`, up to an hour.
+    `jitter` in [0, 1) spreads the pause over its upper half. The pause is never shorter than the server's
+    `retry_after`, which may exceed `max_seconds`, up to an hour.
     """
     named = [one for one in retry.on if isinstance(one, type)]
     if reason not in PASSING or (reason not in retry.on and not named) or attempt >= retry.attempts:
@@ -257,12 +257,3 @@ def delay_seconds(
     if retry_after is None:
         return pause
     return max(pause, min(retry_after, MAX_RETRY_AFTER_SECONDS) * (1 + jitter / 10))
-
-
-def may_retry(exc: BaseException, resumable: bool) -> bool:
-    """Say whether another start is allowed: for a non-resumable action, only on proof that nothing was done.
-
-    The only proof is `NotDone`. A refused connection proves nothing: the body may have sent another request
-    before it, or been redirected after the effect. Whoever wrote the body knows, and says so by raising it.
-    """
-    return classify(exc) in PASSING if resumable else isinstance(exc, errors.NotDone)

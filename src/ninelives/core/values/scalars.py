@@ -1,10 +1,10 @@
-"""Shapes: how a value of a known type becomes a JSON tree, and comes back from one.
+"""Shapes: how a value of a known type becomes a JSON tree and back. The shapes of scalars.
 
-This is the slow, exact walk behind `codec`: it knows every type one by one, refuses what would not come
-back, and finds the path to it. A shape's `dump` and `load` are inverse; `load` builds only what the shape
-names, whatever the data says. A tree is made of None, bool, int, float, str, list and dict; an object with
-the key "$" is a tag, and the set of tags is closed. Pure functions: nothing here is durable, so dying here
-loses nothing.
+This is the slow, exact walk behind `codec`: it handles every type, refuses what would not come back equal,
+and finds the path to it. A shape's `dump` and `load` are inverse; `load` builds only the types that the
+shape names, whatever the data says. A tree consists of None, bool, int, float, str, list and dict; an object
+with the key "$" is a tag, and the set of tags is closed. Pure functions: nothing here is durable, so dying
+here loses nothing.
 """
 
 from __future__ import annotations
@@ -26,7 +26,7 @@ ANNOTATE: Final = "Annotate the type (a step's return type, a field's type), or 
 
 
 class Misfit(Exception):
-    """A value that a shape cannot take; gathers its path on the way up."""
+    """A value that a shape does not accept; collects its path on the way up."""
 
     def __init__(self, what: str, remedy: str = "") -> None:
         super().__init__(what)
@@ -46,7 +46,7 @@ class Misfit(Exception):
 
 
 class TooDeep(Misfit):
-    """Nesting beyond the limit; a container that was met twice on the way is a cycle."""
+    """Nesting beyond the limit; a container that occurs twice on the path is a cycle."""
 
     def __init__(self) -> None:
         super().__init__(
@@ -75,7 +75,7 @@ def type_name(value: object) -> str:
 
 
 class Shape(Protocol):
-    """What stands behind one annotation. `kinds` are the kinds of JSON (or "$tag") that `dump` can give."""
+    """How one annotation is stored. `kinds` are the kinds of JSON (or "$tag") that `dump` can return."""
 
     @property
     def label(self) -> str: ...
@@ -114,7 +114,7 @@ def step_to(key: object) -> str:
 
 
 def expected(label: str, data: object) -> Misfit:
-    """Say that stored data is of another kind than the annotation asks for."""
+    """Return the misfit for stored data of another kind than the annotation requires."""
     shown = repr(data)
     return Misfit(
         f"found {kind_of(data)} {shown if len(shown) <= 80 else shown[:77] + '...'}, expected {label}"
@@ -122,7 +122,7 @@ def expected(label: str, data: object) -> Misfit:
 
 
 def unfit(label: str, value: object) -> Misfit:
-    """Say that a value is of another type than the annotation."""
+    """Return the misfit for a value of another type than the annotation."""
     return Misfit(
         f"a value of type {type_name(value)} does not fit {label}", "Correct the value or the annotation"
     )
@@ -182,7 +182,7 @@ def _dump_datetime(value: dt.datetime) -> str:
     if value.utcoffset() is None:
         raise Misfit("a datetime without a time zone", "Use an aware one: datetime.now(timezone.utc)")
     text = value.isoformat()
-    # PEP 495: a local time that happens twice equals no time of another zone: it cannot come back equal.
+    # PEP 495: a local time that occurs twice equals no time of another zone, so it cannot come back equal.
     if dt.datetime.fromisoformat(text) != value:
         raise Misfit("a datetime that does not come back equal", "Convert it: value.astimezone(timezone.utc)")
     return text
@@ -332,7 +332,7 @@ def dump_items(holder: Iterable[Any], dump: Callable[[Any, int], object], depth:
 
 
 def load_items(data: object, load: Callable[[Any], object]) -> list[object]:
-    """Load each item of a list. Raises Malformed when it is none."""
+    """Load each item of a list. Raises Malformed when it is not a list."""
     if type(data) is not list:
         raise Malformed(f"found {kind_of(data)} where a list belongs")
     out: list[object] = []

@@ -1,4 +1,4 @@
-"""How many tokens a model's answer says it cost, in whichever of the usual forms it says so."""
+"""Token usage and model name, as found in a model's answer in any of the usual forms."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ _MODEL_CHARACTERS = 100
 
 
 class Usage(Struct, frozen=True, omit_defaults=True):
-    """What an answer says of its cost: tokens read and written, and the model."""
+    """The cost that an answer reports: tokens read and written, and the model."""
 
     tokens_in: int = 0
     tokens_out: int = 0
@@ -22,7 +22,7 @@ class Usage(Struct, frozen=True, omit_defaults=True):
 
 
 def tokens_in(value: bytes) -> int:
-    """Return the tokens that an encoded value speaks of; 0 when it does not."""
+    """Return the tokens that an encoded value reports; 0 when it reports none."""
     if _MARK not in value:
         return 0
     try:
@@ -32,7 +32,7 @@ def tokens_in(value: bytes) -> int:
 
 
 def usage_in(value: bytes) -> Usage | None:
-    """Return what an encoded value says of its cost; None when it says nothing."""
+    """Return the usage that an encoded value reports; None when it reports none."""
     if _MARK not in value:
         return None
     try:
@@ -62,7 +62,7 @@ def _tokens(value: Any, depth: int) -> int:
 
 
 def _parts(value: Any, depth: int) -> tuple[int, int]:
-    """Return the tokens read and written that a decoded value speaks of."""
+    """Return the tokens read and written that a decoded value reports."""
     if isinstance(value, dict):
         for read, written in _PARTS:
             first, second = value.get(read), value.get(written)

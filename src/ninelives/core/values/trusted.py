@@ -1,12 +1,13 @@
-"""Loading what was valid when it was recorded, without asking its class again.
+"""Load recorded values without validating them again (see docs/decisions/0018).
 
-A validator that looks at the clock (pydantic's FutureDatetime, "not expired", a `__post_init__` that checks)
-accepts a value on the first execution and refuses the same value on a replay. It has had its say when the
-value was recorded. So where loading is refused, and only then, the value is loaded once more while
-`TRUSTING`: what a hook or a validator raises then leaves the value as it was recorded. Types and shapes are
-checked as ever, and the caller compares what came of it with what was recorded (`holds`).
+A validator that reads the clock (pydantic's FutureDatetime, "not expired", a `__post_init__` that checks)
+accepts a value on the first execution and refuses the same value on replay. The value was validated when it
+was recorded. So only where loading is refused, the value is loaded once more while `TRUSTING`: then an error
+in a hook or validator is ignored and the recorded value stays. Types and shapes are still checked, and the
+caller compares the result with the record (`holds`).
 
-Members of a union that is told apart by trying keep their validators: they may be what tells them apart.
+Members of a union that pydantic selects by trying keep their validators: the validators may select the
+member.
 """
 
 from __future__ import annotations
@@ -25,16 +26,16 @@ _SUFFIX: Final = ":trusted"
 _OPAQUE: Final = frozenset(
     ("metadata", "serialization", "default", "cls", "config", "expected", "function", "computed_fields")
 )
-"""Parts of pydantic's core schemas that hold no schemas of their own."""
+"""Parts of pydantic's core schemas that contain no schemas."""
 _FUNCTIONS: Final = frozenset(("function-before", "function-after", "function-wrap"))
 
 
 def holds(recorded: Any, loaded: Any) -> bool:
-    """Tell whether a loaded value, dumped again, has all that was recorded; it may have new fields."""
+    """Return whether a loaded value, dumped again, has everything recorded; it may have new fields."""
     if type(recorded) is dict and type(loaded) is dict:
         return all(key in loaded and holds(held, loaded[key]) for key, held in recorded.items())
     if type(recorded) is list and type(loaded) is list and len(recorded) == len(loaded):
-        # What was a set comes in any order.
+        # A set is dumped in any order.
         return all(map(holds, recorded, loaded)) or sorted(map(_ENCODE, recorded)) == sorted(
             map(_ENCODE, loaded)
         )
@@ -43,31 +44,31 @@ def holds(recorded: Any, loaded: Any) -> bool:
 
 @lru_cache(maxsize=1024)
 def lenient_validator(model: Any) -> Any:
-    """Make a validator of a pydantic model that checks its shape alone; None where it cannot be made."""
+    """Return a validator of a pydantic model that checks only its shape; None where it cannot be made."""
     try:
         import pydantic_core
 
         schema = model.__pydantic_core_schema__
         lenient = _Lenient((pydantic_core.PydanticOmit, pydantic_core.PydanticUseDefault)).whole(schema)
         try:
-            # Else nested models would be validated by their own validators, and not by this schema.
+            # Otherwise nested models would use their own prebuilt validators, not this schema.
             return pydantic_core.SchemaValidator(lenient, _use_prebuilt=False)
         except TypeError:
             return pydantic_core.SchemaValidator(lenient)
-    except Exception:  # noqa: BLE001 - of a schema that we do not know; the refusal stands then
+    except Exception:  # noqa: BLE001 - an unknown schema; the caller's refusal stands then
         return None
 
 
 class _Lenient:
-    """Copies a core schema, without what looks at the clock, and with validators that cannot refuse."""
+    """Copies a core schema without checks that read the clock, and with validators that cannot refuse."""
 
     def __init__(self, passes: tuple[type[Exception], ...]) -> None:
-        self._passes = passes  # how pydantic's own validators speak to it: no refusals
+        self._passes = passes  # exceptions by which validators signal pydantic: these are no refusals
 
     def whole(self, schema: dict[str, Any]) -> dict[str, Any]:
         if schema["type"] != "definitions":
             return {**self.copy(schema)}
-        # The definitions as they are, too: for the unions, which are not changed.
+        # Keep the original definitions too, for the unions, which are not changed.
         both = [*map(self.copy, schema["definitions"]), *schema["definitions"]]
         return {"type": "definitions", "schema": self.copy(schema["schema"]), "definitions": both}
 
@@ -94,7 +95,7 @@ class _Lenient:
         return made
 
     def _calm(self, kind: str, validate: Callable[..., Any]) -> Callable[..., Any]:
-        """Give a validator that leaves the value as it is where the given one refuses it."""
+        """Return a validator that keeps the value unchanged where the given one refuses it."""
         passes = self._passes
 
         @wraps(validate)
@@ -103,7 +104,7 @@ class _Lenient:
                 return validate(value, *more)
             except passes:
                 raise
-            except Exception:  # noqa: BLE001 - whatever it was: the value was accepted when it was recorded
+            except Exception:  # noqa: BLE001 - the value was accepted when it was recorded
                 return more[0](value) if kind == "function-wrap" else value
 
         return calm

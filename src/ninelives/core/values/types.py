@@ -1,4 +1,4 @@
-"""From an annotation to its shape: the one place that says which types can be stored.
+"""Turn an annotation into its shape: this module decides which types can be stored.
 
 Everything is decided at registration. An annotation that cannot be stored raises UsageError with the path
 inside it (`$.orders[].note`) and a remedy. pydantic and attrs are recognised by their attributes and never
@@ -53,7 +53,7 @@ def shape_of(annotation: Any, at: str = "$", memo: Memo | None = None) -> Shape:
         return NONE
     if isinstance(annotation, str | typing.ForwardRef):
         raise UsageError(
-            f"the annotation {annotation!r} names nothing that can be found",
+            f"the annotation {annotation!r} names a type that cannot be found",
             path=at,
             remedy="Define the type at module level, before the step",
         )
@@ -102,7 +102,7 @@ def _label(annotation: Any) -> str:
 
 def _unsupported(annotation: Any, at: str) -> UsageError:
     if typing.get_origin(annotation) is not None or isinstance(annotation, typing.TypeVar):
-        remedy = "Generic types of your own cannot be stored: use a class without parameters"
+        remedy = "Your own generic types cannot be stored: use a class without parameters"
     else:
         remedy = _SUPPORTED
     return UsageError(f"values of {_label(annotation)} cannot be stored", path=at, remedy=remedy)
@@ -158,7 +158,7 @@ def _literal(args: tuple[Any, ...], at: str) -> Shape:
 
 
 class _NoType:
-    """The type of no value: literals are told apart by value."""
+    """No value has this type: literals are recognised by value."""
 
 
 def _kinds(by_data: dict[Any, Any]) -> frozenset[str]:
@@ -229,7 +229,7 @@ def _fill(
     for name, key, missing, optional in drafts(cls, hints):
         hint = hints.get(name, Any)
         if key == TAG or isinstance(hint, dataclasses.InitVar):
-            what = "the key '$' is ours" if key == TAG else "an InitVar is not kept by the object"
+            what = "the key '$' is reserved" if key == TAG else "an InitVar is not kept by the object"
             raise UsageError(
                 what, path=at + step_to(name), remedy="Make it an ordinary field with another name"
             )
@@ -252,13 +252,13 @@ def _compared(record: ClassShape, at: str) -> ClassShape:
     if issubclass(record.type, BUILTINS):
         base = next(one for one in BUILTINS if issubclass(record.type, one))
         raise UsageError(
-            f"{record.label} is also a {base.__name__}, whose contents are no field and would be lost",
+            f"{record.label} is also a {base.__name__}, whose contents are not a field and would be lost",
             path=at,
             remedy=f"Hold the {base.__name__} in a field",
         )
     if dataclasses.is_dataclass(record.type) and "__dataclass_fields__" not in vars(record.type):
         raise UsageError(
-            f"{record.label} is no dataclass itself, only its base is: what it adds would be lost",
+            f"{record.label} is not a dataclass itself, only its base is: what it adds would be lost",
             path=at,
             remedy="Decorate it with @dataclass",
         )
@@ -267,17 +267,16 @@ def _compared(record: ClassShape, at: str) -> ClassShape:
         issubclass(record.type, msgspec.Struct) and not record.type.__struct_config__.eq
     ):
         raise UsageError(
-            f"{record.label} is compared by identity, so nobody can tell whether it came back",
+            f"{record.label} is compared by identity, so we cannot check that it comes back equal",
             path=at,
-            remedy="Let it have an __eq__ (drop eq=False)",
+            remedy="Give it an __eq__ (drop eq=False)",
         )
     return record
 
 
 def _compares_all(cls: Any) -> bool:
-    # Only an __eq__ written by dataclasses or attrs for all fields is known to compare the class and each
-    # of them; with any other (an inherited one knows the base's fields), equality proves too little, and the
-    # slow walk is taken.
+    # Only an __eq__ that dataclasses or attrs generated for all fields is known to compare the class and each
+    # field. Any other (an inherited one knows only the base's fields) proves too little: take the slow walk.
     code = getattr(vars(cls).get("__eq__"), "__code__", None)
     if dataclasses.is_dataclass(cls):
         compared = all(one.compare for one in dataclasses.fields(cls))
@@ -302,7 +301,7 @@ def _maker(cls: type[Any], after: str | None) -> Callable[[dict[str, Any]], obje
 
 
 def _bare(cls: Any) -> Callable[[dict[str, Any]], object]:
-    """Return what makes a struct without its `__post_init__`: as one of a subclass that has another."""
+    """Return a maker of structs that skips `__post_init__`: it makes a subclass's with an empty one."""
 
     def make(values: dict[str, Any]) -> object:
         members = {"__post_init__": lambda _: None, "__annotations__": {}}

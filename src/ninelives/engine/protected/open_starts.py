@@ -16,8 +16,9 @@ from msgspec import Raw
 from msgspec.structs import replace
 
 from ninelives.core.errors import Divergence
-from ninelives.core.ids import parse_step_id, step_text
+from ninelives.core.ids import parse_step_id
 from ninelives.core.journal.matching import Start
+from ninelives.core.step_ids import step_text
 from ninelives.core.values.codec import UNTYPED_CODEC
 from ninelives.core.values.fingerprint import Fingerprint
 from ninelives.engine.protected import business_keys

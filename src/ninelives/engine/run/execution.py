@@ -33,7 +33,7 @@ from ninelives.core.journal.resources import Target
 from ninelives.core.model.commit import Outcome, Verdict
 from ninelives.core.model.run import Journal, Kind, News, RunRow
 from ninelives.core.model.totals import NO_FACTS, Facts
-from ninelives.core.values.growing_lists import Memory
+from ninelives.core.values.lists import Memory
 from ninelives.engine.commit.loop_commits import LoopCommits
 from ninelives.engine.commit.ticket import NOTHING, Draft, Extras, Tail
 from ninelives.engine.context import BRANCH, FRAME, Branch, StepPosition

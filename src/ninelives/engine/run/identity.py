@@ -18,9 +18,9 @@ import logging
 from functools import partial
 
 from ninelives.core.errors import UsageError
-from ninelives.core.ids import step_text
 from ninelives.core.journal.matching import Claimed, RecordClaims, Start
 from ninelives.core.journal.replay import Recorded, differences
+from ninelives.core.step_ids import step_text
 from ninelives.core.values.fingerprint import Fingerprint
 from ninelives.engine.context import StepPosition
 from ninelives.engine.run import lookup

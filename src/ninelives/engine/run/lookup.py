@@ -10,10 +10,11 @@ from collections.abc import Awaitable, Callable
 from enum import IntEnum
 
 from ninelives.core.errors import BadName, Divergence
-from ninelives.core.ids import parse_step_id, step_text
+from ninelives.core.ids import parse_step_id
 from ninelives.core.journal.matching import Claimed, RecordClaims, Start, StepCall
 from ninelives.core.journal.replay import changed_arguments, changed_start, step_name
 from ninelives.core.model.run import StepKind
+from ninelives.core.step_ids import step_text
 from ninelives.core.values.fingerprint import Fingerprint
 from ninelives.engine.context import Running, StepPosition
 from ninelives.engine.spec.registry import AGENTS, STEPS, Step

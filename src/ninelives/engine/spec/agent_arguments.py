@@ -10,7 +10,7 @@ import msgspec
 from msgspec import Raw, Struct
 
 from ninelives.core.errors import Corrupt, Divergence, NotSerializable, UsageError
-from ninelives.core.values import list_parts
+from ninelives.core.values import lists
 from ninelives.engine.spec.registry import Agent
 
 
@@ -54,7 +54,7 @@ def encode(
     made: dict[bytes, bytes] = {}
     divided = []
     for name, value in named.items() if in_parts else ():
-        whole, found = list_parts.split(bytes(value))
+        whole, found = lists.split(bytes(value))
         if found:
             named[name] = Raw(whole)
             made |= found
@@ -75,7 +75,7 @@ def parts_of(data: bytes, fetch: Callable[[list[bytes]], Mapping[bytes, bytes]])
     kept = _DECODE(data)
     used: set[bytes] = set()
     for name in kept.split:
-        used |= list_parts.join(bytes(kept.p[name]), fetch)[1]
+        used |= lists.join(bytes(kept.p[name]), fetch)[1]
     return used
 
 
@@ -92,7 +92,7 @@ def decode(
         raise Corrupt(f"the run's arguments cannot be read: {error}", run=run) from None
     used: set[bytes] = set()
     for name in kept.split:
-        whole, found = list_parts.join(bytes(kept.p[name]), fetch)
+        whole, found = lists.join(bytes(kept.p[name]), fetch)
         kept.p[name] = Raw(whole)
         used |= found
     parameters = agent.signature.parameters

@@ -12,7 +12,6 @@ from collections.abc import Iterable
 from hashlib import blake2b
 
 from ninelives.core.errors import BudgetExceeded, Corrupt, Divergence, NineLivesError, RunEscalated
-from ninelives.core.ids import step_text
 from ninelives.core.journal.answers import (
     Asked,
     Says,
@@ -25,6 +24,7 @@ from ninelives.core.model.commit import Escalate, Outcome
 from ninelives.core.model.inbox import Item, ItemKind, NewItem
 from ninelives.core.model.run import Kind
 from ninelives.core.rules.inbox_rules import stop_answered, stop_id
+from ninelives.core.step_ids import step_text
 from ninelives.engine.commit.loop_commits import LoopCommits
 from ninelives.engine.commit.ticket import Draft, Extras
 from ninelives.engine.run.execution import Execution
