@@ -1,4 +1,4 @@
-"""The lease of this process's session, renewed by a dedicated thread so that a busy event loop keeps it.
+"""The lease of this process's session. A dedicated thread renews it, so a busy event loop keeps it.
 
 No body begins after the local boot-time clock of (last renewal sent + lease - margin): from then on, other
 workers may consider this one dead. A process that was stopped or suspended detects that with one comparison,
