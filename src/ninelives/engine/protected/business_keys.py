@@ -172,7 +172,7 @@ async def refused(act: ProtectedCall, verdict: Verdict) -> Ended | None:
     return None
 
 
-# ------------------------------------------------------------------------------------------ inside
+# Internals ----------------------------------------------------------------------------------------
 
 
 def _key(act: ProtectedCall) -> str:

@@ -32,7 +32,7 @@ _FIRST_PAUSE_MS, _LONGEST_PAUSE_MS = 500, 60_000
 
 
 async def judge(act: ProtectedCall, ended: asyncio.Task[Any], number: int) -> Ended | None:
-    """Judge how a body ended: with a value, with nothing done, or in doubt (None)."""
+    """Judge how a body ended: a value, nothing done, or a doubt; return None if there is no outcome yet."""
     limit = f"{act.effect.limit_ms / 1000:g} s"
     if not ended.done():
         act.keep(ended)

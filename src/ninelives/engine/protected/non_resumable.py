@@ -233,7 +233,7 @@ async def _start(act: ProtectedCall) -> Ended | None:
     if act.is_cancelled:
         await _withdraw(act, number)
     try:
-        _refuse_lossy(act)  # again: the server may have restarted before it got the intent
+        _refuse_lossy(act)  # again: a restarted server, lossy now, may have taken the intent
     except UsageError as error:
         await act.record(Kind.VOIDED, act.releases(), n=number, why=f"it was not begun: {error.what}"[:500])
         raise
