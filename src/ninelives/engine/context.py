@@ -111,7 +111,7 @@ class StepPosition:
         self.id = step
 
     def move_aside(self, taken: set[str]) -> None:
-        """Take a neighbouring id that has no record yet; the next execution computes the same one."""
+        """Take a neighbouring id that has no record yet; every replay computes the same one."""
         own = self.branch
         for number in count(1):
             if self.id not in taken:
@@ -120,7 +120,7 @@ class StepPosition:
             self.id = step_id(self.branch, self.name, self.number)
 
     def key(self) -> str:
-        """Return the idempotency key: the same on every attempt, in every execution."""
+        """Return the idempotency key: the same on every attempt and on every replay."""
         run = self.execution.run
         return positional_key(run.id, self.execution.turn, self.branch, self.name, self.number)
 

@@ -4,7 +4,7 @@ A key is reserved in the commit that records the intent, and settled in the comm
 so the dedup table and the journal never contradict each other. A call whose key another run holds waits
 durably, and shows what it waits for; a call whose key is settled copies the result into its run's journal.
 When the owner of a key in doubt has ended, the next call takes the key over and settles the doubt instead.
-If we die here, the key is ours and the next execution continues with it.
+If we die here, the key is ours and the next worker continues with it.
 """
 
 from __future__ import annotations
@@ -267,7 +267,7 @@ async def _wait(act: ProtectedCall, known: Key) -> None:
     asks = Extras(keys=(WaitKey(key),))
     asked_at = execution.latest.news
     await act.write([waiting], asks)
-    # CRASH: the wait is recorded and its waiter in memory is gone: the next execution requests the key again.
+    # CRASH: the wait is recorded and its waiter in memory is gone: the next worker requests the key again.
     if act.is_cancelled:
         raise asyncio.CancelledError
 

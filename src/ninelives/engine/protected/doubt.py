@@ -2,7 +2,7 @@
 
 A start in doubt is settled by the rules of `core.journal.settlement`: the probe is called, again while it is
 too early to believe it, and a person is asked when the probe does not know. All waits here are durable. If
-we die here, the next execution finds the doubt in the journal and the question in the inbox, and continues.
+we die here, the next worker finds the doubt in the journal and the question in the inbox, and continues.
 """
 
 from __future__ import annotations

@@ -1,6 +1,6 @@
 """Ask a person, through the inbox, what became of an action in doubt, and apply the answer.
 
-If we die here, the next execution finds the doubt in the journal and the question in the inbox, and
+If we die here, the next worker finds the doubt in the journal and the question in the inbox, and
 continues.
 """
 

@@ -3,8 +3,8 @@
 A fork must not blindly repeat a non-resumable action that its parent run already performed. When the fork
 calls such an action with the same arguments, its `after` option decides. The parent's action is found at the
 same position or, since the code may have moved, at any other; each is used once. The call continues under
-the id that the action had in the parent, so that the next execution knows which ones were used. A person's
-answer is recorded before the action starts; if we die between the two, the next execution finds it.
+the id that the action had in the parent, so that the next worker knows which ones were used. A person's
+answer is recorded before the action starts; if we die between the two, the next worker finds it.
 """
 
 from __future__ import annotations

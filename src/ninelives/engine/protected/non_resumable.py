@@ -1,8 +1,8 @@
 """Non-resumable actions: the intent is durable before the body starts; no start is repeated blindly.
 
 The rules are those of `core.journal.settlement`. If we die after the intent and before the outcome, the next
-execution finds a start without an outcome and settles it (`engine.protected.doubt`). So does this execution
-when its body fails in a way that does not prove that nothing was done.
+worker finds a start without an outcome and settles it (`engine.protected.doubt`). So does this worker when
+its body fails in a way that does not prove that nothing was done.
 """
 
 from __future__ import annotations
@@ -289,7 +289,7 @@ async def _run(act: ProtectedCall, number: int) -> asyncio.Task[Any]:
             running.cancel()
             await act.patiently(lambda: asyncio.wait({running}, timeout=ABANDON_SECONDS))
     except asyncio.CancelledError:
-        running.cancel()  # the execution is sealed: the next one finds the start in doubt
+        running.cancel()  # the execution is sealed: the next worker finds the start in doubt
         raise
     finally:
         frame.is_over = True

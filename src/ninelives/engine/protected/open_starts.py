@@ -2,7 +2,7 @@
 
 A non-resumable action was started, its outcome is unknown, and the run's code has ended without a call that
 claims it. Its arguments are known only in part, so the probe cannot be called: a person is asked. Whatever
-the answer, nothing is started, and the run then ends as its code decided. If we die here, the next execution
+the answer, nothing is started, and the run then ends as its code decided. If we die here, the next worker
 finds the doubt in the journal and the question in the inbox, and comes here again. See docs/decisions/0015.
 """
 

@@ -2,7 +2,7 @@
 
 Until it does, they wait. A run that becomes quiescent without that (nothing in it runs, waits or is still to
 be delivered) would wait without end: that is a divergence, which escalates as any other. Nothing is recorded
-here: if we die, the next execution finds the same.
+here: if we die, the next worker finds the same.
 """
 
 from __future__ import annotations

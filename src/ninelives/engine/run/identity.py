@@ -7,7 +7,7 @@ which another branch of unchanged code claims by its position.
 
 Before the body of an effect starts, the code is quiescent, no decision or read without a record is under way,
 and every record that can be claimed has been. A recorded effect that is then unclaimed was passed over: the
-run stops before anything happens. If we die anywhere in here, nothing was written, and the next execution
+run stops before anything happens. If we die anywhere in here, nothing was written, and the next worker
 finds the same records. See docs/decisions/0015.
 """
 

@@ -1,7 +1,7 @@
 """Intents of resumable steps: a body that runs longer than some milliseconds is recorded as started.
 
 One timer serves all bodies of an event loop. A body that ends sooner gets no intent: its outcome says enough.
-If we die, the next execution knows of every body in flight that had run that long.
+If we die, the next worker knows of every body in flight that had run that long.
 """
 
 from __future__ import annotations

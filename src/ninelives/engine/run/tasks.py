@@ -7,7 +7,7 @@ even the exit of the process.
 
 A run whose agent code has ended does not end before its non-resumable actions that have started: each gets
 its outcome first, or the run parks or escalates with the doubt, as if the agent awaited it. If we die
-meanwhile, the next execution replays the agent to its end and finds the starts. See docs/decisions/0016.
+meanwhile, the next worker replays the agent to its end and finds the starts. See docs/decisions/0016.
 """
 
 from __future__ import annotations

@@ -3,7 +3,7 @@
 A wait is a pending future, never an exception thrown into the run's code. While the process lives and other
 branches work, the wait stays in memory. When every branch waits and no body runs, the run parks: the
 execution is sealed, its tasks are cancelled, and one commit records when the run is due and what it waits
-for. The wait itself is not recorded: if we die here, the next execution makes the same call and checks again.
+for. The wait itself is not recorded: if we die here, the next worker makes the same call and checks again.
 
 The waiting step records what ended its wait, and the outcome is delivered in order, as any step's: `Builtin`.
 """
@@ -341,7 +341,7 @@ class Builtin:
             try:
                 await execution.delivery.recorded(found.seq, found.at_ms)
             except asyncio.CancelledError:
-                # A signal was taken, and the earlier execution died before it could record the withdrawal.
+                # A signal was taken, and the earlier worker died before it could record the withdrawal.
                 self._is_withdrawn = signal_number(found) < 0
                 self.give_back(found)
                 raise

@@ -2,7 +2,7 @@
 
 An approval is bound to the digest of action, key and arguments. An ANSWER record takes it before the action
 reserves its key or begins; a denial is taken together with the failure that the agent sees. If we die
-between, the next execution finds the same answer, provided that it makes the same request: an approval of
+between, the next worker finds the same answer, provided that it makes the same request: an approval of
 other arguments is void.
 """
 
@@ -96,7 +96,7 @@ async def _settle(
         answer, body, who = read_answer(found), write_taken(found), found.by
     drafts: list[Draft] = [(Kind.ANSWER, step, body)]
     if answer.says is Says.APPROVED:
-        # CRASH: approved and not taken, or taken and not begun: the next execution finds the approval again.
+        # CRASH: approved and not taken, or taken and not begun: the next worker finds the approval again.
         verdict = await execution.durable(execution.write(drafts, extras))
         return verdict.outcome is Outcome.COMMITTED
     note = f", saying: {answer.note}" if answer.note else ""

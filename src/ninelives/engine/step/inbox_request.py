@@ -1,11 +1,11 @@
 """Ask a person from inside a run: open an inbox item once, wait durably, take its answer once.
 
 A request at a step's position has a digest; its item's id is made of the position and a counter. As long as
-the request is the same, every execution finds the same item. When the request at that position changes (other
+the request is the same, every replay finds the same item. When the request at that position changes (other
 arguments, an answer that did not fit), the old item is void: closed if it was open, left unchanged if it was
 answered, and a new one is opened under the next count.
 
-If we die before an item is open, the next execution opens it; after that, it finds the item, answered or not;
+If we die before an item is open, the next worker opens it; after that, it finds the item, answered or not;
 between the answer and the record that takes it, it finds the answer.
 """
 
@@ -81,7 +81,7 @@ def taken(execution: Execution, step: str) -> dict[str, Says]:
 def _close(execution: Execution, matter: InboxRequest, item: str) -> None:
     """Close an item that no code waits for any more; not if the execution is sealed: the run only parks."""
     if execution.sealed is None:
-        # CRASH: closed, and not recorded as withdrawn: the next execution opens another.
+        # CRASH: closed, and not recorded as withdrawn: the next worker opens another.
         withdrawn = (Kind.ASKED, matter.step, write_asking(item, matter.kind, is_open=False))
         execution.write([withdrawn], Extras(closes=(item,)))
 
@@ -103,7 +103,7 @@ async def _opened(execution: Execution, matter: InboxRequest, misfit: Misfit) ->
         new = _new(execution, matter, count, due_ms, why)
         is_open = current is not None and current.state is ItemState.OPEN
         closes = (current.id,) if current is not None and is_open else ()
-        # CRASH: not open; the next execution opens it.
+        # CRASH: not open; the next worker opens it.
         void = _void(execution, current)
         opens = (Kind.ASKED, matter.step, write_asking(new.id, matter.kind, is_open=True, void=void))
         written = execution.write([opens], Extras(opens=(new,), closes=closes))

@@ -2,7 +2,7 @@
 
 Examples: a plain `def` agent that calls `asyncio.run`, a framework's `run_sync`, a thread with its own loop.
 The call is sent to the run's loop, which owns the journal. A body that must run is sent back to the calling
-loop, because it may use clients and sockets of that loop. If we die here, the next execution makes the call
+loop, because it may use clients and sockets of that loop. If we die here, the next worker makes the call
 again. See docs/decisions/0016.
 """
 
@@ -59,7 +59,7 @@ async def ask(
 
 
 def first_call(step: Step, args: tuple[Any, ...], kwargs: dict[str, Any]) -> str:
-    """Return a branch name from the first call: stable across executions, in whatever order calls come."""
+    """Return a branch name from the first call: stable across replays, in whatever order calls come."""
     return f"{step.name}.{step.fingerprint(args, kwargs).digest.hex()[:8]}"
 
 

@@ -183,7 +183,7 @@ async def _settle(
     drafts: list[Draft]
     if isinstance(found, Item):
         data = _value(found)
-        # CRASH: answered and not taken: the next execution finds the answer.
+        # CRASH: answered and not taken: the next worker finds the answer.
         drafts = [(Kind.ANSWER, step.id, write_taken(found))]
         drafts.append((Kind.RESULT, step.id, write_body(asked, value=data)))
         verdict = await step.settle(drafts)

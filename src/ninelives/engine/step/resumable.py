@@ -1,6 +1,6 @@
 """A call of a step: found in the journal, or executed, recorded and then delivered.
 
-If we die before the outcome is durable, the next execution makes the call again and the body runs again under
+If we die before the outcome is durable, the next worker makes the call again and the body runs again under
 the same key; if we die after, the call finds its record. In strict mode no code sees an outcome before it is
 durable. In pipelined mode code may see it earlier, but everything that depends on it would be lost with it.
 """

@@ -57,7 +57,7 @@ async def rest(frame: Frame, seconds: float, error: BaseException, *, of: int) -
     due_ms = execution.store.now_ms() + int(seconds * 1000)
     pause = Pause(frame.attempt, due_ms, error_text(error), frame.failures)
     retrying = Retrying(frame.place.id, frame.attempt, of, due_ms, pause.error)
-    # CRASH: tried and not recorded: the next execution does not count this attempt.
+    # CRASH: tried and not recorded: the next worker does not count this attempt.
     body = write_body(frame.asked, value=json.encode(pause))
     execution.note(Kind.INTENT, frame.place.id, body, Facts(frame.kind, retrying=retrying))
     await _rest(frame, pause)
