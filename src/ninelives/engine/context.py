@@ -1,8 +1,8 @@
-"""Where code is: in which run, on which branch of it, inside which step.
+"""Which run, branch and step the current code belongs to.
 
-Three context variables say it; tasks and threads inherit them. Branches are named when a task is created,
-by the task factory: the parent's branch, the coroutine's qualified name, and the how-manieth of that name.
-Tasks that a step's body creates are the body's own business and no branches.
+Three context variables hold it; tasks and threads inherit them. The task factory names a branch when it
+creates the task: the parent's branch, the coroutine's qualified name, and a counter of tasks with that name.
+Tasks that a step's body creates belong to the body and are not branches.
 """
 
 from __future__ import annotations
@@ -28,9 +28,10 @@ from ninelives.engine.commit.ticket import Draft
 
 
 class Running(Protocol):
-    """What is needed of a run that is executed here by the modules that its execution is made of.
+    """The part of a run's execution that lower modules use.
 
-    `engine.run.execution.Execution` is the only implementation; see there.
+    `engine.run.execution.Execution` is the only implementation. The protocol exists so that those modules
+    need not import it.
     """
 
     run: RunRow
@@ -45,10 +46,10 @@ class Running(Protocol):
 
     @property
     def has_one_branch(self) -> bool:
-        """Return whether there is one branch only."""
+        """Whether the run has a single branch."""
 
     def note(self, kind: Kind, step: str, body: bytes, facts: Facts = ..., /) -> None:
-        """Record something that no code waits for."""
+        """Write a record that no code waits for."""
 
     def write(self, drafts: Sequence[Draft], /) -> asyncio.Future[Verdict]:
         """Hand records to the committer."""
@@ -58,7 +59,7 @@ class Running(Protocol):
 
 
 class Branch:
-    """One line of execution in a run; counts the calls of each name on it."""
+    """One sequential flow of a run's code; counts its calls of each step name."""
 
     __slots__ = ("calls", "children", "name")
 
@@ -68,27 +69,27 @@ class Branch:
         self.children: dict[str, int] | None = None
 
     def next_call(self, name: str) -> int:
-        """Return which call of that name this is, from 0."""
+        """Count a call of that name; return its number, from 0."""
         number = self.calls.get(name, 0)
         self.calls[name] = number + 1
         return number
 
     def child(self, name: str) -> Branch:
-        """Return the branch of a task that is created here."""
+        """Return the branch of a task that this branch creates."""
         if self.children is None:
             self.children = {}
         number = self.children.get(name, 0)
         self.children[name] = number + 1
         if not number:
             return Branch(f"{self.name}/{name}")
-        while (numbered := f"{name}.{number}") in self.children:  # another was named so
+        while (numbered := f"{name}.{number}") in self.children:  # a coroutine has that very name
             number += 1
         self.children[numbered] = 1
         return Branch(f"{self.name}/{numbered}")
 
 
 class StepPosition:
-    """Where one step of a run is: what names it in the journal, and its key."""
+    """The position of one step in a run: its id in the journal, and its key."""
 
     __slots__ = ("branch", "execution", "id", "name", "number")
 
@@ -101,16 +102,16 @@ class StepPosition:
         self.id = step_id(self.branch, name, self.number)
 
     def id_under(self, name: str) -> str:
-        """Return the id that the step would have under another name."""
+        """Return the id that this position has under another step name."""
         return step_id(self.branch, name, self.number)
 
     def adopt(self, step: str) -> None:
-        """Be the step that was recorded under this id: its key and all that is written go on under it."""
+        """Take over a recorded id: the key and all further records of the step use it."""
         self.branch, self.name, self.number = parse_step_id(step)
         self.id = step
 
     def move_aside(self, taken: set[str]) -> None:
-        """Take an id beside one's own that nothing is recorded under: the same in the next life."""
+        """Take a neighbouring id that has no record yet; every replay computes the same one."""
         own = self.branch
         for number in count(1):
             if self.id not in taken:
@@ -119,20 +120,21 @@ class StepPosition:
             self.id = step_id(self.branch, self.name, self.number)
 
     def key(self) -> str:
-        """Return the idempotency key: the same on every attempt, in every life."""
+        """Return the idempotency key: the same on every attempt and on every replay."""
         run = self.execution.run
         return positional_key(run.id, self.execution.turn, self.branch, self.name, self.number)
 
     def key_in(self, origin: Origin) -> str:
-        """Return the key that the same place had in the run that this one was forked from."""
+        """Return the key of the same position in the run that this one was forked from."""
         return positional_key(origin.run, origin.turn, self.branch, self.name, self.number)
 
 
 class Frame:
-    """A body that is being executed: where, with which arguments, since when, at which attempt.
+    """A body that is being executed: its position, arguments, start time and attempt.
 
-    `cancels`: how often its task had been asked to leave before it began. `failures` are the attempts so far.
-    `admitted_ms`: when its process was last found to hold its lease before it began, by the boot clock.
+    `asked` is the fingerprint of the arguments. `cancels`: how many cancellations of its task were pending
+    before it began. `failures`: the failed attempts so far. `admitted_ms`: when, by the boot clock, the
+    process last checked that it held its lease before the body began.
     """
 
     __slots__ = ("admitted_ms", "asked", "at", "attempt", "cancels", "failures", "is_over", "kind", "place")
@@ -148,9 +150,10 @@ class Frame:
 
 
 class WatchedFrame(Frame):
-    """A body of which it matters when all that it began is over: tasks and threads beside its own.
+    """A body whose tasks and threads are tracked, because it matters when all of them are over.
 
-    `is_cut`: it was told to leave before it had ended by itself.
+    `at_work`: the tasks and threads that it started and that have not ended. `is_cut`: we cancelled it at
+    its time limit, before it ended by itself. See docs/decisions/0017.
     """
 
     __slots__ = ("at_work", "began_ms", "is_cut")
@@ -170,22 +173,22 @@ _runtimes_lock = threading.Lock()
 
 
 def runtime_lives(change: int) -> None:
-    """Count the runtimes of this process up or down: while one lives, steps need a run."""
+    """Count the runtimes of this process up or down: while there is one, steps need a run."""
     global _runtimes  # noqa: PLW0603
     with _runtimes_lock:
         _runtimes += change
 
 
 def has_runtime() -> bool:
-    """Return whether a runtime lives in this process."""
+    """Return whether this process has a runtime."""
     return _runtimes > 0
 
 
 def run_of(context: Context) -> Running | None:
-    """Return the execution whose own code a context is of; None for a body's, and for nobody's."""
+    """Return the execution whose agent code has this context; None inside a body or outside any run."""
     return context.get(EXECUTION) if context.get(FRAME) is None else None
 
 
 def is_code_of(execution: Running, context: Context) -> bool:
-    """Tell whether a context is that of a run's own code, not of a body that it started."""
+    """Return whether a context belongs to a run's agent code, not to a body that it started."""
     return context.get(EXECUTION) is execution and context.get(FRAME) is None

@@ -1,8 +1,9 @@
-"""The lease of this process's session: renewed by a thread of its own, so that a busy event loop keeps it.
+"""The lease of this process's session. A dedicated thread renews it, so a busy event loop keeps it.
 
-Nothing begins after the local boot-time clock of (last renewal sent + lease - margin): by then, others may
-think us dead. A process that was stopped or asleep finds that out by one comparison, before it begins
-anything. If the lease is lost, whoever asked is told once, on the event loop. If we die here, it runs out.
+No body begins after the local boot-time clock of (last renewal sent + lease - margin): from then on, other
+workers may consider this one dead. A process that was stopped or suspended detects that with one comparison,
+before it begins anything. If the lease is lost, `lost` is called once, on the event loop. If we die here, the
+lease expires.
 """
 
 from __future__ import annotations
@@ -17,12 +18,12 @@ from ninelives.core.errors import LeaseLost, NineLivesError, StoreUnavailable
 from ninelives.store import Store
 
 _MARGIN_SHARE, _MARGIN_MOST_MS = 0.1, 1000
-"""What is kept back of a lease: for the clocks of the store and of this process to differ."""
+"""Safety margin of a lease, for drift between the store's clock and ours."""
 _RENEWALS_PER_LEASE, _TRIES_PER_LEASE = 3, 10
 
 
 class Endless:
-    """What an execution has that belongs to no session: nothing holds it up."""
+    """The lease of an execution without a session: it never expires."""
 
     until_ms = float("inf")
     since: tuple[int, int] | None = None
@@ -35,9 +36,9 @@ ENDLESS = Endless()
 
 
 class Lease:
-    """The lease of one session. `until_ms` is when the last thing may begin, on the boot-time clock.
+    """The lease of one session. `until_ms`: nothing may begin from then on, by the boot-time clock.
 
-    `since` is when it began, by the store's clock and by what bears that out.
+    `since` is when it began, by the store's clock and by the steady clock that confirms it.
     """
 
     since: tuple[int, int] | None = None
@@ -57,13 +58,13 @@ class Lease:
         self._begin_ms = lease_ms - min(lease_ms * _MARGIN_SHARE, _MARGIN_MOST_MS)
         self.until_ms: float = sent_ms + self._begin_ms
         self._loop = asyncio.get_running_loop()
-        self._waiting: dict[asyncio.Future[None], None] = {}  # who waits longest begins first
+        self._waiting: dict[asyncio.Future[None], None] = {}  # ordered: the longest wait ends first
         self._stopped = threading.Event()
         self._thread = threading.Thread(target=self._renew_always, name="ninelives-lease", daemon=True)
         self._thread.start()
 
     async def renewed(self) -> None:
-        """Wait until something may begin again. Never returns once the lease is lost."""
+        """Wait until bodies may begin again. Never returns once the lease is lost."""
         while self._clock.boot_ms() >= self.until_ms:
             news: asyncio.Future[None] = self._loop.create_future()
             self._waiting[news] = None
@@ -73,7 +74,7 @@ class Lease:
                 self._waiting.pop(news, None)
 
     def stop(self) -> None:
-        """Renew no more; nothing begins from now on, and nobody is told of anything."""
+        """Stop renewing: nothing begins from now on, and `lost` is not called."""
         self.until_ms = 0
         self._stopped.set()
 
@@ -84,13 +85,13 @@ class Lease:
             try:
                 self._store.renew_session(self._session)
             except StoreUnavailable:
-                # The lease goes on running out; if it does, a later renewal says so.
+                # Retry sooner. If the lease expires meanwhile, a later renewal reports it.
                 pause_seconds = self._lease_ms / 1000 / _TRIES_PER_LEASE
                 continue
             except NineLivesError as error:
                 self._end(error)
                 return
-            except BaseException as error:  # noqa: BLE001 (whatever it is: nothing renews the lease any more)
+            except BaseException as error:  # noqa: BLE001 (after any error, nothing renews the lease any more)
                 self._end(LeaseLost(f"the lease cannot be renewed: {error!r}", remedy="End this process"))
                 return
             if self._stopped.is_set():
@@ -103,7 +104,7 @@ class Lease:
     def _end(self, error: NineLivesError) -> None:
         if not self._stopped.is_set():
             self.until_ms = 0
-            self._on_loop(lambda: self.lost(error))  # whoever has it by then
+            self._on_loop(lambda: self.lost(error))  # read late: the owner may have changed
 
     def _wake(self) -> None:
         for news in self._waiting:
@@ -111,5 +112,5 @@ class Lease:
                 news.set_result(None)
 
     def _on_loop(self, work: Callable[[], None]) -> None:
-        with suppress(RuntimeError):  # the loop was closed, and with it all that could begin
+        with suppress(RuntimeError):  # the loop is closed: nothing can begin on it
             self._loop.call_soon_threadsafe(work)

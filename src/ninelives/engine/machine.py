@@ -1,7 +1,7 @@
-"""Where this process is: the machine's name, and what tells it from another machine of the same name.
+"""The identity of this machine: its name, and a hash that distinguishes machines of the same name.
 
-A process number means something only where it was given: under one kernel since it started, in one namespace
-of processes. Containers and cloned machines often share a name, and not that.
+A pid is meaningful only under one kernel since its boot, in one pid namespace. Containers and cloned machines
+often share a host name, but not these two.
 """
 
 from __future__ import annotations
@@ -17,13 +17,16 @@ _BOOT = Path("/proc/sys/kernel/random/boot_id")
 
 
 def machine() -> str:
-    """Return the machine's name, which runs are pinned to."""
+    """Return the machine's name; `pin="host"` binds runs to it."""
     return socket.gethostname()
 
 
 @cache
 def host() -> str:
-    """Return what sessions say of where they are: equal only where process numbers mean the same."""
+    """Return the host id that sessions record: equal only where pids are comparable.
+
+    It is the bare name where boot id or pid namespace cannot be read; then no pid is compared.
+    """
     try:
         boot = _BOOT.read_text().strip()
     except OSError:
@@ -35,9 +38,9 @@ def host() -> str:
 
 
 def is_missed(where: str, pid: int) -> bool:
-    """Tell whether a process was of this machine and namespace, and is not there any more.
+    """Return whether a process belonged to this machine and pid namespace and is gone.
 
-    That there is none of its number, or only a zombie, proves that it is gone. That there is one proves
-    nothing: it may be a later one.
+    No process with its pid, or only a zombie, proves that it is gone. A live process with its pid proves
+    nothing: the pid may have been reused.
     """
     return where == host() and where != machine() and pid > 0 and is_dead(pid)

@@ -1,7 +1,8 @@
-"""A body that goes on only while its process may act: looked at each time that it is about to.
+"""Let an async body continue after each await only while the lease holds.
 
-A process that was stopped, or a machine that was asleep, comes back in the middle of a body; by then another
-worker may have settled the start. Between two awaits nobody can hold a body up; at each of them we can.
+A process that was stopped, or a machine that was suspended, resumes in the middle of a body; by then another
+worker may have settled the start. Nothing can stop a body between two awaits; at each await we can. See
+docs/decisions/0017.
 """
 
 from __future__ import annotations
@@ -19,7 +20,7 @@ async def _awaited(body: Callable[[], Awaitable[Any]]) -> Any:
 
 @types.coroutine
 def guarded(execution: Execution, body: Callable[[], Awaitable[Any]]) -> Generator[Any, Any, Any]:
-    """Await a body; after each of its awaits it goes on only while the lease holds."""
+    """Await a body; after each of its awaits it continues only while the lease holds."""
     inner = _awaited(body)
     value, error = None, None
     while True:

@@ -1,10 +1,10 @@
-"""Business keys: one action per key, over all runs.
+"""Business keys: one action per key, across all runs.
 
 A key is reserved in the commit that records the intent, and settled in the commit that records the result,
-so the dedup table and the journal never tell two stories. Who asks for a key that another run holds waits
-durably, and says for what; who asks for a settled one copies its result into its own journal. A key in doubt
-whose owner has ended is taken over by the next asker, who settles the doubt in its owner's place.
-If we die here, the key is ours and the next life goes on with it.
+so the dedup table and the journal never contradict each other. A call whose key another run holds waits
+durably, and shows what it waits for; a call whose key is settled copies the result into its run's journal.
+When the owner of a key in doubt has ended, the next call takes the key over and settles the doubt instead.
+If we die here, the key is ours and the next worker continues with it.
 """
 
 from __future__ import annotations
@@ -34,13 +34,13 @@ from ninelives.engine.step import resumable
 from ninelives.store import Store
 
 _CLOCKS_DIFFER_MS = 1_000
-"""What two clocks that nobody has set may differ by."""
+"""How much two clocks may differ without one of them having been set."""
 _OF_STARTS = (Kind.INTENT, Kind.DOUBT, Kind.VOIDED)
 _OURS = (KeyState.RESERVED, KeyState.IN_DOUBT)
 
 
 class RunKeys:
-    """The business keys of one execution: those that a branch is at, and starts that have no outcome."""
+    """The business keys of one execution: those in use by a branch, and starts without an outcome."""
 
     def __init__(self, execution: Execution) -> None:
         replay = execution.replay
@@ -51,7 +51,7 @@ class RunKeys:
             records = replay.starts(step)
             key = (
                 standing(records).start or read_start(records[-1])
-            ).k  # a voided start may have had another
+            ).k  # a voided start may have had another key
             found[key] = sorted([*found.get(key, ()), *records], key=lambda record: record.seq)
         self.open = {key: standing(records) for key, records in found.items() if key}
 
@@ -61,7 +61,7 @@ def _ring(execution: Execution) -> RunKeys:
 
 
 async def carry_out(act: ProtectedCall, start: Callable[[ProtectedCall], Awaitable[Ended | None]]) -> object:
-    """Give the outcome of an action with a key: another's result, or that of its own body."""
+    """Return the outcome of a keyed action: a result shared under the key, or that of its own body."""
     key = _key(act)
     async with _alone(act) as ring:
         if not act.effect.resumable:
@@ -78,7 +78,7 @@ async def carry_out(act: ProtectedCall, start: Callable[[ProtectedCall], Awaitab
 
 
 async def settle_start(act: ProtectedCall) -> Ended | None:
-    """Settle a start that stands under the key it was made with, if it had one; None: it did not happen."""
+    """Settle an open start under the key it was made with, if any; None if it did not happen."""
     if act.key is None:
         return await _settled(act)
     async with _alone(act) as ring:
@@ -97,7 +97,7 @@ async def _settled(act: ProtectedCall) -> Ended | None:
 
 @asynccontextmanager
 async def _alone(act: ProtectedCall) -> AsyncIterator[RunKeys]:
-    """Wait until no other branch of the run is at the action's key; none comes to it meanwhile."""
+    """Hold the action's key exclusively among the branches of the run; wait until it is free."""
     execution, key = act.execution, _key(act)
     ring = _ring(execution)
     act.is_waiting = True
@@ -115,7 +115,7 @@ async def _alone(act: ProtectedCall) -> AsyncIterator[RunKeys]:
 
 
 def reserves(act: ProtectedCall) -> tuple[KeyOp, ...]:
-    """Return what reserves the action's key, if it has one."""
+    """Return the key operation that reserves the action's key, if it has one."""
     if act.key is None:
         return ()
     effect = act.effect
@@ -126,7 +126,7 @@ def reserves(act: ProtectedCall) -> tuple[KeyOp, ...]:
 
 
 def _set_forward_ms(execution: Execution) -> int:
-    """Return by how much the store's clock was set forward since we began: no key is older for that."""
+    """Return how far the store's clock was set forward since our lease began; keys do not age by that."""
     if execution.lease.since is None:
         return 0
     now_ms, steady_ms = execution.lease.since
@@ -136,14 +136,15 @@ def _set_forward_ms(execution: Execution) -> int:
 
 
 def extras(keys: tuple[KeyOp, ...]) -> Extras:
-    """Return what a commit carries beside its records, which must never be forgotten."""
+    """Return a commit's extras with these key operations, marked as an effect: it must not be lost."""
     return Extras(keys=keys, is_effect=True)
 
 
 async def learn_generation(act: ProtectedCall, verdict: Verdict) -> None:
-    """Learn how often the key was released before: its body gets another one each time.
+    """Read how often the key was released before: each generation gives the body another key.
 
-    The verdict says so, unless the answer to a first try was lost and the commit was found applied.
+    The verdict carries the key's row, unless the reply to a first try was lost and the retry found the
+    commit applied; then the row is read.
     """
     if isinstance(act.place, KeyedPosition):
         known = verdict.key if verdict.key is not None else await _read(act)
@@ -151,7 +152,7 @@ async def learn_generation(act: ProtectedCall, verdict: Verdict) -> None:
 
 
 async def refused(act: ProtectedCall, verdict: Verdict) -> Ended | None:
-    """Do what is to be done when the key could not be reserved; None when it may be asked for again."""
+    """Handle a refused reservation: copy, take over or wait; return None when the caller may try again."""
     if isinstance(verdict.error, KeyConflict):
         verdict.error.step = act.place.id
         return Ended(error=verdict.error)
@@ -159,7 +160,7 @@ async def refused(act: ProtectedCall, verdict: Verdict) -> Ended | None:
     if known is None:
         raise InvariantViolation(f"a key was refused without a word: {verdict}")
     if act.is_cancelled:
-        raise asyncio.CancelledError  # nothing was begun
+        raise asyncio.CancelledError  # nothing has started
     if known.state is KeyState.SETTLED:
         return await _copied(act, known)
     if known.state is KeyState.ORPHANED or known.run == act.execution.run.id:
@@ -171,7 +172,7 @@ async def refused(act: ProtectedCall, verdict: Verdict) -> Ended | None:
     return None
 
 
-# ------------------------------------------------------------------------------------------ inside
+# Internals ----------------------------------------------------------------------------------------
 
 
 def _key(act: ProtectedCall) -> str:
@@ -189,7 +190,7 @@ async def _read(act: ProtectedCall) -> Key:
 
 
 async def _copied(act: ProtectedCall, known: Key) -> Ended:
-    """Return a result that is shared under the key."""
+    """Return the result that is stored under the settled key."""
     data = known.body
     if not data:
         name = known.blobs[0]
@@ -205,7 +206,11 @@ async def _copied(act: ProtectedCall, known: Key) -> Ended:
 
 
 async def _regain(act: ProtectedCall) -> None:
-    """See whether the key of a start without an outcome is still ours: the run may have ended meanwhile."""
+    """Check that the key of a start without an outcome is still ours: the run may have ended meanwhile.
+
+    An orphaned key is taken over. If another run has it, or it is neither reserved nor in doubt, our start is
+    voided.
+    """
     if act.standing.start is None:
         return
     known = await _read(act)
@@ -219,7 +224,7 @@ async def _regain(act: ProtectedCall) -> None:
 
 
 async def _take_over(act: ProtectedCall, known: Key) -> None:
-    """Take over a start that nobody answers for any more, together with its key."""
+    """Take over a start that no run owns any more, together with its key."""
     start, doubt = act.standing.start, act.standing.doubt
     ended = known.state is KeyState.ORPHANED
     if start is None or doubt is None or known.run != act.execution.run.id:
@@ -243,13 +248,13 @@ async def _take_over(act: ProtectedCall, known: Key) -> None:
 
 
 async def _standing_of(act: ProtectedCall, known: Key) -> Standing:
-    """Return where another run left the action under the key: by whom it was started, and what is known."""
+    """Return the standing in which another run left the action under the key: its start and doubt."""
 
     def read(store: Store) -> list[Record]:
         try:
             found = store.load_journal(known.run, since=0).records
         except UnknownRun:
-            return []  # it was pruned
+            return []  # the run was pruned
         return [one for one in found if one.kind in _OF_STARTS and read_start(one).k == known.key]
 
     return standing(await act.patiently(lambda: act.execution.call_store(read)))
@@ -262,7 +267,7 @@ async def _wait(act: ProtectedCall, known: Key) -> None:
     asks = Extras(keys=(WaitKey(key),))
     asked_at = execution.latest.news
     await act.write([waiting], asks)
-    # CRASH: we wait, and nobody knows in memory: the next life asks for the key again.
+    # CRASH: the wait is recorded and its waiter in memory is gone: the next worker requests the key again.
     if act.is_cancelled:
         raise asyncio.CancelledError
 
@@ -272,8 +277,8 @@ async def _wait(act: ProtectedCall, known: Key) -> None:
         if not dedup.is_held(rows.get(key), execution.run.id):
             return True
         if news.run.news != asked_at:
-            # The news may have been of this key, which is held again: who was told once is told no more
-            # unless it asks again. If it is free by now, the store says so at once.
+            # The news may have been about this key, and another run holds it again. The store notifies a
+            # waiter once, so we register again. If the key is free by now, the store reports that at once.
             asked_at = news.run.news
             await execution.durable(execution.write([waiting], asks))
         return None

@@ -1,8 +1,8 @@
-"""What a body's end means, and what becomes of a start whose fate is unknown.
+"""Judge how a body ended, and settle a start whose outcome is unknown.
 
-A start in doubt is settled by the rules of `core.settlement`: the probe is asked, again when it is too early
-to believe it, and a person when it cannot tell. All that is waited for here is a durable wait. If we die
-here, the next life finds the doubt in the journal, the question in the inbox, and goes on.
+A start in doubt is settled by the rules of `core.journal.settlement`: the probe is called, again while it is
+too early to believe it, and a person is asked when the probe does not know. All waits here are durable. If
+we die here, the next worker finds the doubt in the journal and the question in the inbox, and continues.
 """
 
 from __future__ import annotations
@@ -27,12 +27,12 @@ from ninelives.engine.protected.protected_call import Ended, ProtectedCall
 from ninelives.engine.protected.verify_probe import PROBE_SECONDS, ask, said_by
 
 MOST_STARTS = 9
-"""An action that was started so often and is said never to have happened goes to a person all the same."""
+"""After this many starts that `verify` says did not happen, the action escalates all the same."""
 _FIRST_PAUSE_MS, _LONGEST_PAUSE_MS = 500, 60_000
 
 
 async def judge(act: ProtectedCall, ended: asyncio.Task[Any], number: int) -> Ended | None:
-    """Say what a body's end means: its value, nothing done, or a doubt."""
+    """Judge how a body ended: a value, nothing done, or a doubt; return None if there is no outcome yet."""
     limit = f"{act.effect.limit_ms / 1000:g} s"
     if not ended.done():
         act.keep(ended)
@@ -43,7 +43,7 @@ async def judge(act: ProtectedCall, ended: asyncio.Task[Any], number: int) -> En
     if isinstance(error, NotDone):
         return await _void(act, number, error)
     if error is not None and is_cut:
-        # Its task is over. What it had handed to a thread, a child process or another task may not be.
+        # Its task is over. What it started in a thread, a child process or another task may not be.
         await _doubt(act, number, f"it was not done within {limit} and was broken off", over=False)
         return None
     if error is not None:
@@ -69,7 +69,7 @@ async def _doubt(
     item: str = "",
     given: str = "",
 ) -> None:
-    """Record that a start is in doubt, with all that is needed to settle it."""
+    """Record that a start is in doubt, with everything needed to settle it."""
     start = act.standing.start or StartBody()
     boot, boot_ms = witness(act.execution.clock)
     await act.record(
@@ -91,7 +91,7 @@ async def _doubt(
 
 
 async def _void(act: ProtectedCall, number: int, error: NotDone) -> Ended | None:
-    """Record that nothing was done; try again if the policy says so."""
+    """Record that nothing was done; return None if the retry policy allows another start."""
     why = f"{type(error).__name__}: {error}"[:500]
     pause = delay_seconds(
         act.step.retry,
@@ -109,7 +109,7 @@ async def _void(act: ProtectedCall, number: int, error: NotDone) -> Ended | None
 
 
 async def settle(act: ProtectedCall) -> Ended | None:
-    """Settle the start that is in doubt; None when it is voided, and another may be made."""
+    """Take one step to settle the start in doubt; None: call again, or start again if it is voided."""
     start, doubt = act.standing.start, act.standing.doubt
     if start is None:
         raise InvariantViolation("nothing was started")
@@ -152,7 +152,7 @@ def _is_at_work(act: ProtectedCall) -> bool:
 
 
 def _is_over_by_itself(act: ProtectedCall) -> bool:
-    """Tell whether a body of this life raised by itself, and all that it had begun is over now."""
+    """Return whether a body of this execution raised by itself, and all that it started is over now."""
     is_ours = act.frame is not None and act.frame.is_over and not act.frame.is_cut
     return is_ours and act.late is None and not _is_at_work(act)
 
@@ -171,7 +171,7 @@ def _death(session: Session | None, start: StartBody) -> str:
 
 
 async def _probe(act: ProtectedCall, start: StartBody, doubt: StartBody, ripe: int | None) -> Ended | None:
-    """Ask the probe, and do what the rules say."""
+    """Call the probe and apply the settlement rules to its answer."""
     now_ms, asked_ms = clocks(act, doubt)
     give_up_ms = doubt.t + start.l + act.effect.settle_after_ms
     answer: object = Unknown("" if doubt.lost else "it declares no verify=")
@@ -195,14 +195,14 @@ async def _probe(act: ProtectedCall, start: StartBody, doubt: StartBody, ripe: i
         return await escalate(act, start, doubt, said_by(answer))
     too_early = ripe is not None and asked_ms < ripe and not isinstance(answer, Exception)
     due_ms = ripe if ripe is not None and too_early else next_look(asked_ms, doubt.t)
-    if not doubt.over:  # that its process is gone may be proved at any moment, and what it did may show
+    if not doubt.over:  # at any moment its process may prove to be gone, or its effect may become visible
         due_ms = min(due_ms, next_look(asked_ms, doubt.t))
     await rest(act, due_ms + now_ms - asked_ms, "what became of it")
     return None
 
 
 def _pause_ms(number: int) -> int:
-    """Return how long to wait before an action is started again: not at all at first, then ever longer."""
+    """Return the pause before an action is started again: none at first, then doubling up to a minute."""
     return min(_FIRST_PAUSE_MS << (number - 1), _LONGEST_PAUSE_MS) if number else 0
 
 

@@ -1,6 +1,7 @@
-"""A doubt before a person: it is asked what became of a start, and the answer taken.
+"""Ask a person, through the inbox, what became of an action in doubt, and apply the answer.
 
-If we die here, the next life finds the doubt in the journal, the question in the inbox, and goes on.
+If we die here, the next worker finds the doubt in the journal and the question in the inbox, and
+continues.
 """
 
 from __future__ import annotations
@@ -49,7 +50,7 @@ _ARGUMENTS = msgspec.json.Decoder(dict[str, msgspec.Raw]).decode
 async def escalate(
     act: ProtectedCall, start: StartBody, doubt: StartBody, said: str, before: tuple[Draft, ...] = ()
 ) -> Ended | None:
-    """Put the doubt before a person, or before the agent if that is what it declares."""
+    """Open an inbox item for the doubt; with `in_doubt="raise"`, return InDoubt for the agent instead."""
     execution, name = act.execution, act.step.name
     if act.effect.raises_doubt:
         why = "; ".join(part for part in (doubt.why, said) if part)
@@ -98,7 +99,7 @@ def _item(act: ProtectedCall, start: StartBody, doubt: StartBody, said: str) -> 
 
 
 async def answer_of_person(act: ProtectedCall, doubt: StartBody, ripe: int | None) -> Ended | None:
-    """Wait for a person's answer and take it."""
+    """Wait for a person's answer and apply it; return None if there is no outcome yet."""
     start: StartBody = act.standing.start  # type: ignore[assignment]
     what = f"for a person: did {act.step.name} happen?"
 
@@ -111,7 +112,7 @@ async def answer_of_person(act: ProtectedCall, doubt: StartBody, ripe: int | Non
     item = await act.patiently(lambda: wait(act.execution, what, look, for_person=True), waits=True)
     if not isinstance(item, Item):
         return None
-    if item.state is ItemState.CLOSED:  # with the run, which goes on now
+    if item.state is ItemState.CLOSED:  # closed when the run ended; the run continues now
         return await escalate(act, start, doubt, "nobody had answered when the run ended")
     return await _take(act, start, doubt, item, ripe)
 
@@ -126,7 +127,7 @@ async def _take(
         try:
             data = act.step.codec.round(act.step.codec.decode(data))[0]
         except (Corrupt, Divergence, NotSerializable) as bad:
-            # That it happened stands; only its result is asked for again.
+            # It did happen: that part of the answer stands, only the result is asked for again.
             why = bad.what.removeprefix(_RECORDED)
             said = f"{item.by} says that it happened, with a result that does not fit: {why}"
             return await escalate(act, start, replace(doubt, lost=True), said, (taken,))
@@ -139,7 +140,7 @@ async def _take(
     now_ms, asked_ms = clocks(act, doubt)
     at_ms = ripe if ripe is not None else doubt.t + start.l + act.effect.settle_after_ms
     if asked_ms < at_ms:
-        # A person has looked; but what may still land could prove him wrong.
+        # A person has checked; but an effect that may still land could prove the answer wrong.
         due_ms = at_ms if ripe is not None else next_look(asked_ms, doubt.t)
         await rest(act, due_ms + now_ms - asked_ms, "it may still land")
         return None
@@ -149,7 +150,7 @@ async def _take(
 
 
 def _given_up(act: ProtectedCall, start: StartBody, doubt: StartBody, item: Item, taken: Draft) -> Ended:
-    """Fail with the doubt. The answer counts once: a run that is retried asks anew."""
+    """Fail with the doubt. The answer counts once: a retried run asks again."""
     draft = act.draft(Kind.DOUBT, **known(start, replace(doubt, g=item.by)))
     act.standing = advance(act.standing, Kind.DOUBT, read_body_of_start(draft[2]))
     note = read_answer(item).note
@@ -163,7 +164,7 @@ def _given_up(act: ProtectedCall, start: StartBody, doubt: StartBody, item: Item
 
 
 def known(start: StartBody, doubt: StartBody) -> dict[str, Any]:
-    """Return what a record of a doubt says: of the start, and what is known of its fate."""
+    """Return the fields of a doubt's record: those of its start, and what is known of its outcome."""
     of_start = {"n": start.n, "w": start.w, "l": start.l, "b": start.b}
     told = {
         "t": doubt.t,
@@ -179,23 +180,23 @@ def known(start: StartBody, doubt: StartBody) -> dict[str, Any]:
 
 
 def clocks(act: ProtectedCall, doubt: StartBody) -> tuple[int, int]:
-    """Return the store's time, and the time that the doubt is judged by."""
+    """Return the store's time, and the time by which the doubt is judged (see `believed_ms`)."""
     now_ms = act.execution.store.now_ms()
     return now_ms, believed_ms(doubt, now_ms, *witness(act.execution.clock))
 
 
 def moment(ms: int) -> str:
-    """Return a time as people read it."""
+    """Return a time as text for people (ISO 8601, UTC)."""
     return datetime.fromtimestamp(ms / 1000, UTC).isoformat(timespec="milliseconds")
 
 
 def next_look(now_ms: int, since_ms: int) -> int:
-    """Return when to look again: soon at first, then ever more rarely."""
+    """Return when to check again: soon at first, then less and less often, once a minute at last."""
     return now_ms + max(_FIRST_LOOK_MS, min(now_ms - since_ms, 60_000))
 
 
 async def rest(act: ProtectedCall, due_ms: int | None, what: str) -> None:
-    """Wait durably, until then or until a body that ran on is done."""
+    """Wait durably until `due_ms`, or until a body that ran past its time limit is done."""
     late = act.late
 
     def look(news: News) -> bool | None:

@@ -1,10 +1,10 @@
-"""What the run that a fork came from did after the fork's point: taken over, repeated, or asked about.
+"""Reuse, repeat or ask about what the parent run did after the fork's point.
 
-A non-resumable action that was done once is not done again because somebody wanted to see what would have
-been. When a fork comes to one, with the same arguments, its `after` decides: at the same place or, since the
-code may have moved, anywhere, each once. The call then goes on under the id that the action had, so that the
-next life knows which were met. A person's answer is recorded before the action starts; if we die between the
-two, the next life finds it.
+A fork must not blindly repeat a non-resumable action that its parent run already performed. When the fork
+calls such an action with the same arguments, its `after` option decides. The parent's action is found at the
+same position or, since the code may have moved, at any other; each is used once. The call continues under
+the id that the action had in the parent, so that the next worker knows which ones were used. A person's
+answer is recorded before the action starts; if we die between the two, the next worker finds it.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ _REUSE, _REPEAT = "reuse", "repeat"
 
 
 async def offer(act: ProtectedCall) -> Ended | None:
-    """Return the outcome that a fork takes over from the run that it came from; None: do it."""
+    """Return the outcome that a fork reuses from its parent run; None if the action must be performed."""
     found = _done(act)
     if found is None:
         return None
@@ -52,7 +52,7 @@ async def _ask(act: ProtectedCall, origin: Origin) -> str:
         f"{act.step.name} was done by the run {origin.run!r}, from which this one was forked: "
         f"take its result ({_REUSE}), or do it once more ({_REPEAT})?"
     )
-    # A branch of its own: on replay nobody asks, and the agent's own questions keep their places.
+    # A separate branch: on replay this question is not asked, and the agent's questions keep their positions.
     token = BRANCH.set(Branch(f"fork/{act.place.id}"))
     try:
         return await question.ask(what, options=[_REUSE, _REPEAT])

@@ -1,8 +1,9 @@
-"""What a start may have left at work: its process, the processes that it began, and in this one its helpers.
+"""Find what a start may have left running: its process, child processes, and tasks or threads here.
 
-That a task was cancelled, or a lock dropped, says nothing of the threads and child processes that a body had
-begun. So before anybody believes that a start can no longer take effect, we look for them. What is looked at
-here is this machine, since it was booted; of others, only the store and their supervisors can say anything.
+A cancelled task or a dropped lock proves nothing about the threads and child processes that a body started.
+So we search for them before we accept that a start can no longer take effect. We see only this machine since
+its boot; about other machines, only the store and their supervisors have information. See
+docs/decisions/0017.
 """
 
 from __future__ import annotations
@@ -20,7 +21,7 @@ from ninelives.engine.machine import host, machine
 from ninelives.processes import is_zombie, stat_of
 
 _TICK_MS = 1000 / os.sysconf("SC_CLK_TCK")
-_FIRST = 1  # the process that is handed those who have lost their parent, unless there is a nearer one
+_FIRST = 1  # orphaned processes get this parent, unless there is a nearer subreaper
 
 
 class _Process(Struct, frozen=True):
@@ -31,15 +32,15 @@ class _Process(Struct, frozen=True):
 
 
 def own_sid() -> int:
-    """Return the number that this process and, as a rule, its child processes have in common."""
+    """Return the POSIX session id, which this process normally shares with its child processes."""
     return os.getsid(0)
 
 
 def fate_of(session: Session | None, start: StartBody, clock: Clock) -> tuple[Fate, bool]:
-    """Return what is known of a start's process and of all that it began; and whether its limit ends it.
+    """Return the fate of a start's process and all that it started, and whether the time limit bounds it.
 
-    A session without a supervisor is known to be gone by its lock, or by its process's number: that proves
-    nothing of its child processes. Those of this machine we look for; of others we know only their limit.
+    A dropped lock or a missing pid proves that a session without a supervisor is gone, but nothing about its
+    child processes. On this machine we search for those; on others we know only the action's time limit.
     """
     if session is None or session.fate is Fate.LIVES:
         return (Fate.UNKNOWN if session is None else Fate.LIVES), start.b
@@ -51,13 +52,13 @@ def fate_of(session: Session | None, start: StartBody, clock: Clock) -> tuple[Fa
         return Fate.LIVES, start.b
     if session.keeper:
         return session.fate, start.b
-    if start.sid is None:  # taken over from another run: what its process began is not known
+    if start.sid is None:  # taken over from another run: the child processes are unknown
         return Fate.UNKNOWN, True
     return (Fate.LIVES if _has_orphans(session.pid, start) else Fate.GONE), start.b
 
 
 def is_at_work(frame: WatchedFrame) -> bool:
-    """Tell whether anything that a body of this process began may still be at work."""
+    """Return whether anything that a body of this process started may still be running."""
     if frame.at_work:
         return True
     us, since_ms = os.getpid(), frame.began_ms - _TICK_MS
@@ -65,20 +66,20 @@ def is_at_work(frame: WatchedFrame) -> bool:
 
 
 def _is_there(pid: int, start: StartBody) -> bool:
-    """Tell whether the process of a start lives, be it stopped; a later one of its number is another."""
+    """Return whether the process of a start is alive, even if stopped; a reused pid does not count."""
     found = _read(pid)
     return found is not None and found.began_ms <= start.boot_ms + _TICK_MS
 
 
 def _has_orphans(pid: int, start: StartBody) -> bool:
-    """Tell whether a process lives that the start's process may have begun since, and left behind."""
+    """Return whether a live process may be one that the start's process started since and left behind."""
     everyone = {one.pid: one for one in _processes()}
 
     def is_left(one: _Process) -> bool:
         if one.sid != start.sid or one.began_ms < start.boot_ms - _TICK_MS or one.pid == os.getpid():
             return False
         above = everyone.get(one.parent)
-        # Who was left behind was handed to the first process, or to another that is not of its own kind.
+        # An orphan's parent is the first process, or a subreaper outside its POSIX session.
         return one.parent in (_FIRST, pid) or above is None or above.sid != one.sid
 
     return any(is_left(one) for one in everyone.values())
@@ -93,7 +94,7 @@ def _processes() -> Iterator[_Process]:
 
 
 def _read(pid: int) -> _Process | None:
-    """Return a process; None when it is gone. One whose first thread has ended may have others at work."""
+    """Return a process; None when it is gone. If only its main thread ended, others may still run."""
     fields = stat_of(pid)
     if fields is None or is_zombie(fields):
         return None

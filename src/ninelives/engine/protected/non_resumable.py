@@ -1,8 +1,8 @@
-"""Non-resumable actions: the intent is durable before the body starts, and a start is never repeated blindly.
+"""Non-resumable actions: the intent is durable before the body starts; no start is repeated blindly.
 
-The rules are those of `core.settlement`. If we die after the intent and before the outcome, the next life
-finds a start without an outcome and settles it (`engine.doubts`); so does this life when its body fails in a
-way that does not prove that nothing was done.
+The rules are those of `core.journal.settlement`. If we die after the intent and before the outcome, the next
+worker finds a start without an outcome and settles it (`engine.protected.doubt`). So does this worker when
+its body fails in a way that does not prove that nothing was done.
 """
 
 from __future__ import annotations
@@ -37,7 +37,7 @@ from ninelives.engine.spec.registry import Step
 from ninelives.engine.step import approval, other_loops, resumable, threads
 
 ABANDON_SECONDS = 1.0
-"""How long a body whose time is over may take to leave; after that it counts as running on."""
+"""How long a body may take to end after its time limit; after that it counts as still running."""
 
 
 async def call(step: Step, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
@@ -75,7 +75,7 @@ def _refuse_inside(execution: Execution, step: Step) -> None:
 async def perform(
     execution: Execution, step: Step, args: tuple[Any, ...], kwargs: dict[str, Any], body: Body
 ) -> Any:
-    """Give the outcome of a protected action at its place in the run."""
+    """Return the outcome of a protected action at its position in the run."""
     effect: Protection = step.effect  # type: ignore[assignment]
     act = ProtectedCall(execution, step, effect, args, kwargs, body)
     if act.branch is not None:
@@ -85,7 +85,7 @@ async def perform(
             await turn_away(execution)
         return await _outcome(act)
     except asyncio.CancelledError:
-        if act.is_waiting:  # for a key that may be free on replay: it is cancelled then, too
+        if act.is_waiting:  # the key may be free on replay: the record makes it wait for the cancellation
             execution.note(Kind.WITHDRAWN, act.place.id, write_body(act.asked), Facts(step.kind))
         if act.branch is not None and act.branch.foreign_timer is not None and execution.sealed is None:
             raise resumable.foreign(act.branch.foreign_timer, act.place) from None
@@ -96,7 +96,7 @@ async def perform(
 
 
 async def _outcome(act: ProtectedCall) -> Any:
-    """Give what is recorded of an action, or carry it out."""
+    """Return the recorded outcome of an action, or perform the action."""
     execution, step = act.execution, act.step
     if act.given is not None:
         identity.take_id(execution, act.natural, asks(step))
@@ -105,14 +105,14 @@ async def _outcome(act: ProtectedCall) -> Any:
         found = await identity.find(_asking(act))
         if isinstance(found, Recorded):
             return await _recorded(act, found)
-        act.use_key(act.key)  # at the place that was found
+        act.use_key(act.key)  # again: `find` may have moved the position
         start = found
         if start is not None and not act.effect.resumable:
-            act.recall()  # under way from here on, whatever its caller does
+            act.recall()  # under way from here on, even if its caller is cancelled
     await execution.barrier()
     if start is not None and start.is_open and start.key != (act.key or ""):
         return await _under_old_key(act, start, act.key)
-    if not execution.replay.starts(act.place.id):  # what was started is settled first
+    if not execution.replay.starts(act.place.id):  # an earlier start must be settled, even on a lossy store
         _refuse_lossy(act)
     if step.approval is not None:
         await approval.obtain(execution, step, act.asked, act.place, act.args, act.kwargs, act.place.key())
@@ -120,8 +120,11 @@ async def _outcome(act: ProtectedCall) -> Any:
 
 
 async def _begin(act: ProtectedCall, wait: Callable[[], Awaitable[None]]) -> None:
-    """Wait until all that is recorded was told; what has started is under way, whatever its caller does."""
-    act.use_key(act.key)  # at the place that was found
+    """Wait until all recorded outcomes are delivered.
+
+    An action that has started is under way, even if its caller is cancelled meanwhile.
+    """
+    act.use_key(act.key)  # again: `find` may have moved the position
     if not act.effect.resumable:
         act.recall()
     await (act.patiently(wait) if act.is_under_way else wait())
@@ -142,9 +145,9 @@ def _asking(act: ProtectedCall) -> StepLookup:
 
 
 async def _under_old_key(act: ProtectedCall, start: Start, key: str | None) -> Any:
-    """Go on with a start that was made under another key than the action has now: the old one counts.
+    """Continue a start that was made under another key than the action has now: the old key counts.
 
-    The new one is used once the start is proved not to have happened.
+    The new key is used once the start is proved not to have happened.
     """
     act.use_key(start.key or None)
     if act.effect.resumable:
@@ -160,7 +163,7 @@ async def _under_old_key(act: ProtectedCall, start: Start, key: str | None) -> A
 
 
 def _refuse_lossy(act: ProtectedCall) -> None:
-    """Refuse to start what must not be repeated where its intent may be forgotten."""
+    """Refuse to start a non-resumable action on a store that may lose its intent."""
     why = None if act.effect.resumable else act.execution.store.lossy
     if why is not None:
         raise UsageError(
@@ -194,7 +197,7 @@ async def _recorded(act: ProtectedCall, found: Recorded) -> Any:
 
 
 async def _carry_out(act: ProtectedCall) -> Any:
-    """Start the action, or settle what was started, until there is an outcome."""
+    """Start the action, or settle its earlier start, until there is an outcome."""
     if act.key is not None:
         return await business_keys.carry_out(act, _start)
     if act.standing.may_start and not act.standing.next:
@@ -208,7 +211,7 @@ async def _carry_out(act: ProtectedCall) -> Any:
 
 
 async def _start(act: ProtectedCall) -> Ended | None:
-    """Start the body, once; None when another start may be made, or this one is in doubt."""
+    """Start the body once; return None when another start may be made, or this one is in doubt."""
     await _pause(act)
     _refuse_lossy(act)
     number, effect = act.standing.next, act.effect
@@ -226,11 +229,11 @@ async def _start(act: ProtectedCall) -> Ended | None:
     )
     if verdict.outcome is not Outcome.COMMITTED:
         return await business_keys.refused(act, verdict)
-    # CRASH: the intent is durable and the body has not begun: in doubt, and verified or put before a person.
+    # CRASH: the intent is durable and the body has not begun: in doubt, and verified or escalated.
     if act.is_cancelled:
         await _withdraw(act, number)
     try:
-        _refuse_lossy(act)  # again: the intent may have gone to a server that was started anew meanwhile
+        _refuse_lossy(act)  # again: a restarted server, lossy now, may have taken the intent
     except UsageError as error:
         await act.record(Kind.VOIDED, act.releases(), n=number, why=f"it was not begun: {error.what}"[:500])
         raise
@@ -239,7 +242,7 @@ async def _start(act: ProtectedCall) -> Ended | None:
 
 
 async def _withdraw(act: ProtectedCall, number: int) -> None:
-    """Take back a start whose body has not begun: the run's code wants it no more."""
+    """Void a start whose body has not begun: the run's code has cancelled it."""
     voided = act.draft(Kind.VOIDED, n=number, why="it was cancelled before it began")
     await act.write(
         [voided, resumable.withdrawn(act.place, act.asked, act.step.kind)],
@@ -263,7 +266,7 @@ async def _pause(act: ProtectedCall) -> None:
 
 
 async def _run(act: ProtectedCall, number: int) -> asyncio.Task[Any]:
-    """Run the body until it ends or its time is over; the task is not done if it runs on."""
+    """Run the body until it ends or its time limit is over; the task is not done if it still runs."""
     execution, place = act.execution, act.place
     if execution.clock.boot_ms() >= execution.lease.until_ms:
         await act.patiently(execution.require_lease)
@@ -286,7 +289,7 @@ async def _run(act: ProtectedCall, number: int) -> asyncio.Task[Any]:
             running.cancel()
             await act.patiently(lambda: asyncio.wait({running}, timeout=ABANDON_SECONDS))
     except asyncio.CancelledError:
-        running.cancel()  # the execution is sealed: what was started is the next life's doubt
+        running.cancel()  # the execution is sealed: the next worker finds the start in doubt
         raise
     finally:
         frame.is_over = True
@@ -305,7 +308,7 @@ def _gave_value(running: asyncio.Task[Any]) -> bool:
 async def _contained(act: ProtectedCall) -> Any:
     execution = act.execution
     try:
-        if execution.clock.boot_ms() >= execution.lease.until_ms:  # the process may have stood still since
+        if execution.clock.boot_ms() >= execution.lease.until_ms:  # the process may have been stopped since
             await execution.require_lease()
         if act.frame is not None:
             act.frame.admitted_ms = execution.clock.boot_ms()

@@ -1,9 +1,9 @@
-"""Starts that the code asks for no more: settled by a person before the run ends, never forgotten.
+"""Open starts that no call claims: never forgotten, but settled by a person before the run ends.
 
-A non-resumable action was started, nobody knows what came of it, and the run's code has come to its end
-without a call that claims it. Its arguments are known only in part, so no probe can be asked: a person is.
-Whatever the answer, nothing is started, and the run then ends as its code said. If we die here, the next life
-finds the doubt in the journal and the question in the inbox, and comes here again.
+A non-resumable action was started, its outcome is unknown, and the run's code has ended without a call that
+claims it. Its arguments are known only in part, so the probe cannot be called: a person is asked. Whatever
+the answer, nothing is started, and the run then ends as its code decided. If we die here, the next worker
+finds the doubt in the journal and the question in the inbox, and comes here again. See docs/decisions/0015.
 """
 
 from __future__ import annotations
@@ -31,7 +31,10 @@ LOGGER = logging.getLogger("ninelives")
 
 
 def unclaimed(execution: Execution) -> list[Start]:
-    """Return the starts of non-resumable actions that may have taken effect and that no call has claimed."""
+    """Return the unclaimed starts of non-resumable actions that may have taken effect.
+
+    Such starts of resumable actions are only logged.
+    """
     if not execution.is_resumed:
         return []
     starts = [one for one in lookup.claims_of(execution).open_starts() if lookup.is_effect(one)]
@@ -46,22 +49,22 @@ def unclaimed(execution: Execution) -> list[Start]:
 
 
 async def settle(execution: Execution, starts: list[Start]) -> None:
-    """Have a person settle starts that nobody asks for; the code of a run's end."""
+    """Have a person settle the unclaimed starts; called at the end of a run."""
     for start in starts:
         act = _act(execution, start)
         act.recall()
         if act.branch is not None:
-            act.branch.act = act  # under way: a run that is ending lets it come to its outcome
+            act.branch.act = act  # under way: an ending run waits for its outcome
         ended = await business_keys.settle_start(act)
         if ended is not None:
-            with suppress(Exception):  # that it failed is recorded; the run ends as its code said
+            with suppress(Exception):  # the failure is recorded; the run ends as its code decided
                 await act.tell(ended)
         if act.branch is not None:
             act.branch.act = None
 
 
 def left_behind(start: Start, run: str) -> Divergence:
-    """Return what stops a run that has such a start and code that does not leave."""
+    """Return the error for a run that has such a start while its code does not end when cancelled."""
     return Divergence(
         "this step was started, it is not known what came of that, and the code asks for it no more",
         run=run,
@@ -71,7 +74,7 @@ def left_behind(start: Start, run: str) -> Divergence:
 
 
 def _act(execution: Execution, start: Start) -> ProtectedCall:
-    """Return the call that was made then, as far as it is known."""
+    """Rebuild the call that made the start, as far as it is known."""
     step = _step(parse_step_id(start.step).name)
     act = ProtectedCall(execution, step, step.effect, (), {}, _never)  # type: ignore[arg-type]  # it is not resumable
     act.is_wanted = False
@@ -82,7 +85,7 @@ def _act(execution: Execution, start: Start) -> ProtectedCall:
 
 
 def _shown(start: Start) -> bytes:
-    """Return what is known of the arguments, to be shown to a person."""
+    """Return the known part of the arguments as JSON, to show to a person."""
     return msgspec.json.encode({name: _raw(text) for name, text in start.body.a.items()})
 
 
@@ -90,7 +93,7 @@ def _raw(text: str) -> object:
     try:
         msgspec.json.decode(text)
     except msgspec.DecodeError:
-        return text  # cut short
+        return text  # the preview was cut short
     return Raw(text.encode())
 
 
@@ -123,4 +126,4 @@ def _step(name: str) -> Step:
 
 
 async def _never() -> None:
-    """Stand for a body that is not started."""
+    """Stand in for a body that is never started."""

@@ -1,8 +1,8 @@
-"""One call of an action that is not to be repeated blindly, or that has a business key.
+"""One call of a protected action: non-resumable, or with a business key.
 
-Once such an action is under way, its outcome matters more than the hurry of who called it: a cancellation by
-the run's own code is held back until the outcome is recorded, and told then, on first execution and on
-replay alike. Only a sealed execution breaks it off; what it had started is then in doubt.
+Once such an action is under way, its outcome matters more than a fast cancellation: when the run's code
+cancels it, CancelledError is raised only after the outcome is recorded, on first execution and on replay
+alike. Only a sealed execution interrupts it; its start is then in doubt.
 """
 
 from __future__ import annotations
@@ -35,7 +35,7 @@ Body = Callable[[], Awaitable[Any]]
 
 
 class KeyedPosition(StepPosition):
-    """The place of an action with a business key, which it hands to its body."""
+    """The position of an action with a business key; `nl.key()` returns that key to its body."""
 
     __slots__ = ("business", "generation")
 
@@ -45,12 +45,12 @@ class KeyedPosition(StepPosition):
         self.business, self.generation = act_key, 0
 
     def key(self) -> str:
-        """Return the business key, with its generation where it was released before."""
+        """Return the business key, with its generation if it was released before."""
         return generation_key(self.business, self.generation)
 
 
 class Ended(Struct, frozen=True):
-    """How an action came out: its value or its error; what is recorded with it."""
+    """The outcome of an action, its value or its error, and what the same commit records."""
 
     data: bytes = b""
     error: BaseException | None = None
@@ -60,10 +60,10 @@ class Ended(Struct, frozen=True):
 
 
 class ProtectedCall:
-    """A call, where it stands, and what it writes."""
+    """A call, the standing of its starts, and the records that it writes."""
 
     is_wanted = True
-    """Whether the code asks for it; else it is only settled (`engine.leftovers`)."""
+    """Whether the code makes the call; else its start is only settled (`engine.protected.open_starts`)."""
 
     def __init__(
         self,
@@ -91,29 +91,29 @@ class ProtectedCall:
 
     @property
     def is_under_way(self) -> bool:
-        """Tell whether it has started, and what came of that is not on record."""
+        """Whether it has started and has no recorded outcome."""
         return self.is_starting or self.standing.start is not None
 
     def use_key(self, key: str | None) -> None:
-        """Go on under a business key, or under the key of the place."""
+        """Use a business key or, with None, the key of the position."""
         self.key = key
         self.place = self.natural if key is None else KeyedPosition(key, self.natural)
 
     def recall(self) -> None:
-        """Read where the action stands from what earlier lives recorded."""
+        """Read the standing of the action from the records of earlier executions."""
         records = self.execution.replay.starts(self.place.id)
         if records:
             self.standing = standing(records)
 
     def keep(self, late: asyncio.Task[Any]) -> None:
-        """Keep a body that runs on after its time: as long as it does, the run stays in memory."""
+        """Keep a body that still runs after its time limit; until it ends, the run stays in memory."""
         self.late = late
         late.add_done_callback(self._look_again)
         if self.branch is not None:
             self.branch.body_of = self.execution
 
     def drop(self) -> None:
-        """Let go of a body that was kept."""
+        """Release a body that was kept."""
         self.late = None
         if self.branch is not None:
             self.branch.body_of = None
@@ -124,9 +124,9 @@ class ProtectedCall:
             self.execution.waits.hear()
 
     async def patiently(self, make: Callable[[], Awaitable[T]], *, waits: bool = False) -> T:
-        """Await something, again if the run's code cancels it: that is told with the outcome.
+        """Retry an await when the run's code cancels it; `tell` raises the cancellation after the outcome.
 
-        What only `waits` for news does not hold up a run that is itself being cancelled.
+        With `waits=True` the await only waits for news: it gives up if the run itself is being cancelled.
         """
         execution = self.execution
         while True:
@@ -151,7 +151,7 @@ class ProtectedCall:
         return (kind, self.place.id, body, (), Facts(self.step.kind))
 
     def begin(self) -> WatchedFrame:
-        """Return the frame of a body that begins now."""
+        """Create the frame of a body that begins now."""
         began_ms = self.execution.clock.boot_ms()
         self.frame = frame = WatchedFrame(self.place, self.asked, self.step.kind, began_ms)
         frame.at = self.execution.loop.time()
@@ -171,7 +171,7 @@ class ProtectedCall:
         before: tuple[Draft, ...] = (),
         **known: Any,
     ) -> Verdict:
-        """Record something about a start; where the action stands changes with it."""
+        """Write a record about a start, and advance the action's standing once it is committed."""
         draft = self.draft(kind, **known)
         self.is_starting = kind is Kind.INTENT
         try:
@@ -183,23 +183,23 @@ class ProtectedCall:
         return verdict
 
     async def tell(self, ended: Ended) -> Any:
-        """Record how the action came out, and return or raise it in its turn."""
+        """Record the outcome of the action; return or raise it when its delivery is due."""
         drafts, extras, told = self._outcome(ended)
         delivery = self.execution.delivery
         self.drop()
         turn = delivery.reserve()
         try:
             verdict = await self.write(drafts, extras)
-            if verdict.outcome is Outcome.STALE:  # answered at this very moment: what happened counts
+            if verdict.outcome is Outcome.STALE:  # its item was answered just now: the outcome counts
                 await self.write(drafts, Extras(keys=extras.keys))
             if self.is_cancelled:
-                raise asyncio.CancelledError  # noqa: TRY301 (the run's code withdrew it long ago)
+                raise asyncio.CancelledError  # noqa: TRY301 (the run's code cancelled it earlier)
             await delivery.live(turn)
         except BaseException as error:
             turn.withdraw()
             delivery.look()
             if isinstance(error, asyncio.CancelledError):
-                # What it came to stands; that the code was told otherwise is on record beside it.
+                # The outcome stands; a record after it says that the code got a cancellation instead.
                 self.execution.note(Kind.WITHDRAWN, self.place.id, write_body(self.asked), self._facts())
             raise
         self.execution.executed += 1
@@ -228,7 +228,7 @@ class ProtectedCall:
     # Its business key ---------------------------------------------------------------------------
 
     def settles(self, data: bytes) -> tuple[KeyOp, ...]:
-        """Return what keeps the result under the key, for all who ask."""
+        """Return the key operation that stores the result under the key, for all runs."""
         if self.key is None:
             return ()
         if len(data) > INLINE_BYTES:
@@ -236,13 +236,13 @@ class ProtectedCall:
         return (SettleKey(self.key, data),)
 
     def releases(self) -> tuple[KeyOp, ...]:
-        """Return what frees the key for its next generation: proven not done."""
+        """Return the key operation that frees the key for its next generation: proven not done."""
         return (ReleaseKey(self.key),) if self.key is not None else ()
 
     def passes(self) -> tuple[KeyOp, ...]:
-        """Return what frees the key of a resumable action that failed: it may be tried again under it."""
+        """Return the key operation that frees the key of a failed resumable action, for another try."""
         return (PassKey(self.key),) if self.key is not None else ()
 
     def doubts(self) -> tuple[KeyOp, ...]:
-        """Return what marks the key as in doubt."""
+        """Return the key operation that marks the key as in doubt."""
         return (DoubtKey(self.key),) if self.key is not None else ()

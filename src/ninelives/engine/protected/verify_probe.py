@@ -1,4 +1,4 @@
-"""The probe: `verify=` asked whether an action happened."""
+"""The probe: call `verify=` to find out whether an action happened."""
 
 from __future__ import annotations
 
@@ -15,11 +15,11 @@ from ninelives.engine.spec import callbacks
 from ninelives.engine.step.threads import IN_ITS_OWN
 
 PROBE_SECONDS = 60.0
-"""How long one probe may take, and for how long probes that fail are tried again before a person is asked."""
+"""The time limit of one probe, and how long failing probes are retried before a person is asked."""
 
 
 async def ask(act: ProtectedCall) -> object:
-    """Ask the probe; an error that passes is returned, any other is an Unknown that says so."""
+    """Call the probe; return its answer, a retryable error as it is, any other error as an Unknown."""
     context = copy_context()
     context.run(FRAME.set, Frame(act.place, act.asked))
     context.run(IN_ITS_OWN.set, True)

@@ -1,10 +1,10 @@
-"""One run in memory: its phase, its branches, the order of what they learn.
+"""One run in memory: its state, its branches, and the order in which outcomes reach them.
 
-- `execution`: a run that is being executed; `current`: the execution that the calling code is in
-- `identity`: which record a call finds; `lookup`: a call that looks for its record
+- `execution`: a run that is being executed; `current`: the execution that the calling code belongs to
+- `identity`: which record a call finds; `lookup`: one call's search for its record
 - `delivery`: in which order recorded and fresh outcomes are delivered; `quiescence`: whether the event loop
   is idle for this run, and which timers cancel its code
-- `tasks`: branches, and how they leave; `run_threads`: threads that run a run's code
+- `tasks`: branches, and how they end; `run_threads`: threads that run a run's code
 - `waits`: durable waits; `cancelled_steps`: steps that the agent's code cancelled
 - `output_buffer`: what steps emit; `intents`: starts of resumable steps; `call_site`: where a step is called
 """

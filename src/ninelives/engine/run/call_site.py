@@ -1,4 +1,7 @@
-"""Where in the user's code something is asked for: looked up when a person must be told, and only then."""
+"""The call site of a step in the user's code, for error messages and warnings.
+
+Finding it walks the stack, so it is read only where a message may need it.
+"""
 
 from __future__ import annotations
 
@@ -18,16 +21,16 @@ _NOBODYS = (_ASYNCIO, threading.__file__, str(Path(concurrent.futures.__file__).
 
 
 def caller() -> str | None:
-    """Return file and line of the code that is waiting for us; None for a task that is only a step."""
+    """Return file and line of the user's code that waits for us; None for a task that is only a step."""
     task = asyncio.current_task()
     if isinstance(task, BranchTask) and task.thread is not None:
-        # It waits for us, or is about to.
+        # Plain `def` code in that thread made the call: it waits for this task, or is about to.
         return _first(sys._current_frames().get(task.thread), (*_OURS, _ASYNCIO))  # noqa: SLF001
     return _first(sys._getframe(1), _OURS)  # noqa: SLF001
 
 
 def _first(frame: FrameType | None, skipped: tuple[str, ...]) -> str | None:
-    """Return the innermost place in code that is not ours; where loops and threads begin is nobody's."""
+    """Return the innermost frame that is not ours; None if that is only where a loop or thread begins."""
     while frame is not None and frame.f_code.co_filename.startswith(skipped):
         frame = frame.f_back
     if frame is None or frame.f_code.co_filename.startswith(_NOBODYS):
@@ -36,5 +39,5 @@ def _first(frame: FrameType | None, skipped: tuple[str, ...]) -> str | None:
 
 
 def asks(step: Step) -> str:
-    """Say who asks for a step: the line that calls it, or else where it is declared."""
+    """Return the call site of a step as text: the line that calls it, else its declaration."""
     return caller() or f"{step.where} (the step; it is called as a task or in a thread)"

@@ -1,8 +1,8 @@
-"""Steps that the run's own code cancelled in an earlier life: it cancels them again, on replay.
+"""Steps that the run's code cancelled in an earlier execution: on replay it cancels them again.
 
-Until it does, they wait. A run that comes to rest without it (nothing in it runs, waits or is still to be
-told) would wait for ever: that is a divergence, put before a person as any other. Nothing is recorded here:
-if we die, the next life finds the same.
+Until it does, they wait. A run that becomes quiescent without that (nothing in it runs, waits or is still to
+be delivered) would wait without end: that is a divergence, which escalates as any other. Nothing is recorded
+here: if we die, the next worker finds the same.
 """
 
 from __future__ import annotations
@@ -12,7 +12,7 @@ from ninelives.core.journal.replay import Recorded
 from ninelives.engine.run.execution import Execution
 
 PATIENCE_SECONDS = 1.0
-"""How long a run must have been at rest: what is outside of it may have a hand in it."""
+"""How long a run must be idle before a missing cancellation is a divergence: other code may cancel."""
 
 
 class Withdrawals:
@@ -25,7 +25,7 @@ class Withdrawals:
         execution.delivery.at_rest += (self._consider,)
 
     async def wait(self, found: Recorded) -> None:
-        """Wait until the run's code cancels the step; returns never."""
+        """Wait until the run's code cancels the step. Never returns."""
         self._all[found.seq] = found
         self._execution.delivery.look()
         try:
@@ -34,12 +34,12 @@ class Withdrawals:
             del self._all[found.seq]
 
     def _consider(self) -> None:
-        """Seal the execution if nothing in it can move any more. Called when its code is at rest."""
+        """Seal the execution if nothing in it can move any more. Called when its code is quiescent."""
         execution = self._execution
         if execution.sealed is not None or execution.has_ended or not self._all:
             return
         if execution.stopped is not None or execution.has_bodies or execution.has_waits:
-            self._since = None  # whoever ends makes us look again
+            self._since = None  # when a body or a wait ends, we are called again
             return
         now = execution.loop.time()
         is_busy = execution.when_answered() is not None or execution.delivery.has_foreign()
@@ -52,7 +52,7 @@ class Withdrawals:
 
 
 async def withdrawn(execution: Execution, found: Recorded) -> None:
-    """Wait until the run's own code cancels a step, as it did; returns never."""
+    """Wait until the run's code cancels a step, as it did before. Never returns."""
     await execution.part(Withdrawals).wait(found)
 
 

@@ -1,4 +1,4 @@
-"""The execution that the calling code is in."""
+"""The execution that the calling code belongs to, read from its context."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ class _Owned(Protocol):
 
 
 def here() -> Execution | None:
-    """Return the execution that this code is in, if it is in one."""
+    """Return the execution that this code belongs to, if any."""
     return cast("Execution | None", EXECUTION.get())
 
 
@@ -24,9 +24,9 @@ def execution_of(owned: _Owned) -> Execution:
 
 
 def current(what: str) -> Execution | None:
-    """Return the execution that this code is in; None in a process without a runtime.
+    """Return the execution that this code belongs to; None in a process without a runtime.
 
-    Raises NoRun when a runtime lives and the run was lost on the way here.
+    Raises NoRun when the process has a runtime and this code has lost its run's context.
     """
     execution = here()
     if execution is None and has_runtime():
@@ -39,9 +39,9 @@ def current(what: str) -> Execution | None:
 
 
 def require(what: str) -> Execution:
-    """Return the execution that this code is in.
+    """Return the execution that this code belongs to.
 
-    Raises NoRun outside of one.
+    Raises NoRun outside of a run.
     """
     execution = here()
     if execution is None:

@@ -1,20 +1,22 @@
-"""The order in which a run's code learns of outcomes: the journal's, on replay and live alike.
+"""Deliver outcomes to a run's code in journal order, on replay and live alike.
 
 Invariants:
-- Outcomes are delivered one at a time, in the order of the journal, and the next one only when the run's
-  code has come to rest: no callback of it is ready on the event loop, none of its threads is running, and no
-  body that it has cancelled is still on its way out.
-  So whoever was first the first time is first again: gather's first failure, races, cancellations.
+- Outcomes are delivered one at a time, in journal order, and the next one only when the run's code is
+  quiescent: none of its callbacks is ready on the event loop, none of its threads is running, and no body
+  that it cancelled is still ending.
+  So the branch that was first the first time is first again: gather's first failure, races, cancellations.
 - No fresh body starts while a recorded outcome can still be delivered.
-- A call that has no record at its own place is given one by what it is only when the code is at rest, the
-  earliest first and one at a time (`engine.identity`).
-- The body of an effect starts only when no effect on record is unclaimed.
-- Code that waits for timers or sockets of its own (`asyncio.sleep`) is waited for while an outcome recorded
-  earlier is not asked for yet, about as long as it took then: code that was changed may never ask.
+- A call without a record at its own position gets one by step name and arguments only when the code is
+  quiescent, the earliest record first and one at a time (`engine.run.identity`).
+- The body of an effect starts only when no recorded effect is unclaimed.
+- Code may wait for timers or sockets outside of steps (`asyncio.sleep`). While an outcome recorded earlier is
+  unclaimed, we wait for that code about as long as it took the first time: changed code may never make
+  the call.
 
-A run with one branch and nothing recorded needs none of this and pays nothing. A single branch that asks for
-what is next in the journal, while nothing else of its run is ready, is told at once: the run is at rest but
-for itself. It returns to the event loop now and then, for the sake of others.
+A run with a single branch and no records needs none of this and pays nothing. A single branch that claims the
+next outcome in the journal, while nothing else of its run is ready, gets it at once: the rest of the run is
+quiescent. Every so often (AT_ONCE) it returns to the event loop, so that other code can run.
+See docs/decisions/0011, 0015 and 0016.
 """
 
 from __future__ import annotations
@@ -35,24 +37,24 @@ from ninelives.engine.run.lookup import StepLookup
 from ninelives.engine.run.quiescence import has_foreign, is_plainly_idle, round_of
 
 FOREIGN_SECONDS = 0.05
-"""How soon we look again whether a run still waits for timers or sockets of its own."""
+"""The interval at which we check whether a run's code still waits for its timers or sockets."""
 AT_ONCE = 64
-"""How many recorded outcomes a single branch is told before others on the event loop have their turn."""
+"""How many recorded outcomes a single branch gets at once before it yields to the event loop."""
 SLACK_SECONDS = 1.0
-"""How much longer than it took then we wait for an outcome to be asked for."""
+"""How much longer than the first time we wait for the call that claims a recorded outcome."""
 REFUSAL_SECONDS = 5.0
-"""The same, before a run is stopped because an effect was not asked for."""
+"""The same, before we stop a run because no call claimed a recorded effect."""
 
 
 class ForeignThreads(Protocol):
-    """Threads that the run's code brought along."""
+    """Threads that run the run's code and were not started by us (`run_threads.RunThreads`)."""
 
     def is_at_rest(self) -> bool:
         """Return whether none of them is running."""
 
 
 class Slot:
-    """The place of one live outcome in the order; ready once it may be told."""
+    """The position of one live outcome in the delivery order; ready once it may be delivered."""
 
     __slots__ = ("is_ready", "told")
 
@@ -60,7 +62,7 @@ class Slot:
         self.told, self.is_ready = told, False
 
     def withdraw(self) -> None:
-        """Give the place up."""
+        """Give the position up."""
         self.told.cancel()
 
 
@@ -89,15 +91,15 @@ class Delivery:
         self._patience: tuple[int, float] | None = None
         self.outside: ForeignThreads | None = None
         self.rests = 0
-        """How often the run's code was found at rest."""
+        """How often the run's code was found quiescent."""
         self._refusal: tuple[int, float] | None = None
         self.told_seq = -1
 
     async def recorded(self, seq: int, at_ms: int | None = None) -> None:
-        """Wait until the recorded outcome at this place is next; `at_ms` is when it was recorded."""
+        """Wait until the outcome with this record number is next; `at_ms` is when it was recorded."""
         if not self._is_next_anyway(seq):
             turn = self._loop.create_future()
-            heapq.heappush(self._recorded, (seq, id(turn), turn))  # one that was cancelled may ask again
+            heapq.heappush(self._recorded, (seq, id(turn), turn))  # id: after a cancellation, seq may repeat
             self.look()
             await turn
             self._note_told()
@@ -106,38 +108,39 @@ class Delivery:
             self._told_ms = at_ms
 
     def _is_next_anyway(self, seq: int) -> bool:
-        """Tell whether a single branch asks for the next outcome, and the run is at rest but for it."""
+        """Return whether a single branch claims the next outcome and the rest of the run is quiescent."""
         execution = self._execution
         if self.has_anybody or self._fresh or self._seeking or self.running or not execution.has_one_branch:
             return False
         earliest = self._replay.earliest()
         if earliest is not None and earliest.seq < seq:
-            return False  # somebody may ask for that one yet
+            return False  # a call may still claim the earlier one
         self._at_once = (self._at_once + 1) % AT_ONCE
         return self._at_once != 0 and is_plainly_idle(self._loop, execution)
 
     def reserve(self) -> Slot:
-        """Take the next place in the order of live outcomes: call it when the outcome is written."""
+        """Reserve the next position in the order of live outcomes. Call it when the outcome is written."""
         turn = Slot(self._loop.create_future())
         self._live.append(turn)
         return turn
 
     def reserve_first(self) -> Slot:
-        """Take the place before all others: for who was alone when it wrote, and is no more."""
+        """Reserve the first position: a second branch appeared while this outcome was being committed."""
         turn = Slot(self._loop.create_future())
         self._live.appendleft(turn)
         return turn
 
     def is_out(self, task: object) -> None:
-        """Note that a body is out; if it was cancelled, the run has only now come to rest."""
+        """Note that a body has ended; if it was cancelled, only now can the run be quiescent."""
         if task in self.running:
             self.running.discard(task)
             self.look()
 
     async def live(self, turn: Slot, *, is_own: bool = True) -> None:
-        """Wait until an outcome that may be told now is next.
+        """Mark an outcome as ready for delivery, and wait until it is next.
 
-        One that the only branch itself waits for is told at once; a timer's is not its own.
+        With a single branch, its own outcome is delivered at once. The outcome of a timer (`is_own=False`)
+        is not the branch's own.
         """
         turn.is_ready = True
         if is_own and self._live[0] is turn and self._is_alone():
@@ -151,16 +154,16 @@ class Delivery:
             self.look()
 
     def _note_told(self) -> None:
-        """Note on the branch that is told here that the run's code has not come to rest since: for limits."""
+        """Note on the current branch when it got an outcome; limits check for quiescence since then."""
         if self._execution.timers and hasattr(task := asyncio.current_task(), "told_at"):
             cast("Any", task).told_at = self.rests
 
     async def fresh(self) -> None:
-        """Wait until a body may start: nothing recorded can be delivered any more."""
+        """Wait until a body may start: no recorded outcome can be delivered any more."""
         await self._wait_fresh(None)
 
     async def begin(self, asking: StepLookup) -> None:
-        """Wait until a body that was started before may start again: as if it were fresh."""
+        """Wait until a body that was started before may start again, by the rules for fresh bodies."""
         await self._wait_fresh(asking)
 
     async def _wait_fresh(self, asking: StepLookup | None) -> None:
@@ -170,10 +173,13 @@ class Delivery:
         await turn
 
     async def seek(self, asking: StepLookup) -> Claimed | None:
-        """Return what a call claims by what it is, once the code is at rest; None when its body may start."""
+        """Return the record that a call claims by name and arguments; None when its body may start.
+
+        Decided once the run's code is quiescent.
+        """
         turn: asyncio.Future[Claimed | None] = self._loop.create_future()
         if lookup.claims_of(self._execution).earliest_match(asking.call) is None:
-            self._fresh.append((asking, turn))  # what is unclaimed only grows less: it never has a match
+            self._fresh.append((asking, turn))  # unclaimed records only shrink: it never gets a match
         else:
             self._seeking.append((asking, turn))
         self.look()
@@ -183,28 +189,28 @@ class Delivery:
             found = turn.result() if turn.done() and not turn.cancelled() else None
             if (
                 isinstance(found, Start) and found.is_protected
-            ):  # claimed at this moment, and not gone on with
+            ):  # claimed for this call at this very moment, and not used
                 lookup.claims_of(self._execution).give_back(found)
             raise
 
     @property
     def has_recorded(self) -> bool:
-        """Tell whether somebody waits for a recorded outcome."""
+        """Whether a call waits for a recorded outcome."""
         return bool(self._recorded) and any(not turn.done() for *_, turn in self._recorded)
 
     @property
     def has_anybody(self) -> bool:
-        """Tell whether somebody may be waiting for an outcome, recorded or live."""
+        """Whether a call may be waiting for an outcome, recorded or live."""
         return bool(self._recorded or self._live)
 
     def look(self) -> None:
-        """Look soon whether the run has come to rest."""
+        """Schedule a check whether the run is quiescent."""
         if not self._is_scheduled:
             self._is_scheduled = True
             self._round.ask(self._loop, self)
 
     def look_later(self) -> None:
-        """Look again in a while: the run's code waits for something of its own."""
+        """Schedule a check in FOREIGN_SECONDS: the run's code waits for its own timers or sockets."""
         if self._later is None:
             self._later = self._loop.call_later(FOREIGN_SECONDS, self._look_now, context=Context())
 
@@ -213,10 +219,10 @@ class Delivery:
         self.look()
 
     def check(self, busy: frozenset[object]) -> None:
-        """Tell the next outcome, unless something of the run is ready or running."""
+        """Deliver the next outcome, unless something of the run is ready or running."""
         self._is_scheduled = False
         if self.running and (self.outside is None or not self.outside.is_at_rest()):
-            return  # whoever is running makes us look again
+            return  # what is running schedules the next check when it stops
         if self._execution in busy:
             self.look()
             return
@@ -234,7 +240,7 @@ class Delivery:
                 consider()
 
     def _next_of_claims(self) -> bool:
-        """Give a call the earliest record that is what it is, unless one recorded earlier is next anyway."""
+        """Give a call its earliest match, unless an outcome recorded before that waits for delivery."""
         if not self._seeking:
             return False
         claims, best = lookup.claims_of(self._execution), None
@@ -243,7 +249,7 @@ class Delivery:
             found = claims.earliest_match(asking.call) if not turn.done() else None
             if found is None:
                 self._seeking.remove(one)
-                if not turn.done():  # else cancelled meanwhile by the run's own code
+                if not turn.done():  # else the run's code has cancelled the call
                     self._fresh.append(one)
             elif best is None or found < best[0]:
                 best = found, one
@@ -256,13 +262,13 @@ class Delivery:
         return True
 
     def _begin_fresh(self) -> bool:
-        """Let fresh bodies start; those of effects only when no effect on record was passed over."""
+        """Let fresh bodies start; those of effects only when no recorded effect was passed over."""
         has_effects = any(asking is not None and asking.call.is_effect for asking, _ in self._fresh)
         missed = lookup.passed_over(self._execution) if has_effects else None
         has_begun, held = False, deque[tuple[StepLookup, asyncio.Future[Claimed | None]]]()
         while self._fresh:
             asking, turn = self._fresh.popleft()
-            if turn.done():  # cancelled meanwhile by the run's own code
+            if turn.done():  # the run's code has cancelled the call
                 continue
             if missed is not None and asking is not None and asking.call.is_effect:
                 held.append((asking, turn))
@@ -275,7 +281,7 @@ class Delivery:
         return has_begun
 
     def _hold(self, asking: StepLookup, missed: Claimed) -> bool:
-        """Stop the run before an effect, unless its code waits for a timer, and may yet ask for the other."""
+        """Stop the run before an effect, unless its code waits for a timer and may still claim the other."""
         if self.has_foreign():
             now = self._loop.time()
             if self._refusal is None or self._refusal[0] != missed.seq:
@@ -289,7 +295,7 @@ class Delivery:
         return False
 
     def _is_early(self) -> bool:
-        """Tell whether an outcome recorded earlier may still be asked for, by code that waits for a timer."""
+        """Return whether code that waits for a timer may still claim an outcome recorded earlier."""
         asked = min((seq for seq, _, turn in self._recorded if not turn.done()), default=None)
         earliest = self._replay.earliest()
         if earliest is None or (asked is not None and asked < earliest.seq) or not self.has_foreign():
@@ -326,9 +332,9 @@ class Delivery:
                 turn.told.set_result(None)
                 return True
             else:
-                return False  # not durable yet: nobody behind it may be told before it
+                return False  # not durable yet: no later outcome may be delivered before it
         return False
 
     def has_foreign(self) -> bool:
-        """Tell whether the run's own code waits for a timer or a socket, outside of any body."""
+        """Return whether the run's code waits for a timer or a socket, outside of any body."""
         return has_foreign(self._loop, partial(is_code_of, self._execution))

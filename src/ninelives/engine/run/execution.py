@@ -1,8 +1,8 @@
-"""One life of a run in this process: its journal, its branches, and what it may still do.
+"""One execution of a run in this process: its journal, its branches, and what it may still do.
 
-An execution ends by its agent's return, or it is sealed: ownership was lost, the store broke, the process is
-told to stop. A sealed one begins and records nothing any more; its code never learns of it (a pending
-await stays pending), its tasks are cancelled, and what does not end within a second is abandoned.
+An execution ends when its agent returns, or it is sealed: ownership was lost, the store failed, or the
+process must stop. A sealed execution begins and records nothing. Its code does not see the seal (a pending
+await stays pending); its tasks are cancelled, and those that do not end within a second are abandoned.
 """
 
 from __future__ import annotations
@@ -47,15 +47,15 @@ from ninelives.store import Store
 
 T = TypeVar("T")
 STOP_SECONDS = 5.0
-"""How long the code of a run that is cancelled may take to clean up."""
+"""How long the code of a cancelled run may take to clean up."""
 UNAVAILABLE_SECONDS = 0.5
-"""How soon a store that was not there is asked again."""
+"""The pause before an unavailable store is called again."""
 PATIENCE = 100
-"""How often code that was told to leave is told so again; then it waits for ever."""
+"""How often code that ignores its cancellation is cancelled again; after that it waits without end."""
 
 
 class Paused(RunError):
-    """Why nothing begins in a run that somebody has paused. No code of the run ever sees it."""
+    """The reason why nothing begins in a paused run. The run's code never sees it."""
 
 
 class DurableWaits(Protocol):
@@ -63,10 +63,10 @@ class DurableWaits(Protocol):
 
     @property
     def has_any(self) -> bool:
-        """Return whether a branch waits."""
+        """Whether a branch waits."""
 
     def hear(self) -> None:
-        """Let every wait check again: there is news."""
+        """Make every wait check again: there is news."""
 
 
 class StartedCall(Protocol):
@@ -74,33 +74,33 @@ class StartedCall(Protocol):
 
     @property
     def is_under_way(self) -> bool:
-        """Return whether it has started and has no outcome."""
+        """Whether it has started and has no outcome."""
 
 
 class BranchTask(asyncio.Task[Any]):
-    """A task of a run's own code; knows when a timer that replay cannot repeat has cancelled it."""
+    """A task of a run's agent code. Notes whether a timer that replay cannot repeat cancelled it."""
 
     foreign_timer: str | None = None
     body_of: Execution | None = None
     code: Coroutine[Any, Any, Any] | None = None
     thread: int | None = None
-    """The thread that waits for it, if it is asked for by plain code."""
+    """The thread that waits for this task, if plain `def` code made the call."""
     act: StartedCall | None = None
-    """The protected action that is called on it, if one is."""
+    """The protected action that this task calls, if any."""
     told_at = -1
-    """How often the run's code had come to rest when this branch was last told an outcome."""
+    """The value of `Delivery.rests` when an outcome was last delivered to this branch."""
 
     @property
     def is_acting(self) -> bool:
-        """Tell whether a non-resumable action has started on it, and has no outcome."""
+        """Whether a non-resumable action has started on this task and has no outcome."""
         return self.act is not None and self.act.is_under_way
 
     def cancel(self, msg: Any | None = None) -> bool:
-        """Cancel, and note it if a timer of the agent's code does it; a body's own timers may."""
+        """Cancel; note the timer if agent code used one that replay cannot repeat. Bodies may use any."""
         if FRAME.get() is None:
             self.foreign_timer = timer_of(sys._getframe(1)) or self.foreign_timer  # noqa: SLF001
         if self.body_of is not None:
-            # Until the body is out, the run's code has not learnt of this: it is not at rest.
+            # The run is not quiescent until the body has ended and its code has seen the cancellation.
             self.body_of.delivery.running.add(self)
         return super().cancel(msg)
 
@@ -115,7 +115,7 @@ class Execution:
     deadline_ms: int | None = None
     is_leaving = False
     is_ending = False
-    """Whether the agent's code is through, and only actions that have started go on."""
+    """Whether the agent's code has ended and only non-resumable actions that have started continue."""
     _refusals = 0
     _alarm: asyncio.TimerHandle | None = None
     lease: Lease | Endless = ENDLESS
@@ -123,15 +123,15 @@ class Execution:
     claims: RecordClaims | None = None
     given: dict[str, str] | None = None
     reads = 0
-    """How many decisions and reads that were asked afresh, while records were unclaimed, are under way."""
+    """How many decisions and reads without a record, begun while records were unclaimed, are under way."""
     called: dict[str, Any] | None = None
-    """The steps called so far whose names other steps have, too."""
+    """The steps called so far that share their name with another step."""
     is_undoing = False
-    """Whether the run's own code is over and what it did is to be undone."""
+    """Whether the agent's code is over and its compensations run."""
     riders: tuple[Draft, ...] = ()
-    """Records that go with the next one."""
+    """Records that are written together with the next one."""
     is_accepting = False
-    """Whether a person has said that the run goes on with its resources as they are."""
+    """Whether a person has accepted that the run continues with its resources as they are."""
 
     def __init__(
         self,
@@ -164,14 +164,14 @@ class Execution:
         self._commits = commits
         self._when_sealed: asyncio.Future[None] | None = None
         self._when_over: asyncio.Future[None] | None = None
-        self._tasks: dict[asyncio.Task[Any], None] = {}  # in order: the same history is left the same way
+        self._tasks: dict[asyncio.Task[Any], None] = {}  # ordered: cancellation is deterministic, too
         self.delivery = Delivery(loop, self, self._is_alone, self.replay)
         self._parts: dict[Callable[[Execution], Any], Any] = {}
 
     # Tasks --------------------------------------------------------------------------------------
 
     def part(self, kind: Callable[[Execution], T]) -> T:
-        """Return what another module keeps for this execution, by its class; made when first asked for."""
+        """Return the instance of `kind` that belongs to this execution; create it on first use."""
         found: T | None = self._parts.get(kind)
         if found is None:
             found = self._parts[kind] = kind(self)
@@ -187,7 +187,8 @@ class Execution:
         if task is self.main:
             _ring(self._when_over)
         if isinstance(task, BranchTask) and task.code is not None:
-            task.code.close()  # one that was cancelled before it began would be called forgotten
+            # Cancelled before it began, it would raise the warning "coroutine was never awaited".
+            task.code.close()
         if self.delivery.at_rest:
             self.delivery.look()
 
@@ -197,27 +198,27 @@ class Execution:
 
     @property
     def has_ended(self) -> bool:
-        """Tell whether the agent's code is through, and what other branches wait for no longer matters."""
+        """Whether the agent's code has ended; what other branches wait for no longer matters."""
         return self.main is not None and self.main.done()
 
     @property
     def has_bodies(self) -> bool:
-        """Tell whether a body runs."""
+        """Whether a body runs."""
         return any(isinstance(task, BranchTask) and task.body_of is not None for task in self._tasks)
 
     @property
     def has_acts(self) -> bool:
-        """Tell whether a non-resumable action has started and has no outcome."""
+        """Whether a non-resumable action has started and has no outcome."""
         return any(isinstance(task, BranchTask) and task.is_acting for task in self._tasks)
 
     @property
     def has_waits(self) -> bool:
-        """Tell whether a branch waits durably."""
+        """Whether a branch waits durably."""
         return self.waits is not None and self.waits.has_any
 
     @property
     def has_one_branch(self) -> bool:
-        """Tell whether there is one branch only, and no timer of the run's beside it."""
+        """Whether the run has a single branch, and no timer (`nl.timeout`) beside it."""
         return len(self._tasks) <= 1 and not self.timers
 
     def _is_alone(self) -> bool:
@@ -225,42 +226,42 @@ class Execution:
 
     @property
     def is_alone(self) -> bool:
-        """Tell whether the only branch may be told of its own outcome at once: there is no order to keep."""
+        """Whether the single branch may receive its outcome at once: no other outcome competes with it."""
         has_one_branch = len(self._tasks) <= 1 and not self.timers
         return has_one_branch and not self.replay.left and not self.delivery.has_anybody
 
     @property
     def is_resumed(self) -> bool:
-        """Tell whether a call may have a record, or has to wait for one."""
+        """Whether a call may have a record, or must wait for recorded outcomes."""
         return bool(self.replay.ids) or self.replay.left > 0
 
     @property
     def is_catching_up(self) -> bool:
-        """Tell whether recorded outcomes are still to be asked for or delivered."""
+        """Whether recorded outcomes are still unclaimed or undelivered."""
         return self.replay.left > 0 or self.delivery.has_recorded
 
-    def count(self, step: Step, found: Recorded) -> None:  # noqa: ARG002 (what was found is for who recovers)
-        """Count a step that was found recorded."""
+    def count(self, step: Step, found: Recorded) -> None:  # noqa: ARG002 (a recovered run's execution uses it)
+        """Count a step that was replayed from its record."""
         self.replayed += 1
 
     def checked(self, target: Target, stale: str | None) -> None:
-        """Hear how a resource was found that the run holds: for who recovers."""
+        """Note the state of a resource that the run holds; a recovered run's execution overrides this."""
 
     def place(self, name: str) -> StepPosition:
-        """Return the place of the next call of that name on this branch."""
+        """Return the position of the next call of that name on this branch."""
         return StepPosition(self, BRANCH.get(), name)
 
     # The journal --------------------------------------------------------------------------------
 
     def write(self, drafts: Sequence[Draft], extras: Extras = NOTHING) -> asyncio.Future[Verdict]:
-        """Hand records to the committer; the verdict comes later. On the event loop's thread only."""
+        """Hand records to the committer; the future gets the verdict. Only on the event loop's thread."""
         if extras is not NOTHING and extras.takes:
             self._signals = tuple(one for one in self._signals if one.number not in extras.takes)
             self._taken = self._taken.union(extras.takes)
         riders = self.take_riders() if self.riders else ()
         try:
             if riders and extras.may_be_refused:
-                self._commits.start(self.tail, riders)  # apart: they count, whatever becomes of the rest
+                self._commits.start(self.tail, riders)  # apart: they must stand even if the rest is refused
             elif riders:
                 drafts = (*riders, *drafts)
             return self._commits.start(self.tail, drafts, extras)
@@ -269,7 +270,7 @@ class Execution:
             return self.loop.create_future()
 
     def append(self, draft: Draft, *, is_alone: bool) -> Awaitable[Verdict] | None:
-        """Hand one record to the committer, as `write` does; None when it is durable already."""
+        """Hand one record to the committer, as `write` does; return None if it is already durable."""
         if self.riders:
             return self.write([draft])
         try:
@@ -279,7 +280,7 @@ class Execution:
             return self.loop.create_future()
 
     async def finish(self, draft: Draft, extras: Extras) -> None:
-        """Hand the last record to the committer; returns when it has its verdict."""
+        """Hand the run's last record to the committer; return when it has its verdict."""
         try:
             written = self._commits.finish(self.tail, (draft,), extras)
         except NineLivesError as error:
@@ -289,24 +290,25 @@ class Execution:
             await written
 
     def note(self, kind: Kind, step: str, body: bytes, facts: Facts = NO_FACTS) -> None:
-        """Record something that nobody waits for; what comes after it is not durable before it."""
+        """Write a record that no caller waits for; later records do not become durable before it."""
         if self.sealed is None:
             self.on_loop(lambda: self.write([(kind, step, body, (), facts)]))
 
     def ride(self, draft: Draft) -> None:
-        """Record something that matters only to what is recorded, or done, after it: it goes with that."""
+        """Queue a record that matters only to later records and effects: it is written with the next one."""
         if self.sealed is None:
             self.riders = (*self.riders, draft)
 
     def take_riders(self) -> tuple[Draft, ...]:
-        """Return the records that go with what is being recorded now."""
+        """Remove and return the queued records, to be written with the current one."""
         riders, self.riders = self.riders, ()
         return riders
 
     async def durable(self, written: Awaitable[Verdict]) -> Verdict:
         """Wait until something written is durable. Never returns once the execution is sealed.
 
-        What was written is for one to wait for: who is cancelled here ends it for all.
+        Only one caller may wait for `written`: cancelling this await cancels the future itself. Use
+        `asyncio.shield` to share it.
         """
         try:
             verdict = await written
@@ -317,9 +319,9 @@ class Execution:
         return verdict
 
     async def barrier(self, *, is_read: bool = False) -> None:
-        """Wait until everything written so far is durable: what comes next can be seen by the world.
+        """Wait until everything written so far is durable, since the outside world may see what comes next.
 
-        What is only read, or decided, is no effect: what goes with the next record may do so.
+        `is_read`: a read or decision comes next, which is no effect; queued riders may stay queued.
         """
         if self.riders and not is_read:
             self.write(())
@@ -329,11 +331,11 @@ class Execution:
             await self.require_open()
 
     def when_answered(self) -> asyncio.Future[None] | None:
-        """Return what is done once everything written so far has its verdict; None when it is so now."""
+        """Return a future that is done once everything written so far has its verdict; None if it has."""
         return self._commits.all_answered(self.tail)
 
     async def flushed(self) -> None:
-        """Wait until everything written so far has its verdict, whatever it is; also once we are sealed."""
+        """Wait until everything written so far has its verdict, good or bad; works while sealed, too."""
         answered = self._commits.all_answered(self.tail)
         if answered is not None:
             await answered
@@ -348,19 +350,19 @@ class Execution:
                     remedy="Nothing to do: it goes on there",
                 )
             elif verdict.outcome is not Outcome.REFUSED or isinstance(error, KeyConflict):
-                return  # whoever asked for it goes on from there
+                return  # the caller that wrote it handles this verdict
         self.seal(error if error is not None else UsageError("a record was refused", run=self.run.id))
 
     # From outside -------------------------------------------------------------------------------
 
     def news(self) -> News:
-        """Return what is known to have happened to the run, and the store's time."""
+        """Return the latest known run row, signals and inbox items, and the store's time."""
         return News(self.latest, self._signals, self._items, self.store.now_ms())
 
     def hear(self, news: News) -> None:
-        """Take in what has happened to the run; who waits looks again."""
+        """Store the run's news and make its waits check again."""
         if news.run.news < self.latest.news:
-            return  # a read that was overtaken
+            return  # stale: a later read arrived first
         self.latest, self._items = news.run, news.items
         self._signals = tuple(one for one in news.signals if one.number not in self._taken)
         self.heed(news.run)
@@ -368,7 +370,7 @@ class Execution:
             self.waits.hear()
 
     def heed(self, run: RunRow) -> None:
-        """Do as was asked of the run: cancel, pause or go on."""
+        """Apply the controls on the run's row: cancel, pause or resume."""
         if run.cancelling and not self.is_undoing:
             self.stop(RunCancelled("the run is being cancelled", run=run.id))
         elif run.paused and self.closed is None:
@@ -377,9 +379,10 @@ class Execution:
             self.closed = None
 
     async def call_store(self, work: Callable[..., T], *values: Any) -> T:
-        """Call the store in a thread: `work(store, *values)`. The run's code learns nothing of its troubles.
+        """Call the store in a thread: `work(store, *values)`. Store errors never reach the run's code.
 
-        Raises what is no trouble of the store's. Never returns once the execution is sealed for one.
+        An unavailable store is retried; any other StoreError seals the execution, and this never returns.
+        Raises every other error of `work`.
         """
         while True:
             try:
@@ -391,7 +394,7 @@ class Execution:
                 await self.forever()
 
     async def _rest(self, seconds: float) -> None:
-        """Let time pass that is no time of the run's code."""
+        """Sleep by a timer outside the run's context, so that it does not count as a timer of its code."""
         over: asyncio.Future[None] = self.loop.create_future()
         timer = self.loop.call_later(seconds, _ring, over, context=Context())
         try:
@@ -402,16 +405,16 @@ class Execution:
     # The end ------------------------------------------------------------------------------------
 
     def seal(self, why: NineLivesError) -> None:
-        """Refuse every further call and record; the executor clears up."""
+        """Refuse every further call and record; the executor cleans up."""
         if self.sealed is None:
             self.sealed = self.closed = why
             _ring(self._when_sealed)
             _ring(self._when_over)
 
     def stop(self, why: RunCancelled | TimedOut) -> None:
-        """End the run's code: it is cancelled now and at each further call, and soon abandoned.
+        """End the run's code: cancel it now and at each further call, then abandon it (STOP_SECONDS).
 
-        A non-resumable action that is being carried out has its own time for that.
+        A non-resumable action that is under way keeps its own time limit.
         """
         if self.stopped is None and self.sealed is None:
             self.stopped = self.closed = why
@@ -426,11 +429,11 @@ class Execution:
             self.seal(why)
 
     def limit(self, seconds: float) -> None:
-        """End the run when it takes longer than this, from its creation on, in all its lives."""
+        """End the run when it takes longer than this, counted from its creation, across all executions."""
         self.deadline_ms = self.run.created_ms + int(seconds * 1000)
         left = (self.deadline_ms - self.store.now_ms()) / 1000
         if left > 0:
-            # No timer trusts the clock for longer than a minute: it may be set meanwhile.
+            # The store's clock may be set meanwhile, so no timer runs longer than a minute.
             self._set_alarm(min(left, 60.0), lambda: self.limit(seconds))
         elif not self.has_ended:
             self.stop(TimedOut(f"the run did not end within {seconds:g} s", run=self.run.id))
@@ -440,12 +443,12 @@ class Execution:
         self._alarm = self.loop.call_later(seconds, work, context=Context())
 
     def leave(self) -> None:
-        """Set nothing off any more."""
+        """Cancel the pending timer (deadline, or end of the clean-up time)."""
         if self._alarm is not None:
             self._alarm.cancel()
 
     def when_sealed(self) -> asyncio.Future[None]:
-        """Return what is done once the execution is sealed."""
+        """Return a future that is done once the execution is sealed."""
         if self._when_sealed is None:
             self._when_sealed = self.loop.create_future()
             if self.sealed is not None:
@@ -453,36 +456,36 @@ class Execution:
         return self._when_sealed
 
     async def over(self, main: asyncio.Task[Any]) -> None:
-        """Wait until the agent's own task is done, or the execution is sealed; of use once, before either."""
+        """Wait until the agent's task is done or the execution is sealed. Call once, before either."""
         self.main, self._when_over = main, self.loop.create_future()
         if self.stopped is not None:
             main.cancel()
         await self._when_over
 
     async def require_open(self) -> None:
-        """Go on, unless the execution is sealed: then wait for the end."""
+        """Return, unless the execution is sealed: then wait until cancelled."""
         if self.sealed is not None:
             await self.forever()
 
     @property
     def is_acting(self) -> bool:
-        """Return whether a non-resumable action has started on the current branch, and has no outcome."""
+        """Whether a non-resumable action has started on the current branch and has no outcome."""
         task = asyncio.current_task(self.loop)
         return isinstance(task, BranchTask) and task.is_acting
 
     async def require_lease(self) -> None:
-        """Go on once something may begin again; never, if the lease is lost."""
+        """Return once bodies may begin again. Never returns if the lease is lost."""
         await self.lease.renewed()
         await self.require_open()
 
     async def forever(self) -> None:
-        """Wait for what never comes; only cancelling ends it."""
+        """Wait without end; only cancellation ends it."""
         if self.is_leaving:
             await self.refuse()
         await self.loop.create_future()
 
     async def refuse(self) -> None:
-        """Cancel the caller; after many times, let it wait: it does not leave."""
+        """Raise CancelledError; after PATIENCE times wait without end, as the code ignores it."""
         self._refusals += 1
         if self._refusals > PATIENCE:
             await self.loop.create_future()
@@ -492,25 +495,25 @@ class Execution:
     # Threads ------------------------------------------------------------------------------------
 
     def on_loop(self, work: Callable[[], object]) -> None:
-        """Do something on the event loop's thread: now if we are there, else in order of asking."""
+        """Call `work` on the event loop's thread: now if we are on it, else in the order of the calls."""
         try:
             here = asyncio.get_running_loop() is self.loop
         except RuntimeError:
             here = False
         if here:
             work()
-        elif not self.loop.is_closed():  # else code that was left behind is thrown away
+        elif not self.loop.is_closed():  # else abandoned code is being garbage-collected
             self.loop.call_soon_threadsafe(work)
 
     def derived(self, place: StepPosition) -> random.Random:
-        """Return randomness that is the same on every replay of this place."""
+        """Return a random generator that is the same on every replay of this position."""
         passage = self.replay.passage
         key = place.key() if passage is None or passage.here is None else place.key_in(passage.here)
         return random.Random(blake2b(key.encode(), digest_size=16).digest())
 
     @property
     def is_replaying(self) -> bool:
-        """Tell whether recorded outcomes are still to come, as far as code outside of steps is concerned."""
+        """Whether code outside of steps is still being replayed: recorded outcomes are to come."""
         return self.is_catching_up and FRAME.get() is None
 
 

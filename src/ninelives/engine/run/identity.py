@@ -1,14 +1,14 @@
 """Step identity: a call finds its record, and no change of code repeats an effect.
 
-A call finds what is recorded of it by its own place (turn, branch, name and count, or its `id=`), if it was
-asked for with the same arguments: at once. Else by what it is: the same step, or one of its aliases, with the
-same arguments, that no call has claimed. That is decided only when the run's code has come to rest, so that
-no call takes a record which another branch of unchanged code claims by its place.
+A call finds its record at its own position (turn, branch, name and count, or its `id=`) at once, if the
+arguments are the same. Else it claims an unclaimed record of the same step, or of one of its aliases, with
+the same arguments. That is decided only when the run's code is quiescent, so that no call takes a record
+which another branch of unchanged code claims by its position.
 
-Before the body of an effect starts, the code is at rest, no decision or read that was asked afresh is under
-way, and all that can be claimed has been. An effect on record that is then unclaimed was passed over: the run
-stops, before anything happens. If we die anywhere in here, nothing was written, and the next life finds the
-same.
+Before the body of an effect starts, the code is quiescent, no decision or read without a record is under way,
+and every record that can be claimed has been. A recorded effect that is then unclaimed was passed over: the
+run stops before anything happens. If we die anywhere in here, nothing was written, and the next worker
+finds the same records. See docs/decisions/0015.
 """
 
 from __future__ import annotations
@@ -33,18 +33,18 @@ LOGGER = logging.getLogger("ninelives")
 
 
 def is_past(execution: Execution, place: StepPosition) -> bool:
-    """Tell whether a call cannot have a record, nor hold anything up: all that was recorded is claimed."""
+    """Return whether every record is claimed: the call can have none, and no effect must wait for it."""
     claims = claims_of(execution)
     return not execution.is_catching_up and not claims.has_starts and place.id not in claims.ids
 
 
 def is_unsettled(execution: Execution) -> bool:
-    """Tell whether recorded outcomes are still to come, or an open start is unclaimed."""
+    """Return whether recorded outcomes are still to come, or an open start is unclaimed."""
     return execution.is_catching_up or claims_of(execution).open > 0
 
 
 def has_gone_on(execution: Execution) -> bool:
-    """Tell whether the run had come past this point: something is on record behind what was told so far."""
+    """Return whether an earlier execution got past this point: there are records after those delivered."""
     if not execution.is_resumed:
         return False
     told = execution.delivery.told_seq
@@ -53,9 +53,10 @@ def has_gone_on(execution: Execution) -> bool:
 
 
 def hold_up(execution: Execution, step: Step) -> bool:
-    """Count a decision or read that is asked afresh; effects wait for it while something is unclaimed.
+    """Count a decision or read that executes without a record; effects wait for it (`Execution.reads`).
 
-    Returns whether `let_go` has to be called once it is over.
+    It may lead the code to claim what is still unclaimed. Returns whether the caller must call `let_go`
+    once it is over.
     """
     if is_effect_step(step):
         return False
@@ -70,7 +71,7 @@ def let_go(execution: Execution) -> None:
 
 
 def at_place(execution: Execution, place: StepPosition, asked: Fingerprint) -> Recorded | None:
-    """Return the outcome at a call's own place, asked for with the same arguments: the usual case."""
+    """Claim the outcome at a call's own position, if it has the same arguments: the usual case."""
     found = execution.replay.peek(place.id)
     if found is None or found.body.f != asked.digest.hex():
         return None
@@ -78,9 +79,9 @@ def at_place(execution: Execution, place: StepPosition, asked: Fingerprint) -> R
 
 
 async def find(asking: StepLookup) -> Claimed | None:
-    """Return what is recorded of a call; None when its body may start, now, under the place's id.
+    """Return the record of a call; None when its body may start now, under the position's id.
 
-    The place takes over the id of what is found. Never returns when the run is stopped for a divergence.
+    The position takes over the id of the record found. Never returns when a divergence stops the run.
     """
     execution, place = execution_of(asking), asking.place
     claims = claims_of(execution)
@@ -90,8 +91,9 @@ async def find(asking: StepLookup) -> Claimed | None:
         try:
             found = await execution.delivery.seek(asking)
         except asyncio.CancelledError:
-            claims.take_cancelled(asking.call)  # the loser of a race that has moved is no effect passed over
-            unshared(place, claims)  # what is written of its end is written under an id of its own
+            # A race's loser whose call has moved must not count as an effect that was passed over.
+            claims.take_cancelled(asking.call)
+            unshared(place, claims)  # its withdrawal is recorded under an id without other records
             raise
         if found is not None:
             execution.moved.append((found.step, place.id))
@@ -110,15 +112,16 @@ async def find(asking: StepLookup) -> Claimed | None:
 
 
 def unshared(place: StepPosition, claims: RecordClaims) -> None:
-    """Give a fresh call an id that nothing is recorded under: two calls never share an id, or a key."""
+    """Give a fresh call an id without records: two calls never share an id, or a key."""
     if place.id in claims.ids:
         place.move_aside(claims.ids)
 
 
 async def _refuse_change(asking: StepLookup, claims: RecordClaims) -> None:
-    """Judge a decision or read that is asked for with other arguments than are recorded at its place.
+    """Handle a decision or read whose arguments differ from those recorded at its position.
 
-    Code that was changed may ask so, and is answered afresh; code that was not is not deterministic.
+    In changed code it executes again, with a warning. In unchanged code it is a divergence: the code is not
+    deterministic.
     """
     execution = execution_of(asking)
     found = next((at for place in asking.call.places if (at := claims.at(place)) is not None), None)
@@ -138,9 +141,9 @@ async def _refuse_change(asking: StepLookup, claims: RecordClaims) -> None:
 
 
 async def is_same_code(execution: Execution) -> bool:
-    """Tell whether the worker that died with the run had the same code as this one, for all that is known.
+    """Return whether the worker that died with the run is known to have had the same code as this one.
 
-    A worker that parked a run leaves no name behind: then the code counts as changed.
+    A worker that parked a run leaves no session id on it: then the code counts as changed.
     """
     left_by, session = execution.run.left_by, execution.run.session
     if left_by is None or session is None:
@@ -154,7 +157,7 @@ async def is_same_code(execution: Execution) -> bool:
 
 
 def take_id(execution: Execution, place: StepPosition, where: str) -> None:
-    """Note that a call has an id from outside. Raises UsageError when another call of this turn has it."""
+    """Note the `id=` of a call. Raises UsageError when another call of this turn has the same."""
     if execution.given is None:
         execution.given = {}
     other = execution.given.get(place.id)

@@ -1,7 +1,7 @@
-"""Intents: a body that runs longer than some milliseconds is recorded as started.
+"""Intents of resumable steps: a body that runs longer than some milliseconds is recorded as started.
 
-One timer serves all bodies of an event loop. A body that ends before its time never had an intent: its
-outcome says all. What is in flight when we die, and had run that long, is known at the next start.
+One timer serves all bodies of an event loop. A body that ends sooner gets no intent: its outcome says enough.
+If we die, the next worker knows of every body in flight that had run that long.
 """
 
 from __future__ import annotations
@@ -20,16 +20,16 @@ INTENT_SECONDS = 0.004
 
 
 class Intents:
-    """The bodies of one event loop that have started lately."""
+    """The recently started bodies of one event loop."""
 
     def __init__(self, loop: asyncio.AbstractEventLoop) -> None:
         self._loop = loop
         self._started: deque[Frame] = deque()
         self._is_set = False
-        self._context = Context()  # a timer of ours, not of the run whose body started it
+        self._context = Context()  # the timer is ours and must not count as one of the run's
 
     def start(self, frame: Frame) -> None:
-        """Note that a body starts: it is recorded, unless its frame is over before its time."""
+        """Note that a body starts; its intent is recorded unless it ends within INTENT_SECONDS."""
         frame.at = self._loop.time()
         self._started.append(frame)
         if not self._is_set:

@@ -1,7 +1,7 @@
-"""A call that looks for its record: what it is, what it may claim, and in which words it is refused.
+"""One call's search for its record: what it may claim, what counts as an effect, how it is refused.
 
-The rules of step identity are in `identity`; this part of them is also used by `delivery`, which decides when
-the run's code is at rest.
+The rules of step identity are in `identity`. This part is separate because `delivery`, which decides when the
+run's code is quiescent, uses it too.
 """
 
 from __future__ import annotations
@@ -25,14 +25,14 @@ _FREE_BUILTINS = frozenset(
 _CHILD = "spawn:"
 _FREE_PREFIXES = ("receive:", "result:", "cancel:", "patched:")
 _SAYS: dict[StepKind | None, bool] = {StepKind.DECISION: False, StepKind.READ: False, StepKind.ACTION: True}
-"""Whether a record that says what its step is says that it is an effect."""
+"""Whether a recorded step kind is an effect. For a kind not listed, or none, the declaration decides."""
 
 
 Begin = Callable[[Callable[[], Awaitable[None]]], Awaitable[None]]
 
 
 class Care(IntEnum):
-    """How much care an action is started with."""
+    """How strongly a start is protected against being repeated."""
 
     NONE = 0
     KEYED = 1
@@ -40,14 +40,14 @@ class Care(IntEnum):
 
     @staticmethod
     def of_step(step: Step) -> Care:
-        """Return the care that a step declares."""
+        """Return the protection that a step declares."""
         if step.effect is None:
             return Care.NONE
         return Care.KEYED if step.effect.resumable else Care.NON_RESUMABLE
 
     @staticmethod
     def of_start(start: Start) -> Care:
-        """Return the care that a start was made with."""
+        """Return the protection that a start was made with."""
         if start.is_protected:
             return Care.NON_RESUMABLE
         return Care.KEYED if start.key else Care.NONE
@@ -58,9 +58,10 @@ async def _begin(wait: Callable[[], Awaitable[None]]) -> None:
 
 
 class StepLookup:
-    """A call that looks for its record, with what is needed to refuse it in words.
+    """A call that searches for its record, with what the error message needs if it is refused.
 
-    `begin` waits, by what it is given, until a start that was found may be gone on with.
+    `where` returns the call site. `begin` is given a wait, and awaits it until a start that was found may
+    continue.
     """
 
     __slots__ = ("asked", "begin", "call", "care", "execution", "place", "where")
@@ -91,19 +92,19 @@ class StepLookup:
         )
 
     def look_up_where(self) -> None:
-        """Look up where the call is, while it can be seen: an effect may be refused while it waits."""
+        """Read the call site while it is on the stack: an effect may be refused later, while it waits."""
         if self.call.is_effect:
             where = self.where()
             self.where = lambda: where
 
 
 def is_effect_step(step: Step) -> bool:
-    """Tell whether a declared step is done to the world: repeated, it would be seen."""
+    """Return whether a declared step acts on the outside world: a repetition would be visible."""
     return not step.reads_only or step.effect is not None
 
 
 def is_effect_name(name: str) -> bool:
-    """Tell whether a recorded step of this name counts as an effect; one that nobody knows does."""
+    """Return whether a recorded step of this name counts as an effect; an undeclared one does."""
     known = _declared(name)
     if known:
         return any(map(is_effect_step, known))
@@ -111,7 +112,7 @@ def is_effect_name(name: str) -> bool:
 
 
 def is_unknown(name: str) -> bool:
-    """Tell whether a recorded name is that of a step which the code declares no more: deleted, or renamed."""
+    """Return whether the code no longer declares a step of this recorded name: deleted or renamed."""
     built_in = name in _FREE_BUILTINS or name.startswith((*_FREE_PREFIXES, _CHILD))
     return not built_in and not _declared(name)
 
@@ -126,7 +127,7 @@ def _declared(name: str) -> list[Step]:
 
 
 def is_effect(found: Claimed) -> bool:
-    """Tell whether a record is that of an effect: as it says itself, else as its name is declared now."""
+    """Return whether a record is an effect's: by its own step kind, else by today's declaration."""
     said = _SAYS.get(found.step_kind)
     if said is not None:
         return said
@@ -137,19 +138,19 @@ def is_effect(found: Claimed) -> bool:
 
 
 def claims_of(execution: Running) -> RecordClaims:
-    """Return what is unclaimed of a run's journal."""
+    """Return the run's claims (unclaimed records); created on first use."""
     if execution.claims is None:
         execution.claims = RecordClaims(execution.replay)
     return execution.claims
 
 
 def passed_over(execution: Running) -> Claimed | None:
-    """Return the earliest recorded effect that no call has claimed, and that the agent does not forget."""
+    """Return the earliest recorded effect that no call has claimed and `forgets=` does not name."""
     claims, forgets = claims_of(execution), forgotten(execution)
 
     def is_missed(found: Claimed) -> bool:
         name = step_name(found.step)
-        what = (name, found.step_kind)  # a step may have been a read when some of its records were made
+        what = (name, found.step_kind)  # the same step may have been declared a read for some of its records
         known = claims.effects.get(what)
         if known is None:
             known = claims.effects[what] = is_effect(found)
@@ -159,7 +160,7 @@ def passed_over(execution: Running) -> Claimed | None:
 
 
 def forgotten(execution: Running) -> tuple[str, ...]:
-    """Return the names of the steps whose effects the run's agent gives up on purpose."""
+    """Return the names of steps whose effects the run's agent drops on purpose (`forgets=`)."""
     agent = AGENTS.get(execution.run.agent)
     return agent.forgets if agent is not None else ()
 
@@ -168,7 +169,7 @@ def forgotten(execution: Running) -> tuple[str, ...]:
 
 
 def refuse(asking: StepLookup, missed: Claimed) -> None:
-    """Stop the run before an effect starts, since an effect on record was passed over."""
+    """Stop the run before an effect starts, because a recorded effect was passed over."""
     claims = claims_of(asking.execution)
     for place in asking.call.places:
         found = claims.at(place)
@@ -179,7 +180,7 @@ def refuse(asking: StepLookup, missed: Claimed) -> None:
 
 
 def changed(asking: StepLookup, found: Claimed) -> Divergence:
-    """Return the error for a call with other arguments than are recorded at its place."""
+    """Return the error for a call whose arguments differ from those recorded at its position."""
     asked: Fingerprint = asking.asked or Fingerprint(b"", b"{}")
     run, where = asking.execution.run.id, asking.where()
     if isinstance(found, Start):
@@ -188,7 +189,7 @@ def changed(asking: StepLookup, found: Claimed) -> Divergence:
 
 
 def weaker(asking: StepLookup, found: Start) -> Divergence:
-    """Return the error for a start that the code would now repeat with less care than it was started with."""
+    """Return the error for a start that the code would now repeat with weaker protection than it had."""
     was = "non-resumable" if found.is_protected else f"under the key {found.key!r}"
     keep = "resumable=False" if found.is_protected else "its key="
     return Divergence(
@@ -201,7 +202,7 @@ def weaker(asking: StepLookup, found: Start) -> Divergence:
 
 
 def not_asked_for(asking: StepLookup, missed: Claimed) -> Divergence:
-    """Return the error for an effect that would start although one on record was passed over."""
+    """Return the error for an effect that would start although a recorded one was passed over."""
     name = parse_step_id(missed.step).name
     given = ", ".join(f"{name}={value}" for name, value in missed.body.a.items())
     became = "was started, and it is not known what came of that" if isinstance(missed, Start) else "was done"
@@ -220,11 +221,11 @@ def not_asked_for(asking: StepLookup, missed: Claimed) -> Divergence:
 
 
 def _if_renamed(old: str, new: str) -> str:
-    """Say how a step, or a child's agent, that has another name now keeps its records."""
+    """Return the remedy by which a renamed step, or a child's renamed agent, keeps its records."""
     was_child, is_child = old.startswith(_CHILD), new.startswith(_CHILD)
     if was_child and is_child:
         old, new = old.removeprefix(_CHILD), new.removeprefix(_CHILD)
         return f'If the agent {new} is {old} renamed, declare it with @nl.agent(name="{old}"); '
     if was_child or is_child:
-        return ""  # a step and a child: neither can be the other
+        return ""  # a step cannot have been renamed to a child, nor a child to a step
     return f'If {new} is {old} renamed, declare it with aliases=["{old}"]; '

@@ -1,4 +1,4 @@
-"""What the steps of one execution emit: gathered for some milliseconds, then recorded in order."""
+"""Buffer what the steps of one execution emit for some milliseconds, then record it in order."""
 
 from __future__ import annotations
 
@@ -10,13 +10,13 @@ from ninelives.core.model.run import Kind
 from ninelives.engine.context import Frame, Running
 
 FLUSH_SECONDS = 0.02
-"""How long items of a step wait for others to be recorded with."""
+"""How long items are buffered, so that more of them fit into one record."""
 FLUSH_BYTES = 32 * 1024
 _FLUSH_ITEMS = ITEMS_PER_RECORD // 2
 
 
 class _Emitting:
-    """A step that emits: its attempt, whether something of it is recorded, and what is not yet."""
+    """A step that emits: its attempt, whether items of it are recorded, and those not recorded yet."""
 
     __slots__ = ("attempt", "is_recorded", "items", "size")
 
@@ -27,7 +27,7 @@ class _Emitting:
 
 
 class OutputBuffer:
-    """What the steps of one execution emit. On the event loop's thread only."""
+    """What the steps of one execution emit. Only on the event loop's thread."""
 
     def __init__(self, execution: Running) -> None:
         self._execution = execution
@@ -37,13 +37,13 @@ class OutputBuffer:
         self._is_set = False
 
     def begin(self, step: str) -> None:
-        """Retract what earlier attempts at a step have emitted, before the next one begins."""
+        """Retract what earlier attempts of a step emitted, before the next attempt begins."""
         emitting = self._steps.get(step)
         if emitting is not None:
             self._retract(step, emitting)
 
     def settle(self, step: str, *, stands: bool) -> None:
-        """Record what a step has emitted before its result, or withdraw it before its failure."""
+        """Record what a step emitted before its result is recorded; before its failure, retract it."""
         emitting = self._steps.pop(step, None)
         if emitting is None:
             return
@@ -53,7 +53,7 @@ class OutputBuffer:
             self._retract(step, emitting)
 
     def add(self, frame: Frame, data: bytes) -> asyncio.Future[Verdict] | None:
-        """Add an item; returns what to wait for when there is too much to keep in memory."""
+        """Add an item; return a future to wait for if the buffer is full, else None."""
         step = frame.place.id
         emitting = self._steps.setdefault(step, _Emitting(1, False))
         emitting.items.append(data)

@@ -1,9 +1,9 @@
-"""What is ready to run on an event loop, of which run: delivery waits until nothing of its run is.
+"""Which runs have callbacks ready on an event loop: delivery waits until its run has none.
 
-However many runs ask in one round of the loop, what is ready is looked through once for all of them.
+However many runs ask in one iteration of the loop, its queue is scanned once for all of them.
 
-Python's own loop shows its queue. Of any other (uvloop), whatever is to be called is noted on its way in and
-struck off when it runs: callbacks of futures and wake-ups of tasks all go through `call_soon`.
+asyncio's own loop exposes its queue. On any other loop (uvloop) we note each callback when it is scheduled
+and remove it when it runs: callbacks of futures and wake-ups of tasks all go through `call_soon`.
 """
 
 from __future__ import annotations
@@ -22,12 +22,12 @@ from weakref import WeakKeyDictionary
 from ninelives.engine.context import run_of
 
 _GLANCE = 4
-"""How many callbacks are looked through for one run alone; those of more are looked through for all."""
+"""The longest queue that is scanned for a single run; a longer one is scanned once for all runs."""
 _noted: WeakKeyDictionary[asyncio.AbstractEventLoop, Noted] = WeakKeyDictionary()
 
 
 class _Asked:
-    """Something that a loop has been asked to call."""
+    """A callback that was scheduled on a loop."""
 
     __slots__ = ("context", "handle", "is_timer")
 
@@ -41,7 +41,7 @@ class _Asked:
 
 
 class Noted:
-    """What a loop has been asked to call, soon or at a time, and has not called yet."""
+    """The callbacks scheduled on a loop, at once or by a timer, that have not run yet."""
 
     def __init__(self, loop: asyncio.AbstractEventLoop) -> None:
         self._asked: dict[int, _Asked] = {}
@@ -64,7 +64,7 @@ class Noted:
     ) -> Any:
         asked = _Asked(context if context is not None else copy_context(), is_timer=bool(when))
         number = next(self._numbers)
-        self._asked[number] = asked  # before it can run: another thread may be the one that asks
+        self._asked[number] = asked  # before it can run: this may be another thread than the loop's
         asked.handle = handle = call(*when, self._run, number, callback, args, context=asked.context)
         return handle
 
@@ -73,7 +73,7 @@ class Noted:
         callback(*args)
 
     def contexts(self, *, timers: bool) -> list[Context]:
-        """Return the contexts of what is ready, or of what waits for its time."""
+        """Return the contexts of the ready callbacks or, with `timers`, of the timers."""
         noted = list(self._asked.items())
         for number, asked in noted:
             if asked.is_cancelled:
@@ -82,47 +82,48 @@ class Noted:
 
 
 def watch(loop: asyncio.AbstractEventLoop) -> None:
-    """Note what is called, on a loop that does not show it."""
+    """Start noting callbacks on a loop that does not expose its queue."""
     if not hasattr(loop, "_ready"):
         _noted[loop] = Noted(loop)
 
 
 def unwatch(loop: asyncio.AbstractEventLoop) -> None:
-    """Put the loop back as it was."""
+    """Restore the loop's own methods."""
     if _noted.pop(loop, None) is not None:
         for name in ("call_soon", "call_soon_threadsafe", "call_later", "call_at"):
             delattr(loop, name)
 
 
 class IdleQuestion(Protocol):
-    """Who wants to know which runs have something ready."""
+    """A caller that needs to know which runs have callbacks ready (`Delivery`)."""
 
     def check(self, busy: frozenset[object]) -> None:
-        """Go on, knowing the executions that have something ready."""
+        """Continue, given the executions that have callbacks ready."""
 
 
 class IdleRound:
-    """Those who ask in one round of an event loop."""
+    """Batches the questions that come in one iteration of an event loop."""
 
     def __init__(self) -> None:
         self._asking: deque[IdleQuestion] = deque()
-        self._context = Context()  # of no run; and of one loop, for no two threads may be in one context
+        # It belongs to no run. There is one per loop, because two threads cannot enter the same context.
+        self._context = Context()
 
     def ask(self, loop: asyncio.AbstractEventLoop, asking: IdleQuestion) -> None:
-        """Tell somebody soon what is ready then."""
+        """Call `asking.check` in the next iteration, with the runs that are busy then."""
         self._asking.append(asking)
-        if len(self._asking) == 1 and not loop.is_closed():  # else code that was left behind is thrown away
+        if len(self._asking) == 1 and not loop.is_closed():  # else abandoned code is being garbage-collected
             loop.call_soon(self._look, loop, context=self._context)
 
     def _look(self, loop: asyncio.AbstractEventLoop) -> None:
-        # Who is told only makes something of his own run ready: what we have seen stays true for the others.
+        # Delivering to one run cannot make another run busy, so the snapshot stays valid for all of them.
         busy, asking = busy_runs(loop), self._asking
         self._asking = deque()
         try:
             while asking:
                 asking.popleft().check(busy)
         finally:
-            for one in asking:  # not told yet: somebody before them has failed
+            for one in asking:  # not checked yet, because an earlier check raised
                 self.ask(loop, one)
 
 
@@ -130,7 +131,7 @@ _rounds: WeakKeyDictionary[asyncio.AbstractEventLoop, IdleRound] = WeakKeyDictio
 
 
 def round_of(loop: asyncio.AbstractEventLoop) -> IdleRound:
-    """Return where to ask on a loop."""
+    """Return the batch of questions of a loop."""
     known = _rounds.get(loop)
     if known is None:
         known = _rounds[loop] = IdleRound()
@@ -138,7 +139,7 @@ def round_of(loop: asyncio.AbstractEventLoop) -> IdleRound:
 
 
 def busy_runs(loop: asyncio.AbstractEventLoop) -> frozenset[object]:
-    """Return the executions of which some code is ready, outside of any body."""
+    """Return the executions whose agent code has a callback ready; callbacks of bodies do not count."""
     noted = _noted.get(loop)
     if noted is not None:
         return frozenset(map(run_of, noted.contexts(timers=False)))
@@ -150,7 +151,7 @@ def busy_runs(loop: asyncio.AbstractEventLoop) -> frozenset[object]:
 
 
 def is_plainly_idle(loop: asyncio.AbstractEventLoop, run: object) -> bool:
-    """Tell that nothing of an execution is ready, where that is seen at a glance; else it is not said."""
+    """Return True if a short queue shows that an execution has nothing ready; False if that is unknown."""
     ready = getattr(loop, "_ready", None)
     if ready is None or len(ready) > _GLANCE:
         return False
@@ -158,7 +159,7 @@ def is_plainly_idle(loop: asyncio.AbstractEventLoop, run: object) -> bool:
 
 
 def has_foreign(loop: asyncio.AbstractEventLoop, is_ours: Callable[[Context], bool]) -> bool:
-    """Tell whether code in one of our contexts waits for a timer or a socket; uvloop hides its sockets."""
+    """Return whether code in one of our contexts waits for a timer or socket; uvloop hides its sockets."""
     noted = _noted.get(loop)
     if noted is not None:
         return any(map(is_ours, noted.contexts(timers=True)))
@@ -177,7 +178,7 @@ _TIMERS = {"_on_timeout": "asyncio.timeout", "_cancel_and_wait": "asyncio.wait_f
 
 
 def timer_of(caller: FrameType) -> str | None:
-    """Return the name of the timer that cancels, when it is one that replay cannot repeat."""
+    """Return the name of the timer whose frame calls `cancel`, if replay cannot repeat it."""
     code = caller.f_code
     if code.co_name in _TIMERS and "asyncio" in code.co_filename:
         return _TIMERS[code.co_name]

@@ -1,12 +1,13 @@
-"""Threads that run a run's code: those that we lent to it, and those that its code brought along.
+"""Threads that run a run's code: those that we start for it, and foreign ones of pools or frameworks.
 
-A thread of a pool or of a framework that carries the run's context (`copy_context().run`) calls steps like
-any other of the run's threads. Each such piece of work is a branch of its own, named by its first call, for
-threads come in any order.
+A foreign thread that carries the run's context (`copy_context().run`) calls steps like any other thread of
+the run. Each such piece of work is a separate branch, named by its first call, because threads arrive in any
+order.
 
-A run with such threads comes to rest without our seeing how: a thread waits for another one, or for an event
-loop of its own. So, in such runs only, the threads are looked at: one that stands in a waiting call of the
-standard library, or that has not moved for a while, is at rest; one whose piece of work is over is gone.
+We cannot observe directly when foreign threads become idle: one waits for another, or for an event loop that
+it runs itself. So, only in runs that have them, we sample the stack frames of the run's threads: a thread in
+a blocking call of the standard library, or one that has not moved for a while, is idle; a thread whose piece
+of work is over is gone. See docs/decisions/0016.
 """
 
 from __future__ import annotations
@@ -27,12 +28,12 @@ from ninelives.engine.run.execution import Execution
 
 T = TypeVar("T")
 LOOK_SECONDS = 0.002
-"""How soon a thread is looked at again."""
+"""The first interval between two samples; it grows up to LONGEST_LOOK_SECONDS."""
 LONGEST_LOOK_SECONDS = 0.02
 STABLE_SECONDS = 0.005
-"""How long no thread of a run has moved when the run may be at rest."""
+"""How long no thread of a run may have moved before the run counts as quiescent."""
 STILL_SECONDS = 0.1
-"""How long a thread that stands in no known waiting call has not moved when it counts as at rest."""
+"""How long a thread outside the known blocking calls must stand still before it counts as idle."""
 _WAITS = frozenset(
     {
         ("threading.py", "wait"),
@@ -45,7 +46,7 @@ _WAITS = frozenset(
         ("runners.py", "run"),
     }
 )
-"""Where a thread stands that waits for another one, or for events."""
+"""The blocking calls (file, function) in which a thread waits for another thread or for events."""
 
 _POOL = concurrent.futures.thread.__file__
 _local = threading.local()
@@ -54,9 +55,10 @@ _naming = threading.Lock()
 
 
 class RunThread:
-    """A thread that runs a run's own code, and the task that it waits for, if it does.
+    """A thread that runs a run's agent code, and the task that it waits for, if any.
 
-    `is_awake`: it knows of what it was told last. `work` is the frame of a piece of work, in a pool's thread.
+    `is_awake`: it has resumed after its last outcome was delivered. `work`: in a thread of a pool, the frame
+    of the current piece of work.
     """
 
     __slots__ = ("is_awake", "is_over", "moved_at", "seen", "thread", "waits_for", "work")
@@ -70,16 +72,16 @@ class RunThread:
         self.moved_at = 0.0
 
     def take(self) -> None:
-        """Be this thread."""
+        """Bind this object to the current thread."""
         self.thread, self.work = threading.get_ident(), _work(sys._getframe(1))  # noqa: SLF001
         self.is_awake = True
 
     def is_of(self, thread: int, frame: FrameType) -> bool:
-        """Tell whether a thread is still at the same piece of work."""
+        """Return whether a thread is still executing the same piece of work."""
         return thread == self.thread and (self.work is None or _work(frame) is self.work)
 
     def is_still(self, top: FrameType, now: float) -> bool:
-        """Tell whether the thread stands where it stood."""
+        """Return whether the thread has not moved since the last sample."""
         seen, self.seen = self.seen, (top, top.f_lasti)
         if seen is not None and seen[0] is top and seen[1] == top.f_lasti and self.is_awake:
             return True
@@ -87,13 +89,13 @@ class RunThread:
         return False
 
     def is_waiting(self, top: FrameType, now: float) -> bool:
-        """Tell whether a thread that stands still waits, by where it stands and for how long."""
+        """Return whether a thread that has not moved is waiting, by its position and for how long."""
         where = (os.path.basename(top.f_code.co_filename), top.f_code.co_name)  # noqa: PTH119
         return where in _WAITS or now - self.moved_at > STILL_SECONDS
 
 
 def _work(frame: FrameType | None) -> FrameType | None:
-    """Return the frame in which a pool's thread carries out one piece of work; None in other threads."""
+    """Return the frame in which a thread of a pool executes one piece of work; None in other threads."""
     while frame is not None:
         code = frame.f_code
         if code.co_name == "run" and code.co_filename == _POOL:
@@ -103,7 +105,7 @@ def _work(frame: FrameType | None) -> FrameType | None:
 
 
 class RunThreads:
-    """The threads of one execution, where some were not lent by us."""
+    """The threads of one execution that has foreign ones."""
 
     def __init__(self, execution: Execution) -> None:
         self._execution = execution
@@ -113,7 +115,7 @@ class RunThreads:
         self._moved_at = time.monotonic()
 
     def here(self) -> RunThread:
-        """Return what stands for this thread, which we did not lend."""
+        """Return the RunThread of the current thread, which is foreign."""
         thread = threading.get_ident()
         known = self._known.get(thread)
         if known is None or not known.is_of(thread, sys._getframe(1)):  # noqa: SLF001
@@ -122,16 +124,17 @@ class RunThreads:
         return known
 
     def is_at_rest(self) -> bool:
-        """Tell whether all that runs are threads that wait; else look again soon, if nobody else will.
+        """Return whether everything that runs is a waiting thread; else schedule the next check if needed.
 
-        Who was woken by another thread may not have moved yet: for a while, none of them must have.
+        A thread that another one has woken may not have moved yet, so all of them must stand still for
+        STABLE_SECONDS.
         """
         running, frames = self._execution.delivery.running, sys._current_frames()  # noqa: SLF001
         now, are_waiting = time.monotonic(), True
         for one in tuple(running):
             if not isinstance(one, RunThread):
                 self._moved_at = now
-                return False  # whoever it is makes us look again
+                return False  # not a thread: it schedules the next check when it is done
             top = frames.get(one.thread)
             if one.is_awake and (top is None or not one.is_of(one.thread, top)):
                 self._drop(one)
@@ -163,7 +166,7 @@ class RunThreads:
 
 
 def run_as(lent: RunThread, work: Callable[[], T]) -> T:
-    """Run code of a run in this thread, which we lend to it."""
+    """Run code of a run in this thread, which we started for it."""
     _local.lent = lent
     lent.take()
     try:
@@ -174,9 +177,10 @@ def run_as(lent: RunThread, work: Callable[[], T]) -> T:
 
 
 def line(execution: Execution, name: Callable[[], str], task: object = None) -> RunThread:
-    """Return what stands for this thread; what its run does not know yet gets a branch of its own.
+    """Return the RunThread of the current thread; foreign work that is new to the run gets a branch.
 
-    `task` is that of another event loop in it, if the call comes from there. `name` says what is called.
+    `task` is the calling task if the call comes from another event loop in this thread. `name` returns the
+    name of the branch, made of what is called first.
     """
     lent: RunThread | None = getattr(_local, "lent", None)
     delivery = execution.delivery

@@ -1,12 +1,13 @@
-"""The tasks of a run: its own code's are its branches, and leave this process with it, whatever they do.
+"""The tasks of a run: those of its agent code are its branches, and end with the run in this process.
 
-Its tasks are cancelled and given a second. Code that swallows the cancellation and calls a step or a wait is
-cancelled again, a hundred times, and then waits for ever; what has not left after the second is abandoned:
-it begins and records nothing in the run's name, and nobody waits for it, the process's end included.
+At the end the run's tasks are cancelled and get one second. Code that swallows the cancellation and calls a
+step or a wait is cancelled again, a hundred times, and then waits without end. Tasks that have not ended
+after the second are abandoned: they begin and record nothing for the run, and nothing waits for them, not
+even the exit of the process.
 
-A run whose own code is through does not end before its non-resumable actions that have started: each comes
-to its outcome first, or the run is parked or put before a person with the doubt, as if the agent awaited it.
-If we die meanwhile, the next life replays the agent to its end and finds their starts.
+A run whose agent code has ended does not end before its non-resumable actions that have started: each gets
+its outcome first, or the run parks or escalates with the doubt, as if the agent awaited it. If we die
+meanwhile, the next worker replays the agent to its end and finds the starts. See docs/decisions/0016.
 """
 
 from __future__ import annotations
@@ -26,7 +27,7 @@ ABANDON_SECONDS = 1.0
 
 
 async def clear(execution: Execution) -> None:
-    """Cancel what is left of a run's tasks; what does not end within a second is abandoned."""
+    """Cancel the remaining tasks of a run; abandon those that do not end within a second."""
     left = execution.open_branches()
     if not left:
         return
@@ -44,7 +45,7 @@ async def clear(execution: Execution) -> None:
 async def _let_land(execution: Execution) -> set[asyncio.Task[Any]]:
     """Wait for the outcomes of non-resumable actions that have started; nothing else begins meanwhile.
 
-    Returns what is left to be abandoned; nothing when the execution is sealed: that clears up by itself.
+    Returns the tasks to abandon; none when the execution is sealed, because sealing cleans up by itself.
     """
     execution.is_ending, execution.closed = True, execution.closed or _abandoned(execution.run.id)
     execution.delivery.look()  # it may park now
@@ -61,7 +62,7 @@ def _abandoned(run: str) -> NineLivesError:
 def _abandon(task: asyncio.Task[Any]) -> None:
     task.add_done_callback(_forget)
     task._log_destroy_pending = False  # type: ignore[attr-defined]  # noqa: SLF001
-    asyncio.tasks._unregister_task(task)  # noqa: SLF001 (asyncio.run would wait for it for ever)
+    asyncio.tasks._unregister_task(task)  # noqa: SLF001 (asyncio.run would wait for it without end)
 
 
 def _forget(task: asyncio.Task[Any]) -> None:
@@ -70,7 +71,7 @@ def _forget(task: asyncio.Task[Any]) -> None:
 
 
 async def contained(code: Coroutine[Any, Any, Any]) -> Any:
-    """Await a run's code; what would end the whole process is an error of the run."""
+    """Await a run's code; turn what would end the whole process into an error of the run."""
     try:
         return await code
     except (SystemExit, KeyboardInterrupt) as leaving:
@@ -84,7 +85,7 @@ def make_task(
     context: Context | None = None,
     **options: Any,
 ) -> asyncio.Task[Any]:
-    """Create a task; inside a run, and outside its steps, it is a branch. The event loop's task factory."""
+    """Create a task; in agent code it is a branch of the run. This is the event loop's task factory."""
     execution, frame = here(), FRAME.get()
     if execution is None or frame is not None:
         plain: asyncio.Task[Any] = asyncio.Task(coroutine, loop=loop, context=context, **options)

@@ -1,11 +1,11 @@
-"""Durable waits: a branch waits for something that may come in a second or in a month.
+"""Durable waits: a branch waits for an event that may come in a second or in a month.
 
 A wait is a pending future, never an exception thrown into the run's code. While the process lives and other
-branches are at work, it stays in memory; when every branch waits and no body runs, the run parks: the
-execution is sealed, its tasks are cancelled, and one commit says when it falls due and what it waits for.
-Nothing of a wait itself is recorded: if we die here, the next life asks for it again and looks again.
+branches work, the wait stays in memory. When every branch waits and no body runs, the run parks: the
+execution is sealed, its tasks are cancelled, and one commit records when the run is due and what it waits
+for. The wait itself is not recorded: if we die here, the next worker makes the same call and checks again.
 
-What ends a wait is recorded by who waited, and told in its turn, as the outcome of a step is: `Builtin`.
+The waiting step records what ended its wait, and the outcome is delivered in order, as any step's: `Builtin`.
 """
 
 from __future__ import annotations
@@ -40,17 +40,17 @@ from ninelives.engine.run.lookup import StepLookup
 T = TypeVar("T")
 LONGEST_SECONDS = 100 * 366 * 86_400.0
 Look = Callable[[News], T | Awaitable[T | None] | None]
-"""Tells how a wait ended, or None while it goes on."""
+"""Checks the run's news: returns how the wait ended, or None while it continues."""
 
 SHORT_MS = 50
-"""What is due within this time is waited for in memory: leaving and coming back costs as much."""
+"""A run that is due within this time stays in memory: parking and claiming it again takes as long."""
 LONGEST_TIMER_SECONDS = 60.0
-"""A clock may be set while we sleep; no timer trusts it for longer."""
+"""The longest timer: the store's clock may be set while we sleep, so it is read again."""
 PAUSED = "to be resumed"
 
 
 class Parked(NineLivesError):
-    """Why an execution is sealed whose branches all wait. No code of the run ever sees it."""
+    """The reason for sealing an execution whose branches all wait. The run's code never sees it."""
 
     def __init__(self, change: Park | Escalate, run: str) -> None:
         super().__init__(f"the run is parked: {change.waits}", run=run)
@@ -58,7 +58,10 @@ class Parked(NineLivesError):
 
 
 class Wait:
-    """One branch that waits; `woken` is set while it rests."""
+    """One wait of one branch. `woken` is the future that it awaits between two checks.
+
+    `seen` is the number of the last news that it checked.
+    """
 
     __slots__ = ("due_ms", "for_person", "seen", "what", "woken")
 
@@ -81,28 +84,28 @@ class Waits:
 
     @property
     def has_any(self) -> bool:
-        """Tell whether a branch waits."""
+        """Whether a branch waits."""
         return bool(self._all)
 
     def enter(self, one: Wait) -> None:
-        """Count a wait in."""
+        """Add a wait."""
         self._all[one] = None
 
     def leave(self, one: Wait) -> None:
-        """Count a wait out."""
+        """Remove a wait."""
         del self._all[one]
         if not self._all and self._timer is not None:
             self._timer.cancel()
             self._timer = None
 
     def hear(self) -> None:
-        """Let every branch look again: there is news."""
+        """Make every waiting branch check again: there is news."""
         self._heard += 1
         for one in self._all:
             _wake(one)
 
     def news_for(self, one: Wait) -> News:
-        """Return what a wait is to look at now; when its time has come, this is the look that sees it."""
+        """Return the current news for a wait. Clears `due_ms` if it has passed: a deadline fires once."""
         one.seen = self._heard
         news = self._execution.news()
         if one.due_ms is not None and one.due_ms <= news.now_ms:
@@ -110,7 +113,7 @@ class Waits:
         return news
 
     async def rest(self, one: Wait) -> None:
-        """Wait for news or the time, unless either has come while the wait looked."""
+        """Wait for news or for `due_ms`; return at once if news came while the wait checked."""
         execution = self._execution
         if one.seen != self._heard:
             return
@@ -146,7 +149,7 @@ class Waits:
         return min((one.due_ms for one in self._all if one.due_ms is not None), default=None)
 
     def _consider(self) -> None:
-        """Park the run if nothing in it can move by itself. Called when its code is at rest."""
+        """Park the run if nothing in it can move by itself. Called when its code is quiescent."""
         execution = self._execution
         if execution.sealed is not None or not self._all or execution.has_bodies:
             return
@@ -163,13 +166,13 @@ class Waits:
             return
         due_ms = self._next_due()
         if due_ms is not None and due_ms - execution.store.now_ms() <= SHORT_MS:
-            return  # the timer is set
+            return  # the timer wakes it
         execution.seal(Parked(self._change(due_ms), execution.run.id))
 
     def _change(self, due_ms: int | None) -> Park | Escalate:
         whats = dict.fromkeys(one.what for one in self._all)
         if PAUSED in whats:
-            due_ms = self._execution.store.now_ms()  # it goes on as soon as it is resumed
+            due_ms = self._execution.store.now_ms()  # it can be claimed as soon as it is resumed
         elif self._execution.deadline_ms is not None:
             due_ms = min(self._execution.deadline_ms, due_ms or self._execution.deadline_ms)
         told, seen = "; ".join(whats)[:500], self._execution.latest.news
@@ -186,11 +189,12 @@ def _wake(one: Wait) -> None:
 async def wait(
     execution: Execution, what: str, look: Look[T], *, due_ms: int | None = None, for_person: bool = False
 ) -> T:
-    """Wait until `look` gives something, outside any body; the run may leave memory meanwhile.
+    """Wait, outside any body, until `look` returns something; the run may park meanwhile.
 
-    `look` is called now, on news of the run, and once when `due_ms` of the store's clock has come. `what`
-    is for people: "for the signal 'paid'". With `for_person`, only a person can end it: a run of which all
-    branches wait so is escalated. Cancelled, it raises CancelledError and nothing is recorded.
+    `look` is called now, on each news of the run, and once when the store's clock has reached `due_ms`.
+    `what` is shown to people: "for the signal 'paid'". `for_person`: only a person can end the wait; a run
+    all of whose branches wait like that is escalated. When cancelled, it raises CancelledError and records
+    nothing.
     """
     if execution.closed is not None:
         await turn_away(execution)
@@ -201,25 +205,25 @@ async def wait(
 
 
 def check_seconds(seconds: float, what: str) -> None:
-    """Check a time. Raises UsageError."""
+    """Check a duration. Raises UsageError."""
     if type(seconds) not in (int, float) or not 0 <= seconds <= LONGEST_SECONDS:
         raise UsageError(f"{what}: {seconds!r} is no time", remedy="Give seconds, 0 or more")
 
 
 async def turn_away(execution: Execution) -> None:
-    """Hold up a caller while the run is closed: until it is resumed, or until the end."""
+    """Block a caller while the run is closed: until the run is resumed, or until it ends."""
     while execution.closed is not None:
         if execution.sealed is not None or execution.is_leaving:
             await execution.forever()
         if execution.stopped is None and execution.is_ending and execution.is_acting:
-            return  # it settles what it has started
+            return  # the branch may settle the action that it has started
         if execution.stopped is not None or execution.is_ending:
             await execution.refuse()
         await until_resumed(execution)
 
 
 async def until_resumed(execution: Execution) -> None:
-    """Wait until the run is no longer paused; when everything in it waits, it is parked."""
+    """Wait until the run is no longer paused; once all its branches wait, it parks."""
     one = Wait(PAUSED, None, for_person=False)
     await _wait(execution, one, lambda news: True if not news.run.paused else None)
 
@@ -241,9 +245,9 @@ async def _wait(execution: Execution, one: Wait, look: Look[T]) -> T:
 
 
 def deadline_ms(place: StepPosition, seconds: float) -> int:
-    """Return when a time from now is over, by the store's clock; in a later life, when it was to be over.
+    """Return the deadline `seconds` from now by the store's clock; on replay, the recorded deadline.
 
-    Times too short to park for are not recorded: a crash begins them anew.
+    Durations too short to park for are not recorded: after a crash they start again.
     """
     execution = execution_of(place)
     known = execution.replay.intents.get(place.id)
@@ -264,7 +268,7 @@ class FoundOutcome(Struct, frozen=True):
 
 
 class Builtin:
-    """A step of our own that waits: found in the journal, or waited for, recorded, told in its turn.
+    """A built-in step that waits: found in the journal, or waited for, recorded and delivered in order.
 
         step = Builtin(execution, "sleep")
         found = await step.recorded()
@@ -272,8 +276,9 @@ class Builtin:
             ...
             await step.settle([(Kind.RESULT, step.id, write_body(None, value=b"null"))])
 
-    Use it as `async with`: a wait that the run's code cancels is recorded as withdrawn, also when what ended
-    it is on record already and was not told, and a timer of asyncio's that ends it is refused.
+    Use it as `async with`: a wait that the run's code cancels is recorded as withdrawn, even if its outcome
+    is already recorded but not delivered (see docs/decisions/0016). An asyncio timer that ends it raises
+    UsageError, because replay cannot repeat it.
     """
 
     def __init__(self, execution: Execution, name: str, place: StepPosition | None = None) -> None:
@@ -299,7 +304,7 @@ class Builtin:
     async def __aexit__(self, _: object, error: BaseException | None, __: object) -> None:
         if not isinstance(error, asyncio.CancelledError) or self.execution.sealed is not None:
             return
-        if not self._is_withdrawn:  # first: on replay it waits to be cancelled again, by whatever did it
+        if not self._is_withdrawn:  # recorded before we raise: on replay it waits for the same cancellation
             self.execution.note(Kind.WITHDRAWN, self.id, write_body(self._asked), self._facts)
         if self._task is not None and self._task.foreign_timer is not None:
             raise UsageError(
@@ -317,10 +322,10 @@ class Builtin:
         is_effect: bool = False,
         child: str | None = None,
     ) -> FoundOutcome | None:
-        """Return the outcome that is in the journal, in its turn; None when there is none.
+        """Return the outcome from the journal, when its delivery is due; None when there is none.
 
-        Raises what was recorded as a failure. With a codec, `value` is decoded; a value that no longer fits
-        is a divergence, which seals the execution. With `is_effect`, None means that it may be done now.
+        Raises the recorded error of a failure. With a codec, `value` is decoded; a value that no longer fits
+        is a divergence, which seals the execution. With `is_effect`, None means that the effect may start.
         """
         execution, self._asked = self.execution, asked
         found: Claimed | None = None
@@ -329,13 +334,14 @@ class Builtin:
                 StepLookup(execution, self.place, asked, where=self._asks, is_effect=is_effect, child=child)
             )
         if isinstance(found, Recorded):
-            self._is_withdrawn = True  # or it comes to what it came to then, in the same order
+            # Nothing new to record: it is withdrawn again, or gets its recorded outcome in the same order.
+            self._is_withdrawn = True
             if found.kind is Kind.WITHDRAWN:
                 await withdrawn(execution, found)
             try:
                 await execution.delivery.recorded(found.seq, found.at_ms)
             except asyncio.CancelledError:
-                # Taken, and the life before this died before it could say that its code had gone on without.
+                # A signal was taken, and the earlier worker died before it could record the withdrawal.
                 self._is_withdrawn = signal_number(found) < 0
                 self.give_back(found)
                 raise
@@ -350,7 +356,7 @@ class Builtin:
         return caller() or f"nl.{self.place.name}()"
 
     async def value(self, codec: Codec, data: bytes) -> Any:
-        """Decode an outcome; one that does not fit any more is a divergence, which seals the execution."""
+        """Decode an outcome; a value that no longer fits is a divergence, which seals the execution."""
         try:
             return codec.recall(data)
         except Divergence as error:
@@ -359,9 +365,10 @@ class Builtin:
             return await self.execution.forever()
 
     async def settle(self, drafts: Sequence[Draft], extras: Extras = NOTHING) -> Verdict:
-        """Record an outcome and wait for its turn to be told.
+        """Record an outcome and wait until it may be delivered.
 
-        A verdict other than COMMITTED (STALE, HELD) was not recorded: read the news and look again.
+        After a verdict other than COMMITTED (STALE, HELD) nothing was recorded; the news was read again, and
+        the caller must check it.
         """
         execution = self.execution
         await execution.require_open()
@@ -374,7 +381,7 @@ class Builtin:
                 execution.executed += 1
                 return verdict
         except BaseException:
-            # Cancelled between the record and its telling: the record of the withdrawal comes after it.
+            # Cancelled between record and delivery: __aexit__ appends the withdrawal after the outcome.
             turn.withdraw()
             raise
         turn.withdraw()
@@ -383,7 +390,7 @@ class Builtin:
         return verdict
 
     def give_back(self, taken: Recorded) -> None:
-        """Keep a signal that was taken and not told for the next step that receives it."""
+        """Keep a signal that was taken but not delivered, for the next step that receives one."""
         number, execution = signal_number(taken), self.execution
         if number >= 0 and execution.sealed is None:
             execution.replay.returned[number] = taken
@@ -395,14 +402,14 @@ class Builtin:
         return Facts(StepKind.BUILTIN, max(0, int((self.execution.loop.time() - self._began) * 1000)))
 
     def _named(self, draft: Draft) -> Draft:
-        """Return a record of this step with what is known of it, unless it says so itself."""
+        """Return an outcome record of this step with its facts added, unless it has them."""
         if draft[1] != self.id or draft[0] not in OUTCOMES or len(draft) == 5:
             return draft
         return (*draft[:3], draft[3] if len(draft) == 4 else (), self._facts)
 
 
 async def refresh(execution: Execution) -> None:
-    """Read the run's news now."""
+    """Read the run's news from the store now."""
     run = execution.run.id
     for news in await execution.call_store(lambda store: store.read_news({run: -1})):
         execution.hear(news)

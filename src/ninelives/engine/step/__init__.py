@@ -2,5 +2,6 @@
 
 - `resumable`: a call of a step from its lookup to its outcome; `threads`: plain `def` bodies and agents
 - `retry_pause`: the pause before the next attempt; `other_loops`: steps awaited on another event loop
-- `approval`: a person's yes before an action; `question`: `nl.ask`; `inbox_request`: how both open an item
+- `approval`: a person approves an action before it starts; `question`: `nl.ask`; `inbox_request`: how both
+  open an inbox item and wait for its answer
 """

@@ -1,9 +1,9 @@
-"""Approvals: an action waits for a person's yes to exactly these arguments, before it does anything.
+"""Approvals: before an action does anything, a person must approve exactly these arguments.
 
-The yes is bound to the digest of action, key and arguments. It is taken by an ANSWER record before the
-action reserves its key or begins; a no is taken together with the failure that the agent sees. If we die
-between, the next life finds the same answer, provided that it asks for the same: a yes to other arguments is
-void.
+An approval is bound to the digest of action, key and arguments. An ANSWER record takes it before the action
+reserves its key or begins; a denial is taken together with the failure that the agent sees. If we die
+between, the next worker finds the same answer, provided that it makes the same request: an approval of
+other arguments is void.
 """
 
 from __future__ import annotations
@@ -40,7 +40,7 @@ async def obtain(
     kwargs: dict[str, Any],
     key: str,
 ) -> None:
-    """Return when a person has said yes to this call, or nobody needs to. Call it before anything is begun.
+    """Return once a person has approved this call, or if it needs no approval. Call it before any effect.
 
     Raises Denied, recorded as the step's outcome.
     """
@@ -62,7 +62,7 @@ async def obtain(
         taken.get(item.id) is Says.APPROVED and item.digest == matter.digest
         for item in execution.news().items
     ):
-        return  # an earlier life got the yes to exactly this
+        return  # an earlier execution took the approval of exactly this
 
     def misfit(item: Item) -> str | None:
         return f"{item.by} denied it before" if taken.get(item.id) is Says.DENIED else None
@@ -84,7 +84,7 @@ async def obtain(
 async def _settle(
     builtin: Builtin, found: Item | Late, asked: Fingerprint, kind: StepKind, *, default: bool
 ) -> bool:
-    """Record the answer; False when one came at this moment: look again. Raises Denied."""
+    """Record the answer; return False if one came at this moment and must be read. Raises Denied."""
     execution, step = builtin.execution, builtin.id
     extras = NOTHING
     if isinstance(found, Late):
@@ -96,7 +96,7 @@ async def _settle(
         answer, body, who = read_answer(found), write_taken(found), found.by
     drafts: list[Draft] = [(Kind.ANSWER, step, body)]
     if answer.says is Says.APPROVED:
-        # CRASH: approved and not taken, or taken and not begun: the next life finds the yes again.
+        # CRASH: approved and not taken, or taken and not begun: the next worker finds the approval again.
         verdict = await execution.durable(execution.write(drafts, extras))
         return verdict.outcome is Outcome.COMMITTED
     note = f", saying: {answer.note}" if answer.note else ""

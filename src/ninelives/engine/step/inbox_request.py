@@ -1,12 +1,12 @@
-"""Asking a person from inside a run: an item is opened once, waited for durably, and its answer taken once.
+"""Ask a person from inside a run: open an inbox item once, wait durably, take its answer once.
 
-What is asked at a place of the run has a digest; its item's id is made of the place and a count. As long as
-the same is asked, the same item is found again in every life. When something else is asked at that place (the
-arguments have changed, an answer did not fit), the old item is void: closed if it was open, left alone if it
-was answered, and a new one is opened under the next count.
+A request at a step's position has a digest; its item's id is made of the position and a counter. As long as
+the request is the same, every replay finds the same item. When the request at that position changes (other
+arguments, an answer that did not fit), the old item is void: closed if it was open, left unchanged if it was
+answered, and a new one is opened under the next count.
 
-If we die before an item is open, the next life opens it; after, it finds it, answered or not; between the
-answer and the record that takes it, it finds the answer.
+If we die before an item is open, the next worker opens it; after that, it finds the item, answered or not;
+between the answer and the record that takes it, it finds the answer.
 """
 
 from __future__ import annotations
@@ -27,7 +27,7 @@ from ninelives.engine.run.waits import refresh, wait
 
 
 class InboxRequest(Struct, frozen=True, kw_only=True):
-    """What a person is asked at one step of a run. `seconds` is how long the answer is waited for."""
+    """What a person is asked at one step of a run. `seconds` is how long we wait for the answer."""
 
     step: str
     kind: ItemKind
@@ -38,17 +38,17 @@ class InboxRequest(Struct, frozen=True, kw_only=True):
 
 
 Misfit = Callable[[Item], str | None]
-"""Tells what is wrong with an answered item, so that it is asked anew; None when its answer stands."""
+"""Returns what is wrong with an answered item, so that it is asked again; None if its answer stands."""
 
 
 class Late(Struct, frozen=True):
-    """Nobody answered in time; `item` is still open."""
+    """No answer came in time; `item` is still open."""
 
     item: str
 
 
 async def ask(execution: Execution, matter: InboxRequest, misfit: Misfit) -> Item | Late:
-    """Return the answered item, or that it is too late. Cancelled, the item is closed."""
+    """Return the answered item, or Late. When cancelled, close the item."""
     item, due_ms = await _opened(execution, matter, misfit)
     try:
         while True:
@@ -68,26 +68,26 @@ async def _answered(execution: Execution, matter: InboxRequest, id: str, due_ms:
                 return item
         return Late(id) if due_ms is not None and news.now_ms >= due_ms else None
 
-    # The run is parked, not escalated: nothing is wrong with it, and who awaits its result goes on waiting.
+    # The run parks and does not escalate: nothing is wrong with it, and callers still await its result.
     return await wait(execution, f"for {matter.to or 'a person'}: {matter.asked.what}", look, due_ms=due_ms)
 
 
 def taken(execution: Execution, step: str) -> dict[str, Says]:
-    """Return what records of this turn say of answers at a step, by item."""
+    """Return the answers that this turn's records have taken at a step, by item."""
     found = (read_taken(record) for record in execution.replay.answers if record.step == step)
     return {one.item: one.answer.says for one in found}
 
 
 def _close(execution: Execution, matter: InboxRequest, item: str) -> None:
-    """Close an item that nobody waits for any more, unless the run only leaves memory."""
+    """Close an item that no code waits for any more; not if the execution is sealed: the run only parks."""
     if execution.sealed is None:
-        # CRASH: closed, and not recorded as withdrawn: the next life opens another.
+        # CRASH: closed, and not recorded as withdrawn: the next worker opens another.
         withdrawn = (Kind.ASKED, matter.step, write_asking(item, matter.kind, is_open=False))
         execution.write([withdrawn], Extras(closes=(item,)))
 
 
 async def _opened(execution: Execution, matter: InboxRequest, misfit: Misfit) -> tuple[str, int | None]:
-    """Find the item that asks this, or open one; returns its id and when its time is over."""
+    """Find the item for this request, or open one; return its id and its deadline."""
     await execution.require_open()
     if execution.is_catching_up:
         await execution.delivery.fresh()
@@ -103,7 +103,7 @@ async def _opened(execution: Execution, matter: InboxRequest, misfit: Misfit) ->
         new = _new(execution, matter, count, due_ms, why)
         is_open = current is not None and current.state is ItemState.OPEN
         closes = (current.id,) if current is not None and is_open else ()
-        # CRASH: not open; the next life opens it.
+        # CRASH: not open; the next worker opens it.
         void = _void(execution, current)
         opens = (Kind.ASKED, matter.step, write_asking(new.id, matter.kind, is_open=True, void=void))
         written = execution.write([opens], Extras(opens=(new,), closes=closes))
@@ -114,18 +114,18 @@ async def _opened(execution: Execution, matter: InboxRequest, misfit: Misfit) ->
             raise
         if verdict.outcome is Outcome.COMMITTED:
             return new.id, due_ms
-        await refresh(execution)  # what was to be closed has been answered at this moment: void all the same
+        await refresh(execution)  # the item to close was answered at this moment: void all the same
 
 
 def _void(execution: Execution, item: Item | None) -> Item | None:
-    """Return an item whose answer counts for nothing, and is not on record yet."""
+    """Return the item if its answer is void and no record has taken it yet."""
     if item is None or item.state is not ItemState.ANSWERED or item.id in taken(execution, item.step):
         return None
     return item
 
 
 def _current(execution: Execution, matter: InboxRequest) -> tuple[int, Item | None]:
-    """Return how many items were opened for this place, and the last of them."""
+    """Return how many items were opened at this position, and the last of them."""
     items = {item.id: item for item in execution.news().items if item.kind is matter.kind}
     count, current = 0, None
     while (found := items.get(_id(execution, matter, count))) is not None:
@@ -134,7 +134,7 @@ def _current(execution: Execution, matter: InboxRequest) -> tuple[int, Item | No
 
 
 def _why_void(item: Item, matter: InboxRequest, misfit: Misfit) -> str | None:
-    """Say why an item does not ask what is to be asked now; None when it does."""
+    """Return why an item does not serve this request; None if it does."""
     if item.digest != matter.digest:
         return "something else was asked before"
     if item.state is ItemState.CLOSED:

@@ -1,8 +1,9 @@
 """Steps and waits that are awaited on another event loop than that of their run.
 
-A plain agent that calls `asyncio.run`, a framework's `run_sync`, a thread with a loop of its own: what is
-called there is asked of the run's own loop, where the journal is, and a body that must run comes back to the
-loop that called, whose clients and sockets it may use. If we die here, the next life asks again.
+Examples: a plain `def` agent that calls `asyncio.run`, a framework's `run_sync`, a thread with its own loop.
+The call is sent to the run's loop, which owns the journal. A body that must run is sent back to the calling
+loop, because it may use clients and sockets of that loop. If we die here, the next worker makes the call
+again. See docs/decisions/0016.
 """
 
 from __future__ import annotations
@@ -25,16 +26,16 @@ T = TypeVar("T")
 Perform = Callable[..., Coroutine[Any, Any, Any]]
 _LEASE_LOOK_SECONDS = 0.01
 HEAR_SECONDS = 1.0
-"""How long another event loop may take to go on with what it was told; it may have ended instead."""
+"""How long the calling loop may take to resume after an outcome; it may have ended instead."""
 
 
 def is_elsewhere(execution: Execution) -> bool:
-    """Tell whether this code runs on another event loop than its run's."""
+    """Return whether this code runs on another event loop than its run's."""
     return asyncio.get_running_loop() is not execution.loop
 
 
 def at_home(function: Callable[P, Coroutine[Any, Any, T]]) -> Callable[P, Coroutine[Any, Any, T]]:
-    """Let something that a run's code awaits be awaited on other event loops, too."""
+    """Decorate a coroutine function of the agent API so that other event loops can await it, too."""
 
     @functools.wraps(function)
     async def call(*args: P.args, **kwargs: P.kwargs) -> T:
@@ -51,19 +52,19 @@ def at_home(function: Callable[P, Coroutine[Any, Any, T]]) -> Callable[P, Corout
 async def ask(
     execution: Execution, step: Step, args: tuple[Any, ...], kwargs: dict[str, Any], perform: Perform
 ) -> Any:
-    """Have a step performed on its run's event loop, and its body run on this one."""
+    """Perform a step on its run's event loop and run its body on this one."""
     call = _Call(execution, lambda: first_call(step, args, kwargs))
     body = functools.partial(call.body, lambda: step.function(*args, **kwargs))
     return await call.result(lambda: perform(execution, step, args, kwargs, body))
 
 
 def first_call(step: Step, args: tuple[Any, ...], kwargs: dict[str, Any]) -> str:
-    """Name the branch of code that calls this first: the same in every life, in whatever order they come."""
+    """Return a branch name from the first call: stable across replays, in whatever order calls come."""
     return f"{step.name}.{step.fingerprint(args, kwargs).digest.hex()[:8]}"
 
 
 class _Call:
-    """One call, on its way from this loop to the run's and back."""
+    """One call from this loop to the run's loop and back."""
 
     def __init__(self, execution: Execution, name: Callable[[], str]) -> None:
         self._execution, self._here = execution, asyncio.get_running_loop()
@@ -74,7 +75,7 @@ class _Call:
         self._patience: asyncio.TimerHandle | None = None
 
     async def result(self, coroutine: Callable[[], Coroutine[Any, Any, Any]]) -> Any:
-        """Have something awaited there; cancelled here, it is cancelled there, and comes to its end first."""
+        """Await a coroutine on the run's loop. Cancelling this cancels it there, and waits for its end."""
         context, home = copy_context(), self._execution.loop
         self._execution.delivery.running.add(self._lent)
         home.call_soon_threadsafe(self._begin, coroutine, context, context=context)
@@ -90,7 +91,7 @@ class _Call:
             raise asyncio.CancelledError
         value = self._task.result()
         if self._is_cancelled and (here := asyncio.current_task()) is not None:
-            here.uncancel()  # it came too late for this: it is told at the next await
+            here.uncancel()  # too late for this call: the next await raises the cancellation
             here.cancel()
         return value
 
@@ -108,8 +109,8 @@ class _Call:
             self._task.cancel()
 
     def _finish(self, _: object) -> None:
-        self._execution.delivery.running.add(self)  # until the code there has heard of it
-        with suppress(RuntimeError):  # that loop was closed, and nobody asks any more
+        self._execution.delivery.running.add(self)  # not quiescent until the calling code has resumed
+        with suppress(RuntimeError):  # that loop is closed: no caller is left
             self._here.call_soon_threadsafe(self._tell)
             self._patience = self._execution.loop.call_later(HEAR_SECONDS, self._heard, context=Context())
             return
@@ -122,20 +123,20 @@ class _Call:
         self._execution.delivery.look()
 
     def body(self, function: Callable[[], Coroutine[Any, Any, Any]]) -> asyncio.Future[Any]:
-        """Have a body run on the loop that called."""
+        """Run a body on the calling loop."""
         outcome: asyncio.Future[Any] = self._execution.loop.create_future()
         try:
             self._here.call_soon_threadsafe(self._start, function, FRAME.get(), outcome)
-        except RuntimeError:  # that loop was closed
+        except RuntimeError:  # that loop is closed
             outcome.cancel()
         return outcome
 
-    # On the loop that called ---------------------------------------------------------------------
+    # On the calling loop -------------------------------------------------------------------------
 
     def _tell(self) -> None:
         if not self._done.done():
             self._done.set_result(None)
-        # Who waits for it goes on in the next round, and has gone on in the one after that.
+        # The caller resumes in the loop's next iteration, so it has resumed by the one after that.
         self._here.call_soon(self._here.call_soon, self._report)
 
     def _report(self) -> None:

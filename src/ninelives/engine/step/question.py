@@ -1,7 +1,8 @@
-"""`nl.ask`: a question that a person answers through the inbox; the run may leave memory until then.
+"""`nl.ask`: a question that a person answers through the inbox; the run may park until then.
 
-The answer is checked where it is given, against what the item carries; the type itself has the last word
-here, and what it refuses is asked for again. Taken together with the result, it counts once.
+The answer is checked when it is given, against the schema in the item. The declared type makes the final
+check here; if it refuses the answer, the question is asked again. One commit takes the answer and records the
+result, so an answer counts once.
 """
 
 from __future__ import annotations
@@ -37,7 +38,7 @@ _MOST_CHARACTERS = 10_000
 
 
 def _asked(question: str, options: list[Any] | None = None) -> None:
-    """Stand for what is asked, so that a fingerprint can be taken of it."""
+    """Provide a signature, so that the question and its options have a fingerprint."""
 
 
 _FINGERPRINT = taker(signature_of(_asked))
@@ -91,10 +92,10 @@ async def ask(
     timeout: float | None = None,  # noqa: ASYNC109
     default: Any = UNSET,
 ) -> Any:
-    """Ask a person and return the answer: one of the options, or a value of the type (text, if not said).
+    """Ask a person and return the answer: one of the options, or a value of `type` (default: text).
 
-    `to` says who is asked. After `timeout` seconds `default` is the answer.
-    Raises TimedOut without one; UsageError, NotSerializable for what cannot be asked.
+    `to` says who is asked. After `timeout` seconds, `default` is the answer.
+    Raises TimedOut if there is no default; UsageError or NotSerializable for an invalid question.
     """
     execution = require("nl.ask()")
     if FRAME.get() is not None:
@@ -122,7 +123,7 @@ def _matter(
     seconds: float | None,
     default: Any,
 ) -> Any:
-    """Check what is to be asked, before anything is done; returns what makes the matter of it."""
+    """Check the question before anything is recorded; return a function that makes its InboxRequest."""
     if not isinstance(question, str) or not question.strip() or len(question) > _MOST_CHARACTERS:
         raise UsageError(
             "nl.ask(): the question is no text",
@@ -177,12 +178,12 @@ async def _answer(step: Builtin, matter: InboxRequest, codec: Codec, asked: Fing
 async def _settle(
     step: Builtin, found: Item | Late, matter: InboxRequest, codec: Codec, asked: Fingerprint
 ) -> tuple[Any] | None:
-    """Record the answer, or that there was none; None when one came at this moment: look again."""
+    """Record the answer, or its absence; return None if one came at this moment and must be read."""
     error: TimedOut | None = None
     drafts: list[Draft]
     if isinstance(found, Item):
         data = _value(found)
-        # CRASH: answered and not taken: the next life finds the answer.
+        # CRASH: answered and not taken: the next worker finds the answer.
         drafts = [(Kind.ANSWER, step.id, write_taken(found))]
         drafts.append((Kind.RESULT, step.id, write_body(asked, value=data)))
         verdict = await step.settle(drafts)

@@ -1,8 +1,8 @@
 """A call of a step: found in the journal, or executed, recorded and then delivered.
 
-If we die before the outcome is durable, the step is asked for again in the next life and its body runs
-again under the same key; if we die after, it is found. Nobody learns of an outcome before it is durable
-(strict), or before all that rests on it would be lost with it (pipelined).
+If we die before the outcome is durable, the next worker makes the call again and the body runs again under
+the same key; if we die after, the call finds its record. In strict mode no code sees an outcome before it is
+durable. In pipelined mode code may see it earlier, but everything that depends on it would be lost with it.
 """
 
 from __future__ import annotations
@@ -48,14 +48,14 @@ from ninelives.engine.step.retry_pause import attempts_before, rest
 
 Body = Callable[[], Awaitable[Any]]
 MOST_ATTEMPTS = 20
-"""How many failed attempts are recorded with an outcome: the last ones."""
+"""How many failed attempts are recorded with an outcome; the latest are kept."""
 
 
 async def call(step: Step, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
     """Call a step that is `async def`."""
     execution = current(step.name)
     if execution is None or FRAME.get() is not None:
-        # Without a runtime a step is an ordinary function; inside a step, another one is part of its body.
+        # Without a runtime a step is an ordinary function; inside a step, another step is part of its body.
         refuse_inside(execution, step)
         return await step.function(*args, **kwargs)
     if get_running_loop() is not execution.loop:
@@ -64,7 +64,7 @@ async def call(step: Step, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any
 
 
 def refuse_inside(execution: Execution | None, step: Step) -> None:
-    """Refuse inside a step what cannot be a part of its body. Raises UsageError."""
+    """Refuse a step that cannot be part of another step's body. Raises UsageError."""
     if execution is not None and (step.approval is not None or step.is_transactional):
         why = "needs a person's approval" if step.approval is not None else "has a transaction of its own"
         raise UsageError(
@@ -74,10 +74,10 @@ def refuse_inside(execution: Execution | None, step: Step) -> None:
         )
 
 
-async def perform(  # noqa: PLR0912 (the hot path: a coroutine less)
+async def perform(  # noqa: PLR0912 (the hot path: one coroutine fewer)
     execution: Execution, step: Step, args: tuple[Any, ...], kwargs: dict[str, Any], body: Body
 ) -> Any:
-    """Give the outcome of a step at its place in the run, executing its body only if there is none."""
+    """Return the recorded outcome of a step at its position in the run; if there is none, execute it."""
     asked = step.fingerprint(args, kwargs, execution.lists)
     given = step.given(args, kwargs) if step.given is not None else None
     place = StepPosition(execution, BRANCH.get(), step.name, given)
@@ -100,7 +100,7 @@ async def perform(  # noqa: PLR0912 (the hot path: a coroutine less)
             is_awaited = identity.hold_up(execution, step)
         is_early = execution.is_pipelined and (step.is_decision or step.reads_only)
         if not is_early:
-            # In a rehearsal, the end: whatever could be seen comes after it.
+            # A rehearsal (`check`) ends here: everything that the outside world could see comes after it.
             await execution.barrier(is_read=step.is_decision or step.reads_only)
         if execution.closed is not None:
             await turn_away(execution)
@@ -122,7 +122,7 @@ async def perform(  # noqa: PLR0912 (the hot path: a coroutine less)
 
 
 def foreign(timer: str, place: StepPosition) -> UsageError:
-    """Return the error for a step that a timer ended which replay cannot repeat."""
+    """Return the error for a step ended by a timer that replay cannot repeat."""
     return UsageError(
         f"{timer} ended this step, and would not do so on replay",
         run=place.execution.run.id,
@@ -132,12 +132,12 @@ def foreign(timer: str, place: StepPosition) -> UsageError:
 
 
 def withdrawn(place: StepPosition, asked: Fingerprint, kind: StepKind = StepKind.ACTION) -> Draft:
-    """Return the record of a step that the run's code has cancelled."""
+    """Return the record of a step that the run's code cancelled."""
     return (Kind.WITHDRAWN, place.id, write_body(asked), (), Facts(kind))
 
 
 def took_ms(frame: Frame) -> int:
-    """Return how long ago a body began."""
+    """Return how long ago a body began, in milliseconds."""
     return int((frame.place.execution.loop.time() - frame.at) * 1000)
 
 
@@ -163,7 +163,7 @@ def failure(frame: Frame, error: BaseException, encoded: bytes) -> Draft:
 async def _recall(
     execution: Execution, step: Step, asked: Fingerprint, place: StepPosition, given: str | None
 ) -> Recorded | None:
-    """Return what earlier lives recorded of a step; None when its body may start, now."""
+    """Return the outcome that an earlier execution recorded; None when the body may start now."""
     is_effect = lookup.is_effect_step(step)
     asking = StepLookup(
         execution,
@@ -194,12 +194,12 @@ async def _deliver_recorded(execution: Execution, step: Step, found: Recorded) -
 
 
 def recorded_value(step: Step, data: bytes, run: str, at: str) -> Any:
-    """Return a value that was recorded.
+    """Return a recorded value, decoded.
 
     Raises Divergence when it no longer fits its annotation.
     """
     try:
-        # With upgrade= a value that its class refuses is an old one, to be mapped.
+        # With upgrade=, a value that its class refuses is an old one, which the function maps.
         return step.codec.recall(data) if step.upgrade is None else step.codec.decode(data)
     except Divergence as error:
         if step.upgrade is None:
@@ -220,11 +220,11 @@ async def execute(
     *,
     is_early: bool = False,
 ) -> Any:
-    """Run the body, record its value or its failure, and deliver it in its turn, once it is durable.
+    """Run the body, record its value or failure, and deliver it in order, once it is durable.
 
     `is_early`: it may be delivered before it is durable.
 
-    Raises CancelledError when the run's code withdrew the step meanwhile, whatever the body made of that.
+    Raises CancelledError when the run's code cancelled the step meanwhile, even if the body swallowed that.
     """
     frame = Frame(place, asked, step.kind)
     execution.intents.start(frame)
@@ -257,7 +257,7 @@ async def execute(
             execution.delivery.is_out(branch)
     try:
         await settle(execution, draft, is_early=is_early)
-    except asyncio.CancelledError:  # on record and not told: on replay it is not told either
+    except asyncio.CancelledError:  # recorded but not delivered: replay must not deliver it either
         execution.note(Kind.WITHDRAWN, place.id, write_body(asked), Facts(step.kind, took_ms(frame)))
         raise
     if told is not None:
@@ -267,7 +267,10 @@ async def execute(
 
 
 async def settle(execution: Execution, draft: Draft, *, is_early: bool = False) -> None:
-    """Record an outcome of this branch; return when it may be told: durable (unless early), and its turn."""
+    """Record an outcome of this branch; return when it may be delivered.
+
+    That is once it is durable (unless early), and next in the delivery order.
+    """
     if execution.sealed is not None:
         await execution.forever()
     if is_early or not execution.is_alone:
@@ -276,18 +279,18 @@ async def settle(execution: Execution, draft: Draft, *, is_early: bool = False) 
         await _tell(execution, turn, None if is_early else written)
         return
     appended = execution.append(draft, is_alone=True)
-    if appended is None:  # committed here, and nobody else has run meanwhile
+    if appended is None:  # committed on this thread, and no other code ran meanwhile
         if execution.sealed is not None:
             await execution.forever()
         return
     await execution.durable(appended)
     if not execution.is_alone:
-        # Another branch has come meanwhile: its turn is after ours.
+        # A second branch appeared meanwhile: its outcomes come after ours.
         await _tell(execution, execution.delivery.reserve_first(), None)
 
 
 async def _tell(execution: Execution, turn: Slot, written: asyncio.Future[Verdict] | None) -> None:
-    """Wait until something written is durable, if it must be, and until it is its turn to be told."""
+    """Wait until a written outcome is durable, if `written` is given, and next for delivery."""
     try:
         if written is not None:
             await execution.durable(written)
@@ -298,14 +301,14 @@ async def _tell(execution: Execution, turn: Slot, written: asyncio.Future[Verdic
 
 
 def named(error: BaseException, execution: Execution, place: StepPosition) -> BaseException:
-    """Return an error that says where it happened."""
+    """Return the error, with run and step noted on a NotSerializable."""
     if isinstance(error, NotSerializable):
         error.run, error.step = execution.run.id, place.id
     return error
 
 
 async def attempt(step: Step, frame: Frame, body: Body) -> Any:
-    """Run the body until it gives a value or fails for good."""
+    """Run the body until it returns a value or fails for good."""
     token, execution = FRAME.set(frame), execution_of(frame.place)
     try:
         before = await attempts_before(frame) if execution.replay.intents else 0
@@ -341,14 +344,14 @@ async def attempt(step: Step, frame: Frame, body: Body) -> Any:
                 await rest(frame, pause, error, of=step.retry.attempts)
                 began = execution.loop.time()
     finally:
-        try:  # noqa: SIM105 (what suppresses it would cost every step)
+        try:  # noqa: SIM105 (contextlib.suppress would cost every step)
             FRAME.reset(token)
-        except ValueError:  # thrown away where it was left behind: that is no context of ours
+        except ValueError:  # the abandoned coroutine is garbage-collected in another context
             pass
 
 
 def note_failure(frame: Frame, began: float, error: BaseException) -> None:
-    """Note an attempt that failed and is followed by another: it is recorded with the outcome."""
+    """Note a failed attempt that another one follows; it is recorded with the outcome."""
     execution = execution_of(frame.place)
     took = max(0, int((execution.loop.time() - began) * 1000))
     failed = Attempt(execution.clock.now_ms() - took, took, error_text(error))
@@ -356,10 +359,10 @@ def note_failure(frame: Frame, began: float, error: BaseException) -> None:
 
 
 def failure_of(error: BaseException, frame: Frame) -> Exception:
-    """Return the passing failure of a body that ended in a cancellation which nobody had asked for.
+    """Return a Transient failure for a body that ended in CancelledError without being cancelled.
 
-    Raises what is another failure of the body, and the error itself when it is none: we are told to leave,
-    or an invariant is broken.
+    Raises the error itself when the body was cancelled or closed, and when it is a SystemExit, a
+    KeyboardInterrupt or a broken invariant. Raises any other BaseException as the error that replay raises.
     """
     execution = execution_of(frame.place)
     if isinstance(error, asyncio.CancelledError):
@@ -374,5 +377,5 @@ def failure_of(error: BaseException, frame: Frame) -> Exception:
     if isinstance(error, InvariantViolation | SystemExit | KeyboardInterrupt):
         raise error
     if isinstance(error, GeneratorExit) and FRAME.get() is not frame:
-        raise error  # somebody throws the coroutine away
+        raise error  # the coroutine is closed or garbage-collected
     raise same_error(error) from error

@@ -1,7 +1,8 @@
-"""The pause between two attempts at a step: a short one in memory, a long one durably.
+"""The pause between two attempts of a step: a short one in memory, a long one as a durable wait.
 
-Before a long pause the journal says how often the step was tried and when it is tried next, so a run that
-died or parked meanwhile goes on counting, and no life asks earlier than it was told to (Retry-After).
+Before a long pause the journal records how often the step was tried and when the next attempt is due. So a
+run that died or parked meanwhile continues the count, and no execution tries earlier than the server allowed
+(Retry-After).
 """
 
 from __future__ import annotations
@@ -19,11 +20,11 @@ from ninelives.engine.run.execution import BranchTask, Execution
 from ninelives.engine.run.waits import wait
 
 LONG_SECONDS = 1.0
-"""From here on a pause is recorded, and the run may park."""
+"""A pause of at least this length is recorded, and the run may park."""
 
 
 class Pause(Struct, frozen=True):
-    """What is recorded of a long pause: attempts so far, when to try again, and why."""
+    """The recorded state of a long pause: attempts so far, when to try again, and why."""
 
     attempts: int
     due_ms: int
@@ -35,7 +36,7 @@ _DECODE = json.Decoder(Pause).decode
 
 
 async def attempts_before(frame: Frame) -> int:
-    """Return how often earlier lives tried the step; waits out the pause that they had begun."""
+    """Return how often earlier executions tried the step, after the rest of their recorded pause."""
     replay = frame.place.execution.replay
     known = replay.intents.get(frame.place.id)
     said = read_body(known).v if known is not None and replay.counts(known) else UNSET
@@ -48,7 +49,7 @@ async def attempts_before(frame: Frame) -> int:
 
 
 async def rest(frame: Frame, seconds: float, error: BaseException, *, of: int) -> None:
-    """Pause after a failed attempt, of so many."""
+    """Pause after a failed attempt; `of` is the highest number of attempts."""
     if seconds < LONG_SECONDS:
         await asyncio.sleep(seconds)
         return
@@ -56,21 +57,21 @@ async def rest(frame: Frame, seconds: float, error: BaseException, *, of: int) -
     due_ms = execution.store.now_ms() + int(seconds * 1000)
     pause = Pause(frame.attempt, due_ms, error_text(error), frame.failures)
     retrying = Retrying(frame.place.id, frame.attempt, of, due_ms, pause.error)
-    # CRASH: tried and not recorded: the next life does not count this attempt.
+    # CRASH: tried and not recorded: the next worker does not count this attempt.
     body = write_body(frame.asked, value=json.encode(pause))
     execution.note(Kind.INTENT, frame.place.id, body, Facts(frame.kind, retrying=retrying))
     await _rest(frame, pause)
 
 
 async def _rest(frame: Frame, pause: Pause) -> None:
-    """Wait as the run's own code does: no body is at work, and all may be evicted."""
+    """Wait as agent code does, outside the body's frame, so that the run may park."""
 
     def look(news: News) -> bool | None:
         return True if news.now_ms >= pause.due_ms else None
 
     execution = execution_of(frame.place)
     branch = _branch(execution)
-    frame.is_over = True  # it is known to have started
+    frame.is_over = True  # its start is recorded: the intent timer need not record it
     if branch is not None:
         branch.body_of = None
     token = FRAME.set(None)

@@ -1,7 +1,7 @@
 """Plain `def` code: steps and waits called from a thread of a run.
 
-The thread asks the event loop, where the journal is; a body that must run comes back and runs in the thread
-that called. While a thread waits it counts as at rest, so that recorded outcomes are delivered in order.
+The thread sends its call to the event loop, which owns the journal; a body that must run is sent back and
+runs in the calling thread. A waiting thread counts as idle, so that recorded outcomes are delivered in order.
 """
 
 from __future__ import annotations
@@ -26,17 +26,20 @@ from ninelives.engine.step import other_loops, resumable
 
 T = TypeVar("T")
 IN_ITS_OWN: ContextVar[bool] = ContextVar("ninelives_in_its_own", default=False)
-"""Whether plain code that is called beside bodies gets a thread for which the process's end does not wait."""
+"""Whether plain functions run in a daemon thread, for which the process's exit does not wait.
+
+Set for user functions that run beside bodies, such as `verify=`.
+"""
 Perform = Callable[
     [Execution, Step, tuple[Any, ...], dict[str, Any], resumable.Body], Coroutine[Any, Any, Any]
 ]
 _LEASE_LOOK_SECONDS = 0.01
 LANDING_SECONDS = 60.0
-"""How long what a run has done waits to be undone for a thread that is still at it."""
+"""How long compensations wait for a body that is still running in a thread."""
 
 
 class Work:
-    """A body on its way to the thread that called it; begins once, and not after it was withdrawn."""
+    """A body sent to the thread that called it. It begins at most once, and not after its cancellation."""
 
     __slots__ = ("_gate", "_is_withdrawn", "frame", "function", "outcome")
 
@@ -47,7 +50,7 @@ class Work:
         UNDER_WAY.add(self)
 
     def begin(self) -> bool:
-        """Tell whether the body may begin now."""
+        """Return whether the body may begin now."""
         with self._gate:
             return not self._is_withdrawn
 
@@ -58,13 +61,13 @@ class Work:
 
 
 UNDER_WAY: set[Work] = set()
-"""Bodies on their way to their threads, or at work there: who plays a process's death waits for them."""
+"""Bodies sent to their threads or running there. `testing` waits for them when it simulates a death."""
 
 
 def call(step: Step, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
     """Call a step that is plain `def`.
 
-    Raises UsageError on the event loop's own thread, which it would hold up.
+    Raises UsageError on the event loop's own thread, which it would block.
     """
     execution = current(step.name)
     if execution is None or FRAME.get() is not None:
@@ -76,9 +79,9 @@ def call(step: Step, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
 def ask(
     execution: Execution, step: Step, args: tuple[Any, ...], kwargs: dict[str, Any], perform: Perform
 ) -> Any:
-    """Have a step performed on the event loop, and its body run here.
+    """Perform a step on the event loop and run its body in this thread.
 
-    Raises UsageError on the event loop's own thread, which it would hold up.
+    Raises UsageError on the event loop's own thread, which it would block.
     """
     refuse_on_loop(execution, step.name)
     lent = line(execution, lambda: other_loops.first_call(step, args, kwargs))
@@ -93,13 +96,13 @@ def ask(
 
 
 def wait(execution: Execution, what: str, coroutine: Callable[[], Coroutine[Any, Any, T]]) -> T:
-    """Wait in a thread for something that is awaited elsewhere."""
+    """Block this thread until the event loop has awaited the coroutine; return its result."""
     found: T = _ask(execution, coroutine, SimpleQueue(), line(execution, lambda: what))
     return found
 
 
 def refuse_on_loop(execution: Execution, what: str) -> None:
-    """Refuse to hold up the event loop."""
+    """Refuse a blocking call on the event loop's own thread. Raises UsageError."""
     try:
         here = asyncio.get_running_loop() is execution.loop
     except RuntimeError:
@@ -118,7 +121,7 @@ def _ask(
     desk: SimpleQueue[Work | None],
     lent: RunThread,
 ) -> Any:
-    """Have the event loop await something for this thread, and run the bodies that it sends back."""
+    """Have the event loop await a coroutine for this thread; run the bodies that it sends back."""
     context, loop, thread = copy_context(), execution.loop, threading.get_ident()
     asked: list[asyncio.Task[Any]] = []
     running = execution.delivery.running
@@ -159,8 +162,8 @@ def _run(loop: asyncio.AbstractEventLoop, work: Work) -> None:
 def _run_body(loop: asyncio.AbstractEventLoop, work: Work) -> None:
     token = FRAME.set(work.frame)
     try:
-        # Last of all: wherever a thread is held up on its way here, it is found out now. What is left is the
-        # moment between this comparison and the body's first line.
+        # The lease check comes last: it catches every delay on the way to this thread. Only the moment
+        # between this comparison and the body's first line stays unchecked.
         if not _has_lease(work):
             return
         value, error = work.function(), None
@@ -172,7 +175,10 @@ def _run_body(loop: asyncio.AbstractEventLoop, work: Work) -> None:
 
 
 def _has_lease(work: Work) -> bool:
-    """Wait until a body may begin, for the way to this thread may have taken long; False if it never may."""
+    """Wait until a body may begin; return False if it never may.
+
+    Sending it to this thread may have taken so long that the lease ran out meanwhile.
+    """
     if work.frame is None:
         return True
     execution = execution_of(work.frame.place)
@@ -181,18 +187,18 @@ def _has_lease(work: Work) -> bool:
             return False
         time.sleep(_LEASE_LOOK_SECONDS)
         if not work.begin():
-            return False  # withdrawn while it waited
+            return False  # cancelled while it waited
     work.frame.admitted_ms = now_ms
     return True
 
 
 async def landed(execution: Execution) -> None:
-    """Wait until no body of a run is at work in a thread, for a minute at most.
+    """Wait until no body of a run is running in a thread, for LANDING_SECONDS at most.
 
-    One that the run's code has withdrawn cannot be stopped: what undoes its effect comes after it.
+    A body in a thread cannot be stopped when the run's code cancels it; its compensation must come after it.
     """
     until = execution.loop.time() + LANDING_SECONDS
-    while execution.loop.time() < until and any(  # noqa: ASYNC110 (it ends in a thread, which may be stuck)
+    while execution.loop.time() < until and any(  # noqa: ASYNC110 (the body ends in a thread, which may be stuck)
         _is_of(execution, work) for work in tuple(UNDER_WAY)
     ):
         await asyncio.sleep(_LEASE_LOOK_SECONDS)
@@ -216,11 +222,11 @@ def _settle(outcome: asyncio.Future[Any], value: Any, error: BaseException | Non
 def lend(
     run_in_executor: Callable[..., asyncio.Future[T]], executor: Any, function: Callable[..., T], *args: Any
 ) -> asyncio.Future[T]:
-    """Do as the event loop's `run_in_executor`; a thread lent to a run's own code counts as running.
+    """Replace the event loop's `run_in_executor`; a thread that runs agent code counts as running.
 
-    So `asyncio.to_thread` in an agent keeps its place in the order of the journal. When the agent's code
-    cancels it, the step that the thread waits for is withdrawn, as it would be in a task. It gets a thread of
-    its own: in a queue for one it would hold up those who have one, and wait for their turn.
+    So `asyncio.to_thread` in an agent keeps its position in the journal's order. When the agent's code
+    cancels it, the step that the thread waits for is withdrawn, as in a task. The work gets a dedicated
+    thread: queued in the shared pool it could deadlock with threads that wait for delivery order.
     """
     execution, frame = here(), FRAME.get()
     if execution is None or frame is not None:
@@ -251,7 +257,7 @@ def _lend_watched(
     executor: Any,
     function: Callable[[], T],
 ) -> asyncio.Future[T]:
-    """Run what a body began in a thread: until that ends, it is at work, whatever became of the body."""
+    """Run a body's executor work; until it ends it counts as at work, even after the body has ended."""
     work, begun = object(), threading.Event()
 
     def watched() -> T:
@@ -264,7 +270,7 @@ def _lend_watched(
 
     def forget(future: asyncio.Future[T]) -> None:
         if future.cancelled() and not begun.is_set():
-            frame.at_work.discard(work)  # it was still in the queue, and never begins
+            frame.at_work.discard(work)  # cancelled in the queue: it never begins
 
     frame.at_work.add(work)
     future = run_in_executor(executor, watched)
@@ -273,7 +279,7 @@ def _lend_watched(
 
 
 def _start(loop: asyncio.AbstractEventLoop, work: Callable[[], T]) -> asyncio.Future[T]:
-    """Run something in a thread of its own, for which the process's end does not wait."""
+    """Run `work` in a dedicated daemon thread, for which the process's exit does not wait."""
     done: asyncio.Future[T] = loop.create_future()
 
     def main() -> None:
@@ -282,7 +288,7 @@ def _start(loop: asyncio.AbstractEventLoop, work: Callable[[], T]) -> asyncio.Fu
             value = work()
         except BaseException as caught:  # noqa: BLE001 (handed over as it is)
             error = caught
-        with suppress(RuntimeError):  # the event loop was closed, and nobody asks any more
+        with suppress(RuntimeError):  # the event loop is closed: no caller is left
             loop.call_soon_threadsafe(_settle, done, value, error)
 
     threading.Thread(target=main, name="lent to a run", daemon=True).start()
@@ -290,9 +296,10 @@ def _start(loop: asyncio.AbstractEventLoop, work: Callable[[], T]) -> asyncio.Fu
 
 
 async def run_agent(execution: Execution, work: Callable[[], Any]) -> Any:
-    """Run a plain agent in a thread of its own; its steps come back to the event loop.
+    """Run a plain `def` agent in a dedicated thread; its steps are performed on the event loop.
 
-    Cancelled, it lets the thread leave from the call that it is in, or from its next one.
+    When cancelled, it cancels the call in which the thread waits; the thread ends from there, or from its
+    next call, and this waits for that.
     """
     loop = asyncio.get_running_loop()
     done: asyncio.Future[Any] = loop.create_future()
@@ -309,7 +316,7 @@ async def run_agent(execution: Execution, work: Callable[[], Any]) -> Any:
             value, error = context.run(run_as, lent, work), None
         except BaseException as caught:  # noqa: BLE001 (handed over as it is)
             value, error = None, caught
-        with suppress(RuntimeError):  # the event loop was closed, and nobody asks any more
+        with suppress(RuntimeError):  # the event loop is closed: no caller is left
             loop.call_soon_threadsafe(report, value, error)
 
     threading.Thread(target=main, name=f"run {execution.run.id}", daemon=True).start()
