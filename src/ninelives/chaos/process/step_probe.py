@@ -211,7 +211,7 @@ class StepProbe:
         place = self._recorder.shown(where.partition(" (")[0])
         text = error.what
         # Keep only the difference: these words end the first part of the messages that raise Divergence.
-        for prefix in ("recorded: ", "came of that: "):
+        for prefix in ("recorded: ", "is unknown: "):
             text = text.partition(prefix)[2] or text
         self._ledger.write(What.DIVERGED, step=step, place=place, text=text)
 
