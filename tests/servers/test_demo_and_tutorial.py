@@ -51,7 +51,7 @@ def test_the_demo_meets_its_targets(url: str, left_behind: list[str]) -> None:
     left_behind.append(done.stdout)
     assert done.returncode == 0, done.stdout + done.stderr
     assert re.search(r"^duplicate rate .* met ", done.stdout, re.MULTILINE)
-    (look,) = re.findall(r"kept on the server: ninelives (ps .*)$", done.stdout, re.MULTILINE)
+    (look,) = re.findall(r"list them with: ninelives (ps .*)$", done.stdout, re.MULTILINE)
     place = look.split("--store ")[1].strip("'")
     asked = [sys.executable, "-m", "ninelives", "ps", "--all", "--json", "--store", place]
     listed = subprocess.run(asked, capture_output=True, text=True, timeout=SECONDS, check=True)

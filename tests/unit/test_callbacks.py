@@ -195,5 +195,5 @@ def test_a_predicate_that_gives_something_to_be_awaited_is_refused() -> None:
     async def agent() -> int:
         return await pay("a")
 
-    with pytest.raises(nl.RunFailed, match="to be awaited"):
+    with pytest.raises(nl.RunFailed, match="returned an awaitable"):
         once(agent)

@@ -10,7 +10,7 @@ from typing import Any, cast
 import pytest
 
 from ninelives.supervisor.evidence import LastLines, is_stop, judge
-from ninelives.supervisor.slot import LONG_LIFE_MS, Slot
+from ninelives.supervisor.slot import LONG_LIFE_MS, WorkerSlot
 
 
 def status(code: int, value: int) -> os.waitid_result:
@@ -41,7 +41,7 @@ def test_a_death_is_described_as_it_was(
 
 
 def test_a_first_death_is_mended_at_once_and_a_crash_loop_waits_longer_and_longer() -> None:
-    slot, now_ms, pauses = Slot(1, 5_000), 0, []
+    slot, now_ms, pauses = WorkerSlot(1, 5_000), 0, []
     for _ in range(12):
         child = cast("Any", SimpleNamespace(started_ms=now_ms))
         slot.fill(child)

@@ -9,7 +9,7 @@ LONG_LIFE_MS = 10_000
 """A worker that lived this long is not part of a crash loop."""
 
 
-class Slot:
+class WorkerSlot:
     """One slot; `successor` is the new worker of a rolling restart until it is ready."""
 
     def __init__(self, number: int, longest_pause_ms: int) -> None:

@@ -28,7 +28,7 @@ from ninelives.supervisor.ancestry import Ancestry
 from ninelives.supervisor.evidence import is_stop
 from ninelives.supervisor.process import WorkerProcess
 from ninelives.supervisor.protocol import EXIT_AWAY, EXIT_STORE, EXIT_USAGE, WorkerOrder
-from ninelives.supervisor.slot import Slot
+from ninelives.supervisor.slot import WorkerSlot
 from ninelives.supervisor.supervisor_session import SupervisorSession
 
 STACK_MS = 1_000
@@ -57,10 +57,10 @@ class Supervisor:
         self._session = SupervisorSession(store, clock, order.lease_seconds, tell, self._selector)
         self._count = 0
         longest_ms = int(order.backoff_seconds * 1000)
-        self.slots = [Slot(number + 1, longest_ms) for number in range(order.processes)]
-        self._dead: list[tuple[Slot, WorkerProcess]] = []
+        self.slots = [WorkerSlot(number + 1, longest_ms) for number in range(order.processes)]
+        self._dead: list[tuple[WorkerSlot, WorkerProcess]] = []
         self._signals: list[int] = []
-        self._rolling: list[Slot] = []
+        self._rolling: list[WorkerSlot] = []
         self._has_worked = False
         self._patient_until_ms = clock.boot_ms() + int(order.patience_seconds * 1000)
         self._exit_code: int | None = None
@@ -159,7 +159,7 @@ class Supervisor:
                 else:
                     slot.fill(child)
 
-    def _start(self, slot: Slot) -> WorkerProcess | None:
+    def _start(self, slot: WorkerSlot) -> WorkerProcess | None:
         self._count += 1
         order = replace(
             self._order,
@@ -177,7 +177,7 @@ class Supervisor:
         self._report(f"worker {slot.number} started (pid {child.pid})")
         return child
 
-    def _read_beats(self, slot: Slot, child: WorkerProcess) -> None:
+    def _read_beats(self, slot: WorkerSlot, child: WorkerProcess) -> None:
         was_ready = child.is_ready
         if not child.read_beats(self._clock.boot_ms()):
             self._forget(child.link)
@@ -185,7 +185,7 @@ class Supervisor:
             self._has_worked = True
             self._report(f"worker {slot.number} is ready (pid {child.pid})")
 
-    def _read_output(self, slot: Slot, child: WorkerProcess) -> None:
+    def _read_output(self, slot: WorkerSlot, child: WorkerProcess) -> None:
         lines = child.read_output()
         if lines is None:
             self._forget(child.output)
@@ -216,7 +216,7 @@ class Supervisor:
             with suppress(ChildProcessError):
                 os.waitpid(status.si_pid, os.WNOHANG)
 
-    def _died(self, slot: Slot, child: WorkerProcess) -> None:
+    def _died(self, slot: WorkerSlot, child: WorkerProcess) -> None:
         self._forget(child.link)
         self._read_output(slot, child)
         self._forget(child.output)

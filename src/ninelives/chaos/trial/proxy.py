@@ -73,7 +73,7 @@ class Proxy:
 
 
 def _handler(note: Callable[[ProxyRequest], None]) -> type[BaseHTTPRequestHandler]:
-    class Handler(BaseHTTPRequestHandler):
+    class ProxyHandler(BaseHTTPRequestHandler):
         protocol_version = "HTTP/1.1"
 
         def log_message(self, format: str, *args: Any) -> None:
@@ -111,8 +111,8 @@ def _handler(note: Callable[[ProxyRequest], None]) -> type[BaseHTTPRequestHandle
                     self.send_error(502, f"{type(error).__name__}: {error}")
 
     for method in _METHODS:
-        setattr(Handler, f"do_{method}", Handler.pass_on)
-    return Handler
+        setattr(ProxyHandler, f"do_{method}", ProxyHandler.pass_on)
+    return ProxyHandler
 
 
 def _body(handler: BaseHTTPRequestHandler) -> bytes:

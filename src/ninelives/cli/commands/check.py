@@ -44,7 +44,7 @@ _NOTHING = "Nothing was executed. "  # true of every check, so not worth repeati
 _LINE = msgspec.json.Decoder(Line)
 
 
-class Report(msgspec.Struct, kw_only=True):
+class CheckReport(msgspec.Struct, kw_only=True):
     """The findings, for machines."""
 
     fits: int = 0
@@ -61,7 +61,7 @@ def check(target: str, url: str, *, limit_seconds: float, as_json: bool) -> None
     """Replay all unfinished runs. Exit 0 when all fit, 1 when some do not."""
     if not limit_seconds > 0:
         raise UsageError(f"--limit {limit_seconds:g}", remedy="Give seconds above 0")
-    report = Report()
+    report = CheckReport()
     skip: tuple[str, ...] = ()
     while True:
         request = CheckOrder(target=target, url=existing(url), limit_seconds=limit_seconds, skip=skip)
@@ -77,7 +77,7 @@ def check(target: str, url: str, *, limit_seconds: float, as_json: bool) -> None
         raise typer.Exit(EXIT_FAILED)
 
 
-def _rehearse(request: CheckOrder, report: Report) -> CheckFinding | None:
+def _rehearse(request: CheckOrder, report: CheckReport) -> CheckFinding | None:
     """Replay the runs in a child process; return a finding for the run with which it hung or died."""
     command = [sys.executable, "-m", "ninelives.ops.check"]
     with subprocess.Popen(command, stdout=subprocess.PIPE, stdin=subprocess.PIPE) as child:  # noqa: S603
@@ -144,7 +144,7 @@ def _lines(child: subprocess.Popen[bytes], limit_seconds: float) -> Iterator[Lin
         deadline = time.monotonic() + limit_seconds + _GRACE_SECONDS
 
 
-def _count(report: Report, finding: CheckFinding) -> None:
+def _count(report: CheckReport, finding: CheckFinding) -> None:
     if finding.fit not in (Fit.FITS, Fit.FAILS_AS_BEFORE):
         report.problems.append(finding)
         return
@@ -160,7 +160,7 @@ def _count(report: Report, finding: CheckFinding) -> None:
 # What people read ------------------------------------------------------------------------------------
 
 
-def _show(report: Report, *, as_json: bool) -> None:
+def _show(report: CheckReport, *, as_json: bool) -> None:
     if as_json:
         emit_json(msgspec.json.encode(report))
         return

@@ -308,7 +308,7 @@ def _preview_plain(arguments: dict[str, int | str]) -> dict[str, str]:
     }
 
 
-def _preview_taken(taken: lists.Taken, name: str) -> dict[str, str]:
+def _preview_taken(taken: lists.TakenList, name: str) -> dict[str, str]:
     shown = {name: _cut(taken.head, taken.characters)}
     return {**preview(taken.earlier), **shown, **preview(taken.later)}
 

@@ -110,7 +110,7 @@ Memory = dict[tuple[bytes, bytes], Grown]
 """The lists of one run, by the encoding before them and their first items; the last used are at the end."""
 
 
-class Taken(NamedTuple):
+class TakenList(NamedTuple):
     """The digest of arguments with a long list in them, and what a preview needs of them.
 
     `earlier` and `later` are the canonical encodings of the arguments before and after the list; `head` is
@@ -124,7 +124,7 @@ class Taken(NamedTuple):
     characters: int
 
 
-def take(arguments: Mapping[str, Any], name: str, memory: Memory, canonical: Canonical) -> Taken | None:
+def take(arguments: Mapping[str, Any], name: str, memory: Memory, canonical: Canonical) -> TakenList | None:
     """Take the digest of arguments of which `name` is a list; None: the caller must encode all of them."""
     try:
         earlier = canonical({other: held for other, held in arguments.items() if other < name})
@@ -138,7 +138,7 @@ def take(arguments: Mapping[str, Any], name: str, memory: Memory, canonical: Can
         return None
     whole = grown.digest.copy()
     whole.update(after)
-    return Taken(whole.digest(), earlier, later, grown.head, grown.characters)
+    return TakenList(whole.digest(), earlier, later, grown.head, grown.characters)
 
 
 def _grown(items: list[Any], name: str, before: bytes, memory: Memory, canonical: Canonical) -> Grown | None:
