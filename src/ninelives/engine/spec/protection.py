@@ -10,7 +10,7 @@ from typing import Any, Final
 from msgspec import Struct
 
 from ninelives.core.errors import UsageError
-from ninelives.core.ids import check_id, check_template, template_key
+from ninelives.core.ids import check_id, key_template
 from ninelives.core.values.fingerprint import Taker, taker
 from ninelives.engine.spec.callbacks import call_plain, refuse_async
 from ninelives.engine.spec.options import StepOptions
@@ -79,13 +79,12 @@ def _refuse(options: StepOptions, names: Sequence[str], action: str, why: str) -
 
 def _key_maker(key: object, signature: inspect.Signature, option: str = "key") -> KeyMaker:
     if isinstance(key, str):
-        check_template(key, signature.parameters)
-        template = key
+        fill_template = key_template(key, signature.parameters)
 
         def fill(args: tuple[Any, ...], kwargs: Mapping[str, Any]) -> str:
             bound = signature.bind(*args, **kwargs)
             bound.apply_defaults()
-            return check_id(template_key(template, bound.arguments), option)
+            return check_id(fill_template(bound.arguments), option)
 
         return fill
     if not callable(key):
