@@ -10,6 +10,7 @@ from collections.abc import Callable, Sequence
 from typing import Any, Concatenate, Generic, ParamSpec, Protocol, Self, TypeVar, Unpack, cast, overload
 
 from ninelives.core.errors import StaleResource
+from ninelives.engine import hooks
 from ninelives.engine.protected import non_resumable
 from ninelives.engine.run.current import here
 from ninelives.engine.spec.methods import Method, is_method
@@ -179,6 +180,7 @@ def _declare(function: Callable[..., Any] | None, options: dict[str, Any]) -> An
         step = make_step(inner, **options)
         made = _wrap(step, inner)
         add_step(step, made)
+        hooks.declared(step)
         if isinstance(declared, staticmethod):
             return staticmethod(made)
         if isinstance(declared, classmethod) or is_method(inner):

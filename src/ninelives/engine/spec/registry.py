@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import inspect
 from collections.abc import Callable, Iterable, Sequence
+from functools import partial
 from hashlib import blake2b
 from pathlib import Path
 from typing import Any
@@ -49,9 +50,15 @@ class Step(Struct, frozen=True, eq=False):
     looks: ChecksLeft
     kind: StepKind
     effect: Protection | None = None
-    is_transactional: bool = False
+    enclose: Callable[[Callable[..., Any]], Callable[..., Any]] | None = None
+    """Wraps the body of a transactional step; applied in `function`."""
     given: KeyMaker | None = None
     """Makes a call's external id, if the step declares `id=`."""
+
+    @property
+    def is_transactional(self) -> bool:
+        """Whether the body runs in a transaction of the user's database."""
+        return self.enclose is not None
 
     @property
     def where(self) -> str:
@@ -222,10 +229,12 @@ def make_step(function: Callable[..., Any], **given: Any) -> Step:
         )
     seconds = _seconds(options.timeout)
     annotation = options.returns if options.returns is not None else signature.return_annotation
-    codec = codec_for(annotated(annotation), where=f"{named} ->")
-    if options.transaction is not None:
+    codec, transaction = codec_for(annotated(annotation), where=f"{named} ->"), options.transaction
+    enclosing: Callable[[Callable[..., Any]], Callable[..., Any]] | None = None
+    if transaction is not None:
         signature = without_connection(signature, named)
-        function = enclose(function, options.transaction, codec)
+        enclosing = partial(enclose, transaction=transaction, codec=codec)
+        function = enclosing(function)
     return Step(
         name=named,
         function=function,
@@ -233,6 +242,7 @@ def make_step(function: Callable[..., Any], **given: Any) -> Step:
         fingerprint=taker(signature, ignore=ignore),
         codec=codec,
         is_async=functions.is_async(function),
+        enclose=enclosing,
         is_decision=options.is_decision,
         reads_only=options.reads_only,
         retry=options.retry,
@@ -245,7 +255,6 @@ def make_step(function: Callable[..., Any], **given: Any) -> Step:
         looks=ChecksLeft(LOOKS if signature.parameters else 0),
         kind=_kind_of(options),
         effect=make_protection(signature, options, name=named, timeout=seconds),
-        is_transactional=options.transaction is not None,
         given=id_maker(options.id, signature),
     )
 
