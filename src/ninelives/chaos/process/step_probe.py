@@ -25,7 +25,7 @@ from ninelives.core.step_ids import step_text
 from ninelives.engine.agent import basics, decorators
 from ninelives.engine.context import FRAME, Frame
 from ninelives.engine.run import call_site, lookup
-from ninelives.engine.spec.registry import Agent, Step, place_of
+from ninelives.engine.spec.registry import Agent, Step, location_of
 from ninelives.runtime.agent_loader import raised_at
 
 _VALUE_CHARACTERS = 4_000
@@ -197,7 +197,7 @@ class StepProbe:
         )
 
     def _place(self, step: Step) -> str:
-        return self._recorder.shown(place_of(step.function))
+        return self._recorder.shown(location_of(step.function))
 
     def _refused(self, make: Callable[..., Divergence]) -> Callable[..., Divergence]:
         def refused(asking: lookup.StepLookup, found: Any) -> Divergence:

@@ -33,7 +33,7 @@ from ninelives.core.model.session import Cause, Evidence
 from ninelives.engine.commit import large_bodies
 from ninelives.engine.commit.committer import end_process
 from ninelives.engine.machine import host
-from ninelives.engine.spec.registry import Agent, place_of
+from ninelives.engine.spec.registry import Agent, location_of
 from ninelives.runtime import ProcessOptions, Runtime, target
 from ninelives.runtime.inbox import give
 from ninelives.runtime.script import insist
@@ -67,7 +67,7 @@ def live(order: LifeOrder) -> None:
         ledger.write(What.USAGE, text=str(error))
         os._exit(EXIT_USAGE)
     recorder.is_ready = True
-    ledger.write(What.READY, place=recorder.shown(place_of(agent.function)))
+    ledger.write(What.READY, place=recorder.shown(location_of(agent.function)))
     try:
         time = SkippedTime(Path(order.home))
         time.install()
