@@ -23,7 +23,7 @@ from ninelives.engine.spec import functions
 from ninelives.engine.spec.argument_changes import CHECKS, ChecksLeft
 from ninelives.engine.spec.callbacks import refuse_async
 from ninelives.engine.spec.options import StepOptions
-from ninelives.engine.spec.protection import KeyMaker, Protection, id_maker, make_protection
+from ninelives.engine.spec.protection import KeyMaker, Protection, key_maker, make_protection
 from ninelives.engine.spec.transactions import enclose, without_connection
 
 DURABILITIES = ("strict", "pipelined")
@@ -255,7 +255,7 @@ def make_step(function: Callable[..., Any], **given: Any) -> Step:
         checks=ChecksLeft(CHECKS if signature.parameters else 0),
         kind=_kind_of(options),
         effect=make_protection(signature, options, name=named, timeout=seconds),
-        given=id_maker(options.id, signature),
+        given=key_maker(options.id, signature, "id"),
     )
 
 
