@@ -40,7 +40,7 @@ from ninelives.engine.commit import large_bodies
 from ninelives.engine.commit.loop_commits import LoopCommits
 from ninelives.engine.commit.ticket import Draft, Extras, Tail
 from ninelives.engine.context import BRANCH, EXECUTION, FRAME
-from ninelives.engine.hooks import Hooks
+from ninelives.engine.hooks import Hooks, beside
 from ninelives.engine.lease import ENDLESS, Endless, Lease
 from ninelives.engine.protected import open_starts
 from ninelives.engine.run.execution import UNAVAILABLE_SECONDS, BranchTask, Execution
@@ -53,7 +53,7 @@ from ninelives.engine.spec.registry import AGENTS, Agent
 from ninelives.engine.step import threads
 from ninelives.engine.worker import ending, escalation, quarantine, run_retry
 from ninelives.engine.worker.news import NewsReader
-from ninelives.engine.worker.takeover import Recovered, Takeover
+from ninelives.engine.worker.takeover import Takeover
 from ninelives.store import Store
 
 INLINE_RECORDS = 300
@@ -203,17 +203,15 @@ class Executor:
         body = write_superseded(steps)
         await self._commits.commit(Tail(journal.run), [(Kind.SUPERSEDED, "", body)])
 
-    def _parts(self, agent: Agent) -> tuple[Any, ...]:
+    def _parts(self, agent: Agent, takeover: Takeover | None = None) -> tuple[Any, ...]:
         parts = self._store, self._commits, self._loop, self._clock, self._intents, agent.is_pipelined
-        return *parts, self.hooks
+        return *parts, self.hooks if takeover is None else beside(self.hooks, takeover)
 
     def _execution(self, agent: Agent, journal: Journal) -> Execution:
         lease, takeover = self._held[journal.run.id]
-        if takeover is None:
-            execution = Execution(journal, *self._parts(agent))
-        else:
-            execution = recovered = Recovered(journal, *self._parts(agent))
-            recovered.take_over(takeover, journal)
+        execution = Execution(journal, *self._parts(agent, takeover))
+        if takeover is not None:
+            takeover.begin(journal, execution.replay.intents)
         execution.lease = lease
         return execution
 
