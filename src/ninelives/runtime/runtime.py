@@ -49,6 +49,7 @@ class ProcessOptions(Struct, frozen=True, kw_only=True):
     `fatal` is called when the store is broken; without it, the runtime seals itself. `is_dedicated`: nothing
     else uses the event loop. `away` is called when the store accepts no new session. A supervisor gives its
     workers `keeper` (its own session), `session` (the name of their first one) and `identity` (of the store).
+    `lives` overrides those of all agents.
     """
 
     fatal: Callable[[BaseException], None] | None = None
@@ -58,6 +59,7 @@ class ProcessOptions(Struct, frozen=True, kw_only=True):
     keeper: str = ""
     session: str = ""
     identity: str = ""
+    lives: int | None = None
     observers: tuple[Observer, ...] = ()
 
 
@@ -87,7 +89,9 @@ class Runtime:
         self._committer = Committer(self.store, self._clock, fatal=process.fatal or self._fail)
         commits = LoopCommits(self._committer, self._loop, is_dedicated=process.is_dedicated)
         hooks = hooks_for(process.observers)
-        self._executor = Executor(self.store, commits, self._loop, self._clock, hooks=hooks)
+        self._executor = Executor(
+            self.store, commits, self._loop, self._clock, hooks=hooks, lives=process.lives
+        )
         self._executor.completed = self._completed
         self._spare = IdleSession(self._loop)
         self._listener = Listener(self._loop, self.store.wait_for_work, woken=self._wake)

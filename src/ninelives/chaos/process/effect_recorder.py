@@ -12,8 +12,8 @@ import sys
 import sysconfig
 import tempfile
 import threading
-from collections.abc import Callable, Iterator
-from contextlib import contextmanager, suppress
+from collections.abc import Callable
+from contextlib import suppress
 from functools import lru_cache
 from hashlib import blake2b
 from pathlib import Path
@@ -68,8 +68,7 @@ class EffectRecorder:
         """Start recording. An audit hook cannot be removed."""
         sys.addaudithook(self._on_event)
 
-    @contextmanager
-    def inside(self, frame: Frame) -> Iterator[None]:
+    def begin(self, frame: Frame) -> None:
         """Mark a body as running: threads that it starts lose their context and are matched by this."""
         if any(other is not frame for other in self._bodies):
             self._crowded.update((frame, *self._bodies))
@@ -81,13 +80,14 @@ class EffectRecorder:
             "turn": frame.place.execution.turn,
         }
         self._ledger.write(What.TOUCH, kind="asked", step=step, place=self._waiting(frame), data=call)
-        try:
-            yield
-        finally:
-            self._bodies.remove(frame)
-            for path in sorted(self._outside.pop(frame, ())):
-                left = {"state": state_of(path), "is_exclusive": frame not in self._crowded}
-                self._ledger.write(What.TOUCH, kind="left", target=self.shown(path), step=step, data=left)
+
+    def end(self, frame: Frame) -> None:
+        """Mark a body as ended, and record how it left the files outside the tree."""
+        self._bodies.remove(frame)
+        for path in sorted(self._outside.pop(frame, ())):
+            left = {"state": state_of(path), "is_exclusive": frame not in self._crowded}
+            target = self.shown(path)
+            self._ledger.write(What.TOUCH, kind="left", target=target, step=name_of(frame), data=left)
 
     def shown(self, path: str) -> str:
         """Translate a path in our copy of the tree into the user's tree."""

@@ -77,9 +77,10 @@ class Executor:
         clock: Clock,
         *,
         hooks: Hooks | None = None,
+        lives: int | None = None,
     ) -> None:
         self._store, self._commits, self._loop, self._clock = store, commits, loop, clock
-        self._intents, self.hooks = Intents(loop), hooks
+        self._intents, self.hooks, self._lives = Intents(loop), hooks, lives
         self.executions: dict[str, Execution] = {}
         self._held: dict[str, tuple[Lease | Endless, Takeover | None]] = {}
         self.newsroom = NewsReader(store, loop, self.executions)
@@ -139,11 +140,12 @@ class Executor:
             journal = large_bodies.load(self._store, run.id)
         if journal is None or journal.run.epoch != run.epoch:
             return  # damaged; or we were suspended, and the run has another owner, which may have ended it
-        if run.solo_deaths >= agent.lives and not run.cancelling:
+        lives = self._lives or agent.lives
+        if run.solo_deaths >= lives and not run.cancelling:
             if takeover is not None:
                 takeover.journal = journal  # read and valid; the quarantine reports its outcome
             execution = Execution(journal, *self._parts(agent))
-            await quarantine.quarantine(self._store, self._commits, execution, agent.lives)
+            await quarantine.quarantine(self._store, self._commits, execution, lives)
             return
         held = self._held[run.id] = lease, takeover
         following: Journal | None = journal
