@@ -122,6 +122,7 @@ class ServerWakeUps(WakeUps[ServerConnection]):
     def __init__(self, connect: Callable[[], ServerConnection], lost: tuple[type[Exception], ...]) -> None:
         super().__init__()
         self._connect, self._lost = connect, lost
+        self._refused: tuple[type[Exception], ...] = (StoreError, *lost)
         self._inner, self._outer = os.pipe2(os.O_CLOEXEC | os.O_NONBLOCK)
 
     def _listen(self, timeout_seconds: float) -> ServerConnection | None:
@@ -129,7 +130,7 @@ class ServerWakeUps(WakeUps[ServerConnection]):
         try:
             connection = self._connect()
             self._subscribe(connection)
-        except (StoreError, *self._lost):
+        except self._refused:
             if connection is not None:
                 connection.close()
             readable([self._inner], min(timeout_seconds, PAUSE_SECONDS))

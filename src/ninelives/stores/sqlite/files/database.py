@@ -157,9 +157,7 @@ class Database(Opened):
             schema.create(connection, self._steps, store_id)
         finally:
             connection.close()
-        fd = os.open(draft, os.O_RDWR | os.O_CLOEXEC)
-        os.fsync(fd)
-        os.close(fd)
+        paths.sync_file(draft)
         anchor.create(self.paths.anchor, store_id)
         # CRASH: an anchor of zero commits and no database; the next start creates both again.
         draft.rename(self.paths.database)
