@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import secrets
 from collections.abc import Mapping
+from importlib import import_module
 
 from ninelives.core.errors import UsageError
 from ninelives.stores import url as urls
@@ -34,8 +35,4 @@ def on_server(url: str) -> dict[str, str]:
 def remove(stages: Mapping[str, str]) -> None:
     """Remove the stages' stores from the server. Raises StoreError if the server refuses."""
     for url in stages.values():
-        if urls.backend_of(url).endswith("postgres"):
-            from ninelives.stores.postgres.server.schema import drop as remove
-        else:
-            from ninelives.stores.redis.server.drop import drop as remove
-        remove(url)
+        import_module(f"{urls.backend_of(url)}.server.schema").drop(url)
