@@ -13,11 +13,11 @@ import pytest
 from ninelives.chaos.campaign import campaign as campaigns
 from ninelives.chaos.campaign.campaign import Campaign
 from ninelives.chaos.findings.finding import Mistake
+from ninelives.chaos.report.command import ending_in_order
 from ninelives.chaos.trial.scenarios import Calm
 from ninelives.chaos.trial.trial import Ground, Trial
 from ninelives.cli.commands import chaos as command
 from ninelives.core.errors import UsageError
-from ninelives.demo.command import ending_in_order
 from tests.chaos.commands import chaos
 
 EXAMPLE = Path(__file__).parents[2] / "examples" / "support.py"

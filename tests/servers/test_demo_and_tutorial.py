@@ -13,9 +13,8 @@ from pathlib import Path
 import psycopg
 import pytest
 
-from ninelives.demo.command import _clear
-from ninelives.demo.director import Watcher
-from ninelives.demo.store_urls import on_server
+from ninelives.demo.board import Watcher
+from ninelives.demo.command import clear, on_server
 from tests.servers import valkey
 from tests.servers.postgres import change, free_port
 
@@ -78,7 +77,7 @@ def test_what_the_demo_may_not_remove_is_told(monkeypatch: pytest.MonkeyPatch) -
     told: list[str] = []
     watcher = Watcher()
     monkeypatch.setattr(watcher, "say", told.append)
-    _clear(on_server(f"redis://127.0.0.1:{free_port()}/0?prefix=mine"), watcher)
+    clear(on_server(f"redis://127.0.0.1:{free_port()}/0?prefix=mine"), watcher)
     (line,) = told
     assert re.search(r"mine_demo_\w+_calm and mine_demo_\w+_crashed from the server: Redis: ", line)
 

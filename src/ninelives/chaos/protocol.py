@@ -45,17 +45,26 @@ class FaultKind(StrEnum):
 
 
 class InjectedFault(Struct, frozen=True, kw_only=True):
-    """One fault, at the first point not in `passed`, or only at the point `only`.
+    """One fault, at the first point not in `passed`; only at `only` or at steps named in `among`, if given.
 
-    `seconds` is how long the store is cut off or its disk is full; `line` is FILE:LINE.
+    `skip` is how many such points to let pass first; `line` is FILE:LINE. `seconds` is how long the store is
+    cut off or its disk is full, or how long after its point a process is killed.
     """
 
     kind: FaultKind
     moment: FaultMoment
     passed: tuple[str, ...] = ()
     only: str = ""
+    among: tuple[str, ...] = ()
+    skip: int = 0
     seconds: float = 0.0
     line: str = ""
+
+    def fits(self, point: str) -> bool:
+        """Return whether the fault may fire at this point."""
+        if point in self.passed or self.only not in ("", point):
+            return False
+        return not self.among or point.rpartition("/")[2].partition("[")[0] in self.among
 
 
 class Settlement(Struct, frozen=True, kw_only=True):

@@ -84,10 +84,15 @@ def provider(environ: Mapping[str, str] = os.environ) -> str:
     return "scripted"
 
 
+def is_scripted() -> bool:
+    """Return whether the scripted model answers."""
+    return provider() == "scripted"
+
+
 async def ask(messages: list[Message], *, run: str) -> Choice:
     """Ask for the next choice. Raises ModelError; Permanent for a malformed answer."""
     _bill(run, len(messages), {"event": "asked"})
-    if provider() == "scripted":
+    if is_scripted():
         await asyncio.sleep(SCRIPTED_SECONDS)
         choice = scripted(messages)
         tokens = estimate(messages, choice)

@@ -14,15 +14,14 @@ from rich.live import Live
 from rich.table import Table
 from rich.text import Text
 
-from ninelives.demo.director import Row, Watcher
-from ninelives.demo.judge import DemoReport, Number
+from ninelives.chaos.report.terminal import show_numbers
+from ninelives.demo.board import Row, Watcher
+from ninelives.demo.judge import DemoReport
 
 LAST_LINES = 8
 SHOW_SECONDS = 0.1
 WIDE = 110
 """From this width on, the table also shows what the customer wants."""
-NARROW = 76
-"""Below this width a table would cut off the numbers."""
 _STYLES = {"completed": "green", "crashed": "bold red", "running": "cyan", "waiting": "dim"}
 
 
@@ -113,37 +112,19 @@ def _table(rows: Sequence[Row], width: int) -> Table:
     return table
 
 
-def conclude(console: Console, verdict: DemoReport, seconds: float) -> None:
+def conclude(console: Console, report: DemoReport, seconds: float) -> None:
     """Print the four numbers, a summary of the kills, and the model calls that were saved."""
-    show_numbers(console, verdict.numbers)
-    for line in (*_summary(verdict), _last_line(verdict, seconds)):
+    show_numbers(console, report.numbers)
+    for line in (*_summary(report), _last_line(report, seconds)):
         console.print(line, highlight=False, markup=False, soft_wrap=True)
 
 
-def show_numbers(console: Console, numbers: Sequence[Number]) -> None:
-    """Print numbers with their targets: a table on a wide terminal, otherwise one line each."""
-    console.print()
-    if console.is_terminal and console.width >= NARROW:
-        table = Table(title="Results", title_justify="left")
-        for name in ("number", "measured", "target", "", "details"):
-            table.add_column(name, no_wrap=name != "details")
-        for one in numbers:
-            mark = Text("met", style="green") if one.is_met else Text("MISSED", style="bold red")
-            table.add_row(one.name, one.value, one.target, mark, one.note)
-        console.print(table)
-        return
-    for one in numbers:
-        met = "met" if one.is_met else "MISSED"
-        line = f"{one.name:20} {one.value:>8}  target {one.target:7} {met:7} {one.note}"
-        console.print(line, highlight=False, markup=False, soft_wrap=True)
-
-
-def _summary(verdict: DemoReport) -> list[str]:
-    paid = verdict.savings
+def _summary(report: DemoReport) -> list[str]:
+    paid = report.savings
     calls, tokens = paid.asked + paid.calls_saved, paid.tokens + paid.tokens_saved
     return [
-        f"{verdict.kills} kills interrupted runs {verdict.interrupted} times; recorded steps were replayed "
-        f"instead of executed {verdict.replayed} times.",
+        f"{report.kills} kills interrupted runs {report.interrupted} times; recorded steps were replayed "
+        f"instead of executed {report.replayed} times.",
         f"Model calls: {paid.asked}, {paid.tokens} tokens; {paid.asked_again} of them repeated a call whose "
         "answer was lost in a kill before it was recorded.",
         f"Restarting from scratch after each kill would take {calls} calls, {tokens} tokens. "
@@ -151,6 +132,6 @@ def _summary(verdict: DemoReport) -> list[str]:
     ]
 
 
-def _last_line(verdict: DemoReport, seconds: float) -> str:
-    missed = ", ".join(one.name for one in verdict.numbers if not one.is_met)
+def _last_line(report: DemoReport, seconds: float) -> str:
+    missed = ", ".join(one.name for one in report.numbers if not one.is_met)
     return f"Missed: {missed}. ({seconds:.1f} s)" if missed else f"All targets met, in {seconds:.1f} s."

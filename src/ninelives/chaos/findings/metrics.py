@@ -28,7 +28,21 @@ from ninelives.chaos.findings.finding import Finding
 from ninelives.chaos.ledger import What
 from ninelives.chaos.protocol import OUTCOMES
 from ninelives.chaos.trial.trial import Trial
-from ninelives.demo.judge import ASKED_RECOVERY_SECONDS, RECOVERY_SECONDS, Number, percentile
+
+RECOVERY_SECONDS = 1.0
+LOADED_RECOVERY_SECONDS = 30.0
+
+
+class Number(Struct, frozen=True):
+    """A measured number, its target, and whether the target is met."""
+
+    name: str
+    value: str
+    target: str
+    is_met: bool
+    note: str
+    amount: float | None = None
+    """The value as a number: seconds, or a share of 1; None when nothing was measured."""
 
 
 class MeasuredRecovery(Struct, frozen=True):
@@ -89,7 +103,7 @@ def judge(campaign: Campaign, findings: Sequence[Finding]) -> Report:
 
 
 def _numbers(campaign: Campaign, recoveries: Sequence[MeasuredRecovery]) -> tuple[Number, ...]:
-    return (*_times(recoveries), _duplicates(campaign), _consistency(campaign), _recovered(campaign))
+    return (*recovery_times(recoveries), _duplicates(campaign), _consistency(campaign), _recovered(campaign))
 
 
 # Recovery time --------------------------------------------------------------------------------------
@@ -118,7 +132,14 @@ def is_new(what: What, data: dict[str, object]) -> bool:
     return what is What.BEGIN
 
 
-def _times(recoveries: Sequence[MeasuredRecovery]) -> tuple[Number, ...]:
+def percentile(values: Sequence[float], share: float) -> float:
+    """Return the smallest value that at least this share of all values does not exceed."""
+    ordered = sorted(values)
+    return ordered[max(0, -int(-share * len(ordered) // 1) - 1)]
+
+
+def recovery_times(recoveries: Sequence[MeasuredRecovery]) -> tuple[Number, ...]:
+    """Return the recovery time without and with loading the code."""
     if not recoveries:
         return (Number("recovery time p99", "none", "at least one", False, "no run continued after a kill"),)
     ours = [one.seconds - one.load_seconds for one in recoveries]
@@ -135,8 +156,8 @@ def _times(recoveries: Sequence[MeasuredRecovery]) -> tuple[Number, ...]:
         Number(
             "with loading code",
             f"{percentile(whole, 0.99):.3f} s",
-            f"< {ASKED_RECOVERY_SECONDS:g} s",
-            percentile(whole, 0.99) < ASKED_RECOVERY_SECONDS,
+            f"< {LOADED_RECOVERY_SECONDS:g} s",
+            percentile(whole, 0.99) < LOADED_RECOVERY_SECONDS,
             f"kill to new step, including loading; median {percentile(whole, 0.5):.3f} s",
             percentile(whole, 0.99),
         ),

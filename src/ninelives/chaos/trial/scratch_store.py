@@ -13,7 +13,7 @@ from pathlib import Path
 from urllib.parse import quote
 
 from ninelives.core.errors import UsageError
-from ninelives.stores.url import is_server, shown, with_part
+from ninelives.stores.url import backend_of, is_server, shown, with_part
 
 SQLITE = "sqlite:"
 
@@ -32,3 +32,12 @@ def urls(store: str) -> Url:
         )
     token = secrets.token_hex(4)
     return lambda number, _: with_part(store, f"chaos_{token}_{number}")
+
+
+def remove(url: str) -> None:
+    """Remove a scratch store from its server. Raises StoreError if the server refuses."""
+    if backend_of(url).endswith("postgres"):
+        from ninelives.stores.postgres.server.schema import drop
+    else:
+        from ninelives.stores.redis.server.drop import drop
+    drop(url)
