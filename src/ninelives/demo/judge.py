@@ -5,7 +5,6 @@ from __future__ import annotations
 from collections import Counter
 from typing import Any
 
-import msgspec
 from msgspec import Struct, structs
 
 from ninelives.chaos.findings.effects import executed_again
@@ -15,17 +14,12 @@ from ninelives.demo.board import Board
 
 
 class DemoStage(Struct):
-    """The observations of one stage."""
+    """The observations of one stage: its trial and tickets, the shop's ledger and the model's bill."""
 
     trial: Trial
     board: Board
-    results: dict[str, Any]
-    """The replies, by ticket; a ticket that was not completed has none."""
-    changed_checkpoints: int
     ledger: list[dict[str, Any]]
-    """The shop's."""
     bill: list[dict[str, Any]]
-    """The model's."""
 
 
 class Savings(Struct, frozen=True):
@@ -55,13 +49,13 @@ class DemoReport(Struct, frozen=True):
 
 def judge(calm: DemoStage, crashed: DemoStage, *, is_scripted: bool) -> DemoReport:
     """Compare the stage with crashes with the one without."""
-    rows = crashed.board.row_list
+    rows = crashed.board.rows.values()
     return DemoReport(
         numbers=(
-            *_recovery_time(crashed),
+            *_recovery_time(crashed.board),
             _duplicates(crashed),
             _consistency(calm, crashed, is_scripted=is_scripted),
-            _recovery_rate(crashed),
+            _recovery_rate(crashed.board),
         ),
         savings=_savings(crashed),
         kills=len(crashed.trial.faults),
@@ -70,11 +64,9 @@ def judge(calm: DemoStage, crashed: DemoStage, *, is_scripted: bool) -> DemoRepo
     )
 
 
-def _recovery_time(stage: DemoStage) -> tuple[Number, ...]:
-    suspects = [one.time for one in stage.board.recoveries if one.is_suspect]
-    first, *others = recovery_times(
-        [one.time for one in stage.board.recoveries if not one.is_suspect] or suspects
-    )
+def _recovery_time(board: Board) -> tuple[Number, ...]:
+    suspects = [one for one in board.recoveries if one.is_suspect]
+    first, *others = recovery_times([one for one in board.recoveries if not one.is_suspect] or suspects)
     if suspects:
         worst = max(one.seconds - one.load_seconds for one in suspects)
         note = f"{first.note}; {len(suspects)} killed twice in a row ran solo: {worst:.3f} s"
@@ -82,48 +74,38 @@ def _recovery_time(stage: DemoStage) -> tuple[Number, ...]:
     return first, *others
 
 
-def effects(stage: DemoStage) -> Counter[tuple[str, str, str]]:
+def _effects(stage: DemoStage) -> Counter[tuple[str, str, str]]:
     """Count how often each effect happened, by the shop's ledger."""
     return Counter(
-        (line["path"].strip("/"), line["order_id"], str(line.get("cents", line.get("at"))))
+        (line["path"], line["order_id"], str(line.get("cents", line.get("at"))))
         for line in stage.ledger
         if line["effect"]
     )
 
 
 def _duplicates(stage: DemoStage) -> Number:
-    taken = effects(stage)
+    taken = _effects(stage)
     extra = taken.total() - len(taken) + len(executed_again(stage.trial))
     repeated = sum(not line["effect"] and line["status"] == 200 for line in stage.ledger)
-    return Number(
-        "duplicate rate",
-        f"{extra / max(1, len(taken)):.1%}",
-        "0",
-        extra == 0,
+    note = (
         f"the shop's ledger: {taken.total()} effects, {len(taken)} different; {repeated} repeated requests "
-        "had no effect",
+        "had no effect"
     )
+    return Number("duplicate rate", f"{extra / max(1, len(taken)):.1%}", "0", extra == 0, note)
 
 
 def _consistency(calm: DemoStage, crashed: DemoStage, *, is_scripted: bool) -> Number:
-    tickets = list(calm.board.rows)
-    same = sum(
-        _comparable(calm.results[one], is_scripted) == _comparable(crashed.results.get(one), is_scripted)
-        for one in tickets
+    results = [
+        _comparable(reply, is_scripted) == _comparable(crashed.board.results.get(ticket), is_scripted)
+        for ticket, reply in calm.board.results.items()
+    ]
+    has_same_effects, kept = _effects(calm) == _effects(crashed), crashed.board.checkpoints
+    parts = [*results, has_same_effects, *kept]
+    note = (
+        f"{sum(results)} of {len(results)} results and {'all' if has_same_effects else 'NOT all'} effects as "
+        f"without crashes; {sum(kept)} of {len(kept)} checkpoints unchanged"
     )
-    has_same_effects = effects(calm) == effects(crashed)
-    checkpoints = sum(map(len, crashed.board.checkpoints))
-    kept = checkpoints - crashed.changed_checkpoints
-    of = len(tickets) + 1 + checkpoints
-    right = same + has_same_effects + kept
-    return Number(
-        "consistency",
-        f"{right / of:.1%}",
-        "100%",
-        right == of,
-        f"{same} of {len(tickets)} results and {'all' if has_same_effects else 'NOT all'} effects as without "
-        f"crashes; {kept} of {checkpoints} checkpoints unchanged",
-    )
+    return Number("consistency", f"{sum(parts) / len(parts):.1%}", "100%", all(parts), note)
 
 
 def _comparable(reply: dict[str, Any] | None, is_scripted: bool) -> Any:
@@ -131,8 +113,8 @@ def _comparable(reply: dict[str, Any] | None, is_scripted: bool) -> Any:
     return reply if is_scripted or reply is None else sorted(reply["done"])
 
 
-def _recovery_rate(stage: DemoStage) -> Number:
-    done, of = len(stage.results), len(stage.board.rows)
+def _recovery_rate(board: Board) -> Number:
+    done, of = len(board.results), len(board.rows)
     note = f"{done} of {of} tickets completed"
     return Number("recovery rate", f"{done / of:.1%}", "100%", done == of, note)
 
@@ -142,8 +124,8 @@ def _savings(stage: DemoStage) -> Savings:
 
     The agent's n-th decision, from 0, is requested with 1 + 2n messages.
     """
-    answers = [line for line in stage.bill if line["event"] == "answered"]
     asked = [(line["run"], line["messages"]) for line in stage.bill if line["event"] == "asked"]
+    answers = [line for line in stage.bill if line["event"] == "answered"]
     tokens = {(line["run"], line["messages"]): line["tokens"] for line in answers}
     saved = [
         tokens.get((one.run, 1 + 2 * number), 0)
@@ -157,8 +139,3 @@ def _savings(stage: DemoStage) -> Savings:
         calls_saved=len(saved),
         tokens_saved=sum(saved),
     )
-
-
-def fields(report: DemoReport, seconds: float) -> dict[str, Any]:
-    """Return the report as JSON fields."""
-    return {"is_met": report.is_met, "seconds": round(seconds, 3), **msgspec.to_builtins(report)}

@@ -28,13 +28,13 @@ class Moment(StrEnum):
 
 
 _FAULTS = {
-    Moment.EFFECT: FaultMoment.END,
-    Moment.THOUGHT: FaultMoment.BEGIN,
-    Moment.RECORD: FaultMoment.BEFORE,
-    Moment.STEP: FaultMoment.PROGRESS,
-    Moment.RECOVERY: FaultMoment.AFTER,
+    Moment.EFFECT: (FaultMoment.END, EFFECTS),
+    Moment.THOUGHT: (FaultMoment.BEGIN, (DECISION,)),
+    Moment.RECORD: (FaultMoment.BEFORE, STEPS),
+    Moment.STEP: (FaultMoment.PROGRESS, STEPS),
+    Moment.RECOVERY: (FaultMoment.AFTER, ("load_journal",)),
 }
-_MOMENTS = {fault.name: moment for moment, fault in _FAULTS.items()}
+_MOMENTS = {fault.name: moment for moment, (fault, _) in _FAULTS.items()}
 
 
 class Strike(Struct, frozen=True):
@@ -55,7 +55,15 @@ def plan(kills: int, random: Random) -> list[Strike]:
         drawn += some
     if drawn[0] is Moment.RECOVERY:  # before the first kill there is no recovery
         drawn[0] = Moment.STEP
-    return [Strike(moment, random.randint(2, 4), random.uniform(0.01, 0.06)) for moment in drawn]
+    counts = {Moment.EFFECT: (0, 0), Moment.RECOVERY: (0, 1)}
+    return [
+        Strike(
+            one,
+            random.randint(*counts.get(one, (2, 4))),
+            (one is Moment.THOUGHT) * random.uniform(0.01, 0.06),
+        )
+        for one in drawn
+    ]
 
 
 def moment_of(fault: LedgerLine) -> Moment:
@@ -80,26 +88,22 @@ class Strikes(Calm):
 
     def fault(self, lines: list[LedgerLine], left_seconds: float = inf) -> InjectedFault | None:  # noqa: ARG002
         """Return the next kill; one at an effect only while there are effects to come."""
-        over = {step for line in lines if line.what is What.STORED for _, step in line.data["records"]}
-        for strike in self.left(lines):
-            if strike.moment is not Moment.EFFECT or self._effects - over:
-                return _fault(strike, lines)
-        return None
-
-
-def _fault(strike: Strike, lines: Sequence[LedgerLine]) -> InjectedFault:
-    moment = _FAULTS[strike.moment]
-    struck = [line.step for line in lines if line.what is What.FAULT and line.target == moment.name]
-    match strike.moment:
-        case Moment.EFFECT:
-            among, skip, seconds = EFFECTS, 0, 0.0
-        case Moment.THOUGHT:
-            among, skip, seconds = (DECISION,), strike.count, strike.seconds
-        case Moment.RECOVERY:
-            among, skip, seconds = ("load_journal",), 1, 0.0
-        case _:
-            among, skip, seconds = STEPS, strike.count, 0.0
-    passed = tuple(struck) if strike.moment is Moment.EFFECT else ()
-    return InjectedFault(
-        kind=FaultKind.KILL, moment=moment, among=among, skip=skip, seconds=seconds, passed=passed
-    )
+        recorded = {step for line in lines if line.what is What.STORED for _, step in line.data["records"]}
+        left = [
+            one for one in self.left(lines) if one.moment is not Moment.EFFECT or self._effects - recorded
+        ]
+        if not left:
+            return None
+        strike, (moment, among) = left[0], _FAULTS[left[0].moment]
+        # A step that was killed at its effect begins the next process: it must get further this time.
+        passed = [
+            line.step for line in lines if line.what is What.FAULT and line.target == FaultMoment.END.name
+        ]
+        return InjectedFault(
+            kind=FaultKind.KILL,
+            moment=moment,
+            passed=tuple(passed),
+            among=among,
+            skip=strike.count,
+            seconds=strike.seconds,
+        )
