@@ -7,19 +7,23 @@ and again reaches every step: each kill hits it one step further on.
 from __future__ import annotations
 
 from enum import StrEnum
+from urllib.parse import quote
 
 from msgspec import Struct
 
 RUN = "chaos"
 """The run's id: the same in every trial, so that the keys of its actions are the same, too."""
 LEASE_SECONDS = 10.0
-OUTCOMES = frozenset({"result", "failure", "signal", "withdrawn", "turn", "end"})
-"""Kinds of journal records that count as progress."""
 
 
 def step_in(run: str, step: str) -> str:
     """Return a step's name in the ledger, with the run's id for child runs: their step names may be equal."""
     return step if run == RUN else f"{run} {step}"
+
+
+def has_key(sent: bytes, key: str) -> bool:
+    """Return whether bytes that were sent contain an action's key, plain or quoted."""
+    return any(form.encode() in sent for form in (key, quote(key), quote(key, safe="")))
 
 
 class FaultMoment(StrEnum):

@@ -83,7 +83,7 @@ class Board:
                 case What.BEGIN:
                     self._step(line, "begin", line.step)
                 case What.STORED:
-                    for kind, step in line.data["records"]:
+                    for kind, step in line.records:
                         self._step(line, kind, step)
                 case What.FAULT:
                     self._killed(line)

@@ -18,10 +18,10 @@ from msgspec import structs
 from rich.console import Console
 
 from ninelives.chaos.campaign.campaign import failure, why_unended
-from ninelives.chaos.findings.effects import names
+from ninelives.chaos.findings.effects import declarations
 from ninelives.chaos.report.command import ending_in_order
 from ninelives.chaos.trial.fork_server import ForkServers
-from ninelives.chaos.trial.scenarios import Calm
+from ninelives.chaos.trial.scenarios import Scenario
 from ninelives.chaos.trial.scratch_store import SQLITE, remove, urls
 from ninelives.chaos.trial.trial import ChaosFailed, Ground, TrialStage, TrialTarget
 from ninelives.chaos.trial.work_tree import Tree
@@ -110,13 +110,13 @@ def _compared(
         url=lambda number, _: stores[number],
         limit_seconds=LIMIT_SECONDS if model.is_scripted() else LIMIT_SECONDS_REAL,
     )
-    calm = _play(ground, 0, Calm("without crashes"), Quiet(watcher), Shop())
+    calm = _play(ground, 0, Scenario("without crashes"), Quiet(watcher), Shop())
     if len(calm.board.results) < given.tickets:
         why = failure(calm.trial) if calm.trial.error else why_unended(calm.trial)
         done = f"{len(calm.board.results)} of {given.tickets}"
         raise ChaosFailed(f"only {done} tickets completed even without crashes: {why}")
     watcher.say(f"without crashes: {given.tickets} of {given.tickets} tickets completed; now with kill -9")
-    acting = [step for step, name in names(calm.trial).items() if name in EFFECTS]
+    acting = [step for step, one in declarations(calm.trial).items() if one.name in EFFECTS]
     strikes = Strikes(plan(given.kills, Random(given.seed)), acting)
     shop = Shop(is_forgetful=given.fault == "forgetful-shop")
     crashed = _play(ground, 1, strikes, watcher, shop)
@@ -127,7 +127,7 @@ def _compared(
     return judge(calm, crashed, is_scripted=model.is_scripted())
 
 
-def _play(ground: Ground, number: int, scenario: Calm, watcher: Watcher, shop: Shop) -> DemoStage:
+def _play(ground: Ground, number: int, scenario: Scenario, watcher: Watcher, shop: Shop) -> DemoStage:
     """Play one stage until all tickets end or time is up; a ticket that has not ended then is lost.
 
     A stage is one trial of chaos: a run of `agent.desk`, with one child run for each ticket.
@@ -145,7 +145,7 @@ def _play(ground: Ground, number: int, scenario: Calm, watcher: Watcher, shop: S
 
 def _journals(store: Store, runs: Iterable[str]) -> dict[str, list[Record]]:
     there = [run for run in runs if store.read_run(run) is not None]
-    return {run: large_bodies.whole(store, store.load_journal(run, since=0).records) for run in there}
+    return {run: list(large_bodies.whole(store, store.load_journal(run, since=0).records)) for run in there}
 
 
 def clear(stores: Sequence[str], watcher: Watcher) -> None:

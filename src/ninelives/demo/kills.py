@@ -11,7 +11,7 @@ from msgspec import Struct
 
 from ninelives.chaos.ledger import LedgerLine, What
 from ninelives.chaos.protocol import FaultKind, FaultMoment, InjectedFault
-from ninelives.chaos.trial.scenarios import Calm
+from ninelives.chaos.trial.scenarios import Scenario
 
 DECISION, EFFECTS = "choose", ("refund", "book_technician")
 STEPS = (DECISION, "order_status", "technician_times", *EFFECTS)
@@ -71,7 +71,7 @@ def moment_of(fault: LedgerLine) -> Moment:
     return _MOMENTS[fault.target]
 
 
-class Strikes(Calm):
+class Strikes(Scenario):
     """The planned kills, one for each process. `effects` are the steps that act on the shop."""
 
     def __init__(self, strikes: Sequence[Strike], effects: Sequence[str]) -> None:
@@ -88,7 +88,7 @@ class Strikes(Calm):
 
     def fault(self, lines: list[LedgerLine], left_seconds: float = inf) -> InjectedFault | None:  # noqa: ARG002
         """Return the next kill; one at an effect only while there are effects to come."""
-        recorded = {step for line in lines if line.what is What.STORED for _, step in line.data["records"]}
+        recorded = {step for line in lines for _, step in line.records}
         left = [
             one for one in self.left(lines) if one.moment is not Moment.EFFECT or self._effects - recorded
         ]

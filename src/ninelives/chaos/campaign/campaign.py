@@ -16,7 +16,7 @@ from msgspec import Struct
 from ninelives.chaos.campaign.comparison import is_alike
 from ninelives.chaos.campaign.plan import EVERY_STEP, RANDOM, Wishes, plan, share
 from ninelives.chaos.ledger import LedgerLine, What
-from ninelives.chaos.trial.scenarios import Calm, Scenario
+from ninelives.chaos.trial.scenarios import Scenario
 from ninelives.chaos.trial.trial import Ground, Trial, TrialStage
 from ninelives.core.errors import Permanent, UsageError
 from ninelives.core.model.inbox import ItemKind
@@ -74,7 +74,7 @@ def _begin(ground: Ground, campaign: Campaign, wishes: Wishes, progress: Progres
     """Make the first two calm runs; set `error` if no trial is possible."""
     for number in (0, 1):
         follow = _announcing(progress, number)
-        trial = TrialStage(ground, Calm("without faults"), number, {}, follow).play(0.0)
+        trial = TrialStage(ground, Scenario("without faults"), number, {}, follow).play(0.0)
         campaign.calm.append(trial)
         if not trial.has_ended:
             why, remedy = why_unended(trial), _advice(trial, ground)
@@ -158,7 +158,7 @@ def _add_calm_runs(ground: Ground, campaign: Campaign, *, until: float) -> None:
         if time.monotonic() + calm[1].seconds > until:
             return
         number = len(campaign.trials) + len(calm)
-        again = TrialStage(ground, Calm("without faults"), number, {}).play(0.0)
+        again = TrialStage(ground, Scenario("without faults"), number, {}).play(0.0)
         if again.state != calm[0].state:
             return
         calm.append(again)

@@ -26,7 +26,6 @@ from ninelives.chaos.findings.effects import (
 )
 from ninelives.chaos.findings.finding import Finding
 from ninelives.chaos.ledger import What
-from ninelives.chaos.protocol import OUTCOMES
 from ninelives.chaos.trial.trial import Trial
 
 RECOVERY_SECONDS = 1.0
@@ -118,18 +117,10 @@ def recoveries_of(trial: Trial) -> list[MeasuredRecovery]:
         life = fault.data.get("life", fault.life) + 1
         lines = [line for line in trial.lines if line.life == life]
         ready = next((line.at for line in lines if line.what is What.READY), None)
-        new = next((line.at for line in lines if is_new(line.what, line.data)), None)
+        new = next((line.at for line in lines if line.is_new), None)
         if ready is not None and new is not None:
             found.append(MeasuredRecovery(trial.number, life, new - fault.at, ready - fault.at, fault.step))
     return found
-
-
-def is_new(what: What, data: dict[str, object]) -> bool:
-    """Return whether a ledger line means new work: a body began, or an outcome was recorded."""
-    if what is What.STORED:
-        records = data["records"]
-        return isinstance(records, list) and any(kind in OUTCOMES for kind, _ in records)
-    return what is What.BEGIN
 
 
 def percentile(values: Sequence[float], share: float) -> float:
@@ -242,8 +233,7 @@ def _replayed(trial: Trial) -> int:
     """Count replayed steps: at each death, all steps recorded until then."""
     recorded = replayed = 0
     for line in trial.lines:
-        if line.what is What.STORED:
-            recorded += sum(kind in ("result", "failure") for kind, _ in line.data["records"])
-        elif line.what is What.FAULT and line.kind in ("KILL", "LOST", "TERM"):
+        recorded += sum(kind in ("result", "failure") for kind, _ in line.records)
+        if line.what is What.FAULT and line.kind in ("KILL", "LOST", "TERM"):
             replayed += recorded
     return replayed

@@ -19,8 +19,8 @@ from pathlib import Path
 from types import FrameType
 from typing import Any
 
-from ninelives.chaos.ledger import Ledger, What
-from ninelives.chaos.protocol import OUTCOMES, FaultKind, FaultMoment, InjectedFault, step_in
+from ninelives.chaos.ledger import OUTCOMES, Ledger, What
+from ninelives.chaos.protocol import FaultKind, FaultMoment, InjectedFault, step_in
 from ninelives.core.errors import StoreBroken, StoreUnavailable
 from ninelives.core.model.commit import Commit, Outcome
 from ninelives.core.step_ids import step_text

@@ -15,7 +15,7 @@ from typing import Any
 from msgspec import Struct, field
 
 from ninelives.chaos.ledger import Ledger, LedgerLine, LedgerReader, What
-from ninelives.chaos.protocol import InjectedFault, LifeOrder, People, Settlement
+from ninelives.chaos.protocol import FaultKind, FaultMoment, InjectedFault, LifeOrder, People, Settlement
 from ninelives.chaos.trial.fork_server import ForkServer, ForkServers
 from ninelives.chaos.trial.proxy import ProxyRequest
 from ninelives.chaos.trial.scenarios import Scenario
@@ -300,8 +300,6 @@ def _how(life: TrialLife, faults: list[LedgerLine]) -> str:
 
 def describe(fault: LedgerLine) -> str:
     """Describe a fault and its point in words."""
-    from ninelives.chaos.protocol import FaultKind, FaultMoment
-
     if fault.target == "TIME":
         return "killed" if fault.kind == "KILL" else "woken"
     where = f" ({fault.step})" if fault.step else ""
