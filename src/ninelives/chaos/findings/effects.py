@@ -88,7 +88,7 @@ def _through_proxy(trial: Trial) -> list[Effect]:
     found = []
     for request in trial.requests:
         line = joined.get(str(request.port)) or _started_by(trial, request.at)
-        if line is None or line.data.get("is_told"):
+        if line is None or line.data.get("is_request"):
             continue
         is_opaque = request.method == "CONNECT"
         # A thread started by the body has no context; the key in the request identifies its step.

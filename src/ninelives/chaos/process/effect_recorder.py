@@ -150,7 +150,7 @@ class EffectRecorder:
             frame = self._body_of(seen.data.get("sent", b""))
         data = dict(seen.data) | self._beyond(seen, frame)
         if seen.kind == "proxy":
-            data["is_told"] = _is_request(innermost)
+            data["is_request"] = _is_request(innermost)
         sent = data.pop("sent", None)
         if sent is not None:
             data |= {"digest": blake2b(sent, digest_size=8).hexdigest(), "keyed": _has_key(sent, frame)}
