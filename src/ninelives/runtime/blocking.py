@@ -18,7 +18,7 @@ from ninelives.core.model.run import State
 from ninelives.runtime.inbox import InboxItem
 from ninelives.runtime.run import Run
 from ninelives.views.checkpoint import Checkpoint
-from ninelives.views.history import Entry
+from ninelives.views.records_text import Entry
 
 T = TypeVar("T")
 

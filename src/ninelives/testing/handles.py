@@ -21,7 +21,7 @@ from ninelives.runtime.run import Run
 from ninelives.runtime.runtime import Runtime
 from ninelives.store import Store
 from ninelives.views.checkpoint import Checkpoint
-from ninelives.views.history import Entry
+from ninelives.views.records_text import Entry
 
 T = TypeVar("T")
 TESTER = "tester"
