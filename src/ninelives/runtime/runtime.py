@@ -113,9 +113,7 @@ class Runtime:
 
         Raises UnknownAgent, NotSerializable, BadName; IdConflict when the id exists with other arguments.
         """
-        new = await new_run(
-            self, self._now_ms, agent, args, kwargs, id=id, delay=delay, priority=priority, labels=labels
-        )
+        new = await new_run(self, agent, args, kwargs, id=id, delay=delay, priority=priority, labels=labels)
         await self._creation.create(new)
         self._started[new.id] = handle = Run(self, new.id)
         return handle
@@ -127,7 +125,7 @@ class Runtime:
 
         Nothing is durable before this process has a session. Raises as `Run.result` does.
         """
-        new = await new_run(self, self._now_ms, agent, args, kwargs, id=id)
+        new = await new_run(self, agent, args, kwargs, id=id)
         here = RunHere(self, new)
         try:
             try:
@@ -296,9 +294,6 @@ class Runtime:
         spare = None if name else self._spare.take(agents)
         lease_ms = int(self._lease_seconds * 1000)
         return spare or OwnSession(self.store, self._clock, lease_ms, name=name, keeper=self._keeper)
-
-    def _now_ms(self) -> int:
-        return self.store.now_ms()
 
     def _completed(self, run: str, agent: Agent, value: bytes) -> None:
         handle = self._started.get(run)

@@ -5,4 +5,5 @@
 - `creation`: a batch of new runs; `rows`: rows to structs and back; `lazy_table`: a server's rows as a
   table
 - `wakeups`: one thread waits for a server's wake-ups; `lease_witness`: leases also judged by our own clock
+- `server_clock`: the server's time, known without asking
 """
