@@ -13,6 +13,7 @@ from typing import Any, Concatenate, Generic, Literal, ParamSpec, Protocol, Self
 from ninelives.core.errors import StaleResource, UsageError
 from ninelives.core.journal.approval import Approval
 from ninelives.core.values.retry import Retry
+from ninelives.engine import hooks
 from ninelives.engine.protected import non_resumable
 from ninelives.engine.run.current import here
 from ninelives.engine.spec.methods import Method, is_method
@@ -279,6 +280,7 @@ def _declare(function: Callable[..., Any] | None, options: dict[str, Any]) -> An
         step = make_step(inner, **{**_DEFAULTS, **options})
         made = _wrap(step, inner)
         add_step(step, made)
+        hooks.declared(step)
         if isinstance(declared, staticmethod):
             return staticmethod(made)
         if isinstance(declared, classmethod) or is_method(inner):

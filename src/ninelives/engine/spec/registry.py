@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import inspect
 from collections.abc import Callable, Iterable, Mapping, Sequence
+from functools import partial
 from hashlib import blake2b
 from pathlib import Path
 from typing import Any
@@ -48,9 +49,15 @@ class Step(Struct, frozen=True, eq=False):
     looks: ChecksLeft
     kind: StepKind
     effect: Protection | None = None
-    is_transactional: bool = False
+    enclose: Callable[[Callable[..., Any]], Callable[..., Any]] | None = None
+    """Wraps the body of a transactional step; applied in `function`."""
     given: KeyMaker | None = None
     """Makes a call's external id, if the step declares `id=`."""
+
+    @property
+    def is_transactional(self) -> bool:
+        """Whether the body runs in a transaction of the user's database."""
+        return self.enclose is not None
 
     @property
     def where(self) -> str:
@@ -223,9 +230,11 @@ def make_step(function: Callable[..., Any], **options: Any) -> Step:
     seconds = _seconds(options.pop("timeout"))
     protection = {option: options.pop(option, default) for option, default in OPTIONS.items()}
     codec, transaction = codec_for(annotated(annotation), where=f"{named} ->"), protection["transaction"]
+    enclosing: Callable[[Callable[..., Any]], Callable[..., Any]] | None = None
     if transaction is not None:
         signature = without_connection(signature, named)
-        function = enclose(function, transaction, codec)
+        enclosing = partial(enclose, transaction=transaction, codec=codec)
+        function = enclosing(function)
     return Step(
         name=named,
         function=function,
@@ -233,7 +242,7 @@ def make_step(function: Callable[..., Any], **options: Any) -> Step:
         fingerprint=taker(signature, ignore=ignore),
         codec=codec,
         is_async=functions.is_async(function),
-        is_transactional=transaction is not None,
+        enclose=enclosing,
         ignore=ignore,
         raises=check_raises(tuple(options.pop("raises"))),
         aliases=_names(options.pop("aliases"), "aliases"),
