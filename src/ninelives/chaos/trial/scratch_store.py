@@ -9,6 +9,7 @@ from __future__ import annotations
 import os
 import secrets
 from collections.abc import Callable
+from importlib import import_module
 from pathlib import Path
 from urllib.parse import quote
 
@@ -42,8 +43,4 @@ def urls(store: str, mark: str = "chaos") -> Url:
 
 def remove(url: str) -> None:
     """Remove a scratch store from its server. Raises StoreError if the server refuses."""
-    if backend_of(url).endswith("postgres"):
-        from ninelives.stores.postgres.server.schema import drop
-    else:
-        from ninelives.stores.redis.server.drop import drop
-    drop(url)
+    import_module(f"{backend_of(url)}.server.schema").drop(url)

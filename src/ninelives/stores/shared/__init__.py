@@ -7,4 +7,5 @@
 - `maintenance`: migrations, what is verified, and the order of pruning; `sessions`: what their end does
 - `pool`: what an open store is to its process, and a pool of connections; `wakeups`: one thread waits for
   wake-ups; `lease_witness`: leases also judged by our own clock
+- `server_clock`: the server's time, known without asking
 """
