@@ -51,6 +51,7 @@ class ProcessOptions(Struct, frozen=True, kw_only=True):
     `fatal` is called when the store is broken; without it, the runtime seals itself. `is_dedicated`: nothing
     else uses the event loop. `away` is called when the store accepts no new session. A supervisor gives its
     workers `keeper` (its own session), `session` (the name of their first one) and `identity` (of the store).
+    `lives` overrides those of all agents.
     """
 
     fatal: Callable[[BaseException], None] | None = None
@@ -60,6 +61,7 @@ class ProcessOptions(Struct, frozen=True, kw_only=True):
     keeper: str = ""
     session: str = ""
     identity: str = ""
+    lives: int | None = None
     observers: tuple[Observer, ...] = ()
 
 
@@ -97,7 +99,13 @@ class Runtime:
         is_inline = process.is_dedicated and is_local(self.store.url)
         self._calls = StoreCaller(self.store, is_inline=is_inline)
         self._executor = Executor(
-            self.store, commits, self._loop, self._clock, hooks=hooks, calls=self._calls
+            self.store,
+            commits,
+            self._loop,
+            self._clock,
+            hooks=hooks,
+            calls=self._calls,
+            lives=process.lives,
         )
         self._executor.completed = self._completed
         self._spare = IdleSession(self._loop)

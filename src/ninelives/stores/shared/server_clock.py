@@ -3,7 +3,7 @@
 A process that holds a session renews it several times per lease, in a thread of its own. Each renewal tells
 the server's time, so nothing that waits has to ask for it on an event loop.
 
-The error is bounded. The server told its time between our sending and our receiving, so the true difference
+The error is bounded. The server read its clock between our sending and our receiving, so the true difference
 lies between two bounds, at most one round trip apart. A new reading moves the known difference only as far as
 its bounds demand: the clock goes backwards only if the server's does. In between, time passes by our boot
 clock, which cannot be set. If the server's clock is set, we learn it with the next reading. Old readings
