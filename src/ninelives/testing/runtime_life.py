@@ -94,7 +94,7 @@ class RuntimeLife:
 
     def _wake(self) -> None:
         self._runtime._wake()
-        self._runtime._listener.look_again()
+        self._runtime._listener.check_all()
 
     def _await_bodies(self) -> None:
         """Wait for running plain bodies: a real kill would stop them, a simulated one lets them finish."""

@@ -34,7 +34,7 @@ class LeaseWitness:
 
     def __init__(self, boot_ms: Callable[[], int] | None) -> None:
         self._boot_ms = boot_ms
-        self.clock = ServerClock(self.now_ms)
+        self.clock = ServerClock(boot_ms)
         self._seen: dict[str, _Seen] = {}
         self._lock = threading.Lock()
 
