@@ -18,7 +18,7 @@ DIALECT = """
 
 ASYNCIO = {
     "_ready", "_scheduled", "_selector", "_context", "_cancelled", "_stopping", "_callback",
-    "_default_executor", "_unregister_task", "_log_destroy_pending",
+    "_default_executor", "_unregister_task", "_log_destroy_pending", "_task",
 }  # fmt: skip
 """Privates of asyncio, some of which share their names with ours."""
 

@@ -43,6 +43,10 @@ class InboxItem:
     def __repr__(self) -> str:
         return f"<inbox item {self.id!r}: {self.kind} of run {self.run!r}>"
 
+    def through(self, runtime: StoreCalls) -> InboxItem:
+        """Return the item, as it was read, to be answered through another runtime."""
+        return InboxItem(runtime, self._item)
+
     @property
     def id(self) -> str:
         """The item's id."""

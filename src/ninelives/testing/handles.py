@@ -157,5 +157,4 @@ class SandboxItem:
         self._give(lambda item: item.fail(by=by, note=note))
 
     def _give(self, give: Callable[[InboxItem], Awaitable[None]]) -> None:
-        shown = self.item._item  # answer the version of the item that the test was shown
-        self._sandbox.do(lambda runtime: give(InboxItem(runtime, shown)))
+        self._sandbox.do(lambda runtime: give(self.item.through(runtime)))
