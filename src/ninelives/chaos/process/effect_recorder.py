@@ -19,12 +19,12 @@ from hashlib import blake2b
 from pathlib import Path
 from types import FrameType
 from typing import Any
-from urllib.parse import quote, urlsplit
+from urllib.parse import urlsplit
 
 from msgspec import Struct
 
 from ninelives.chaos.ledger import Ledger, What
-from ninelives.chaos.protocol import step_in
+from ninelives.chaos.protocol import has_key, step_in
 from ninelives.chaos.trial.work_tree import state_of
 from ninelives.engine.context import EXECUTION, FRAME, Frame
 from ninelives.engine.run.current import execution_of, here
@@ -150,7 +150,7 @@ class EffectRecorder:
             frame = self._body_of(seen.data.get("sent", b""))
         data = dict(seen.data) | self._beyond(seen, frame)
         if seen.kind == "proxy":
-            data["is_told"] = _is_request(innermost)
+            data["is_request"] = _is_request(innermost)
         sent = data.pop("sent", None)
         if sent is not None:
             data |= {"digest": blake2b(sent, digest_size=8).hexdigest(), "keyed": _has_key(sent, frame)}
@@ -243,10 +243,7 @@ def _through_proxy(connecting: Any) -> SeenEffect:
 
 
 def _has_key(sent: bytes, frame: Frame | None) -> bool:
-    if frame is None:
-        return False
-    key = frame.place.key()
-    return any(form.encode() in sent for form in (key, quote(key), quote(key, safe="")))
+    return frame is not None and has_key(sent, frame.place.key())
 
 
 # Audit events -------------------------------------------------------------------------------------

@@ -55,7 +55,7 @@ def live(order: LifeOrder) -> None:
     os.environ.update(order.environment)
     random.seed()  # a forked process would draw the same numbers as its siblings
     ledger = Ledger(Path(order.home) / "ledger", order.number)
-    ledger.write(What.STARTED)
+    ledger.write(What.STARTED, data={"pid": os.getpid()})
     injector = FaultInjector(order.fault, ledger)
     proxy = order.environment.get("http_proxy", "")
     recorder = EffectRecorder(ledger, Path(order.tree), Path(order.original), proxy)
