@@ -21,6 +21,7 @@ from ninelives.core.model.run import RunRow as Row
 from ninelives.engine.commit.committer import Committer
 from ninelives.engine.commit.loop_commits import LoopCommits
 from ninelives.engine.hooks import Observer, hooks_for
+from ninelives.engine.run.execution import Execution
 from ninelives.engine.spec.registry import AGENTS, Agent, get_agent
 from ninelives.engine.worker import event_loop
 from ninelives.engine.worker.event_loop import StoreCaller
@@ -94,13 +95,13 @@ class Runtime:
         else:
             self.store = url
         self._committer = Committer(self.store, self._clock, fatal=process.fatal or self._fail)
-        commits = LoopCommits(self._committer, self._loop, is_dedicated=process.is_dedicated)
+        self._commits = LoopCommits(self._committer, self._loop, is_dedicated=process.is_dedicated)
         hooks = hooks_for(process.observers)
         is_inline = process.is_dedicated and is_local(self.store.url)
         self._calls = StoreCaller(self.store, is_inline=is_inline)
         self._executor = Executor(
             self.store,
-            commits,
+            self._commits,
             self._loop,
             self._clock,
             hooks=hooks,
@@ -109,7 +110,7 @@ class Runtime:
         )
         self._executor.completed = self._completed
         self._spare = IdleSession(self._loop)
-        self._listener = Listener(self._loop, self.store.wait_for_work, woken=self._wake)
+        self._listener = Listener(self._loop, self.store.wait_for_work, woken=self.read_news)
         self._readers = Listener(self._loop, self.store.wait_for_output)
         event_loop.enter(self._loop)
         return self
@@ -277,6 +278,34 @@ class Runtime:
         for worker in self._workers:
             worker.wake()
 
+    def read_news(self) -> None:
+        """Read the news of the runs that are executed here, and check for work."""
+        self._executor.news.on_wakeup()
+        self.wake()
+
+    def notify(self) -> None:
+        """React to a change of the store: read news, check for work and for what `until` waits for."""
+        self.read_news()
+        self._listener.check_all()
+
+    @property
+    def executions(self) -> Mapping[str, Execution]:
+        """The runs that are executed here now, by id."""
+        return self._executor.executions
+
+    @property
+    def is_committing(self) -> bool:
+        """Whether something written has no verdict yet."""
+        return self._commits.is_waiting
+
+    def is_worker(self, task: object) -> bool:
+        """Return whether a task is a worker's own, which claims runs and rests."""
+        return task in self._working
+
+    def abandon(self) -> None:
+        """Stop the committer, and leave everything else as it is: the simulated process is dead."""
+        self._committer.close()
+
     async def until(self, condition: Callable[[], Awaitable[T | None]]) -> T:
         """Return the first result of `condition` that is not None; checked again at every wake-up."""
         return await self._listener.until(condition)
@@ -345,10 +374,6 @@ class Runtime:
         if handle is not None:
             handle.complete(agent.result, value)
             self._listener.check_all()
-
-    def _wake(self) -> None:
-        self._executor.news.on_wakeup()
-        self.wake()
 
     def _fail(self, error: BaseException) -> None:
         self._failure = error
