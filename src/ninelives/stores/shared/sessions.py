@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Container, Sequence
+from collections.abc import Callable, Collection, Container, Sequence
 
 from msgspec.structs import replace
 
@@ -10,15 +10,23 @@ from ninelives.core.errors import IdConflict, LeaseLost
 from ninelives.core.journal import recovery_log
 from ninelives.core.model.log_entry import NewEntry
 from ninelives.core.model.run import RunRow
-from ninelives.core.model.session import Cause, Evidence, Session
+from ninelives.core.model.session import Cause, Evidence, Fate, NewSession, Session
 from ninelives.core.rules import deaths, run_rules, validation
 
 Ending = tuple[Cause, Evidence | None]
+DROPPED = Evidence(is_gone=True, note="its lock was dropped")
+"""The evidence of a lock that the kernel drops only when its process has ended."""
 
 
 def taken(session: str) -> IdConflict:
     """Return the error for a session that exists already."""
     return IdConflict(f"session {session!r} was registered before", remedy="Use a fresh id for each process")
+
+
+def begun(new: NewSession, now_ms: int) -> Session:
+    """Return a session that begins."""
+    given = {name: getattr(new, name) for name in NewSession.__struct_fields__}
+    return Session(**given, started_ms=now_ms, renewed_ms=now_ms, left_ms=new.lease_ms)
 
 
 def may_act(name: str, session: Session | None) -> Session:
@@ -32,6 +40,26 @@ def may_act(name: str, session: Session | None) -> Session:
 def with_fate(session: Session) -> Session:
     """Return a session with its fate, where nothing but its lease says whether it lives."""
     return replace(session, fate=run_rules.fate_of(session, is_dropped=False))
+
+
+def gone(
+    live: Collection[Session], may_end: Callable[[Session], bool], dropped: Evidence
+) -> dict[str, Ending]:
+    """Return the sessions that any process may end now, and why; see docs/decisions/0009.
+
+    `may_end` judges a lease that has run out, `dropped` is the evidence of a dropped lock that proves little.
+    """
+    kept_by = {one.id for one in live if one.fate is Fate.LIVES}
+    found: dict[str, Ending] = {}
+    for session in live:
+        if session.fate is Fate.GONE:
+            found[session.id] = Cause.DIED, DROPPED
+        elif session.left_ms <= 0:
+            if may_end(session):
+                found[session.id] = Cause.EXPIRED, None
+        elif session.fate is Fate.UNKNOWN and session.keeper not in kept_by:
+            found[session.id] = Cause.DIED, dropped
+    return found
 
 
 def ended(session: Session, ending: Ending, now_ms: int) -> Session:
