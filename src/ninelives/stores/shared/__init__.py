@@ -7,5 +7,5 @@
 - `maintenance`: migrations, what is verified, and the order of pruning
 - `sessions`: which may act, what their end does, leases also judged by our own clock
 - `pool`: what an open store is to its process, and a pool of connections; `wakeups`: one thread waits for
-  wake-ups
+  wake-ups; `server_clock`: the server's time, known without asking
 """

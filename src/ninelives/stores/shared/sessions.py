@@ -23,6 +23,7 @@ from ninelives.core.model.log_entry import NewEntry
 from ninelives.core.model.run import RunRow
 from ninelives.core.model.session import Cause, Evidence, Fate, NewSession, Session
 from ninelives.core.rules import deaths, run_rules, validation
+from ninelives.stores.shared.server_clock import ServerClock
 
 Ending = tuple[Cause, Evidence | None]
 DROPPED = Evidence(is_gone=True, note="its lock was dropped")
@@ -109,6 +110,7 @@ class LeaseWitness:
 
     def __init__(self, boot_ms: Callable[[], int] | None) -> None:
         self._boot_ms = boot_ms
+        self.clock = ServerClock(self.now_ms)
         self._seen: dict[str, _Seen] = {}
         self._lock = threading.Lock()
 
@@ -121,6 +123,7 @@ class LeaseWitness:
         if self._boot_ms is not None:
             with self._lock:
                 self._seen[session.id] = _Seen(session.renewed_ms, sent_ms, session.lease_ms, is_own=True)
+            self.clock.learn(session.renewed_ms, sent_ms, session.lease_ms)
 
     def judged(self, session: Session) -> Session:
         """Return a session with what is left of its lease by our clock."""
