@@ -132,7 +132,7 @@ class Worker:
         """Whether nothing is being executed and, at the last check, nothing was due or about to be due.
 
         A session whose lease has expired is observed for a while before it is ended (see
-        `stores.shared.lease_witness`): its runs are about to be due. A worker that stopped before that would
+        `stores.shared.sessions`): its runs are about to be due. A worker that stopped before that would
         leave them to the next worker, which would do the same.
         """
         return not self._tasks and self._has_found_nothing and not self._has_expired

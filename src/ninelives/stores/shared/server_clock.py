@@ -7,7 +7,7 @@ The error is bounded. The server read its clock between our sending and our rece
 lies between two bounds, at most one round trip apart. A new reading moves the known difference only as far as
 its bounds demand: the clock goes backwards only if the server's does. In between, time passes by our boot
 clock, which cannot be set. If the server's clock is set, we learn it with the next reading. Old readings
-expire. Leases never depend on this clock: see `lease_witness`.
+expire. Leases never depend on this clock: see `sessions`.
 """
 
 from __future__ import annotations
