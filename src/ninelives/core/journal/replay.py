@@ -254,6 +254,14 @@ def signal_number(found: Recorded) -> int:
     return int(found.body.a.get(SIGNAL_NUMBER, "-1"))
 
 
+def signal_number_in(record: Record) -> int:
+    """Return the number of the signal that a record took; -1 if its body does not say it."""
+    try:
+        return int(_DECODE(record.body).a.get(SIGNAL_NUMBER, "-1"))
+    except (msgspec.DecodeError, ValueError):
+        return -1
+
+
 def write_signal(number: int, value: bytes) -> bytes:
     """Return the body of a record that takes a signal, or passes one on to the next turn."""
     return _ENCODE(StepBody(a={SIGNAL_NUMBER: str(number)}, v=Raw(value)))
