@@ -44,6 +44,10 @@ class Bench:
         """Change the body of an entry of the recovery log behind the store's back."""
         raise NotImplementedError
 
+    def lose_row(self, table: str, run: str, name: str) -> None:
+        """Remove a row of keys, items, signals or sessions behind the store's back."""
+        raise NotImplementedError
+
     def reopen(self) -> AnyStore:
         """Return a second store object on the same data."""
         self._opened.append(self.open())
