@@ -46,9 +46,9 @@ def _required(d: int, e: int) -> Any:
 
 def _kept(old: Callable[..., Any], new: Callable[..., Any], args: Any, kwargs: dict[str, Any]) -> Any:
     """Encode a call of one function, and make it of another."""
-    nl.agent(old, name="arguments.old")
+    nl.agent(name="arguments.old")(old)
     body, _ = agent_arguments.encode(AGENTS["arguments.old"], args, kwargs)
-    nl.agent(new, name="arguments.new")
+    nl.agent(name="arguments.new")(new)
     positional, named, _ = agent_arguments.decode(AGENTS["arguments.new"], body, "run", lambda _: {})
     return new(*positional, **named)
 

@@ -13,7 +13,7 @@ from msgspec import Struct
 
 from ninelives.core.errors import BadName
 from ninelives.core.ids import ID_MARK, beside, parse_step_id
-from ninelives.core.journal.replay import Recorded, Replay, StepBody, step_kind
+from ninelives.core.journal.replay import Recorded, Replay, StepBody
 from ninelives.core.journal.settlement import read_start, standing
 from ninelives.core.model.run import Kind, Record, StepKind
 
@@ -227,5 +227,5 @@ def _start(replay: Replay, step: str, records: list[Record]) -> Start:
         key=(known.start or bodies[-1]).k,
         is_open=known.start is not None and not is_spent and bool(known.start.f),
         is_protected=is_protected,
-        step_kind=step_kind(records[0]),
+        step_kind=records[0].step_kind,
     )
