@@ -21,7 +21,7 @@ from ninelives.core.model.run import Record, RunRow
 from ninelives.stores.postgres import lookups
 from ninelives.stores.postgres.transaction import Transaction, append_all, refer, runs_in, save_runs
 from ninelives.stores.shared import rows
-from ninelives.stores.shared.sql_tables import Names, Sets, SqlTables, grouped, listed
+from ninelives.stores.shared.lazy_tables import Names, Sets, SqlTables, grouped, listed
 from ninelives.stores.shared.tables import CutTables
 
 
@@ -72,7 +72,8 @@ class Tables(SqlTables, CutTables):
         # An item never changes its run: lock that run's row first, then read the item again.
         for row in self._tx.all("read_items", (rows.texts([name]),)):
             self.runs.fetch([row[1]])
-        return self.items.get(name)
+        found: Item | None = self.items.get(name)
+        return found
 
     def sent(self, run: RunRow, id: str) -> tuple[Signal | None, int]:
         """Return the signal with that id that was sent to a run, if any, and the next signal's number."""

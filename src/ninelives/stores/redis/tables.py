@@ -22,7 +22,7 @@ from ninelives.stores.redis.server.connection import Command
 from ninelives.stores.redis.server.lost_writes import LOST
 from ninelives.stores.redis.transaction import Transaction
 from ninelives.stores.shared import tables
-from ninelives.stores.shared.lazy_table import Table
+from ninelives.stores.shared.lazy_tables import Table
 from ninelives.stores.shared.rows import decoding, texts
 from ninelives.stores.shared.tables import Rows
 

@@ -185,7 +185,7 @@ def lost_blob(blobs: Container[bytes], commit: Commit) -> NineLivesError | None:
 
 
 def _taken(draft: Rows, commit: Commit) -> Verdict | None:
-    for number, seq in inbox_rules.taken_in(commit):
+    for number, seq in inbox_rules.taken_in(commit) if commit.takes else ():
         queue = draft.signals.get(commit.run, ())
         if not any(signal.number == number and signal.taken is None for signal in queue):
             return Verdict(commit.run, Outcome.STALE)
@@ -234,7 +234,8 @@ def change_key(
     if isinstance(after, Verdict):
         return after
     draft.keys[op.key] = after
-    draft.add_hold(run, op.key)
+    if draft.keeps_holds:
+        draft.add_hold(run, op.key)
     return after, dedup.lets_go(before, after) and _notify_waiters(draft, op.key, now_ms)
 
 

@@ -9,8 +9,9 @@ from __future__ import annotations
 from abc import ABC, abstractmethod
 from collections import ChainMap
 from collections.abc import Container, Iterable, MutableMapping, Sequence
-from dataclasses import dataclass, field
 from typing import Protocol, TypeVar
+
+from msgspec import Struct, field
 
 from ninelives.core.model.commit import Commit
 from ninelives.core.model.inbox import Item, Signal
@@ -31,8 +32,7 @@ class OpenTransaction(Protocol):
         """The store's wall clock."""
 
 
-@dataclass(slots=True)
-class Rows:
+class Rows(Struct):
     """The rows that a commit may change. Values are never changed in place, only replaced.
 
     `holds` maps a run to the keys that it reserved, `waits` to the keys that it wants news of; `waiters` is
@@ -71,11 +71,10 @@ class Rows:
 
     def add_hold(self, run: str, key: str) -> None:
         """Note that a run holds a key."""
-        if self.keeps_holds:
-            self.holds[run] = self.holds.get(run, frozenset()) | {key}
+        self.holds[run] = self.holds.get(run, frozenset()) | {key}
 
 
-_NAMES = tuple(name for name in Rows.__dataclass_fields__ if name != "keeps_holds")
+_NAMES = tuple(name for name in Rows.__struct_fields__ if name != "keeps_holds")
 
 
 def _layer(table: MutableMapping[str, Value]) -> ChainMap[str, Value]:

@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
+from typing import TypeVar
 
 import msgspec
 
 from ninelives.core.clock import Clock
-from ninelives.core.errors import LeaseLost, UsageError
+from ninelives.core.errors import Corrupt, LeaseLost, UsageError
 from ninelives.core.journal import recovery_log
 from ninelives.core.model.log_entry import NewEntry
 from ninelives.core.model.run import Claims, NewRun, RunRow
@@ -16,11 +17,13 @@ from ninelives.core.rules import deaths, run_rules, validation
 from ninelives.stores.shared import creation, rows
 from ninelives.stores.shared.rows import decoding
 from ninelives.stores.shared.selection import Wanted
+from ninelives.stores.sqlite.files.database import Database
 from ninelives.stores.sqlite.recovery_log import append as append_log
 from ninelives.stores.sqlite.tables import Tables
 from ninelives.stores.sqlite.transaction import Transaction, save_runs
 
 _ABOVE_ALL = 2**62
+Answer = TypeVar("Answer")
 Waiting = frozenset[tuple[str, str, bool]]
 """Queue, agent and whether solo (suspects are claimed solo), for which at least one run is unclaimed."""
 
@@ -166,3 +169,49 @@ def numbers_waiting(tx: Transaction, wanted: Wanted) -> list[int]:
     """Return the numbers of all unclaimed runs, read from the index only: their rows may be damaged."""
     pairs = [(queue, agent) for agent in wanted.quotas for queue in wanted.queues]
     return [row[0] for pair in pairs for row in tx.all("waiting_numbers", pair)]
+
+
+class DamagedRuns:
+    """The damaged runs that one process has found, by number."""
+
+    def __init__(self, files: Database) -> None:
+        self._files = files
+        self._numbers: set[int] = set()
+
+    @property
+    def numbers(self) -> str:
+        """Their numbers, as a JSON list."""
+        return msgspec.json.encode(sorted(self._numbers)).decode()
+
+    def write(
+        self,
+        work: Callable[[Transaction, str], Answer],
+        suspects: Callable[[Transaction], list[int]],
+        *,
+        urgent: bool = False,
+    ) -> Answer:
+        """Write something that reads the rows of many runs; skip damaged rows and do it once more.
+
+        One damaged run must not hold up the others. Raises Corrupt when the damage is not in a run's row.
+        """
+        try:
+            return self._files.write(lambda tx: work(tx, self.numbers), urgent=urgent)
+        except Corrupt:
+            found = {number for number in self._files.read(suspects) if self._is_damaged(number)}
+            if found <= self._numbers:
+                raise
+            self._numbers |= found
+            return self._files.write(lambda tx: work(tx, self.numbers), urgent=urgent)
+
+    def _is_damaged(self, number: int) -> bool:
+        def work(tx: Transaction) -> None:
+            row = tx.one("read_run_by_number", (number,))
+            with decoding("a run's row"):
+                if row is not None:
+                    rows.run_of(row)
+
+        try:
+            self._files.read(work)
+        except Corrupt:
+            return True
+        return False

@@ -21,7 +21,6 @@ from ninelives.stores.shared import rows
 from ninelives.stores.shared.rooms import Ending
 from ninelives.stores.shared.rows import decoding
 from ninelives.stores.sqlite import checks, claims
-from ninelives.stores.sqlite.damaged_runs import DamagedRuns
 from ninelives.stores.sqlite.files.database import Database
 from ninelives.stores.sqlite.transaction import Transaction
 
@@ -33,7 +32,7 @@ LATE = Evidence(note="its lock was dropped later; what it had started may live o
 class Sessions:
     """The sessions of one store, as one process sees them."""
 
-    def __init__(self, files: Database, clock: Clock, damaged: DamagedRuns) -> None:
+    def __init__(self, files: Database, clock: Clock, damaged: claims.DamagedRuns) -> None:
         self._files, self._clock, self._locks, self._damaged = files, clock, files.locks, damaged
 
     def register(self, new: NewSession) -> Session:

@@ -22,7 +22,6 @@ from ninelives.stores.clock import SystemClock
 from ninelives.stores.shared.checked_store import Answer, CheckedStore, Created
 from ninelives.stores.shared.selection import Wanted
 from ninelives.stores.sqlite import claims, commits, journals, lookups, maintenance, recovery_log, salvage
-from ninelives.stores.sqlite.damaged_runs import DamagedRuns
 from ninelives.stores.sqlite.files import backups, schema
 from ninelives.stores.sqlite.files.database import Database
 from ninelives.stores.sqlite.sessions import Sessions
@@ -46,7 +45,7 @@ class SqliteStore(CheckedStore[Transaction]):
         self._clock = clock or SystemClock()
         self._files = Database(path, self._clock, lock_timeout_seconds, migrations or schema.migrations())
         self._migrated = self._files.migrated
-        self._damaged = DamagedRuns(self._files)
+        self._damaged = claims.DamagedRuns(self._files)
         self._sessions = Sessions(self._files, self._clock, self._damaged)
 
     @property

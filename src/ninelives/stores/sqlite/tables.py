@@ -12,12 +12,14 @@ from ninelives.core.model.inbox import Item, ItemState, Signal
 from ninelives.core.model.key import Key
 from ninelives.core.model.run import Record, RunRow
 from ninelives.stores.shared import rows
+from ninelives.stores.shared.lazy_tables import Names, Sets, SqlTables
 from ninelives.stores.shared.rows import decoding
-from ninelives.stores.shared.sql_tables import Names, Sets, SqlTables
 from ninelives.stores.sqlite import checks, halves, lookups
 from ninelives.stores.sqlite.transaction import (
     Transaction,
     append_all,
+    find_key,
+    find_run,
     find_runs,
     refer,
     save_key,
@@ -106,10 +108,12 @@ class Tables(SqlTables):
     # Loading ------------------------------------------------------------------------------------
 
     def _load_runs(self, names: Names) -> Mapping[str, RunRow]:
-        return lookups.find_runs(self._tx, names)
+        found = ((name, find_run(self._tx, name)) for name in names)
+        return {name: run for name, run in found if run is not None}
 
     def _load_keys(self, names: Names) -> Mapping[str, Key]:
-        return lookups.read_keys(self._tx, names)
+        found = ((name, find_key(self._tx, name)) for name in names)
+        return {name: key for name, key in found if key is not None}
 
     def _load_items(self, names: Names) -> Mapping[str, Item]:
         found = [row for name in names for row in self._tx.all("read_item", (name,))]
