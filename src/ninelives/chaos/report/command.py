@@ -6,7 +6,10 @@ All files live in a temporary directory. If this process is killed, every proces
 from __future__ import annotations
 
 import os
+import signal
 import tempfile
+from collections.abc import Iterator
+from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
@@ -19,15 +22,14 @@ from ninelives.chaos.campaign.plan import EVERY_STEP, RANDOM, Wishes
 from ninelives.chaos.findings.detectors import find
 from ninelives.chaos.findings.metrics import Report, judge
 from ninelives.chaos.findings.source_code import split
-from ninelives.chaos.protocol import People
+from ninelives.chaos.protocol import LifeOrder, People
 from ninelives.chaos.report import terminal
 from ninelives.chaos.trial.fork_server import ForkServers
 from ninelives.chaos.trial.proxy import Proxy
 from ninelives.chaos.trial.scratch_store import urls
-from ninelives.chaos.trial.trial import Ground, Trial, TrialTarget
+from ninelives.chaos.trial.trial import Ground, Trial
 from ninelives.chaos.trial.work_tree import Tree
 from ninelives.core.errors import NineLivesError, UsageError
-from ninelives.demo.command import ending_in_order
 from ninelives.stores.url import backend_of
 
 
@@ -69,15 +71,36 @@ def run(options: ChaosOptions, console: Console) -> tuple[Campaign, Report]:
             fork_servers=fork_servers,
             home=Path(scratch).resolve(),
             tree=tree,
-            target=TrialTarget(_in_tree(options.target, tree.root), options.words, options.named),
+            order=LifeOrder(
+                target=_in_tree(options.target, tree.root),
+                words=options.words,
+                named=options.named,
+                people=options.people,
+                environment=proxy.environment,
+            ),
             url=url,
             limit_seconds=options.limit_seconds,
-            people=options.people,
-            environment=proxy.environment,
             requests=proxy.since,
         )
         campaign = carry_out(ground, wishes, progress)
     return campaign, judge(campaign, find(campaign))
+
+
+@contextmanager
+def ending_in_order() -> Iterator[None]:
+    """Treat SIGTERM and SIGHUP as Ctrl-C, so that all processes are ended and all files removed."""
+    before = {signum: signal.signal(signum, _interrupt) for signum in (signal.SIGTERM, signal.SIGHUP)}
+    try:
+        yield
+    finally:
+        for signum, handler in before.items():
+            signal.signal(signum, handler)
+
+
+def _interrupt(*_: object) -> None:
+    if signal.getsignal(signal.SIGINT) is signal.SIG_IGN:  # a background job of a shell
+        raise KeyboardInterrupt
+    signal.raise_signal(signal.SIGINT)
 
 
 def fields(campaign: Campaign, verdict: Report) -> dict[str, Any]:

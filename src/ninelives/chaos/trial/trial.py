@@ -13,9 +13,10 @@ from pathlib import Path
 from typing import Any
 
 from msgspec import Struct, field
+from msgspec.structs import replace
 
 from ninelives.chaos.ledger import Ledger, LedgerLine, LedgerReader, What
-from ninelives.chaos.protocol import InjectedFault, LifeOrder, People, Settlement
+from ninelives.chaos.protocol import FaultKind, FaultMoment, InjectedFault, LifeOrder, Settlement
 from ninelives.chaos.trial.fork_server import ForkServer, ForkServers
 from ninelives.chaos.trial.proxy import ProxyRequest
 from ninelives.chaos.trial.scenarios import Scenario
@@ -77,26 +78,17 @@ class Trial(Struct):
         return self.state in _SETTLED
 
 
-class TrialTarget(Struct, frozen=True):
-    """The agent and its arguments."""
-
-    name: str
-    words: tuple[str, ...] = ()
-    named: tuple[str, ...] = ()
-
-
 class Ground(Struct, frozen=True):
     """What all trials share: fork servers, a scratch directory, the user's tree, and the stores' URLs."""
 
     fork_servers: ForkServers
     home: Path
     tree: Tree
-    target: TrialTarget
+    order: LifeOrder
+    """What all processes get: the agent and its arguments, the answers of people, the environment."""
     url: Url
     limit_seconds: float
     """How long a run may take without faults."""
-    people: People = People()
-    environment: dict[str, str] = {}
     requests: Callable[[float], list[ProxyRequest]] = lambda _: []
     """Returns the proxy's requests since a moment."""
 
@@ -110,10 +102,10 @@ class TrialStage:
         scenario: Scenario,
         number: int,
         values: dict[str, str],
-        ready: Callable[[], None] | None = None,
+        follow: Callable[[list[LedgerLine]], None] = lambda _: None,
     ) -> None:
         self._ground, self._scenario, self._values = ground, scenario, values
-        self._ready = ready  # called once the first process has loaded the code: the target is valid
+        self._follow = follow  # called with the new ledger lines, as soon as they are read
         self._home = ground.home / f"trial-{number}"
         self._tree = self._home / "tree" / ground.tree.root.name
         ground.tree.copy(self._tree)
@@ -169,18 +161,15 @@ class TrialStage:
                 self.trial.why = "it did not end in time"
             elif self._is_stopped(life):
                 self._take_over(server, pid, deadline)
-            self._notify_ready()
         self._dead.append(pid)
         return self._end(life, code)
 
     def _begin(self, fault: InjectedFault | None) -> tuple[ForkServer, TrialLife, int]:
         number = len(self.trial.lives) + 1
         ground = self._ground
-        order = LifeOrder(
+        order = replace(
+            ground.order,
             number=number,
-            target=ground.target.name,
-            words=ground.target.words,
-            named=ground.target.named,
             home=str(self._home),
             tree=str(self._tree),
             original=str(ground.tree.root),
@@ -188,9 +177,7 @@ class TrialStage:
             lease_seconds=self._scenario.lease_seconds,
             fault=fault,
             settlements=self._settlements,
-            people=ground.people,
             dead=tuple(self._dead),
-            environment=ground.environment,
         )
         life = TrialLife(number, time.monotonic())
         self.trial.lives.append(life)
@@ -199,14 +186,14 @@ class TrialStage:
 
     def _end(self, life: TrialLife, code: int) -> TrialLife:
         life.ended_at, life.code = time.monotonic(), code
-        self._reader.read()
-        self._notify_ready()
+        self._read()
         return life
 
-    def _notify_ready(self) -> None:
-        if self._ready is not None and any(line.what is What.READY for line in self._reader.lines):
-            self._ready()
-            self._ready = None
+    def _read(self) -> list[LedgerLine]:
+        new = self._reader.read()
+        if new:
+            self._follow(new)
+        return new
 
     def _patience(self, killed_at: float | None) -> float:
         if killed_at is None:
@@ -216,7 +203,7 @@ class TrialStage:
     def _is_stopped(self, life: TrialLife) -> bool:
         return any(
             line.what is What.FAULT and line.kind == "STOP" and line.life == life.number
-            for line in self._reader.read()
+            for line in self._read()
         )
 
     def _take_over(self, stopped: ForkServer, pid: int, deadline: float) -> None:
@@ -301,8 +288,6 @@ def _how(life: TrialLife, faults: list[LedgerLine]) -> str:
 
 def describe(fault: LedgerLine) -> str:
     """Describe a fault and its point in words."""
-    from ninelives.chaos.protocol import FaultKind, FaultMoment
-
     if fault.target == "TIME":
         return "killed" if fault.kind == "KILL" else "woken"
     where = f" ({fault.step})" if fault.step else ""

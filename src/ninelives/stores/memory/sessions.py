@@ -7,15 +7,14 @@ from typing import Protocol, TypeVar
 
 from msgspec.structs import replace
 
-from ninelives.core.errors import IdConflict, LeaseLost
-from ninelives.core.journal import recovery_log
-from ninelives.core.model.log_entry import NewEntry
-from ninelives.core.model.session import Cause, Evidence, NewSession, Session
-from ninelives.core.rules import deaths, validation
+from ninelives.core.model.run import RunRow
+from ninelives.core.model.session import Cause, NewSession, Session
+from ninelives.core.rules import deaths
 from ninelives.core.rules import run_rules as rules
 from ninelives.stores.memory.recovery_log import append as append_log
 from ninelives.stores.memory.tables import SessionLease, Transaction
-from ninelives.stores.shared.rooms import Ending
+from ninelives.stores.shared import sessions
+from ninelives.stores.shared.sessions import Ending
 
 Answer = TypeVar("Answer")
 
@@ -55,18 +54,13 @@ class Sessions:
 
 def owned(tx: Transaction, session: str) -> SessionLease:
     """Return a session's lease. Raises LeaseLost if it no longer has one."""
-    lease = tx.contents.sessions.get(session)
-    lost = validation.lease_lost(session, _find(tx, session))
-    if lease is None or lost is not None:
-        raise lost or LeaseLost(session)
-    return lease
+    sessions.may_act(session, _find(tx, session))
+    return tx.contents.sessions[session]
 
 
 def _register(tx: Transaction, new: NewSession) -> Session:
     if new.id in tx.contents.sessions:
-        raise IdConflict(
-            f"session {new.id!r} was registered before", remedy="Use a fresh id for each process"
-        )
+        raise sessions.taken(new.id)
     now_ms = tx.now_ms
     session = Session(
         id=new.id,
@@ -98,8 +92,7 @@ def _find(tx: Transaction, session: str) -> Session | None:
 
 def _read(tx: Transaction, lease: SessionLease) -> Session:
     """Return a session with what is left of its lease, and its fate."""
-    session = replace(lease.session, left_ms=lease.left_ms(tx.clock.boot_ms()))
-    return replace(session, fate=rules.fate_of(session, is_dropped=False))
+    return sessions.with_fate(replace(lease.session, left_ms=lease.left_ms(tx.clock.boot_ms())))
 
 
 def _live(tx: Transaction) -> list[SessionLease]:
@@ -110,25 +103,26 @@ def _end_all(tx: Transaction, given: Mapping[str, Ending] | None) -> list[Sessio
     live = _live(tx)
     if given is None:
         expired = [lease for lease in live if lease.left_ms(tx.clock.boot_ms()) == 0]
-        return [_end(tx, lease, Cause.EXPIRED, None) for lease in expired]
+        return [_end(tx, lease, (Cause.EXPIRED, None)) for lease in expired]
     for lease in tx.contents.sessions.values():
         if lease.session.id in given and lease.session.ended_ms is not None:
             lease.session = rules.proved(lease.session, given[lease.session.id][1])
-    return [_end(tx, lease, *given[lease.session.id]) for lease in live if lease.session.id in given]
+    return [_end(tx, lease, given[lease.session.id]) for lease in live if lease.session.id in given]
 
 
-def _end(tx: Transaction, lease: SessionLease, cause: Cause, evidence: Evidence | None) -> Session:
+def _end(tx: Transaction, lease: SessionLease, ending: Ending) -> Session:
     """End a session and release its runs."""
-    now_ms, rows = tx.now_ms, tx.contents.rows
-    lease.session = replace(lease.session, ended_ms=now_ms, cause=cause, evidence=evidence)
-    entries: list[NewEntry] = []
-    for run in list(rows.runs.values()):
-        if run.session == lease.session.id:
-            since = tx.contents.journals[run.id][max(0, run.death_length - run.base) :]
-            progressed = any(record.kind not in deaths.NO_PROGRESS for record in since)
-            after = rows.runs[run.id] = deaths.released(run, cause, now_ms, has_progressed=progressed)
-            entries.append(recovery_log.left(lease.session, run, after, cause))
-    if entries:
-        append_log(tx, [recovery_log.ended(lease.session, cause, evidence, len(entries)), *entries])
+    rows, now_ms = tx.contents.rows, tx.now_ms
+    owned = [run for run in rows.runs.values() if run.session == lease.session.id]
+    moved = {run.id for run in owned if _has_progressed(tx, run)}
+    lease.session = sessions.ended(lease.session, ending, now_ms)
+    after, entries = sessions.released(lease.session, ending, owned, moved, now_ms)
+    rows.runs.update({run.id: run for run in after})
+    append_log(tx, entries)
     tx.wakes = True
     return _read(tx, lease)
+
+
+def _has_progressed(tx: Transaction, run: RunRow) -> bool:
+    since = tx.contents.journals[run.id][max(0, run.death_length - run.base) :]
+    return any(record.kind not in deaths.NO_PROGRESS for record in since)

@@ -26,15 +26,16 @@ from ninelives.stores.postgres.sessions import Sessions
 from ninelives.stores.postgres.tables import Tables
 from ninelives.stores.postgres.transaction import LoneStatement, Transaction
 from ninelives.stores.shared import inbound
-from ninelives.stores.shared.checked_store import Answer, CheckedStore, Created
+from ninelives.stores.shared.checked_store import Answer, Created, ServerStore
 from ninelives.stores.shared.selection import Wanted
 
 
-class PostgresStore(CheckedStore[Transaction]):
+class PostgresStore(ServerStore[Transaction]):
     """A store in one schema of a database; implements `Store` and `Maintenance`."""
 
     _journals, _log, _lookups, _open_tables = journals, recovery_log, lookups, Tables
     _sessions: Sessions
+    _pool: Pool
 
     def __init__(self, url: str, *, clock: Clock | None = None, known: str = "") -> None:
         self._address: Address = parse(url)
@@ -62,17 +63,6 @@ class PostgresStore(CheckedStore[Transaction]):
     def identity(self) -> str:
         """Return the store's id, given when its schema was created."""
         return self._pool.identity
-
-    def now_ms(self) -> int:
-        """Return the server's wall clock."""
-        self._pool.require()
-        if self._clock is not None:
-            return self._clock.now_ms()
-        ((now_ms,),) = self._pool.ask("read_clock")
-        return int(now_ms)
-
-    def _require(self) -> None:
-        self._pool.require()
 
     def _read(self, work: Callable[[Transaction], Answer]) -> Answer:
         return self._pool.read(work)

@@ -116,6 +116,12 @@ class LoneStatement(Transaction):
         """Run a statement and return its rows."""
         return self._run(name, values)
 
+    @property
+    def now_ms(self) -> int:
+        """The server's wall clock."""
+        ((now_ms,),) = self._run("read_clock", ())
+        return int(now_ms)
+
 
 def runs_in(found: Sequence[rows.Row]) -> dict[str, RunRow]:
     """Return the runs of rows by id. Raises Corrupt."""

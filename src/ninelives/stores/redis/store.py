@@ -23,15 +23,16 @@ from ninelives.stores.redis.sessions import Sessions
 from ninelives.stores.redis.tables import Tables
 from ninelives.stores.redis.transaction import Transaction
 from ninelives.stores.shared import inbound
-from ninelives.stores.shared.checked_store import Answer, CheckedStore, Created
+from ninelives.stores.shared.checked_store import Answer, Created, ServerStore
 from ninelives.stores.shared.selection import Wanted
 
 
-class RedisStore(CheckedStore[Transaction]):
+class RedisStore(ServerStore[Transaction]):
     """A store under one prefix of a server; implements `Store` and `Maintenance`."""
 
     _journals, _log, _lookups, _open_tables = journals, recovery_log, lookups, Tables
     _most = 2**31
+    _pool: Pool
 
     def __init__(self, url: str, *, clock: Clock | None = None, known: str = "") -> None:
         self._address = parse(url)
@@ -63,13 +64,6 @@ class RedisStore(CheckedStore[Transaction]):
     def lossy(self) -> str | None:
         """Why the server may lose what it acknowledges, if the URL accepts that; as it last reported."""
         return self._pool.server.lossy
-
-    def now_ms(self) -> int:
-        """Return the server's wall clock."""
-        return self._pool.read(lambda tx: tx.now_ms)
-
-    def _require(self) -> None:
-        self._pool.require()
 
     def _read(self, work: Callable[[Transaction], Answer]) -> Answer:
         return self._pool.read(work)

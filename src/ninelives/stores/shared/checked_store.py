@@ -3,11 +3,12 @@
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
-from collections.abc import Callable, Iterable, Mapping, Sequence
-from typing import Generic, TypeVar
+from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
+from typing import Any, Generic, Protocol, TypeVar
 
 from msgspec.structs import replace
 
+from ninelives.core.clock import Clock
 from ninelives.core.errors import Corrupt, NineLivesError, UnknownRun, UsageError
 from ninelives.core.model.inbox import Item, ItemState, Signal
 from ninelives.core.model.key import Key
@@ -16,14 +17,61 @@ from ninelives.core.model.run import Claims, Control, Journal, NewRun, News, Run
 from ninelives.core.model.session import Cause, Evidence, NewSession, Session
 from ninelives.core.rules import validation
 from ninelives.core.values import blobs
-from ninelives.stores.shared import inbound, rooms, selection
+from ninelives.stores.shared import inbound, selection
+from ninelives.stores.shared.pool import ConnectionPool
 from ninelives.stores.shared.rows import texts
 from ninelives.stores.shared.selection import Wanted
+from ninelives.stores.shared.sessions import Ending
 from ninelives.stores.shared.tables import OpenTransaction, Tables
 
 Tx = TypeVar("Tx", bound=OpenTransaction)
 Answer = TypeVar("Answer")
 Created = list[RunRow | UsageError]
+Tx_contra = TypeVar("Tx_contra", contravariant=True)
+
+
+class KeepsSessions(Protocol):
+    """The sessions of one store, as one process sees them."""
+
+    def register(self, new: NewSession) -> Session: ...
+    def renew(self, session: str) -> Session: ...
+    def end(self, given: Mapping[str, Ending] | None) -> list[Session]: ...
+    def find(self, session: str) -> Session | None: ...
+    def live(self) -> list[Session]: ...
+
+
+class ReadsJournals(Protocol[Tx_contra]):
+    """Reading journals. `read_journals` may raise Corrupt: they are then read one by one."""
+
+    def read_journal(self, tx: Tx_contra, run_id: str, since: int | None) -> Journal: ...
+    def read_journals(self, tx: Tx_contra, names: Sequence[str]) -> Sequence[Journal | NineLivesError]: ...
+    def read_news(self, tx: Tx_contra, seen: Mapping[str, int]) -> list[News]: ...
+
+
+class KeepsLog(Protocol[Tx_contra]):
+    """The recovery log."""
+
+    def append(self, tx: Tx_contra, new: Sequence[NewEntry]) -> None: ...
+    def read(self, tx: Tx_contra, run: str | None, below: int, limit: int) -> list[LogEntry]: ...
+
+
+class FindsRows(Protocol[Tx_contra]):
+    """Runs, keys, inbox items and blobs, by name. Each reads with one statement.
+
+    `put_blobs` gets all contents, and packed those that were not known just before.
+    """
+
+    def find_runs(self, tx: Tx_contra, names: Sequence[str]) -> Mapping[str, RunRow]: ...
+    def list_runs(self, tx: Tx_contra, query: RunQuery) -> list[RunRow]: ...
+    def read_keys(self, tx: Tx_contra, keys: Sequence[str]) -> Mapping[str, Key]: ...
+    def list_items(
+        self, tx: Tx_contra, run: str | None, item: str | None, limit: int, *, answered: bool
+    ) -> Sequence[Item]: ...
+    def known_blobs(self, tx: Tx_contra, digests: Sequence[bytes]) -> Collection[bytes]: ...
+    def read_blobs(self, tx: Tx_contra, digests: Sequence[bytes]) -> Mapping[bytes, bytes]: ...
+    def put_blobs(
+        self, tx: Tx_contra, contents: Mapping[bytes, bytes], packed: Mapping[bytes, bytes]
+    ) -> None: ...
 
 
 class CheckedStore(ABC, Generic[Tx]):
@@ -32,11 +80,11 @@ class CheckedStore(ABC, Generic[Tx]):
     `ninelives.store.Store` says what each method means.
     """
 
-    _journals: rooms.ReadsJournals[Tx]
-    _log: rooms.KeepsLog[Tx]
-    _lookups: rooms.FindsRows[Tx]
+    _journals: ReadsJournals[Tx]
+    _log: KeepsLog[Tx]
+    _lookups: FindsRows[Tx]
     _open_tables: Callable[[Tx], Tables]
-    _sessions: rooms.KeepsSessions
+    _sessions: KeepsSessions
     _migrated: tuple[int, int]
     """The schema versions before and after this object opened the store."""
     _most = 2**62
@@ -65,6 +113,14 @@ class CheckedStore(ABC, Generic[Tx]):
     def _peek(self, work: Callable[[Tx], Answer]) -> Answer:
         """Read with one statement."""
         return self._read(work)
+
+    @abstractmethod
+    def now_ms(self) -> int:
+        """Return the store's wall clock."""
+
+    def read_clock(self) -> int:
+        """Return the store's wall clock, as it is now."""
+        return self.now_ms()
 
     @property
     def lossy(self) -> str | None:
@@ -251,6 +307,31 @@ class CheckedStore(ABC, Generic[Tx]):
 
     def _clamped(self, limit: int) -> int:
         return min(max(0, limit), self._most)
+
+
+class ServerStore(CheckedStore[Tx]):
+    """A store on a server, with a pool of connections to it. With a clock, that one counts."""
+
+    _clock: Clock | None
+    _pool: ConnectionPool[Any]
+
+    def _require(self) -> None:
+        self._pool.require()
+
+    def now_ms(self) -> int:
+        """Return the server's wall clock, as learnt from it lately."""
+        self._pool.require()
+        known_ms = self._clock.now_ms() if self._clock is not None else self._pool.witness.clock.now_ms()
+        return known_ms if known_ms is not None else self.read_clock()
+
+    def read_clock(self) -> int:
+        """Ask the server for its wall clock."""
+        if self._clock is not None:
+            return self.now_ms()
+        sent_ms = self._pool.witness.now_ms()
+        now_ms = self._peek(lambda tx: tx.now_ms)
+        self._pool.witness.clock.learn(now_ms, sent_ms)
+        return now_ms
 
 
 def _refuse(fault: NineLivesError | None) -> None:

@@ -8,15 +8,14 @@ from typing import TypeVar
 import msgspec
 
 from ninelives.core.clock import Clock
-from ninelives.core.errors import Corrupt, LeaseLost, UsageError
-from ninelives.core.journal import recovery_log
-from ninelives.core.model.log_entry import NewEntry
+from ninelives.core.errors import Corrupt, UsageError
 from ninelives.core.model.run import Claims, NewRun, RunRow
-from ninelives.core.model.session import Cause, Evidence, Session
-from ninelives.core.rules import deaths, run_rules, validation
-from ninelives.stores.shared import creation, rows
+from ninelives.core.model.session import Session
+from ninelives.core.rules import run_rules
+from ninelives.stores.shared import creation, rows, sessions
 from ninelives.stores.shared.rows import decoding
 from ninelives.stores.shared.selection import Wanted
+from ninelives.stores.shared.sessions import Ending
 from ninelives.stores.sqlite.files.database import Database
 from ninelives.stores.sqlite.recovery_log import append as append_log
 from ninelives.stores.sqlite.tables import Tables
@@ -141,27 +140,20 @@ def get_session(tx: Transaction, session: str, clock: Clock) -> Session:
     row = tx.one("read_session", (session,))
     with decoding("a session's row"):
         found = rows.session_of(row, clock.boot_id, clock.boot_ms()) if row is not None else None
-    lost = validation.lease_lost(session, found)
-    if found is None or lost is not None:
-        raise lost or LeaseLost(session)
-    return found
+    return sessions.may_act(session, found)
 
 
-def release(tx: Transaction, session: Session, cause: Cause, evidence: Evidence | None, damaged: str) -> None:
+def release(tx: Transaction, session: Session, ending: Ending, damaged: str) -> None:
     """End a session and release its runs, except those whose rows are damaged."""
+    cause, evidence = ending
     tx.do("end_session", (tx.now_ms, cause.value, rows.row_of_evidence(evidence), session.id))
-    log: list[NewEntry] = []
-    released: list[RunRow] = []
-    for row in tx.all("runs_of_session", (session.id, damaged)):
-        with decoding("a run's row"):
-            run = rows.run_of(row)
-        progressed = run.deaths > 0 and tx.one("has_progressed", (run.number, run.death_length)) is not None
-        after = deaths.released(run, cause, tx.now_ms, has_progressed=progressed)
-        released.append(after)
-        log.append(recovery_log.left(session, run, after, cause))
-    if log:
-        save_runs(tx, released)
-        append_log(tx, [recovery_log.ended(session, cause, evidence, len(log)), *log])
+    with decoding("a run's row"):
+        owned = [rows.run_of(row) for row in tx.all("runs_of_session", (session.id, damaged))]
+    suspects = [run for run in owned if run.deaths > 0]
+    moved = {run.id for run in suspects if tx.one("has_progressed", (run.number, run.death_length))}
+    after, log = sessions.released(session, ending, owned, moved, tx.now_ms)
+    save_runs(tx, after)
+    append_log(tx, log)
     tx.wakes = True
 
 

@@ -13,13 +13,12 @@ from collections.abc import Mapping
 from msgspec.structs import replace
 
 from ninelives.core.clock import Clock
-from ninelives.core.errors import IdConflict
 from ninelives.core.model.session import Cause, Evidence, Fate, NewSession, Session
 from ninelives.core.rules import run_rules
 from ninelives.core.rules.restore import RESTORED
 from ninelives.stores.shared import rows
-from ninelives.stores.shared.rooms import Ending
 from ninelives.stores.shared.rows import decoding
+from ninelives.stores.shared.sessions import Ending, taken
 from ninelives.stores.sqlite import checks, claims
 from ninelives.stores.sqlite.files.database import Database
 from ninelives.stores.sqlite.transaction import Transaction
@@ -37,19 +36,16 @@ class Sessions:
 
     def register(self, new: NewSession) -> Session:
         """Begin a session and hold its lock; see `Store.register_session`."""
-        taken = IdConflict(
-            f"session {new.id!r} was registered before", remedy="Use a fresh id for each process"
-        )
         try:
             with self._files.expected():
                 self._locks.hold(new.id)
         except BlockingIOError:
-            raise taken from None
+            raise taken(new.id) from None
         # CRASH: a lock file without a session; nothing refers to it.
 
         def work(tx: Transaction) -> Session:
             if tx.one("read_session", (new.id,)) is not None:
-                raise taken
+                raise taken(new.id)
             row = rows.row_of_session(new, tx.now_ms, self._clock.boot_ms(), self._clock.boot_id)
             tx.do("insert_session", checks.sealed("sessions", (*row, None, None, None)))
             return claims.get_session(tx, new.id, self._clock)
@@ -134,7 +130,7 @@ class Sessions:
             and (is_proof or endings[session.id][0] is Cause.DIED or session.left_ms <= 0)
         ]
         for session in ending:
-            claims.release(tx, session, *endings[session.id], damaged)
+            claims.release(tx, session, endings[session.id], damaged)
         found = (self._find(tx, session.id) for session in ending)
         return [session for session in found if session is not None]
 
