@@ -33,6 +33,7 @@ class SqliteStore(CheckedStore[Transaction]):
     """A store in one file; implements `Store` and `Maintenance`."""
 
     _journals, _log, _lookups, _open_tables = journals, recovery_log, lookups, Tables
+    lossy = None  # no property: every protected action reads it
 
     def __init__(
         self,
