@@ -61,19 +61,7 @@ def owned(tx: Transaction, session: str) -> SessionLease:
 def _register(tx: Transaction, new: NewSession) -> Session:
     if new.id in tx.contents.sessions:
         raise sessions.taken(new.id)
-    now_ms = tx.now_ms
-    session = Session(
-        id=new.id,
-        host=new.host,
-        pid=new.pid,
-        code=new.code,
-        lease_ms=new.lease_ms,
-        agents=new.agents,
-        keeper=new.keeper,
-        started_ms=now_ms,
-        renewed_ms=now_ms,
-        left_ms=new.lease_ms,
-    )
+    session = sessions.begun(new, tx.now_ms)
     tx.contents.sessions[new.id] = SessionLease(session, tx.clock.boot_ms())
     return session
 

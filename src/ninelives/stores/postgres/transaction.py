@@ -10,7 +10,7 @@ from ninelives.core.rules import validation
 from ninelives.stores.postgres.server.connection import ServerAnswer, ServerConnection
 from ninelives.stores.postgres.server.queries import Statement, Values
 from ninelives.stores.shared import rows
-from ninelives.stores.shared.lease_witness import LeaseWitness
+from ninelives.stores.shared.sessions import LeaseWitness
 
 
 class Transaction:
@@ -115,12 +115,6 @@ class LoneStatement(Transaction):
     def all(self, name: str, values: Values = ()) -> list[rows.Row]:
         """Run a statement and return its rows."""
         return self._run(name, values)
-
-    @property
-    def now_ms(self) -> int:
-        """The server's wall clock."""
-        ((now_ms,),) = self._run("read_clock", ())
-        return int(now_ms)
 
 
 def runs_in(found: Sequence[rows.Row]) -> dict[str, RunRow]:

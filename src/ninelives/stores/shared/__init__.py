@@ -5,8 +5,8 @@
   controls, answers, salvage
 - `tables`: rows by name, and drafts of them; `lazy_tables`: rows that are loaded on first use
 - `rows`: rows to structs and back; `selection`: which runs a query or a worker wants
-- `maintenance`: migrations, what is verified, and the order of pruning; `sessions`: what their end does
+- `maintenance`: migrations, what is verified, and the order of pruning
+- `sessions`: which may act, what their end does, leases also judged by our own clock
 - `pool`: what an open store is to its process, and a pool of connections; `wakeups`: one thread waits for
-  wake-ups; `lease_witness`: leases also judged by our own clock
-- `server_clock`: the server's time, known without asking
+  wake-ups; `server_clock`: the server's time, known without asking
 """

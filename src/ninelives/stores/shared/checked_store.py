@@ -8,7 +8,6 @@ from typing import Any, Generic, Protocol, TypeVar
 
 from msgspec.structs import replace
 
-from ninelives.core.clock import Clock
 from ninelives.core.errors import Corrupt, NineLivesError, UnknownRun, UsageError
 from ninelives.core.model.inbox import Item, ItemState, Signal
 from ninelives.core.model.key import Key
@@ -310,9 +309,8 @@ class CheckedStore(ABC, Generic[Tx]):
 
 
 class ServerStore(CheckedStore[Tx]):
-    """A store on a server, with a pool of connections to it. With a clock, that one counts."""
+    """A store on a server, with a pool of connections to it."""
 
-    _clock: Clock | None
     _pool: ConnectionPool[Any]
 
     def _require(self) -> None:
@@ -321,17 +319,11 @@ class ServerStore(CheckedStore[Tx]):
     def now_ms(self) -> int:
         """Return the server's wall clock, as learnt from it lately."""
         self._pool.require()
-        known_ms = self._clock.now_ms() if self._clock is not None else self._pool.witness.clock.now_ms()
-        return known_ms if known_ms is not None else self.read_clock()
+        return self._pool.witness.clock.now_ms() or self.read_clock()
 
     def read_clock(self) -> int:
         """Ask the server for its wall clock."""
-        if self._clock is not None:
-            return self.now_ms()
-        sent_ms = self._pool.witness.now_ms()
-        now_ms = self._peek(lambda tx: tx.now_ms)
-        self._pool.witness.clock.learn(now_ms, sent_ms)
-        return now_ms
+        return self._pool.witness.clock.read(lambda: self._read(lambda tx: tx.now_ms))
 
 
 def _refuse(fault: NineLivesError | None) -> None:

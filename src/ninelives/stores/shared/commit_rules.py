@@ -114,7 +114,7 @@ def write(tx: OpenTransaction, draft: Rows, commit: Commit) -> tuple[Verdict, Ru
             reserved = key
     if refusal is not None:
         return refusal, None
-    after = rules.committed(rules.told(run, needless), commit, now_ms)
+    after = rules.committed(rules.with_news(run, needless), commit, now_ms)
     if isinstance(after, Verdict):
         return after, None
     draft.runs[run.id] = after

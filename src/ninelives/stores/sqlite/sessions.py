@@ -16,14 +16,13 @@ from ninelives.core.clock import Clock
 from ninelives.core.model.session import Cause, Evidence, Fate, NewSession, Session
 from ninelives.core.rules import run_rules
 from ninelives.core.rules.restore import RESTORED
-from ninelives.stores.shared import rows
+from ninelives.stores.shared import rows, sessions
 from ninelives.stores.shared.rows import decoding
-from ninelives.stores.shared.sessions import Ending, taken
+from ninelives.stores.shared.sessions import DROPPED, Ending
 from ninelives.stores.sqlite import checks, claims
 from ninelives.stores.sqlite.files.database import Database
 from ninelives.stores.sqlite.transaction import Transaction
 
-DROPPED = Evidence(is_gone=True, note="its lock was dropped")
 KEPT = Evidence(note="its lock was dropped, and its supervisor's")
 LATE = Evidence(note="its lock was dropped later; what it had started may live on")
 
@@ -40,12 +39,12 @@ class Sessions:
             with self._files.expected():
                 self._locks.hold(new.id)
         except BlockingIOError:
-            raise taken(new.id) from None
+            raise sessions.taken(new.id) from None
         # CRASH: a lock file without a session; nothing refers to it.
 
         def work(tx: Transaction) -> Session:
             if tx.one("read_session", (new.id,)) is not None:
-                raise taken(new.id)
+                raise sessions.taken(new.id)
             row = rows.row_of_session(new, tx.now_ms, self._clock.boot_ms(), self._clock.boot_id)
             tx.do("insert_session", checks.sealed("sessions", (*row, None, None, None)))
             return claims.get_session(tx, new.id, self._clock)
@@ -107,16 +106,7 @@ class Sessions:
         """Return the sessions that any process may end now, and why."""
         live, swept = self._files.read(lambda tx: (self._live(tx), self._swept(tx)))
         self._sweep(swept)
-        kept_by = {one.id for one in live if one.fate is Fate.LIVES}
-        found: dict[str, Ending] = {}
-        for session in live:
-            if session.fate is Fate.GONE:
-                found[session.id] = Cause.DIED, DROPPED
-            elif session.left_ms <= 0:
-                found[session.id] = Cause.EXPIRED, None
-            elif session.fate is Fate.UNKNOWN and session.keeper not in kept_by:
-                found[session.id] = Cause.DIED, KEPT
-        return found
+        return sessions.gone(live, lambda _: True, KEPT)
 
     def _release(
         self, tx: Transaction, endings: Mapping[str, Ending], damaged: str, *, is_proof: bool
