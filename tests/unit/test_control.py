@@ -251,7 +251,7 @@ def test_a_paused_run_finishes_its_body_and_stops_before_the_next() -> None:
             run = await rt.start(agent, id="r")
             await inside.wait()
             await run.pause()
-            await until(lambda: rt._executor.executions["r"].closed)
+            await until(lambda: rt._executor.executions["r"].phase is not execution.OPEN)
             go.set()
             await until(lambda: row(store).state is State.CHECKPOINTED)
             assert (bodies, row(store).paused, row(store).deaths) == ([0], True, 0)
@@ -282,9 +282,9 @@ def test_a_run_resumed_before_it_stopped_goes_on_in_memory() -> None:
             run = await rt.start(agent, id="r")
             await inside.wait()
             await run.pause()
-            await until(lambda: rt._executor.executions["r"].closed)
+            await until(lambda: rt._executor.executions["r"].phase is not execution.OPEN)
             await run.resume()
-            await until(lambda: rt._executor.executions["r"].closed is None)
+            await until(lambda: rt._executor.executions["r"].phase is execution.OPEN)
             go.set()
             assert await run.result() == 2
         assert row(store).epoch == 1

@@ -39,10 +39,12 @@ class Running(Protocol):
     clock: Clock
     loop: asyncio.AbstractEventLoop
     replay: Replay
-    claims: RecordClaims | None
-    reads: int
-    timers: int
+    limits: int
     sealed: NineLivesError | None
+
+    @property
+    def claims(self) -> RecordClaims:
+        """The run's unclaimed records."""
 
     @property
     def has_one_branch(self) -> bool:

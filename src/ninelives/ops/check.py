@@ -170,7 +170,7 @@ class _Rehearsed(Execution):
         if not self._has_reached:
             self._has_reached = True
             self.delivery.at_rest += (self._reach,)
-        self.delivery.look()
+        self.delivery.check_soon()
         await self.forever()
 
     def write(self, drafts: Sequence[Draft], extras: Extras = NOTHING) -> asyncio.Future[Verdict]:  # noqa: ARG002
@@ -199,9 +199,10 @@ class Rehearsal(Executor):
         except NineLivesError as error:
             return _finding(run, Fit.FAILS, error)
         journal, pending = self._as_owned(journal)
-        execution = _Rehearsed(journal, *self._parts(agent))
-        execution.is_pipelined = False  # so that no outcome is delivered before it has passed the barrier
-        execution.is_undoing = pending is not None
+        # Strict, so that no outcome is delivered before it has passed the barrier.
+        execution = _Rehearsed(journal, *self._parts(replace(agent, is_pipelined=False)))
+        if pending is not None:
+            execution.undo()
         self.executions[run.id] = execution
         try:
             async with asyncio.timeout(self._limit_seconds):
@@ -252,7 +253,7 @@ def _judged(run: RunRow, execution: Execution, ended: asyncio.Task[Any] | None) 
 
 
 def _fitting(run: RunRow, execution: Execution, *, has_ended: bool) -> CheckFinding:
-    claims, forgets = lookup.claims_of(execution), lookup.forgotten(execution)
+    claims, forgets = execution.claims, lookup.forgotten(execution)
     left = sorted(claims.unclaimed(), key=lambda one: one.seq)
     done = [one.step for one in left if isinstance(one, Recorded) and lookup.is_effect(one)]
     reads = [one.step for one in left if isinstance(one, Recorded) and not lookup.is_effect(one)]
@@ -269,7 +270,7 @@ def _fitting(run: RunRow, execution: Execution, *, has_ended: bool) -> CheckFind
         run=run.id,
         agent=run.agent,
         fit=Fit.FITS,
-        replayed=execution.replayed,
+        replayed=execution.counts.replayed,
         unused=execution.replay.left,
         moved=tuple(f"{step_text(found)} → {step_text(asked)}" for found, asked in execution.moved),
         asked_again=tuple(map(step_text, execution.asked_again)),

@@ -22,8 +22,8 @@ from ninelives.core.values.codec import codec_for
 from ninelives.engine.commit import large_bodies
 from ninelives.engine.context import FRAME
 from ninelives.engine.run.current import here
-from ninelives.engine.run.waits import Builtin
 from ninelives.engine.spec.registry import Step, find_step
+from ninelives.engine.step.envelope import Builtin
 from ninelives.store import Store
 
 STARTED = "This call was started and its outcome is not known: check what happened before doing it again."

@@ -40,9 +40,10 @@ from ninelives.engine.context import FRAME, StepPosition
 from ninelives.engine.machine import machine
 from ninelives.engine.run.current import require
 from ninelives.engine.run.execution import Execution
-from ninelives.engine.run.waits import Builtin, wait
+from ninelives.engine.run.waits import wait
 from ninelives.engine.spec import agent_arguments
 from ninelives.engine.spec.registry import AGENTS, get_agent
+from ninelives.engine.step.envelope import Builtin
 from ninelives.engine.step.other_loops import at_home
 from ninelives.store import Store
 
@@ -224,7 +225,7 @@ class ChildCreation:
                     born.set_result(answer)
         self._is_busy = False
         execution.delivery.running.discard(self)
-        execution.delivery.look()
+        execution.delivery.check_soon()
 
 
 def births(execution: Execution) -> ChildCreation:

@@ -185,14 +185,21 @@ def _resource(target: Target) -> Resource:
 # ---------------------------------------------------------------------------------- when a run returns
 
 
+class Accepted:
+    """Whether a person has accepted that the run continues with all its resources as they are."""
+
+    def __init__(self, _: Execution) -> None:
+        self.all = False
+
+
 async def recheck(execution: Execution, agent: Agent, journal: Journal) -> None:
     """Check again the resources of a run that returns, before its agent is called.
 
     Seals the execution with StaleResource when a person has to decide. Raises what the agent's `on_stale`
     raises.
     """
-    if _is_accepted(journal):
-        execution.is_accepting = True
+    accepted = execution.part(Accepted)
+    accepted.all = _is_accepted(journal)
     for step, holding in open_in(execution.replay.kept).items():
         if holding.target.kind == "custom":
             continue
@@ -201,7 +208,7 @@ async def recheck(execution: Execution, agent: Agent, journal: Journal) -> None:
         if stale is None:
             continue
         error = _stale(execution, _resource(holding.target), holding.target, stale, step)
-        if not execution.is_accepting:
+        if not accepted.all:
             if not await _handled(agent, error):
                 execution.seal(error)
                 return
@@ -270,7 +277,7 @@ class _Recheck:
         self._execution, self._resource, self._step = execution, resource, step
 
     def begin(self) -> None:
-        if self._execution.is_accepting:
+        if self._execution.part(Accepted).all:
             return
         self._execution.delivery.running.add(self)
         self._execution.replay.left += 1  # keeps the run in replay: nothing new begins until we know
@@ -300,4 +307,4 @@ class _Recheck:
             execution.seal(stale)
         execution.replay.left -= 1
         execution.delivery.running.discard(self)
-        execution.delivery.look()
+        execution.delivery.check_soon()

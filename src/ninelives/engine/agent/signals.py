@@ -31,7 +31,8 @@ from ninelives.engine.commit.ticket import NOTHING, Draft, Extras
 from ninelives.engine.context import FRAME
 from ninelives.engine.run.current import require
 from ninelives.engine.run.execution import Execution
-from ninelives.engine.run.waits import Builtin, check_seconds, deadline_ms, wait
+from ninelives.engine.run.waits import check_seconds, deadline_ms, wait
+from ninelives.engine.step.envelope import Builtin
 from ninelives.engine.step.other_loops import at_home
 
 T = TypeVar("T")

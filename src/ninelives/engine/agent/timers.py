@@ -16,9 +16,11 @@ from ninelives.core.journal.replay import write_body
 from ninelives.core.model.run import Kind
 from ninelives.engine.agent.time_limits import Limit, until
 from ninelives.engine.context import FRAME
+from ninelives.engine.run.branch_task import BranchTask
 from ninelives.engine.run.current import current, here
-from ninelives.engine.run.execution import BranchTask, Execution
-from ninelives.engine.run.waits import Builtin, check_seconds, deadline_ms
+from ninelives.engine.run.execution import Execution
+from ninelives.engine.run.waits import check_seconds, deadline_ms
+from ninelives.engine.step.envelope import Builtin
 from ninelives.engine.step.other_loops import at_home
 
 

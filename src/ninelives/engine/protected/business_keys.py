@@ -28,7 +28,7 @@ from ninelives.engine.context import Frame
 from ninelives.engine.protected import doubt as doubts
 from ninelives.engine.protected import doubt_inbox
 from ninelives.engine.protected.protected_call import Ended, KeyedPosition, ProtectedCall
-from ninelives.engine.run.execution import Execution
+from ninelives.engine.run.execution import OPEN, Execution
 from ninelives.engine.run.waits import Look, turn_away, wait
 from ninelives.engine.step import resumable
 from ninelives.store import Store
@@ -110,8 +110,7 @@ async def _alone(act: ProtectedCall) -> AsyncIterator[RunKeys]:
         yield ring
     finally:
         ring.busy.discard(key)
-        if execution.waits is not None:
-            execution.waits.hear()
+        execution.wake_waits()
 
 
 def reserves(act: ProtectedCall) -> tuple[KeyOp, ...]:
@@ -290,7 +289,7 @@ async def _wait(act: ProtectedCall, known: Key) -> None:
 async def _attempt(act: ProtectedCall) -> Ended | None:
     """Run the body of a resumable action under its key."""
     execution, place = act.execution, act.place
-    if execution.closed is not None:
+    if execution.phase is not OPEN:
         await turn_away(execution)
     verdict = await act.write([act.draft(Kind.INTENT, w=execution.run.session or "")], extras(reserves(act)))
     if verdict.outcome is not Outcome.COMMITTED:

@@ -27,11 +27,10 @@ from ninelives.engine.protected.body_guard import guarded
 from ninelives.engine.protected.protected_call import Body, Ended, ProtectedCall
 from ninelives.engine.run import identity
 from ninelives.engine.run.call_site import asks
-from ninelives.engine.run.cancelled_steps import withdrawn
 from ninelives.engine.run.current import current
-from ninelives.engine.run.execution import Execution
+from ninelives.engine.run.execution import OPEN, Execution
 from ninelives.engine.run.lookup import Care, StepLookup
-from ninelives.engine.run.waits import turn_away, wait
+from ninelives.engine.run.waits import await_cancellation, turn_away, wait
 from ninelives.engine.spec.protection import Protection
 from ninelives.engine.spec.registry import Step
 from ninelives.engine.step import approval, other_loops, resumable, threads
@@ -81,7 +80,7 @@ async def perform(
     if act.branch is not None:
         act.branch.foreign_timer, act.branch.act = None, act
     try:
-        if execution.closed is not None:
+        if execution.phase is not OPEN:
             await turn_away(execution)
         return await _outcome(act)
     except asyncio.CancelledError:
@@ -99,7 +98,7 @@ async def _outcome(act: ProtectedCall) -> Any:
     """Return the recorded outcome of an action, or perform the action."""
     execution, step = act.execution, act.step
     if act.given is not None:
-        identity.take_id(execution, act.natural, asks(step))
+        identity.take_id(execution, act.natural, step)
     start: Start | None = None
     if execution.is_resumed and not identity.is_past(execution, act.place):
         found = await identity.find(_asking(act))
@@ -177,10 +176,10 @@ def _refuse_lossy(act: ProtectedCall) -> None:
 async def _recorded(act: ProtectedCall, found: Recorded) -> Any:
     execution, step = act.execution, act.step
     try:
-        await act.patiently(lambda: execution.delivery.recorded(found.seq))
+        await act.patiently(lambda: execution.delivery.recorded(found))
         if found.kind is Kind.WITHDRAWN:
             if not act.is_cancelled:
-                await withdrawn(execution, found)
+                await await_cancellation(execution, found)
             raise asyncio.CancelledError
         execution.count(act.step, found)
         if act.is_cancelled:
@@ -261,7 +260,7 @@ async def _pause(act: ProtectedCall) -> None:
             ),
             waits=True,
         )
-    if act.execution.closed is not None:
+    if act.execution.phase is not OPEN:
         await turn_away(act.execution)
 
 

@@ -37,7 +37,7 @@ def unclaimed(execution: Execution) -> list[Start]:
     """
     if not execution.is_resumed:
         return []
-    starts = [one for one in lookup.claims_of(execution).open_starts() if lookup.is_effect(one)]
+    starts = [one for one in execution.claims.open_starts() if lookup.is_effect(one)]
     for start in starts:
         if not start.is_protected:
             LOGGER.warning(

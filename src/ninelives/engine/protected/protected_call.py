@@ -25,8 +25,9 @@ from ninelives.core.values import blobs
 from ninelives.core.values.exceptions import encode_error, same_error
 from ninelives.engine.commit.ticket import Draft, Extras
 from ninelives.engine.context import BRANCH, StepPosition, WatchedFrame
+from ninelives.engine.run.branch_task import BranchTask
 from ninelives.engine.run.current import execution_of
-from ninelives.engine.run.execution import BranchTask, Execution
+from ninelives.engine.run.execution import Execution, Phase
 from ninelives.engine.spec.protection import Protection
 from ninelives.engine.spec.registry import Step
 
@@ -120,8 +121,7 @@ class ProtectedCall:
             self.execution.delivery.is_out(self.branch)
 
     def _look_again(self, _: object) -> None:
-        if self.execution.waits is not None:
-            self.execution.waits.hear()
+        self.execution.wake_waits()
 
     async def patiently(self, make: Callable[[], Awaitable[T]], *, waits: bool = False) -> T:
         """Retry an await when the run's code cancels it; `tell` raises the cancellation after the outcome.
@@ -133,7 +133,7 @@ class ProtectedCall:
             try:
                 return await make()
             except asyncio.CancelledError:
-                if execution.sealed is not None or execution.is_leaving:
+                if execution.phase & (Phase.SEALED | Phase.LEAVING):
                     raise
                 if waits and execution.stopped is not None:
                     raise
@@ -187,22 +187,21 @@ class ProtectedCall:
         drafts, extras, told = self._outcome(ended)
         delivery = self.execution.delivery
         self.drop()
-        turn = delivery.reserve()
+        slot = delivery.reserve()
         try:
             verdict = await self.write(drafts, extras)
             if verdict.outcome is Outcome.STALE:  # its item was answered just now: the outcome counts
                 await self.write(drafts, Extras(keys=extras.keys))
             if self.is_cancelled:
                 raise asyncio.CancelledError  # noqa: TRY301 (the run's code cancelled it earlier)
-            await delivery.live(turn)
+            await delivery.live(slot)
         except BaseException as error:
-            turn.withdraw()
-            delivery.look()
+            delivery.give_up(slot)
             if isinstance(error, asyncio.CancelledError):
                 # The outcome stands; a record after it says that the code got a cancellation instead.
                 self.execution.note(Kind.WITHDRAWN, self.place.id, write_body(self.asked), self._facts())
             raise
-        self.execution.executed += 1
+        self.execution.counts.executed += 1
         if told is not None:
             raise told
         return self.step.codec.recall(ended.data)

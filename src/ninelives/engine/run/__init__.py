@@ -5,6 +5,6 @@
 - `delivery`: in which order recorded and fresh outcomes are delivered; `quiescence`: whether the event loop
   is idle for this run, and which timers cancel its code
 - `tasks`: branches, and how they end; `run_threads`: threads that run a run's code
-- `waits`: durable waits; `cancelled_steps`: steps that the agent's code cancelled
+- `branch_task`: a task of agent code; `waits`: durable waits, and steps that the code cancelled
 - `output_buffer`: what steps emit; `intents`: starts of resumable steps; `call_site`: where a step is called
 """

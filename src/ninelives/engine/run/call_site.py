@@ -12,7 +12,7 @@ import threading
 from pathlib import Path
 from types import FrameType
 
-from ninelives.engine.run.execution import BranchTask
+from ninelives.engine.run.branch_task import BranchTask
 from ninelives.engine.spec.registry import Step
 
 _OURS = tuple(str(Path(__file__).parents[2] / room) for room in ("core", "engine", "sync.py"))

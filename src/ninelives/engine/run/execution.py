@@ -9,11 +9,11 @@ from __future__ import annotations
 
 import asyncio
 import random
-import sys
-from collections.abc import Awaitable, Callable, Coroutine, Sequence
+from collections.abc import Awaitable, Callable, Sequence
 from contextvars import Context
+from enum import Flag, auto
 from hashlib import blake2b
-from typing import Any, Protocol, TypeVar
+from typing import Any, TypeVar
 
 from ninelives.core.clock import Clock
 from ninelives.core.errors import (
@@ -21,7 +21,6 @@ from ninelives.core.errors import (
     LeaseLost,
     NineLivesError,
     RunCancelled,
-    RunError,
     StoreError,
     StoreUnavailable,
     TimedOut,
@@ -38,10 +37,10 @@ from ninelives.engine.commit.loop_commits import LoopCommits
 from ninelives.engine.commit.ticket import NOTHING, Draft, Extras, Tail
 from ninelives.engine.context import BRANCH, FRAME, Branch, StepPosition
 from ninelives.engine.lease import ENDLESS, Endless, Lease
+from ninelives.engine.run.branch_task import BranchTask
 from ninelives.engine.run.delivery import Delivery
 from ninelives.engine.run.intents import Intents
 from ninelives.engine.run.output_buffer import OutputBuffer
-from ninelives.engine.run.quiescence import timer_of
 from ninelives.engine.spec.registry import Step
 from ninelives.store import Store
 
@@ -54,84 +53,53 @@ PATIENCE = 100
 """How often code that ignores its cancellation is cancelled again; after that it waits without end."""
 
 
-class Paused(RunError):
-    """The reason why nothing begins in a paused run. The run's code never sees it."""
+class Phase(Flag):
+    """What an execution may still do. Several of these may hold at once; OPEN is none of them."""
+
+    OPEN = 0
+    PAUSED = auto()
+    """Nothing begins until the run is resumed."""
+    STOPPED = auto()
+    """Cancelled or out of time: the run's code is cancelled at each call."""
+    LANDING = auto()
+    """The agent's code has ended; only non-resumable actions that have started continue."""
+    LEAVING = auto()
+    """The run's tasks are cancelled, and abandoned if they do not end."""
+    SEALED = auto()
+    """Nothing begins and nothing is recorded."""
 
 
-class DurableWaits(Protocol):
-    """The durable waits of an execution (`waits.Waits`)."""
-
-    @property
-    def has_any(self) -> bool:
-        """Whether a branch waits."""
-
-    def hear(self) -> None:
-        """Make every wait check again: there is news."""
+OPEN = Phase.OPEN
 
 
-class StartedCall(Protocol):
-    """A call of a protected action (`protected_call.ProtectedCall`)."""
+class Counts:
+    """How many steps an execution has replayed from their records, and how many it has executed."""
 
-    @property
-    def is_under_way(self) -> bool:
-        """Whether it has started and has no outcome."""
+    __slots__ = ("executed", "replayed")
 
-
-class BranchTask(asyncio.Task[Any]):
-    """A task of a run's agent code. Notes whether a timer that replay cannot repeat cancelled it."""
-
-    foreign_timer: str | None = None
-    body_of: Execution | None = None
-    code: Coroutine[Any, Any, Any] | None = None
-    thread: int | None = None
-    """The thread that waits for this task, if plain `def` code made the call."""
-    act: StartedCall | None = None
-    """The protected action that this task calls, if any."""
-    told_at = -1
-    """The value of `Delivery.rests` when an outcome was last delivered to this branch."""
-
-    @property
-    def is_acting(self) -> bool:
-        """Whether a non-resumable action has started on this task and has no outcome."""
-        return self.act is not None and self.act.is_under_way
-
-    def cancel(self, msg: Any | None = None) -> bool:
-        """Cancel; note the timer if agent code used one that replay cannot repeat. Bodies may use any."""
-        if FRAME.get() is None:
-            self.foreign_timer = timer_of(sys._getframe(1)) or self.foreign_timer  # noqa: SLF001
-        if self.body_of is not None:
-            # The run is not quiescent until the body has ended and its code has seen the cancellation.
-            self.body_of.delivery.running.add(self)
-        return super().cancel(msg)
+    def __init__(self) -> None:
+        self.executed = self.replayed = 0
 
 
 class Execution:
     """A run that is being executed here."""
 
     task_type: type[BranchTask] = BranchTask
-    waits: DurableWaits | None = None
-    closed: NineLivesError | None = None
+    phase = OPEN
+    sealed: NineLivesError | None = None
+    """Why the execution is sealed."""
     stopped: RunCancelled | TimedOut | None = None
+    """Why the run's code is being ended."""
     deadline_ms: int | None = None
-    is_leaving = False
-    is_ending = False
-    """Whether the agent's code has ended and only non-resumable actions that have started continue."""
-    _refusals = 0
-    _alarm: asyncio.TimerHandle | None = None
-    lease: Lease | Endless = ENDLESS
-    _taken: frozenset[int] = frozenset()
-    claims: RecordClaims | None = None
-    given: dict[str, str] | None = None
-    reads = 0
-    """How many decisions and reads without a record, begun while records were unclaimed, are under way."""
-    called: dict[str, Any] | None = None
-    """The steps called so far that share their name with another step."""
     is_undoing = False
     """Whether the agent's code is over and its compensations run."""
     riders: tuple[Draft, ...] = ()
     """Records that are written together with the next one."""
-    is_accepting = False
-    """Whether a person has accepted that the run continues with its resources as they are."""
+    _refusals = 0
+    _alarm: asyncio.TimerHandle | None = None
+    _taken: frozenset[int] = frozenset()
+    _claims: RecordClaims | None = None
+    _on_news: tuple[Callable[[], None], ...] = ()
 
     def __init__(
         self,
@@ -142,30 +110,28 @@ class Execution:
         clock: Clock,
         intents: Intents,
         is_pipelined: bool,
+        lease: Lease | Endless = ENDLESS,
     ) -> None:
         self.run, self.turn = journal.run, journal.run.turn
         self.latest, self._signals, self._items = journal.run, journal.signals, journal.items
         self.store, self.loop, self.clock, self.is_pipelined = store, loop, clock, is_pipelined
-        self.intents = intents
+        self.intents, self.lease = intents, lease
         self.replay = Replay(journal.records)
         self.moved: list[tuple[str, str]] = []
         self.asked_again: list[str] = []
         self.patches: dict[str, bool] = {}
-        self.replayed = 0
-        self.executed = 0
-        self.timers = 0
-        self.blobs: set[bytes] = set()
+        self.counts = Counts()
+        self.limits = 0
         self.lists: Memory = {}
         self.output: OutputBuffer | None = OutputBuffer(self) if self.replay.emitted else None
         self.tail = Tail(journal.run, self._judge)
         self.root = Branch("")
         self.main: asyncio.Task[Any] | None = None
-        self.sealed: NineLivesError | None = None
         self._commits = commits
         self._when_sealed: asyncio.Future[None] | None = None
         self._when_over: asyncio.Future[None] | None = None
         self._tasks: dict[asyncio.Task[Any], None] = {}  # ordered: cancellation is deterministic, too
-        self.delivery = Delivery(loop, self, self._is_alone, self.replay)
+        self.delivery = Delivery(loop, self, self.replay)
         self._parts: dict[Callable[[Execution], Any], Any] = {}
 
     # Tasks --------------------------------------------------------------------------------------
@@ -190,7 +156,7 @@ class Execution:
             # Cancelled before it began, it would raise the warning "coroutine was never awaited".
             task.code.close()
         if self.delivery.at_rest:
-            self.delivery.look()
+            self.delivery.check_soon()
 
     def open_branches(self) -> list[asyncio.Task[Any]]:
         """Return the tasks that are not done."""
@@ -212,23 +178,30 @@ class Execution:
         return any(isinstance(task, BranchTask) and task.is_acting for task in self._tasks)
 
     @property
-    def has_waits(self) -> bool:
-        """Whether a branch waits durably."""
-        return self.waits is not None and self.waits.has_any
+    def has_one_branch(self) -> bool:
+        """Whether the run has a single branch, and no time limit (`nl.timeout`) beside it."""
+        return len(self._tasks) <= 1 and not self.limits
+
+    def limit_begins(self) -> None:
+        """Count a time limit of the run's code: its outcome competes with those of branches."""
+        self.limits += 1
+
+    def limit_ends(self) -> None:
+        """Count a time limit as over."""
+        self.limits -= 1
 
     @property
-    def has_one_branch(self) -> bool:
-        """Whether the run has a single branch, and no timer (`nl.timeout`) beside it."""
-        return len(self._tasks) <= 1 and not self.timers
-
-    def _is_alone(self) -> bool:
-        return self.has_one_branch and not self.is_catching_up
+    def claims(self) -> RecordClaims:
+        """The run's unclaimed records; made on first use."""
+        if self._claims is None:
+            self._claims = RecordClaims(self.replay)
+        return self._claims
 
     @property
     def is_alone(self) -> bool:
         """Whether the single branch may receive its outcome at once: no other outcome competes with it."""
-        has_one_branch = len(self._tasks) <= 1 and not self.timers
-        return has_one_branch and not self.replay.left and not self.delivery.has_anybody
+        has_one_branch = len(self._tasks) <= 1 and not self.limits
+        return has_one_branch and not self.replay.left and not (self.delivery.due or self.delivery.live)
 
     @property
     def is_resumed(self) -> bool:
@@ -242,10 +215,16 @@ class Execution:
 
     def count(self, step: Step, found: Recorded) -> None:  # noqa: ARG002 (a recovered run's execution uses it)
         """Count a step that was replayed from its record."""
-        self.replayed += 1
+        self.counts.replayed += 1
 
     def checked(self, target: Target, stale: str | None) -> None:
         """Note the state of a resource that the run holds; a recovered run's execution overrides this."""
+
+    def output_buffer(self) -> OutputBuffer:
+        """Return the buffer of what steps emit; made at the first emit."""
+        if self.output is None:
+            self.output = OutputBuffer(self)
+        return self.output
 
     def place(self, name: str) -> StepPosition:
         """Return the position of the next call of that name on this branch."""
@@ -366,17 +345,30 @@ class Execution:
         self.latest, self._items = news.run, news.items
         self._signals = tuple(one for one in news.signals if one.number not in self._taken)
         self.heed(news.run)
-        if self.waits is not None:
-            self.waits.hear()
+        self.wake_waits()
+
+    def on_news(self, check: Callable[[], None]) -> None:
+        """Call `check` whenever something may have happened that the run's code waits for."""
+        self._on_news = (*self._on_news, check)
+
+    @property
+    def waits_for_news(self) -> bool:
+        """Whether code of the run has ever waited for news."""
+        return bool(self._on_news)
+
+    def wake_waits(self) -> None:
+        """Make every durable wait check again."""
+        for check in self._on_news:
+            check()
 
     def heed(self, run: RunRow) -> None:
         """Apply the controls on the run's row: cancel, pause or resume."""
         if run.cancelling and not self.is_undoing:
             self.stop(RunCancelled("the run is being cancelled", run=run.id))
-        elif run.paused and self.closed is None:
-            self.closed = Paused("the run is paused", run=run.id)
-        elif not run.paused and isinstance(self.closed, Paused):
-            self.closed = None
+        elif run.paused and self.phase is OPEN:
+            self.phase = Phase.PAUSED
+        elif not run.paused and Phase.PAUSED in self.phase:
+            self.phase &= ~Phase.PAUSED
 
     async def call_store(self, work: Callable[..., T], *values: Any) -> T:
         """Call the store in a thread: `work(store, *values)`. Store errors never reach the run's code.
@@ -407,7 +399,8 @@ class Execution:
     def seal(self, why: NineLivesError) -> None:
         """Refuse every further call and record; the executor cleans up."""
         if self.sealed is None:
-            self.sealed = self.closed = why
+            self.sealed = why
+            self.phase |= Phase.SEALED
             _ring(self._when_sealed)
             _ring(self._when_over)
 
@@ -417,10 +410,27 @@ class Execution:
         A non-resumable action that is under way keeps its own time limit.
         """
         if self.stopped is None and self.sealed is None:
-            self.stopped = self.closed = why
+            self.stopped = why
+            self.phase |= Phase.STOPPED
             if self.main is not None:
                 self.main.cancel()
             self._set_alarm(STOP_SECONDS, lambda: self._give_out(why))
+
+    def land(self) -> None:
+        """Let only non-resumable actions continue that have started: the agent's code has ended."""
+        self.phase |= Phase.LANDING
+
+    def abandon(self) -> None:
+        """Cancel the run's code at each further call: its tasks are cancelled, or were left behind."""
+        self.phase |= Phase.LEAVING
+
+    def undo(self) -> None:
+        """Note that the agent's code is over and only its compensations run."""
+        self.is_undoing = True
+
+    def take_row(self, row: RunRow) -> None:
+        """Continue from the run's row as the store has it: it refused a commit and wrote nothing of it."""
+        self.tail = Tail(row)
 
     def _give_out(self, why: RunCancelled | TimedOut) -> None:
         if self.has_acts and self.has_bodies:
@@ -480,7 +490,7 @@ class Execution:
 
     async def forever(self) -> None:
         """Wait without end; only cancellation ends it."""
-        if self.is_leaving:
+        if Phase.LEAVING in self.phase:
             await self.refuse()
         await self.loop.create_future()
 

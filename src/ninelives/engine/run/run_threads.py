@@ -162,7 +162,7 @@ class RunThreads:
 
     def _look(self) -> None:
         self._timer = None
-        self._execution.delivery.look()
+        self._execution.delivery.check_soon()
 
 
 def run_as(lent: RunThread, work: Callable[[], T]) -> T:

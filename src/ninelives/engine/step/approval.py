@@ -23,11 +23,12 @@ from ninelives.core.values.exceptions import encode_error
 from ninelives.core.values.fingerprint import Fingerprint, whole
 from ninelives.engine.commit.ticket import NOTHING, Draft, Extras
 from ninelives.engine.context import StepPosition
-from ninelives.engine.run.execution import Execution
-from ninelives.engine.run.waits import Builtin, turn_away
+from ninelives.engine.run.execution import OPEN, Execution
+from ninelives.engine.run.waits import turn_away
 from ninelives.engine.spec import callbacks
 from ninelives.engine.spec.registry import Step
 from ninelives.engine.step import inbox_request
+from ninelives.engine.step.envelope import Builtin
 from ninelives.engine.step.inbox_request import InboxRequest, Late
 
 
@@ -76,7 +77,7 @@ async def obtain(
             execution.note(Kind.WITHDRAWN, place.id, write_body(asked), Facts(step.kind))
             raise
         if is_settled:
-            if execution.closed is not None:
+            if execution.phase is not OPEN:
                 await turn_away(execution)
             return
 

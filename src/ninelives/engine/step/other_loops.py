@@ -16,8 +16,9 @@ from contextvars import Context, copy_context
 from typing import Any, ParamSpec, TypeVar
 
 from ninelives.engine.context import EXECUTION, FRAME, Frame
+from ninelives.engine.run.branch_task import BranchTask
 from ninelives.engine.run.current import here
-from ninelives.engine.run.execution import BranchTask, Execution
+from ninelives.engine.run.execution import Execution
 from ninelives.engine.run.run_threads import line
 from ninelives.engine.spec.registry import Step
 
@@ -102,7 +103,7 @@ class _Call:
         self._execution.adopt(self._task)
         self._task.add_done_callback(self._finish)
         self._cancel()
-        self._execution.delivery.look()
+        self._execution.delivery.check_soon()
 
     def _cancel(self) -> None:
         if self._is_cancelled and self._task is not None:
@@ -120,7 +121,7 @@ class _Call:
         if self._patience is not None:
             self._patience.cancel()
         self._execution.delivery.running.discard(self)
-        self._execution.delivery.look()
+        self._execution.delivery.check_soon()
 
     def body(self, function: Callable[[], Coroutine[Any, Any, Any]]) -> asyncio.Future[Any]:
         """Run a body on the calling loop."""

@@ -27,9 +27,10 @@ from ninelives.core.values.json_schema import schema_for
 from ninelives.engine.commit.ticket import Draft, Extras
 from ninelives.engine.context import FRAME
 from ninelives.engine.run.current import require
-from ninelives.engine.run.waits import Builtin, check_seconds
+from ninelives.engine.run.waits import check_seconds
 from ninelives.engine.spec.registry import signature_of
 from ninelives.engine.step import inbox_request
+from ninelives.engine.step.envelope import Builtin
 from ninelives.engine.step.inbox_request import InboxRequest, Late
 from ninelives.engine.step.other_loops import at_home
 

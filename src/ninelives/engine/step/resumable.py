@@ -33,13 +33,14 @@ from ninelives.core.values.retry import delay_seconds, reason_for, retry_after_s
 from ninelives.core.values.token_usage import usage_in
 from ninelives.engine.commit.ticket import Draft
 from ninelives.engine.context import BRANCH, FRAME, Frame, StepPosition
-from ninelives.engine.run import cancelled_steps, identity, lookup
+from ninelives.engine.run import identity, lookup
+from ninelives.engine.run.branch_task import BranchTask
 from ninelives.engine.run.call_site import asks, caller
 from ninelives.engine.run.current import current, execution_of
 from ninelives.engine.run.delivery import Slot
-from ninelives.engine.run.execution import BranchTask, Execution
+from ninelives.engine.run.execution import OPEN, Execution, Phase
 from ninelives.engine.run.lookup import StepLookup
-from ninelives.engine.run.waits import turn_away
+from ninelives.engine.run.waits import await_cancellation, turn_away
 from ninelives.engine.spec import argument_changes
 from ninelives.engine.spec.callbacks import call_plain
 from ninelives.engine.spec.registry import Step
@@ -82,14 +83,14 @@ async def perform(  # noqa: PLR0912 (the hot path: one coroutine fewer)
     given = step.given(args, kwargs) if step.given is not None else None
     place = StepPosition(execution, BRANCH.get(), step.name, given)
     if given is not None:
-        identity.take_id(execution, place, asks(step))
+        identity.take_id(execution, place, step)
     task = asyncio.current_task(execution.loop)
     branch = task if isinstance(task, BranchTask) else None
     if branch is not None:
         branch.foreign_timer = None
     is_awaited = False
     try:
-        if execution.closed is not None:
+        if execution.phase is not OPEN:
             await turn_away(execution)
         if execution.is_resumed and not identity.is_past(execution, place):
             found = identity.at_place(execution, place, asked) or await _recall(
@@ -97,12 +98,14 @@ async def perform(  # noqa: PLR0912 (the hot path: one coroutine fewer)
             )
             if found is not None:
                 return await _deliver_recorded(execution, step, found)
-            is_awaited = identity.hold_up(execution, step)
+            is_awaited = not lookup.is_effect_step(step)
+            if is_awaited:
+                execution.delivery.read_begins()
         is_early = execution.is_pipelined and (step.is_decision or step.reads_only)
         if not is_early:
             # A rehearsal (`check`) ends here: everything that the outside world could see comes after it.
             await execution.barrier(is_read=step.is_decision or step.reads_only)
-        if execution.closed is not None:
+        if execution.phase is not OPEN:
             await turn_away(execution)
         if step.approval is not None:
             await approval.obtain(execution, step, asked, place, args, kwargs, place.key())
@@ -115,7 +118,7 @@ async def perform(  # noqa: PLR0912 (the hot path: one coroutine fewer)
         raise
     finally:
         if is_awaited:
-            identity.let_go(execution)
+            execution.delivery.read_ends()
     if step.looks.left:
         argument_changes.look(step, args, kwargs, asked, execution.run.id)
     return value
@@ -181,8 +184,8 @@ async def _recall(
 async def _deliver_recorded(execution: Execution, step: Step, found: Recorded) -> Any:
     try:
         if found.kind is Kind.WITHDRAWN:
-            await cancelled_steps.withdrawn(execution, found)
-        await execution.delivery.recorded(found.seq, found.at_ms)
+            await await_cancellation(execution, found)
+        await execution.delivery.recorded(found)
         execution.count(step, found)
         if found.kind is not Kind.FAILURE:
             return recorded_value(step, bytes(found.body.v or b"null"), execution.run.id, found.step)
@@ -262,7 +265,7 @@ async def execute(
         raise
     if told is not None:
         raise told
-    execution.executed += 1
+    execution.counts.executed += 1
     return value
 
 
@@ -274,9 +277,9 @@ async def settle(execution: Execution, draft: Draft, *, is_early: bool = False) 
     if execution.sealed is not None:
         await execution.forever()
     if is_early or not execution.is_alone:
-        turn = execution.delivery.reserve()
+        slot = execution.delivery.reserve()
         written = execution.write([draft])
-        await _tell(execution, turn, None if is_early else written)
+        await _tell(execution, slot, None if is_early else written)
         return
     appended = execution.append(draft, is_alone=True)
     if appended is None:  # committed on this thread, and no other code ran meanwhile
@@ -286,17 +289,17 @@ async def settle(execution: Execution, draft: Draft, *, is_early: bool = False) 
     await execution.durable(appended)
     if not execution.is_alone:
         # A second branch appeared meanwhile: its outcomes come after ours.
-        await _tell(execution, execution.delivery.reserve_first(), None)
+        await _tell(execution, execution.delivery.reserve(is_first=True), None)
 
 
-async def _tell(execution: Execution, turn: Slot, written: asyncio.Future[Verdict] | None) -> None:
+async def _tell(execution: Execution, slot: Slot, written: asyncio.Future[Verdict] | None) -> None:
     """Wait until a written outcome is durable, if `written` is given, and next for delivery."""
     try:
         if written is not None:
             await execution.durable(written)
-        await execution.delivery.live(turn)
+        await execution.delivery.live(slot)
     except BaseException:
-        turn.withdraw()
+        execution.delivery.give_up(slot)
         raise
 
 
@@ -368,7 +371,7 @@ def failure_of(error: BaseException, frame: Frame) -> Exception:
     if isinstance(error, asyncio.CancelledError):
         task = asyncio.current_task(execution.loop)
         is_asked = task is None or task.cancelling() > frame.cancels
-        if is_asked or execution.is_leaving or execution.sealed is not None:
+        if is_asked or execution.phase & (Phase.SEALED | Phase.LEAVING):
             raise error
         said = f": {error}" if str(error) else ""
         failure = Transient(f"{frame.place.name} ended in CancelledError{said}, and nobody had cancelled it")

@@ -15,8 +15,9 @@ from ninelives.core.journal.replay import Attempt, read_body, write_body
 from ninelives.core.model.run import Kind, News
 from ninelives.core.model.totals import Facts, Retrying, error_text
 from ninelives.engine.context import FRAME, Frame
+from ninelives.engine.run.branch_task import BranchTask
 from ninelives.engine.run.current import execution_of
-from ninelives.engine.run.execution import BranchTask, Execution
+from ninelives.engine.run.execution import Execution
 from ninelives.engine.run.waits import wait
 
 LONG_SECONDS = 1.0

@@ -18,8 +18,9 @@ from typing import Any, TypeVar
 
 from ninelives.core.errors import UsageError
 from ninelives.engine.context import FRAME, WatchedFrame
+from ninelives.engine.run.branch_task import BranchTask
 from ninelives.engine.run.current import current, execution_of, here
-from ninelives.engine.run.execution import BranchTask, Execution
+from ninelives.engine.run.execution import Execution
 from ninelives.engine.run.run_threads import RunThread, line, run_as
 from ninelives.engine.spec.registry import Step
 from ninelives.engine.step import other_loops, resumable
@@ -136,7 +137,7 @@ def _ask(
         lent.waits_for = task
         if lent.is_over:
             task.cancel()
-        execution.delivery.look()
+        execution.delivery.check_soon()
 
     def finish(_: asyncio.Task[Any]) -> None:
         lent.is_awake = False
@@ -245,7 +246,7 @@ def lend(
         if lent.waits_for is not None and not lent.waits_for.done():
             lent.waits_for.cancel()
         delivery.running.discard(lent)
-        delivery.look()
+        delivery.check_soon()
 
     future.add_done_callback(give_back)
     return future
@@ -308,7 +309,7 @@ async def run_agent(execution: Execution, work: Callable[[], Any]) -> Any:
 
     def report(value: Any, error: BaseException | None) -> None:
         execution.delivery.running.discard(lent)
-        execution.delivery.look()
+        execution.delivery.check_soon()
         _settle(done, value, error)
 
     def main() -> None:

@@ -42,7 +42,8 @@ from ninelives.engine.commit.ticket import Draft, Extras, Tail
 from ninelives.engine.context import BRANCH, EXECUTION, FRAME
 from ninelives.engine.lease import ENDLESS, Endless, Lease
 from ninelives.engine.protected import open_starts
-from ninelives.engine.run.execution import UNAVAILABLE_SECONDS, BranchTask, Execution
+from ninelives.engine.run.branch_task import BranchTask
+from ninelives.engine.run.execution import UNAVAILABLE_SECONDS, Execution, Phase
 from ninelives.engine.run.intents import Intents
 from ninelives.engine.run.tasks import clear, contained
 from ninelives.engine.run.waits import Parked
@@ -63,6 +64,13 @@ _KINDS: dict[type[NineLivesError], ItemKind] = {
     Corrupt: ItemKind.DAMAGE,
     StaleResource: ItemKind.RESOURCE,
 }
+
+
+class ArgumentBlobs:
+    """The blobs that a turn's arguments were read from: the next turn need not write them again."""
+
+    def __init__(self, _: Execution) -> None:
+        self.blobs: set[bytes] = set()
 
 
 class Executor:
@@ -196,17 +204,15 @@ class Executor:
         body = write_superseded(steps)
         await self._commits.commit(Tail(journal.run), [(Kind.SUPERSEDED, "", body)])
 
-    def _parts(self, agent: Agent) -> tuple[Any, ...]:
-        return self._store, self._commits, self._loop, self._clock, self._intents, agent.is_pipelined
+    def _parts(self, agent: Agent, lease: Lease | Endless = ENDLESS) -> tuple[Any, ...]:
+        return self._store, self._commits, self._loop, self._clock, self._intents, agent.is_pipelined, lease
 
     def _execution(self, agent: Agent, journal: Journal) -> Execution:
         lease, takeover = self._held[journal.run.id]
         if takeover is None:
-            execution = Execution(journal, *self._parts(agent))
-        else:
-            execution = recovered = Recovered(journal, *self._parts(agent))
-            recovered.take_over(takeover, journal)
-        execution.lease = lease
+            return Execution(journal, *self._parts(agent, lease))
+        execution = Recovered(journal, *self._parts(agent, lease))
+        execution.take_over(takeover, journal)
         return execution
 
     async def _take_turn(self, agent: Agent, journal: Journal, *, is_back: bool) -> Journal | None:
@@ -221,7 +227,7 @@ class Executor:
         """Call the compensations of a run that failed or was cancelled, and end it."""
         stretch, undoing, pending = compensations.last_stretch(journal)
         execution = self._execution(agent, stretch)
-        execution.is_undoing = True
+        execution.undo()
         self.executions[journal.run.id] = execution
         error = None if isinstance(undoing.error, UnsetType) else bytes(undoing.error)
         try:
@@ -286,7 +292,7 @@ class Executor:
         """Run the agent's code; None when the execution was sealed before the code ended."""
         try:
             body, run = journal.records[0].body, journal.run.id
-            args, kwargs, execution.blobs = call_plain(
+            args, kwargs, execution.part(ArgumentBlobs).blobs = call_plain(
                 "an argument's own code", agent_arguments.decode, agent, body, run, self._store.get_blobs
             )
         except (Divergence, Corrupt) as error:
@@ -353,7 +359,7 @@ class Executor:
         starts = open_starts.unclaimed(execution)
         if not starts:
             return True
-        if execution.is_leaving:  # some of its code is still running, and nothing may begin beside it
+        if Phase.LEAVING in execution.phase:  # some of its code still runs: nothing may begin beside it
             execution.seal(open_starts.left_behind(starts[0], execution.run.id))
         else:
             await self._perform(execution, open_starts.settle(execution, starts))
@@ -366,7 +372,7 @@ class Executor:
     async def _next_turn(self, execution: Execution, agent: Agent, following: NextTurn) -> Journal | None:
         """Commit the snapshot that the next turn starts from: one commit, which also ends the old turn."""
         snapshot, made = agent_arguments.encode(agent, following.args, following.kwargs)
-        new = [content for name, content in made.items() if name not in execution.blobs]
+        new = [content for name, content in made.items() if name not in execution.part(ArgumentBlobs).blobs]
         verdict = await execution.write([(Kind.TURN, "", snapshot, new), *_carried(execution)])
         if execution.sealed is not None:
             await self._give_up(execution, execution.sealed)
@@ -411,7 +417,7 @@ class Executor:
             row = self._store.read_run(execution.run.id)
             if row is None or row.epoch != execution.tail.epoch or row.state is not State.RUNNING:
                 return
-            execution.tail = Tail(row)
+            execution.take_row(row)
         kind = _KINDS.get(type(why), ItemKind.DIVERGENCE)
         await escalation.escalate(
             self._store, self._commits, execution, kind, escalation.told(why), step=why.step

@@ -70,7 +70,7 @@ class NewsReader:
         return {
             name: execution.latest.news
             for name, execution in self._executions.items()
-            if everybody or execution.waits is not None
+            if everybody or execution.waits_for_news
         }
 
     def _catch_up(self) -> None:
