@@ -33,14 +33,13 @@ from ninelives.core.journal.replay import read_body, write_body
 from ninelives.core.model.run import INLINE_BYTES, Control, Kind, NewRun, News, RunQuery, RunRow, State
 from ninelives.core.model.totals import BUILTIN
 from ninelives.core.values.codec import UNTYPED_CODEC, Codec, codec_for
-from ninelives.core.values.exceptions import decode_error, encode_error
-from ninelives.core.values.fingerprint import Fingerprint
+from ninelives.core.values.exceptions import decode_error
 from ninelives.engine.commit import large_bodies
 from ninelives.engine.context import FRAME, StepPosition
 from ninelives.engine.machine import machine
 from ninelives.engine.run.current import require
 from ninelives.engine.run.execution import Execution
-from ninelives.engine.run.waits import wait
+from ninelives.engine.run.waits import ready, wait
 from ninelives.engine.spec import agent_arguments
 from ninelives.engine.spec.registry import AGENTS, get_agent
 from ninelives.engine.step.envelope import Builtin
@@ -77,9 +76,8 @@ class Child(Struct, frozen=True):
                 data = await execution.call_store(_result, row)
             except (RunFailed, RunCancelled) as failed:
                 # CRASH: the child has ended and that is not recorded; the next worker finds it ended.
-                await step.settle([(Kind.FAILURE, step.id, write_body(None, error=encode_error(failed)))])
-                raise
-            await step.settle([(Kind.RESULT, step.id, write_body(None, value=data))])
+                await step.raises(failed)
+            await step.returns(data)
             return await step.value(codec, data)
 
     @at_home
@@ -90,7 +88,7 @@ class Child(Struct, frozen=True):
             if await step.recorded() is None:
                 await _may_begin(execution)
                 await execution.call_store(_cancel, self.id)
-                await step.settle([(Kind.RESULT, step.id, write_body(None, value=b"null"))])
+                await step.returns(b"null")
 
     @property
     def _codec(self) -> Codec:
@@ -133,13 +131,11 @@ async def spawn(
             priority=execution.run.priority,
             parent=execution.run.id,
         )
-        return await _born(execution, step, new, list(made.values()), asked)
+        return await _born(execution, step, new, list(made.values()))
 
 
-async def _born(
-    execution: Execution, step: Builtin, new: NewRun, contents: list[bytes], asked: Fingerprint
-) -> Child:
-    answer = await births(execution).create(new, contents)
+async def _born(execution: Execution, step: Builtin, new: NewRun, contents: list[bytes]) -> Child:
+    answer = await execution.part(ChildCreation).create(new, contents)
     if isinstance(answer, RunRow) and answer.parent != execution.run.id:
         answer = IdConflict(
             "a run of this id exists, and is no child of this one",
@@ -147,11 +143,9 @@ async def _born(
             remedy="Give the child another id, or none",
         )
     if isinstance(answer, UsageError):
-        error = write_body(asked, error=encode_error(answer))
-        await step.settle([(Kind.FAILURE, step.id, error)])
-        raise answer
+        await step.raises(answer)
     # CRASH: the child exists and is not recorded; the next worker creates the same id and finds it.
-    await step.settle([(Kind.RESULT, step.id, write_body(asked, value=_ID.encode(new.id)))])
+    await step.returns(_ID.encode(new.id))
     return Child(new.id, new.agent)
 
 
@@ -181,11 +175,8 @@ def _outside_steps(what: str) -> Execution:
 
 
 async def _may_begin(execution: Execution) -> None:
-    """Wait until replay is over and everything so far is durable: other runs will see what follows."""
-    if execution.is_catching_up:
-        await execution.delivery.fresh()
-    await execution.barrier()
-    await execution.require_open()
+    """Wait until something new may begin that other runs will see."""
+    await ready(execution)
     execution.tail.effect_length = execution.tail.length
 
 
@@ -226,11 +217,6 @@ class ChildCreation:
         self._is_busy = False
         execution.delivery.running.discard(self)
         execution.delivery.check_soon()
-
-
-def births(execution: Execution) -> ChildCreation:
-    """Return the batcher that creates the children of a run."""
-    return execution.part(ChildCreation)
 
 
 def _create(store: Store, batch: list[tuple[NewRun, list[bytes]]]) -> list[RunRow | UsageError]:

@@ -20,13 +20,11 @@ from ninelives.core.errors import (
     UsageError,
 )
 from ninelives.core.ids import check_id, parse_step_id, step_id
-from ninelives.core.journal.replay import CARRIED, Recorded, read_step_body, write_body, write_signal
-from ninelives.core.model.commit import Outcome
+from ninelives.core.journal.replay import CARRIED, Recorded, read_step_body, write_signal
 from ninelives.core.model.inbox import Signal
 from ninelives.core.model.run import Kind, News
 from ninelives.core.model.totals import BUILTIN
 from ninelives.core.values.codec import UNTYPED_CODEC, Codec, codec_for
-from ninelives.core.values.exceptions import encode_error
 from ninelives.engine.commit.ticket import NOTHING, Draft, Extras
 from ninelives.engine.context import FRAME
 from ninelives.engine.run.current import require
@@ -110,8 +108,7 @@ async def _settle(step: Builtin, got: Signal | str, codec: Codec, name: str) -> 
             return (value,) if await _take(step, got) else None
     else:
         error = TimedOut(f"no signal {name!r} came in time", run=step.execution.run.id, step=step.id)
-    await step.settle([(Kind.FAILURE, step.id, write_body(None, error=encode_error(error)))])
-    raise error
+    return await step.raises(error)
 
 
 async def _take(step: Builtin, signal: Signal) -> bool:
@@ -121,11 +118,10 @@ async def _take(step: Builtin, signal: Signal) -> bool:
     kind, extras = (Kind.RESULT, NOTHING) if is_returned else (Kind.SIGNAL, Extras(takes=(signal.number,)))
     try:
         # CRASH: taken or not taken, with the record that says so.
-        verdict = await step.settle([(kind, step.id, body)], extras)
+        return await step.settle([(kind, step.id, body)], extras)
     except asyncio.CancelledError:
         step.give_back(Recorded(-1, kind, step.id, read_step_body(body)))
         raise
-    return verdict.outcome is Outcome.COMMITTED
 
 
 def _returned(execution: Execution, name: str) -> list[Signal]:

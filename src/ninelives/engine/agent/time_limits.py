@@ -101,14 +101,8 @@ class Limit:
         await until(execution, due_ms)
         if execution.sealed is not None:
             return
-        slot = execution.delivery.reserve()
-        try:
-            fired = (Kind.RESULT, self.place.id, write_body(None, value=b"true"), (), BUILTIN)
-            await execution.durable(execution.write([fired]))
-            await execution.delivery.live(slot, is_own=False)
-        except BaseException:
-            execution.delivery.give_up(slot)
-            raise
+        fired = (Kind.RESULT, self.place.id, write_body(None, value=b"true"), (), BUILTIN)
+        await execution.delivery.settle(execution.durable(execution.write([fired])), is_own=False)
         self._fall_due()
 
     def _fall_due(self) -> None:

@@ -16,7 +16,7 @@ from contextlib import asynccontextmanager
 from msgspec.structs import replace
 
 from ninelives.core.clock import witness
-from ninelives.core.errors import Divergence, InvariantViolation, KeyConflict, NotDone, UnknownRun
+from ninelives.core.errors import InvariantViolation, KeyConflict, NotDone, UnknownRun
 from ninelives.core.journal.replay import write_body
 from ninelives.core.journal.settlement import Standing, StartBody, read_start, standing
 from ninelives.core.model.commit import Outcome, Verdict
@@ -31,6 +31,7 @@ from ninelives.engine.protected.protected_call import Ended, KeyedPosition, Prot
 from ninelives.engine.run.execution import OPEN, Execution
 from ninelives.engine.run.waits import Look, turn_away, wait
 from ninelives.engine.step import resumable
+from ninelives.engine.step.envelope import decoded
 from ninelives.store import Store
 
 _CLOCKS_DIFFER_MS = 1_000
@@ -74,7 +75,7 @@ async def carry_out(act: ProtectedCall, start: Callable[[ProtectedCall], Awaitab
             else:
                 ended = await (start(act) if act.standing.may_start else doubts.settle(act))
         ring.open[key] = act.standing if ended.error is not None else Standing()
-        return await act.tell(ended)
+        return await act.conclude(ended)
 
 
 async def settle_start(act: ProtectedCall) -> Ended | None:
@@ -195,12 +196,7 @@ async def _copied(act: ProtectedCall, known: Key) -> Ended:
         name = known.blobs[0]
         found = await act.patiently(lambda: act.execution.call_store(lambda store: store.get_blobs([name])))
         data = found[name]
-    try:
-        act.step.codec.recall(data)
-    except Divergence as error:
-        error.run, error.step = act.execution.run.id, act.place.id
-        act.execution.seal(error)
-        await act.execution.forever()
+    await decoded(act.execution, act.place.id, act.step.codec.recall, data)
     return Ended(data)
 
 
@@ -297,8 +293,6 @@ async def _attempt(act: ProtectedCall) -> Ended | None:
     await learn_generation(act, verdict)
     frame, branch = act.begin(), act.branch
     frame.cancels = cancels = branch.cancelling() if branch is not None else 0
-    if branch is not None:
-        branch.body_of = execution
     try:
         if act.is_cancelled:
             raise asyncio.CancelledError  # noqa: TRY301 (before it began)
@@ -309,11 +303,6 @@ async def _attempt(act: ProtectedCall) -> Ended | None:
         if execution.sealed is None:
             execution.write([resumable.withdrawn(place, act.asked, act.step.kind)], extras(act.passes()))
         raise
-    finally:
-        frame.is_over = True
-        if branch is not None:
-            branch.body_of = None
-            execution.delivery.is_out(branch)
     return ended
 
 
@@ -323,8 +312,8 @@ async def _ended(act: ProtectedCall, frame: Frame) -> Ended:
         data = act.step.codec.round(await resumable.attempt(act.step, frame, act.body))[0]
         ended = Ended(data, keys=act.settles(data))
     except (Exception, SystemExit, KeyboardInterrupt) as error:  # noqa: BLE001 (a failure is an outcome)
-        told = resumable.named(error, act.execution, act.place)
-        ended = Ended(error=told, keys=act.releases() if isinstance(error, NotDone) else act.passes())
+        failed = resumable.named(error, act.execution, act.place)
+        ended = Ended(error=failed, keys=act.releases() if isinstance(error, NotDone) else act.passes())
     if output is not None:
         output.settle(act.place.id, stands=ended.error is None)
     return ended

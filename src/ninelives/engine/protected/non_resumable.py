@@ -14,26 +14,27 @@ from functools import partial
 from typing import Any
 
 from ninelives.core.clock import witness
-from ninelives.core.errors import Divergence, UsageError
+from ninelives.core.errors import UsageError
 from ninelives.core.journal.matching import Start
 from ninelives.core.journal.replay import Recorded, write_body
 from ninelives.core.model.commit import Outcome
 from ninelives.core.model.run import Kind
 from ninelives.core.model.totals import Facts
-from ninelives.core.values.exceptions import decode_error
 from ninelives.engine.context import FRAME
 from ninelives.engine.protected import business_keys, doubt, fork_reuse, left_processes
 from ninelives.engine.protected.body_guard import guarded
 from ninelives.engine.protected.protected_call import Body, Ended, ProtectedCall
 from ninelives.engine.run import identity
+from ninelives.engine.run.branch_task import enter_body, leave_body
 from ninelives.engine.run.call_site import asks
 from ninelives.engine.run.current import current
 from ninelives.engine.run.execution import OPEN, Execution
 from ninelives.engine.run.lookup import Care, StepLookup
-from ninelives.engine.run.waits import await_cancellation, turn_away, wait
+from ninelives.engine.run.waits import turn_away, wait
 from ninelives.engine.spec.protection import Protection
 from ninelives.engine.spec.registry import Step
 from ninelives.engine.step import approval, other_loops, resumable, threads
+from ninelives.engine.step.envelope import deliver, reader, refuse_foreign_timer
 
 ABANDON_SECONDS = 1.0
 """How long a body may take to end after its time limit; after that it counts as still running."""
@@ -86,8 +87,7 @@ async def perform(
     except asyncio.CancelledError:
         if act.is_waiting:  # the key may be free on replay: the record makes it wait for the cancellation
             execution.note(Kind.WITHDRAWN, act.place.id, write_body(act.asked), Facts(step.kind))
-        if act.branch is not None and act.branch.foreign_timer is not None and execution.sealed is None:
-            raise resumable.foreign(act.branch.foreign_timer, act.place) from None
+        refuse_foreign_timer(act.branch, act.place)
         raise
     finally:
         if act.branch is not None:
@@ -103,7 +103,7 @@ async def _outcome(act: ProtectedCall) -> Any:
     if execution.is_resumed and not identity.is_past(execution, act.place):
         found = await identity.find(_asking(act))
         if isinstance(found, Recorded):
-            return await _recorded(act, found)
+            return await deliver(execution, found, reader(step), step=step, held=act)
         act.use_key(act.key)  # again: `find` may have moved the position
         start = found
         if start is not None and not act.effect.resumable:
@@ -156,7 +156,7 @@ async def _under_old_key(act: ProtectedCall, start: Start, key: str | None) -> A
     act.recall()
     ended = await business_keys.settle_start(act)
     if ended is not None:
-        return await act.tell(ended)
+        return await act.conclude(ended)
     act.use_key(key)
     return await _carry_out(act)
 
@@ -173,28 +173,6 @@ def _refuse_lossy(act: ProtectedCall) -> None:
         )
 
 
-async def _recorded(act: ProtectedCall, found: Recorded) -> Any:
-    execution, step = act.execution, act.step
-    try:
-        await act.patiently(lambda: execution.delivery.recorded(found))
-        if found.kind is Kind.WITHDRAWN:
-            if not act.is_cancelled:
-                await await_cancellation(execution, found)
-            raise asyncio.CancelledError
-        execution.count(act.step, found)
-        if act.is_cancelled:
-            raise asyncio.CancelledError
-        if found.kind is not Kind.FAILURE:
-            return resumable.recorded_value(
-                step, bytes(found.body.v or b"null"), execution.run.id, found.step
-            )
-        failure = decode_error(bytes(found.body.e or b""), raises=step.raises)
-    except Divergence as error:
-        execution.seal(error)
-        await execution.forever()
-    raise failure
-
-
 async def _carry_out(act: ProtectedCall) -> Any:
     """Start the action, or settle its earlier start, until there is an outcome."""
     if act.key is not None:
@@ -206,7 +184,7 @@ async def _carry_out(act: ProtectedCall) -> Any:
         ended = await fork_reuse.offer(act)
     while ended is None:
         ended = await (_start(act) if act.standing.may_start else doubt.settle(act))
-    return await act.tell(ended)
+    return await act.conclude(ended)
 
 
 async def _start(act: ProtectedCall) -> Ended | None:
@@ -276,8 +254,7 @@ async def _run(act: ProtectedCall, number: int) -> asyncio.Task[Any]:
     if execution.output is not None:
         execution.output.begin(place.id)
     deadline = execution.loop.time() + act.effect.limit_ms / 1000
-    if act.branch is not None:
-        act.branch.body_of = execution
+    enter_body(act.branch, execution)
     running = asyncio.Task(_contained(act), loop=execution.loop, context=context)
     try:
         await act.patiently(
@@ -292,9 +269,7 @@ async def _run(act: ProtectedCall, number: int) -> asyncio.Task[Any]:
         raise
     finally:
         frame.is_over = True
-        if act.branch is not None:
-            act.branch.body_of = None
-            execution.delivery.is_out(act.branch)
+        leave_body(act.branch)
     if execution.output is not None:
         execution.output.settle(place.id, stands=_gave_value(running))
     return running

@@ -58,7 +58,7 @@ async def settle(execution: Execution, starts: list[Start]) -> None:
         ended = await business_keys.settle_start(act)
         if ended is not None:
             with suppress(Exception):  # the failure is recorded; the run ends as its code decided
-                await act.tell(ended)
+                await act.conclude(ended)
         if act.branch is not None:
             act.branch.act = None
 

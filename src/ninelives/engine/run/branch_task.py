@@ -51,3 +51,24 @@ class BranchTask(asyncio.Task[Any]):
             # The run is not quiescent until the body has ended and its code has seen the cancellation.
             self.body_of.delivery.running.add(self)
         return super().cancel(msg)
+
+
+def current_branch(loop: asyncio.AbstractEventLoop) -> BranchTask | None:
+    """Return the branch whose code runs now; None in a task that is no branch."""
+    task = asyncio.current_task(loop)
+    return task if isinstance(task, BranchTask) else None
+
+
+def enter_body(branch: BranchTask | None, execution: _Executing) -> None:
+    """Note that a branch runs a body: the run stays in memory meanwhile."""
+    if branch is not None:
+        branch.body_of = execution
+
+
+def leave_body(branch: BranchTask | None) -> None:
+    """Note that a branch's body has ended; if it was cancelled, only now can the run be quiescent."""
+    if branch is not None:
+        execution, branch.body_of = branch.body_of, None
+        if execution is not None and branch in execution.delivery.running:
+            execution.delivery.running.discard(branch)
+            execution.delivery.check_soon()

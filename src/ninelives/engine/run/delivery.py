@@ -24,13 +24,14 @@ from __future__ import annotations
 import asyncio
 import heapq
 from collections import deque
-from collections.abc import Callable
+from collections.abc import Awaitable, Callable
 from contextvars import Context
 from functools import partial
 from typing import Any, Protocol, cast
 
 from ninelives.core.journal.matching import Claimed, Start
 from ninelives.core.journal.replay import Recorded, Replay
+from ninelives.core.model.commit import Outcome, Verdict
 from ninelives.engine.context import Running, is_code_of
 from ninelives.engine.run import lookup
 from ninelives.engine.run.lookup import StepLookup
@@ -113,12 +114,28 @@ class Delivery:
         self._at_once = (self._at_once + 1) % AT_ONCE
         return self._at_once != 0 and is_plainly_idle(self._loop, execution)
 
-    def reserve(self, *, is_first: bool = False) -> Slot:
-        """Reserve the next position in the order of live outcomes. Call it when the outcome is written.
+    async def settle(
+        self, written: Awaitable[Verdict] | None, *, is_own: bool = True, is_first: bool = False
+    ) -> Verdict | None:
+        """Wait until an outcome is durable and next for delivery. Await it at once when it is written.
 
-        `is_first`: the first position, because a second branch appeared while the outcome was being
-        committed.
+        An outcome that need not be durable, or is already, comes as None. `is_first`: it precedes all others,
+        because a second branch appeared while it was being committed. The outcome of a time limit
+        (`is_own=False`) is not the branch's own. An outcome that was not committed is not delivered.
         """
+        slot = self._reserve(is_first=is_first)
+        try:
+            verdict = await written if written is not None else None
+            if verdict is None or verdict.outcome is Outcome.COMMITTED:
+                await self.live(slot, is_own=is_own)
+                return verdict
+        except BaseException:
+            self._give_up(slot)
+            raise
+        self._give_up(slot)
+        return verdict
+
+    def _reserve(self, *, is_first: bool) -> Slot:
         slot = Slot(self._loop.create_future())
         if is_first:
             self.slots.appendleft(slot)
@@ -126,22 +143,15 @@ class Delivery:
             self.slots.append(slot)
         return slot
 
-    def give_up(self, slot: Slot) -> None:
+    def _give_up(self, slot: Slot) -> None:
         """Give a position up; outcomes behind it may be due now."""
         slot.delivered.cancel()
         self.check_soon()
 
-    def is_out(self, task: object) -> None:
-        """Note that a body has ended; if it was cancelled, only now can the run be quiescent."""
-        if task in self.running:
-            self.running.discard(task)
-            self.check_soon()
-
     async def live(self, slot: Slot, *, is_own: bool = True) -> None:
         """Mark an outcome as ready for delivery, and wait until it is next.
 
-        With a single branch, its own outcome is delivered at once. The outcome of a timer (`is_own=False`)
-        is not the branch's own.
+        With a single branch, its own outcome is delivered at once.
         """
         slot.is_ready = True
         is_alone = is_own and self._execution.has_one_branch and self.slots[0] is slot

@@ -37,7 +37,7 @@ from ninelives.engine.commit.loop_commits import LoopCommits
 from ninelives.engine.commit.ticket import NOTHING, Draft, Extras, Tail
 from ninelives.engine.context import BRANCH, FRAME, Branch, StepPosition
 from ninelives.engine.lease import ENDLESS, Endless, Lease
-from ninelives.engine.run.branch_task import BranchTask
+from ninelives.engine.run.branch_task import BranchTask, current_branch
 from ninelives.engine.run.delivery import Delivery
 from ninelives.engine.run.intents import Intents
 from ninelives.engine.run.output_buffer import OutputBuffer
@@ -480,8 +480,8 @@ class Execution:
     @property
     def is_acting(self) -> bool:
         """Whether a non-resumable action has started on the current branch and has no outcome."""
-        task = asyncio.current_task(self.loop)
-        return isinstance(task, BranchTask) and task.is_acting
+        branch = current_branch(self.loop)
+        return branch is not None and branch.is_acting
 
     async def require_lease(self) -> None:
         """Return once bodies may begin again. Never returns if the lease is lost."""

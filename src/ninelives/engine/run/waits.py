@@ -194,11 +194,7 @@ async def wait(
     all of whose branches wait like that is escalated. When cancelled, it raises CancelledError and records
     nothing.
     """
-    if execution.phase is not OPEN:
-        await turn_away(execution)
-    if execution.is_catching_up:
-        await execution.delivery.fresh()
-    await execution.barrier()
+    await ready(execution)
     return await _wait(execution, Wait(what, due_ms, for_person), look)
 
 
@@ -206,6 +202,16 @@ def check_seconds(seconds: float, what: str) -> None:
     """Check a duration. Raises UsageError."""
     if type(seconds) not in (int, float) or not 0 <= seconds <= LONGEST_SECONDS:
         raise UsageError(f"{what}: {seconds!r} is no time", remedy="Give seconds, 0 or more")
+
+
+async def ready(execution: Execution) -> None:
+    """Wait until something new may begin: replay is over, and all that it depends on is durable."""
+    if execution.phase is not OPEN:
+        await turn_away(execution)
+    if execution.is_catching_up:
+        await execution.delivery.fresh()
+    await execution.barrier()
+    await execution.require_open()
 
 
 async def turn_away(execution: Execution) -> None:

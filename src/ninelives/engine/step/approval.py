@@ -104,7 +104,6 @@ async def _settle(
     error = Denied(f"{who} denied it{note}", run=execution.run.id, step=step)
     facts = Facts(kind, error=error_text(error))
     drafts.append((Kind.FAILURE, step, write_body(asked, error=encode_error(error)), (), facts))
-    verdict = await builtin.settle(drafts, extras)
-    if verdict.outcome is Outcome.COMMITTED:
+    if await builtin.settle(drafts, extras):
         raise error
     return False

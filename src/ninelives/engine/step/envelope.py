@@ -1,36 +1,133 @@
-"""x"""
+"""What all steps have in common: how a recorded outcome comes back, and how a fresh one goes out.
+
+A call searches for its record (`run.identity`). If there is one, `deliver` waits until it is next in the
+journal's order, and returns or raises it. Else the call waits until something new may begin
+(`run.waits.ready`), runs its body (`run.branch_task.enter_body`, `leave_body`), records the outcome and waits
+until it is durable and next (`run.delivery.Delivery.settle`). `Builtin` does all of that for the steps of
+`nl` itself. If we die anywhere here, the next worker makes the same call.
+"""
 
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Sequence
-from typing import Any, Self
+from collections.abc import Awaitable, Callable, Sequence
+from functools import partial
+from typing import Any, NoReturn, Protocol, Self, TypeVar
 
 from msgspec import Struct
 
 from ninelives.core.errors import Divergence, UsageError
 from ninelives.core.journal.matching import Claimed
 from ninelives.core.journal.replay import Recorded, signal_number, write_body
-from ninelives.core.model.commit import Outcome, Verdict
+from ninelives.core.model.commit import Outcome
 from ninelives.core.model.run import Kind, StepKind
 from ninelives.core.model.totals import OUTCOMES, Facts
-from ninelives.core.values.codec import Codec
-from ninelives.core.values.exceptions import decode_error
+from ninelives.core.values.codec import UNTYPED_CODEC, Codec
+from ninelives.core.values.exceptions import decode_error, encode_error
 from ninelives.core.values.fingerprint import Fingerprint
 from ninelives.engine.commit.ticket import NOTHING, Draft, Extras
 from ninelives.engine.context import StepPosition
 from ninelives.engine.run import identity
-from ninelives.engine.run.branch_task import BranchTask
+from ninelives.engine.run.branch_task import BranchTask, current_branch
 from ninelives.engine.run.call_site import caller
 from ninelives.engine.run.execution import OPEN, Execution
 from ninelives.engine.run.lookup import StepLookup
 from ninelives.engine.run.waits import await_cancellation, refresh, turn_away
+from ninelives.engine.spec.callbacks import call_plain
+from ninelives.engine.spec.registry import Step
+
+T = TypeVar("T")
+Read = Callable[[bytes], Any]
+"""Decodes a recorded value. Raises Divergence when it no longer fits."""
+
+
+class Held(Protocol):
+    """A call whose cancellation by the run's code is held back until its outcome is due."""
+
+    is_cancelled: bool
+
+    async def patiently(self, make: Callable[[], Awaitable[T]], /) -> T:
+        """Await something, again after each cancellation by the run's code."""
+
+
+async def deliver(
+    execution: Execution,
+    found: Recorded,
+    read: Read | None,
+    *,
+    step: Step | None = None,
+    held: Held | None = None,
+) -> Any:
+    """Return or raise a recorded outcome when its delivery is due.
+
+    A withdrawn step waits until the run's code cancels it again. `held`: the code cancelled the call after it
+    had started; it gets the cancellation in the place of the outcome.
+    """
+    is_withdrawn = found.kind is Kind.WITHDRAWN
+    if held is not None:
+        await held.patiently(lambda: execution.delivery.recorded(found))
+    elif not is_withdrawn:
+        await execution.delivery.recorded(found)
+    if is_withdrawn and (held is None or not held.is_cancelled):
+        await await_cancellation(execution, found)
+    if step is None:
+        execution.counts.replayed += 1
+    elif not is_withdrawn:
+        execution.count(step, found)
+    if held is not None and held.is_cancelled:
+        raise asyncio.CancelledError
+    try:
+        if found.kind is not Kind.FAILURE:
+            return read(bytes(found.body.v or b"null")) if read is not None else None
+        error = decode_error(bytes(found.body.e or b""), raises=step.raises if step is not None else ())
+    except Divergence as misfit:
+        await _diverge(execution, misfit, found.step, step)
+    raise error
+
+
+async def decoded(execution: Execution, at: str, read: Read, data: bytes) -> Any:
+    """Decode a recorded value; one that no longer fits is a divergence, which seals the execution."""
+    try:
+        return read(data)
+    except Divergence as misfit:
+        return await _diverge(execution, misfit, at, None)
+
+
+async def _diverge(execution: Execution, error: Divergence, at: str, step: Step | None) -> None:
+    error.run, error.step = execution.run.id, at
+    if step is not None:
+        error.what += f", asked for at {caller() or step.where}"
+    execution.seal(error)
+    await execution.forever()
+
+
+def reader(step: Step) -> Read:
+    """Return the function that decodes a step's recorded values; with `upgrade=`, also old ones."""
+    return step.codec.recall if step.upgrade is None else partial(_upgraded, step, step.upgrade)
+
+
+def _upgraded(step: Step, upgrade: Callable[[Any], Any], data: bytes) -> Any:
+    try:
+        # Validated: a value that its class refuses is an old one, which the function maps.
+        return step.codec.decode(data)
+    except Divergence:
+        return step.codec.round(call_plain("upgrade=", upgrade, UNTYPED_CODEC.decode(data)))[1]
+
+
+def refuse_foreign_timer(branch: BranchTask | None, place: StepPosition, what: str = "step") -> None:
+    """Raise UsageError if a timer of asyncio, which replay cannot repeat, has just ended a step."""
+    if branch is not None and branch.foreign_timer is not None and place.execution.sealed is None:
+        raise UsageError(
+            f"{branch.foreign_timer} ended this {what}, and would not do so on replay",
+            run=place.execution.run.id,
+            step=place.id,
+            remedy="Use nl.timeout: it records who won",
+        ) from None
 
 
 class FoundOutcome(Struct, frozen=True):
-    """A recorded outcome and its value."""
+    """A recorded outcome's value."""
 
-    record: Recorded
     value: Any
 
 
@@ -53,8 +150,7 @@ class Builtin:
         self._is_withdrawn = False
         self._asked: Fingerprint | None = None
         self._began = execution.loop.time()
-        task = asyncio.current_task()
-        self._task = task if isinstance(task, BranchTask) else None
+        self._branch = current_branch(execution.loop)
 
     @property
     def id(self) -> str:
@@ -62,8 +158,8 @@ class Builtin:
         return self.place.id
 
     async def __aenter__(self) -> Self:
-        if self._task is not None:
-            self._task.foreign_timer = None
+        if self._branch is not None:
+            self._branch.foreign_timer = None
         if self.execution.phase is not OPEN:
             await turn_away(self.execution)
         return self
@@ -73,13 +169,7 @@ class Builtin:
             return
         if not self._is_withdrawn:  # recorded before we raise: on replay it waits for the same cancellation
             self.execution.note(Kind.WITHDRAWN, self.id, write_body(self._asked), self._facts)
-        if self._task is not None and self._task.foreign_timer is not None:
-            raise UsageError(
-                f"{self._task.foreign_timer} ended this wait, and would not do so on replay",
-                run=self.execution.run.id,
-                step=self.id,
-                remedy="Use nl.timeout: it records who won",
-            ) from None
+        refuse_foreign_timer(self._branch, self.place, "wait")
 
     async def recorded(
         self,
@@ -100,60 +190,51 @@ class Builtin:
             found = await identity.find(
                 StepLookup(execution, self.place, asked, where=self._asks, is_effect=is_effect, child=child)
             )
-        if isinstance(found, Recorded):
-            # Nothing new to record: it is withdrawn again, or gets its recorded outcome in the same order.
-            self._is_withdrawn = True
-            if found.kind is Kind.WITHDRAWN:
-                await await_cancellation(execution, found)
-            try:
-                await execution.delivery.recorded(found)
-            except asyncio.CancelledError:
-                # A signal was taken, and the earlier worker died before it could record the withdrawal.
+        if not isinstance(found, Recorded):
+            return None
+        # Nothing new to record: it is withdrawn again, or gets its recorded outcome in the same order.
+        self._is_withdrawn = True
+        read = codec.recall if codec is not None else None
+        try:
+            return FoundOutcome(await deliver(execution, found, read))
+        except asyncio.CancelledError:
+            # A signal was taken, and the earlier worker died before it could record the withdrawal.
+            if found.kind is not Kind.WITHDRAWN:
                 self._is_withdrawn = signal_number(found) < 0
                 self.give_back(found)
-                raise
-            execution.counts.replayed += 1
-            if found.kind is Kind.FAILURE:
-                raise decode_error(bytes(found.body.e or b""))
-            data = bytes(found.body.v or b"null")
-            return FoundOutcome(found, await self.value(codec, data) if codec is not None else None)
-        return None
+            raise
 
     def _asks(self) -> str:
         return caller() or f"nl.{self.place.name}()"
 
     async def value(self, codec: Codec, data: bytes) -> Any:
         """Decode an outcome; a value that no longer fits is a divergence, which seals the execution."""
-        try:
-            return codec.recall(data)
-        except Divergence as error:
-            error.run, error.step = self.execution.run.id, self.id
-            self.execution.seal(error)
-            return await self.execution.forever()
+        return await decoded(self.execution, self.id, codec.recall, data)
 
-    async def settle(self, drafts: Sequence[Draft], extras: Extras = NOTHING) -> Verdict:
+    async def settle(self, drafts: Sequence[Draft], extras: Extras = NOTHING) -> bool:
         """Record an outcome and wait until it may be delivered.
 
-        After a verdict other than COMMITTED (STALE, HELD) nothing was recorded; the news was read again, and
-        the caller must check it.
+        Returns False if nothing was recorded (STALE, HELD): the news was read again, and the caller must
+        check it. When cancelled between record and delivery, `__aexit__` appends the withdrawal.
         """
         execution = self.execution
         await execution.require_open()
-        slot = execution.delivery.reserve()
-        try:
-            named = [self._named(draft) for draft in drafts]
-            verdict = await execution.durable(execution.write(named, extras))
-            if verdict.outcome is Outcome.COMMITTED:
-                await execution.delivery.live(slot)
-                execution.counts.executed += 1
-                return verdict
-        except BaseException:
-            # Cancelled between record and delivery: __aexit__ appends the withdrawal after the outcome.
-            execution.delivery.give_up(slot)
-            raise
-        execution.delivery.give_up(slot)
+        written = execution.write([self._named(draft) for draft in drafts], extras)
+        verdict = await execution.delivery.settle(execution.durable(written))
+        if verdict is None or verdict.outcome is Outcome.COMMITTED:
+            execution.counts.executed += 1
+            return True
         await refresh(execution)
-        return verdict
+        return False
+
+    async def returns(self, data: bytes) -> None:
+        """Record a value as the outcome, and wait until it may be delivered."""
+        await self.settle([(Kind.RESULT, self.id, write_body(self._asked, value=data))])
+
+    async def raises(self, error: Exception) -> NoReturn:
+        """Record an error as the outcome, and raise it when it may be delivered."""
+        await self.settle([(Kind.FAILURE, self.id, write_body(self._asked, error=encode_error(error)))])
+        raise error
 
     def give_back(self, taken: Recorded) -> None:
         """Keep a signal that was taken but not delivered, for the next step that receives one."""

@@ -23,7 +23,7 @@ from ninelives.core.model.inbox import Item, ItemKind, ItemState, NewItem
 from ninelives.core.model.run import Kind, News
 from ninelives.engine.commit.ticket import Extras
 from ninelives.engine.run.execution import Execution
-from ninelives.engine.run.waits import refresh, wait
+from ninelives.engine.run.waits import ready, refresh, wait
 
 
 class InboxRequest(Struct, frozen=True, kw_only=True):
@@ -88,10 +88,7 @@ def _close(execution: Execution, matter: InboxRequest, item: str) -> None:
 
 async def _opened(execution: Execution, matter: InboxRequest, misfit: Misfit) -> tuple[str, int | None]:
     """Find the item for this request, or open one; return its id and its deadline."""
-    await execution.require_open()
-    if execution.is_catching_up:
-        await execution.delivery.fresh()
-    await execution.barrier()
+    await ready(execution)
     while True:
         count, current = _current(execution, matter)
         why = _why_void(current, matter, misfit) if current is not None else None

@@ -17,7 +17,6 @@ from ninelives.core.errors import Corrupt, Divergence, NotSerializable, TimedOut
 from ninelives.core.ids import check_id
 from ninelives.core.journal.answers import Answer, Asked, Says, read_answer, write_default, write_taken
 from ninelives.core.journal.replay import write_body
-from ninelives.core.model.commit import Outcome
 from ninelives.core.model.inbox import Item, ItemKind
 from ninelives.core.model.run import Kind
 from ninelives.core.values.codec import Codec, codec_for
@@ -187,7 +186,7 @@ async def _settle(
         # CRASH: answered and not taken: the next worker finds the answer.
         drafts = [(Kind.ANSWER, step.id, write_taken(found))]
         drafts.append((Kind.RESULT, step.id, write_body(asked, value=data)))
-        verdict = await step.settle(drafts)
+        is_settled = await step.settle(drafts)
     else:
         data = b"null"
         if matter.asked.default is not UNSET:
@@ -199,8 +198,8 @@ async def _settle(
         else:
             error = TimedOut("nobody answered in time", run=step.execution.run.id, step=step.id)
             drafts = [(Kind.FAILURE, step.id, write_body(asked, error=encode_error(error)))]
-        verdict = await step.settle(drafts, Extras(closes=(found.item,)))
-    if verdict.outcome is not Outcome.COMMITTED:
+        is_settled = await step.settle(drafts, Extras(closes=(found.item,)))
+    if not is_settled:
         return None
     if error is not None:
         raise error

@@ -16,7 +16,6 @@ from itertools import count
 from typing import Any
 
 from ninelives.core.errors import (
-    Divergence,
     InvariantViolation,
     NineLivesError,
     NotSerializable,
@@ -24,27 +23,25 @@ from ninelives.core.errors import (
     UsageError,
 )
 from ninelives.core.journal.replay import Attempt, Recorded, write_body
-from ninelives.core.model.commit import Verdict
 from ninelives.core.model.run import Kind, StepKind
 from ninelives.core.model.totals import Facts, error_text
-from ninelives.core.values.exceptions import decode_error, encode_error, same_error
+from ninelives.core.values.exceptions import encode_error, same_error
 from ninelives.core.values.fingerprint import Fingerprint
 from ninelives.core.values.retry import delay_seconds, reason_for, retry_after_seconds
 from ninelives.core.values.token_usage import usage_in
 from ninelives.engine.commit.ticket import Draft
 from ninelives.engine.context import BRANCH, FRAME, Frame, StepPosition
 from ninelives.engine.run import identity, lookup
-from ninelives.engine.run.branch_task import BranchTask
-from ninelives.engine.run.call_site import asks, caller
+from ninelives.engine.run.branch_task import current_branch, enter_body, leave_body
+from ninelives.engine.run.call_site import asks
 from ninelives.engine.run.current import current, execution_of
-from ninelives.engine.run.delivery import Slot
 from ninelives.engine.run.execution import OPEN, Execution, Phase
 from ninelives.engine.run.lookup import StepLookup
-from ninelives.engine.run.waits import await_cancellation, turn_away
+from ninelives.engine.run.waits import turn_away
 from ninelives.engine.spec import argument_changes
-from ninelives.engine.spec.callbacks import call_plain
 from ninelives.engine.spec.registry import Step
 from ninelives.engine.step import approval, other_loops
+from ninelives.engine.step.envelope import deliver, reader, refuse_foreign_timer
 from ninelives.engine.step.retry_pause import attempts_before, rest
 
 Body = Callable[[], Awaitable[Any]]
@@ -84,8 +81,7 @@ async def perform(  # noqa: PLR0912 (the hot path: one coroutine fewer)
     place = StepPosition(execution, BRANCH.get(), step.name, given)
     if given is not None:
         identity.take_id(execution, place, step)
-    task = asyncio.current_task(execution.loop)
-    branch = task if isinstance(task, BranchTask) else None
+    branch = current_branch(execution.loop)
     if branch is not None:
         branch.foreign_timer = None
     is_awaited = False
@@ -97,7 +93,7 @@ async def perform(  # noqa: PLR0912 (the hot path: one coroutine fewer)
                 execution, step, asked, place, given
             )
             if found is not None:
-                return await _deliver_recorded(execution, step, found)
+                return await deliver(execution, found, reader(step), step=step)
             is_awaited = not lookup.is_effect_step(step)
             if is_awaited:
                 execution.delivery.read_begins()
@@ -113,8 +109,7 @@ async def perform(  # noqa: PLR0912 (the hot path: one coroutine fewer)
             execution.tail.effect_length = execution.tail.length
         value = await execute(execution, step, asked, place, body, is_early=is_early)
     except asyncio.CancelledError:
-        if branch is not None and branch.foreign_timer is not None and execution.sealed is None:
-            raise foreign(branch.foreign_timer, place) from None
+        refuse_foreign_timer(branch, place)
         raise
     finally:
         if is_awaited:
@@ -122,16 +117,6 @@ async def perform(  # noqa: PLR0912 (the hot path: one coroutine fewer)
     if step.looks.left:
         argument_changes.look(step, args, kwargs, asked, execution.run.id)
     return value
-
-
-def foreign(timer: str, place: StepPosition) -> UsageError:
-    """Return the error for a step ended by a timer that replay cannot repeat."""
-    return UsageError(
-        f"{timer} ended this step, and would not do so on replay",
-        run=place.execution.run.id,
-        step=place.id,
-        remedy="Use nl.timeout: it records who won",
-    )
 
 
 def withdrawn(place: StepPosition, asked: Fingerprint, kind: StepKind = StepKind.ACTION) -> Draft:
@@ -181,39 +166,6 @@ async def _recall(
     return found if isinstance(found, Recorded) else None
 
 
-async def _deliver_recorded(execution: Execution, step: Step, found: Recorded) -> Any:
-    try:
-        if found.kind is Kind.WITHDRAWN:
-            await await_cancellation(execution, found)
-        await execution.delivery.recorded(found)
-        execution.count(step, found)
-        if found.kind is not Kind.FAILURE:
-            return recorded_value(step, bytes(found.body.v or b"null"), execution.run.id, found.step)
-        failure = decode_error(bytes(found.body.e or b""), raises=step.raises)
-    except Divergence as error:
-        execution.seal(error)
-        await execution.forever()
-    raise failure
-
-
-def recorded_value(step: Step, data: bytes, run: str, at: str) -> Any:
-    """Return a recorded value, decoded.
-
-    Raises Divergence when it no longer fits its annotation.
-    """
-    try:
-        # With upgrade=, a value that its class refuses is an old one, which the function maps.
-        return step.codec.recall(data) if step.upgrade is None else step.codec.decode(data)
-    except Divergence as error:
-        if step.upgrade is None:
-            error.run, error.step = run, at
-            error.what += f", asked for at {caller() or step.where}"
-            raise
-        from ninelives.core.values.codec import UNTYPED_CODEC
-
-        return step.codec.round(call_plain("upgrade=", step.upgrade, UNTYPED_CODEC.decode(data)))[1]
-
-
 async def execute(
     execution: Execution,
     step: Step,
@@ -232,39 +184,31 @@ async def execute(
     frame = Frame(place, asked, step.kind)
     execution.intents.start(frame)
     task = asyncio.current_task(execution.loop)
-    branch = task if isinstance(task, BranchTask) else None
     frame.cancels = cancels = task.cancelling() if task is not None else 0
-    if branch is not None:
-        branch.body_of = execution
-    value, told = None, None
+    value, failed = None, None
     try:
         try:
             data, value = step.codec.round(await attempt(step, frame, body))
             draft = result(frame, data)
         except (Exception, SystemExit, KeyboardInterrupt) as error:  # noqa: BLE001 (a failure is an outcome)
-            told = same_error(named(error, execution, place), step.raises)
-            draft = failure(frame, told, encode_error(told, raises=step.raises))
+            failed = same_error(named(error, execution, place), step.raises)
+            draft = failure(frame, failed, encode_error(failed, raises=step.raises))
         if task is not None and task.cancelling() > cancels:
             raise asyncio.CancelledError  # noqa: TRY301 (the body swallowed it)
         if execution.output is not None:
-            execution.output.settle(place.id, stands=told is None)
+            execution.output.settle(place.id, stands=failed is None)
     except asyncio.CancelledError:
         if execution.output is not None:
             execution.output.settle(place.id, stands=False)
         execution.note(Kind.WITHDRAWN, place.id, write_body(asked), Facts(step.kind, took_ms(frame)))
         raise
-    finally:
-        frame.is_over = True
-        if branch is not None:
-            branch.body_of = None
-            execution.delivery.is_out(branch)
     try:
         await settle(execution, draft, is_early=is_early)
     except asyncio.CancelledError:  # recorded but not delivered: replay must not deliver it either
         execution.note(Kind.WITHDRAWN, place.id, write_body(asked), Facts(step.kind, took_ms(frame)))
         raise
-    if told is not None:
-        raise told
+    if failed is not None:
+        raise failed
     execution.counts.executed += 1
     return value
 
@@ -277,9 +221,8 @@ async def settle(execution: Execution, draft: Draft, *, is_early: bool = False) 
     if execution.sealed is not None:
         await execution.forever()
     if is_early or not execution.is_alone:
-        slot = execution.delivery.reserve()
         written = execution.write([draft])
-        await _tell(execution, slot, None if is_early else written)
+        await execution.delivery.settle(None if is_early else execution.durable(written))
         return
     appended = execution.append(draft, is_alone=True)
     if appended is None:  # committed on this thread, and no other code ran meanwhile
@@ -289,18 +232,7 @@ async def settle(execution: Execution, draft: Draft, *, is_early: bool = False) 
     await execution.durable(appended)
     if not execution.is_alone:
         # A second branch appeared meanwhile: its outcomes come after ours.
-        await _tell(execution, execution.delivery.reserve(is_first=True), None)
-
-
-async def _tell(execution: Execution, slot: Slot, written: asyncio.Future[Verdict] | None) -> None:
-    """Wait until a written outcome is durable, if `written` is given, and next for delivery."""
-    try:
-        if written is not None:
-            await execution.durable(written)
-        await execution.delivery.live(slot)
-    except BaseException:
-        execution.delivery.give_up(slot)
-        raise
+        await execution.delivery.settle(None, is_first=True)
 
 
 def named(error: BaseException, execution: Execution, place: StepPosition) -> BaseException:
@@ -313,6 +245,8 @@ def named(error: BaseException, execution: Execution, place: StepPosition) -> Ba
 async def attempt(step: Step, frame: Frame, body: Body) -> Any:
     """Run the body until it returns a value or fails for good."""
     token, execution = FRAME.set(frame), execution_of(frame.place)
+    branch = current_branch(execution.loop)
+    enter_body(branch, execution)
     try:
         before = await attempts_before(frame) if execution.replay.intents else 0
         began = frame.at if not before else execution.loop.time()
@@ -347,6 +281,8 @@ async def attempt(step: Step, frame: Frame, body: Body) -> Any:
                 await rest(frame, pause, error, of=step.retry.attempts)
                 began = execution.loop.time()
     finally:
+        frame.is_over = True
+        leave_body(branch)
         try:  # noqa: SIM105 (contextlib.suppress would cost every step)
             FRAME.reset(token)
         except ValueError:  # the abandoned coroutine is garbage-collected in another context

@@ -15,9 +15,8 @@ from ninelives.core.journal.replay import Attempt, read_body, write_body
 from ninelives.core.model.run import Kind, News
 from ninelives.core.model.totals import Facts, Retrying, error_text
 from ninelives.engine.context import FRAME, Frame
-from ninelives.engine.run.branch_task import BranchTask
+from ninelives.engine.run.branch_task import current_branch
 from ninelives.engine.run.current import execution_of
-from ninelives.engine.run.execution import Execution
 from ninelives.engine.run.waits import wait
 
 LONG_SECONDS = 1.0
@@ -71,7 +70,7 @@ async def _rest(frame: Frame, pause: Pause) -> None:
         return True if news.now_ms >= pause.due_ms else None
 
     execution = execution_of(frame.place)
-    branch = _branch(execution)
+    branch = current_branch(execution.loop)
     frame.is_over = True  # its start is recorded: the intent timer need not record it
     if branch is not None:
         branch.body_of = None
@@ -83,8 +82,3 @@ async def _rest(frame: Frame, pause: Pause) -> None:
         FRAME.reset(token)
         if branch is not None:
             branch.body_of = execution
-
-
-def _branch(execution: Execution) -> BranchTask | None:
-    task = asyncio.current_task(execution.loop)
-    return task if isinstance(task, BranchTask) else None
