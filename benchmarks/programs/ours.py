@@ -17,6 +17,7 @@ import ninelives as nl
 from benchmarks.programs import play
 from benchmarks.programs.play import KILLED_IN, STEPS, Numbers
 from ninelives.engine.commit.committer import end_process
+from ninelives.runtime import ProcessOptions
 
 _doom = play.Doom()
 _times: list[float] = []
@@ -177,9 +178,7 @@ async def fresh() -> float:
 
 def runtime_of(url: str) -> nl.Runtime:
     """Return a runtime as `nl.run` makes it: nobody else is on its event loop."""
-    runtime = nl.Runtime(url)
-    runtime._fatal, runtime._is_dedicated = end_process, True
-    return runtime
+    return nl.Runtime(url, process=ProcessOptions(fatal=end_process, is_dedicated=True))
 
 
 def _timed_run(url: str, agent: Any, *arguments: int) -> dict[str, float]:

@@ -116,13 +116,18 @@ def _ends(history: History) -> Iterator[str]:
     for number, life in enumerate(history.lives, 1):
         if life.died or (life.version.kill.at == "rest" and not life.state.is_final):
             continue
-        if life.why:
+        if life.why and not _is_key_taken(life):
             yield f"life {number}: {life.why}"
         elif life.state is State.COMPLETED:
             if not life.before or life.check is not None:
                 yield from _completed(history, life, number)
-        elif life.state is not State.ESCALATED:
+        elif life.state is not State.ESCALATED and not life.why:
             yield f"life {number} ended {life.state}"
+
+
+def _is_key_taken(life: Taken) -> bool:
+    """Return whether a key refuses a step that the code calls a new one, for the old one has used it."""
+    return "KeyConflict" in life.why and any(_gives_up(life, name) for name in life.version.program.decls)
 
 
 def _completed(history: History, life: Taken, number: int) -> Iterator[str]:

@@ -52,14 +52,21 @@ class _Thread:
 def predict(program: Program, pasts: tuple[Past, ...]) -> Prediction:
     """Say what must become of a run with this on record."""
     own = [past for past in pasts if not past.is_childs]
-    expected, other = (_Model(program, list(own), outcomes_first=first).run() for first in (True, False))
-    is_open = expected.fate is not other.fate or any(past.name == STRAY for past in pasts)
+    expected, *others = (
+        _Model(program, list(own), outcomes_first=first, backwards=backwards).run()
+        for first in (True, False)
+        for backwards in (False, True)
+    )
+    is_open = any(one.fate is not expected.fate for one in others) or any(
+        past.name == STRAY for past in pasts
+    )
     return replace(expected, is_open=True) if is_open else expected
 
 
 class _Model:
-    def __init__(self, program: Program, pasts: list[Past], *, outcomes_first: bool) -> None:
+    def __init__(self, program: Program, pasts: list[Past], *, outcomes_first: bool, backwards: bool) -> None:
         self._outcomes_first = outcomes_first
+        self._next = -1 if backwards else 0  # which of several branches is the first to claim a record
         self._program, self._unclaimed = program, pasts
         self._ready = [_Thread(walk(program, {}), None)]
         self._blocked: list[_Thread] = []
@@ -70,7 +77,7 @@ class _Model:
     def run(self) -> Prediction:
         while True:
             while self._ready:
-                self._advance(self._ready.pop(0))
+                self._advance(self._ready.pop(self._next))
             if not self._blocked:
                 has_open = any(past.is_open and past.is_protected for past in self._unclaimed)
                 return self._expect(Fate.ESCALATES if has_open else Fate.GOES_ON)
@@ -126,7 +133,7 @@ class _Model:
         if known:
             self._unclaimed.remove(known[0])
             return not known[0].is_no
-        return not any(past.seq > self._delivered for past in self._unclaimed)
+        return not self._missed() and not any(past.seq > self._delivered for past in self._unclaimed)
 
     def _claim(self, asked: Ask) -> Past | None:
         """Claim what is on record: an outcome before a start, or the other way round."""

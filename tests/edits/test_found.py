@@ -148,3 +148,51 @@ def test_an_effect_is_not_passed_over_because_its_step_was_a_read_before(stage: 
     assert not stage.live(NEVER)
     assert stage.row().state is State.ESCALATED
     assert _effects(stage, "note") == 0
+
+
+WAITING = """
+@nl.action(reads_only=True)
+async def read(to: str, n: int) -> str:
+    return await world.read("read", to, n)
+
+@nl.agent(name="agent")
+async def agent() -> None:
+    await read("ann", 1)
+    await nl.sleep(3600)
+    if nl.patched("a note first"):
+        await note("ann", 2)
+    await mail("ann", 3)
+"""
+
+
+def test_patched_is_false_before_an_effect_that_was_started_even_behind_a_new_wait(stage: Stage) -> None:
+    begin, _, _ = WAITING.partition("    await read")
+    stage.load(HEAD + begin + '    await mail("ann", 3)', "first")
+    assert stage.live(Kill("begin"))
+    stage.load(HEAD + WAITING, "second")
+    assert stage.check().fit is Fit.FITS
+    assert not stage.live(NEVER)
+    assert stage.row().state is State.COMPLETED
+    assert (_effects(stage, "mail"), _effects(stage, "note")) == (1, 0)
+
+
+SWAPPED = """
+@nl.agent(name="agent")
+async def agent() -> None:
+    await asyncio.gather(FIRST, SECOND)
+"""
+
+
+@pytest.mark.parametrize("commit", range(1, 8))
+def test_a_call_takes_its_own_outcome_before_the_closed_start_of_another_at_its_place(
+    stage: Stage, commit: int
+) -> None:
+    begin, _, _ = PAY.partition("@nl.agent")
+    one, other = 'pay("bob", 1)', 'pay("ann", 1)'
+    stage.load(HEAD + begin + SWAPPED.replace("FIRST", one).replace("SECOND", other), "first")
+    assert stage.live(Kill("begin"))
+    stage.load(HEAD + begin + SWAPPED.replace("FIRST", other).replace("SECOND", one), "second")
+    stage.live(Kill("after", commit))
+    stage.live(NEVER)
+    assert stage.row().state is State.COMPLETED
+    assert _effects(stage, "pay") == 2

@@ -23,6 +23,7 @@ from ninelives.core.model.commit import Commit, Outcome, Verdict
 from ninelives.core.model.run import Kind
 from ninelives.core.model.session import Cause
 from ninelives.engine.worker import event_loop
+from ninelives.runtime import ProcessOptions
 from ninelives.store import Store
 from tests.replay.world import Died, World
 
@@ -167,8 +168,7 @@ def live(
         loop.call_soon_threadsafe(_end_here)
 
     store.on_death = on_death
-    runtime = nl.Runtime(cast("Any", store))
-    runtime._is_dedicated = is_dedicated
+    runtime = nl.Runtime(cast("Any", store), process=ProcessOptions(is_dedicated=is_dedicated))
     entered = False
 
     async def main() -> None:

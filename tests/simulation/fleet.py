@@ -11,7 +11,7 @@ from random import Random
 
 from ninelives.core.errors import InvariantViolation, NineLivesError
 from ninelives.core.model.session import Cause, Evidence
-from ninelives.runtime import Runtime
+from ninelives.runtime import ProcessOptions, Runtime
 from tests.simulation.loop import VirtualLoop
 from tests.simulation.machine import Machine, Process
 from tests.simulation.nemesis import Nemesis
@@ -61,9 +61,8 @@ class Fleet:
         loop = VirtualLoop(machine, process)
         self._loops.append(loop)
         self._archive.processes[process.name] = process
-        runtime = Runtime(line, lease_seconds=LEASE_SECONDS)
-        runtime._session, runtime._fatal = process.name, process.die
-        runtime._is_dedicated = rng.random() < 0.5
+        options = ProcessOptions(session=process.name, fatal=process.die, is_dedicated=rng.random() < 0.5)
+        runtime = Runtime(line, lease_seconds=LEASE_SECONDS, process=options)
         concurrency = rng.choice((2, 4, 10))
 
         async def main() -> None:

@@ -12,6 +12,7 @@ import pytest
 import ninelives as nl
 from ninelives.core.model.session import Session
 from ninelives.engine.step import threads
+from ninelives.runtime import ProcessOptions
 from ninelives.stores.clock import SystemClock
 from tests.replay.lifetimes import QuickStore, run_async
 
@@ -79,8 +80,7 @@ def test_a_body_that_was_to_begin_when_its_process_stood_still_waits_for_the_lea
         return await pay()
 
     async def main() -> int:
-        runtime = nl.Runtime(store)
-        runtime._clock, runtime._lease_seconds = clock, 0.6
+        runtime = nl.Runtime(store, lease_seconds=0.6, process=ProcessOptions(clock=clock))
         async with runtime:
             return cast("int", await runtime.run(shop))
 
@@ -110,8 +110,7 @@ def test_a_body_whose_process_stood_still_in_the_middle_goes_on_only_with_the_le
         return await pay()
 
     async def main() -> int:
-        runtime = nl.Runtime(store)
-        runtime._clock, runtime._lease_seconds = clock, 0.6
+        runtime = nl.Runtime(store, lease_seconds=0.6, process=ProcessOptions(clock=clock))
         async with runtime:
             return cast("int", await runtime.run(shop))
 

@@ -21,6 +21,7 @@ from ninelives.core.values.fingerprint import taker
 from ninelives.engine.commit import loop_commits
 from ninelives.engine.run.delivery import Delivery
 from ninelives.engine.worker import executor
+from ninelives.runtime import ProcessOptions
 from ninelives.store import Store
 from ninelives.stores.clock import SystemClock
 from ninelives.stores.memory import MemoryStore
@@ -67,9 +68,7 @@ class Silent(MemoryStore):
 
 def dedicated(store: Store) -> nl.Runtime:
     """Return a runtime as `nl.run` makes one: its event loop serves nobody else."""
-    runtime = nl.Runtime(store)
-    runtime._is_dedicated = True
-    return runtime
+    return nl.Runtime(store, process=ProcessOptions(is_dedicated=True))
 
 
 def test_a_lone_branch_of_a_script_commits_without_a_change_of_thread() -> None:

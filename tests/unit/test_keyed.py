@@ -14,6 +14,7 @@ import pytest
 import ninelives as nl
 from ninelives.core.model.key import Key, KeyState
 from ninelives.core.model.run import Kind
+from ninelives.runtime import ProcessOptions
 from tests.replay.lifetimes import QuickStore, Stage, once, run_async, twice
 from tests.unit.test_once import SetForward
 
@@ -332,9 +333,7 @@ def test_a_wall_clock_that_is_set_forward_does_not_end_the_window_of_a_key() -> 
         return await pay("a")
 
     async def main() -> list[Any]:
-        runtime = nl.Runtime(store)
-        runtime._clock = clock
-        async with runtime as rt:
+        async with nl.Runtime(store, process=ProcessOptions(clock=clock)) as rt:
             working = asyncio.create_task(rt.work())
             first = await (await rt.start(agent, id="one")).result(DEADLINE_SECONDS)
             clock.set_ms = 3_600_000

@@ -15,6 +15,7 @@ import ninelives as nl
 from ninelives.core.model.commit import Commit, Verdict
 from ninelives.core.model.inbox import ItemKind
 from ninelives.core.model.run import Kind
+from ninelives.runtime import ProcessOptions
 from ninelives.stores.clock import SystemClock
 from tests.replay.lifetimes import (
     QuickStore,
@@ -498,9 +499,7 @@ def test_a_wall_clock_that_is_set_forward_makes_nothing_not_happened(by: str) ->
         return await pay()
 
     async def main() -> object:
-        runtime = nl.Runtime(store)
-        runtime._clock = clock
-        async with runtime as rt:
+        async with nl.Runtime(store, process=ProcessOptions(clock=clock)) as rt:
             run = await rt.start(agent, id="run")
             if by == "a person":
                 await (await until_escalated(rt)).settle(happened=False, by="ann")

@@ -12,6 +12,7 @@ from ninelives.core.errors import StoreAway, StoreUnavailable
 from ninelives.core.model.session import Cause, NewSession
 from ninelives.engine.commit import committer
 from ninelives.engine.worker import executor, worker
+from ninelives.runtime import ProcessOptions
 from tests.replay.lifetimes import QuickStore, run_async
 
 
@@ -91,12 +92,13 @@ def test_a_worker_that_may_wait_begins_when_there_is_room_and_says_what_for(
 
     async def main() -> None:
         async with nl.Runtime(shaky) as rt:
-            run = await rt.start(plain, id="run")
+            await rt.start(plain, id="run")
             with pytest.raises(StoreAway):  # nobody was told to wait
                 await rt.work(until_idle=True)
-            rt._away = lambda error: told.append(error.what)
+        patient = ProcessOptions(away=lambda error: told.append(error.what))
+        async with nl.Runtime(shaky, process=patient) as rt:
             await rt.work(until_idle=True)
-            assert await run.result() == 7
+            assert await (await rt.get("run")).result() == 7
 
     run_async(main)
     assert told == ["no room at the server"] * 2

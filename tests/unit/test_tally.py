@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 
 import ninelives as nl
-from ninelives.core.journal.replay import read_body, step_kind
+from ninelives.core.journal.replay import read_body
 from ninelives.core.model.run import Kind, Record, RunRow, StepKind
 from ninelives.core.model.totals import NO_FACTS, Facts, Tally, added, error_text, read_retrying
 from ninelives.core.values.token_usage import Usage, usage_in
@@ -107,7 +107,7 @@ def test_each_record_says_the_kind_of_its_step_its_life_and_how_long_it_took(tmp
         "tally-once": StepKind.ACTION, "tally-keyed": StepKind.ACTION, "tally-break": StepKind.ACTION,
         "sleep": StepKind.BUILTIN, "now": StepKind.BUILTIN, "progress": None,
     }  # fmt: skip
-    assert {name: step_kind(found[name]) for name in kinds} == kinds
+    assert {name: found[name].step_kind for name in kinds} == kinds
     assert {record.epoch for record in found.values()} == {1}
     bodied = [name for name in kinds if name.startswith("tally-")]
     assert all(found[name].took_ms is not None for name in (*bodied, "sleep"))

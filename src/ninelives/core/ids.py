@@ -13,7 +13,7 @@ import datetime as dt
 import enum
 import re
 import unicodedata
-from collections.abc import Collection, Mapping
+from collections.abc import Callable, Collection, Mapping
 from decimal import Decimal
 from hashlib import blake2b
 from string import Formatter
@@ -65,11 +65,6 @@ def check_id(value: object, what: str) -> str:
             remedy="Leave it out: two ids that look alike should be one",
         )
     return text
-
-
-def check_key(value: object) -> str:
-    """Check an idempotency key and return its NFC form. Raises BadName."""
-    return check_id(value, "key")
 
 
 # ------------------------------------------------------------------------------------------- positions
@@ -144,25 +139,24 @@ def generation_key(key: str, generation: int) -> str:
 # ------------------------------------------------------------------------------------------- templates
 
 
-def check_template(template: str, parameters: Collection[str]) -> None:
-    """Check a key template at registration. Raises UsageError naming the available placeholders."""
-    _fields_of(template, parameters)
-
-
-def template_key(template: str, arguments: Mapping[str, object]) -> str:
-    """Fill a key template ("refund:{order_id}") with bound arguments. Raises UsageError.
+def key_template(template: str, parameters: Collection[str]) -> Callable[[Mapping[str, object]], str]:
+    """Return what fills a key template ("refund:{order_id}") with bound arguments.
 
     Values are escaped and, unless they are text, carry their type ("int=42"), so that other values give
-    another key. Equal Decimals give one key, however many zeros they end with.
+    another key. Equal Decimals give one key, however many zeros they end with. Raises UsageError naming the
+    available placeholders; so does the result, for a value that cannot be part of a key.
     """
-    out: list[str] = []
-    fields = _fields_of(template, arguments.keys())
+    fields = _fields_of(template, parameters)
     special = {character for literal, _ in fields for character in literal}
-    for literal, field in fields:
-        out.append(literal)
-        if field is not None:
-            out.append(_escape(_value_of(field, arguments), field, special))
-    return _shorten("".join(out), MAX_CHARACTERS)
+
+    def fill(arguments: Mapping[str, object]) -> str:
+        parts = (
+            literal + (_escape(_value_of(field, arguments), field, special) if field is not None else "")
+            for literal, field in fields
+        )
+        return _shorten("".join(parts), MAX_CHARACTERS)
+
+    return fill
 
 
 def _fields_of(template: str, available: Collection[str]) -> list[tuple[str, str | None]]:

@@ -2,7 +2,7 @@
 
 from ninelives.runtime.inbox import InboxItem
 from ninelives.runtime.run import Run
-from ninelives.runtime.runtime import Runtime
+from ninelives.runtime.runtime import ProcessOptions, Runtime
 from ninelives.runtime.script import run
 
-__all__ = ["InboxItem", "Run", "Runtime", "run"]
+__all__ = ["InboxItem", "ProcessOptions", "Run", "Runtime", "run"]

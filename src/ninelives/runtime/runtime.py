@@ -12,12 +12,15 @@ from types import TracebackType
 from typing import Any, Self, TypeVar
 from weakref import WeakValueDictionary
 
+from msgspec import Struct
+
 from ninelives.core.clock import Clock
 from ninelives.core.errors import LeaseLost, StoreBroken, UsageError
 from ninelives.core.model.run import NewRun, RunQuery, State
 from ninelives.core.model.run import RunRow as Row
 from ninelives.engine.commit.committer import Committer
 from ninelives.engine.commit.loop_commits import LoopCommits
+from ninelives.engine.hooks import Observer, hooks_for
 from ninelives.engine.spec.registry import AGENTS, Agent, get_agent
 from ninelives.engine.worker import event_loop
 from ninelives.engine.worker.executor import Executor
@@ -40,17 +43,37 @@ FAMILY_CONCURRENCY = 100
 """How many runs, a run and its children, `Runtime.run` executes at once."""
 
 
+class ProcessOptions(Struct, frozen=True, kw_only=True):
+    """What our own processes decide about their runtime: scripts, `ninelives run`, workers, chaos, tests.
+
+    `fatal` is called when the store is broken; without it, the runtime seals itself. `is_dedicated`: nothing
+    else uses the event loop. `away` is called when the store accepts no new session. A supervisor gives its
+    workers `keeper` (its own session), `session` (the name of their first one) and `identity` (of the store).
+    """
+
+    fatal: Callable[[BaseException], None] | None = None
+    is_dedicated: bool = False
+    away: Away | None = None
+    clock: Clock | None = None
+    keeper: str = ""
+    session: str = ""
+    identity: str = ""
+    observers: tuple[Observer, ...] = ()
+
+
 class Runtime:
     """Starts and executes runs that are kept in a store. Use it as `async with nl.Runtime(...) as rt`."""
 
-    def __init__(self, store: str | Store | None = None, *, lease_seconds: float = LEASE_SECONDS) -> None:
-        self._given, self._lease_seconds = store, lease_seconds
-        # Our processes set the next seven before `async with`: scripts, `ninelives run`, workers, tests.
-        self._fatal: Callable[[BaseException], None] = self._fail
-        self._is_dedicated = False
-        self._away: Away | None = None
-        self._clock: Clock = SystemClock()
-        self._keeper = self._session = self._identity = ""
+    def __init__(
+        self,
+        store: str | Store | None = None,
+        *,
+        lease_seconds: float = LEASE_SECONDS,
+        process: ProcessOptions = ProcessOptions(),  # noqa: B008 (frozen)
+    ) -> None:
+        self._given, self._lease_seconds, self._process = store, lease_seconds, process
+        self._clock = process.clock or SystemClock()
+        self._session = process.session
         self._failure: BaseException | None = None
         self._workers: set[Worker] = set()
         self._working: set[asyncio.Task[None]] = set()
@@ -58,12 +81,13 @@ class Runtime:
         self._started: WeakValueDictionary[str, Run] = WeakValueDictionary()
 
     async def __aenter__(self) -> Self:
-        self._loop = asyncio.get_running_loop()
+        self._loop, process = asyncio.get_running_loop(), self._process
         url = self._given if self._given is not None else os.environ.get("NINELIVES_STORE", DEFAULT_URL)
-        self.store: Store = open_store(url, known=self._identity) if isinstance(url, str) else url
-        self._committer = Committer(self.store, self._clock, fatal=self._fatal)
-        commits = LoopCommits(self._committer, self._loop, is_dedicated=self._is_dedicated)
-        self._executor = Executor(self.store, commits, self._loop, self._clock)
+        self.store: Store = open_store(url, known=process.identity) if isinstance(url, str) else url
+        self._committer = Committer(self.store, self._clock, fatal=process.fatal or self._fail)
+        commits = LoopCommits(self._committer, self._loop, is_dedicated=process.is_dedicated)
+        hooks = hooks_for(process.observers)
+        self._executor = Executor(self.store, commits, self._loop, self._clock, hooks=hooks)
         self._executor.completed = self._completed
         self._spare = IdleSession(self._loop)
         self._listener = Listener(self._loop, self.store.wait_for_work, woken=self._wake)
@@ -276,7 +300,7 @@ class Runtime:
         # Taken in the same task that ends it: a task cancelled before it starts has not taken a session.
         own = self._own_session(list(AGENTS))
         worker = Worker(
-            self.store, self._executor, self._clock, own, limits=limits, leave=leave, away=self._away
+            self.store, self._executor, self._clock, own, limits=limits, leave=leave, away=self._process.away
         )
         self._workers.add(worker)
         name = only.id if only is not None else None
@@ -295,7 +319,7 @@ class Runtime:
         name, self._session = self._session, ""  # a name that the supervisor chose is for one session only
         spare = None if name else self._spare.take(agents)
         lease_ms = int(self._lease_seconds * 1000)
-        return spare or OwnSession(self.store, self._clock, lease_ms, name=name, keeper=self._keeper)
+        return spare or OwnSession(self.store, self._clock, lease_ms, name=name, keeper=self._process.keeper)
 
     def _now_ms(self) -> int:
         return self.store.now_ms()

@@ -21,7 +21,7 @@ from typing import Any, TypeVar
 from ninelives.core.errors import LeaseLost, StoreUnavailable, UsageError
 from ninelives.engine.commit.committer import end_process
 from ninelives.engine.spec.registry import get_agent
-from ninelives.runtime.runtime import Runtime
+from ninelives.runtime.runtime import ProcessOptions, Runtime
 from ninelives.stores.open import DEFAULT_URL
 from ninelives.stores.url import path_of
 
@@ -53,9 +53,8 @@ def run(
     new_store = _path_of_new_store(store)
 
     async def main() -> Any:
-        runtime = Runtime(store)
         # Nothing in a script can outlive a broken store, and nothing else uses its event loop.
-        runtime._fatal, runtime._is_dedicated = end_process, True  # noqa: SLF001
+        runtime = Runtime(store, process=ProcessOptions(fatal=end_process, is_dedicated=True))
         try:
             async with runtime:
                 if new_store is not None:

@@ -22,7 +22,7 @@ from ninelives.core.errors import LeaseLost, NineLivesError, StoreAway, StoreErr
 from ninelives.engine.commit.committer import EXIT_CODE, end_process
 from ninelives.engine.spec.registry import AGENTS, get_agent
 from ninelives.engine.worker.worker import POLL_SECONDS, Away
-from ninelives.runtime import Runtime, agent_loader
+from ninelives.runtime import ProcessOptions, Runtime, agent_loader
 from ninelives.supervisor import descendants
 from ninelives.supervisor.protocol import (
     BEAT,
@@ -98,12 +98,16 @@ async def _work(order: WorkerOrder, link: socket.socket) -> None:
             link.send(BEAT, socket.MSG_DONTWAIT)
         loop.call_later(order.beat_seconds, beat)
 
-    runtime = Runtime(order.url, lease_seconds=order.lease_seconds)
     # A worker may exit when its store breaks, and no other code shares its event loop.
-    runtime._fatal, runtime._is_dedicated = end_process, True  # noqa: SLF001
-    runtime._keeper, runtime._session = order.keeper, order.session  # noqa: SLF001
-    runtime._identity = order.identity  # noqa: SLF001
-    runtime._away = _away()  # noqa: SLF001
+    options = ProcessOptions(
+        fatal=end_process,
+        is_dedicated=True,
+        away=_away(),
+        keeper=order.keeper,
+        session=order.session,
+        identity=order.identity,
+    )
+    runtime = Runtime(order.url, lease_seconds=order.lease_seconds, process=options)
     beat()
     async with AsyncExitStack() as stack:
         await _enter(runtime, stack, order.patience_seconds)

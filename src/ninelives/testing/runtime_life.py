@@ -19,7 +19,7 @@ from ninelives.engine.run.execution import Execution
 from ninelives.engine.step import threads as plain
 from ninelives.engine.worker import event_loop
 from ninelives.engine.worker.gc_tuning import put_back
-from ninelives.runtime.runtime import Runtime
+from ninelives.runtime.runtime import ProcessOptions, Runtime
 from ninelives.store import Store
 from ninelives.testing.clock import SkippingClock
 from ninelives.testing.dying_store import Died, DyingStore, Kill
@@ -37,8 +37,7 @@ class RuntimeLife:
         self.store = DyingStore(under, kill)
         self._loop = SkippingLoop(clock)
         self.store.on_death = lambda: cast("None", self._loop.call_soon_threadsafe(_end_here))
-        self._runtime = Runtime(cast("Any", self.store))
-        self._runtime._clock = clock
+        self._runtime = Runtime(cast("Any", self.store), process=ProcessOptions(clock=clock))
         self._loop.is_busy = self._is_busy
         self._loop.is_idle_poll = self._is_idle_poll
         self._loop.run_until_complete(self._runtime.__aenter__())

@@ -34,7 +34,7 @@ from ninelives.engine.commit import large_bodies
 from ninelives.engine.commit.committer import end_process
 from ninelives.engine.machine import host
 from ninelives.engine.spec.registry import Agent, place_of
-from ninelives.runtime import Runtime, target
+from ninelives.runtime import ProcessOptions, Runtime, target
 from ninelives.runtime.inbox import give
 from ninelives.runtime.script import insist
 from ninelives.store import Store
@@ -95,8 +95,8 @@ class _Life:
     async def main(self, agent: Agent, args: tuple[Any, ...], kwargs: dict[str, Any]) -> int:
         """Work on the run until it ends or needs a person; return the exit code."""
         faulty = cast("Store", FaultyStore(self._store, self._injector))  # our own reads bypass it
-        runtime = Runtime(faulty, lease_seconds=self._order.lease_seconds)
-        runtime._fatal, runtime._is_dedicated = end_process, True  # noqa: SLF001
+        options = ProcessOptions(fatal=end_process, is_dedicated=True)
+        runtime = Runtime(faulty, lease_seconds=self._order.lease_seconds, process=options)
         self._injector.ended = lambda: self._log_unused(runtime)
         self._woken = runtime._wake  # noqa: SLF001
         async with runtime:

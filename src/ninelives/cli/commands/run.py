@@ -29,7 +29,7 @@ from ninelives.core.ids import check_id
 from ninelives.core.model.run import RunQuery, RunRow, State
 from ninelives.engine.spec.registry import Agent
 from ninelives.ops import doctor
-from ninelives.runtime import Runtime
+from ninelives.runtime import ProcessOptions, Runtime
 from ninelives.runtime import target as load
 from ninelives.runtime.script import insist, outlast
 from ninelives.store import Store
@@ -96,9 +96,8 @@ def run(
 
 async def _main(wanted: RunCommand) -> tuple[Position, int | None]:
     """Work on the run; return its position then, and the number of replayed steps (None: a new run)."""
-    runtime = Runtime(wanted.url)
     # Nothing in this process can outlive a broken store, and nothing else uses its event loop.
-    runtime._fatal, runtime._is_dedicated = _end_broken, True  # noqa: SLF001
+    runtime = Runtime(wanted.url, process=ProcessOptions(fatal=_end_broken, is_dedicated=True))
     async with runtime:
         await runtime.call(doctor.prove)
         replayed = await runtime.call(_announce, wanted)

@@ -15,8 +15,8 @@ import msgspec
 from msgspec import UNSET, Raw, Struct, UnsetType
 
 from ninelives.core.errors import Corrupt, UsageError
+from ninelives.core.model.bodies import body_reader
 from ninelives.core.model.inbox import Item, ItemKind
-from ninelives.core.model.run import Record
 from ninelives.core.values.json_schema import Schema, check
 
 
@@ -113,7 +113,7 @@ VERBS = MappingProxyType(
 
 _ENCODE = msgspec.json.Encoder().encode
 _ANSWER = msgspec.json.Decoder(Answer).decode
-_TAKEN = msgspec.json.Decoder(Taken).decode
+read_taken = body_reader(Taken, "is no answer's record")
 _ASKED = msgspec.json.Decoder(Asked).decode
 
 
@@ -166,14 +166,6 @@ def _taken(item: Item) -> Taken:
 def write_default(item: str, kind: ItemKind, at_ms: int, answer: Answer) -> bytes:
     """Return the body of the record that takes the declared default: no answer came before the deadline."""
     return _ENCODE(Taken(item, kind, "", at_ms, answer))
-
-
-def read_taken(record: Record) -> Taken:
-    """Return the body of an ANSWER record. Raises Corrupt when we did not write it."""
-    try:
-        return _TAKEN(record.body)
-    except msgspec.DecodeError as error:
-        raise Corrupt(f"record {record.seq} is no answer's record: {error}", step=record.step) from None
 
 
 def fitting(kind: ItemKind, *, happened: bool = False) -> tuple[Says, ...]:

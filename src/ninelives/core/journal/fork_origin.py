@@ -10,8 +10,7 @@ from __future__ import annotations
 import msgspec
 from msgspec import Raw, Struct
 
-from ninelives.core.errors import Corrupt
-from ninelives.core.model.run import Record
+from ninelives.core.model.bodies import body_reader
 
 
 class Done(Struct, frozen=True):
@@ -64,9 +63,4 @@ def write_origin(origin: Origin) -> bytes:
     return msgspec.json.encode(origin)
 
 
-def read_origin(record: Record) -> Origin:
-    """Return the origin of a fork. Raises Corrupt."""
-    try:
-        return msgspec.json.decode(record.body, type=Origin)
-    except msgspec.DecodeError as error:
-        raise Corrupt(f"record {record.seq} does not say where the fork comes from: {error}") from None
+read_origin = body_reader(Origin, "does not say where the fork comes from")

@@ -13,7 +13,7 @@ from msgspec import Struct
 
 from ninelives.core.errors import BadName
 from ninelives.core.ids import ID_MARK, beside, parse_step_id
-from ninelives.core.journal.replay import Recorded, Replay, StepBody, step_kind
+from ninelives.core.journal.replay import Recorded, Replay, StepBody
 from ninelives.core.journal.settlement import read_start, standing
 from ninelives.core.model.run import Kind, Record, StepKind
 
@@ -85,11 +85,16 @@ class RecordClaims:
         return start
 
     def by_position(self, call: StepCall) -> Claimed | None:
-        """Claim the record at one of the call's positions, if it has the same arguments."""
+        """Claim the record at one of the call's positions, if it has the same arguments.
+
+        A closed start with other arguments is left alone if the call has a record elsewhere: a task that
+        was created in another order stood here, and this call would be made a second time.
+        """
         for position in call.places:
             found = self.at(position)
             if found is not None and is_same_call(found, call):
-                return self.take(position)
+                is_other = isinstance(found, Start) and found.body.f != call.f
+                return None if is_other and self.earliest_match(call) is not None else self.take(position)
         return None
 
     def earliest_match(self, call: StepCall) -> tuple[int, str] | None:
@@ -222,5 +227,5 @@ def _start(replay: Replay, step: str, records: list[Record]) -> Start:
         key=(known.start or bodies[-1]).k,
         is_open=known.start is not None and not is_spent and bool(known.start.f),
         is_protected=is_protected,
-        step_kind=step_kind(records[0]),
+        step_kind=records[0].step_kind,
     )

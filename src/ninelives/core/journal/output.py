@@ -16,7 +16,8 @@ from typing import Any
 import msgspec
 from msgspec import Raw, Struct
 
-from ninelives.core.errors import Corrupt, NotSerializable, UsageError
+from ninelives.core.errors import NotSerializable, UsageError
+from ninelives.core.model.bodies import body_reader
 from ninelives.core.model.run import Record
 from ninelives.core.step_ids import step_text
 from ninelives.core.values.codec import UNTYPED_CODEC, Codec, codec_for
@@ -52,7 +53,7 @@ class Output(Struct, frozen=True, kw_only=True):
 
 
 _ENCODE = msgspec.json.Encoder().encode
-_DECODE = msgspec.json.Decoder(OutputBody).decode
+read_output = body_reader(OutputBody, "is no record of output")
 
 
 def encode_item(value: object) -> bytes:
@@ -69,14 +70,6 @@ def encode_item(value: object) -> bytes:
 def write_output(turn: int, attempt: int, values: Sequence[bytes], *, retracts: bool = False) -> bytes:
     """Return the body of a record of output."""
     return _ENCODE(OutputBody(turn, attempt, [Raw(value) for value in values], retracts))
-
-
-def read_output(record: Record) -> OutputBody:
-    """Return the body of a record of output. Raises Corrupt."""
-    try:
-        return _DECODE(record.body)
-    except msgspec.DecodeError as error:
-        raise Corrupt(f"record {record.seq} is no record of output: {error}", step=record.step) from None
 
 
 def first_record(offset: int) -> int:

@@ -13,10 +13,11 @@ from collections.abc import Iterable, Mapping, Sequence
 import msgspec
 from msgspec import UNSET, Raw, Struct, UnsetType
 
-from ninelives.core.errors import BadName, Corrupt, Divergence
+from ninelives.core.errors import BadName, Divergence
 from ninelives.core.ids import parse_step_id
 from ninelives.core.journal.fork_origin import Passage, read_origin
 from ninelives.core.journal.output import read_output
+from ninelives.core.model.bodies import body_reader
 from ninelives.core.model.run import Kind, Record, StepKind
 from ninelives.core.values.fingerprint import Fingerprint
 from ninelives.core.values.token_usage import Usage
@@ -73,7 +74,8 @@ class Recorded(Struct, frozen=True):
     step_kind: StepKind | None = None
 
 
-_DECODE_SUPERSEDED = msgspec.json.Decoder(Superseded).decode
+read_body = body_reader(StepBody, "is not a step's record", "It was written by another version, or by hand")
+_read_superseded = body_reader(Superseded, "does not say what it supersedes")
 
 
 class Replay:
@@ -137,7 +139,7 @@ class Replay:
     def _read_outcome(self, record: Record) -> None:
         """Add a step's outcome: the step is no longer running."""
         step, body = record.step, read_body(record)
-        found = Recorded(record.seq, record.kind, step, body, record.at_ms, step_kind(record))
+        found = Recorded(record.seq, record.kind, step, body, record.at_ms, record.step_kind)
         if record.kind is Kind.WITHDRAWN and not self._withdraw(found):
             return
         if record.kind is Kind.RESULT:
@@ -242,18 +244,6 @@ class Replay:
         return step in self._lines
 
 
-def read_body(record: Record) -> StepBody:
-    """Return the body of a step's record. Raises Corrupt."""
-    try:
-        return _DECODE(record.body)
-    except msgspec.DecodeError as error:
-        raise Corrupt(
-            f"record {record.seq} is not a step's record: {error}",
-            step=record.step,
-            remedy="It was written by another version, or by hand",
-        ) from None
-
-
 def read_step_body(data: bytes) -> StepBody:
     """Return a body that this process has just written: no Corrupt is possible."""
     return _DECODE(data)
@@ -271,20 +261,12 @@ def write_signal(number: int, value: bytes) -> bytes:
 
 def read_superseded(record: Record) -> tuple[str, ...]:
     """Return the steps that a record supersedes. Raises Corrupt."""
-    try:
-        return _DECODE_SUPERSEDED(record.body).steps
-    except msgspec.DecodeError as error:
-        raise Corrupt(f"record {record.seq} does not say what it supersedes: {error}") from None
+    return _read_superseded(record).steps
 
 
 def write_superseded(steps: Sequence[str]) -> bytes:
     """Return the body of a SUPERSEDED record."""
     return _ENCODE(Superseded(tuple(steps)))
-
-
-def step_kind(record: Record) -> StepKind | None:
-    """Return the kind of a record's step; None for a record of schema 1, which has none."""
-    return record.step_kind
 
 
 def write_body(

@@ -20,6 +20,7 @@ from msgspec.structs import replace
 
 from ninelives.core.errors import Corrupt
 from ninelives.core.journal import chain
+from ninelives.core.model.bodies import body_reader
 from ninelives.core.model.run import Kind, Record, RunRow
 
 _REMEDY = "Nothing of it was used; other runs continue. Restore the store from a backup, or end this run"
@@ -38,15 +39,7 @@ class Salvaged(Struct, frozen=True):
         return f"{lost} could not be read ({self.why}); the run continued from the one before"
 
 
-_DECODE = msgspec.json.Decoder(Salvaged).decode
-
-
-def read_salvaged(record: Record) -> Salvaged:
-    """Return the body of a SALVAGED record. Raises Corrupt."""
-    try:
-        return _DECODE(record.body)
-    except msgspec.DecodeError as error:
-        raise Corrupt(f"record {record.seq} is no record of salvage: {error}") from None
+read_salvaged = body_reader(Salvaged, "is no record of salvage")
 
 
 def salvaged(run: RunRow, records: Sequence[Record], why: str, now_ms: int) -> tuple[RunRow, Record] | None:

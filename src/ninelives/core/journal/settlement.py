@@ -26,8 +26,8 @@ from typing import Any, Generic, TypeVar
 import msgspec
 from msgspec import Struct
 
-from ninelives.core.errors import Corrupt
 from ninelives.core.journal.replay import StepBody
+from ninelives.core.model.bodies import body_reader
 from ninelives.core.model.run import Kind, Record
 from ninelives.core.model.session import Fate
 from ninelives.core.values.fingerprint import Fingerprint
@@ -80,6 +80,7 @@ class StartBody(StepBody, frozen=True, omit_defaults=True, kw_only=True):
 
 _ENCODE = msgspec.json.Encoder().encode
 _DECODE = msgspec.json.Decoder(StartBody).decode
+read_start = body_reader(StartBody, "is no record of a start")
 
 
 class Standing(Struct, frozen=True):
@@ -164,14 +165,6 @@ def rule(answer: object, asked_ms: int, ripe: int | None, give_up_ms: int) -> Ru
     if isinstance(answer, NotHappened):
         return Ruling.VOID
     return Ruling.PERSON
-
-
-def read_start(record: Record) -> StartBody:
-    """Return the body of a record of a start. Raises Corrupt."""
-    try:
-        return read_body_of_start(record.body)
-    except msgspec.DecodeError as error:
-        raise Corrupt(f"record {record.seq} is no record of a start: {error}", step=record.step) from None
 
 
 def read_body_of_start(body: bytes) -> StartBody:

@@ -5,7 +5,7 @@ Each function returns the error, or None when the input is valid; the store retu
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 
 from ninelives.core.errors import (
     BadName,
@@ -76,8 +76,7 @@ def _fault_beside_records(commit: Commit) -> NineLivesError | None:
 
 def _fault_in_keys(commit: Commit) -> NineLivesError | None:
     for op in commit.keys:
-        fault = fault_in_name(op.key, "key")
-        if fault is not None:
+        if (fault := fault_in_name(op.key, "key")) is not None:
             return fault
         if isinstance(op, ReserveKey) and not is_text(op.action):
             return BadRecord(f"the action under key {op.key!r} cannot be kept", run=commit.run)
@@ -90,8 +89,7 @@ def _fault_in_keys(commit: Commit) -> NineLivesError | None:
 
 def _fault_in_items(commit: Commit) -> NineLivesError | None:
     for new in commit.opens:
-        fault = fault_in_name(new.id, "item id")
-        if fault is not None:
+        if (fault := fault_in_name(new.id, "item id")) is not None:
             return fault
         if len(new.body) > INLINE_BYTES:
             return BadRecord(
@@ -124,10 +122,8 @@ def fault_in_new(new: NewRun) -> UsageError | None:
     ]
     names += [(key, "label") for key in new.labels]
     names += [(value, f"value of label {key!r}") for key, value in new.labels.items()]
-    for name, what in names:
-        fault = fault_in_name(name, what)
-        if fault is not None:
-            return fault
+    if (fault := _fault_in_names(names)) is not None:
+        return fault
     if len(new.body) > INLINE_BYTES:
         return NotSerializable(
             f"the arguments have {len(new.body)} bytes; the limit is {INLINE_BYTES}",
@@ -150,13 +146,13 @@ def _fault_in_prefix(new: NewRun) -> UsageError | None:
 
 def fault_in_session(new: NewSession) -> UsageError | None:
     """Return what is wrong with a new session; None if nothing is."""
-    fault = fault_in_name(new.id, "session id") or fault_in_name(new.host, "host")
-    if fault is None and new.code:
-        fault = fault_in_name(new.code, "code version")
-    if fault is None and new.keeper:
-        fault = fault_in_name(new.keeper, "keeper's session id")
-    for agent in new.agents:
-        fault = fault or fault_in_name(agent, "agent name")
+    names = [(new.id, "session id"), (new.host, "host")]
+    names += [
+        (name, what)
+        for name, what in ((new.code, "code version"), (new.keeper, "keeper's session id"))
+        if name
+    ]
+    fault = _fault_in_names([*names, *((agent, "agent name") for agent in new.agents)])
     if fault is None and not (0 < new.lease_ms < INT_LIMIT and _is_count(new.pid)):
         fault = UsageError("lease_ms or pid is out of range", remedy="Use a lease of some seconds")
     return fault
@@ -177,10 +173,8 @@ def fault_in_evidence(evidence: Mapping[str, Evidence]) -> UsageError | None:
 def fault_in_log(new: Sequence[NewEntry]) -> UsageError | None:
     """Return what is wrong with entries for the recovery log; None if nothing is."""
     for one in new:
-        fault = fault_in_name(one.session, "session id")
-        if fault is None and one.run:
-            fault = fault_in_name(one.run, "run id")
-        if fault is not None:
+        names = [(one.session, "session id"), *([(one.run, "run id")] if one.run else ())]
+        if (fault := _fault_in_names(names)) is not None:
             return fault
         if len(one.body) > INLINE_BYTES:
             return NotSerializable("an entry of the recovery log is too large", run=one.run)
@@ -239,6 +233,11 @@ def lease_lost(session: str, known: Session | None) -> LeaseLost | None:
         f"the lease of session {session!r} has run out",
         remedy="Other workers may own its runs by now: restart this process",
     )
+
+
+def _fault_in_names(names: Iterable[tuple[str, str]]) -> UsageError | None:
+    faults = (fault_in_name(name, what) for name, what in names)
+    return next((fault for fault in faults if fault is not None), None)
 
 
 def fault_in_name(name: str, what: str) -> UsageError | None:

@@ -7,11 +7,12 @@ may lack fields that have defaults now, and may hold fields that were removed: c
 
 from __future__ import annotations
 
+import dataclasses
 import datetime as dt
 import enum
 from collections.abc import Callable, Iterable
 from dataclasses import dataclass, field
-from typing import Any
+from typing import Any, Final, NamedTuple
 
 import msgspec
 
@@ -32,6 +33,8 @@ from ninelives.core.values.scalars import (
     unfit,
 )
 from ninelives.core.values.trusted import TRUSTING, lenient_validator
+
+ABSENT: Final = object()
 
 
 @dataclass(frozen=True, slots=True)
@@ -349,3 +352,50 @@ class Union:
         if fitting:
             raise Misfit(f"the recorded value fits several members of {self.label}")
         raise refusal or expected(self.label, data)
+
+
+# --------------------------------------------------------------------------------------------- fields
+
+
+class DeclaredField(NamedTuple):
+    """A field: its attribute, its key in JSON, and its default or the function that makes one, if any."""
+
+    name: str
+    key: str
+    default: object
+    factory: Callable[[], object] | None
+
+    @property
+    def missing(self) -> Callable[[], object] | None:
+        """What returns the value for data that lacks the field; None where it is required."""
+        return self.factory if self.default is ABSENT else lambda: self.default
+
+
+def fields_of(kind: Any) -> list[DeclaredField] | None:
+    """Return the declared fields of a class; None if it is not of these libraries."""
+    if issubclass(kind, msgspec.Struct):
+        return [_field(one, one.encode_name) for one in msgspec.structs.fields(kind)]
+    if dataclasses.is_dataclass(kind):
+        return [_field(one, one.name) for one in dataclasses.fields(kind)]
+    if hasattr(kind, "__attrs_attrs__"):
+        return [_attrs_field(one) for one in kind.__attrs_attrs__]
+    return None
+
+
+def _field(one: Any, key: str) -> DeclaredField:
+    default, factory = one.default, one.default_factory
+    return DeclaredField(
+        one.name, key, ABSENT if _is_none(default) else default, None if _is_none(factory) else factory
+    )
+
+
+def _is_none(default: object) -> bool:
+    return default is dataclasses.MISSING or default is msgspec.NODEFAULT
+
+
+def _attrs_field(one: Any) -> DeclaredField:
+    if hasattr(one.default, "takes_self"):  # a factory; one that takes the object makes nothing without it
+        return DeclaredField(
+            one.name, one.name, ABSENT, None if one.default.takes_self else one.default.factory
+        )
+    return DeclaredField(one.name, one.name, ABSENT if repr(one.default) == "NOTHING" else one.default, None)

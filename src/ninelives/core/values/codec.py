@@ -64,8 +64,7 @@ class Codec:
     """How values of one annotation are stored. Made by `codec_for`."""
 
     shape: Shape
-    decoder: msgspec.json.Decoder[Any] | None
-    fast: bool  # the fast path may be taken
+    decoder: msgspec.json.Decoder[Any] | None  # None: only the walk can decide
     untyped: bool  # some part has no annotation: equal is not enough, types must be exact
     unbounded: bool  # the annotation does not limit the depth
     numbers: bool  # there may be numbers inside
@@ -81,7 +80,7 @@ class Codec:
 
     def try_plain(self, value: object) -> tuple[bytes, Any] | None:
         """Take the fast path; None where only the walk can decide."""
-        if self.fast and self.decoder is not None:
+        if self.decoder is not None:
             try:
                 data = _ENCODE(value)
                 if self.text and type(value) is str:
@@ -288,11 +287,9 @@ def _build(annotation: Any) -> Codec:
     walked = any(
         isinstance(one, Model) or _equality_lies(one) or _overlooks_fields(one) for one in inside.values()
     )
-    decoder = None if walked else _decoder(annotation)
     return Codec(
         shape=shape,
-        decoder=decoder,
-        fast=decoder is not None,
+        decoder=None if walked else _decoder(annotation),
         untyped=untyped,
         unbounded=untyped or recursive,
         numbers=untyped or id(INT) in inside or id(FLOAT) in inside,

@@ -13,7 +13,6 @@ A preview is a few characters of each argument, for people who must understand a
 
 from __future__ import annotations
 
-import dataclasses
 import enum
 import inspect
 from collections.abc import Collection, Iterator, Mapping
@@ -26,13 +25,13 @@ import msgspec
 from ninelives.core.errors import NotSerializable, UsageError
 from ninelives.core.ids import class_name, member_name
 from ninelives.core.values import codec, lists
+from ninelives.core.values.classes import ABSENT, fields_of
 from ninelives.core.values.containers import Untyped, dump_pairs, refuse
 from ninelives.core.values.lists import HEAD_CHARACTERS, Memory
 from ninelives.core.values.scalars import MAX_DEPTH, SCALARS, TAG, TEXT, Misfit, dump_items, tag
 
 _ENCODE: Final = msgspec.json.Encoder(order="deterministic").encode
 _PARSE: Final = msgspec.json.Decoder(dict[str, msgspec.Raw]).decode
-_ABSENT: Final = object()
 _REQUIRED: Final = inspect.Parameter.empty
 _LARGE: Final = 10**18
 _REMEDY: Final = "Pass plain data, or name the parameter in ignore="
@@ -90,22 +89,13 @@ def whole(
 
     Raises NotSerializable, UsageError, as a `Taker` does.
     """
-    try:
-        bound = signature.bind(*args, **kwargs)
-    except TypeError as bad:
-        raise UsageError(f"the arguments do not fit: {bad}", remedy=f"The signature is {signature}") from None
+    bound = _bound(signature, args, kwargs)
     bound.apply_defaults()
-    first = next(iter(signature.parameters), None)
     taken = {
-        name: list(value) if signature.parameters[name].kind is inspect.Parameter.VAR_POSITIONAL else value
-        for name, value in bound.arguments.items()
-        if name not in ignore and not (name == first and name in ("self", "cls"))
+        name: list(value) if parameter.kind is inspect.Parameter.VAR_POSITIONAL else value
+        for name, value, parameter in _counted(bound, ignore)
     }
-    try:
-        return _ENCODE(_in_order(_WHOLE.dump(taken, MAX_DEPTH)))
-    except Misfit as bad:
-        error = codec.not_serializable(bad)
-        raise NotSerializable(error.what, path=error.path, remedy=error.remedy or _REMEDY) from None
+    return _dumped(_WHOLE, taken)
 
 
 def _take_plain(
@@ -167,16 +157,8 @@ def check_ignore(signature: inspect.Signature, ignore: Collection[str]) -> None:
 def _bind(
     signature: inspect.Signature, args: tuple[Any, ...], kwargs: Mapping[str, Any], ignore: Collection[str]
 ) -> dict[str, Any]:
-    try:
-        bound = signature.bind(*args, **kwargs).arguments
-    except TypeError as bad:
-        raise UsageError(f"the arguments do not fit: {bad}", remedy=f"The signature is {signature}") from None
-    first = next(iter(signature.parameters), None)
     taken: dict[str, Any] = {}
-    for name, value in bound.items():
-        parameter = signature.parameters[name]
-        if name in ignore or (name == first and name in ("self", "cls")):
-            continue
+    for name, value, parameter in _counted(_bound(signature, args, kwargs), ignore):
         if parameter.kind is inspect.Parameter.VAR_POSITIONAL:
             taken[name] = list(value)
         elif parameter.kind is inspect.Parameter.VAR_KEYWORD:
@@ -184,6 +166,26 @@ def _bind(
         elif not _is_default(value, parameter.default):
             taken[name] = value
     return taken
+
+
+def _bound(
+    signature: inspect.Signature, args: tuple[Any, ...], kwargs: Mapping[str, Any]
+) -> inspect.BoundArguments:
+    try:
+        return signature.bind(*args, **kwargs)
+    except TypeError as bad:
+        raise UsageError(f"the arguments do not fit: {bad}", remedy=f"The signature is {signature}") from None
+
+
+def _counted(
+    bound: inspect.BoundArguments, ignore: Collection[str]
+) -> Iterator[tuple[str, Any, inspect.Parameter]]:
+    """Yield the arguments that count."""
+    parameters = bound.signature.parameters
+    first = next(iter(parameters), None)
+    for name, value in bound.arguments.items():
+        if name not in ignore and not (name == first and name in ("self", "cls")):
+            yield name, value, parameters[name]
 
 
 def _is_default(value: object, default: object) -> bool:
@@ -213,16 +215,20 @@ def _canonical_of_plain(arguments: dict[str, Any]) -> bytes | None:
 def _canonical_of_any(arguments: dict[str, Any]) -> bytes:
     if codec.UNTYPED_CODEC.try_plain(arguments) is not None:
         return _ENCODE(arguments)
-    try:
-        data = _ENCODE(_in_order(_ARGUMENTS.dump(arguments, MAX_DEPTH)))
-    except Misfit as bad:
-        error = codec.not_serializable(bad)
-        raise NotSerializable(error.what, path=error.path, remedy=error.remedy or _REMEDY) from None
+    data = _dumped(_ARGUMENTS, arguments)
     if len(data) > codec.MAX_BYTES:
         raise NotSerializable(
             f"arguments of {len(data)} bytes, over the limit of {codec.MAX_BYTES}", path="$", remedy=_REMEDY
         )
     return data
+
+
+def _dumped(shape: Untyped, arguments: dict[str, Any]) -> bytes:
+    try:
+        return _ENCODE(_in_order(shape.dump(arguments, MAX_DEPTH)))
+    except Misfit as bad:
+        error = codec.not_serializable(bad)
+        raise NotSerializable(error.what, path=error.path, remedy=error.remedy or _REMEDY) from None
 
 
 def _in_order(tree: Any) -> Any:
@@ -250,7 +256,8 @@ def _dump_other(value: Any, depth: int, *, is_whole: bool = False) -> object:
         return dump_pairs(value, dump, dump, depth)
     if isinstance(value, list | tuple | set | frozenset):
         items = dump_items(value, dump, depth)
-        return items if isinstance(value, list) else tag(_base(value, (tuple, set, frozenset)), items)
+        name = next(one.__name__ for one in (list, tuple, set, frozenset) if isinstance(value, one))
+        return items if name == "list" else tag(name, items)
     for base, scalar in SCALARS.items():
         if isinstance(value, base):
             return dump(scalar.load(scalar.dump(value, depth)), depth)
@@ -261,26 +268,17 @@ _ARGUMENTS: Final = Untyped(other=_dump_other)
 _WHOLE: Final = Untyped(other=partial(_dump_other, is_whole=True))
 
 
-def _base(value: object, bases: tuple[type, ...]) -> str:
-    return next(base.__name__ for base in bases if isinstance(value, base))
-
-
 def _fields(value: Any, is_whole: bool) -> Iterator[tuple[str, object]] | None:
     """Return an object's declared fields, all or those that differ from their defaults; None without any."""
     kind: Any = type(value)
-    if isinstance(value, msgspec.Struct):
-        described = {one.name: (one.default, one.default_factory) for one in msgspec.structs.fields(kind)}
-    elif dataclasses.is_dataclass(kind):
-        described = {one.name: (one.default, one.default_factory) for one in dataclasses.fields(kind)}
-    elif hasattr(kind, "__attrs_attrs__"):
-        described = {
-            one.name: (one.default, getattr(one.default, "factory", None)) for one in kind.__attrs_attrs__
-        }
+    declared = fields_of(kind)
+    if declared is not None:
+        described = {one.name: (one.default, one.factory) for one in declared}
     elif hasattr(kind, "model_dump") and hasattr(kind, "__pydantic_fields__"):
         described = {
             name: (one.default, one.default_factory) for name, one in kind.__pydantic_fields__.items()
         }
-        described |= dict.fromkeys(getattr(value, "__pydantic_extra__", None) or (), (_ABSENT, None))
+        described |= dict.fromkeys(getattr(value, "__pydantic_extra__", None) or (), (ABSENT, None))
     else:
         return None
     return (

@@ -10,7 +10,6 @@ from __future__ import annotations
 import datetime as dt
 import errno
 import math
-import re
 from collections.abc import Iterator
 from dataclasses import dataclass
 from enum import StrEnum
@@ -130,11 +129,6 @@ def _header(exc: BaseException, name: str) -> str | None:
 
 # ----------------------------------------------------------------------------------------- Retry-After
 
-_MONTHS: Final = ("Jan", "Feb", "Mar", "Apr", "May", "Jun", "Jul", "Aug", "Sep", "Oct", "Nov", "Dec")
-_HTTP_DATE: Final = re.compile(
-    rf"\w{{3}}, (\d\d) ({'|'.join(_MONTHS)}) (\d{{4}}) (\d\d):(\d\d):(\d\d) GMT", re.ASCII
-)
-
 
 def retry_after_seconds(exc: BaseException, now_seconds: float) -> float | None:
     """Return how long the error asks us to wait (from seconds or an HTTP date); None if it does not."""
@@ -164,17 +158,13 @@ def _number(text: str | None) -> float | None:
 
 
 def _http_date(text: str) -> float | None:
-    found = _HTTP_DATE.fullmatch(text.strip())
-    if found is None:
-        return None
-    day, month, year, hour, minute, second = found.groups()
+    from email.utils import parsedate_to_datetime
+
     try:
-        when = dt.datetime(
-            int(year), _MONTHS.index(month) + 1, int(day), int(hour), int(minute), int(second), tzinfo=dt.UTC
-        )
-    except ValueError:
+        moment = parsedate_to_datetime(text)
+    except Exception:  # noqa: BLE001 - what the library cannot read is no date
         return None
-    return when.timestamp()
+    return (moment if moment.tzinfo is not None else moment.replace(tzinfo=dt.UTC)).timestamp()
 
 
 # ------------------------------------------------------------------------------------------ the policy

@@ -15,6 +15,7 @@ import math
 from collections.abc import Callable, Iterable
 from dataclasses import dataclass
 from decimal import Decimal
+from functools import partial
 from typing import Any, Final, Protocol
 from uuid import UUID
 
@@ -188,11 +189,16 @@ def _dump_datetime(value: dt.datetime) -> str:
     return text
 
 
-def _load_datetime(text: str) -> dt.datetime:
-    value = dt.datetime.fromisoformat(text)
-    if value.utcoffset() is None:
-        raise ValueError("without a time zone")
-    return value
+def _aware(read: Callable[[str], Any]) -> Callable[[str], Any]:
+    """Return a reader of times that refuses those without a time zone."""
+
+    def load(text: str) -> Any:
+        value = read(text)
+        if value.utcoffset() is None:
+            raise ValueError("without a time zone")
+        return value
+
+    return load
 
 
 def _dump_time(value: dt.time) -> str:
@@ -201,13 +207,6 @@ def _dump_time(value: dt.time) -> str:
             "a time without a time zone", "Give it a fixed one (tzinfo=timezone.utc), or store a str"
         )
     return value.isoformat()
-
-
-def _load_time(text: str) -> dt.time:
-    value = dt.time.fromisoformat(text)
-    if value.utcoffset() is None:
-        raise ValueError("without a time zone")
-    return value
 
 
 def _dump_decimal(value: Decimal) -> str:
@@ -225,18 +224,6 @@ def _load_decimal(text: str) -> Decimal:
 
 def _dump_bytes(value: bytes) -> str:
     return binascii.b2a_base64(value, newline=False).decode()
-
-
-def _load_bytes(text: str) -> bytes:
-    return binascii.a2b_base64(text, strict_mode=True)
-
-
-def _dump_timedelta(value: dt.timedelta) -> object:
-    return msgspec.to_builtins(value)
-
-
-def _load_timedelta(text: str) -> dt.timedelta:
-    return msgspec.convert(text, type=dt.timedelta)
 
 
 @dataclass(frozen=True, slots=True)
@@ -287,11 +274,13 @@ BOOL: Final = Scalar("bool", bool, "bool", _same)
 INT: Final = Scalar("int", int, "int", _dump_int, _load_int)
 FLOAT: Final = Scalar("float", float, "float", _dump_float, float)
 TEXT: Final = Scalar("str", str, "str", _dump_text, _load_text)
-BYTES: Final = Scalar("bytes", bytes, "str", _dump_bytes, _load_bytes)
-DATETIME: Final = Scalar("datetime", dt.datetime, "str", _dump_datetime, _load_datetime)
+BYTES: Final = Scalar("bytes", bytes, "str", _dump_bytes, partial(binascii.a2b_base64, strict_mode=True))
+DATETIME: Final = Scalar("datetime", dt.datetime, "str", _dump_datetime, _aware(dt.datetime.fromisoformat))
 DATE: Final = Scalar("date", dt.date, "str", dt.date.isoformat, dt.date.fromisoformat)
-TIME: Final = Scalar("time", dt.time, "str", _dump_time, _load_time)
-TIMEDELTA: Final = Scalar("timedelta", dt.timedelta, "str", _dump_timedelta, _load_timedelta)
+TIME: Final = Scalar("time", dt.time, "str", _dump_time, _aware(dt.time.fromisoformat))
+TIMEDELTA: Final = Scalar(
+    "timedelta", dt.timedelta, "str", msgspec.to_builtins, partial(msgspec.convert, type=dt.timedelta)
+)
 DECIMAL: Final = Scalar("Decimal", Decimal, "str", _dump_decimal, _load_decimal)
 UUID_: Final = Scalar("UUID", UUID, "str", str, UUID)
 

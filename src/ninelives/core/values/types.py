@@ -13,13 +13,24 @@ import inspect
 import types
 import typing
 from collections import abc
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from typing import Any, Final
 
 import msgspec
 
 from ninelives.core.errors import UsageError
-from ninelives.core.values.classes import ClassShape, Field, Flags, Later, Members, Model, Union
+from ninelives.core.values.classes import (
+    ABSENT,
+    ClassShape,
+    DeclaredField,
+    Field,
+    Flags,
+    Later,
+    Members,
+    Model,
+    Union,
+    fields_of,
+)
 from ninelives.core.values.containers import BUILTINS, UNTYPED, Dict, FixedTuple, Items
 from ninelives.core.values.scalars import NONE, SCALARS, TAG, Misfit, Shape, step_to
 
@@ -195,46 +206,37 @@ def _class(cls: type[Any], at: str, memo: Memo) -> Shape:
     if issubclass(cls, tuple) and hasattr(cls, "_fields"):
         return _named_tuple(cls, at, memo)
     if typing.is_typeddict(cls):
-        return _fill(ClassShape(cls.__name__, dict, dict), cls, _typed_dict_fields, at, memo)
+        return _fill(ClassShape(cls.__name__, dict, dict), cls, at, memo)
     if issubclass(cls, msgspec.Struct):
-        record = ClassShape(
-            cls.__name__, cls, lambda values: cls(**values), cls.__eq__ is msgspec.Struct.__eq__, _bare(cls)
-        )
-        return _fill(_compared(record, at), cls, _struct_fields, at, memo)
-    if dataclasses.is_dataclass(cls):
-        record = ClassShape(
-            cls.__name__, cls, _maker(cls, "__post_init__"), _compares_all(cls), _maker(cls, None)
-        )
-        return _fill(_compared(record, at), cls, _dataclass_fields, at, memo)
-    if "__attrs_attrs__" in cls.__dict__:
-        record = ClassShape(
-            cls.__name__, cls, _maker(cls, "__attrs_post_init__"), _compares_all(cls), _maker(cls, None)
-        )
-        return _fill(_compared(record, at), cls, _attrs_fields, at, memo)
-    raise _unsupported(cls, at)
+        has_own = cls.__eq__ is msgspec.Struct.__eq__
+        record = ClassShape(cls.__name__, cls, lambda values: cls(**values), has_own, _bare(cls))
+    elif dataclasses.is_dataclass(cls) or "__attrs_attrs__" in cls.__dict__:
+        hook = "__post_init__" if dataclasses.is_dataclass(cls) else "__attrs_post_init__"
+        record = ClassShape(cls.__name__, cls, _maker(cls, hook), _compares_all(cls), _maker(cls, None))
+    else:
+        raise _unsupported(cls, at)
+    return _fill(_compared(record, at), cls, at, memo)
 
 
-Draft = tuple[str, str, Callable[[], object] | None, bool]  # attribute, key, default, optional
-
-
-def _fill(
-    record: ClassShape,
-    cls: type[Any],
-    drafts: Callable[[Any, dict[str, Any]], list[Draft]],
-    at: str,
-    memo: Memo,
-) -> ClassShape:
+def _fill(record: ClassShape, cls: type[Any], at: str, memo: Memo) -> ClassShape:
     memo[cls] = record
     hints = _hints(cls, at)
-    for name, key, missing, optional in drafts(cls, hints):
-        hint = hints.get(name, Any)
-        if key == TAG or isinstance(hint, dataclasses.InitVar):
-            what = "the key '$' is reserved" if key == TAG else "an InitVar is not kept by the object"
-            raise UsageError(
-                what, path=at + step_to(name), remedy="Make it an ordinary field with another name"
-            )
-        record.fields.append(Field(name, key, shape_of(hint, at + step_to(name), memo), missing, optional))
+    for name, hint in hints.items():
+        if isinstance(hint, dataclasses.InitVar):
+            raise _no_field("an InitVar is not kept by the object", at + step_to(name))
+    of_class = fields_of(cls)
+    declared = ((one, False) for one in of_class) if of_class is not None else _typed_dict_fields(cls, hints)
+    for one, optional in declared:
+        path = at + step_to(one.name)
+        if one.key == TAG:
+            raise _no_field("the key '$' is reserved", path)
+        shape = shape_of(hints.get(one.name, Any), path, memo)
+        record.fields.append(Field(one.name, one.key, shape, one.missing, optional))
     return record
+
+
+def _no_field(what: str, path: str) -> UsageError:
+    return UsageError(what, path=path, remedy="Make it an ordinary field with another name")
 
 
 def _hints(cls: type[Any], at: str) -> dict[str, Any]:
@@ -312,57 +314,14 @@ def _bare(cls: Any) -> Callable[[dict[str, Any]], object]:
     return make
 
 
-def _always(value: object) -> Callable[[], object]:
-    return lambda: value
-
-
-def _dataclass_fields(cls: Any, hints: dict[str, Any]) -> list[Draft]:
-    out: list[Draft] = [
-        (name, name, None, False) for name, hint in hints.items() if isinstance(hint, dataclasses.InitVar)
-    ]
-    for one in dataclasses.fields(cls):
-        missing: Callable[[], object] | None = None
-        if one.default is not dataclasses.MISSING:
-            missing = _always(one.default)
-        elif one.default_factory is not dataclasses.MISSING:
-            missing = one.default_factory
-        out.append((one.name, one.name, missing, False))
-    return out
-
-
-def _struct_fields(cls: Any, hints: dict[str, Any]) -> list[Draft]:  # noqa: ARG001 - one form for all
-    out: list[Draft] = []
-    for one in msgspec.structs.fields(cls):
-        missing: Callable[[], object] | None = None
-        if one.default is not msgspec.NODEFAULT:
-            missing = _always(one.default)
-        elif one.default_factory is not msgspec.NODEFAULT:
-            missing = one.default_factory
-        out.append((one.name, one.encode_name, missing, False))
-    return out
-
-
-def _attrs_fields(cls: Any, hints: dict[str, Any]) -> list[Draft]:  # noqa: ARG001 - one form for all
-    out: list[Draft] = []
-    for one in cls.__attrs_attrs__:
-        missing: Callable[[], object] | None = None
-        if hasattr(one.default, "takes_self"):
-            missing = None if one.default.takes_self else one.default.factory
-        elif repr(one.default) != "NOTHING":
-            missing = _always(one.default)
-        out.append((one.name, one.name, missing, False))
-    return out
-
-
-def _typed_dict_fields(cls: Any, hints: dict[str, Any]) -> list[Draft]:
-    out: list[Draft] = []
+def _typed_dict_fields(cls: Any, hints: dict[str, Any]) -> Iterator[tuple[DeclaredField, bool]]:
+    """Yield the keys of a TypedDict, and whether each may be missing."""
     for name, hint in hints.items():
         marker = typing.get_origin(hint)  # `__optional_keys__` misses it where annotations are postponed
         optional = marker is typing.NotRequired or (
             name in cls.__optional_keys__ and marker is not typing.Required
         )
-        out.append((name, name, None, optional))
-    return out
+        yield DeclaredField(name, name, ABSENT, None), optional
 
 
 def _named_tuple(cls: Any, at: str, memo: Memo) -> Shape:

@@ -20,7 +20,7 @@ from ninelives.core.model.run import Kind
 from ninelives.core.model.totals import BUILTIN
 from ninelives.engine.context import BRANCH, FRAME
 from ninelives.engine.run import identity
-from ninelives.engine.run.current import require
+from ninelives.engine.run.current import execution_of, require
 from ninelives.engine.run.execution import Execution
 
 T = TypeVar("T")
@@ -58,6 +58,9 @@ def key() -> str:
         raise NoRun(
             "nl.key() is for use inside a step", remedy="Call it in the body of an action and pass it on"
         )
+    execution = execution_of(frame.place)
+    if execution.hooks is not None:
+        execution.hooks.key_read(frame)
     return frame.place.key()
 
 

@@ -7,17 +7,20 @@ from __future__ import annotations
 
 import functools
 from collections.abc import Callable, Sequence
-from datetime import timedelta
-from typing import Any, Concatenate, Generic, Literal, ParamSpec, Protocol, Self, TypeVar, cast, overload
+from typing import Any, Concatenate, Generic, ParamSpec, Protocol, Self, TypeVar, Unpack, cast, overload
 
-from ninelives.core.errors import StaleResource, UsageError
-from ninelives.core.journal.approval import Approval
-from ninelives.core.values.retry import Retry
+from ninelives.core.errors import StaleResource
+from ninelives.engine import hooks
 from ninelives.engine.protected import non_resumable
 from ninelives.engine.run.current import here
 from ninelives.engine.run.execution import Execution
 from ninelives.engine.spec.methods import Method, is_method
-from ninelives.engine.spec.protection import OPTIONS
+from ninelives.engine.spec.options import (
+    ActionOptions,
+    DecisionOptions,
+    TransactionalOptions,
+    refuse_options,
+)
 from ninelives.engine.spec.registry import (
     RIVALS,
     Step,
@@ -119,35 +122,9 @@ def agent(
 
 
 @overload
-def decision(function: Callable[P, R], /) -> Declared[P, R]: ...
+def decision(function: Callable[P, R], /, **options: Unpack[DecisionOptions]) -> Declared[P, R]: ...
 @overload
-def decision(
-    function: Callable[P, R],
-    /,
-    *,
-    name: str | None = None,
-    retry: Retry = ...,
-    timeout: float | None = None,
-    returns: Any = None,
-    ignore: Sequence[str] = (),
-    raises: Sequence[type[BaseException]] = (),
-    aliases: Sequence[str] = (),
-    id: str | Callable[..., str] | None = None,
-    upgrade: Callable[[Any], Any] | None = None,
-) -> Declared[P, R]: ...
-@overload
-def decision(
-    *,
-    name: str | None = None,
-    retry: Retry = ...,
-    timeout: float | None = None,
-    returns: Any = None,
-    ignore: Sequence[str] = (),
-    raises: Sequence[type[BaseException]] = (),
-    aliases: Sequence[str] = (),
-    id: str | Callable[..., str] | None = None,
-    upgrade: Callable[[Any], Any] | None = None,
-) -> Callable[[Callable[P, R]], Declared[P, R]]: ...
+def decision(**options: Unpack[DecisionOptions]) -> Callable[[Callable[P, R]], Declared[P, R]]: ...
 def decision(function: Callable[..., Any] | None = None, /, **options: Any) -> Any:
     """Declare a decision: a step that asks a model. The answer is recorded and never requested again.
 
@@ -162,76 +139,18 @@ def decision(function: Callable[..., Any] | None = None, /, **options: Any) -> A
     - `id`: a template over the arguments, or a function of them, that gives the call an external id (for
       example the id of a tool call). Its record is found by this id, wherever in the code the call is made.
     """
+    refuse_options(options, is_decision=True)
     return _declare(function, {**options, "is_decision": True, "reads_only": True})
 
 
 @overload
-def action(function: Callable[P, R], /) -> Declared[P, R]: ...
+def action(function: Callable[P, R], /, **options: Unpack[ActionOptions]) -> Declared[P, R]: ...
 @overload
 def action(
-    function: Callable[P, R],
-    /,
-    *,
-    name: str | None = None,
-    resumable: bool = True,
-    reads_only: bool = False,
-    approval: bool | Callable[..., object] | Approval = False,
-    key: str | Callable[..., str] | None = None,
-    key_window: float | timedelta | None = None,
-    identity: str | Sequence[str] | None = None,
-    verify: Callable[..., Any] | None = None,
-    settle_after: float | timedelta = 0,
-    in_doubt: Literal["escalate", "raise"] = "escalate",
-    retry: Retry = ...,
-    timeout: float | None = None,
-    returns: Any = None,
-    ignore: Sequence[str] = (),
-    raises: Sequence[type[BaseException]] = (),
-    aliases: Sequence[str] = (),
-    id: str | Callable[..., str] | None = None,
-    upgrade: Callable[[Any], Any] | None = None,
-) -> Declared[P, R]: ...
-@overload
-def action(
-    *,
-    name: str | None = None,
-    transaction: Callable[[], Any],
-    reads_only: bool = False,
-    approval: bool | Callable[..., object] | Approval = False,
-    key: str | Callable[..., str] | None = None,
-    key_window: float | timedelta | None = None,
-    identity: str | Sequence[str] | None = None,
-    retry: Retry = ...,
-    timeout: float | None = None,
-    returns: Any = None,
-    ignore: Sequence[str] = (),
-    raises: Sequence[type[BaseException]] = (),
-    aliases: Sequence[str] = (),
-    id: str | Callable[..., str] | None = None,
-    upgrade: Callable[[Any], Any] | None = None,
+    *, transaction: Callable[[], Any], **options: Unpack[TransactionalOptions]
 ) -> Callable[[Callable[Concatenate[Any, P], R]], Declared[P, R]]: ...
 @overload
-def action(
-    *,
-    name: str | None = None,
-    resumable: bool = True,
-    reads_only: bool = False,
-    approval: bool | Callable[..., object] | Approval = False,
-    key: str | Callable[..., str] | None = None,
-    key_window: float | timedelta | None = None,
-    identity: str | Sequence[str] | None = None,
-    verify: Callable[..., Any] | None = None,
-    settle_after: float | timedelta = 0,
-    in_doubt: Literal["escalate", "raise"] = "escalate",
-    retry: Retry = ...,
-    timeout: float | None = None,
-    returns: Any = None,
-    ignore: Sequence[str] = (),
-    raises: Sequence[type[BaseException]] = (),
-    aliases: Sequence[str] = (),
-    id: str | Callable[..., str] | None = None,
-    upgrade: Callable[[Any], Any] | None = None,
-) -> Callable[[Callable[P, R]], Declared[P, R]]: ...
+def action(**options: Unpack[ActionOptions]) -> Callable[[Callable[P, R]], Declared[P, R]]: ...
 def action(function: Callable[..., Any] | None = None, /, **options: Any) -> Any:
     """Declare an action: a step that touches the world.
 
@@ -252,34 +171,17 @@ def action(function: Callable[..., Any] | None = None, /, **options: Any) -> Any
     - `reads_only=True`: the action only reads, so repeating it is harmless.
     - `id`, `name`, `retry`, `timeout`, `returns`, `ignore`, `raises`, `aliases`, `upgrade`: see `decision`.
     """
-    return _declare(function, {"reads_only": False, **options, "is_decision": False})
-
-
-_DEFAULTS: dict[str, Any] = {
-    "name": None,
-    "retry": Retry(),
-    "timeout": None,
-    "returns": None,
-    "ignore": (),
-    "raises": (),
-    "aliases": (),
-    "id": None,
-    "upgrade": None,
-    "approval": False,
-}
-
-
-_ACTIONS_ONLY = frozenset([*OPTIONS, "approval"])
+    refuse_options(options, is_decision=False)
+    return _declare(function, options)
 
 
 def _declare(function: Callable[..., Any] | None, options: dict[str, Any]) -> Any:
-    _refuse_options(options)
-
     def declare(declared: Any) -> Any:
         inner = declared.__func__ if isinstance(declared, classmethod | staticmethod) else declared
-        step = make_step(inner, **{**_DEFAULTS, **options})
+        step = make_step(inner, **options)
         made = _wrap(step, inner)
         add_step(step, made)
+        hooks.declared(step)
         if isinstance(declared, staticmethod):
             return staticmethod(made)
         if isinstance(declared, classmethod) or is_method(inner):
@@ -287,21 +189,6 @@ def _declare(function: Callable[..., Any] | None, options: dict[str, Any]) -> An
         return made
 
     return declare if function is None else declare(function)
-
-
-def _refuse_options(options: dict[str, Any]) -> None:
-    """Reject options that do not exist, or that decisions do not have. Raises UsageError."""
-    if options["is_decision"] and (misplaced := sorted(_ACTIONS_ONLY & options.keys())):
-        raise UsageError(
-            f"{misplaced[0]}= is for actions, not for decisions",
-            remedy="A decision only asks a model. What touches the world is declared with nl.action",
-        )
-    known = (
-        _DEFAULTS.keys() - _ACTIONS_ONLY if options["is_decision"] else {*_DEFAULTS, *OPTIONS, "reads_only"}
-    )
-    unknown = sorted(options.keys() - known - {"is_decision", "reads_only"})
-    if unknown:
-        raise UsageError(f"there is no option {unknown[0]}=", remedy=f"There are: {', '.join(sorted(known))}")
 
 
 def _wrap(step: Step, declared: Callable[..., Any]) -> Any:

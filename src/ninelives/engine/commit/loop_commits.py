@@ -80,6 +80,8 @@ class LoopCommits:
         if not is_alone or self._is_busy:
             return self.start(tail, (draft,))
         verdict = self._judged(tail, self._committer.append(tail, draft))
+        if tail.on_commit is not None and verdict.outcome is Outcome.COMMITTED:
+            tail.on_commit((draft,), NOTHING)
         now = self._loop.time()
         if now - self._looked_at < _LOOK_SECONDS:
             return None
@@ -90,7 +92,9 @@ class LoopCommits:
         """Submit a run's last commit; None when it has been committed already, on this thread."""
         if self._is_busy:
             return self.start(tail, drafts, extras)
-        self._judged(tail, self._committer.commit(tail, drafts, extras))
+        verdict = self._judged(tail, self._committer.commit(tail, drafts, extras))
+        if tail.on_commit is not None and verdict.outcome is Outcome.COMMITTED:
+            tail.on_commit(drafts, extras)
         return None
 
     @property
@@ -116,7 +120,10 @@ class LoopCommits:
         self._waiting -= len(tickets)
         for ticket in tickets:
             tail, verdict = ticket.tail, ticket.verdict
-            if (verdict is None or verdict.outcome is not Outcome.COMMITTED) and tail.judge is not None:
+            if verdict is not None and verdict.outcome is Outcome.COMMITTED:
+                if tail.on_commit is not None:
+                    tail.on_commit(ticket.records, ticket.extras)
+            elif tail.judge is not None:
                 tail.judge(verdict, ticket.error)
             if ticket.waiting is not None:
                 _settle(ticket.waiting, verdict, ticket.error)

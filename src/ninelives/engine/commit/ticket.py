@@ -42,6 +42,8 @@ to, and its facts (for the totals of the run)."""
 
 _SHAPES: tuple[list[type], ...] = ([], [list], [tuple], [list, Facts], [tuple, Facts])
 Judge = Callable[[Verdict | None, NineLivesError | None], None]
+OnCommit = Callable[[Sequence[Sequence[object]], "Extras"], None]
+"""Called with records, each beginning with its kind and step, and what else the commit carried."""
 
 
 class Tail:
@@ -49,9 +51,9 @@ class Tail:
 
     On the event loop of its owner: `sent` counts the tickets submitted, `answered` those whose verdict has
     reached the loop, and `barriers` are futures that wait for a number of them. `judge` is called for each
-    ticket that was not committed, before the ticket's own future is resolved. `effect_length` is the
-    journal's length when the last effect began; the next commit writes it into the run's row, with `tally`,
-    the totals of the journal.
+    ticket that was not committed, `on_commit` for each that was, before the ticket's own future is resolved.
+    `effect_length` is the journal's length when the last effect began; the next commit writes it into the
+    run's row, with `tally`, the totals of the journal.
     """
 
     __slots__ = (
@@ -63,14 +65,16 @@ class Tail:
         "is_over",
         "judge",
         "length",
+        "on_commit",
         "run",
         "sent",
         "tally",
     )
 
-    def __init__(self, run: RunRow, judge: Judge | None = None) -> None:
+    def __init__(self, run: RunRow, judge: Judge | None = None, on_commit: OnCommit | None = None) -> None:
         self.run, self.epoch, self.length, self.head = run.id, run.epoch, run.length, run.head
         self.is_over, self.judge, self.sent, self.answered = False, judge, 0, 0
+        self.on_commit = on_commit
         self.effect_length = 0
         self.tally = tally_of(run)
         self.barriers: list[tuple[int, asyncio.Future[None]]] | None = None

@@ -103,6 +103,8 @@ async def _void(act: ProtectedCall, number: int, error: NotDone) -> Ended | None
     if pause is None:
         voided = act.draft(Kind.VOIDED, n=number, why=why)
         return Ended(error=error, before=(voided,), keys=act.releases())
+    if act.execution.hooks is not None and act.frame is not None:
+        act.execution.hooks.attempt_failed(act.frame, error, pause)
     due_ms = act.execution.store.now_ms() + int(pause * 1000)
     await act.record(Kind.VOIDED, act.releases(), n=number, why=why, t=due_ms)
     return None

@@ -48,7 +48,8 @@ async def call(step: Step, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any
     _refuse_inside(execution, step)
     if other_loops.is_elsewhere(execution):
         return await other_loops.ask(execution, step, args, kwargs, perform)
-    return await perform(execution, step, args, kwargs, lambda: step.function(*args, **kwargs))
+    function = step.function if execution.hooks is None else execution.hooks.around(step)
+    return await perform(execution, step, args, kwargs, lambda: function(*args, **kwargs))
 
 
 def call_plain(step: Step, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:

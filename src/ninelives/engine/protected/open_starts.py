@@ -99,22 +99,7 @@ def _raw(text: str) -> object:
 
 def _step(name: str) -> Step:
     """Return a stand-in for the step, with the type of its result if it is still declared."""
-    made = make_step(
-        _never,
-        name=name,
-        is_decision=False,
-        reads_only=False,
-        retry=None,
-        timeout=None,
-        returns=None,
-        ignore=(),
-        raises=(),
-        aliases=(),
-        id=None,
-        upgrade=None,
-        approval=False,
-        resumable=False,
-    )
+    made = make_step(_never, name=name, resumable=False)
     declared = [
         step
         for one in STEPS.values()

@@ -17,6 +17,7 @@ from typing import Any, TypeVar
 
 from ninelives.core.clock import Clock
 from ninelives.core.errors import (
+    Divergence,
     KeyConflict,
     LeaseLost,
     NineLivesError,
@@ -36,6 +37,7 @@ from ninelives.core.values.lists import Memory
 from ninelives.engine.commit.loop_commits import LoopCommits
 from ninelives.engine.commit.ticket import NOTHING, Draft, Extras, Tail
 from ninelives.engine.context import BRANCH, FRAME, Branch, StepPosition
+from ninelives.engine.hooks import Hooks
 from ninelives.engine.lease import ENDLESS, Endless, Lease
 from ninelives.engine.run.branch_task import BranchTask, current_branch
 from ninelives.engine.run.delivery import Delivery
@@ -110,12 +112,13 @@ class Execution:
         clock: Clock,
         intents: Intents,
         is_pipelined: bool,
+        hooks: Hooks | None = None,
         lease: Lease | Endless = ENDLESS,
     ) -> None:
         self.run, self.turn = journal.run, journal.run.turn
         self.latest, self._signals, self._items = journal.run, journal.signals, journal.items
         self.store, self.loop, self.clock, self.is_pipelined = store, loop, clock, is_pipelined
-        self.intents, self.lease = intents, lease
+        self.intents, self.lease, self.hooks = intents, lease, hooks
         self.replay = Replay(journal.records)
         self.moved: list[tuple[str, str]] = []
         self.asked_again: list[str] = []
@@ -124,7 +127,7 @@ class Execution:
         self.limits = 0
         self.lists: Memory = {}
         self.output: OutputBuffer | None = OutputBuffer(self) if self.replay.emitted else None
-        self.tail = Tail(journal.run, self._judge)
+        self.tail = Tail(journal.run, self._judge, self._committed if hooks is not None else None)
         self.root = Branch("")
         self.main: asyncio.Task[Any] | None = None
         self._commits = commits
@@ -213,12 +216,16 @@ class Execution:
         """Whether recorded outcomes are still unclaimed or undelivered."""
         return self.replay.left > 0 or self.delivery.has_recorded
 
-    def count(self, step: Step, found: Recorded) -> None:  # noqa: ARG002 (a recovered run's execution uses it)
+    def count(self, step: Step, found: Recorded) -> None:
         """Count a step that was replayed from its record."""
         self.counts.replayed += 1
+        if self.hooks is not None:
+            self.hooks.replayed(self, step, found)
 
     def checked(self, target: Target, stale: str | None) -> None:
-        """Note the state of a resource that the run holds; a recovered run's execution overrides this."""
+        """Report the state of a resource that the run holds."""
+        if self.hooks is not None:
+            self.hooks.resource_checked(self, target, stale)
 
     def output_buffer(self) -> OutputBuffer:
         """Return the buffer of what steps emit; made at the first emit."""
@@ -332,6 +339,10 @@ class Execution:
                 return  # the caller that wrote it handles this verdict
         self.seal(error if error is not None else UsageError("a record was refused", run=self.run.id))
 
+    def _committed(self, records: Sequence[Sequence[Any]], extras: Extras) -> None:
+        if self.hooks is not None:
+            self.hooks.committed(self, records, extras)
+
     # From outside -------------------------------------------------------------------------------
 
     def news(self) -> News:
@@ -401,6 +412,8 @@ class Execution:
         if self.sealed is None:
             self.sealed = why
             self.phase |= Phase.SEALED
+            if self.hooks is not None and isinstance(why, Divergence):
+                self.hooks.diverged(self, why)
             _ring(self._when_sealed)
             _ring(self._when_over)
 
@@ -430,7 +443,7 @@ class Execution:
 
     def take_row(self, row: RunRow) -> None:
         """Continue from the run's row as the store has it: it refused a commit and wrote nothing of it."""
-        self.tail = Tail(row)
+        self.tail = Tail(row, on_commit=self.tail.on_commit)
 
     def _give_out(self, why: RunCancelled | TimedOut) -> None:
         if self.has_acts and self.has_bodies:

@@ -46,12 +46,16 @@ def is_unsettled(execution: Execution) -> bool:
 
 
 def has_gone_on(execution: Execution) -> bool:
-    """Return whether an earlier execution got past this point: there are records after those delivered."""
+    """Return whether an earlier execution got past this point: there are records after those delivered.
+
+    An unclaimed effect counts wherever it stands: what this code recorded before it parked comes after the
+    effect and would hide it, and new effects are refused while it is unclaimed.
+    """
     if not execution.is_resumed:
         return False
     delivered = execution.delivery.delivered_seq
     later = any(one.seq > delivered for one in execution.claims.unclaimed())
-    return later or execution.delivery.has_recorded
+    return later or execution.delivery.has_recorded or lookup.passed_over(execution) is not None
 
 
 def at_place(execution: Execution, place: StepPosition, asked: Fingerprint) -> Recorded | None:

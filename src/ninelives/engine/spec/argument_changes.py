@@ -37,8 +37,11 @@ class _Step(Protocol):
     def fingerprint(self) -> Taker: ...
 
 
-def look(step: _Step, args: tuple[Any, ...], kwargs: dict[str, Any], asked: Fingerprint, run: str) -> None:
-    """Compare the arguments after a body with the fingerprint taken before it; warn if they differ."""
+def look(step: _Step, args: tuple[Any, ...], kwargs: dict[str, Any], asked: Fingerprint, run: str) -> bool:
+    """Compare the arguments after a body with the fingerprint taken before it; warn if they differ.
+
+    Returns whether they are the same.
+    """
     step.looks.left -= 1
     try:
         is_same = step.fingerprint(args, kwargs).digest == asked.digest
@@ -53,3 +56,4 @@ def look(step: _Step, args: tuple[Any, ...], kwargs: dict[str, Any], asked: Fing
             step.where,
             extra={"run": run},
         )
+    return is_same

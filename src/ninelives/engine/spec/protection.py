@@ -10,24 +10,15 @@ from typing import Any, Final
 from msgspec import Struct
 
 from ninelives.core.errors import UsageError
-from ninelives.core.ids import check_id, check_template, template_key
+from ninelives.core.ids import check_id, key_template
 from ninelives.core.values.fingerprint import Taker, taker
 from ninelives.engine.spec.callbacks import call_plain, refuse_async
+from ninelives.engine.spec.options import StepOptions
 
 LIMIT_SECONDS: Final = 60.0
 """The time limit of a non-resumable action that declares no `timeout`."""
 
 IN_DOUBT: Final = ("escalate", "raise")
-OPTIONS: Final[Mapping[str, Any]] = {
-    "resumable": True,
-    "key": None,
-    "key_window": None,
-    "identity": None,
-    "verify": None,
-    "settle_after": 0,
-    "in_doubt": "escalate",
-    "transaction": None,
-}
 
 KeyMaker = Callable[[tuple[Any, ...], Mapping[str, Any]], str]
 
@@ -45,41 +36,42 @@ class Protection(Struct, frozen=True, eq=False):
     limit_ms: int
 
 
-def make_effect(
-    signature: inspect.Signature, options: Mapping[str, Any], *, name: str, timeout: float | None, ignore: Any
+def make_protection(
+    signature: inspect.Signature, options: StepOptions, *, name: str, timeout: float | None
 ) -> Protection | None:
     """Return how an action is protected; None for a resumable one without key, which is simply repeated.
 
     Raises UsageError for options that contradict each other or have invalid values.
     """
-    resumable, key = options["resumable"], options["key"]
-    if not resumable:
+    if not options.resumable:
         _refuse(options, ("transaction",), name, "is safe to repeat: resumable=False adds nothing")
-    if options["in_doubt"] not in IN_DOUBT:
+    if options.in_doubt not in IN_DOUBT:
         raise UsageError(
-            f"{name}: in_doubt={options['in_doubt']!r}", remedy=f"It is one of {', '.join(IN_DOUBT)}"
+            f"{name}: in_doubt={options.in_doubt!r}", remedy=f"It is one of {', '.join(IN_DOUBT)}"
         )
-    if resumable:
+    if options.resumable:
         _refuse(options, ("verify", "settle_after", "in_doubt"), name, "is for actions with resumable=False")
-    if key is None:
+    if options.key is None:
         _refuse(options, ("key_window", "identity"), name, "is for actions with key=")
-        if resumable:
+        if options.resumable:
             return None
+    if options.verify is not None and not callable(options.verify):
+        raise UsageError(f"{name}: verify={options.verify!r}", remedy="Give a function")
     return Protection(
-        resumable=bool(resumable),
-        key=_key_maker(key, signature) if key is not None else None,
-        identity=_identity(signature, options["identity"], ignore, name),
-        window_ms=_ms(options["key_window"], "key_window", name),
-        verify=_callable(options["verify"], "verify", name),
-        settle_after_ms=_ms(options["settle_after"], "settle_after", name) or 0,
-        raises_doubt=options["in_doubt"] == "raise",
+        resumable=bool(options.resumable),
+        key=_key_maker(options.key, signature) if options.key is not None else None,
+        identity=_identity(signature, options, name),
+        window_ms=_ms(options.key_window, "key_window", name),
+        verify=options.verify,
+        settle_after_ms=_ms(options.settle_after, "settle_after", name) or 0,
+        raises_doubt=options.in_doubt == "raise",
         limit_ms=int((timeout if timeout is not None else LIMIT_SECONDS) * 1000),
     )
 
 
-def _refuse(options: Mapping[str, Any], names: Sequence[str], action: str, why: str) -> None:
+def _refuse(options: StepOptions, names: Sequence[str], action: str, why: str) -> None:
     for name in names:
-        if options[name] != OPTIONS[name]:
+        if options.sets(name):
             raise UsageError(
                 f"{action}: {name}= {why}", remedy=f"Leave out {name}=, or declare what it needs"
             )
@@ -87,13 +79,12 @@ def _refuse(options: Mapping[str, Any], names: Sequence[str], action: str, why: 
 
 def _key_maker(key: object, signature: inspect.Signature, option: str = "key") -> KeyMaker:
     if isinstance(key, str):
-        check_template(key, signature.parameters)
-        template = key
+        fill_template = key_template(key, signature.parameters)
 
         def fill(args: tuple[Any, ...], kwargs: Mapping[str, Any]) -> str:
             bound = signature.bind(*args, **kwargs)
             bound.apply_defaults()
-            return check_id(template_key(template, bound.arguments), option)
+            return check_id(fill_template(bound.arguments), option)
 
         return fill
     if not callable(key):
@@ -111,9 +102,10 @@ def id_maker(given: object, signature: inspect.Signature) -> KeyMaker | None:
     return None if given is None else _key_maker(given, signature, "id")
 
 
-def _identity(signature: inspect.Signature, identity: object, ignore: Sequence[str], name: str) -> Taker:
+def _identity(signature: inspect.Signature, options: StepOptions, name: str) -> Taker:
+    identity = options.identity
     if identity is None:
-        return taker(signature, ignore=tuple(ignore))
+        return taker(signature, ignore=tuple(options.ignore))
     named = (identity,) if isinstance(identity, str) else identity
     if not isinstance(named, tuple | list) or not named:
         raise UsageError(f"{name}: identity={identity!r}", remedy="Name the arguments that count")
@@ -133,9 +125,3 @@ def _ms(value: object, option: str, name: str) -> int | None:
     if isinstance(seconds, bool) or not isinstance(seconds, int | float) or not 0 <= seconds < 1e11:
         raise UsageError(f"{name}: {option}={value!r}", remedy="Give seconds, 0 or more, or a timedelta")
     return int(seconds * 1000)
-
-
-def _callable(value: object, option: str, name: str) -> Callable[..., Any] | None:
-    if value is not None and not callable(value):
-        raise UsageError(f"{name}: {option}={value!r}", remedy="Give a function")
-    return value

@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import inspect
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Sequence
+from functools import partial
 from hashlib import blake2b
 from pathlib import Path
 from typing import Any
@@ -21,7 +22,8 @@ from ninelives.core.values.retry import Retry
 from ninelives.engine.spec import functions
 from ninelives.engine.spec.argument_changes import LOOKS, ChecksLeft
 from ninelives.engine.spec.callbacks import refuse_async
-from ninelives.engine.spec.protection import OPTIONS, KeyMaker, Protection, id_maker, make_effect
+from ninelives.engine.spec.options import StepOptions
+from ninelives.engine.spec.protection import KeyMaker, Protection, id_maker, make_protection
 from ninelives.engine.spec.transactions import enclose, without_connection
 
 DURABILITIES = ("strict", "pipelined")
@@ -48,9 +50,15 @@ class Step(Struct, frozen=True, eq=False):
     looks: ChecksLeft
     kind: StepKind
     effect: Protection | None = None
-    is_transactional: bool = False
+    enclose: Callable[[Callable[..., Any]], Callable[..., Any]] | None = None
+    """Wraps the body of a transactional step; applied in `function`."""
     given: KeyMaker | None = None
     """Makes a call's external id, if the step declares `id=`."""
+
+    @property
+    def is_transactional(self) -> bool:
+        """Whether the body runs in a transaction of the user's database."""
+        return self.enclose is not None
 
     @property
     def where(self) -> str:
@@ -199,33 +207,34 @@ def make_agent(
     )
 
 
-def make_step(function: Callable[..., Any], **options: Any) -> Step:
-    """Check a step's declaration.
+def make_step(function: Callable[..., Any], **given: Any) -> Step:
+    """Check a step's declaration; `given` are fields of `StepOptions`.
 
     Raises UsageError for bad options; BadName.
     """
-    named = _named(function, options.pop("name"), "step")
+    options = StepOptions(**given)
+    named = _named(function, options.name, "step")
     signature = signature_of(function)
-    returns = options.pop("returns")
-    annotation = returns if returns is not None else signature.return_annotation
-    ignore = tuple(options.pop("ignore"))
-    approval = declared(options.pop("approval"))
+    approval = declared(options.approval)
     refuse_async(f"{named}: approval=", approval.when if approval is not None else None)
-    refuse_async(f"{named}: upgrade=", options["upgrade"])
-    if approval is not None and options["is_decision"]:
+    refuse_async(f"{named}: upgrade=", options.upgrade)
+    if approval is not None and options.is_decision:
         raise UsageError(f"the decision {named!r} has approval=", remedy="Approve the action that follows it")
+    ignore = tuple(options.ignore)
     check_ignore(signature, ignore)
-    if options["reads_only"] and options.get("resumable", True) is False:
+    if options.reads_only and options.resumable is False:
         raise UsageError(
             f"the action {named!r} has reads_only=True and resumable=False",
             remedy="What only reads may be repeated: leave out one of them",
         )
-    seconds = _seconds(options.pop("timeout"))
-    protection = {option: options.pop(option, default) for option, default in OPTIONS.items()}
-    codec, transaction = codec_for(annotated(annotation), where=f"{named} ->"), protection["transaction"]
+    seconds = _seconds(options.timeout)
+    annotation = options.returns if options.returns is not None else signature.return_annotation
+    codec, transaction = codec_for(annotated(annotation), where=f"{named} ->"), options.transaction
+    enclosing: Callable[[Callable[..., Any]], Callable[..., Any]] | None = None
     if transaction is not None:
         signature = without_connection(signature, named)
-        function = enclose(function, transaction, codec)
+        enclosing = partial(enclose, transaction=transaction, codec=codec)
+        function = enclosing(function)
     return Step(
         name=named,
         function=function,
@@ -233,24 +242,27 @@ def make_step(function: Callable[..., Any], **options: Any) -> Step:
         fingerprint=taker(signature, ignore=ignore),
         codec=codec,
         is_async=functions.is_async(function),
-        is_transactional=transaction is not None,
+        enclose=enclosing,
+        is_decision=options.is_decision,
+        reads_only=options.reads_only,
+        retry=options.retry,
+        timeout_seconds=seconds,
         ignore=ignore,
-        raises=check_raises(tuple(options.pop("raises"))),
-        aliases=_names(options.pop("aliases"), "aliases"),
-        given=id_maker(options.pop("id"), signature),
+        raises=check_raises(tuple(options.raises)),
+        aliases=_names(options.aliases, "aliases"),
+        upgrade=options.upgrade,
         approval=approval,
         looks=ChecksLeft(LOOKS if signature.parameters else 0),
         kind=_kind_of(options),
-        timeout_seconds=seconds,
-        effect=make_effect(signature, protection, name=named, timeout=seconds, ignore=ignore),
-        **options,
+        effect=make_protection(signature, options, name=named, timeout=seconds),
+        given=id_maker(options.id, signature),
     )
 
 
-def _kind_of(options: Mapping[str, Any]) -> StepKind:
-    if options["is_decision"]:
+def _kind_of(options: StepOptions) -> StepKind:
+    if options.is_decision:
         return StepKind.DECISION
-    return StepKind.READ if options["reads_only"] else StepKind.ACTION
+    return StepKind.READ if options.reads_only else StepKind.ACTION
 
 
 def _named(function: Callable[..., Any], name: str | None, what: str) -> str:

@@ -55,7 +55,8 @@ async def ask(
 ) -> Any:
     """Perform a step on its run's event loop and run its body on this one."""
     call = _Call(execution, lambda: first_call(step, args, kwargs))
-    body = functools.partial(call.body, lambda: step.function(*args, **kwargs))
+    function = step.function if execution.hooks is None else execution.hooks.around(step)
+    body = functools.partial(call.body, lambda: function(*args, **kwargs))
     return await call.result(lambda: perform(execution, step, args, kwargs, body))
 
 

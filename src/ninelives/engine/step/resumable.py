@@ -58,7 +58,8 @@ async def call(step: Step, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any
         return await step.function(*args, **kwargs)
     if get_running_loop() is not execution.loop:
         return await other_loops.ask(execution, step, args, kwargs, perform)
-    return await perform(execution, step, args, kwargs, lambda: step.function(*args, **kwargs))
+    function = step.function if execution.hooks is None else execution.hooks.around(step)
+    return await perform(execution, step, args, kwargs, lambda: function(*args, **kwargs))
 
 
 def refuse_inside(execution: Execution | None, step: Step) -> None:
@@ -114,8 +115,12 @@ async def perform(  # noqa: PLR0912 (the hot path: one coroutine fewer)
     finally:
         if is_awaited:
             execution.delivery.read_ends()
-    if step.looks.left:
-        argument_changes.look(step, args, kwargs, asked, execution.run.id)
+    if (
+        step.looks.left
+        and not argument_changes.look(step, args, kwargs, asked, execution.run.id)
+        and execution.hooks is not None
+    ):
+        execution.hooks.arguments_changed(execution, step)
     return value
 
 
@@ -278,6 +283,8 @@ async def attempt(step: Step, frame: Frame, body: Body) -> Any:
                 if pause is None:
                     raise error  # noqa: B904 (it is the one caught, or has it as its cause)
                 note_failure(frame, began, error)
+                if execution.hooks is not None:
+                    execution.hooks.attempt_failed(frame, error, pause)
                 await rest(frame, pause, error, of=step.retry.attempts)
                 began = execution.loop.time()
     finally:

@@ -87,10 +87,11 @@ def ask(
     refuse_on_loop(execution, step.name)
     lent = line(execution, lambda: other_loops.first_call(step, args, kwargs))
     desk: SimpleQueue[Work | None] = SimpleQueue()
+    function = step.function if execution.hooks is None else execution.hooks.around(step)
 
     def body() -> Awaitable[Any]:
         outcome: asyncio.Future[Any] = execution.loop.create_future()
-        desk.put(Work(lambda: step.function(*args, **kwargs), outcome))
+        desk.put(Work(lambda: function(*args, **kwargs), outcome))
         return outcome
 
     return _ask(execution, lambda: perform(execution, step, args, kwargs, body), desk, lent)

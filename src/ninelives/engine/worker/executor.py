@@ -40,6 +40,7 @@ from ninelives.engine.commit import large_bodies
 from ninelives.engine.commit.loop_commits import LoopCommits
 from ninelives.engine.commit.ticket import Draft, Extras, Tail
 from ninelives.engine.context import BRANCH, EXECUTION, FRAME
+from ninelives.engine.hooks import Hooks
 from ninelives.engine.lease import ENDLESS, Endless, Lease
 from ninelives.engine.protected import open_starts
 from ninelives.engine.run.branch_task import BranchTask
@@ -77,10 +78,16 @@ class Executor:
     """Executes claimed runs on one event loop."""
 
     def __init__(
-        self, store: Store, commits: LoopCommits, loop: asyncio.AbstractEventLoop, clock: Clock
+        self,
+        store: Store,
+        commits: LoopCommits,
+        loop: asyncio.AbstractEventLoop,
+        clock: Clock,
+        *,
+        hooks: Hooks | None = None,
     ) -> None:
         self._store, self._commits, self._loop, self._clock = store, commits, loop, clock
-        self._intents = Intents(loop)
+        self._intents, self.hooks = Intents(loop), hooks
         self.executions: dict[str, Execution] = {}
         self._held: dict[str, tuple[Lease | Endless, Takeover | None]] = {}
         self.newsroom = NewsReader(store, loop, self.executions)
@@ -205,7 +212,8 @@ class Executor:
         await self._commits.commit(Tail(journal.run), [(Kind.SUPERSEDED, "", body)])
 
     def _parts(self, agent: Agent, lease: Lease | Endless = ENDLESS) -> tuple[Any, ...]:
-        return self._store, self._commits, self._loop, self._clock, self._intents, agent.is_pipelined, lease
+        parts = self._store, self._commits, self._loop, self._clock, self._intents, agent.is_pipelined
+        return *parts, self.hooks, lease
 
     def _execution(self, agent: Agent, journal: Journal) -> Execution:
         lease, takeover = self._held[journal.run.id]
@@ -336,6 +344,8 @@ class Executor:
         error = asyncio.CancelledError() if task.cancelled() else task.exception()
         if isinstance(error, InvariantViolation):
             raise error
+        if error is not None and execution.hooks is not None:
+            execution.hooks.agent_raised(execution, error)
         if not await self._settle_leftovers(execution):
             return None
         if error is not None:

@@ -26,6 +26,7 @@ from ninelives.core.rules import deaths
 from ninelives.core.rules.recovery_check import Account, account_of, faults_of_keys
 from ninelives.core.values.token_usage import tokens_in
 from ninelives.engine.commit.ticket import NOTHING, Draft, Extras
+from ninelives.engine.hooks import Hooks
 from ninelives.engine.run.execution import Execution
 from ninelives.engine.spec.registry import Step
 from ninelives.store import Store
@@ -52,6 +53,13 @@ class Takeover:
         if self.progress_ms is None:
             self.progress_ms = self.taken_ms + self._clock.boot_ms() - self._since_ms
             self._moved(self)
+
+    def report(self, hooks: Hooks) -> None:
+        """Report the first progress to observers."""
+        if self.progress_ms is not None:
+            hooks.recovered(
+                self.run, taken_ms=self.taken_ms, progress_ms=self.progress_ms, replayed=self.replayed
+            )
 
 
 class Recovered(Execution):

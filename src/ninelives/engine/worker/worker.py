@@ -273,6 +273,8 @@ class Worker:
 
     def _moved(self, takeover: Takeover) -> None:
         self._chronicle.recovered(takeover)
+        if self._executor.hooks is not None:
+            takeover.report(self._executor.hooks)
         if self._solo == takeover.run.id:
             self._solo = None
             self._woken.set()

@@ -72,7 +72,7 @@ def _insert(tx: Transaction, fresh: Sequence[NewRun], session: str | None) -> di
         return {}
     first: int = tx.all("next_run_numbers", (len(fresh),))[0][0]
     made = [run_rules.created(new, number, tx.now_ms, session) for number, new in enumerate(fresh, first)]
-    tx.many("insert_run", [checks.sealed_run(run) for run, _ in made])
+    tx.write("insert_run", [checks.sealed_run(run) for run, _ in made])
     for run, _ in made:
         if run.labels:
             save_labels(tx, run)
@@ -105,7 +105,7 @@ def claim(
     ]
     given = run_rules.chosen(due, agents, limit, alone=alone)
     claimed = tuple(run_rules.claimed(run, session.id, tx.now_ms) for run in given)
-    tx.many("update_run", [changes_of(run) for run in claimed])
+    tx.write("update_run", [changes_of(run) for run in claimed])
     suspects = next_due(tx, waiting, host, alone=True)
     others = suspects if alone else next_due(tx, waiting, host, alone=False)
     return Claims(claimed, others, suspects)
@@ -224,7 +224,7 @@ def release(tx: Transaction, session: Session, cause: Cause, evidence: Evidence 
         released.append(after)
         log.append(recovery_log.left(session, run, after, cause))
     if log:
-        tx.many("update_run", [changes_of(run) for run in released])
+        tx.write("update_run", [changes_of(run) for run in released])
         append_log(tx, [recovery_log.ended(session, cause, evidence, len(log)), *log])
     tx.wakes = True
 

@@ -156,7 +156,7 @@ def _end_known(tx: Transaction, ending: Sequence[Commit]) -> dict[str, int]:
         after = _hot_after(tx, one, before)
         hot = checks.seal("hot", (number, epoch, "completed", *after))
         new[number] = one.run, (hot, checks.ended(row), check, row[-2], number, epoch, *after)
-    found = tx.many("append_end_known", [row for _, row in new.values()]) if new else []
+    found = tx.write("append_end_known", [row for _, row in new.values()])
     return {new[number][0]: number for (number,) in found}
 
 

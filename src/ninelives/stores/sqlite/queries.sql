@@ -30,8 +30,7 @@ INSERT INTO runs (id, number, agent, fingerprint, queue, pin, priority, labels, 
   epoch, session, head, length, base, base_check, turn, turn_seq, due_ms, waits, news, deaths, death_length,
   solo_deaths, is_alone, left_by, created_ms, changed_ms, effect_length, steps, tokens_in, tokens_out, progress,
   last_error, retrying, "check", hot)
-VALUES (?1, ?2, ?3, ?4, ?5, ?6, ?7, ?8, ?9, ?10, ?11, ?12, ?13, ?14, ?15, ?16, ?17, ?18, ?19, ?20, ?21, ?22, ?23, ?24,
-  ?25, ?26, ?27, ?28, ?29, ?30, ?31, ?32, ?33, ?34, ?35, ?36, ?37, ?38, ?39);
+VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?);
 
 -- name: read_run
 SELECT id, number, agent, fingerprint, queue, pin, priority, labels, parent, state, paused, cancelling, epoch, session,
@@ -150,11 +149,17 @@ SELECT id, number, agent, fingerprint, queue, pin, priority, labels, parent, sta
 FROM runs WHERE number = ?;
 
 -- name: update_run
-UPDATE runs SET state = ?2, paused = ?3, cancelling = ?4, epoch = ?5, session = ?6, head = ?7, length = ?8,
-  turn = ?9, turn_seq = ?10, due_ms = ?11, waits = ?12, news = ?13, deaths = ?14, death_length = ?15, changed_ms = ?16,
-  effect_length = ?17, solo_deaths = ?18, is_alone = ?19, left_by = ?20, steps = ?21, tokens_in = ?22,
-  tokens_out = ?23, progress = ?24, last_error = ?25, retrying = ?26, "check" = ?27, hot = ?28
-WHERE number = ?1;
+WITH new (number, state, paused, cancelling, epoch, session, head, length, turn, turn_seq, due_ms, waits, news,
+  deaths, death_length, changed_ms, effect_length, solo_deaths, is_alone, left_by, steps, tokens_in, tokens_out,
+  progress, last_error, retrying, "check", hot)
+  AS (VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?))
+UPDATE runs SET state = new.state, paused = new.paused, cancelling = new.cancelling, epoch = new.epoch, session =
+  new.session, head = new.head, length = new.length, turn = new.turn, turn_seq = new.turn_seq, due_ms = new.due_ms,
+  waits = new.waits, news = new.news, deaths = new.deaths, death_length = new.death_length, changed_ms =
+  new.changed_ms, effect_length = new.effect_length, solo_deaths = new.solo_deaths, is_alone = new.is_alone, left_by =
+  new.left_by, steps = new.steps, tokens_in = new.tokens_in, tokens_out = new.tokens_out, progress = new.progress,
+  last_error = new.last_error, retrying = new.retrying, "check" = new."check", hot = new.hot
+FROM new WHERE runs.number = new.number;
 
 -- name: append_plain
 UPDATE runs SET head = ?1, length = ?2, changed_ms = ?3, effect_length = max(effect_length, ?8),
@@ -185,10 +190,15 @@ FROM new WHERE runs.number = new.number AND runs.hot = new.known AND runs.epoch 
 SELECT number FROM runs WHERE number = ? AND hot = ?;
 
 -- name: append_end_known
-UPDATE runs SET hot = ?1, "check" = ?2, head = ?7, length = ?8, changed_ms = ?9, effect_length = ?10, steps = ?11,
-  tokens_in = ?12, tokens_out = ?13, progress = ?14, last_error = ?15, retrying = ?16, state = 'completed', session = NULL,
-  due_ms = NULL, waits = '', deaths = 0, solo_deaths = 0, is_alone = 0, left_by = NULL
-WHERE number = ?5 AND hot = ?3 AND "check" = ?4 AND epoch = ?6 AND state = 'running' AND parent IS NULL
+WITH new (hot, "check", known, known_check, number, epoch, head, length, changed_ms, effect_length, steps, tokens_in,
+  tokens_out, progress, last_error, retrying)
+  AS (VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?))
+UPDATE runs SET hot = new.hot, "check" = new."check", head = new.head, length = new.length, changed_ms =
+  new.changed_ms, effect_length = new.effect_length, steps = new.steps, tokens_in = new.tokens_in, tokens_out =
+  new.tokens_out, progress = new.progress, last_error = new.last_error, retrying = new.retrying, state = 'completed',
+  session = NULL, due_ms = NULL, waits = '', deaths = 0, solo_deaths = 0, is_alone = 0, left_by = NULL
+FROM new WHERE runs.number = new.number AND runs.hot = new.known AND runs."check" = new.known_check
+  AND runs.epoch = new.epoch AND runs.state = 'running' AND runs.parent IS NULL
   AND NOT EXISTS (SELECT 1 FROM keys WHERE keys.run = runs.id AND keys.state IN ('reserved', 'in doubt'))
   AND NOT EXISTS (SELECT 1 FROM waiters WHERE waiters.run = runs.id)
   AND NOT EXISTS (SELECT 1 FROM runs AS child WHERE child.parent = runs.id)

@@ -62,18 +62,20 @@ class Transaction:
         except UnicodeDecodeError as error:
             raise no_text(error) from error
 
-    def write(self, name: str, values: Sequence[rows.Row]) -> None:
-        """Write many rows with few statements, each with many rows of values.
+    def write(self, name: str, values: Sequence[rows.Row]) -> list[rows.Row]:
+        """Write many rows with few statements, each with many rows of values; return what they return.
 
         The driver releases the interpreter lock (GIL) for each statement. Row by row, it would wait for the
         lock again each time, while the event loop holds it.
         """
         start = 0
+        found: list[rows.Row] = []
         for size in _AT_ONCE:
             while len(values) - start >= size:
                 given = chain.from_iterable(values[start : start + size])
-                self.cursor.execute(for_rows(name, size), tuple(given))
+                found += self.cursor.execute(for_rows(name, size), tuple(given))
                 start += size
+        return found
 
     def changes(self) -> int:
         """Return how many rows this connection has changed so far."""
@@ -144,7 +146,7 @@ def get_run(tx: Transaction, run: str) -> RunRow:
 
 def save_run(tx: Transaction, run: RunRow) -> None:
     """Write the changed columns of a run's row."""
-    tx.do("update_run", changes_of(run))
+    tx.write("update_run", [changes_of(run)])
 
 
 def changes_of(run: RunRow) -> rows.Row:

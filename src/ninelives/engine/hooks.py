@@ -1,0 +1,417 @@
+"""Observers: code that is notified of what the engine does, and changes nothing.
+
+The engine calls `Hooks`, each time behind one `is None` test: without an observer no event is created. Body
+events come on the thread and in the context of the body, all others on the event loop's thread. An observer
+must not block. What it raises is logged once and dropped. See docs/decisions/0023.
+"""
+
+from __future__ import annotations
+
+import functools
+import logging
+from collections.abc import Callable, Iterable, Sequence
+from typing import Any
+
+from msgspec import Struct
+
+from ninelives.core.errors import Divergence
+from ninelives.core.journal.replay import Recorded
+from ninelives.core.journal.resources import Target
+from ninelives.core.model.commit import Change, End, Escalate, Park
+from ninelives.core.model.inbox import ItemKind
+from ninelives.core.model.run import Kind, RunRow, State, StepKind
+from ninelives.engine.commit.ticket import Extras
+from ninelives.engine.context import FRAME, Frame, Running
+from ninelives.engine.spec.registry import Step
+
+LOGGER = logging.getLogger("ninelives")
+
+
+# Events -------------------------------------------------------------------------------------------
+
+
+class StepDeclared(Struct, frozen=True):
+    """The code declared a step. Only observers of the process receive it: there may be no runtime yet."""
+
+    declared: Step
+
+
+class RunEvent(Struct, frozen=True, kw_only=True):
+    """Something happened to a run that is executed here. `epoch` counts its owners, `turn` its turns."""
+
+    run: str
+    agent: str
+    epoch: int
+    turn: int
+
+
+class StepEvent(RunEvent, frozen=True, kw_only=True):
+    """Something happened to a step. `step` is its id in the journal; times are of the wall clock."""
+
+    step: str
+    name: str
+    kind: StepKind
+    attempt: int
+    at_ms: int
+
+
+class BodyBegan(StepEvent, frozen=True, kw_only=True):
+    """A body begins: all that comes before it (lookup, approval, intent, lease) is done.
+
+    `admitted_ms_ago`: how long ago this process last checked its lease.
+    """
+
+    declared: Step
+    key: str
+    admitted_ms_ago: int
+
+
+class BodyEnded(StepEvent, frozen=True, kw_only=True):
+    """A body returned `value` or raised `error`; nothing of that is recorded yet."""
+
+    declared: Step
+    took_ms: int
+    value: Any = None
+    error: BaseException | None = None
+
+
+class AttemptFailed(StepEvent, frozen=True, kw_only=True):
+    """An attempt failed, and another one follows after `pause_seconds`."""
+
+    error: BaseException
+    pause_seconds: float
+
+
+class KeyRead(StepEvent, frozen=True, kw_only=True):
+    """A body asked for its idempotency key."""
+
+
+class ArgumentsChanged(RunEvent, frozen=True, kw_only=True):
+    """A body changed its arguments, which replay cannot repeat."""
+
+    declared: Step
+
+
+class StepReplayed(RunEvent, frozen=True, kw_only=True):
+    """A call got its recorded outcome instead of being executed."""
+
+    declared: Step
+    record: Recorded
+
+
+class RunDiverged(RunEvent, frozen=True, kw_only=True):
+    """The code does not fit the journal; the run stops before anything happens."""
+
+    error: Divergence
+
+
+class RecordsCommitted(RunEvent, frozen=True, kw_only=True):
+    """Records became durable: kind and step of each. `change` is the run's new state, if it changed."""
+
+    records: tuple[tuple[Kind, str], ...]
+    change: Change | None
+
+
+class RunParked(RunEvent, frozen=True, kw_only=True):
+    """The run left its worker, durably, until something happens or a time comes."""
+
+    waits: str
+    due_ms: int | None
+
+
+class RunEscalation(RunEvent, frozen=True, kw_only=True):
+    """The run left its worker, durably, until a person answers."""
+
+    waits: str
+    items: tuple[tuple[str, ItemKind], ...]
+
+
+class RunEnded(RunEvent, frozen=True, kw_only=True):
+    """The run's end is durable."""
+
+    state: State
+
+
+class AgentRaised(RunEvent, frozen=True, kw_only=True):
+    """The agent's own code raised."""
+
+    error: BaseException
+
+
+class ResourceChecked(RunEvent, frozen=True, kw_only=True):
+    """A resource that the run holds was checked. `stale` says what changed, if anything did."""
+
+    target: Target
+    stale: str | None
+
+
+class RunRecovered(Struct, frozen=True, kw_only=True):
+    """A run whose worker had died made its first durable progress here."""
+
+    run: str
+    agent: str
+    epoch: int
+    left_by: str
+    deaths: int
+    taken_ms: int
+    progress_ms: int
+    replayed: int
+
+
+# Observers ----------------------------------------------------------------------------------------
+
+
+class Observer:
+    """Override the methods for the events that you want; the others cost nothing."""
+
+    def declared(self, event: StepDeclared) -> None:
+        """Note that a step was declared."""
+
+    def body_began(self, event: BodyBegan) -> None:
+        """Note that a body begins."""
+
+    def body_ended(self, event: BodyEnded) -> None:
+        """Note that a body has ended."""
+
+    def attempt_failed(self, event: AttemptFailed) -> None:
+        """Note that an attempt failed and is retried."""
+
+    def key_read(self, event: KeyRead) -> None:
+        """Note that a body asked for its key."""
+
+    def arguments_changed(self, event: ArgumentsChanged) -> None:
+        """Note that a body changed its arguments."""
+
+    def replayed(self, event: StepReplayed) -> None:
+        """Note that a recorded outcome was delivered."""
+
+    def diverged(self, event: RunDiverged) -> None:
+        """Note that the code does not fit the journal."""
+
+    def committed(self, event: RecordsCommitted) -> None:
+        """Note that records are durable."""
+
+    def parked(self, event: RunParked) -> None:
+        """Note that a run waits without a worker."""
+
+    def escalated(self, event: RunEscalation) -> None:
+        """Note that a run waits for a person."""
+
+    def ended(self, event: RunEnded) -> None:
+        """Note that a run has ended."""
+
+    def agent_raised(self, event: AgentRaised) -> None:
+        """Note that the agent's code raised."""
+
+    def resource_checked(self, event: ResourceChecked) -> None:
+        """Note the state of a held resource."""
+
+    def recovered(self, event: RunRecovered) -> None:
+        """Note that a run that was taken over has made progress."""
+
+
+_METHODS = tuple(name for name in vars(Observer) if not name.startswith("_"))
+_PROCESS: list[Observer] = []
+"""Observers of all runtimes of this process, and of declarations."""
+
+
+def observe_process(observer: Observer) -> Callable[[], None]:
+    """Notify an observer of declarations from now on, and of runtimes entered from now on.
+
+    Returns a function that ends it for declarations and for runtimes entered later.
+    """
+    _PROCESS.append(observer)
+    return lambda: _PROCESS.remove(observer)
+
+
+def declared(step: Step) -> None:
+    """Report a declaration to the observers of the process."""
+    if _PROCESS:
+        Hooks(_PROCESS).declared(step)
+
+
+def hooks_for(observers: Iterable[Observer]) -> Hooks | None:
+    """Return the hooks of a runtime with these observers and those of the process; None without any."""
+    found = (*_PROCESS, *observers)
+    return Hooks(found) if found else None
+
+
+# The engine's side --------------------------------------------------------------------------------
+
+
+class Hooks:
+    """Makes the events and sends them to the observers that override their method."""
+
+    __slots__ = ("_calls", "_faulty", "_observers")
+
+    def __init__(self, observers: Iterable[Observer]) -> None:
+        self._observers = tuple(observers)
+        self._faulty: set[object] = set()
+        self._calls: dict[str, tuple[Callable[[Any], None], ...]] = {}
+        for name in _METHODS:
+            own = getattr(Observer, name)
+            found = tuple(
+                getattr(one, name) for one in self._observers if getattr(type(one), name) is not own
+            )
+            if found:
+                self._calls[name] = found
+
+    def beside(self, observer: Observer) -> Hooks:
+        """Return hooks for the same observers and one more."""
+        return Hooks((*self._observers, observer))
+
+    def _send(self, calls: Iterable[Callable[[Any], None]], event: object) -> None:
+        for call in calls:
+            try:
+                call(event)
+            except KeyboardInterrupt:
+                raise
+            except BaseException:
+                what = call, type(event)
+                if what not in self._faulty:
+                    self._faulty.add(what)
+                    LOGGER.exception("an observer of %s raised; the run goes on", type(event).__name__)
+
+    def declared(self, step: Step) -> None:
+        """Report a declaration."""
+        if calls := self._calls.get("declared"):
+            self._send(calls, StepDeclared(step))
+
+    def around(self, step: Step) -> Callable[..., Any]:
+        """Return a step's function, with its beginning and end reported."""
+        if not self._calls.keys() & {"body_began", "body_ended"}:
+            return step.function
+        if step.enclose is None:
+            return self._watched(step, step.function)
+        return step.enclose(self._watched(step, step.function.__wrapped__))  # type: ignore[attr-defined]
+
+    def _watched(self, step: Step, function: Callable[..., Any]) -> Callable[..., Any]:
+        if step.is_async:
+
+            @functools.wraps(function)
+            async def body(*args: Any, **kwargs: Any) -> Any:
+                frame, began_ms = self._begin(step)
+                try:
+                    value = await function(*args, **kwargs)
+                except BaseException as error:
+                    self._end(step, frame, began_ms, None, error)
+                    raise
+                self._end(step, frame, began_ms, value, None)
+                return value
+
+            return body
+
+        @functools.wraps(function)
+        def plain(*args: Any, **kwargs: Any) -> Any:
+            frame, began_ms = self._begin(step)
+            try:
+                value = function(*args, **kwargs)
+            except BaseException as error:
+                self._end(step, frame, began_ms, None, error)
+                raise
+            self._end(step, frame, began_ms, value, None)
+            return value
+
+        return plain
+
+    def _begin(self, step: Step) -> tuple[Frame, int]:
+        frame = FRAME.get()
+        if frame is None:
+            raise AssertionError("a body runs in its frame")
+        began_ms = frame.place.execution.clock.boot_ms()
+        if calls := self._calls.get("body_began"):
+            ago = began_ms - frame.admitted_ms if frame.admitted_ms else 0
+            event = BodyBegan(
+                **_of_frame(frame), declared=step, key=frame.place.key(), admitted_ms_ago=max(0, ago)
+            )
+            self._send(calls, event)
+        return frame, began_ms
+
+    def _end(
+        self, step: Step, frame: Frame, began_ms: int, value: object, error: BaseException | None
+    ) -> None:
+        if calls := self._calls.get("body_ended"):
+            took_ms = frame.place.execution.clock.boot_ms() - began_ms
+            event = BodyEnded(**_of_frame(frame), declared=step, took_ms=took_ms, value=value, error=error)
+            self._send(calls, event)
+
+    def attempt_failed(self, frame: Frame, error: BaseException, pause_seconds: float) -> None:
+        """Report an attempt that failed and is retried."""
+        if calls := self._calls.get("attempt_failed"):
+            self._send(calls, AttemptFailed(**_of_frame(frame), error=error, pause_seconds=pause_seconds))
+
+    def key_read(self, frame: Frame) -> None:
+        """Report that a body asked for its key."""
+        if calls := self._calls.get("key_read"):
+            self._send(calls, KeyRead(**_of_frame(frame)))
+
+    def arguments_changed(self, execution: Running, step: Step) -> None:
+        """Report that a body changed its arguments."""
+        if calls := self._calls.get("arguments_changed"):
+            self._send(calls, ArgumentsChanged(**_of_run(execution), declared=step))
+
+    def replayed(self, execution: Running, step: Step, record: Recorded) -> None:
+        """Report that a recorded outcome is delivered."""
+        if calls := self._calls.get("replayed"):
+            self._send(calls, StepReplayed(**_of_run(execution), declared=step, record=record))
+
+    def diverged(self, execution: Running, error: Divergence) -> None:
+        """Report that the code does not fit the journal."""
+        if calls := self._calls.get("diverged"):
+            self._send(calls, RunDiverged(**_of_run(execution), error=error))
+
+    def committed(self, execution: Running, records: Sequence[Sequence[Any]], extras: Extras) -> None:
+        """Report records that are durable, and the run's new state if it changed."""
+        change = extras.change
+        if calls := self._calls.get("committed"):
+            names = tuple((record[0], record[1]) for record in records)
+            self._send(calls, RecordsCommitted(**_of_run(execution), records=names, change=change))
+        if isinstance(change, Park) and (calls := self._calls.get("parked")):
+            self._send(calls, RunParked(**_of_run(execution), waits=change.waits, due_ms=change.due_ms))
+        elif isinstance(change, Escalate) and (calls := self._calls.get("escalated")):
+            items = tuple((item.id, item.kind) for item in extras.opens)
+            self._send(calls, RunEscalation(**_of_run(execution), waits=change.waits, items=items))
+        elif isinstance(change, End) and (calls := self._calls.get("ended")):
+            self._send(calls, RunEnded(**_of_run(execution), state=change.state))
+
+    def agent_raised(self, execution: Running, error: BaseException) -> None:
+        """Report that the agent's code raised."""
+        if calls := self._calls.get("agent_raised"):
+            self._send(calls, AgentRaised(**_of_run(execution), error=error))
+
+    def resource_checked(self, execution: Running, target: Target, stale: str | None) -> None:
+        """Report the state of a held resource."""
+        if calls := self._calls.get("resource_checked"):
+            self._send(calls, ResourceChecked(**_of_run(execution), target=target, stale=stale))
+
+    def recovered(self, run: RunRow, *, taken_ms: int, progress_ms: int, replayed: int) -> None:
+        """Report the first durable progress of a run that was taken over."""
+        if calls := self._calls.get("recovered"):
+            event = RunRecovered(
+                run=run.id,
+                agent=run.agent,
+                epoch=run.epoch,
+                left_by=run.left_by or "",
+                deaths=run.deaths,
+                taken_ms=taken_ms,
+                progress_ms=progress_ms,
+                replayed=replayed,
+            )
+            self._send(calls, event)
+
+
+def _of_run(execution: Running) -> dict[str, Any]:
+    run = execution.run
+    return {"run": run.id, "agent": run.agent, "epoch": run.epoch, "turn": execution.turn}
+
+
+def _of_frame(frame: Frame) -> dict[str, Any]:
+    place = frame.place
+    return {
+        **_of_run(place.execution),
+        "step": place.id,
+        "name": place.name,
+        "kind": frame.kind,
+        "attempt": frame.attempt,
+        "at_ms": place.execution.clock.now_ms(),
+    }
