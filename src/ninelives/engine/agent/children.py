@@ -35,11 +35,11 @@ from ninelives.core.model.totals import BUILTIN
 from ninelives.core.values.codec import UNTYPED_CODEC, Codec, codec_for
 from ninelives.core.values.exceptions import decode_error
 from ninelives.engine.commit import large_bodies
-from ninelives.engine.context import FRAME, StepPosition
+from ninelives.engine.context import StepPosition
 from ninelives.engine.machine import machine
-from ninelives.engine.run.current import require
+from ninelives.engine.run.current import require_agent
 from ninelives.engine.run.execution import Execution
-from ninelives.engine.run.waits import ready, wait
+from ninelives.engine.run.waits import ready, wait, wait_until
 from ninelives.engine.spec import agent_arguments
 from ninelives.engine.spec.registry import AGENTS, get_agent
 from ninelives.engine.step.envelope import Builtin
@@ -163,15 +163,7 @@ def _id(place: StepPosition, agent: str, given: str | None) -> str:
 
 
 def _outside_steps(what: str) -> Execution:
-    execution, frame = require(what), FRAME.get()
-    if frame is not None:
-        raise UsageError(
-            f"{what} is for the agent, not for a step",
-            run=execution.run.id,
-            step=frame.place.id,
-            remedy="Call it in the agent, and pass the result on",
-        )
-    return execution
+    return require_agent(what, "Call it in the agent, and pass the result on")
 
 
 async def _may_begin(execution: Execution) -> None:
@@ -270,10 +262,10 @@ async def _end_of(execution: Execution, child: str) -> RunRow:
         return await _end_of_stranger(execution, child)
     ends = execution.part(Ends)
 
-    async def look(news: News) -> RunRow | None:
+    async def check(news: News) -> RunRow | None:
         return await ends.of(child, news.run.news)
 
-    return await wait(execution, f"for the child {child!r}", look)
+    return await wait(execution, f"for the child {child!r}", check)
 
 
 async def _end_of_stranger(execution: Execution, run: str) -> RunRow:
@@ -283,16 +275,9 @@ async def _end_of_stranger(execution: Execution, run: str) -> RunRow:
     """
     row = await execution.call_store(_row, run)
     while not row.state.is_final:
-        await _pause(execution, f"for the run {run!r}", execution.store.now_ms() + STRANGER_MS)
+        await wait_until(execution, execution.store.now_ms() + STRANGER_MS, f"for the run {run!r}")
         row = await execution.call_store(_row, run)
     return row
-
-
-async def _pause(execution: Execution, what: str, due_ms: int) -> None:
-    def look(news: News) -> bool | None:
-        return True if news.now_ms >= due_ms else None
-
-    await wait(execution, what, look, due_ms=due_ms)
 
 
 def _row(store: Store, run: str) -> RunRow:

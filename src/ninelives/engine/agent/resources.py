@@ -30,8 +30,7 @@ from ninelives.core.values.exceptions import decode_error, encode_error
 from ninelives.engine.agent import resource_checks
 from ninelives.engine.agent.resource_checks import Gone
 from ninelives.engine.commit.ticket import Draft
-from ninelives.engine.context import FRAME
-from ninelives.engine.run.current import require
+from ninelives.engine.run.current import require_agent
 from ninelives.engine.run.execution import Execution
 from ninelives.engine.spec import callbacks
 from ninelives.engine.spec.registry import AGENTS, Agent
@@ -109,9 +108,7 @@ def hold(resource: Resource) -> Held:
     If it is then gone or changed, the agent's `on_stale` handles it, else a person is asked.
     Raises UsageError when it cannot be held: a directory, no repository, no such branch, no http URL.
     """
-    execution = require("nl.hold()")
-    if FRAME.get() is not None:
-        raise UsageError("nl.hold() is for the agent, not for a step", run=execution.run.id)
+    execution = require_agent("nl.hold()")
     target = _target(resource)
     resource_checks.check(target)
     step = execution.place("hold").id

@@ -26,8 +26,7 @@ from ninelives.core.model.run import Kind, News
 from ninelives.core.model.totals import BUILTIN
 from ninelives.core.values.codec import UNTYPED_CODEC, Codec, codec_for
 from ninelives.engine.commit.ticket import NOTHING, Draft, Extras
-from ninelives.engine.context import FRAME
-from ninelives.engine.run.current import require
+from ninelives.engine.run.current import require_agent
 from ninelives.engine.run.execution import Execution
 from ninelives.engine.run.waits import check_seconds, deadline_ms, wait
 from ninelives.engine.step.envelope import Builtin
@@ -62,13 +61,7 @@ async def receive(name: str, *, type: Any = Any, timeout: float | None = None) -
     check_id(name, "signal name")
     if timeout is not None:
         check_seconds(timeout, "nl.receive(timeout=)")
-    execution = require("nl.receive()")
-    if FRAME.get() is not None:
-        raise UsageError(
-            "nl.receive() is for the agent, not for a step",
-            run=execution.run.id,
-            remedy="Receive first, pass it on",
-        )
+    execution = require_agent("nl.receive()", "Receive first, pass it on")
     codec = codec_for(type, where=f"nl.receive({name!r}, type=)")
     async with Builtin(execution, f"receive:{name}") as step:
         found = await step.recorded(codec)
@@ -76,7 +69,7 @@ async def receive(name: str, *, type: Any = Any, timeout: float | None = None) -
             return found.value
         due_ms = deadline_ms(step.place, timeout) if timeout is not None else None
 
-        def look(news: News) -> Signal | str | None:
+        def check(news: News) -> Signal | str | None:
             waiting = [signal for signal in news.signals if signal.name == name]
             waiting += _returned(execution, name)
             if waiting:
@@ -84,7 +77,7 @@ async def receive(name: str, *, type: Any = Any, timeout: float | None = None) -
             return _LATE if due_ms is not None and news.now_ms >= due_ms else None
 
         while True:
-            got: Signal | str = await wait(execution, f"for the signal {name!r}", look, due_ms=due_ms)
+            got: Signal | str = await wait(execution, f"for the signal {name!r}", check, due_ms=due_ms)
             outcome = await _settle(step, got, codec, name)
             if outcome is not None:
                 return outcome[0]

@@ -17,13 +17,13 @@ from datetime import UTC, datetime
 from typing import Any
 
 from ninelives.core.journal.replay import Recorded, write_body
-from ninelives.core.model.run import Kind, News
+from ninelives.core.model.run import Kind
 from ninelives.core.model.totals import BUILTIN
 from ninelives.engine.context import FRAME
 from ninelives.engine.run.branch_task import BranchTask
 from ninelives.engine.run.current import here
 from ninelives.engine.run.execution import Execution
-from ninelives.engine.run.waits import deadline_ms, wait
+from ninelives.engine.run.waits import deadline_ms, wait_until
 
 TIMEOUT = "timeout"
 _WAITING = frozenset({"_release_waiter", "_on_timeout", "_handle_timeout"})
@@ -34,12 +34,8 @@ _FRAMES = 6
 
 async def until(execution: Execution, due_ms: int) -> None:
     """Wait until a moment, parking if needed; records nothing."""
-
-    def look(news: News) -> bool | None:
-        return True if news.now_ms >= due_ms else None
-
     moment = datetime.fromtimestamp(due_ms / 1000, UTC).isoformat(" ", "seconds")
-    await wait(execution, f"until {moment}", look, due_ms=due_ms)
+    await wait_until(execution, due_ms, f"until {moment}")
 
 
 class Limit:

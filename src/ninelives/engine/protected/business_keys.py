@@ -29,7 +29,7 @@ from ninelives.engine.protected import doubt as doubts
 from ninelives.engine.protected import doubt_inbox
 from ninelives.engine.protected.protected_call import Ended, KeyedPosition, ProtectedCall
 from ninelives.engine.run.execution import OPEN, Execution
-from ninelives.engine.run.waits import Look, turn_away, wait
+from ninelives.engine.run.waits import Check, turn_away, wait
 from ninelives.engine.step import resumable
 from ninelives.engine.step.envelope import decoded
 from ninelives.store import Store
@@ -266,7 +266,7 @@ async def _wait(act: ProtectedCall, known: Key) -> None:
     if act.is_cancelled:
         raise asyncio.CancelledError
 
-    async def look(news: News) -> bool | None:
+    async def check(news: News) -> bool | None:
         nonlocal asked_at
         rows = await execution.call_store(lambda store: store.read_keys([key]))
         if not dedup.is_held(rows.get(key), execution.run.id):
@@ -278,7 +278,7 @@ async def _wait(act: ProtectedCall, known: Key) -> None:
             await execution.durable(execution.write([waiting], asks))
         return None
 
-    asking: Look[bool] = look
+    asking: Check[bool] = check
     await wait(execution, f"for the key {key!r}, held by run {known.run!r}", asking)
 
 

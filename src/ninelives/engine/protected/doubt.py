@@ -22,7 +22,14 @@ from ninelives.core.model.run import Kind
 from ninelives.core.model.session import Fate, Session
 from ninelives.core.values.retry import delay_seconds, reason_for, retry_after_seconds
 from ninelives.engine.protected import left_processes
-from ninelives.engine.protected.doubt_inbox import answer_of_person, clocks, escalate, moment, next_look, rest
+from ninelives.engine.protected.doubt_inbox import (
+    answer_of_person,
+    clocks,
+    escalate,
+    moment,
+    next_check_ms,
+    rest,
+)
 from ninelives.engine.protected.protected_call import Ended, ProtectedCall
 from ninelives.engine.protected.verify_probe import PROBE_SECONDS, ask, said_by
 
@@ -196,9 +203,9 @@ async def _probe(act: ProtectedCall, start: StartBody, doubt: StartBody, ripe: i
     if ruling is Ruling.PERSON:
         return await escalate(act, start, doubt, said_by(answer))
     too_early = ripe is not None and asked_ms < ripe and not isinstance(answer, Exception)
-    due_ms = ripe if ripe is not None and too_early else next_look(asked_ms, doubt.t)
+    due_ms = ripe if ripe is not None and too_early else next_check_ms(asked_ms, doubt.t)
     if not doubt.over:  # at any moment its process may prove to be gone, or its effect may become visible
-        due_ms = min(due_ms, next_look(asked_ms, doubt.t))
+        due_ms = min(due_ms, next_check_ms(asked_ms, doubt.t))
     await rest(act, due_ms + now_ms - asked_ms, "what became of it")
     return None
 

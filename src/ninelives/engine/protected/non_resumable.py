@@ -30,7 +30,7 @@ from ninelives.engine.run.call_site import asks
 from ninelives.engine.run.current import current
 from ninelives.engine.run.execution import OPEN, Execution
 from ninelives.engine.run.lookup import Care, StepLookup
-from ninelives.engine.run.waits import turn_away, wait
+from ninelives.engine.run.waits import turn_away, wait_until
 from ninelives.engine.spec.protection import Protection
 from ninelives.engine.spec.registry import Step
 from ninelives.engine.step import approval, other_loops, resumable, threads
@@ -170,7 +170,7 @@ def _refuse_lossy(act: ProtectedCall) -> None:
             f"a non-resumable action is not started on a store that may lose its intent: {why}",
             run=act.execution.run.id,
             step=act.place.id,
-            remedy="Mend the server's settings, or declare the action resumable if repeating it does no harm",
+            remedy="Correct the server's settings, or declare it resumable if repeating it does no harm",
         )
 
 
@@ -233,12 +233,7 @@ async def _pause(act: ProtectedCall) -> None:
     due_ms = act.standing.due_ms
     if due_ms > act.execution.store.now_ms():
         what = f"to try {act.step.name} again"
-        await act.patiently(
-            lambda: wait(
-                act.execution, what, lambda news: True if news.now_ms >= due_ms else None, due_ms=due_ms
-            ),
-            waits=True,
-        )
+        await act.patiently(lambda: wait_until(act.execution, due_ms, what), waits=True)
     if act.execution.phase is not OPEN:
         await turn_away(act.execution)
 

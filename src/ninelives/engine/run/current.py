@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from typing import Protocol, cast
 
-from ninelives.core.errors import NoRun
-from ninelives.engine.context import EXECUTION, Running, has_runtime
+from ninelives.core.errors import NoRun, UsageError
+from ninelives.engine.context import EXECUTION, FRAME, Running, has_runtime
 from ninelives.engine.run.execution import Execution
 
 
@@ -34,6 +34,22 @@ def current(what: str) -> Execution | None:
             f"{what} was called outside a run, where nothing protects it",
             remedy="Call it from the agent's own tasks (an executor or a callback loses the run: use "
             "asyncio.to_thread), or call .raw(...) if that is what you mean",
+        )
+    return execution
+
+
+def require_agent(what: str, remedy: str | None = None) -> Execution:
+    """Return the execution that this code belongs to, for a call that only the agent's own code may make.
+
+    Raises NoRun outside of a run; UsageError inside a step.
+    """
+    execution, frame = require(what), FRAME.get()
+    if frame is not None:
+        raise UsageError(
+            f"{what} is for the agent, not for a step",
+            run=execution.run.id,
+            step=frame.place.id,
+            remedy=remedy,
         )
     return execution
 

@@ -349,13 +349,13 @@ class Execution:
         """Return the latest known run row, signals and inbox items, and the store's time."""
         return News(self.latest, self._signals, self._items, self.store.now_ms())
 
-    def hear(self, news: News) -> None:
+    def take_news(self, news: News) -> None:
         """Store the run's news and make its waits check again."""
         if news.run.news < self.latest.news:
             return  # stale: a later read arrived first
         self.latest, self._items = news.run, news.items
         self._signals = tuple(one for one in news.signals if one.number not in self._taken)
-        self.heed(news.run)
+        self.apply_controls(news.run)
         self.wake_waits()
 
     def on_news(self, check: Callable[[], None]) -> None:
@@ -372,7 +372,7 @@ class Execution:
         for check in self._on_news:
             check()
 
-    def heed(self, run: RunRow) -> None:
+    def apply_controls(self, run: RunRow) -> None:
         """Apply the controls on the run's row: cancel, pause or resume."""
         if run.cancelling and not self.is_undoing:
             self.stop(RunCancelled("the run is being cancelled", run=run.id))

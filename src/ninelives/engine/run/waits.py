@@ -35,7 +35,7 @@ from ninelives.engine.run.execution import OPEN, Execution, Phase
 
 T = TypeVar("T")
 LONGEST_SECONDS = 100 * 366 * 86_400.0
-Look = Callable[[News], T | Awaitable[T | None] | None]
+Check = Callable[[News], T | Awaitable[T | None] | None]
 """Checks the run's news: returns how the wait ended, or None while it continues."""
 
 SHORT_MS = 50
@@ -173,10 +173,10 @@ class Waits:
             due_ms = self._execution.store.now_ms()  # it can be claimed as soon as it is resumed
         elif self._execution.deadline_ms is not None:
             due_ms = min(self._execution.deadline_ms, due_ms or self._execution.deadline_ms)
-        told, seen = "; ".join(whats)[:500], self._execution.latest.news
+        text, seen = "; ".join(whats)[:500], self._execution.latest.news
         if due_ms is None and all(one.for_person for one in self._all):
-            return Escalate(waits=told, news_seen=seen)
-        return Park(due_ms=due_ms, waits=told, news_seen=seen)
+            return Escalate(waits=text, news_seen=seen)
+        return Park(due_ms=due_ms, waits=text, news_seen=seen)
 
 
 def _wake(one: Wait) -> None:
@@ -185,17 +185,22 @@ def _wake(one: Wait) -> None:
 
 
 async def wait(
-    execution: Execution, what: str, look: Look[T], *, due_ms: int | None = None, for_person: bool = False
+    execution: Execution, what: str, check: Check[T], *, due_ms: int | None = None, for_person: bool = False
 ) -> T:
-    """Wait, outside any body, until `look` returns something; the run may park meanwhile.
+    """Wait, outside any body, until `check` returns something; the run may park meanwhile.
 
-    `look` is called now, on each news of the run, and once when the store's clock has reached `due_ms`.
+    `check` is called now, on each news of the run, and once when the store's clock has reached `due_ms`.
     `what` is shown to people: "for the signal 'paid'". `for_person`: only a person can end the wait; a run
     all of whose branches wait like that is escalated. When cancelled, it raises CancelledError and records
     nothing.
     """
     await ready(execution)
-    return await _wait(execution, Wait(what, due_ms, for_person), look)
+    return await _wait(execution, Wait(what, due_ms, for_person), check)
+
+
+async def wait_until(execution: Execution, due_ms: int, what: str) -> None:
+    """Wait until the store's clock has reached `due_ms`; the run may park meanwhile."""
+    await wait(execution, what, lambda news: True if news.now_ms >= due_ms else None, due_ms=due_ms)
 
 
 def check_seconds(seconds: float, what: str) -> None:
@@ -232,13 +237,13 @@ async def until_resumed(execution: Execution) -> None:
     await _wait(execution, one, lambda news: True if not news.run.paused else None)
 
 
-async def _wait(execution: Execution, one: Wait, look: Look[T]) -> T:
+async def _wait(execution: Execution, one: Wait, check: Check[T]) -> T:
     waits = execution.part(Waits)
     waits.enter(one)
     try:
         while True:
             await execution.require_open()
-            found = look(waits.news_for(one))
+            found = check(waits.news_for(one))
             if inspect.isawaitable(found):
                 found = await found
             if found is not None:
@@ -268,7 +273,7 @@ async def refresh(execution: Execution) -> None:
     """Read the run's news from the store now."""
     run = execution.run.id
     for news in await execution.call_store(lambda store: store.read_news({run: -1})):
-        execution.hear(news)
+        execution.take_news(news)
 
 
 # Steps that the run's code cancelled -----------------------------------------------------------------

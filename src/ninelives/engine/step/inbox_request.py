@@ -62,14 +62,14 @@ async def ask(execution: Execution, matter: InboxRequest, misfit: Misfit) -> Ite
 
 
 async def _answered(execution: Execution, matter: InboxRequest, id: str, due_ms: int | None) -> Item | Late:
-    def look(news: News) -> Item | Late | None:
+    def check(news: News) -> Item | Late | None:
         for item in news.items:
             if item.id == id and item.state is ItemState.ANSWERED:
                 return item
         return Late(id) if due_ms is not None and news.now_ms >= due_ms else None
 
     # The run parks and does not escalate: nothing is wrong with it, and callers still await its result.
-    return await wait(execution, f"for {matter.to or 'a person'}: {matter.asked.what}", look, due_ms=due_ms)
+    return await wait(execution, f"for {matter.to or 'a person'}: {matter.asked.what}", check, due_ms=due_ms)
 
 
 def taken(execution: Execution, step: str) -> dict[str, Says]:

@@ -24,8 +24,7 @@ from ninelives.core.values.exceptions import encode_error
 from ninelives.core.values.fingerprint import Fingerprint, taker
 from ninelives.core.values.json_schema import schema_for
 from ninelives.engine.commit.ticket import Draft, Extras
-from ninelives.engine.context import FRAME
-from ninelives.engine.run.current import require
+from ninelives.engine.run.current import require_agent
 from ninelives.engine.run.waits import check_seconds
 from ninelives.engine.spec.registry import signature_of
 from ninelives.engine.step import inbox_request
@@ -97,13 +96,7 @@ async def ask(
     `to` says who is asked. After `timeout` seconds, `default` is the answer.
     Raises TimedOut if there is no default; UsageError or NotSerializable for an invalid question.
     """
-    execution = require("nl.ask()")
-    if FRAME.get() is not None:
-        raise UsageError(
-            "nl.ask() is for the agent, not for a step",
-            run=execution.run.id,
-            remedy="Ask first, pass the answer on",
-        )
+    execution = require_agent("nl.ask()", "Ask first, pass the answer on")
     annotation = type if type is not UNSET else str if options is None else Any
     codec = codec_for(annotation, where="nl.ask(type=)")
     matter = _matter(question, options, codec, to, timeout, default)
@@ -139,14 +132,14 @@ def _matter(
     fallback = _encoded(codec, default, "default") if default is not UNSET else UNSET
     if choices and fallback is not UNSET and bytes(fallback) not in [bytes(one) for one in choices]:
         raise UsageError(f"nl.ask(default={default!r}) is none of the options", remedy="Give one of them")
-    told = Asked(what=question, options=choices, schema=schema_for(codec), default=fallback)
-    parts = [question, *(bytes(one).decode() for one in choices), str(told.schema)]
+    request = Asked(what=question, options=choices, schema=schema_for(codec), default=fallback)
+    parts = [question, *(bytes(one).decode() for one in choices), str(request.schema)]
     digest = blake2b("\0".join(parts).encode(), digest_size=16).digest()
     who = check_id(to, "name of who is asked") if to else ""
 
     def made(step: str) -> InboxRequest:
         return InboxRequest(
-            step=step, kind=ItemKind.QUESTION, asked=told, digest=digest, to=who, seconds=seconds
+            step=step, kind=ItemKind.QUESTION, asked=request, digest=digest, to=who, seconds=seconds
         )
 
     return made

@@ -34,7 +34,7 @@ Set for user functions that run beside bodies, such as `verify=`.
 Perform = Callable[
     [Execution, Step, tuple[Any, ...], dict[str, Any], resumable.Body], Coroutine[Any, Any, Any]
 ]
-_LEASE_LOOK_SECONDS = 0.01
+_LEASE_CHECK_SECONDS = 0.01
 LANDING_SECONDS = 60.0
 """How long compensations wait for a body that is still running in a thread."""
 
@@ -85,7 +85,7 @@ def ask(
     Raises UsageError on the event loop's own thread, which it would block.
     """
     refuse_on_loop(execution, step.name)
-    lent = line(execution, lambda: other_loops.first_call(step, args, kwargs))
+    thread = line(execution, lambda: other_loops.first_call(step, args, kwargs))
     desk: SimpleQueue[Work | None] = SimpleQueue()
     function = step.function if execution.hooks is None else execution.hooks.around(step)
 
@@ -94,7 +94,7 @@ def ask(
         desk.put(Work(lambda: function(*args, **kwargs), outcome))
         return outcome
 
-    return _ask(execution, lambda: perform(execution, step, args, kwargs, body), desk, lent)
+    return _ask(execution, lambda: perform(execution, step, args, kwargs, body), desk, thread)
 
 
 def wait(execution: Execution, what: str, coroutine: Callable[[], Coroutine[Any, Any, T]]) -> T:
@@ -121,35 +121,35 @@ def _ask(
     execution: Execution,
     coroutine: Callable[[], Coroutine[Any, Any, Any]],
     desk: SimpleQueue[Work | None],
-    lent: RunThread,
+    thread: RunThread,
 ) -> Any:
     """Have the event loop await a coroutine for this thread; run the bodies that it sends back."""
-    context, loop, thread = copy_context(), execution.loop, threading.get_ident()
+    context, loop, ident = copy_context(), execution.loop, threading.get_ident()
     asked: list[asyncio.Task[Any]] = []
     running = execution.delivery.running
 
     def begin() -> None:
-        running.discard(lent)
+        running.discard(thread)
         task = BranchTask(coroutine(), loop=loop, context=context)
-        task.thread = thread
+        task.thread = ident
         execution.adopt(task)
         task.add_done_callback(finish)
         asked.append(task)
-        lent.waits_for = task
-        if lent.is_over:
+        thread.waits_for = task
+        if thread.is_over:
             task.cancel()
         execution.delivery.check_soon()
 
     def finish(_: asyncio.Task[Any]) -> None:
-        lent.is_awake = False
-        if not lent.is_over:
-            running.add(lent)
+        thread.is_awake = False
+        if not thread.is_over:
+            running.add(thread)
         desk.put(None)
 
     loop.call_soon_threadsafe(begin, context=context)
     while (work := desk.get()) is not None:
         _run(loop, work)
-    lent.is_awake = True
+    thread.is_awake = True
     return asked[0].result()
 
 
@@ -187,7 +187,7 @@ def _has_lease(work: Work) -> bool:
     while (now_ms := execution.clock.boot_ms()) >= execution.lease.until_ms:
         if execution.sealed is not None or work.outcome.done():
             return False
-        time.sleep(_LEASE_LOOK_SECONDS)
+        time.sleep(_LEASE_CHECK_SECONDS)
         if not work.begin():
             return False  # cancelled while it waited
     work.frame.admitted_ms = now_ms
@@ -203,7 +203,7 @@ async def landed(execution: Execution) -> None:
     while execution.loop.time() < until and any(  # noqa: ASYNC110 (the body ends in a thread, which may be stuck)
         _is_of(execution, work) for work in tuple(UNDER_WAY)
     ):
-        await asyncio.sleep(_LEASE_LOOK_SECONDS)
+        await asyncio.sleep(_LEASE_CHECK_SECONDS)
 
 
 def _is_of(execution: Execution, work: Work) -> bool:
@@ -237,16 +237,16 @@ def lend(
         if isinstance(frame, WatchedFrame):
             return _lend_watched(frame, run_in_executor, executor, partial(function, *args))
         return run_in_executor(executor, function, *args)
-    lent, delivery = RunThread(), execution.delivery
-    delivery.running.add(lent)
-    work = partial(run_as, lent, partial(function, *args))
+    thread, delivery = RunThread(), execution.delivery
+    delivery.running.add(thread)
+    work = partial(run_as, thread, partial(function, *args))
     future = _start(execution.loop, work) if executor is None else run_in_executor(executor, work)
 
     def give_back(_: asyncio.Future[T]) -> None:
-        lent.is_over = True
-        if lent.waits_for is not None and not lent.waits_for.done():
-            lent.waits_for.cancel()
-        delivery.running.discard(lent)
+        thread.is_over = True
+        if thread.waits_for is not None and not thread.waits_for.done():
+            thread.waits_for.cancel()
+        delivery.running.discard(thread)
         delivery.check_soon()
 
     future.add_done_callback(give_back)
@@ -293,7 +293,7 @@ def _start(loop: asyncio.AbstractEventLoop, work: Callable[[], T]) -> asyncio.Fu
         with suppress(RuntimeError):  # the event loop is closed: no caller is left
             loop.call_soon_threadsafe(_settle, done, value, error)
 
-    threading.Thread(target=main, name="lent to a run", daemon=True).start()
+    threading.Thread(target=main, name="agent code", daemon=True).start()
     return done
 
 
@@ -305,17 +305,17 @@ async def run_agent(execution: Execution, work: Callable[[], Any]) -> Any:
     """
     loop = asyncio.get_running_loop()
     done: asyncio.Future[Any] = loop.create_future()
-    context, lent = copy_context(), RunThread()
-    execution.delivery.running.add(lent)
+    context, thread = copy_context(), RunThread()
+    execution.delivery.running.add(thread)
 
     def report(value: Any, error: BaseException | None) -> None:
-        execution.delivery.running.discard(lent)
+        execution.delivery.running.discard(thread)
         execution.delivery.check_soon()
         _settle(done, value, error)
 
     def main() -> None:
         try:
-            value, error = context.run(run_as, lent, work), None
+            value, error = context.run(run_as, thread, work), None
         except BaseException as caught:  # noqa: BLE001 (handed over as it is)
             value, error = None, caught
         with suppress(RuntimeError):  # the event loop is closed: no caller is left
@@ -325,7 +325,7 @@ async def run_agent(execution: Execution, work: Callable[[], Any]) -> Any:
     try:
         return await asyncio.shield(done)
     except asyncio.CancelledError:
-        if lent.waits_for is not None:
-            lent.waits_for.cancel()
+        if thread.waits_for is not None:
+            thread.waits_for.cancel()
         await done
         raise

@@ -239,7 +239,7 @@ class Executor:
         self.executions[journal.run.id] = execution
         error = None if isinstance(undoing.error, UnsetType) else bytes(undoing.error)
         try:
-            execution.heed(journal.run)
+            execution.apply_controls(journal.run)
             if journal.items and not await escalation.settle(execution, journal.items):
                 return
             await self._perform(execution, compensations.undo(execution, pending))
@@ -261,7 +261,7 @@ class Executor:
             if journal.run.cancelling:
                 await ending.cancel(execution)
                 return None
-            execution.heed(journal.run)
+            execution.apply_controls(journal.run)
             if agent.timeout_seconds is not None:
                 execution.limit(agent.timeout_seconds)
             if journal.items and not await escalation.settle(execution, journal.items):

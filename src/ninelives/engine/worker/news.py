@@ -58,7 +58,7 @@ class NewsReader:
         for news in found:
             execution = self._executions.get(news.run.id)
             if execution is not None:
-                execution.hear(news)
+                execution.take_news(news)
 
     def _asked(self) -> dict[str, int]:
         now = self._loop.time()
