@@ -57,16 +57,12 @@ class RunKeys:
         self.open = {key: standing(records) for key, records in found.items() if key}
 
 
-def _ring(execution: Execution) -> RunKeys:
-    return execution.part(RunKeys)
-
-
 async def carry_out(act: ProtectedCall, start: Callable[[ProtectedCall], Awaitable[Ended | None]]) -> object:
     """Return the outcome of a keyed action: a result shared under the key, or that of its own body."""
     key = _key(act)
-    async with _alone(act) as ring:
+    async with _alone(act) as keys:
         if not act.effect.resumable:
-            act.standing = ring.open.get(key, act.standing)
+            act.standing = keys.open.get(key, act.standing)
             await _regain(act)
         ended: Ended | None = None
         while ended is None:
@@ -74,7 +70,7 @@ async def carry_out(act: ProtectedCall, start: Callable[[ProtectedCall], Awaitab
                 ended = await _attempt(act)
             else:
                 ended = await (start(act) if act.standing.may_start else doubts.settle(act))
-        ring.open[key] = act.standing if ended.error is not None else Standing()
+        keys.open[key] = act.standing if ended.error is not None else Standing()
         return await act.conclude(ended)
 
 
@@ -82,10 +78,10 @@ async def settle_start(act: ProtectedCall) -> Ended | None:
     """Settle an open start under the key it was made with, if any; None if it did not happen."""
     if act.key is None:
         return await _settled(act)
-    async with _alone(act) as ring:
+    async with _alone(act) as keys:
         await _regain(act)
         ended = await _settled(act)
-        ring.open[act.key] = act.standing if ended is None or ended.error is not None else Standing()
+        keys.open[act.key] = act.standing if ended is None or ended.error is not None else Standing()
         return ended
 
 
@@ -100,17 +96,17 @@ async def _settled(act: ProtectedCall) -> Ended | None:
 async def _alone(act: ProtectedCall) -> AsyncIterator[RunKeys]:
     """Hold the action's key exclusively among the branches of the run; wait until it is free."""
     execution, key = act.execution, _key(act)
-    ring = _ring(execution)
+    keys = execution.part(RunKeys)
     act.is_waiting = True
-    while key in ring.busy:
+    while key in keys.busy:
         what = f"for the key {key!r}, which another branch of this run holds"
-        await wait(execution, what, lambda _: True if key not in ring.busy else None, for_person=True)
+        await wait(execution, what, lambda _: True if key not in keys.busy else None, for_person=True)
     act.is_waiting = False
-    ring.busy.add(key)
+    keys.busy.add(key)
     try:
-        yield ring
+        yield keys
     finally:
-        ring.busy.discard(key)
+        keys.busy.discard(key)
         execution.wake_waits()
 
 
@@ -119,7 +115,7 @@ def reserves(act: ProtectedCall) -> tuple[KeyOp, ...]:
     if act.key is None:
         return ()
     effect = act.effect
-    asked = effect.identity(act.args, act.kwargs)
+    asked = act.asked if effect.identity is None else effect.identity(act.args, act.kwargs)
     window_ms = None if effect.window_ms is None else effect.window_ms + _set_forward_ms(act.execution)
     name, aliases = act.step.name, act.step.aliases
     return (ReserveKey(act.key, name, asked.digest, effect.resumable, window_ms, aliases),)
@@ -309,7 +305,7 @@ async def _attempt(act: ProtectedCall) -> Ended | None:
 async def _ended(act: ProtectedCall, frame: Frame) -> Ended:
     output = act.execution.output
     try:
-        data = act.step.codec.round(await resumable.attempt(act.step, frame, act.body))[0]
+        data = act.step.codec.round(await resumable.attempt(act.execution, act.step, frame, act.body))[0]
         ended = Ended(data, keys=act.settles(data))
     except (Exception, SystemExit, KeyboardInterrupt) as error:  # noqa: BLE001 (a failure is an outcome)
         failed = resumable.named(error, act.execution, act.place)

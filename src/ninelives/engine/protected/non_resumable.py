@@ -8,7 +8,8 @@ its body fails in a way that does not prove that nothing was done.
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Awaitable, Callable
+import types
+from collections.abc import Awaitable, Callable, Generator
 from contextvars import copy_context
 from functools import partial
 from typing import Any
@@ -22,7 +23,6 @@ from ninelives.core.model.run import Kind
 from ninelives.core.model.totals import Facts
 from ninelives.engine.context import FRAME
 from ninelives.engine.protected import business_keys, doubt, fork_reuse, left_processes
-from ninelives.engine.protected.body_guard import guarded
 from ninelives.engine.protected.protected_call import Body, Ended, ProtectedCall
 from ninelives.engine.run import identity
 from ninelives.engine.run.branch_task import enter_body, leave_body
@@ -231,7 +231,7 @@ async def _withdraw(act: ProtectedCall, number: int) -> None:
 
 async def _pause(act: ProtectedCall) -> None:
     due_ms = act.standing.due_ms
-    if due_ms > act.execution.store.now_ms():
+    if due_ms and due_ms > act.execution.store.now_ms():
         what = f"to try {act.step.name} again"
         await act.patiently(lambda: wait_until(act.execution, due_ms, what), waits=True)
     if act.execution.phase is not OPEN:
@@ -290,3 +290,34 @@ async def _contained(act: ProtectedCall) -> Any:
         raise RuntimeError("the body ended in CancelledError, and nobody had cancelled it") from error
     except (KeyboardInterrupt, SystemExit, GeneratorExit) as error:
         raise RuntimeError(f"the body raised {error!r}") from error
+
+
+async def _awaited(body: Callable[[], Awaitable[Any]]) -> Any:
+    return await body()
+
+
+@types.coroutine
+def guarded(execution: Execution, body: Callable[[], Awaitable[Any]]) -> Generator[Any, Any, Any]:
+    """Await a body; after each of its awaits it continues only while the lease holds.
+
+    A process that was stopped, or a machine that was suspended, resumes in the middle of a body; by then
+    another worker may have settled the start. Nothing can stop a body between two awaits; at each await we
+    can. See docs/decisions/0017.
+    """
+    inner = _awaited(body)
+    value, error = None, None
+    while True:
+        try:
+            awaits = inner.send(value) if error is None else inner.throw(error)
+        except StopIteration as end:
+            return end.value
+        value, error = None, None
+        try:
+            value = yield awaits
+            if execution.clock.boot_ms() >= execution.lease.until_ms:
+                yield from execution.require_lease().__await__()
+        except GeneratorExit:
+            inner.close()
+            raise
+        except BaseException as caught:  # noqa: BLE001 (handed on as it is)
+            error = caught

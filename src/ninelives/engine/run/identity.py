@@ -36,8 +36,10 @@ LOGGER = logging.getLogger("ninelives")
 
 def is_past(execution: Execution, place: StepPosition) -> bool:
     """Return whether every record is claimed: the call can have none, and no effect must wait for it."""
+    if execution.is_catching_up:
+        return False
     claims = execution.claims
-    return not execution.is_catching_up and not claims.has_starts and place.id not in claims.ids
+    return not claims.has_starts and place.id not in claims.ids
 
 
 def is_unsettled(execution: Execution) -> bool:

@@ -30,7 +30,7 @@ from ninelives.core.values.fingerprint import Fingerprint
 from ninelives.core.values.retry import delay_seconds, reason_for, retry_after_seconds
 from ninelives.core.values.token_usage import usage_in
 from ninelives.engine.commit.ticket import Draft
-from ninelives.engine.context import BRANCH, FRAME, Frame, StepPosition
+from ninelives.engine.context import BRANCH, EXECUTION, FRAME, Frame, StepPosition
 from ninelives.engine.run import identity, lookup
 from ninelives.engine.run.branch_task import current_branch, enter_body, leave_body
 from ninelives.engine.run.call_site import asks
@@ -51,7 +51,9 @@ MOST_ATTEMPTS = 20
 
 async def call(step: Step, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
     """Call a step that is `async def`."""
-    execution = current(step.name)
+    execution: Any = EXECUTION.get()  # read here, not by `current`: this is the hot path
+    if execution is None:
+        execution = current(step.name)
     if execution is None or FRAME.get() is not None:
         # Without a runtime a step is an ordinary function; inside a step, another step is part of its body.
         refuse_inside(execution, step)
@@ -193,7 +195,7 @@ async def execute(
     value, failed = None, None
     try:
         try:
-            data, value = step.codec.round(await attempt(step, frame, body))
+            data, value = step.codec.round(await attempt(execution, step, frame, body))
             draft = result(frame, data)
         except (Exception, SystemExit, KeyboardInterrupt) as error:  # noqa: BLE001 (a failure is an outcome)
             failed = same_error(named(error, execution, place), step.raises)
@@ -247,10 +249,9 @@ def named(error: BaseException, execution: Execution, place: StepPosition) -> Ba
     return error
 
 
-async def attempt(step: Step, frame: Frame, body: Body) -> Any:
+async def attempt(execution: Execution, step: Step, frame: Frame, body: Body) -> Any:
     """Run the body until it returns a value or fails for good."""
-    token, execution = FRAME.set(frame), execution_of(frame.place)
-    branch = current_branch(execution.loop)
+    token, branch = FRAME.set(frame), current_branch(execution.loop)
     enter_body(branch, execution)
     try:
         before = await attempts_before(frame) if execution.replay.intents else 0
