@@ -204,7 +204,7 @@ class Execution:
     def is_alone(self) -> bool:
         """Whether the single branch may receive its outcome at once: no other outcome competes with it."""
         has_one_branch = len(self._tasks) <= 1 and not self.limits
-        return has_one_branch and not self.replay.left and not (self.delivery.due or self.delivery.live)
+        return has_one_branch and not self.replay.left and not (self.delivery.due or self.delivery.slots)
 
     @property
     def is_resumed(self) -> bool:
