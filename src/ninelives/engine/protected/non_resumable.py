@@ -101,7 +101,7 @@ async def _outcome(act: ProtectedCall) -> Any:
     if act.given is not None:
         identity.take_id(execution, act.natural, step)
     start: Start | None = None
-    if execution.is_resumed and not identity.is_past(execution, act.place):
+    if execution.may_know(act.place.id):
         found = await identity.find(_asking(act))
         if isinstance(found, Recorded):
             return await deliver(execution, found, reader(step), step=step, held=act)

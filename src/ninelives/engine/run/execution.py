@@ -208,8 +208,17 @@ class Execution:
 
     @property
     def is_resumed(self) -> bool:
-        """Whether a call may have a record, or must wait for recorded outcomes."""
+        """Whether the run has records that a call may claim, or has claimed."""
         return bool(self.replay.ids) or self.replay.left > 0
+
+    def may_know(self, step: str) -> bool:
+        """Return whether a call may have a record, or an effect must wait for records that others claim."""
+        replay = self.replay
+        if not replay.ids and not replay.left:
+            return False
+        if replay.left > 0 or self.delivery.has_recorded:
+            return True
+        return self.claims.has_starts or step in replay.ids
 
     @property
     def is_catching_up(self) -> bool:

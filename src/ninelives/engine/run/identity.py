@@ -20,9 +20,8 @@ from functools import partial
 from ninelives.core.errors import UsageError
 from ninelives.core.ids import ID_MARK
 from ninelives.core.journal.matching import Claimed, RecordClaims, Start
-from ninelives.core.journal.replay import Recorded, differences
+from ninelives.core.journal.replay import differences
 from ninelives.core.step_ids import step_text
-from ninelives.core.values.fingerprint import Fingerprint
 from ninelives.engine.context import StepPosition
 from ninelives.engine.run import lookup
 from ninelives.engine.run.call_site import asks
@@ -32,14 +31,6 @@ from ninelives.engine.run.lookup import Care, StepLookup
 from ninelives.engine.spec.registry import Step
 
 LOGGER = logging.getLogger("ninelives")
-
-
-def is_past(execution: Execution, place: StepPosition) -> bool:
-    """Return whether every record is claimed: the call can have none, and no effect must wait for it."""
-    if execution.is_catching_up:
-        return False
-    claims = execution.claims
-    return not claims.has_starts and place.id not in claims.ids
 
 
 def is_unsettled(execution: Execution) -> bool:
@@ -58,14 +49,6 @@ def has_gone_on(execution: Execution) -> bool:
     delivered = execution.delivery.delivered_seq
     later = any(one.seq > delivered for one in execution.claims.unclaimed())
     return later or execution.delivery.has_recorded or lookup.passed_over(execution) is not None
-
-
-def at_place(execution: Execution, place: StepPosition, asked: Fingerprint) -> Recorded | None:
-    """Claim the outcome at a call's own position, if it has the same arguments: the usual case."""
-    found = execution.replay.peek(place.id)
-    if found is None or found.body.f != asked.digest.hex():
-        return None
-    return execution.replay.take(place.id)
 
 
 async def find(asking: StepLookup) -> Claimed | None:

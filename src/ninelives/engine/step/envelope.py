@@ -186,7 +186,7 @@ class Builtin:
         """
         execution, self._asked = self.execution, asked
         found: Claimed | None = None
-        if execution.is_resumed and not identity.is_past(execution, self.place):
+        if execution.may_know(self.id):
             found = await identity.find(
                 StepLookup(execution, self.place, asked, where=self._asks, is_effect=is_effect, child=child)
             )

@@ -91,8 +91,8 @@ async def perform(  # noqa: PLR0912 (the hot path: one coroutine fewer)
     try:
         if execution.phase is not OPEN:
             await turn_away(execution)
-        if execution.is_resumed and not identity.is_past(execution, place):
-            found = identity.at_place(execution, place, asked) or await _recall(
+        if execution.may_know(place.id):
+            found = execution.replay.take_same(place.id, asked.digest.hex()) or await _recall(
                 execution, step, asked, place, given
             )
             if found is not None:
