@@ -41,7 +41,7 @@ Read = Callable[[bytes], Any]
 """Decodes a recorded value. Raises Divergence when it no longer fits."""
 
 
-class Held(Protocol):
+class CancelHeld(Protocol):
     """A call whose cancellation by the run's code is held back until its outcome is due."""
 
     is_cancelled: bool
@@ -56,7 +56,7 @@ async def deliver(
     read: Read | None,
     *,
     step: Step | None = None,
-    held: Held | None = None,
+    held: CancelHeld | None = None,
 ) -> Any:
     """Return or raise a recorded outcome when its delivery is due.
 
