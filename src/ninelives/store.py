@@ -58,7 +58,14 @@ class Store(Protocol):
         """
 
     def now_ms(self) -> int:
-        """Return the store's wall clock."""
+        """Return the store's wall clock, without a network call in a process whose session is renewed.
+
+        A server's store learns the time with each renewal, and counts on by the local boot clock. If the
+        server's clock is set, this follows with the next renewal.
+        """
+
+    def read_clock(self) -> int:
+        """Return the store's wall clock as it is now: a server is asked. Do not call it on an event loop."""
 
     # Runs ---------------------------------------------------------------------------------------
 

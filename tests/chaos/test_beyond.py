@@ -10,9 +10,8 @@ from typing import Any
 import pytest
 
 from ninelives.chaos.campaign.campaign import Campaign
-from ninelives.chaos.findings.detectors import find
+from ninelives.chaos.findings.detectors import ChaosBroken, find
 from ninelives.chaos.findings.finding import Mistake, the_run
-from ninelives.chaos.findings.own_crashes import ChaosBroken
 from ninelives.chaos.ledger import LedgerLine, What
 from ninelives.chaos.trial.trial import Trial
 from ninelives.chaos.trial.work_tree import Content

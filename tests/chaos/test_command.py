@@ -13,11 +13,11 @@ import pytest
 from ninelives.chaos.campaign import campaign as campaigns
 from ninelives.chaos.campaign.campaign import Campaign
 from ninelives.chaos.findings.finding import Mistake
-from ninelives.chaos.trial.scenarios import Calm
+from ninelives.chaos.report.command import ending_in_order
+from ninelives.chaos.trial.scenarios import Scenario
 from ninelives.chaos.trial.trial import Ground, Trial
 from ninelives.cli.commands import chaos as command
 from ninelives.core.errors import UsageError
-from ninelives.demo.command import ending_in_order
 from tests.chaos.commands import chaos
 
 EXAMPLE = Path(__file__).parents[2] / "examples" / "support.py"
@@ -173,7 +173,7 @@ def test_a_run_that_hangs_is_given_up_after_some_times_what_it_takes(monkeypatch
         calm = Trial("without faults", 1, 0.0)
         calm.seconds = usual
         ground = cast("Ground", SimpleNamespace(limit_seconds=limit))
-        campaigns._play(ground, Campaign([calm, calm], [], []), Calm("killed"), 4.0)
+        campaigns._play(ground, Campaign([calm, calm], [], []), Scenario("killed"), 4.0)
         assert given[-1][0] <= 4.0
         assert given[-1][1] == patience
 

@@ -8,10 +8,9 @@ import pytest
 from rich.console import Console
 
 from ninelives.chaos.campaign.campaign import Campaign
-from ninelives.chaos.report.terminal import unended
+from ninelives.chaos.findings.metrics import Number
+from ninelives.chaos.report.terminal import show_numbers, unended
 from ninelives.chaos.trial.trial import Trial
-from ninelives.demo.judge import Number
-from ninelives.demo.screen import show_numbers
 
 
 @pytest.mark.parametrize("width", [40, 76, 120])

@@ -353,12 +353,12 @@ def turn_kept() -> None:
 @_mutant
 def wake_dropped() -> None:
     """One wake-up in a hundred is not sent."""
-    original = wakeups.WakeUps.send
+    original = wakeups.Datagrams.send
     sent = [0]
 
-    def send(self: wakeups.WakeUps, *, only_readers: bool = False) -> None:
+    def send(self: wakeups.Datagrams, *, only_readers: bool = False) -> None:
         sent[0] += 1
         if sent[0] % 100:
             original(self, only_readers=only_readers)
 
-    _put(wakeups.WakeUps, "send", send)
+    _put(wakeups.Datagrams, "send", send)

@@ -36,7 +36,7 @@ from ninelives.ops.doctor import (
 )
 from ninelives.stores.sqlite import SqliteStore
 from ninelives.views.escape import json_text, shown
-from ninelives.views.recovery_text import last_recovery
+from ninelives.views.recoveries import last_recovery
 from tests.clocks import SteppingClock
 
 NASTY = "\x1b[31mred\r\n\x9b\u202etxet"

@@ -176,11 +176,11 @@ def patches_are_judged_again(patch: pytest.MonkeyPatch) -> None:
 def check_stops_at_once(patch: pytest.MonkeyPatch) -> None:
     """The check is over where the first branch comes to something new."""
 
-    async def barrier(self: Any, **_: Any) -> None:
-        self._reach()
-        await self.forever()
+    async def stop(self: Any, execution: Any) -> None:
+        self.end(execution)
+        await execution.forever()
 
-    patch.setattr(check._Rehearsed, "barrier", barrier)
+    patch.setattr(check._Frontier, "__call__", stop)
 
 
 @_mutant()

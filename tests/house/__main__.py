@@ -5,6 +5,7 @@ from __future__ import annotations
 import argparse
 from pathlib import Path
 
+from tests.house import words
 from tests.house.habits import privates
 from tests.house.measures import lower_maxima, read_source, walk
 from tests.house.page import page, table
@@ -20,6 +21,7 @@ def main() -> None:
     measures = [*read_source(house), *walk()]
     print("\n".join(table(measures)))
     lower_maxima(measures)
+    words.lower_counts(house)
     if options.page:
         options.page.write_text(page(house, measures, privates(house)[1]), encoding="utf-8")
 

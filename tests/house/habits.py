@@ -1,20 +1,13 @@
-"""Habits to lose: words of the old dialect, privates of other packages, patched globals."""
+"""Habits to lose: privates of other packages, patched globals."""
 
 from __future__ import annotations
 
 import ast
 import re
-from collections import Counter, defaultdict
+from collections import defaultdict
 from collections.abc import Iterator
 
 from tests.house.source import House, Module
-
-DIALECT = """
-    whoever, whereabouts, how-manieth, befall, befalls, befell, anew, for ever, newsroom, told, tell, tells,
-    telling, hear, hears, heard, mend, mends, mended, heed, heeds, thereof, therein, thereupon, hitherto,
-    cradle, keyring, outlet, chronicle, lent, kin, strays, facade
-"""
-"""Words that say in a private language what plain ones say: report, notify, poll, again, happen, repair."""
 
 ASYNCIO = {
     "_ready", "_scheduled", "_selector", "_context", "_cancelled", "_stopping", "_callback",
@@ -22,22 +15,7 @@ ASYNCIO = {
 }  # fmt: skip
 """Privates of asyncio, some of which share their names with ours."""
 
-_PATTERN = re.compile(rf"\b({'|'.join(re.escape(word.strip()) for word in DIALECT.split(','))})\b")
 _Function = ast.FunctionDef | ast.AsyncFunctionDef | ast.ClassDef
-
-
-def dialect(house: House) -> Counter[str]:
-    """Count the words of the old dialect in identifiers and docstrings."""
-    texts = (_said(node) for module in house.modules.values() for node in module.nodes)
-    return Counter(word for text in texts for word in _PATTERN.findall(text))
-
-
-def _said(node: ast.AST) -> str:
-    """Return a docstring, or an identifier that is given here, as words in lower case."""
-    if isinstance(node, ast.Expr) and isinstance(node.value, ast.Constant):
-        return " ".join(str(node.value.value).lower().split())
-    name = node.arg if isinstance(node, ast.arg) else _given(node)
-    return re.sub(r"(?<=[a-z])(?=[A-Z])|_", " ", name).lower()
 
 
 def _given(node: ast.AST) -> str:

@@ -11,7 +11,8 @@ from pathlib import Path
 
 from msgspec import Struct
 
-from tests.house.habits import dialect, patched_globals, privates, written_from_outside
+from tests.house import words
+from tests.house.habits import patched_globals, privates, written_from_outside
 from tests.house.source import ROOT, House
 
 MAXIMA = Path(__file__).with_name("maxima.toml")
@@ -51,13 +52,18 @@ def read_source(house: House) -> Iterator[Measure]:
     facades = [one for one in modules if one.package in dict(stores) and one.name.endswith(".store")]
     yield Measure("lines of the four store classes' modules", sum(one.lines for one in facades), 600)
     yield Measure("lines of Python in src", sum(one.lines for one in modules), 39_500)
-    words = dialect(house)
-    spoken = [f"{word}: {count}" for word, count in words.most_common()]
-    yield Measure("words of the old dialect in identifiers and docstrings", words.total(), 0, spoken)
+    yield _spoken("names", words.names(house))
+    yield _spoken("docstrings, comments and messages", words.prose(house))
     yield _listed("globals of our modules patched in src", 0, patched_globals(house))
     yield _listed("private attributes of other packages used", 0, privates(house)[0])
     written = written_from_outside(house, "execution", _EXECUTION)
     yield _listed("attributes of Execution written by other modules", 0, written)
+
+
+def _spoken(where: str, found: dict[str, list[str]]) -> Measure:
+    counts = sorted(((len(uses), word) for word, uses in found.items()), reverse=True)
+    parts = [f"{word}: {count}" for count, word in counts]
+    return Measure(f"words to avoid in {where}", sum(count for count, _ in counts), 0, parts)
 
 
 def _listed(name: str, limit: int, parts: list[str]) -> Measure:

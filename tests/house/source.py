@@ -22,6 +22,7 @@ class Module(Struct, frozen=True):
     name: str
     package: str
     lines: int
+    text: str
     tree: ast.Module
     nodes: list[ast.AST]
     imports: list[tuple[ast.Import | ast.ImportFrom, str]]
@@ -46,7 +47,7 @@ class House:
             walked = list(_walk(tree := ast.parse(text), LOAD))
             imports = [(one, when) for one, when in walked if isinstance(one, ast.Import | ast.ImportFrom)]
             nodes = [node for node, _ in walked]
-            self.modules[name] = Module(name, package, len(text.splitlines()), tree, nodes, imports)
+            self.modules[name] = Module(name, package, len(text.splitlines()), text, tree, nodes, imports)
         self.edges = sorted({edge for one in self.modules.values() for edge in self._imports(one)})
 
     def _imports(self, module: Module) -> Iterator[Edge]:

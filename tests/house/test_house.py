@@ -7,11 +7,11 @@ from pathlib import Path
 
 import pytest
 
-from tests.house.habits import dialect, patched_globals, privates
+from tests.house import words
+from tests.house.habits import patched_globals, privates
 from tests.house.measures import Measure, read_maxima, read_source, walk
 from tests.house.source import ROOT, House
 
-GONE = {"whereabouts", "keyring", "thereof", "therein", "thereupon", "hitherto", "facade", "heeds", "mends"}
 PAGES = ("ARCHITECTURE.md", "CONTRIBUTING.md")
 
 
@@ -38,8 +38,9 @@ def test_no_step_walks_further() -> None:
     assert grown(list(walk()), "walks") == []
 
 
-def test_words_that_are_gone_stay_away(house: House) -> None:
-    assert dialect(house).keys() & GONE == set()
+def test_no_word_to_avoid_is_used_more_often(house: House) -> None:
+    assert words.grown("names", words.names(house), words.NAMES) == []
+    assert words.grown("prose", words.prose(house), words.PROSE) == []
 
 
 def test_a_cycle_through_functions_and_types_is_found(tmp_path: Path) -> None:
@@ -48,12 +49,30 @@ def test_a_cycle_through_functions_and_types_is_found(tmp_path: Path) -> None:
     assert len(house.late_edges("ninelives")) == 2
 
 
-def test_privates_patches_and_dialect_are_found(tmp_path: Path) -> None:
+def test_words_to_avoid_are_found_in_names_and_prose(tmp_path: Path) -> None:
+    code = """# for ever
+class Told:
+    def _hear(self, *, look_up, in_line): self.asked_at = fail("it was told\\nanew")"""
+    house = planted(
+        tmp_path, whereabouts='"""Whoever is\n    told."""', code=code, **{"stores/shared": "_line = 1"}
+    )
+    found = words.names(house)
+    assert {word: len(where) for word, where in found.items()} == {
+        "told": 1, "hear": 1, "asked": 1, "whereabouts": 1, "line": 1
+    }  # fmt: skip
+    assert found["line"] == ["ninelives.stores.shared: _line"]
+    assert {word: len(where) for word, where in words.prose(house).items()} == {
+        "told": 2, "whoever": 1, "for ever": 1, "anew": 1
+    }  # fmt: skip
+    (refused,) = words.grown("prose", {"told": ["a: 1"]}, words.PROSE)
+    assert refused == "told, 1 times instead of 0; use: reported, delivered; at a: 1"
+
+
+def test_privates_and_patches_are_found(tmp_path: Path) -> None:
     patches = "from ninelives import a\nvars(a)['x'] = a.y = 1\nsetattr(a, 'z', 2)\na.b._own"
-    house = planted(tmp_path, a='"""Whoever is\n    told."""', c="_own = 1", **{"d/e": patches})
+    house = planted(tmp_path, a="", c="_own = 1", **{"d/e": patches})
     assert len(patched_globals(house)) == 3
     assert privates(house)[0] == ["ninelives.d.e: _own"]
-    assert dialect(house) == {"whoever": 1, "told": 1}
 
 
 TYPED = "from typing import TYPE_CHECKING\nif TYPE_CHECKING:\n    from ninelives.a import A"

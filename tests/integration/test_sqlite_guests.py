@@ -12,7 +12,7 @@ from ninelives.core.errors import NineLivesError, UsageError
 from ninelives.stores.open import open_store
 from ninelives.stores.sqlite import SqliteStore
 from ninelives.stores.sqlite.files import database
-from ninelives.stores.sqlite.files.wakeups import WakeUps
+from ninelives.stores.sqlite.files.wakeups import Datagrams
 from tests.contract.makers import new_run
 from tests.integration.conftest import Opener, Starter
 
@@ -48,15 +48,15 @@ def test_an_open_store_is_locked_until_its_last_object_is_closed(path: Path) -> 
 def test_objects_that_are_opened_at_the_same_time_keep_their_lock(
     path: Path, opened: Opener, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    make = WakeUps
+    make = Datagrams
 
     def make_late(*words: object) -> object:
         # Here the first one has its connections and has left the writers' queue, but is not ready yet.
-        monkeypatch.setattr(database, "WakeUps", make)
+        monkeypatch.setattr(database, "Datagrams", make)
         opened()
         return make(*words)  # type: ignore[arg-type]
 
-    monkeypatch.setattr(database, "WakeUps", make_late)
+    monkeypatch.setattr(database, "Datagrams", make_late)
     opened()
     assert is_locked(path), "the second one let go of the first one's lock"
 

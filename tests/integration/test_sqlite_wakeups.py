@@ -11,7 +11,7 @@ from pathlib import Path
 from threading import Barrier
 
 from ninelives.stores.sqlite import SqliteStore
-from ninelives.stores.sqlite.files.wakeups import WakeUps
+from ninelives.stores.sqlite.files.wakeups import Datagrams
 from tests.contract.makers import new_run
 from tests.integration.conftest import Opener, Starter
 
@@ -168,7 +168,7 @@ def test_waiting_works_with_thousands_of_open_files(opened: Opener) -> None:
 
 
 def test_closing_does_not_mind_that_a_sleeper_has_more_to_read_than_fits(tmp_path: Path) -> None:
-    wake = WakeUps(tmp_path, "me")
+    wake = Datagrams(tmp_path, "me")
     assert wake.wait(0.0)
     for _ in range(1000):
         wake.send()

@@ -13,9 +13,9 @@ from pathlib import Path
 import psycopg
 import pytest
 
-from ninelives.demo.command import _clear
-from ninelives.demo.director import Watcher
-from ninelives.demo.store_urls import on_server
+from ninelives.chaos.trial.scratch_store import urls
+from ninelives.demo.board import Watcher
+from ninelives.demo.command import clear
 from tests.servers import valkey
 from tests.servers.postgres import change, free_port
 
@@ -36,10 +36,10 @@ def left_behind() -> Iterator[list[str]]:
     """Yield a list of commands that the demo told; what they look at is removed."""
     told: list[str] = []
     yield told
-    for mark in re.findall(r"=([a-z0-9_-]*demo_[0-9a-f]+)_crashed", "\n".join(told)):
-        for stage in ("calm", "crashed"):
-            change(f'DROP SCHEMA IF EXISTS "{mark}_{stage}" CASCADE')
-            valkey.wipe(f"{mark}_{stage}")
+    for mark in re.findall(r"=([a-z0-9_-]*demo_[0-9a-f]+)_1", "\n".join(told)):
+        for number in (0, 1):
+            change(f'DROP SCHEMA IF EXISTS "{mark}_{number}" CASCADE')
+            valkey.wipe(f"{mark}_{number}")
 
 
 def test_the_demo_meets_its_targets(url: str, left_behind: list[str]) -> None:
@@ -78,9 +78,9 @@ def test_what_the_demo_may_not_remove_is_told(monkeypatch: pytest.MonkeyPatch) -
     told: list[str] = []
     watcher = Watcher()
     monkeypatch.setattr(watcher, "say", told.append)
-    _clear(on_server(f"redis://127.0.0.1:{free_port()}/0?prefix=mine"), watcher)
+    clear(_stages(f"redis://127.0.0.1:{free_port()}/0?prefix=mine"), watcher)
     (line,) = told
-    assert re.search(r"mine_demo_\w+_calm and mine_demo_\w+_crashed from the server: Redis: ", line)
+    assert re.search(r"mine_demo_\w+_0 and mine_demo_\w+_1 from the server: Redis: ", line)
 
 
 def test_the_tutorial_runs_and_runs_again(url: str, tmp_path: Path) -> None:
@@ -97,13 +97,18 @@ def test_the_tutorial_runs_and_runs_again(url: str, tmp_path: Path) -> None:
 
 
 def test_the_demo_keeps_to_places_of_its_own() -> None:
-    places = on_server("postgresql://ann:secret@db:5432/prod?sslmode=require&schema=live")
-    assert places["calm"] != places["crashed"]
-    assert all("schema=live_demo_" in place for place in places.values())
-    assert all("sslmode=require" in place for place in places.values())
+    first, second = _stages("postgresql://ann:secret@db:5432/prod?sslmode=require&schema=live")
+    assert first != second
+    assert all("schema=live_demo_" in url for url in (first, second))
+    assert all("sslmode=require" in url for url in (first, second))
     refused = subprocess.run(
         [sys.executable, "-m", "ninelives.demo", "--store", "sqlite:///x.db"],
         capture_output=True, text=True, timeout=SECONDS, check=False,
     )  # fmt: skip
     assert refused.returncode == 1
     assert "names no server" in refused.stdout
+
+
+def _stages(url: str) -> list[str]:
+    name = urls(url, "demo")
+    return [name(number, Path()) for number in (0, 1)]

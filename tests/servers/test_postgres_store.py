@@ -102,6 +102,20 @@ def test_a_step_of_a_single_run_takes_one_round_trip_and_so_does_its_end(
     assert row(far).state is State.COMPLETED
 
 
+def test_a_process_with_a_session_knows_the_time_without_asking(far: PostgresStore, proxy: Proxy) -> None:
+    far.register_session(new_session("s1"))
+    before, asked_ms = proxy.round_trips, far.read_clock()
+    assert proxy.round_trips > before
+    for renews in (False, True):
+        if renews:
+            far.renew_session("s1")
+        before = proxy.round_trips
+        known_ms = [far.now_ms() for _ in range(100)]
+        assert proxy.round_trips - before < 5  # other threads may speak meanwhile
+        assert known_ms == sorted(known_ms)
+        assert asked_ms - 1000 <= known_ms[0] <= known_ms[-1] <= far.read_clock() + 1000
+
+
 NTH = pytest.mark.parametrize("nth", range(1, 6))
 """Which answer is lost: that of a question, that of a COMMIT, or none, where an operation takes fewer."""
 

@@ -161,6 +161,8 @@ class Line:
         """Return the store's clock."""
         return self._archive.now_ms()
 
+    read_clock = now_ms
+
     def close(self) -> None:
         """Nothing depends on it."""
 

@@ -36,7 +36,7 @@ def store() -> Fickle:
 def test_a_server_that_leaves_while_the_supervisor_begins_is_waited_for(store: Fickle) -> None:
     store.away, told = 1, list[str]()
     fleet = Supervisor(
-        WorkerOrder(target="", url=""), store, SystemClock(), tell=told.append, hear=lambda *_: None
+        WorkerOrder(target="", url=""), store, SystemClock(), report=told.append, on_output=lambda *_: None
     )
     fleet._begin()
     assert told == ["no server answers; waiting for it"]
@@ -46,7 +46,7 @@ def test_a_server_that_leaves_while_the_supervisor_begins_is_waited_for(store: F
 def test_a_server_that_stays_away_while_the_supervisor_begins_is_given_up(store: Fickle) -> None:
     store.away = 1_000_000
     order = WorkerOrder(target="", url="", patience_seconds=-1)
-    fleet = Supervisor(order, store, SystemClock(), tell=lambda _: None, hear=lambda *_: None)
+    fleet = Supervisor(order, store, SystemClock(), report=lambda _: None, on_output=lambda *_: None)
     with pytest.raises(StoreAway):
         fleet._begin()
 

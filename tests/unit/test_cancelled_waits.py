@@ -264,7 +264,7 @@ def test_an_effect_that_is_cancelled_before_it_is_durable_holds_up_no_decision()
         async with asyncio.timeout(10), nl.Runtime(store) as rt:
             running = asyncio.create_task(rt.run(agent, id="r"))
             executions = rt._executor.executions
-            while "r" not in executions or len(executions["r"].delivery.slots) < 2:
+            while "r" not in executions or len(executions["r"].delivery.slots) < 2:  # noqa: ASYNC110
                 await asyncio.sleep(0.001)  # until both wait for their delivery, in this order
             for _ in range(20):
                 await asyncio.sleep(0.001)  # and the run is at rest

@@ -439,9 +439,7 @@ def test_a_run_of_the_same_id_with_another_journal_is_read() -> None:
 
     async def main() -> None:
         async with nl.Runtime(store) as rt:
-            asked, kept = [
-                await new_run(rt, store.now_ms, doubler, (number,), None, id="one") for number in (1, 21)
-            ]
+            asked, kept = [await new_run(rt, doubler, (number,), None, id="one") for number in (1, 21)]
             store.create_runs([replace(kept, fingerprint=asked.fingerprint)])
             assert await rt.run(doubler, 1, id="one") == 42
             assert store.read == ["one"]

@@ -19,7 +19,7 @@ from ninelives.core.model.run import Kind, Record
 from ninelives.core.rules.recovery_check import account_of, faults_of_keys
 from ninelives.core.values.fingerprint import Fingerprint
 from ninelives.store import Store
-from ninelives.views.recovery_text import last_recovery
+from ninelives.views.recoveries import last_recovery
 from tests.replay.lifetimes import QuickStore, Stage, first_life, run_async, second_life
 
 TAKEN_MS = 1_000

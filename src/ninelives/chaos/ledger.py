@@ -16,6 +16,8 @@ import msgspec
 from msgspec import Struct
 
 _TEXT_CHARACTERS = 20_000
+OUTCOMES = frozenset({"result", "failure", "signal", "withdrawn", "turn", "end"})
+"""Kinds of journal records that count as progress."""
 
 
 class What(StrEnum):
@@ -55,6 +57,21 @@ class LedgerLine(Struct, kw_only=True, omit_defaults=True):
     is_inside: bool = False
     """Whether it happened inside a step's body."""
     data: dict[str, Any] = {}
+
+    @property
+    def records(self) -> list[tuple[str, str]]:
+        """The kinds and steps of the records that a commit stored."""
+        return [(kind, step) for kind, step in self.data["records"]] if self.what is What.STORED else []
+
+    @property
+    def is_progress(self) -> bool:
+        """Whether it stored an outcome."""
+        return any(kind in OUTCOMES for kind, _ in self.records)
+
+    @property
+    def is_new(self) -> bool:
+        """Whether it means new work: a body began, or an outcome was stored."""
+        return self.what is What.BEGIN or self.is_progress
 
 
 _DECODE = msgspec.json.Decoder(LedgerLine).decode

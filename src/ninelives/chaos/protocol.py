@@ -7,19 +7,23 @@ and again reaches every step: each kill hits it one step further on.
 from __future__ import annotations
 
 from enum import StrEnum
+from urllib.parse import quote
 
 from msgspec import Struct
 
 RUN = "chaos"
 """The run's id: the same in every trial, so that the keys of its actions are the same, too."""
 LEASE_SECONDS = 10.0
-OUTCOMES = frozenset({"result", "failure", "signal", "withdrawn", "turn", "end"})
-"""Kinds of journal records that count as progress."""
 
 
 def step_in(run: str, step: str) -> str:
     """Return a step's name in the ledger, with the run's id for child runs: their step names may be equal."""
     return step if run == RUN else f"{run} {step}"
+
+
+def has_key(sent: bytes, key: str) -> bool:
+    """Return whether bytes that were sent contain an action's key, plain or quoted."""
+    return any(form.encode() in sent for form in (key, quote(key), quote(key, safe="")))
 
 
 class FaultMoment(StrEnum):
@@ -45,17 +49,26 @@ class FaultKind(StrEnum):
 
 
 class InjectedFault(Struct, frozen=True, kw_only=True):
-    """One fault, at the first point not in `passed`, or only at the point `only`.
+    """One fault, at the first point not in `passed`; only at `only` or at steps named in `among`, if given.
 
-    `seconds` is how long the store is cut off or its disk is full; `line` is FILE:LINE.
+    `skip` is how many such points to let pass first; `line` is FILE:LINE. `seconds` is how long the store is
+    cut off or its disk is full, or how long after its point a process is killed.
     """
 
     kind: FaultKind
     moment: FaultMoment
     passed: tuple[str, ...] = ()
     only: str = ""
+    among: tuple[str, ...] = ()
+    skip: int = 0
     seconds: float = 0.0
     line: str = ""
+
+    def fits(self, point: str) -> bool:
+        """Return whether the fault may fire at this point."""
+        if point in self.passed or self.only not in ("", point):
+            return False
+        return not self.among or point.rpartition("/")[2].partition("[")[0] in self.among
 
 
 class Settlement(Struct, frozen=True, kw_only=True):

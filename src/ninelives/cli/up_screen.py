@@ -25,7 +25,7 @@ from ninelives.core.model.run import RunQuery, RunRow, State
 from ninelives.core.model.session import Session
 from ninelives.store import Store
 from ninelives.views.escape import shown
-from ninelives.views.recoveries import Told, recoveries
+from ninelives.views.recoveries import RecoveryEntry, recoveries
 
 _POLL_SECONDS = 1.0
 MOST_RUNS, LAST_RECOVERIES = 1_000, 3
@@ -39,7 +39,7 @@ class View(Struct, frozen=True):
     sessions: Sequence[Session] = ()
     runs: Sequence[RunRow] = ()
     ended: int = 0
-    recovered: Sequence[Told] = ()
+    recovered: Sequence[RecoveryEntry] = ()
     now_ms: int = 0
     trouble: str = ""
 

@@ -149,7 +149,14 @@ class ReplayError(NineLivesError):
 
 
 class Divergence(ReplayError):
-    """The code calls a step that the journal contradicts."""
+    """The code calls a step that the journal contradicts.
+
+    `where` is the line that calls it, and `difference` that of the arguments, where these are known.
+    """
+
+    def __init__(self, what: str, *, where: str = "", difference: str = "", **known: str | None) -> None:
+        super().__init__(what, **known)
+        self.where, self.difference = where, difference
 
 
 class ActionError(NineLivesError):

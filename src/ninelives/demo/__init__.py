@@ -1,11 +1,11 @@
 """`ninelives demo`: kill a support agent's worker again and again, and measure how its runs recover.
 
-    tickets   the customers' messages                  agent       the agent, as a user would write it
-    shop      the shop's HTTP service and ledger       model       the scripted model, or a real one
-    worker    the process that is killed               children    start and end processes
-    moments   when to kill it                          director    one stage, without or with crashes
-    judge     the four numbers                         screen      live table, log lines, report
-    command   options and exit code                    store_urls  the stores of both stages on a server
+It is played on chaos: each stage is one trial, executed by forked processes that kill themselves.
+
+    agent    the agent, as a user would write it      model    the scripted model, or a real one
+    shop     the shop's HTTP service and ledger       kills    when to kill: chaos' faults, drawn from a seed
+    board    the tickets, followed in the ledger      judge    the four numbers
+    screen   live table, log lines, report            command  options, both stages, exit code
 
 All files live in a temporary directory that is removed at the end.
 """

@@ -12,9 +12,35 @@ from typing import Any
 import ninelives as nl
 from ninelives.demo import model
 from ninelives.demo.model import Choice, Message
-from ninelives.demo.tickets import SupportTicket
 
-MAX_STEPS = 12
+MAX_STEPS, OPEN_TICKETS = 12, 3
+_KINDS = (
+    ("broken, wants a refund", "My order {a} arrived broken. Please refund it."),
+    ("wants an installation", "Please send a technician to install what I bought with {a}."),
+    ("where is it?", "Where are my orders {a} and {b}?"),
+    ("leaks: refund, repair", "{a} leaks. Refund half of it, please, and send a technician."),
+    ("too late to return", "I no longer like {a}. Please refund it."),
+    ("second one scratched", "I got {a} and {b}; the second one is scratched. Refund that one."),
+)
+
+
+@dataclass(frozen=True)
+class SupportTicket:
+    """A customer's message."""
+
+    id: str
+    title: str
+    text: str
+
+
+def tickets(count: int) -> list[SupportTicket]:
+    """Return `count` tickets, always the same ones: six kinds, each with its own orders."""
+    made = []
+    for number in range(count):
+        title, text = _KINDS[number % len(_KINDS)]
+        orders = {"a": f"A-{1001 + 10 * number}", "b": f"A-{1002 + 10 * number}"}
+        made.append(SupportTicket(f"ticket-{number + 1}", title, text.format(**orders)))
+    return made
 
 
 @dataclass(frozen=True)
@@ -109,6 +135,18 @@ async def support(ticket: SupportTicket) -> Reply:
             answer = f"refused: {no}"
         messages = [*messages, Message("tool", answer, choice.tool)]
     raise nl.Permanent(f"{ticket.id}: no answer for the customer after {MAX_STEPS} steps")
+
+
+@nl.agent
+async def desk(count: int) -> list[Reply]:
+    """Hand the tickets to support agents, a few at a time."""
+    return await nl.map(_handle, tickets(count), limit=OPEN_TICKETS)
+
+
+async def _handle(ticket: SupportTicket) -> Reply:
+    child = await nl.spawn(support, ticket, id=ticket.id)
+    reply: Reply = await child.result()
+    return reply
 
 
 async def _use(choice: Choice, done: list[str]) -> str:

@@ -1,47 +1,57 @@
-"""Parse the options of `ninelives demo`, run its two stages, and print the report."""
+"""Parse the options of `ninelives demo`, play its two stages on chaos, and print the report."""
 
 from __future__ import annotations
 
 import argparse
-import asyncio
+import json
 import shlex
-import signal
 import sys
 import tempfile
 import time
-from collections.abc import Iterator, Sequence
-from contextlib import contextmanager
+from collections.abc import Iterable, Sequence
+from contextlib import closing
 from pathlib import Path
 from random import Random
-from typing import Any
 
 import msgspec
+from msgspec import structs
 from rich.console import Console
 
+from ninelives.chaos.campaign.campaign import failure, why_unended
+from ninelives.chaos.findings.effects import declarations
+from ninelives.chaos.report.command import ending_in_order
+from ninelives.chaos.trial.fork_server import ForkServers
+from ninelives.chaos.trial.scenarios import Scenario
+from ninelives.chaos.trial.scratch_store import SQLITE, remove, urls
+from ninelives.chaos.trial.trial import ChaosFailed, Ground, TrialStage, TrialTarget
+from ninelives.chaos.trial.work_tree import Tree
 from ninelives.core.errors import NineLivesError
+from ninelives.core.model.run import Record
 from ninelives.demo import model
-from ninelives.demo.director import DemoFailed, Director, Watcher
-from ninelives.demo.judge import DemoReport, judge
-from ninelives.demo.moments import plan
-from ninelives.demo.screen import Lively, Plain, Quiet, conclude
-from ninelives.demo.store_urls import on_server, remove
-from ninelives.demo.tickets import tickets
+from ninelives.demo.agent import tickets
+from ninelives.demo.board import Board, Watcher
+from ninelives.demo.judge import DemoReport, DemoStage, judge
+from ninelives.demo.kills import EFFECTS, Strikes, plan
+from ninelives.demo.screen import Quiet, Screen, conclude
+from ninelives.demo.shop import Shop, serving
+from ninelives.engine.commit import large_bodies
+from ninelives.store import Store
 from ninelives.stores.open import open_store
-from ninelives.stores.url import part_in
+from ninelives.stores.url import backend_of, part_in
 
 LIMIT_SECONDS, LIMIT_SECONDS_REAL = 40.0, 600.0
 EXIT_MISSED, EXIT_INTERRUPTED = 1, 130
 
 
 def run(argv: Sequence[str] | None) -> int:
-    """Run both stages and print the numbers; the exit code is 0 if all targets are met."""
+    """Play both stages and print the numbers; the exit code is 0 if all targets are met."""
     given = _options(argv)
     console = Console(stderr=given.json)
     since = time.monotonic()
     try:
         with ending_in_order(), tempfile.TemporaryDirectory(prefix="ninelives-demo-") as home:
-            verdict = asyncio.run(_stages(Path(home), given, console))
-    except (DemoFailed, NineLivesError) as error:
+            report = _shown(Path(home).resolve(), given, console)
+    except NineLivesError as error:
         console.print(f"the demo failed: {error}", markup=False, soft_wrap=True)
         return EXIT_MISSED
     except KeyboardInterrupt:
@@ -49,96 +59,103 @@ def run(argv: Sequence[str] | None) -> int:
         return EXIT_INTERRUPTED
     seconds = time.monotonic() - since
     if given.json:
-        sys.stdout.write(msgspec.json.encode(_fields(verdict, seconds)).decode() + "\n")
+        fields = {"is_met": report.is_met, "seconds": round(seconds, 3), **msgspec.to_builtins(report)}
+        sys.stdout.write(msgspec.json.encode(fields).decode() + "\n")
     else:
-        conclude(console, verdict, seconds)
-    return 0 if verdict.is_met else EXIT_MISSED
+        conclude(console, report, seconds)
+    return 0 if report.is_met else EXIT_MISSED
 
 
-async def _stages(home: Path, given: argparse.Namespace, console: Console) -> DemoReport:
-    is_scripted = model.provider() == "scripted"
+def _shown(home: Path, given: argparse.Namespace, console: Console) -> DemoReport:
     if given.json:
-        return await _both(home, given, Watcher(), is_scripted=is_scripted)
-    kind = "a scripted model" if is_scripted else f"a model of {model.provider()}"
+        return _both(home, given, Watcher())
+    kind = "a scripted model" if model.is_scripted() else f"a model of {model.provider()}"
     console.print(
         f"A support agent with {kind} works on {given.tickets} tickets: first without crashes, then with "
         f"its worker killed up to {given.kills} times (seed {given.seed}).",
         highlight=False,
         soft_wrap=True,
     )
-    with Lively(console) if console.is_terminal else Plain(console) as watcher:
-        return await _both(home, given, watcher, is_scripted=is_scripted)
+    with Screen(console) as screen:
+        return _both(home, given, screen)
 
 
-async def _both(home: Path, given: argparse.Namespace, watcher: Watcher, *, is_scripted: bool) -> DemoReport:
-    """Run the stage without crashes, then the one with crashes; each has its own store and shop."""
-    for name in ("calm", "crashed"):
-        (home / name).mkdir()
-    urls = on_server(given.store) if given.store else {"calm": "", "crashed": ""}
+def _both(home: Path, given: argparse.Namespace, watcher: Watcher) -> DemoReport:
+    """Play both stages on stores of their own, which are removed at the end."""
+    name = urls(given.store or SQLITE, "demo")
+    stores = [name(number, home / f"trial-{number}") for number in (0, 1)]
     try:
-        return await _run_stages(home, given, watcher, urls, is_scripted=is_scripted)
+        with ForkServers(backend_of(stores[0])) as fork_servers:
+            report = _compared(home, given, watcher, fork_servers, stores)
+        if given.store and given.keep:
+            with closing(open_store(stores[1])) as store:
+                listing = shlex.join(["ninelives", "ps", "--all", "--store", store.url])
+            watcher.say(f"the runs are kept on the server; list them with: {listing}")
+        return report
     finally:
         if given.store and not given.keep:
-            _clear(urls, watcher)
+            clear(stores, watcher)
 
 
-async def _run_stages(
-    home: Path, given: argparse.Namespace, watcher: Watcher, urls: dict[str, str], *, is_scripted: bool
+def _compared(
+    home: Path, given: argparse.Namespace, watcher: Watcher, fork_servers: ForkServers, stores: Sequence[str]
 ) -> DemoReport:
-    limit = LIMIT_SECONDS if is_scripted else LIMIT_SECONDS_REAL
-    work = tickets(given.tickets)
-    calm = await Director(home / "calm", work, [], Quiet(watcher), urls["calm"]).direct(limit_seconds=limit)
-    if len(calm.results) < len(work):
-        why = "; ".join(calm.failures.values()) or f"not done within {limit:.0f} s"
-        raise DemoFailed(
-            f"only {len(calm.results)} of {len(work)} tickets completed even without crashes: {why}"
-        )
-    watcher.say(f"without crashes: {len(work)} of {len(work)} tickets completed; now with kill -9")
-    strikes = plan(given.kills, Random(given.seed))
-    crashed = await Director(home / "crashed", work, strikes, watcher, urls["crashed"]).direct(
-        limit_seconds=limit, is_forgetful=given.fault == "forgetful-shop"
+    """Play the stage without crashes, then the one with crashes, and compare them."""
+    (home / "tree").mkdir()
+    ground = Ground(
+        fork_servers=fork_servers,
+        home=home,
+        tree=Tree(home / "tree"),
+        target=TrialTarget("ninelives.demo.agent:desk", (str(given.tickets),)),
+        url=lambda number, _: stores[number],
+        limit_seconds=LIMIT_SECONDS if model.is_scripted() else LIMIT_SECONDS_REAL,
     )
-    if given.store and given.keep:
-        watcher.say(f"the runs are kept on the server; list them with: {_list_command(urls['crashed'])}")
-    return judge(calm, crashed, is_scripted=is_scripted)
+    calm = _play(ground, 0, Scenario("without crashes"), Quiet(watcher), Shop())
+    if len(calm.board.results) < given.tickets:
+        why = failure(calm.trial) if calm.trial.error else why_unended(calm.trial)
+        done = f"{len(calm.board.results)} of {given.tickets}"
+        raise ChaosFailed(f"only {done} tickets completed even without crashes: {why}")
+    watcher.say(f"without crashes: {given.tickets} of {given.tickets} tickets completed; now with kill -9")
+    acting = [step for step, one in declarations(calm.trial).items() if one.name in EFFECTS]
+    strikes = Strikes(plan(given.kills, Random(given.seed)), acting)
+    shop = Shop(is_forgetful=given.fault == "forgetful-shop")
+    crashed = _play(ground, 1, strikes, watcher, shop)
+    if crashed.trial.why:
+        watcher.say(f"not all tickets were done: {why_unended(crashed.trial)}")
+    elif left := strikes.left(crashed.trial.lines):
+        watcher.say(f"all tickets were done; {len(left)} of the kills were not needed")
+    return judge(calm, crashed, is_scripted=model.is_scripted())
 
 
-def _clear(urls: dict[str, str], watcher: Watcher) -> None:
+def _play(ground: Ground, number: int, scenario: Scenario, watcher: Watcher, shop: Shop) -> DemoStage:
+    """Play one stage until all tickets end or time is up; a ticket that has not ended then is lost.
+
+    A stage is one trial of chaos: a run of `agent.desk`, with one child run for each ticket.
+    """
+    bill, half = ground.home / f"bill-{number}", ground.limit_seconds / 2
+    with serving(shop) as address, closing(open_store(ground.url(number, ground.home))) as store:
+        board = Board(tickets(int(ground.target.words[0])), watcher, lambda runs: _journals(store, runs))
+        environment = {"NINELIVES_DEMO_SHOP": address, "NINELIVES_DEMO_BILL": str(bill)}
+        ground = structs.replace(ground, environment=environment)
+        trial = TrialStage(ground, scenario, number, {}, board.follow).play(half, half)
+        board.close()
+    lines = [json.loads(line) for line in bill.read_text().splitlines()] if bill.exists() else []
+    return DemoStage(trial, board, shop.ledger, lines)
+
+
+def _journals(store: Store, runs: Iterable[str]) -> dict[str, list[Record]]:
+    there = [run for run in runs if store.read_run(run) is not None]
+    return {run: list(large_bodies.whole(store, store.load_journal(run, since=0).records)) for run in there}
+
+
+def clear(stores: Sequence[str], watcher: Watcher) -> None:
+    """Remove the stages' stores from the server; say so if it refuses."""
     try:
-        remove(urls)
+        for url in stores:
+            remove(url)
     except NineLivesError as error:
-        names = " and ".join(str(part_in(url)) for url in urls.values())
-        watcher.say(f"could not remove {names} from the server: {error}")
-
-
-def _list_command(url: str) -> str:
-    """Return the command that lists the runs of a stage, without the password."""
-    store = open_store(url)
-    try:
-        return shlex.join(["ninelives", "ps", "--all", "--store", store.url])
-    finally:
-        store.close()
-
-
-def _fields(verdict: DemoReport, seconds: float) -> dict[str, Any]:
-    return {"is_met": verdict.is_met, "seconds": round(seconds, 3), **msgspec.to_builtins(verdict)}
-
-
-@contextmanager
-def ending_in_order() -> Iterator[None]:
-    """Treat SIGTERM and SIGHUP as Ctrl-C, so that all processes are ended and all files removed."""
-    before = {signum: signal.signal(signum, _interrupt) for signum in (signal.SIGTERM, signal.SIGHUP)}
-    try:
-        yield
-    finally:
-        for signum, handler in before.items():
-            signal.signal(signum, handler)
-
-
-def _interrupt(*_: object) -> None:
-    if signal.getsignal(signal.SIGINT) is signal.SIG_IGN:  # a background job of a shell
-        raise KeyboardInterrupt
-    signal.raise_signal(signal.SIGINT)
+        parts = " and ".join(str(part_in(url)) for url in stores)
+        watcher.say(f"could not remove {parts} from the server: {error}")
 
 
 def _options(argv: Sequence[str] | None) -> argparse.Namespace:

@@ -59,15 +59,6 @@ class Choice:
     text: str = ""
 
 
-@dataclass(frozen=True)
-class ModelRequest:
-    """A request to a provider."""
-
-    url: str
-    headers: dict[str, str]
-    body: dict[str, Any]
-
-
 class ModelError(Exception):
     """A provider's error answer; its status decides whether a retry makes sense."""
 
@@ -84,10 +75,15 @@ def provider(environ: Mapping[str, str] = os.environ) -> str:
     return "scripted"
 
 
+def is_scripted() -> bool:
+    """Return whether the scripted model answers."""
+    return provider() == "scripted"
+
+
 async def ask(messages: list[Message], *, run: str) -> Choice:
     """Ask for the next choice. Raises ModelError; Permanent for a malformed answer."""
     _bill(run, len(messages), {"event": "asked"})
-    if provider() == "scripted":
+    if is_scripted():
         await asyncio.sleep(SCRIPTED_SECONDS)
         choice = scripted(messages)
         tokens = estimate(messages, choice)
@@ -155,60 +151,51 @@ def ask_provider(messages: list[Message], environ: Mapping[str, str] = os.enviro
     import urllib.error
     import urllib.request
 
-    request = build_request(messages, environ)
+    url, headers, body = _request(messages, environ)
     sent = urllib.request.Request(  # noqa: S310 (the provider's address, or what the user set instead)
-        request.url, json.dumps(request.body).encode(), request.headers, method="POST"
+        url, json.dumps(body).encode(), {"Content-Type": "application/json", **headers}, method="POST"
     )
     try:
         with urllib.request.urlopen(sent, timeout=TIMEOUT_SECONDS) as response:  # noqa: S310
             answer = response.read()
     except urllib.error.HTTPError as error:
         with error:
-            body = error.read(300).decode(errors="replace")
-        raise ModelError(f"{provider(environ)} answers {error.code}: {body}", error.code) from None
+            text = error.read(300).decode(errors="replace")
+        raise ModelError(f"{provider(environ)} answers {error.code}: {text}", error.code) from None
     except urllib.error.URLError as error:
         raise ConnectionError(f"{provider(environ)} cannot be reached: {error.reason}") from None
     return parse_answer(answer)
 
 
-def build_request(messages: list[Message], environ: Mapping[str, str]) -> ModelRequest:
-    """Build the request that makes a provider's model choose one tool."""
+def _request(
+    messages: list[Message], environ: Mapping[str, str]
+) -> tuple[str, dict[str, str], dict[str, Any]]:
+    """Return URL, headers and body of the request that makes a provider's model choose one tool."""
     conversation = [{"role": "user", "content": _transcript(messages)}]
     if provider(environ) == "openai":
+        tools = [{"name": name, "parameters": _schema(name)} for name in TOOLS]
         base = environ.get("OPENAI_BASE_URL", "https://api.openai.com/v1")
-        return ModelRequest(
-            f"{base}/chat/completions",
-            {"Content-Type": "application/json", "Authorization": f"Bearer {environ['OPENAI_API_KEY']}"},
-            {
-                "model": environ.get("NINELIVES_DEMO_MODEL", "gpt-4o-mini"),
-                "temperature": 0,
-                "messages": [{"role": "system", "content": SYSTEM}, *conversation],
-                "tools": [
-                    {"type": "function", "function": {"name": name, "parameters": _schema(name)}}
-                    for name in TOOLS
-                ],
-                "tool_choice": "required",
-                "parallel_tool_calls": False,
-            },
-        )
-    base = environ.get("ANTHROPIC_BASE_URL", "https://api.anthropic.com")
-    return ModelRequest(
-        f"{base}/v1/messages",
-        {
-            "Content-Type": "application/json",
-            "x-api-key": environ["ANTHROPIC_API_KEY"],
-            "anthropic-version": "2023-06-01",
-        },
-        {
-            "model": environ.get("NINELIVES_DEMO_MODEL", "claude-haiku-4-5"),
-            "max_tokens": 500,
+        body = {
+            "model": environ.get("NINELIVES_DEMO_MODEL", "gpt-4o-mini"),
             "temperature": 0,
-            "system": SYSTEM,
-            "messages": conversation,
-            "tools": [{"name": name, "input_schema": _schema(name)} for name in TOOLS],
-            "tool_choice": {"type": "any", "disable_parallel_tool_use": True},
-        },
-    )
+            "messages": [{"role": "system", "content": SYSTEM}, *conversation],
+            "tools": [{"type": "function", "function": tool} for tool in tools],
+            "tool_choice": "required",
+            "parallel_tool_calls": False,
+        }
+        return f"{base}/chat/completions", {"Authorization": f"Bearer {environ['OPENAI_API_KEY']}"}, body
+    base = environ.get("ANTHROPIC_BASE_URL", "https://api.anthropic.com")
+    body = {
+        "model": environ.get("NINELIVES_DEMO_MODEL", "claude-haiku-4-5"),
+        "max_tokens": 500,
+        "temperature": 0,
+        "system": SYSTEM,
+        "messages": conversation,
+        "tools": [{"name": name, "input_schema": _schema(name)} for name in TOOLS],
+        "tool_choice": {"type": "any", "disable_parallel_tool_use": True},
+    }
+    headers = {"x-api-key": environ["ANTHROPIC_API_KEY"], "anthropic-version": "2023-06-01"}
+    return f"{base}/v1/messages", headers, body
 
 
 def parse_answer(data: bytes) -> tuple[Choice, int]:

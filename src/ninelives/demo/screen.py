@@ -5,7 +5,6 @@ from __future__ import annotations
 import time
 from collections import deque
 from collections.abc import Sequence
-from types import TracebackType
 from typing import Self
 
 from rich import box
@@ -14,15 +13,14 @@ from rich.live import Live
 from rich.table import Table
 from rich.text import Text
 
-from ninelives.demo.director import Row, Watcher
-from ninelives.demo.judge import DemoReport, Number
+from ninelives.chaos.report.terminal import show_numbers
+from ninelives.demo.board import Row, Watcher
+from ninelives.demo.judge import DemoReport
 
 LAST_LINES = 8
 SHOW_SECONDS = 0.1
 WIDE = 110
 """From this width on, the table also shows what the customer wants."""
-NARROW = 76
-"""Below this width a table would cut off the numbers."""
 _STYLES = {"completed": "green", "crashed": "bold red", "running": "cyan", "waiting": "dim"}
 
 
@@ -33,65 +31,47 @@ class Quiet(Watcher):
         self.show = watcher.show  # type: ignore[method-assign]
 
 
-class Plain(Watcher):
-    """Prints plain lines, for a log."""
+class Screen(Watcher):
+    """A live table of the tickets with the last events below it; in a log, one plain line for each event."""
 
     def __init__(self, console: Console) -> None:
-        self._console, self._since = console, time.monotonic()
-
-    def __enter__(self) -> Self:
-        return self
-
-    def __exit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
-    ) -> None:
-        """Do nothing: there is nothing to release."""
-
-    def say(self, line: str) -> None:
-        """Print an event with its time."""
-        when = f"{time.monotonic() - self._since:6.2f} s"
-        self._console.print(f"{when}  {line}", highlight=False, markup=False, soft_wrap=True)
-
-
-class Lively(Plain):
-    """A live table of the tickets, with the last events below it."""
-
-    def __init__(self, console: Console) -> None:
-        super().__init__(console)
+        self._console, self._since, self._drawn_at = console, time.monotonic(), 0.0
         self._lines: deque[str] = deque(maxlen=LAST_LINES)
         self._rows: Sequence[Row] = ()
-        self._live = Live(console=console, auto_refresh=False, transient=False)
-        self._shown_at = 0.0
+        self._live = Live(console=console, auto_refresh=False) if console.is_terminal else None
 
     def __enter__(self) -> Self:
-        self._live.start()
+        if self._live is not None:
+            self._live.start()
         return self
 
-    def __exit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
-    ) -> None:
+    def __exit__(self, *_: object) -> None:
         """Leave the last state on the screen."""
-        self._draw()
-        self._live.stop()
+        if self._live is not None:
+            self._draw(self._live)
+            self._live.stop()
 
     def say(self, line: str) -> None:
-        """Show an event below the table."""
+        """Show an event with its time."""
         self._lines.append(f"{time.monotonic() - self._since:6.2f} s  {line}")
-        self._draw()
+        if self._live is not None:
+            self._draw(self._live)
+        else:
+            self._console.print(self._lines[-1], highlight=False, markup=False, soft_wrap=True)
 
     def show(self, rows: Sequence[Row]) -> None:
         """Show the tickets, at most ten times a second."""
         self._rows = rows
-        if time.monotonic() - self._shown_at >= SHOW_SECONDS:
-            self._draw()
+        if self._live is not None and time.monotonic() - self._drawn_at >= SHOW_SECONDS:
+            self._draw(self._live)
 
-    def _draw(self) -> None:
-        self._shown_at = time.monotonic()
+    def _draw(self, live: Live) -> None:
+        self._drawn_at = time.monotonic()
         lines = [
             Text(line, style="bold red" if "(number" in line else "", no_wrap=True, overflow="ellipsis")
             for line in self._lines
         ]
-        self._live.update(Group(_table(self._rows, self._live.console.width), *lines), refresh=True)
+        live.update(Group(_table(self._rows, self._console.width), *lines), refresh=True)
 
 
 def _table(rows: Sequence[Row], width: int) -> Table:
@@ -104,8 +84,8 @@ def _table(rows: Sequence[Row], width: int) -> Table:
     for row in rows:
         recovery = f"{row.recovery_seconds * 1000:.0f} ms" if row.recovery_seconds is not None else ""
         table.add_row(
-            row.id,
-            *((row.title,) if is_wide else ()),
+            row.ticket.id,
+            *((row.ticket.title,) if is_wide else ()),
             Text(row.state, style=_STYLES.get(row.state, "")),
             row.step,
             *(str(row.steps), str(row.crashes), str(row.replayed), recovery),
@@ -113,44 +93,19 @@ def _table(rows: Sequence[Row], width: int) -> Table:
     return table
 
 
-def conclude(console: Console, verdict: DemoReport, seconds: float) -> None:
+def conclude(console: Console, report: DemoReport, seconds: float) -> None:
     """Print the four numbers, a summary of the kills, and the model calls that were saved."""
-    show_numbers(console, verdict.numbers)
-    for line in (*_summary(verdict), _last_line(verdict, seconds)):
-        console.print(line, highlight=False, markup=False, soft_wrap=True)
-
-
-def show_numbers(console: Console, numbers: Sequence[Number]) -> None:
-    """Print numbers with their targets: a table on a wide terminal, otherwise one line each."""
-    console.print()
-    if console.is_terminal and console.width >= NARROW:
-        table = Table(title="Results", title_justify="left")
-        for name in ("number", "measured", "target", "", "details"):
-            table.add_column(name, no_wrap=name != "details")
-        for one in numbers:
-            mark = Text("met", style="green") if one.is_met else Text("MISSED", style="bold red")
-            table.add_row(one.name, one.value, one.target, mark, one.note)
-        console.print(table)
-        return
-    for one in numbers:
-        met = "met" if one.is_met else "MISSED"
-        line = f"{one.name:20} {one.value:>8}  target {one.target:7} {met:7} {one.note}"
-        console.print(line, highlight=False, markup=False, soft_wrap=True)
-
-
-def _summary(verdict: DemoReport) -> list[str]:
-    paid = verdict.savings
+    show_numbers(console, report.numbers)
+    paid = report.savings
     calls, tokens = paid.asked + paid.calls_saved, paid.tokens + paid.tokens_saved
-    return [
-        f"{verdict.kills} kills interrupted runs {verdict.interrupted} times; recorded steps were replayed "
-        f"instead of executed {verdict.replayed} times.",
+    missed = ", ".join(one.name for one in report.numbers if not one.is_met)
+    for line in (
+        f"{report.kills} kills interrupted runs {report.interrupted} times; recorded steps were replayed "
+        f"instead of executed {report.replayed} times.",
         f"Model calls: {paid.asked}, {paid.tokens} tokens; {paid.asked_again} of them repeated a call whose "
         "answer was lost in a kill before it was recorded.",
         f"Restarting from scratch after each kill would take {calls} calls, {tokens} tokens. "
         f"Not paid twice: {paid.calls_saved} calls, {paid.tokens_saved} tokens.",
-    ]
-
-
-def _last_line(verdict: DemoReport, seconds: float) -> str:
-    missed = ", ".join(one.name for one in verdict.numbers if not one.is_met)
-    return f"Missed: {missed}. ({seconds:.1f} s)" if missed else f"All targets met, in {seconds:.1f} s."
+        f"Missed: {missed}. ({seconds:.1f} s)" if missed else f"All targets met, in {seconds:.1f} s.",
+    ):
+        console.print(line, highlight=False, markup=False, soft_wrap=True)

@@ -236,29 +236,29 @@ def hooks_for(observers: Iterable[Observer]) -> Hooks | None:
     return Hooks(found) if found else None
 
 
+def beside(hooks: Hooks | None, observer: Observer) -> Hooks:
+    """Return hooks for the same observers and one more."""
+    return Hooks((*(hooks.observers if hooks is not None else ()), observer))
+
+
 # The engine's side --------------------------------------------------------------------------------
 
 
 class Hooks:
     """Makes the events and sends them to the observers that override their method."""
 
-    __slots__ = ("_calls", "_faulty", "_observers")
+    __slots__ = ("_calls", "_faulty", "_wants_bodies", "observers")
 
     def __init__(self, observers: Iterable[Observer]) -> None:
-        self._observers = tuple(observers)
+        self.observers = tuple(observers)
         self._faulty: set[object] = set()
         self._calls: dict[str, tuple[Callable[[Any], None], ...]] = {}
         for name in _METHODS:
             own = getattr(Observer, name)
-            found = tuple(
-                getattr(one, name) for one in self._observers if getattr(type(one), name) is not own
-            )
+            found = tuple(getattr(one, name) for one in self.observers if getattr(type(one), name) is not own)
             if found:
                 self._calls[name] = found
-
-    def beside(self, observer: Observer) -> Hooks:
-        """Return hooks for the same observers and one more."""
-        return Hooks((*self._observers, observer))
+        self._wants_bodies = "body_began" in self._calls or "body_ended" in self._calls
 
     def _send(self, calls: Iterable[Callable[[Any], None]], event: object) -> None:
         for call in calls:
@@ -279,7 +279,7 @@ class Hooks:
 
     def around(self, step: Step) -> Callable[..., Any]:
         """Return a step's function, with its beginning and end reported."""
-        if not self._calls.keys() & {"body_began", "body_ended"}:
+        if not self._wants_bodies:
             return step.function
         if step.enclose is None:
             return self._watched(step, step.function)

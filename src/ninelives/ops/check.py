@@ -1,9 +1,10 @@
 """Rehearse runs in flight: replay each against new code, up to the first new step. For `ninelives check`.
 
-No new step is executed and nothing is written: every new step passes the barrier first, and here the barrier
-ends the rehearsal. Code outside steps runs, as on every replay; it cannot open sockets or start processes.
-Records are matched by the same code as in a worker. This module is the child process of `ninelives check`:
-it may hang or crash with the code that it tries, and its parent continues with the next run.
+No new step is executed and nothing is written: every new step passes the barrier first, and here a gate at
+the barrier ends the rehearsal. Code outside steps runs, as on every replay; it cannot open sockets or start
+processes. Records are matched by the same code as in a worker. This module is the child process of
+`ninelives check`: it may hang or crash with the code that it tries, and its parent continues with the next
+run.
 """
 
 from __future__ import annotations
@@ -13,7 +14,7 @@ import json
 import logging
 import os
 import sys
-from collections.abc import Awaitable, Iterator, Sequence
+from collections.abc import Iterator, Sequence
 from enum import StrEnum
 from typing import Any
 
@@ -29,15 +30,14 @@ from ninelives.core.model.run import Journal, Kind, Record, RunQuery, RunRow, St
 from ninelives.core.step_ids import step_text
 from ninelives.engine.agent import compensations
 from ninelives.engine.commit import large_bodies
-from ninelives.engine.commit.committer import Committer
-from ninelives.engine.commit.loop_commits import LoopCommits
-from ninelives.engine.commit.ticket import NOTHING, Draft, Extras
+from ninelives.engine.commit.ticket import Tail
 from ninelives.engine.run import lookup
 from ninelives.engine.run.execution import Execution
+from ninelives.engine.run.intents import Intents
 from ninelives.engine.run.tasks import clear
 from ninelives.engine.spec.registry import AGENTS, code_version
 from ninelives.engine.worker import event_loop, run_retry
-from ninelives.engine.worker.executor import Executor
+from ninelives.engine.worker.executor import drive, perform
 from ninelives.runtime import agent_loader
 from ninelives.store import Store
 from ninelives.stores.clock import SystemClock
@@ -157,39 +157,53 @@ class CheckOrder(Struct, frozen=True, kw_only=True):
     skip: tuple[str, ...] = ()
 
 
-class _Frontier(NineLivesError):
+class _Reached(NineLivesError):
     """The run has reached a new step."""
 
 
-class _Rehearsed(Execution):
-    """An execution that ends at its first new step, once all other branches have got as far as they can."""
+class _Frontier:
+    """The gate of a rehearsal: it ends at the first new step, once all other branches have got there, too."""
 
-    _has_reached = False
+    def __init__(self) -> None:
+        self._is_reached = False
 
-    async def barrier(self, *, is_read: bool = False) -> None:  # noqa: ARG002
-        if not self._has_reached:
-            self._has_reached = True
-            self.delivery.at_rest += (self._reach,)
-        self.delivery.check_soon()
-        await self.forever()
+    async def __call__(self, execution: Execution) -> None:
+        """Wait at a new step without end."""
+        if not self._is_reached:
+            self._is_reached = True
+            execution.delivery.at_rest += (lambda: self.end(execution),)
+        execution.delivery.check_soon()
+        await execution.forever()
 
-    def write(self, drafts: Sequence[Draft], extras: Extras = NOTHING) -> asyncio.Future[Verdict]:  # noqa: ARG002
-        return self.loop.create_future()
-
-    def append(self, draft: Draft, *, is_alone: bool) -> Awaitable[Verdict] | None:  # noqa: ARG002
-        return self.loop.create_future()
-
-    def _reach(self) -> None:
-        self.seal(_Frontier("the run would do something new here", run=self.run.id))
+    def end(self, execution: Execution) -> None:
+        """End the rehearsal here."""
+        execution.seal(_Reached("the run would do something new here", run=execution.run.id))
 
 
-class Rehearsal(Executor):
-    """An executor that only replays."""
+class _NoCommits:
+    """Commits that never happen: nothing is written, and no write is answered."""
+
+    def __init__(self, loop: asyncio.AbstractEventLoop) -> None:
+        self._loop = loop
+
+    def start(self, *_: Any) -> asyncio.Future[Verdict]:
+        return self._loop.create_future()
+
+    def append(self, *_: Any, is_alone: bool) -> asyncio.Future[Verdict]:  # noqa: ARG002
+        return self._loop.create_future()
+
+    def finish(self, *_: Any) -> asyncio.Future[Verdict]:
+        return self._loop.create_future()
+
+    def all_answered(self, tail: Tail) -> None:
+        """Nothing is under way."""
+
+
+class Rehearsal:
+    """Replays runs, and executes nothing."""
 
     def __init__(self, store: Store, loop: asyncio.AbstractEventLoop, limit_seconds: float) -> None:
-        clock = SystemClock()
-        super().__init__(store, LoopCommits(Committer(store, clock), loop), loop, clock)
-        self._limit_seconds = limit_seconds
+        self._store, self._loop, self._limit_seconds = store, loop, limit_seconds
 
     async def rehearse(self, run: RunRow) -> CheckFinding:
         """Replay one run up to its first new step, and return whether the code fits it."""
@@ -199,23 +213,28 @@ class Rehearsal(Executor):
         except NineLivesError as error:
             return _finding(run, Fit.FAILS, error)
         journal, pending = self._as_owned(journal)
-        # Strict, so that no outcome is delivered before it has passed the barrier.
-        execution = _Rehearsed(journal, *self._parts(replace(agent, is_pipelined=False)))
+        execution = Execution(
+            journal,
+            self._store,
+            _NoCommits(self._loop),
+            self._loop,
+            SystemClock(),
+            Intents(self._loop),
+            is_pipelined=False,  # so that no outcome is delivered before it has passed the barrier
+            gate=_Frontier(),
+        )
         if pending is not None:
             execution.undo()
-        self.executions[run.id] = execution
         try:
             async with asyncio.timeout(self._limit_seconds):
                 if pending is None:
-                    ended = await self._drive(execution, agent, journal)
+                    ended = await drive(execution, agent, journal)
                 else:
-                    ended = await self._perform(execution, compensations.call_all(execution, pending))
+                    ended = await perform(execution, compensations.call_all(execution, pending))
         except TimeoutError:
-            execution.seal(_Frontier("too late"))
+            execution.seal(_Reached("too late"))
             await clear(execution)
             return hangs(run.id, run.agent, self._limit_seconds)
-        finally:
-            del self.executions[run.id]
         finding = _judged(run, execution, ended)
         await clear(execution)
         if finding.fit is Fit.FAILS and self._is_code_of(run):
@@ -245,7 +264,7 @@ class Rehearsal(Executor):
 def _judged(run: RunRow, execution: Execution, ended: asyncio.Task[Any] | None) -> CheckFinding:
     if ended is None:
         why = execution.sealed
-        if why is None or isinstance(why, _Frontier):
+        if why is None or isinstance(why, _Reached):
             return _fitting(run, execution, has_ended=False)
         return _finding(run, Fit.DIVERGES if isinstance(why, Divergence) else Fit.FAILS, why)
     error = asyncio.CancelledError() if ended.cancelled() else ended.exception()

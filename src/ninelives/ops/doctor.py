@@ -64,6 +64,18 @@ class DoctorFinding(Struct, frozen=True, kw_only=True):
     remedy: str = ""
 
 
+def _ok(check: str, what: str) -> DoctorFinding:
+    return DoctorFinding(check=check, level=Level.OK, what=what)
+
+
+def _warning(check: str, what: str, remedy: str) -> DoctorFinding:
+    return DoctorFinding(check=check, level=Level.WARN, what=what, remedy=remedy)
+
+
+def _failure(check: str, what: str, remedy: str = "") -> DoctorFinding:
+    return DoctorFinding(check=check, level=Level.FAIL, what=what, remedy=remedy)
+
+
 def prove(store: Store) -> None:
     """Write a probe durably and read it back. Raises StoreError when the store is not usable."""
     probe = b"ninelives probe " + secrets.token_bytes(16)
@@ -88,7 +100,7 @@ def examine(url: str) -> Iterator[DoctorFinding]:
             yield from _surroundings(path)
         return
     try:
-        yield DoctorFinding(check="open", level=Level.OK, what=store.url)
+        yield _ok("open", store.url)
         if path is None:
             yield from _durability(store)
         else:
@@ -106,11 +118,10 @@ def _opened(url: str) -> AnyStore | DoctorFinding:
             return open_store(url)
     except StoreError as error:
         return _failed("open", error)
-    return DoctorFinding(
-        check="open",
-        level=Level.FAIL,
-        what=f"there is no store at {database_of(url) or urls.shown(url)}",
-        remedy="Name one with --store or NINELIVES_STORE; run, start, worker and up create a new one",
+    return _failure(
+        "open",
+        f"there is no store at {database_of(url) or urls.shown(url)}",
+        "Name one with --store or NINELIVES_STORE; run, start, worker and up create a new one",
     )
 
 
@@ -136,13 +147,13 @@ def _durability(store: AnyStore) -> Iterator[DoctorFinding]:
         what = "this store is in this process's memory: it is lost with the process"
         risks[what] = "Name a file with --store sqlite:///PATH"
     for what, remedy in risks.items():
-        yield DoctorFinding(check="durability", level=Level.WARN, what=what, remedy=remedy)
+        yield _warning("durability", what, remedy)
     if not risks:
         what = "the server syncs what it acknowledges, according to its settings"
-        yield DoctorFinding(check="durability", level=Level.OK, what=what)
+        yield _ok("durability", what)
     if store.lossy is not None:
         what = f"no non-resumable action is started: {store.lossy}"
-        yield DoctorFinding(check="actions", level=Level.WARN, what=what, remedy="Fix the server's settings")
+        yield _warning("actions", what, "Fix the server's settings")
 
 
 # The disk ----------------------------------------------------------------------------------------
@@ -159,21 +170,17 @@ def _permissions(path: Path) -> DoctorFinding:
     files = [path.with_name(path.name + suffix) for suffix in ("", "-wal", "-shm", "-anchor")]
     open_files = [file for file in files if file.exists() and file.stat().st_mode & 0o077]
     if open_files:
-        return DoctorFinding(
-            check="permissions",
-            level=Level.WARN,
-            what=f"other users can read {', '.join(file.name for file in open_files)}",
-            remedy=f"chmod 600 {' '.join(map(str, open_files))}",
+        return _warning(
+            "permissions",
+            f"other users can read {', '.join(file.name for file in open_files)}",
+            f"chmod 600 {' '.join(map(str, open_files))}",
         )
     mode = path.parent.stat().st_mode
     if mode & stat.S_IWOTH and not mode & stat.S_ISVTX:
-        return DoctorFinding(
-            check="permissions",
-            level=Level.WARN,
-            what=f"every user can replace files in {path.parent}",
-            remedy=f"chmod o-w {path.parent}",
+        return _warning(
+            "permissions", f"every user can replace files in {path.parent}", f"chmod o-w {path.parent}"
         )
-    return DoctorFinding(check="permissions", level=Level.OK, what="only this user can access the files")
+    return _ok("permissions", "only this user can access the files")
 
 
 def filesystem_of(path: Path, mountinfo: Iterable[str]) -> tuple[str, str]:
@@ -191,27 +198,22 @@ def filesystem_of(path: Path, mountinfo: Iterable[str]) -> tuple[str, str]:
 def judge_filesystem(point: str, kind: str) -> DoctorFinding:
     """Return whether a filesystem is persistent."""
     if kind in _FLEETING:
-        return DoctorFinding(
-            check="filesystem",
-            level=Level.WARN,
-            what=f"{kind} at {point} {_FLEETING[kind]}",
-            remedy="Keep the store on a disk, or on a volume mounted from outside the container",
+        return _warning(
+            "filesystem",
+            f"{kind} at {point} {_FLEETING[kind]}",
+            "Keep the store on a disk, or on a volume mounted from outside the container",
         )
-    return DoctorFinding(check="filesystem", level=Level.OK, what=f"{kind} at {point}")
+    return _ok("filesystem", f"{kind} at {point}")
 
 
 def judge_space(free: int) -> DoctorFinding:
     """Return whether there is enough free space."""
     what = f"{free / (1 << 30):,.1f} GiB free"
     if free < _TOO_LITTLE_BYTES:
-        return DoctorFinding(
-            check="space", level=Level.FAIL, what=what, remedy="Free disk space before you continue"
-        )
+        return _failure("space", what, "Free disk space before you continue")
     if free < _LITTLE_BYTES:
-        return DoctorFinding(
-            check="space", level=Level.WARN, what=what, remedy="Free disk space, or prune the store"
-        )
-    return DoctorFinding(check="space", level=Level.OK, what=what)
+        return _warning("space", what, "Free disk space, or prune the store")
+    return _ok("space", what)
 
 
 # The database ------------------------------------------------------------------------------------
@@ -223,10 +225,10 @@ def _database(store: AnyStore, path: Path) -> Iterator[DoctorFinding]:
 
     before, after = store.migrate()
     moved = f", migrated from {before}" if before != after else ""
-    yield DoctorFinding(check="schema", level=Level.OK, what=f"version {after}{moved}")
+    yield _ok("schema", f"version {after}{moved}")
     try:
         _, commits, _ = anchor.read(path.with_name(f"{path.name}-anchor"))
-        yield DoctorFinding(check="anchor", level=Level.OK, what=f"agrees, at commit {commits:,}")
+        yield _ok("anchor", f"agrees, at commit {commits:,}")
         # Opening a store asserts every setting; this only reports them.
         with_settings = connection.connect(path)
         try:
@@ -238,7 +240,7 @@ def _database(store: AnyStore, path: Path) -> Iterator[DoctorFinding]:
     except (StoreError, FileNotFoundError) as error:
         yield _failed("settings", error)
         return
-    yield DoctorFinding(check="settings", level=Level.OK, what=f"SQLite {version}: {settings}")
+    yield _ok("settings", f"SQLite {version}: {settings}")
     log = path.with_name(f"{path.name}-wal")
     size = log.stat().st_size if log.exists() else 0
     yield judge_log(size, LOG_BYTES)
@@ -248,13 +250,12 @@ def judge_log(size: int, usual: int) -> DoctorFinding:
     """Return whether the write-ahead log is emptied as it should be."""
     what = f"{size / (1 << 20):,.1f} MiB"
     if size > 4 * usual:
-        return DoctorFinding(
-            check="log",
-            level=Level.WARN,
-            what=f"{what}; {usual / (1 << 20):,.0f} are usual: a reader prevents it from being emptied",
-            remedy="End the process that holds a long transaction (a backup, a sqlite3 shell)",
+        return _warning(
+            "log",
+            f"{what}; {usual / (1 << 20):,.0f} are usual: a reader prevents it from being emptied",
+            "End the process that holds a long transaction (a backup, a sqlite3 shell)",
         )
-    return DoctorFinding(check="log", level=Level.OK, what=what)
+    return _ok("log", what)
 
 
 # What is in it -----------------------------------------------------------------------------------
@@ -272,9 +273,7 @@ def _guarded(store: AnyStore) -> Iterator[DoctorFinding]:
 
 def _writes(store: AnyStore) -> Iterator[DoctorFinding]:
     prove(store)
-    yield DoctorFinding(
-        check="probe", level=Level.OK, what="written, synced and read back by another connection"
-    )
+    yield _ok("probe", "written, synced and read back by another connection")
     spent = []
     for _ in range(PROBES):
         probe = b"ninelives probe " + secrets.token_bytes(16)
@@ -288,13 +287,10 @@ def judge_latency(middle_ms: float, worst_ms: float) -> DoctorFinding:
     """Return whether synced writes are fast enough."""
     what = f"a synced write takes {middle_ms:.2f} ms (median of {PROBES}), {worst_ms:.2f} ms at worst"
     if middle_ms > _SLOW_MS:
-        return DoctorFinding(
-            check="latency",
-            level=Level.WARN,
-            what=what,
-            remedy="Every step waits for a synced write: use a local disk with a fast sync",
+        return _warning(
+            "latency", what, "Every step waits for a synced write: use a local disk with a fast sync"
         )
-    return DoctorFinding(check="latency", level=Level.OK, what=what)
+    return _ok("latency", what)
 
 
 def _clock(store: AnyStore) -> Iterator[DoctorFinding]:
@@ -313,17 +309,14 @@ def judge_clock(now_ms: int, newest_ms: int) -> DoctorFinding:
     """Return whether the clock can be right."""
     ahead_ms = newest_ms - now_ms
     if now_ms < _EPOCH_MS:
-        return DoctorFinding(
-            check="clock", level=Level.WARN, what="it was never set", remedy="Set it: timers depend on it"
-        )
+        return _warning("clock", "it was never set", "Set it: timers depend on it")
     if ahead_ms > _SKEW_MS:
-        return DoctorFinding(
-            check="clock",
-            level=Level.WARN,
-            what=f"the store has times {ahead_ms / 1000:,.0f} s ahead of the clock: it was set back",
-            remedy="Set the clock: timers wait that much longer (leases do not depend on it)",
+        return _warning(
+            "clock",
+            f"the store has times {ahead_ms / 1000:,.0f} s ahead of the clock: it was set back",
+            "Set the clock: timers wait that much longer (leases do not depend on it)",
         )
-    return DoctorFinding(check="clock", level=Level.OK, what="no time in the store is ahead of it")
+    return _ok("clock", "no time in the store is ahead of it")
 
 
 def _sessions(store: AnyStore) -> Iterator[DoctorFinding]:
@@ -334,33 +327,25 @@ def _sessions(store: AnyStore) -> Iterator[DoctorFinding]:
     )
     gone = [one.id for one in found.values() if one.state is not SessionLife.ALIVE]
     if gone and any(store.list_runs(RunQuery(session=session, limit=1)) for session in gone):
-        yield DoctorFinding(
-            check="sessions",
-            level=Level.WARN,
-            what=f"{what}: runs of dead sessions wait for a takeover",
-            remedy="Start a worker, or `ninelives run` with the run's id: the run resumes",
+        yield _warning(
+            "sessions",
+            f"{what}: runs of dead sessions wait for a takeover",
+            "Start a worker, or `ninelives run` with the run's id: the run resumes",
         )
     else:
-        yield DoctorFinding(check="sessions", level=Level.OK, what=what)
+        yield _ok("sessions", what)
 
 
 def _contents(store: AnyStore) -> Iterator[DoctorFinding]:
     found = store.stats()
     states = ", ".join(f"{count:,} {state}" for state, count in found.runs.items() if count)
-    yield DoctorFinding(check="runs", level=Level.OK, what=states or "none yet")
-    yield DoctorFinding(check="inbox", level=Level.OK, what=f"{found.open_items:,} open")
+    yield _ok("runs", states or "none yet")
+    yield _ok("inbox", f"{found.open_items:,} open")
     size = f"{found.disk_bytes / (1 << 20):,.1f} MiB on disk"
-    yield DoctorFinding(
-        check="size", level=Level.OK, what=f"{found.records:,} records, {found.blobs:,} blobs, {size}"
-    )
+    yield _ok("size", f"{found.records:,} records, {found.blobs:,} blobs, {size}")
 
 
 def _failed(check: str, error: StoreError | OSError) -> DoctorFinding:
     if isinstance(error, StoreError):
-        return DoctorFinding(
-            check=check,
-            level=Level.FAIL,
-            what=f"{type(error).__name__}: {error.what}",
-            remedy=error.remedy or "",
-        )
-    return DoctorFinding(check=check, level=Level.FAIL, what=str(error))
+        return _failure(check, f"{type(error).__name__}: {error.what}", error.remedy or "")
+    return _failure(check, str(error))

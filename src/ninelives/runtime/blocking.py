@@ -1,26 +1,110 @@
-"""Handles for plain code: an event loop in a thread, and calls that wait for it.
+"""Handles for plain code: each method calls that of `Run` or `InboxItem` through a portal, and waits.
 
-Nothing here decides anything: each method passes the same call to `Run` or `InboxItem` and waits.
+A portal (`Twin._do`) says where the coroutine runs: on an event loop in a thread (here), or on that of a
+sandbox (`testing.handles`). `waits` makes a plain method of an async one, with its parameters, types and
+documentation, so that the two cannot differ. A test checks that no method is missing.
 """
 
 from __future__ import annotations
 
 import asyncio
 import threading
-from collections.abc import AsyncIterator, Coroutine, Iterator
+from collections.abc import AsyncIterator, Callable, Coroutine, Iterator
 from contextlib import suppress
-from typing import Any, TypeVar
+from functools import wraps
+from typing import Any, Concatenate, Generic, ParamSpec, TypeVar
 
-from msgspec import UNSET
-
+from ninelives.core.journal.answers import Asked
 from ninelives.core.journal.output import Output
-from ninelives.core.model.run import State
+from ninelives.core.model.inbox import ItemKind
 from ninelives.runtime.inbox import InboxItem
 from ninelives.runtime.run import Run
-from ninelives.views.checkpoint import Checkpoint
-from ninelives.views.history import Entry
 
+P = ParamSpec("P")
 T = TypeVar("T")
+U = TypeVar("U")
+Async = TypeVar("Async")
+Plain = TypeVar("Plain", bound="Twin[Any]")
+
+
+class Twin(Generic[Async]):
+    """A plain object that stands for an async one."""
+
+    def _do(self, work: Callable[[Async], Coroutine[Any, Any, T]]) -> T:
+        """Run `work` on the async object, wait for it, and return its result. Raises what it raises."""
+        raise NotImplementedError
+
+
+def waits(
+    method: Callable[Concatenate[Async, P], Coroutine[Any, Any, T]],
+) -> Callable[Concatenate[Twin[Async], P], T]:
+    """Return the plain twin of an async method."""
+
+    @wraps(method)
+    def call(self: Twin[Async], /, *args: P.args, **kwargs: P.kwargs) -> T:
+        return self._do(lambda target: method(target, *args, **kwargs))
+
+    return call
+
+
+def waits_for(
+    method: Callable[Concatenate[Any, P], Coroutine[Any, Any, T]], made: Callable[[Plain, T], U]
+) -> Callable[Concatenate[Plain, P], U]:
+    """Return the plain twin of an async method whose result has a plain twin too: `made(self, result)`."""
+
+    @wraps(method)
+    def call(self: Plain, /, *args: P.args, **kwargs: P.kwargs) -> U:
+        return made(self, self._do(lambda target: method(target, *args, **kwargs)))
+
+    return call
+
+
+class PlainRun(Twin[Run]):
+    """What all plain handles to a run have; see `Run`."""
+
+    id: str
+    status = waits(Run.status)
+    history = waits(Run.history)
+    checkpoint = waits(Run.checkpoint)
+    cancel = waits(Run.cancel)
+    pause = waits(Run.pause)
+    resume = waits(Run.resume)
+    retry = waits(Run.retry)
+
+
+class PlainItem(Twin[InboxItem]):
+    """What all plain inbox items have; see `InboxItem`. All its fields are those of `item`."""
+
+    item: InboxItem
+    approve = waits(InboxItem.approve)
+    deny = waits(InboxItem.deny)
+    answer = waits(InboxItem.answer)
+    settle = waits(InboxItem.settle)
+    retry = waits(InboxItem.retry)
+    fail = waits(InboxItem.fail)
+
+    def __repr__(self) -> str:
+        return repr(self.item)
+
+    @property
+    def id(self) -> str:
+        """The item's id."""
+        return self.item.id
+
+    @property
+    def run(self) -> str:
+        """The id of the run that waits."""
+        return self.item.run
+
+    @property
+    def kind(self) -> ItemKind:
+        """Why a person is asked."""
+        return self.item.kind
+
+    @property
+    def asked(self) -> Asked:
+        """The request: its text, arguments, key, options and evidence."""
+        return self.item.asked
 
 
 class LoopThread:
@@ -45,23 +129,21 @@ class LoopThread:
         self._loop.close()
 
 
-class BlockingRun:
+class BlockingRun(PlainRun):
     """A handle to a run, for plain code; see `Run`."""
 
     def __init__(self, loop: LoopThread, run: Run) -> None:
         self._loop, self._run, self.id = loop, run, run.id
 
-    def status(self) -> State:
-        """Return the run's state."""
-        return self._loop.wait(self._run.status())
+    def _do(self, work: Callable[[Run], Coroutine[Any, Any, T]]) -> T:
+        return self._loop.wait(work(self._run))
 
-    def result(self, timeout: float | None = None) -> Any:
-        """Wait until the run ends and return its result."""
-        return self._loop.wait(self._run.result(timeout))
+    def _forked(self, run: Run) -> BlockingRun:
+        return BlockingRun(self._loop, run)
 
-    def history(self) -> list[Entry]:
-        """Return every record of the run."""
-        return self._loop.wait(self._run.history())
+    result = waits(Run.result)
+    signal = waits(Run.signal)
+    fork = waits_for(Run.fork, _forked)
 
     def stream(self, offset: int = 0, *, type: Any = Any) -> Iterator[Output]:
         """Yield the run's output; see `Run.stream`."""
@@ -70,66 +152,17 @@ class BlockingRun:
             while True:
                 yield self._loop.wait(_next(items))
 
-    def checkpoint(self) -> Checkpoint:
-        """Return what is durable of the run now."""
-        return self._loop.wait(self._run.checkpoint())
-
-    def signal(self, name: str, value: Any = None, *, id: str | None = None) -> None:
-        """Send a signal; see `Run.signal`."""
-        self._loop.wait(self._run.signal(name, value, id=id))
-
-    def cancel(self) -> None:
-        """Request the run's cancellation; see `Run.cancel`."""
-        self._loop.wait(self._run.cancel())
-
-    def pause(self) -> None:
-        """Stop the run before its next step or wait."""
-        self._loop.wait(self._run.pause())
-
-    def resume(self) -> None:
-        """Let a paused run continue."""
-        self._loop.wait(self._run.resume())
-
-    def fork(self, at: str | int, *, id: str | None = None, after: str = "ask", **edited: Any) -> BlockingRun:
-        """Create a run that shares this run's records up to a step; `result=` edits it. See `Run.fork`."""
-        return BlockingRun(self._loop, self._loop.wait(self._run.fork(at, id=id, after=after, **edited)))
-
-    def retry(self) -> None:
-        """Resume a failed run at the step that failed."""
-        self._loop.wait(self._run.retry())
-
 
 async def _next(items: AsyncIterator[T]) -> T:
     # run_coroutine_threadsafe takes a coroutine, and anext() returns another kind of awaitable.
     return await anext(items)
 
 
-class BlockingItem:
-    """An inbox item, for plain code; see `InboxItem`. Its fields are those of `item`."""
+class BlockingItem(PlainItem):
+    """An inbox item, for plain code; see `InboxItem`."""
 
     def __init__(self, loop: LoopThread, item: InboxItem) -> None:
-        self._loop, self.item, self.id = loop, item, item.id
+        self._loop, self.item = loop, item
 
-    def approve(self, *, by: str | None = None, note: str = "") -> None:
-        """Approve exactly what the item shows."""
-        self._loop.wait(self.item.approve(by=by, note=note))
-
-    def deny(self, *, by: str | None = None, note: str = "") -> None:
-        """Deny what the item shows."""
-        self._loop.wait(self.item.deny(by=by, note=note))
-
-    def answer(self, value: Any, *, by: str | None = None, note: str = "") -> None:
-        """Answer a question."""
-        self._loop.wait(self.item.answer(value, by=by, note=note))
-
-    def settle(self, *, happened: bool, result: Any = UNSET, by: str | None = None, note: str = "") -> None:
-        """Settle an action in doubt; see `InboxItem.settle`."""
-        self._loop.wait(self.item.settle(happened=happened, result=result, by=by, note=note))
-
-    def retry(self, *, by: str | None = None, note: str = "") -> None:
-        """Let the run continue."""
-        self._loop.wait(self.item.retry(by=by, note=note))
-
-    def fail(self, *, by: str | None = None, note: str = "") -> None:
-        """End the run as failed."""
-        self._loop.wait(self.item.fail(by=by, note=note))
+    def _do(self, work: Callable[[InboxItem], Coroutine[Any, Any, T]]) -> T:
+        return self._loop.wait(work(self.item))

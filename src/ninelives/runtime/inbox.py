@@ -37,8 +37,12 @@ _MOST_ITEMS = 10_000
 class InboxItem:
     """A request that waits, or waited, for a person's answer."""
 
-    def __init__(self, runtime: StoreCalls, item: Item) -> None:
-        self._runtime, self._item = runtime, item
+    def __init__(self, runtime: StoreCalls, item: Item, person: str | None = None) -> None:
+        self._runtime, self._item, self._person = runtime, item, person
+
+    def seen_by(self, person: str, runtime: StoreCalls) -> InboxItem:
+        """Return the item as it was shown here, to be answered by that person through a runtime."""
+        return InboxItem(runtime, self._item, person)
 
     def __repr__(self) -> str:
         return f"<inbox item {self.id!r}: {self.kind} of run {self.run!r}>"
@@ -135,7 +139,7 @@ class InboxItem:
         await self._give(Answer(Says.FAIL, note=note), by)
 
     async def _give(self, answer: Answer, by: str | None) -> None:
-        self._item = await self._runtime.call(give, self._item, answer, by)
+        self._item = await self._runtime.call(give, self._item, answer, by or self._person)
 
 
 def give(store: Store, item: Item, answer: Answer, by: str | None = None) -> Item:

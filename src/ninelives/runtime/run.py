@@ -22,8 +22,7 @@ from ninelives.engine.worker import run_retry
 from ninelives.runtime.output_reader import OutputReader
 from ninelives.runtime.store_calls import StoreCalls
 from ninelives.store import Store
-from ninelives.views import history as view
-from ninelives.views import recovery_text
+from ninelives.views import records_text, recoveries
 from ninelives.views.checkpoint import Checkpoint, checkpoint
 
 
@@ -71,7 +70,7 @@ class Run:
             return codec.recall(value)
         return await self._runtime.call(_result, row)
 
-    async def history(self) -> list[view.Entry]:
+    async def history(self) -> list[records_text.Entry]:
         """Return every record of the run."""
         return await self._runtime.call(_history, self.id)
 
@@ -166,14 +165,14 @@ def _read(store: Store, run: str) -> Row | None:
     return store.read_run(run)
 
 
-def _history(store: Store, run: str) -> list[view.Entry]:
-    return view.history(large_bodies.whole(store, store.load_journal(run, since=0).records))
+def _history(store: Store, run: str) -> list[records_text.Entry]:
+    return records_text.history(large_bodies.whole(store, store.load_journal(run, since=0).records))
 
 
 def _checkpoint(store: Store, run: str) -> Checkpoint:
     journal = large_bodies.load(store, run)
     # A run that was claimed only once has never been recovered: skip reading the recovery log.
-    return checkpoint(journal, recovery_text.last_recovery(store, run) if journal.run.epoch > 1 else "")
+    return checkpoint(journal, recoveries.last_recovery(store, run) if journal.run.epoch > 1 else "")
 
 
 def _result(store: Store, row: Row) -> Any:

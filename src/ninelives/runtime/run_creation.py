@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import asyncio
 import secrets
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from typing import Any
 
 from ninelives.core.ids import check_id
@@ -21,7 +21,6 @@ from ninelives.runtime.store_calls import StoreCalls
 
 async def new_run(
     runtime: StoreCalls,
-    now_ms: Callable[[], int],
     agent: Any,
     args: tuple[Any, ...],
     kwargs: Mapping[str, Any] | None,
@@ -42,6 +41,7 @@ async def new_run(
     contents = list(made.values())
     if len(body) > INLINE_BYTES:
         contents, body = [body, *contents], b""
+    due_ms = await runtime.call(lambda store: store.now_ms()) + int(delay * 1000) if delay else 0
     blobs = tuple(await runtime.call(lambda store: store.put_blobs(contents))) if contents else ()
     return NewRun(
         id=name,
@@ -53,7 +53,7 @@ async def new_run(
         pin=machine() if declared.is_pinned else None,
         priority=priority,
         labels=dict(labels or {}),
-        due_ms=now_ms() + int(delay * 1000) if delay else 0,
+        due_ms=due_ms,
     )
 
 

@@ -26,7 +26,7 @@ from ninelives.engine.worker import event_loop
 from ninelives.engine.worker.executor import Executor
 from ninelives.engine.worker.session import IdleSession, OwnSession
 from ninelives.engine.worker.worker import Away, Bear, Worker
-from ninelives.runtime.blocking import BlockingItem, BlockingRun, LoopThread
+from ninelives.runtime.blocking import BlockingItem, BlockingRun, LoopThread, Twin, waits, waits_for
 from ninelives.runtime.inbox import InboxItem
 from ninelives.runtime.run import Run
 from ninelives.runtime.run_creation import BatchedCreation, new_run
@@ -49,6 +49,7 @@ class ProcessOptions(Struct, frozen=True, kw_only=True):
     `fatal` is called when the store is broken; without it, the runtime seals itself. `is_dedicated`: nothing
     else uses the event loop. `away` is called when the store accepts no new session. A supervisor gives its
     workers `keeper` (its own session), `session` (the name of their first one) and `identity` (of the store).
+    `lives` overrides those of all agents.
     """
 
     fatal: Callable[[BaseException], None] | None = None
@@ -58,6 +59,7 @@ class ProcessOptions(Struct, frozen=True, kw_only=True):
     keeper: str = ""
     session: str = ""
     identity: str = ""
+    lives: int | None = None
     observers: tuple[Observer, ...] = ()
 
 
@@ -87,7 +89,9 @@ class Runtime:
         self._committer = Committer(self.store, self._clock, fatal=process.fatal or self._fail)
         commits = LoopCommits(self._committer, self._loop, is_dedicated=process.is_dedicated)
         hooks = hooks_for(process.observers)
-        self._executor = Executor(self.store, commits, self._loop, self._clock, hooks=hooks)
+        self._executor = Executor(
+            self.store, commits, self._loop, self._clock, hooks=hooks, lives=process.lives
+        )
         self._executor.completed = self._completed
         self._spare = IdleSession(self._loop)
         self._listener = Listener(self._loop, self.store.wait_for_work, woken=self._wake)
@@ -137,9 +141,7 @@ class Runtime:
 
         Raises UnknownAgent, NotSerializable, BadName; IdConflict when the id exists with other arguments.
         """
-        new = await new_run(
-            self, self._now_ms, agent, args, kwargs, id=id, delay=delay, priority=priority, labels=labels
-        )
+        new = await new_run(self, agent, args, kwargs, id=id, delay=delay, priority=priority, labels=labels)
         await self._creation.create(new)
         self._started[new.id] = handle = Run(self, new.id)
         return handle
@@ -151,7 +153,7 @@ class Runtime:
 
         Nothing is durable before this process has a session. Raises as `Run.result` does.
         """
-        new = await new_run(self, self._now_ms, agent, args, kwargs, id=id)
+        new = await new_run(self, agent, args, kwargs, id=id)
         here = RunHere(self, new)
         try:
             try:
@@ -321,9 +323,6 @@ class Runtime:
         lease_ms = int(self._lease_seconds * 1000)
         return spare or OwnSession(self.store, self._clock, lease_ms, name=name, keeper=self._process.keeper)
 
-    def _now_ms(self) -> int:
-        return self.store.now_ms()
-
     def _completed(self, run: str, agent: Agent, value: bytes) -> None:
         handle = self._started.get(run)
         if handle is not None:
@@ -338,11 +337,8 @@ class Runtime:
         self._failure = error
 
 
-class BlockingRuntime:
-    """A runtime for plain code; use it as `with nl.Runtime(...).sync() as rt`.
-
-    Nothing here decides anything: each method passes the same call to `Runtime` and waits.
-    """
+class BlockingRuntime(Twin[Runtime]):
+    """A runtime for plain code; use it as `with nl.Runtime(...).sync() as rt`. See `Runtime`."""
 
     def __init__(self, runtime: Runtime) -> None:
         self._runtime = runtime
@@ -363,50 +359,18 @@ class BlockingRuntime:
         self._loop.wait(self._runtime.__aexit__(kind, error, trace))
         self._loop.stop()
 
-    def start(
-        self,
-        agent: Any,
-        *args: Any,
-        id: str | None = None,
-        kwargs: Mapping[str, Any] | None = None,
-        delay: float | None = None,
-        priority: int = 0,
-        labels: Mapping[str, str] | None = None,
-    ) -> BlockingRun:
-        """Create a run durably; see `Runtime.start`."""
-        starting = self._runtime.start(
-            agent, *args, id=id, kwargs=kwargs, delay=delay, priority=priority, labels=labels
-        )
-        return BlockingRun(self._loop, self._loop.wait(starting))
+    def _do(self, work: Callable[[Runtime], Coroutine[Any, Any, T]]) -> T:
+        return self._loop.wait(work(self._runtime))
 
-    def run(
-        self, agent: Any, *args: Any, id: str | None = None, kwargs: Mapping[str, Any] | None = None
-    ) -> Any:
-        """Start or resume a run, work on it here, and return its result."""
-        return self._loop.wait(self._runtime.run(agent, *args, id=id, kwargs=kwargs))
+    def _handle(self, run: Run) -> BlockingRun:
+        return BlockingRun(self._loop, run)
 
-    def work(self, concurrency: int = 100, *, until_idle: bool = False) -> None:
-        """Work on runs of all agents declared here; see `Runtime.work`."""
-        self._loop.wait(self._runtime.work(concurrency, until_idle=until_idle))
-
-    def get(self, id: str) -> BlockingRun:
-        """Return a handle to a run. Raises UnknownRun."""
-        return BlockingRun(self._loop, self._loop.wait(self._runtime.get(id)))
-
-    def list(
-        self,
-        status: State | str | None = None,
-        agent: str | None = None,
-        labels: Mapping[str, str] | None = None,
-        limit: int = 50,
-        after: int | None = None,
-    ) -> list[Row]:
-        """Return rows of runs, newest first; see `Runtime.list`."""
-        return self._loop.wait(self._runtime.list(status, agent, labels, limit, after))
-
-    def inbox(
-        self, run: str | None = None, *, answered: bool = False, limit: int = 100
-    ) -> Sequence[BlockingItem]:
-        """Return the inbox items that wait for a person; see `Runtime.inbox`."""
-        found = self._loop.wait(self._runtime.inbox(run, answered=answered, limit=limit))
+    def _items(self, found: Sequence[InboxItem]) -> Sequence[BlockingItem]:
         return [BlockingItem(self._loop, item) for item in found]
+
+    start = waits_for(Runtime.start, _handle)
+    run = waits(Runtime.run)
+    work = waits(Runtime.work)
+    get = waits_for(Runtime.get, _handle)
+    list = waits(Runtime.list)
+    inbox = waits_for(Runtime.inbox, _items)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from importlib import import_module
 from pathlib import Path
 
 from ninelives.stores import url as urls
@@ -19,12 +20,6 @@ def is_there(url: str) -> bool:
     if not urls.is_server(url):
         return True
     try:
-        if urls.backend_of(url).endswith("postgres"):
-            from ninelives.stores.postgres.server.presence import is_there as is_on_postgres
-
-            return is_on_postgres(url)
-        from ninelives.stores.redis.server.presence import is_there as is_on_redis
-
-        return is_on_redis(url)
+        return bool(import_module(f"{urls.backend_of(url)}.server.schema").is_there(url))
     except ModuleNotFoundError:
         return True  # the driver is missing; opening the store says which one

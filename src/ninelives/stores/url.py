@@ -9,7 +9,12 @@ from __future__ import annotations
 
 import os
 import re
-from urllib.parse import parse_qsl, unquote, unquote_to_bytes, urlencode, urlsplit
+from collections.abc import Collection, Mapping, Sequence
+from urllib.parse import SplitResult, parse_qsl, unquote, unquote_to_bytes, urlencode, urlsplit
+
+from ninelives.core.errors import UsageError
+
+Options = list[tuple[str, str]]
 
 _SERVERS = {
     "postgresql": ("postgres", "schema"),
@@ -59,6 +64,34 @@ def complaint(error: Exception, url: str) -> str:
     """Return a parser's message about a URL; quoted parts are cut if the URL may hold a password."""
     said = str(error).strip()
     return _QUOTED.sub("…", said) if has_secret(url) else said
+
+
+def unreadable(error: Exception, url: str, remedy: str, name: str = "the store's URL") -> UsageError:
+    """Return the error for a URL that a parser refuses."""
+    return UsageError(f"{name} cannot be read: {complaint(error, url)}", remedy=remedy)
+
+
+def split(url: str, own: Collection[str], remedy: str) -> tuple[SplitResult, dict[str, str], Options]:
+    """Return the parts of a server's URL, our own options, and the driver's. Raises UsageError."""
+    if "#" in url:
+        raise UsageError("the store's URL has a # in it", remedy="In a password, write it as %23")
+    try:
+        found = urlsplit(url)
+        given = parse_qsl(found.query, keep_blank_values=True, strict_parsing=bool(found.query))
+    except ValueError as error:
+        raise unreadable(error, url, remedy) from None
+    ours = {name: value for name, value in given if name in own}
+    return found, ours, [(name, value) for name, value in given if name not in own]
+
+
+def accepted_risks(ours: Mapping[str, str], known: Sequence[str], noun: str) -> frozenset[str]:
+    """Return what `unsafe=` accepts. Raises UsageError."""
+    unsafe = frozenset(filter(None, ours.get("unsafe", "").split(",")))
+    if not unsafe <= frozenset(known):
+        raise UsageError(
+            f"unsafe={ours['unsafe']}: unknown {noun}", remedy=f"Known {noun}s: {', '.join(known)}"
+        )
+    return unsafe
 
 
 def backend_of(url: str) -> str:

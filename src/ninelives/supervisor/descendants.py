@@ -20,7 +20,7 @@ from pathlib import Path
 
 from msgspec import Struct
 
-from ninelives.processes import is_dead, is_zombie, namespace, stat_of
+from ninelives.processes import is_zombie, namespace, stat_of
 from ninelives.supervisor.protocol import SUPERVISOR_MARK, WORKER_MARK
 
 _PR_SET_CHILD_SUBREAPER = 36
@@ -90,11 +90,6 @@ def kill_group(group: int) -> None:
     """Kill a process group. Its leader must not be reaped yet, so that its number cannot be reused."""
     with suppress(ProcessLookupError, PermissionError):
         os.killpg(group, signal.SIGKILL)
-
-
-def is_gone(pid: int) -> bool:
-    """Return whether a process has ended; one that /proc hides (another user's) counts as running."""
-    return is_dead(pid)
 
 
 def is_group(group: int) -> bool:

@@ -45,16 +45,16 @@ class Supervisor:
     """Workers in their slots, and dead workers whose descendants are not all gone yet."""
 
     def __init__(
-        self, order: WorkerOrder, store: Store, clock: Clock, *, tell: Report, hear: OnOutput
+        self, order: WorkerOrder, store: Store, clock: Clock, *, report: Report, on_output: OnOutput
     ) -> None:
-        """`tell` gets a line of text for each event; `hear` each line of a worker, with its slot's number."""
+        """`report` gets a line for each event; `on_output` each line of a worker, with its slot's number."""
         self._order, self._clock = order, clock
-        self._report, self._on_output = tell, hear
+        self._report, self._on_output = report, on_output
         self._mark = descendants.supervisor_mark(os.getpid(), store.url)
         self._identity = store.identity
         self._ancestry = Ancestry()
         self._selector = selectors.DefaultSelector()
-        self._session = SupervisorSession(store, clock, order.lease_seconds, tell, self._selector)
+        self._session = SupervisorSession(store, clock, order.lease_seconds, report, self._selector)
         self._count = 0
         longest_ms = int(order.backoff_seconds * 1000)
         self.slots = [WorkerSlot(number + 1, longest_ms) for number in range(order.processes)]

@@ -20,6 +20,7 @@ from ninelives.core.clock import Clock
 from ninelives.core.errors import Corrupt, LeaseLost, NineLivesError, StoreUnavailable
 from ninelives.core.model.session import Cause, Evidence, Fate, NewSession, Session
 from ninelives.engine.machine import host, machine
+from ninelives.processes import is_dead
 from ninelives.store import Store
 from ninelives.supervisor import descendants
 from ninelives.supervisor.evidence import is_stop
@@ -100,7 +101,7 @@ class SupervisorSession:
 
     def _is_gone(self, session: Session) -> bool:
         """Return whether a session's process is gone; its lease may still be valid."""
-        return session.host == self._host and descendants.is_gone(session.pid)
+        return session.host == self._host and is_dead(session.pid)
 
     def _register(self) -> None:
         self.id = self.name_session()
@@ -186,8 +187,8 @@ class SupervisorSession:
 
     def _is_orphaned(self, session: Session, living: Collection[str]) -> bool:
         number = _pid_in(session.keeper)
-        is_dead = session.keeper not in living and number != 0 and descendants.is_gone(number)
-        return is_dead and self._is_gone(session) and not descendants.is_group(session.pid)
+        is_orphan = session.keeper not in living and number != 0 and is_dead(number)
+        return is_orphan and self._is_gone(session) and not descendants.is_group(session.pid)
 
     def _forget(self, name: str) -> None:
         fd = self._neighbours.pop(name)

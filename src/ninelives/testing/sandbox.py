@@ -8,7 +8,7 @@ With a `kill`, the sandbox's worker is killed at a store call, and a new one tak
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Awaitable, Callable, Mapping, Sequence
+from collections.abc import Callable, Coroutine, Mapping, Sequence
 from datetime import datetime, timedelta
 from types import TracebackType
 from typing import Any, Self, TypeVar
@@ -48,7 +48,7 @@ class Sandbox:
         """The writing store calls of the first runtime, in order."""
         self._kill, self._deaths = kill, deaths
         self._life: RuntimeLife | None = None
-        self._started = self._signals = self._asked = 0
+        self._started = self._ids = self._asked = 0
         self._left: set[str] = set()
         self._known = dict(AGENTS), dict(STEPS), dict(RIVALS)
 
@@ -159,7 +159,7 @@ class Sandbox:
         dues = (run.due_ms for run in self.list() if not run.paused and not run.state.is_final)
         return min((due_ms for due_ms in dues if due_ms is not None and due_ms > now_ms), default=None)
 
-    def do(self, work: Callable[[Runtime], Awaitable[T]]) -> T:
+    def do(self, work: Callable[[Runtime], Coroutine[Any, Any, T]]) -> T:
         """Run `work` on the current runtime; if that dies meanwhile, run it again on a new one.
 
         So `work` must be idempotent, as all operations of a runtime are.
@@ -178,10 +178,10 @@ class Sandbox:
                 self.kills.append(life.store.where)
                 life.bury()
 
-    def next_signal(self) -> str:
-        """Return a new signal id, so that a signal sent again after a death counts once."""
-        self._signals += 1
-        return f"sandbox-{self._signals}"
+    def next_id(self) -> str:
+        """Return a new id: a signal that is sent again after a death counts once, and so does a fork."""
+        self._ids += 1
+        return f"sandbox-{self._ids}"
 
     # Private ------------------------------------------------------------------------------------
 

@@ -7,18 +7,15 @@ from datetime import datetime
 from enum import StrEnum
 
 import msgspec
-from msgspec import Raw, Struct
+from msgspec import Struct
 
-from ninelives.core.errors import Corrupt
-from ninelives.core.journal.replay import StepBody, read_body
 from ninelives.core.journal.resources import open_in
 from ninelives.core.journal.salvage import read_salvaged
 from ninelives.core.journal.settlement import read_start
 from ninelives.core.model.run import Journal, Kind, Record, RunRow, State
 from ninelives.core.rules import deaths
 from ninelives.core.step_ids import step_text
-from ninelives.core.values.exceptions import read_failure
-from ninelives.views.records_text import moment, progress_of
+from ninelives.views.records_text import body_of, last_failure, moment, progress_of
 
 _SETTLES = frozenset({Kind.RESULT, Kind.FAILURE, Kind.WITHDRAWN, Kind.VOIDED})
 
@@ -127,7 +124,7 @@ def operations_in(records: Sequence[Record], kind: Kind) -> list[Operation]:
             seq=record.seq,
             at=moment(record.at_ms),
             step=step_text(step),
-            arguments=dict(body.a) if (body := _body(record)) is not None else {},
+            arguments=dict(body.a) if (body := body_of(record)) is not None else {},
         )
         for step, record in found.items()
     ]
@@ -189,17 +186,7 @@ def _progress(records: Sequence[Record]) -> str:
 
 
 def _last_error(records: Sequence[Record]) -> str:
-    for record in reversed(records):
-        body = _body(record) if record.kind in (Kind.FAILURE, Kind.END) else None
-        if body is not None and isinstance(body.e, Raw):
-            failure = read_failure(bytes(body.e))
-            where = f" (in step {step_text(record.step)})" if record.step else ""
-            return f"{failure.name}: {failure.message}{where}"
-    return ""
-
-
-def _body(record: Record) -> StepBody | None:
-    try:
-        return read_body(record) if record.body else None
-    except Corrupt:
-        return None
+    failed = last_failure(records)
+    if failed is None:
+        return ""
+    return f"{failed.type}: {failed.message}" + (f" (in step {failed.step})" if failed.step else "")

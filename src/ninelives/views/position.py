@@ -30,7 +30,7 @@ from ninelives.views.checkpoint import (
     wake_up_of,
 )
 from ninelives.views.records_text import Failed, Progress, moment
-from ninelives.views.recovery_text import last_recovery
+from ninelives.views.recoveries import last_recovery
 from ninelives.views.sessions import SeenSession
 
 
@@ -189,21 +189,11 @@ def _position(loaded: Journal, fault: str, living: Mapping[str, SeenSession], la
         in_doubt=operations_in(turn, Kind.DOUBT),
         salvaged=salvaged_in(turn),
         last_recovery=last_recovery,
-        last_error=_last_error(turn),
+        last_error=records_text.last_failure(turn),
         inbox=[_waiting(item) for item in loaded.items if item.state is ItemState.OPEN],
         signals=[_unread(signal) for signal in loaded.signals],
         result=_result(run, loaded.records),
     )
-
-
-def _last_error(records: Sequence[Record]) -> Failed | None:
-    for record in reversed(records):
-        if (
-            record.kind in (Kind.FAILURE, Kind.END)
-            and (failed := records_text.failure_of(record)) is not None
-        ):
-            return failed
-    return None
 
 
 def _result(run: RunRow, records: Sequence[Record]) -> Raw | None:

@@ -1,9 +1,9 @@
-"""Journal records as text: what each one says, in a few characters."""
+"""Journal records as text: the lines of `show`, and `Run.history()`."""
 
 from __future__ import annotations
 
 from base64 import b64encode
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Sequence
 from datetime import UTC, datetime
 from typing import Any
 
@@ -20,7 +20,7 @@ from ninelives.core.step_ids import step_text
 from ninelives.core.values.exceptions import read_failure
 from ninelives.views.escape import shortened
 
-PREVIEW_CHARACTERS = 120
+PREVIEW_CHARACTERS, _HISTORY_CHARACTERS = 120, 200
 
 
 class RecordText(Struct, frozen=True, kw_only=True):
@@ -36,6 +36,19 @@ class RecordText(Struct, frozen=True, kw_only=True):
     step_kind: str | None
     took_ms: int | None
     epoch: int | None
+
+
+class Entry(Struct, frozen=True, kw_only=True):
+    """One line of a run's history. `place` names the step as `Run.fork(at=)` accepts it: "refund[0]"."""
+
+    seq: int
+    at: datetime
+    kind: str
+    step: str
+    branch: str
+    number: int
+    text: str
+    place: str = ""
 
 
 class LogLine(Struct, frozen=True, kw_only=True):
@@ -75,7 +88,41 @@ class Failed(Struct, frozen=True, kw_only=True):
 
 def lines(records: Iterable[Record]) -> list[RecordText]:
     """Return each record as text."""
-    return [_line(record) for record in records]
+    return [
+        RecordText(
+            seq=record.seq,
+            at=moment(record.at_ms),
+            kind=record.kind.value,
+            branch=branch,
+            step=step,
+            number=number,
+            value=preview(record),
+            step_kind=record.step_kind,
+            took_ms=record.took_ms,
+            epoch=record.epoch,
+        )
+        for record in records
+        for branch, step, number in (step_parts(record.step),)
+    ]
+
+
+def history(records: Iterable[Record]) -> list[Entry]:
+    """Return each record as an entry of the run's history, with the start of its stored body."""
+    return [
+        Entry(
+            seq=record.seq,
+            at=moment(record.at_ms),
+            kind=record.kind.value,
+            step=step,
+            branch=branch,
+            number=number or 0,
+            text=text if len(text) <= _HISTORY_CHARACTERS else f"{text[:_HISTORY_CHARACTERS]}…",
+            place=step_text(record.step) if record.step else "",
+        )
+        for record in records
+        for branch, step, number in (step_parts(record.step),)
+        for text in (_plain(record),)
+    ]
 
 
 def log_lines(records: Iterable[Record]) -> list[LogLine]:
@@ -97,7 +144,7 @@ def progress_of(body: bytes) -> Progress:
 
 def failure_of(record: Record) -> Failed | None:
     """Return the error in a record, if there is one."""
-    body = _body(record)
+    body = body_of(record)
     if body is None or not isinstance(body.e, Raw):
         return None
     try:
@@ -110,6 +157,12 @@ def failure_of(record: Record) -> Failed | None:
     return Failed(
         seq=record.seq, at=moment(record.at_ms), step=step, type=name, message=message, reason=reason
     )
+
+
+def last_failure(records: Sequence[Record]) -> Failed | None:
+    """Return the last error among records."""
+    errors = (failure_of(record) for record in reversed(records) if record.kind in (Kind.FAILURE, Kind.END))
+    return next((failed for failed in errors if failed is not None), None)
 
 
 def step_parts(step: str) -> tuple[str, str, int | None]:
@@ -134,9 +187,9 @@ def _step(record: Record) -> str:
     failed = failure_of(record)
     if failed is not None:
         return str(failed)
-    body = _body(record)
+    body = body_of(record)
     if body is None:
-        return record.body.decode(errors="replace")
+        return _plain(record)
     if isinstance(body.v, Raw):
         return bytes(body.v).decode(errors="replace")
     return ", ".join(f"{name}={value}" for name, value in body.a.items())
@@ -153,7 +206,7 @@ def _progress(record: Record) -> str:
 
 def _beginning(record: Record) -> str:
     named = _object(record.body).get("p")
-    return _arguments(named) if isinstance(named, dict) else record.body.decode(errors="replace")
+    return _arguments(named) if isinstance(named, dict) else _plain(record)
 
 
 def _asked(record: Record) -> str:
@@ -174,27 +227,11 @@ def _answer(said: dict[str, Any]) -> str:
     return f"{answer.get('says')}{value} {by}{note}: {what}"
 
 
-def _line(record: Record) -> RecordText:
-    branch, step, number = step_parts(record.step)
-    return RecordText(
-        seq=record.seq,
-        at=moment(record.at_ms),
-        kind=record.kind.value,
-        branch=branch,
-        step=step,
-        number=number,
-        value=preview(record),
-        step_kind=record.step_kind,
-        took_ms=record.took_ms,
-        epoch=record.epoch,
-    )
-
-
 def _output(record: Record) -> str:
     try:
         body = read_output(record)
     except Corrupt:
-        return record.body.decode(errors="replace")
+        return _plain(record)
     if body.r:
         return "withdraws everything it emitted before"
     return ", ".join(bytes(value).decode(errors="replace") for value in body.v)
@@ -204,14 +241,19 @@ def _salvaged(record: Record) -> str:
     try:
         return str(read_salvaged(record))
     except Corrupt:
-        return record.body.decode(errors="replace")
+        return _plain(record)
+
+
+def _plain(record: Record) -> str:
+    return record.body.decode(errors="replace")
 
 
 def _arguments(named: dict[str, Any]) -> str:
     return ", ".join(f"{name}={msgspec.json.encode(value).decode()}" for name, value in named.items())
 
 
-def _body(record: Record) -> StepBody | None:
+def body_of(record: Record) -> StepBody | None:
+    """Return the body of a step's record; None if it has none, or another kind of body."""
     try:
         return read_body(record) if record.body else None
     except Corrupt:

@@ -15,8 +15,8 @@ from msgspec import Struct
 
 from ninelives.chaos.campaign.comparison import is_alike
 from ninelives.chaos.campaign.plan import EVERY_STEP, RANDOM, Wishes, plan, share
-from ninelives.chaos.ledger import What
-from ninelives.chaos.trial.scenarios import Calm, Scenario
+from ninelives.chaos.ledger import LedgerLine, What
+from ninelives.chaos.trial.scenarios import Scenario
 from ninelives.chaos.trial.trial import Ground, Trial, TrialStage
 from ninelives.core.errors import Permanent, UsageError
 from ninelives.core.model.inbox import ItemKind
@@ -73,11 +73,11 @@ def carry_out(ground: Ground, wishes: Wishes, progress: Progress) -> Campaign:
 def _begin(ground: Ground, campaign: Campaign, wishes: Wishes, progress: Progress) -> None:
     """Make the first two calm runs; set `error` if no trial is possible."""
     for number in (0, 1):
-        ready = _announcing(progress, number)
-        trial = TrialStage(ground, Calm("without faults"), number, {}, ready).play(0.0)
+        follow = _announcing(progress, number)
+        trial = TrialStage(ground, Scenario("without faults"), number, {}, follow).play(0.0)
         campaign.calm.append(trial)
         if not trial.has_ended:
-            why, remedy = _why_unended(trial), _advice(trial, ground)
+            why, remedy = why_unended(trial), _advice(trial, ground)
             campaign.error = f"the run did not end even without faults: {why}. {remedy}"
             return
     ends = [(trial.state, _error(trial).get("name")) for trial in campaign.calm]
@@ -94,8 +94,14 @@ def _begin(ground: Ground, campaign: Campaign, wishes: Wishes, progress: Progres
         campaign.failure = _failures(campaign)
 
 
-def _announcing(progress: Progress, number: int) -> Callable[[], None]:
-    return lambda: progress("without faults", number, 2)
+def _announcing(progress: Progress, number: int) -> Callable[[list[LedgerLine]], None]:
+    """Announce a calm run once its first process has loaded the code: only then is the target valid."""
+
+    def follow(lines: list[LedgerLine]) -> None:
+        if any(line.what is What.READY and line.life == 1 for line in lines):
+            progress("without faults", number, 2)
+
+    return follow
 
 
 def _try_all(ground: Ground, campaign: Campaign, wishes: Wishes, progress: Progress, until: float) -> None:
@@ -152,7 +158,7 @@ def _add_calm_runs(ground: Ground, campaign: Campaign, *, until: float) -> None:
         if time.monotonic() + calm[1].seconds > until:
             return
         number = len(campaign.trials) + len(calm)
-        again = TrialStage(ground, Calm("without faults"), number, {}).play(0.0)
+        again = TrialStage(ground, Scenario("without faults"), number, {}).play(0.0)
         if again.state != calm[0].state:
             return
         calm.append(again)
@@ -171,7 +177,8 @@ def _advice(trial: Trial, ground: Ground) -> str:
     return "Chaos needs an agent that ends by itself: fix this first"
 
 
-def _why_unended(trial: Trial) -> str:
+def why_unended(trial: Trial) -> str:
+    """Return why a run did not end, with the last line that it printed."""
     printed = trial.output.strip().splitlines()
     last = f"; its last output: {printed[-1]}" if printed else ""
     return f"{trial.why}{last}"

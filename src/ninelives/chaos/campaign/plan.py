@@ -11,8 +11,8 @@ from random import Random
 
 from msgspec import Struct
 
-from ninelives.chaos.ledger import What
-from ninelives.chaos.protocol import OUTCOMES, FaultKind, FaultMoment, InjectedFault
+from ninelives.chaos.ledger import OUTCOMES, What
+from ninelives.chaos.protocol import FaultKind, FaultMoment, InjectedFault
 from ninelives.chaos.trial.scenarios import (
     CUT_SECONDS,
     HANG_LEASE_SECONDS,
@@ -104,7 +104,7 @@ def _points(calm: Trial, moment: FaultMoment) -> list[str]:
     """Return the points of a moment that the calm run passed, with the names the fault injector uses."""
     if moment in (FaultMoment.BEGIN, FaultMoment.END):
         return _steps(calm)
-    stored = [record for line in calm.lines if line.what is What.STORED for record in line.data["records"]]
+    stored = [record for line in calm.lines for record in line.records]
     if moment is FaultMoment.PROGRESS:
         named = [step_text(step) or kind for kind, step in stored if kind in OUTCOMES]
     else:

@@ -6,26 +6,37 @@ One line of code gives one finding per mistake, however many steps and runs show
 
 from __future__ import annotations
 
+import os
+import re
+import sysconfig
 from collections import Counter, defaultdict
 from collections.abc import Iterable, Sequence
+from pathlib import Path
 
 from msgspec import structs
 
 from ninelives.chaos.campaign.campaign import Campaign
 from ninelives.chaos.campaign.comparison import asked_otherwise
-from ninelives.chaos.findings import own_crashes, source_code
-from ninelives.chaos.findings.effects import Effect, declarations, effects, names
+from ninelives.chaos.findings import source_code
+from ninelives.chaos.findings.effects import Effect, declarations, effects
 from ninelives.chaos.findings.finding import Finding, Mistake, finding, grouped, the_run, times
 from ninelives.chaos.findings.repeated_effects import repeated
 from ninelives.chaos.ledger import LedgerLine, What
 from ninelives.chaos.trial.trial import Trial
+from ninelives.core.errors import NineLivesError
 from ninelives.core.step_ids import step_text
+
+_CHAOS = str(Path(__file__).parents[1]) + os.sep
+
+
+class ChaosBroken(NineLivesError):
+    """Processes of a trial crashed in chaos's own code."""
 
 
 def find(campaign: Campaign) -> list[Finding]:
     """Return all findings, sorted by file and line. Raises ChaosBroken."""
     for trial in (*campaign.calm, *campaign.trials):
-        own_crashes.check(trial)
+        _check(trial)
     merged: dict[tuple[str, int, Mistake], Finding] = {}
     for one in (*_outside(campaign), *_arguments(campaign), *repeated(campaign), *_values(campaign)):
         same = one.file, one.line, one.mistake
@@ -87,7 +98,7 @@ def _arguments(campaign: Campaign) -> Iterable[Finding]:
     known = {step_text(step) for _, step in diverged}
     for trial in campaign.trials:
         for step, (was, now) in asked_otherwise(trial).items():
-            declared = declarations(trial).get(names(trial).get(step, ""))
+            declared = declarations(trial).get(step)
             if step_text(step) not in known and declared is not None:
                 is_branch = "/" in step  # then the line where the run waits is not the line of the call
                 place = declared.place if is_branch else now.place or declared.place
@@ -163,3 +174,28 @@ def _values(campaign: Campaign) -> Iterable[Finding]:
             step=step,
             times=len(lines),
         )
+
+
+# Crashes of chaos itself ------------------------------------------------------------------------------
+
+
+def _check(trial: Trial) -> None:
+    """Raise ChaosBroken if the processes of a trial crashed in chaos: that says nothing about the agent."""
+    if "died by itself" not in trial.why:
+        return
+    trace = trial.output.rpartition("Traceback (most recent call last):")[2]
+    files = [
+        file for file in re.findall(r'^ +File "(.+)", line', trace, re.MULTILINE) if not _is_library(file)
+    ]
+    if files and files[-1].startswith(_CHAOS):
+        lines = [line.strip() for line in trace.splitlines() if line.strip(" ^~")]
+        raise ChaosBroken(
+            f"chaos itself crashed, which says nothing about your agent; {the_run(trial)} ended in "
+            f"{' | '.join(lines)}",
+            remedy="Please report this bug with these lines",
+        )
+
+
+def _is_library(file: str) -> bool:
+    """Return whether a file is part of Python: its frames do not show whose code caused the error."""
+    return file.startswith((sysconfig.get_path("stdlib") + os.sep, "<")) and "site-packages" not in file

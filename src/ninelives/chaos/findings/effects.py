@@ -11,11 +11,11 @@ from collections import Counter, defaultdict
 from collections.abc import Iterator, Sequence
 from hashlib import blake2b
 from typing import Any
-from urllib.parse import quote
 
 from msgspec import Struct, field
 
 from ninelives.chaos.ledger import LedgerLine, What
+from ninelives.chaos.protocol import has_key
 from ninelives.chaos.trial.trial import Trial
 
 _SAFE = frozenset({"GET", "HEAD", "OPTIONS", "TRACE"})
@@ -51,6 +51,7 @@ class Effect(Struct):
 class DeclaredStep(Struct, frozen=True):
     """The declared properties of a step."""
 
+    name: str
     place: str
     is_resumable: bool = True
     is_decision: bool = False
@@ -69,7 +70,7 @@ def effects(trial: Trial) -> list[Effect]:
     open_requests: dict[tuple[int, Any], Effect] = {}
     for line in trial.lines:
         if line.what is What.EFFECT:
-            effect = _effect(line)
+            effect = effect_of(line)
             found.append(effect)
             if "connection" in line.data:
                 open_requests[line.life, line.data["connection"]] = effect
@@ -87,11 +88,11 @@ def _through_proxy(trial: Trial) -> list[Effect]:
     found = []
     for request in trial.requests:
         line = joined.get(str(request.port)) or _started_by(trial, request.at)
-        if line is None or line.data.get("is_told"):
+        if line is None or line.data.get("is_request"):
             continue
         is_opaque = request.method == "CONNECT"
         # A thread started by the body has no context; the key in the request identifies its step.
-        owner = next((step for key, step in keys.items() if _has_key(request.sent, key)), None)
+        owner = next((step for key, step in keys.items() if has_key(request.sent, key)), None)
         whole = blake2b(request.sent, digest_size=8).hexdigest()
         found.append(
             Effect(
@@ -116,11 +117,8 @@ def _started_by(trial: Trial, at: float) -> LedgerLine | None:
     return started[-1] if started else None
 
 
-def _has_key(sent: bytes, key: str) -> bool:
-    return any(form.encode() in sent for form in (key, quote(key), quote(key, safe="")))
-
-
-def _effect(line: LedgerLine) -> Effect:
+def effect_of(line: LedgerLine) -> Effect:
+    """Return the effect that a line of the ledger describes."""
     return Effect(
         kind=line.kind,
         target=line.target,
@@ -136,15 +134,14 @@ def _effect(line: LedgerLine) -> Effect:
 
 
 def declarations(trial: Trial) -> dict[str, DeclaredStep]:
-    """Return the steps that the code declares, by name."""
-    return {
-        line.step: DeclaredStep(line.place, **line.data) for line in trial.lines if line.what is What.DECLARED
+    """Return how the executed steps are declared, by step."""
+    known = {
+        line.step: DeclaredStep(line.step, line.place, **line.data)
+        for line in trial.lines
+        if line.what is What.DECLARED
     }
-
-
-def names(trial: Trial) -> dict[str, str]:
-    """Return the declared name of each executed step, by step."""
-    return {line.step: line.data["name"] for line in trial.lines if line.what is What.BEGIN}
+    executed = {line.step: line.data["name"] for line in trial.lines if line.what is What.BEGIN}
+    return {step: known[name] for step, name in executed.items() if name in known}
 
 
 def executions(trial: Trial) -> Counter[str]:
@@ -157,10 +154,10 @@ def unsafe_requests(trial: Trial) -> dict[tuple[str, str], list[Effect]]:
 
     Content and URL do not count: one that is new in each attempt does not make it a different request.
     """
-    declared, named = declarations(trial), names(trial)
+    declared = declarations(trial)
     found: defaultdict[tuple[str, str], list[Effect]] = defaultdict(list)
     for effect in effects(trial):
-        step = declared.get(named.get(effect.step, ""))
+        step = declared.get(effect.step)
         is_request = effect.kind == "request" and effect.is_inside and not effect.only_asks
         if is_request and not (step and step.is_question):
             found[effect.step, effect.method].append(effect)
@@ -191,11 +188,11 @@ def _asked_for_key(trial: Trial) -> set[str]:
 
 def opaque_connections(trial: Trial) -> dict[tuple[str, str], list[Effect]]:
     """Return connections with unreadable content, of acting steps that never read their key."""
-    declared, named = declarations(trial), names(trial)
+    declared = declarations(trial)
     asked = _asked_for_key(trial)
     found: defaultdict[tuple[str, str], list[Effect]] = defaultdict(list)
     for effect in effects(trial):
-        step = declared.get(named.get(effect.step, ""))
+        step = declared.get(effect.step)
         if effect.kind == "connect" and step and not step.is_question and effect.step not in asked:
             found[effect.step, effect.target].append(effect)
     return dict(found)
@@ -227,11 +224,10 @@ def _begun_after(trial: Trial) -> Iterator[tuple[LedgerLine, float]]:
     turns: dict[str, int] = {}
     recorded: dict[tuple[str, int], float] = {}
     for line in trial.lines:
-        if line.what is What.STORED:
-            steps = [step for kind, step in line.data["records"] if kind == "result" and step in turns]
-            for step in steps:
+        for kind, step in line.records:
+            if kind == "result" and step in turns:
                 recorded.setdefault((step, turns[step]), line.at)
-        elif line.what is What.BEGIN:
+        if line.what is What.BEGIN:
             turns[line.step] = line.data["turn"]
             if (line.step, turns[line.step]) in recorded:
                 yield line, recorded[line.step, turns[line.step]]

@@ -13,9 +13,9 @@ from ninelives.chaos.findings.effects import (
     DeclaredStep,
     Effect,
     declarations,
+    effect_of,
     effects,
     executions,
-    names,
     opaque_connections,
     surplus,
 )
@@ -43,18 +43,17 @@ def repeated(campaign: Campaign) -> Iterable[Finding]:
 
 
 def _requests(campaign: Campaign, trial: Trial) -> Iterable[Finding]:
-    declared, named = declarations(trial), names(trial)
+    declared = declarations(trial)
     for same, _ in surplus(campaign.calm, trial):
         first = next((one for one in same if not one.is_keyed), same[0])
         here = [one for one in same if one.place == first.place and not one.is_keyed]
-        step = named.get(first.step, "")
         is_new = len({tuple(one.digests[1:] or one.digests) for one in here}) > 1
         varying = ", each time with different content (a key must not be new in each attempt)" * is_new
         what = (
             f"{first.target} was sent {times(len(here))}, without the action's key{varying}: its receiver "
             "cannot recognise the repetition"
         )
-        yield _twice(first, what, step, declared.get(step), trial)
+        yield _twice(first, what, declared.get(first.step), trial)
 
 
 def _opaque(campaign: Campaign, trial: Trial) -> Iterable[Finding]:
@@ -75,8 +74,7 @@ def _opaque(campaign: Campaign, trial: Trial) -> Iterable[Finding]:
 def _files(campaign: Campaign, trial: Trial) -> Iterable[Finding]:
     """Find steps that were executed more than once and left a file different from the calm runs."""
     calm = campaign.calm[0]
-    declared, named, begun = declarations(trial), names(trial), executions(trial)
-    usual = executions(calm)
+    declared, begun, usual = declarations(trial), executions(trial), executions(calm)
     for path in differing_files(campaign.calm, trial):
         writers = [
             one for one in _writers(trial, path) if one.is_inside and begun[one.step] > usual[one.step]
@@ -85,40 +83,35 @@ def _files(campaign: Campaign, trial: Trial) -> Iterable[Finding]:
             continue
         writer = writers[0]
         lines = _compared(calm.changes.get(path), trial.changes.get(path))
-        yield _twice(
-            writer,
+        what = (
             f"{path} was written by {begun[writer.step]} executions of the step and differs from the run "
-            f"without faults ({lines})",
-            named[writer.step],
-            declared.get(named[writer.step]),
-            trial,
+            f"without faults ({lines})"
         )
+        yield _twice(writer, what, declared.get(writer.step), trial)
 
 
 def _outside_files(campaign: Campaign, trial: Trial) -> Iterable[Finding]:
     """Find steps that changed a file outside the tree again when they were executed again."""
-    declared, named = declarations(trial), names(trial)
+    declared = declarations(trial)
     for one in repeated_outside(campaign.calm, trial):
         line = one.line
-        step = named.get(line.step, "")
         done = "appended to" if one.is_appended else "changed"
         doubt = "" if one.is_certain else "; chaos cannot see whether that does harm"
         what = f"{line.target}, outside the tree, was {done} in {one.lives} processes{doubt}"
-        effect = Effect(line.kind, line.target, line.place, line.step, line.life, line.at, line.is_inside)
-        twice = _twice(effect, what, step, declared.get(step), trial)
+        twice = _twice(effect_of(line), what, declared.get(line.step), trial)
         yield structs.replace(twice, is_certain=one.is_certain)
 
 
 def _databases(campaign: Campaign, trial: Trial) -> Iterable[Finding]:  # noqa: ARG001
     """Find actions that opened a database outside the tree more than once; their writes are not visible."""
-    declared, named = declarations(trial), names(trial)
+    declared = declarations(trial)
     asked = {line.step for line in trial.lines if line.what is What.KEY}
     opened: defaultdict[tuple[str, str], dict[int, LedgerLine]] = defaultdict(dict)
     for line in trial.lines:
         if line.what is What.TOUCH and line.data.get("is_outside"):
             opened[line.step, line.target].setdefault(line.life, line)
     for (step, target), lives in opened.items():
-        known = declared.get(named.get(step, ""))
+        known = declared.get(step)
         is_known = known is None or known.is_question or known.is_transactional
         if len(lives) > 1 and step not in asked and not is_known:
             yield finding(
@@ -144,19 +137,16 @@ def _compared(was: Content | None, now: Content | None) -> str:
 def _writers(trial: Trial, path: str) -> list[Effect]:
     """Return the effects that may have written a file: those that opened it, else all started programs."""
     seen = effects(trial)
-    touched = [
-        Effect(line.kind, line.target, line.place, line.step, line.life, line.at, line.is_inside)
-        for line in trial.lines
-        if line.what is What.TOUCH and line.kind == "database"
-    ]
+    touched = [effect_of(line) for line in trial.lines if line.what is What.TOUCH and line.kind == "database"]
     exact = [one for one in (*seen, *touched) if one.target.endswith(f"/{path}")]
     return exact or [one for one in seen if one.kind == "command"]
 
 
-def _twice(effect: Effect, what: str, step: str, declared: DeclaredStep | None, trial: Trial) -> Finding:
+def _twice(effect: Effect, what: str, declared: DeclaredStep | None, trial: Trial) -> Finding:
     how = f"{what}; in {the_run(trial)}"
     if declared is not None and not declared.is_resumable:
-        remedy = f"Its verify= reported that {step} had not happened; make it find what was done, by its key"
+        wrong = f"Its verify= reported that {declared.name} had not happened"
+        remedy = f"{wrong}; make it find what was done, by its key"
         return finding(Mistake.VERIFY, effect.place, how, remedy, step=effect.step)
     remedy = (
         "Send nl.key() with it, as Idempotency-Key or as the receiver expects it; or make the body "

@@ -12,19 +12,19 @@ import sys
 import sysconfig
 import tempfile
 import threading
-from collections.abc import Callable, Iterator
-from contextlib import contextmanager, suppress
+from collections.abc import Callable
+from contextlib import suppress
 from functools import lru_cache
 from hashlib import blake2b
 from pathlib import Path
 from types import FrameType
 from typing import Any
-from urllib.parse import quote, urlsplit
+from urllib.parse import urlsplit
 
 from msgspec import Struct
 
 from ninelives.chaos.ledger import Ledger, What
-from ninelives.chaos.protocol import step_in
+from ninelives.chaos.protocol import has_key, step_in
 from ninelives.chaos.trial.work_tree import state_of
 from ninelives.engine.context import EXECUTION, FRAME, Frame
 from ninelives.engine.run.current import execution_of, here
@@ -68,8 +68,7 @@ class EffectRecorder:
         """Start recording. An audit hook cannot be removed."""
         sys.addaudithook(self._on_event)
 
-    @contextmanager
-    def inside(self, frame: Frame) -> Iterator[None]:
+    def begin(self, frame: Frame) -> None:
         """Mark a body as running: threads that it starts lose their context and are matched by this."""
         if any(other is not frame for other in self._bodies):
             self._crowded.update((frame, *self._bodies))
@@ -81,13 +80,14 @@ class EffectRecorder:
             "turn": frame.place.execution.turn,
         }
         self._ledger.write(What.TOUCH, kind="asked", step=step, place=self._waiting(frame), data=call)
-        try:
-            yield
-        finally:
-            self._bodies.remove(frame)
-            for path in sorted(self._outside.pop(frame, ())):
-                left = {"state": state_of(path), "is_exclusive": frame not in self._crowded}
-                self._ledger.write(What.TOUCH, kind="left", target=self.shown(path), step=step, data=left)
+
+    def end(self, frame: Frame) -> None:
+        """Mark a body as ended, and record how it left the files outside the tree."""
+        self._bodies.remove(frame)
+        for path in sorted(self._outside.pop(frame, ())):
+            left = {"state": state_of(path), "is_exclusive": frame not in self._crowded}
+            target = self.shown(path)
+            self._ledger.write(What.TOUCH, kind="left", target=target, step=name_of(frame), data=left)
 
     def shown(self, path: str) -> str:
         """Translate a path in our copy of the tree into the user's tree."""
@@ -150,7 +150,7 @@ class EffectRecorder:
             frame = self._body_of(seen.data.get("sent", b""))
         data = dict(seen.data) | self._beyond(seen, frame)
         if seen.kind == "proxy":
-            data["is_told"] = _is_request(innermost)
+            data["is_request"] = _is_request(innermost)
         sent = data.pop("sent", None)
         if sent is not None:
             data |= {"digest": blake2b(sent, digest_size=8).hexdigest(), "keyed": _has_key(sent, frame)}
@@ -243,10 +243,7 @@ def _through_proxy(connecting: Any) -> SeenEffect:
 
 
 def _has_key(sent: bytes, frame: Frame | None) -> bool:
-    if frame is None:
-        return False
-    key = frame.place.key()
-    return any(form.encode() in sent for form in (key, quote(key), quote(key, safe="")))
+    return frame is not None and has_key(sent, frame.place.key())
 
 
 # Audit events -------------------------------------------------------------------------------------

@@ -19,8 +19,8 @@ from pathlib import Path
 from types import FrameType
 from typing import Any
 
-from ninelives.chaos.ledger import Ledger, What
-from ninelives.chaos.protocol import OUTCOMES, FaultKind, FaultMoment, InjectedFault, step_in
+from ninelives.chaos.ledger import OUTCOMES, Ledger, What
+from ninelives.chaos.protocol import FaultKind, FaultMoment, InjectedFault, step_in
 from ninelives.core.errors import StoreBroken, StoreUnavailable
 from ninelives.core.model.commit import Commit, Outcome
 from ninelives.core.step_ids import step_text
@@ -40,7 +40,7 @@ class FaultInjector:
     def __init__(self, fault: InjectedFault | None, ledger: Ledger) -> None:
         self._fault, self._ledger = fault, ledger
         self._gate = threading.Lock()
-        self._has_fired = False
+        self._has_fired, self._reached = False, 0
         self._cut_until = 0.0
         self._full_until = time.monotonic() + (fault.seconds if fault is not None else 0.0)
         self._tries: Counter[str] = Counter()
@@ -55,20 +55,26 @@ class FaultInjector:
         fault = self._fault
         if fault is None or fault.moment is not moment or fault.kind is FaultKind.FULL:
             return
-        new = [name for name in names if name not in fault.passed and fault.only in ("", name)]
+        new = [name for name in names if fault.fits(name)]
         if not new:
             return
         with self._gate:
             if self._has_fired:
                 return
+            self._reached += 1
+            if self._reached <= fault.skip:
+                return
             self._has_fired = True
             if fault.kind is FaultKind.STOP:
                 self._wait_for_calls()
-            self._note(fault, new)
+            if fault.kind is FaultKind.KILL and fault.seconds:
+                threading.Timer(fault.seconds, self._signal, (fault, new)).start()
+                return
             if fault.kind in _SIGNALS:
-                os.kill(os.getpid(), _SIGNALS[fault.kind])
+                self._signal(fault, new)
                 self._is_stopping = False
                 return
+            self._note(fault, new)
         if fault.kind is FaultKind.LOST:
             raise StoreBroken("the store's answer was lost after a commit", remedy="End the process")
         self._cut_until = time.monotonic() + fault.seconds
@@ -93,6 +99,10 @@ class FaultInjector:
             if self._tries[name] == 1:
                 self._note(fault, labels)
         raise StoreUnavailable("the disk is full", remedy="The run continues when there is space")
+
+    def _signal(self, fault: InjectedFault, names: Sequence[str]) -> None:
+        self._note(fault, names)
+        os.kill(os.getpid(), _SIGNALS[fault.kind])
 
     def _note(self, fault: InjectedFault, names: Sequence[str]) -> None:
         self._ledger.write(

@@ -32,6 +32,7 @@ from ninelives.core.model.run import Kind, RunRow, State
 from ninelives.core.model.session import Cause, Evidence
 from ninelives.engine.commit import large_bodies
 from ninelives.engine.commit.committer import end_process
+from ninelives.engine.hooks import observe_process
 from ninelives.engine.machine import host
 from ninelives.engine.spec.registry import Agent, place_of
 from ninelives.runtime import ProcessOptions, Runtime, target
@@ -44,6 +45,8 @@ EXIT_USAGE, EXIT_STORE, EXIT_TERM = 2, 4, 143
 _VALUE_CHARACTERS = 400
 _OUTCOMES = (Kind.RESULT, Kind.FAILURE, Kind.SIGNAL, Kind.WITHDRAWN)
 _BY = "ninelives chaos"
+_LIVES = 1_000
+"""`lives` of every agent: a death injected by chaos does not mean that the run kills its workers."""
 
 
 def live(order: LifeOrder) -> None:
@@ -52,11 +55,11 @@ def live(order: LifeOrder) -> None:
     os.environ.update(order.environment)
     random.seed()  # a forked process would draw the same numbers as its siblings
     ledger = Ledger(Path(order.home) / "ledger", order.number)
-    ledger.write(What.STARTED)
+    ledger.write(What.STARTED, data={"pid": os.getpid()})
     injector = FaultInjector(order.fault, ledger)
     proxy = order.environment.get("http_proxy", "")
     recorder = EffectRecorder(ledger, Path(order.tree), Path(order.original), proxy)
-    StepProbe(ledger, injector, recorder).watch()
+    observe_process(StepProbe(ledger, injector, recorder))
     recorder.install()
     if order.fault is not None and order.fault.moment is FaultMoment.LINE:
         trace_line(order.fault.line.replace(order.original + os.sep, order.tree + os.sep, 1), injector)
@@ -95,7 +98,7 @@ class _Life:
     async def main(self, agent: Agent, args: tuple[Any, ...], kwargs: dict[str, Any]) -> int:
         """Work on the run until it ends or needs a person; return the exit code."""
         faulty = cast("Store", FaultyStore(self._store, self._injector))  # our own reads bypass it
-        options = ProcessOptions(fatal=end_process, is_dedicated=True)
+        options = ProcessOptions(fatal=end_process, is_dedicated=True, lives=_LIVES)
         runtime = Runtime(faulty, lease_seconds=self._order.lease_seconds, process=options)
         self._injector.ended = lambda: self._log_unused(runtime)
         self._woken = runtime._wake  # noqa: SLF001

@@ -6,7 +6,10 @@ All files live in a temporary directory. If this process is killed, every proces
 from __future__ import annotations
 
 import os
+import signal
 import tempfile
+from collections.abc import Iterator
+from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
@@ -27,7 +30,6 @@ from ninelives.chaos.trial.scratch_store import urls
 from ninelives.chaos.trial.trial import Ground, Trial, TrialTarget
 from ninelives.chaos.trial.work_tree import Tree
 from ninelives.core.errors import NineLivesError, UsageError
-from ninelives.demo.command import ending_in_order
 from ninelives.stores.url import backend_of
 
 
@@ -78,6 +80,23 @@ def run(options: ChaosOptions, console: Console) -> tuple[Campaign, Report]:
         )
         campaign = carry_out(ground, wishes, progress)
     return campaign, judge(campaign, find(campaign))
+
+
+@contextmanager
+def ending_in_order() -> Iterator[None]:
+    """Treat SIGTERM and SIGHUP as Ctrl-C, so that all processes are ended and all files removed."""
+    before = {signum: signal.signal(signum, _interrupt) for signum in (signal.SIGTERM, signal.SIGHUP)}
+    try:
+        yield
+    finally:
+        for signum, handler in before.items():
+            signal.signal(signum, handler)
+
+
+def _interrupt(*_: object) -> None:
+    if signal.getsignal(signal.SIGINT) is signal.SIG_IGN:  # a background job of a shell
+        raise KeyboardInterrupt
+    signal.raise_signal(signal.SIGINT)
 
 
 def fields(campaign: Campaign, verdict: Report) -> dict[str, Any]:

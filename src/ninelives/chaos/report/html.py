@@ -9,7 +9,7 @@ from ninelives import __version__
 from ninelives.chaos.campaign.campaign import Campaign
 from ninelives.chaos.findings.effects import effects
 from ninelives.chaos.findings.finding import Finding
-from ninelives.chaos.findings.metrics import Report
+from ninelives.chaos.findings.metrics import RECOVERY_SECONDS, Number, Report, percentile
 from ninelives.chaos.ledger import LedgerLine, What
 from ninelives.chaos.protocol import FaultMoment
 from ninelives.chaos.report import plots
@@ -17,7 +17,6 @@ from ninelives.chaos.report.plots import Bar, Mark, plain
 from ninelives.chaos.report.terminal import last_line, location
 from ninelives.chaos.report.timelines import timelines
 from ninelives.core.model.run import Kind
-from ninelives.demo.judge import RECOVERY_SECONDS, Number, percentile
 
 _MOST_BARS, _MOST_ROWS = 40, 20
 _KINDS = frozenset(Kind)

@@ -4,19 +4,22 @@ from __future__ import annotations
 
 import os
 import time
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from pathlib import Path
 
 from rich import progress as bars
 from rich.console import Console
+from rich.table import Table
 from rich.text import Text
 
 from ninelives.chaos.campaign.campaign import Campaign, Progress
 from ninelives.chaos.findings.finding import Finding, the_run
-from ninelives.chaos.findings.metrics import Report
-from ninelives.demo.screen import show_numbers
+from ninelives.chaos.findings.metrics import Number, Report
 from ninelives.views.escape import shown
+
+NARROW = 76
+"""Below this width a table would cut off the numbers."""
 
 
 @contextmanager
@@ -63,6 +66,24 @@ def conclude(console: Console, verdict: Report, campaign: Campaign) -> None:
     _say_counts(console, verdict)
     style = "bold red" if not verdict.is_met else "bold yellow" if verdict.left_out else "bold green"
     _say(console, last_line(verdict, campaign.seconds), style)
+
+
+def show_numbers(console: Console, numbers: Sequence[Number]) -> None:
+    """Print numbers with their targets: a table on a wide terminal, otherwise one line each."""
+    console.print()
+    if console.is_terminal and console.width >= NARROW:
+        table = Table(title="Results", title_justify="left")
+        for name in ("number", "measured", "target", "", "details"):
+            table.add_column(name, no_wrap=name != "details")
+        for one in numbers:
+            mark = Text("met", style="green") if one.is_met else Text("MISSED", style="bold red")
+            table.add_row(one.name, one.value, one.target, mark, one.note)
+        console.print(table)
+        return
+    for one in numbers:
+        met = "met" if one.is_met else "MISSED"
+        line = f"{one.name:20} {one.value:>8}  target {one.target:7} {met:7} {one.note}"
+        console.print(line, highlight=False, markup=False, soft_wrap=True)
 
 
 def unended(campaign: Campaign) -> list[str]:

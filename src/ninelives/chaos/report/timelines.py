@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from ninelives.chaos.findings.metrics import is_new
 from ninelives.chaos.ledger import What
 from ninelives.chaos.report.plots import Mark, Span, plain, timeline
 from ninelives.chaos.trial.trial import Trial, TrialLife, describe
@@ -50,7 +49,7 @@ def _drawn(trial: Trial, label: str, *, is_good: bool) -> str:
     for line in trial.lines:
         if line.what is What.READY:
             ready.setdefault(line.life, line.at)
-        elif is_new(line.what, line.data):
+        elif line.is_new:
             new.setdefault(line.life, line.at)
     spans = [
         span

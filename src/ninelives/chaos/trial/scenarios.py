@@ -10,10 +10,9 @@ from __future__ import annotations
 from collections.abc import Sequence
 from math import inf
 from random import Random
-from typing import Protocol
 
 from ninelives.chaos.ledger import LedgerLine, What
-from ninelives.chaos.protocol import LEASE_SECONDS, OUTCOMES, FaultKind, FaultMoment, InjectedFault
+from ninelives.chaos.protocol import LEASE_SECONDS, FaultKind, FaultMoment, InjectedFault
 
 STUBBORN = 4
 """After this many deaths in a row without progress, the next process is spared until it makes some."""
@@ -21,69 +20,41 @@ HANG_LEASE_SECONDS = 1.0
 CUT_SECONDS = 0.4
 
 
-class Scenario(Protocol):
-    """Decides the faults of one run."""
-
-    name: str
-    kind: str
-    """Shared by scenarios that differ only in the point of their fault."""
-    lease_seconds: float
-    lives: int
-    """Estimated number of processes."""
-
-    @property
-    def wants_more(self) -> bool:
-        """Whether to play it once more."""
-
-    @property
-    def kinds(self) -> tuple[str, ...]:
-        """The kinds of fault that were tried."""
-
-    @property
-    def shortened(self) -> str:
-        """What there was no time for, in words; empty when nothing was skipped."""
-
-    def fault(self, lines: list[LedgerLine], left_seconds: float = inf) -> InjectedFault | None:
-        """Return the fault of the next process; None: no more faults."""
-
-    def kill_after_seconds(self) -> float | None:
-        """Return when to kill the next process from outside, in seconds from its start."""
-
-
-class Calm:
-    """No faults."""
+class Scenario:
+    """Decides the faults of one run; this one makes none. `kind` is shared by those with another point."""
 
     lease_seconds = LEASE_SECONDS
     lives = 1
+    """Estimated number of processes."""
 
     def __init__(self, name: str, kind: str = "") -> None:
         self.name, self.kind = name, kind or name
 
     @property
     def wants_more(self) -> bool:
-        """Never."""
+        """Whether to play it once more."""
         return False
 
     @property
     def kinds(self) -> tuple[str, ...]:
-        """Its only kind."""
+        """The kinds of fault that were tried."""
         return (self.kind,)
 
     @property
     def shortened(self) -> str:
-        """Nothing is skipped."""
+        """What there was no time for, in words; empty when nothing was skipped."""
         return ""
 
     def fault(self, lines: list[LedgerLine], left_seconds: float = inf) -> InjectedFault | None:  # noqa: ARG002
-        """Return nothing."""
+        """Return the fault of the next process; None: no more faults."""
         return None
 
     def kill_after_seconds(self) -> float | None:
-        """Return nothing."""
+        """Return when to kill the next process from outside, in seconds from its start."""
         return None
 
 
-class Walk(Calm):
+class Walk(Scenario):
     """The same fault at every point of a moment, in order: each process gets one point further.
 
     `points` are the known points, in order; if time is too short, only some of them are used.
@@ -135,7 +106,7 @@ class Walk(Calm):
         return 0 if whole >= len(self._points) else int(len(self._points) * done / whole)
 
 
-class Turns(Calm):
+class Turns(Scenario):
     """Several walks in one run, in turn: for runs so long that there is no time for one run per walk."""
 
     def __init__(self, walks: Sequence[Walk]) -> None:
@@ -160,7 +131,7 @@ class Turns(Calm):
         return self._walks[turn % len(self._walks)].fault(lines, left_seconds)
 
 
-class Once(Calm):
+class Once(Scenario):
     """One fault, at one moment."""
 
     lives = 2
@@ -174,7 +145,7 @@ class Once(Calm):
         return None if any(line.what is What.FAULT for line in lines) else self._fault
 
 
-class Full(Calm):
+class Full(Scenario):
     """The disk is full at every write, a few times each; on a long run at some writes, evenly spread."""
 
     lives = 4
@@ -203,7 +174,7 @@ class Full(Calm):
         )
 
 
-class Nested(Calm):
+class Nested(Scenario):
     """Killed after a step, then several times while it recovers from that."""
 
     _CYCLE = (
@@ -233,7 +204,7 @@ class Nested(Calm):
         return InjectedFault(kind=FaultKind.KILL, moment=moment, passed=tuple(sorted(passed)))
 
 
-class Dice(Calm):
+class Dice(Scenario):
     """Killed from outside at random times; about every third time early, while it is starting."""
 
     def __init__(self, kills: int, span_seconds: float, random: Random) -> None:
@@ -274,8 +245,7 @@ def deaths_without_progress(lines: list[LedgerLine]) -> int:
     """Count the faults since a step was last recorded."""
     deaths = 0
     for line in reversed(lines):
-        if line.what is What.FAULT:
-            deaths += 1
-        elif line.what is What.STORED and any(kind in OUTCOMES for kind, _ in line.data["records"]):
+        if line.is_progress:
             break
+        deaths += line.what is What.FAULT
     return deaths

@@ -15,7 +15,7 @@ from typing import Any
 from msgspec import Struct, field
 
 from ninelives.chaos.ledger import Ledger, LedgerLine, LedgerReader, What
-from ninelives.chaos.protocol import InjectedFault, LifeOrder, People, Settlement
+from ninelives.chaos.protocol import FaultKind, FaultMoment, InjectedFault, LifeOrder, People, Settlement
 from ninelives.chaos.trial.fork_server import ForkServer, ForkServers
 from ninelives.chaos.trial.proxy import ProxyRequest
 from ninelives.chaos.trial.scenarios import Scenario
@@ -110,10 +110,10 @@ class TrialStage:
         scenario: Scenario,
         number: int,
         values: dict[str, str],
-        ready: Callable[[], None] | None = None,
+        follow: Callable[[list[LedgerLine]], None] = lambda _: None,
     ) -> None:
         self._ground, self._scenario, self._values = ground, scenario, values
-        self._ready = ready  # called once the first process has loaded the code: the target is valid
+        self._follow = follow  # called with the new ledger lines, as soon as they are read
         self._home = ground.home / f"trial-{number}"
         self._tree = self._home / "tree" / ground.tree.root.name
         ground.tree.copy(self._tree)
@@ -169,7 +169,6 @@ class TrialStage:
                 self.trial.why = "it did not end in time"
             elif self._is_stopped(life):
                 self._take_over(server, pid, deadline)
-            self._notify_ready()
         self._dead.append(pid)
         return self._end(life, code)
 
@@ -199,14 +198,14 @@ class TrialStage:
 
     def _end(self, life: TrialLife, code: int) -> TrialLife:
         life.ended_at, life.code = time.monotonic(), code
-        self._reader.read()
-        self._notify_ready()
+        self._read()
         return life
 
-    def _notify_ready(self) -> None:
-        if self._ready is not None and any(line.what is What.READY for line in self._reader.lines):
-            self._ready()
-            self._ready = None
+    def _read(self) -> list[LedgerLine]:
+        new = self._reader.read()
+        if new:
+            self._follow(new)
+        return new
 
     def _patience(self, killed_at: float | None) -> float:
         if killed_at is None:
@@ -216,7 +215,7 @@ class TrialStage:
     def _is_stopped(self, life: TrialLife) -> bool:
         return any(
             line.what is What.FAULT and line.kind == "STOP" and line.life == life.number
-            for line in self._reader.read()
+            for line in self._read()
         )
 
     def _take_over(self, stopped: ForkServer, pid: int, deadline: float) -> None:
@@ -301,8 +300,6 @@ def _how(life: TrialLife, faults: list[LedgerLine]) -> str:
 
 def describe(fault: LedgerLine) -> str:
     """Describe a fault and its point in words."""
-    from ninelives.chaos.protocol import FaultKind, FaultMoment
-
     if fault.target == "TIME":
         return "killed" if fault.kind == "KILL" else "woken"
     where = f" ({fault.step})" if fault.step else ""

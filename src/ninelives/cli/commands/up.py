@@ -70,10 +70,10 @@ def keep(
         board = Board(store)
         with board.drawn():
             code = Supervisor(
-                options, store, SystemClock(), tell=board.print_event, hear=board.print_output
+                options, store, SystemClock(), report=board.print_event, on_output=board.print_output
             ).run()
     else:
-        code = Supervisor(options, store, SystemClock(), tell=say, hear=_print_output).run()
+        code = Supervisor(options, store, SystemClock(), report=say, on_output=_print_output).run()
     # CRASH: the kernel closes whatever we do not; nothing that matters is flushed here.
     sys.stdout.flush()
     store.close()

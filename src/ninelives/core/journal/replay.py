@@ -302,10 +302,11 @@ def write_body(
 
 def changed_arguments(recorded: Recorded, asked: Fingerprint, *, run: str, where: str) -> Divergence:
     """Return the error for a step that is called with other arguments than were recorded."""
-    name = step_name(recorded.step)
+    name, difference = step_name(recorded.step), "; ".join(differences(recorded.body.a, asked.preview()))
     return Divergence(
-        f"the code at {where} calls this step with other arguments than were recorded: "
-        f"{'; '.join(differences(recorded.body.a, asked.preview()))}",
+        f"the code at {where} calls this step with other arguments than were recorded: {difference}",
+        where=where,
+        difference=difference,
         run=run,
         step=recorded.step,
         remedy=f"Nothing was executed. {_ignored(recorded.body.a, asked.preview())}; "
@@ -325,9 +326,12 @@ def step_name(step: str) -> str:
 
 def changed_start(start: StepBody, asked: Fingerprint, *, run: str, step: str, where: str) -> Divergence:
     """Return the error for a step that was started with other arguments than it is called with now."""
+    difference = "; ".join(differences(start.a, asked.preview()))
     return Divergence(
         f"the code at {where} calls this step with other arguments than it was started with, "
-        f"and the fate of that start is unknown: {'; '.join(differences(start.a, asked.preview()))}",
+        f"and the fate of that start is unknown: {difference}",
+        where=where,
+        difference=difference,
         run=run,
         step=step,
         remedy=f"Nothing was executed. {_ignored(start.a, asked.preview())}; else restore the old code",

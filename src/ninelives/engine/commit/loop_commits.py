@@ -9,6 +9,7 @@ from __future__ import annotations
 import asyncio
 from collections.abc import Awaitable, Generator, Sequence
 from contextlib import suppress
+from typing import Protocol
 
 from ninelives.core.errors import NineLivesError
 from ninelives.core.model.commit import Outcome, Verdict
@@ -33,6 +34,24 @@ class _Glance:
         if self._ready:
             yield  # what became due is queued behind us; let it run before we commit on this thread again
         return self._verdict
+
+
+class RunCommits(Protocol):
+    """What an execution needs of its commits; see `LoopCommits`, whose methods these are."""
+
+    def start(
+        self, tail: Tail, drafts: Sequence[Draft] = (), extras: Extras = NOTHING
+    ) -> asyncio.Future[Verdict]:
+        """Submit, and return a future of the verdict."""
+
+    def append(self, tail: Tail, draft: Draft, *, is_alone: bool) -> Awaitable[Verdict] | None:
+        """Submit one record; None when it has been committed already."""
+
+    def finish(self, tail: Tail, drafts: Sequence[Draft], extras: Extras) -> asyncio.Future[Verdict] | None:
+        """Submit a run's last commit; None when it has been committed already."""
+
+    def all_answered(self, tail: Tail) -> asyncio.Future[None] | None:
+        """Return a future that is done when all tickets so far have a verdict; None if they have one."""
 
 
 class LoopCommits:

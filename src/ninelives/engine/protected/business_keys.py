@@ -110,24 +110,29 @@ async def _alone(act: ProtectedCall) -> AsyncIterator[RunKeys]:
         execution.wake_waits()
 
 
-def reserves(act: ProtectedCall) -> tuple[KeyOp, ...]:
+async def reserves(act: ProtectedCall) -> tuple[KeyOp, ...]:
     """Return the key operation that reserves the action's key, if it has one."""
     if act.key is None:
         return ()
     effect = act.effect
     asked = act.asked if effect.identity is None else effect.identity(act.args, act.kwargs)
-    window_ms = None if effect.window_ms is None else effect.window_ms + _set_forward_ms(act.execution)
+    window_ms = None if effect.window_ms is None else effect.window_ms + await _set_forward_ms(act)
     name, aliases = act.step.name, act.step.aliases
     return (ReserveKey(act.key, name, asked.digest, effect.resumable, window_ms, aliases),)
 
 
-def _set_forward_ms(execution: Execution) -> int:
-    """Return how far the store's clock was set forward since our lease began; keys do not age by that."""
+async def _set_forward_ms(act: ProtectedCall) -> int:
+    """Return how far the store's clock was set forward since our lease began; keys do not age by that.
+
+    The store is asked: a clock that was set a moment ago must not end a key's window.
+    """
+    execution = act.execution
     if execution.lease.since is None:
         return 0
     now_ms, steady_ms = execution.lease.since
+    store_ms = await act.patiently(lambda: execution.call_store(lambda store: store.read_clock()))
     passed_ms = witness(execution.clock)[1] - steady_ms
-    set_ms = execution.store.now_ms() - now_ms - passed_ms
+    set_ms = store_ms - now_ms - passed_ms
     return set_ms if set_ms > _CLOCKS_DIFFER_MS else 0
 
 
@@ -283,7 +288,8 @@ async def _attempt(act: ProtectedCall) -> Ended | None:
     execution, place = act.execution, act.place
     if execution.phase is not OPEN:
         await turn_away(execution)
-    verdict = await act.write([act.draft(Kind.INTENT, w=execution.run.session or "")], extras(reserves(act)))
+    asks = extras(await reserves(act))
+    verdict = await act.write([act.draft(Kind.INTENT, w=execution.run.session or "")], asks)
     if verdict.outcome is not Outcome.COMMITTED:
         return await refused(act, verdict)
     await learn_generation(act, verdict)

@@ -196,7 +196,7 @@ async def _start(act: ProtectedCall) -> Ended | None:
     boot, boot_ms = witness(act.execution.clock)
     verdict = await act.record(
         Kind.INTENT,
-        business_keys.reserves(act),
+        await business_keys.reserves(act),
         n=number,
         w=act.execution.run.session or "",
         l=effect.limit_ms,

@@ -34,7 +34,7 @@ from ninelives.core.model.commit import Outcome, Verdict
 from ninelives.core.model.run import Journal, Kind, News, RunRow
 from ninelives.core.model.totals import NO_FACTS, Facts
 from ninelives.core.values.lists import Memory
-from ninelives.engine.commit.loop_commits import LoopCommits
+from ninelives.engine.commit.loop_commits import RunCommits
 from ninelives.engine.commit.ticket import NOTHING, Draft, Extras, Tail
 from ninelives.engine.context import BRANCH, FRAME, Branch, StepPosition
 from ninelives.engine.hooks import Hooks
@@ -53,6 +53,10 @@ UNAVAILABLE_SECONDS = 0.5
 """The pause before an unavailable store is called again."""
 PATIENCE = 100
 """How often code that ignores its cancellation is cancelled again; after that it waits without end."""
+
+
+Gate = Callable[["Execution"], Awaitable[None]]
+"""Awaited at every barrier, before anything new begins: a rehearsal ends there."""
 
 
 class Phase(Flag):
@@ -107,18 +111,20 @@ class Execution:
         self,
         journal: Journal,
         store: Store,
-        commits: LoopCommits,
+        commits: RunCommits,
         loop: asyncio.AbstractEventLoop,
         clock: Clock,
         intents: Intents,
         is_pipelined: bool,
         hooks: Hooks | None = None,
         lease: Lease | Endless = ENDLESS,
+        *,
+        gate: Gate | None = None,
     ) -> None:
         self.run, self.turn = journal.run, journal.run.turn
         self.latest, self._signals, self._items = journal.run, journal.signals, journal.items
         self.store, self.loop, self.clock, self.is_pipelined = store, loop, clock, is_pipelined
-        self.intents, self.lease, self.hooks = intents, lease, hooks
+        self.intents, self.lease, self.hooks, self._gate = intents, lease, hooks, gate
         self.replay = Replay(journal.records)
         self.moved: list[tuple[str, str]] = []
         self.asked_again: list[str] = []
@@ -318,6 +324,8 @@ class Execution:
 
         `is_read`: a read or decision comes next, which is no effect; queued riders may stay queued.
         """
+        if self._gate is not None:
+            await self._gate(self)
         if self.riders and not is_read:
             self.write(())
         answered = self._commits.all_answered(self.tail)

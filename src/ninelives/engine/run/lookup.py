@@ -184,10 +184,11 @@ def changed(asking: StepLookup, found: Claimed) -> Divergence:
 def weaker(asking: StepLookup, found: Start) -> Divergence:
     """Return the error for a start that the code would now repeat with weaker protection than it had."""
     was = "non-resumable" if found.is_protected else f"under the key {found.key!r}"
-    keep = "resumable=False" if found.is_protected else "its key="
+    keep, where = "resumable=False" if found.is_protected else "its key=", asking.where()
     return Divergence(
-        f"the code at {asking.where()} would start this step again; but it was started as {was}, "
+        f"the code at {where} would start this step again; but it was started as {was}, "
         "and it is not known what came of that",
+        where=where,
         run=asking.execution.run.id,
         step=found.step,
         remedy=f"Nothing was executed. Put {keep} back until this run is over",
@@ -199,10 +200,11 @@ def not_asked_for(asking: StepLookup, missed: Claimed) -> Divergence:
     name = parse_step_id(missed.step).name
     given = ", ".join(f"{name}={value}" for name, value in missed.body.a.items())
     became = "was started, and it is not known what came of that" if isinstance(missed, Start) else "was done"
-    new = asking.place.name
+    new, where = asking.place.name, asking.where()
     return Divergence(
-        f"the code at {asking.where()} would start {new} now, but {step_text(missed.step)}({given}), which "
+        f"the code at {where} would start {new} now, but {step_text(missed.step)}({given}), which "
         f"{became} (record {missed.seq}), was not asked for: it could be done a second time",
+        where=where,
         run=asking.execution.run.id,
         step=missed.step,
         remedy=f"Nothing was executed. {_if_renamed(name, new)}"

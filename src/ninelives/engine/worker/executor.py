@@ -40,7 +40,7 @@ from ninelives.engine.commit import large_bodies
 from ninelives.engine.commit.loop_commits import LoopCommits
 from ninelives.engine.commit.ticket import Draft, Extras, Tail
 from ninelives.engine.context import BRANCH, EXECUTION, FRAME
-from ninelives.engine.hooks import Hooks
+from ninelives.engine.hooks import Hooks, beside
 from ninelives.engine.lease import ENDLESS, Endless, Lease
 from ninelives.engine.protected import open_starts
 from ninelives.engine.run.branch_task import BranchTask
@@ -54,7 +54,7 @@ from ninelives.engine.spec.registry import AGENTS, Agent
 from ninelives.engine.step import threads
 from ninelives.engine.worker import ending, escalation, quarantine, run_retry
 from ninelives.engine.worker.news import NewsReader
-from ninelives.engine.worker.takeover import Recovered, Takeover
+from ninelives.engine.worker.takeover import Takeover
 from ninelives.store import Store
 
 INLINE_RECORDS = 300
@@ -85,9 +85,10 @@ class Executor:
         clock: Clock,
         *,
         hooks: Hooks | None = None,
+        lives: int | None = None,
     ) -> None:
         self._store, self._commits, self._loop, self._clock = store, commits, loop, clock
-        self._intents, self.hooks = Intents(loop), hooks
+        self._intents, self.hooks, self._lives = Intents(loop), hooks, lives
         self.executions: dict[str, Execution] = {}
         self._held: dict[str, tuple[Lease | Endless, Takeover | None]] = {}
         self.newsroom = NewsReader(store, loop, self.executions)
@@ -147,11 +148,12 @@ class Executor:
             journal = large_bodies.load(self._store, run.id)
         if journal is None or journal.run.epoch != run.epoch:
             return  # damaged; or we were suspended, and the run has another owner, which may have ended it
-        if run.solo_deaths >= agent.lives and not run.cancelling:
+        lives = self._lives or agent.lives
+        if run.solo_deaths >= lives and not run.cancelling:
             if takeover is not None:
                 takeover.journal = journal  # read and valid; the quarantine reports its outcome
             execution = Execution(journal, *self._parts(agent))
-            await quarantine.quarantine(self._store, self._commits, execution, agent.lives)
+            await quarantine.quarantine(self._store, self._commits, execution, lives)
             return
         held = self._held[run.id] = lease, takeover
         following: Journal | None = journal
@@ -211,16 +213,17 @@ class Executor:
         body = write_superseded(steps)
         await self._commits.commit(Tail(journal.run), [(Kind.SUPERSEDED, "", body)])
 
-    def _parts(self, agent: Agent, lease: Lease | Endless = ENDLESS) -> tuple[Any, ...]:
+    def _parts(
+        self, agent: Agent, lease: Lease | Endless = ENDLESS, takeover: Takeover | None = None
+    ) -> tuple[Any, ...]:
         parts = self._store, self._commits, self._loop, self._clock, self._intents, agent.is_pipelined
-        return *parts, self.hooks, lease
+        return *parts, self.hooks if takeover is None else beside(self.hooks, takeover), lease
 
     def _execution(self, agent: Agent, journal: Journal) -> Execution:
         lease, takeover = self._held[journal.run.id]
-        if takeover is None:
-            return Execution(journal, *self._parts(agent, lease))
-        execution = Recovered(journal, *self._parts(agent, lease))
-        execution.take_over(takeover, journal)
+        execution = Execution(journal, *self._parts(agent, lease, takeover))
+        if takeover is not None:
+            takeover.begin(journal, execution.replay.intents)
         return execution
 
     async def _take_turn(self, agent: Agent, journal: Journal, *, is_back: bool) -> Journal | None:
@@ -242,7 +245,7 @@ class Executor:
             execution.apply_controls(journal.run)
             if journal.items and not await escalation.settle(execution, journal.items):
                 return
-            await self._perform(execution, compensations.undo(execution, pending))
+            await perform(execution, compensations.undo(execution, pending))
             if execution.sealed is not None:
                 await clear(execution)
                 await self._give_up(execution, execution.sealed)
@@ -268,7 +271,7 @@ class Executor:
                 return None
             if is_back and execution.replay.kept and not await self._recheck(execution, agent, journal):
                 return None
-            outcome = await self._drive(execution, agent, journal)
+            outcome = await drive(execution, agent, journal)
             return await self._conclude(execution, agent, journal, outcome)
         except Corrupt as error:
             await self._give_up(execution, error)  # only this run stops; the others continue
@@ -295,40 +298,6 @@ class Executor:
         if execution.sealed is not None:
             await self._give_up(execution, execution.sealed)
         return execution.sealed is None
-
-    async def _drive(self, execution: Execution, agent: Agent, journal: Journal) -> asyncio.Task[Any] | None:
-        """Run the agent's code; None when the execution was sealed before the code ended."""
-        try:
-            body, run = journal.records[0].body, journal.run.id
-            args, kwargs, execution.part(ArgumentBlobs).blobs = call_plain(
-                "an argument's own code", agent_arguments.decode, agent, body, run, self._store.get_blobs
-            )
-        except (Divergence, Corrupt) as error:
-            execution.seal(error)
-            return None
-        if agent.is_async:
-            code = call_plain("the agent's code", agent.function, *args, **kwargs)
-        else:
-            code = threads.run_agent(execution, lambda: agent.function(*args, **kwargs))
-        return await self._perform(execution, code)
-
-    async def _perform(self, execution: Execution, code: Any) -> asyncio.Task[Any] | None:
-        """Run code inside the run until it ends; None when the execution was sealed first."""
-        context = copy_context()
-        context.run(EXECUTION.set, execution)
-        context.run(BRANCH.set, execution.root)
-        context.run(FRAME.set, None)
-        task = BranchTask(contained(code), loop=self._loop, context=context, name=f"run {execution.run.id}")
-        task.code = code
-        execution.adopt(task)
-        await execution.over(task)
-        if execution.sealed is None:
-            await clear(execution)
-        if execution.sealed is None:
-            return task
-        if task.done() and not task.cancelled():
-            task.exception()  # parked as it ended, and will be replayed: keeps asyncio from logging the error
-        return None
 
     async def _conclude(
         self, execution: Execution, agent: Agent, journal: Journal, task: asyncio.Task[Any] | None
@@ -372,7 +341,7 @@ class Executor:
         if Phase.LEAVING in execution.phase:  # some of its code still runs: nothing may begin beside it
             execution.seal(open_starts.left_behind(starts[0], execution.run.id))
         else:
-            await self._perform(execution, open_starts.settle(execution, starts))
+            await perform(execution, open_starts.settle(execution, starts))
         if execution.sealed is None:
             return True
         await clear(execution)
@@ -432,6 +401,42 @@ class Executor:
         await escalation.escalate(
             self._store, self._commits, execution, kind, escalation.told(why), step=why.step
         )
+
+
+async def drive(execution: Execution, agent: Agent, journal: Journal) -> asyncio.Task[Any] | None:
+    """Run the agent's code; None when the execution was sealed before the code ended."""
+    try:
+        body, run = journal.records[0].body, journal.run.id
+        args, kwargs, execution.part(ArgumentBlobs).blobs = call_plain(
+            "an argument's own code", agent_arguments.decode, agent, body, run, execution.store.get_blobs
+        )
+    except (Divergence, Corrupt) as error:
+        execution.seal(error)
+        return None
+    if agent.is_async:
+        code = call_plain("the agent's code", agent.function, *args, **kwargs)
+    else:
+        code = threads.run_agent(execution, lambda: agent.function(*args, **kwargs))
+    return await perform(execution, code)
+
+
+async def perform(execution: Execution, code: Any) -> asyncio.Task[Any] | None:
+    """Run code inside the run until it ends; None when the execution was sealed first."""
+    context = copy_context()
+    context.run(EXECUTION.set, execution)
+    context.run(BRANCH.set, execution.root)
+    context.run(FRAME.set, None)
+    task = BranchTask(contained(code), loop=execution.loop, context=context, name=f"run {execution.run.id}")
+    task.code = code
+    execution.adopt(task)
+    await execution.over(task)
+    if execution.sealed is None:
+        await clear(execution)
+    if execution.sealed is None:
+        return task
+    if task.done() and not task.cancelled():
+        task.exception()  # parked as it ended, and will be replayed: keeps asyncio from logging the error
+    return None
 
 
 def _carried(execution: Execution) -> list[Draft]:

@@ -7,7 +7,7 @@ these entries are lost; the worker that ends our session logs that we died while
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Awaitable, Callable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from contextlib import suppress
 from contextvars import Context
 
@@ -16,103 +16,69 @@ import msgspec
 from ninelives.core.clock import Clock
 from ninelives.core.errors import Corrupt, NineLivesError
 from ninelives.core.journal.recovery_log import Completion, Recovery, Verified
-from ninelives.core.journal.replay import Recorded
-from ninelives.core.journal.resources import Target, open_in
-from ninelives.core.model.commit import Verdict
+from ninelives.core.journal.resources import open_in
 from ninelives.core.model.log_entry import Happening, NewEntry
 from ninelives.core.model.run import Journal, RunRow
 from ninelives.core.model.session import Session
 from ninelives.core.rules import deaths
 from ninelives.core.rules.recovery_check import Account, account_of, faults_of_keys
 from ninelives.core.values.token_usage import tokens_in
-from ninelives.engine.commit.ticket import NOTHING, Draft, Extras
-from ninelives.engine.hooks import Hooks
-from ninelives.engine.run.execution import Execution
-from ninelives.engine.spec.registry import Step
+from ninelives.engine.hooks import Hooks, Observer, RecordsCommitted, ResourceChecked, StepReplayed
 from ninelives.store import Store
 
 _MOST_REDONE = 20
 _LOOK_SECONDS = 0.002
 
 
-class Takeover:
-    """A run that was taken over here, from its claim until it makes progress or is no longer executed."""
+class Takeover(Observer):
+    """A run that was taken over here, from its claim until it makes progress or is no longer executed.
+
+    It observes the run's executions: counts what is replayed, and notices the first durable progress.
+    """
 
     def __init__(self, run: RunRow, taken_ms: int, clock: Clock, moved: Callable[[Takeover], None]) -> None:
         self.run, self.taken_ms, self._moved = run, taken_ms, moved
         self._clock, self._since_ms = clock, clock.boot_ms()
         self.progress_ms: int | None = None
         self.journal: Journal | None = None
-        self.replayed = self.decisions = self.tokens = 0
+        self.steps = self.decisions = self.tokens = 0
         self.redone: tuple[str, ...] = ()
         self.checked = 0
         self.stale: list[str] = []
 
-    def progress(self) -> None:
+    def begin(self, journal: Journal, redone: Iterable[str]) -> None:
+        """Keep the journal of the first execution, and the steps that were started without an outcome."""
+        if self.journal is None:
+            self.journal, self.redone = journal, tuple(redone)[:_MOST_REDONE]
+
+    def replayed(self, event: StepReplayed) -> None:
+        """Count a step whose outcome was found in the journal."""
+        self.steps += 1
+        if event.declared.is_decision:
+            self.decisions += 1
+            self.tokens += tokens_in(bytes(event.record.body.v or b""))
+
+    def resource_checked(self, event: ResourceChecked) -> None:
+        """Count the check of a resource that the run holds; note a stale one."""
+        self.checked += 1
+        if event.stale is not None:
+            self.stale.append(f"{event.target}: {event.stale}")
+
+    def committed(self, event: RecordsCommitted) -> None:
         """Note the time of the first durable progress, on the store's clock: our wall clock may be wrong."""
-        if self.progress_ms is None:
+        is_progress = event.change is not None or any(
+            kind not in deaths.NO_PROGRESS for kind, _ in event.records
+        )
+        if self.progress_ms is None and is_progress:
             self.progress_ms = self.taken_ms + self._clock.boot_ms() - self._since_ms
             self._moved(self)
 
     def report(self, hooks: Hooks) -> None:
-        """Report the first progress to observers."""
+        """Report the first progress to the other observers."""
         if self.progress_ms is not None:
             hooks.recovered(
-                self.run, taken_ms=self.taken_ms, progress_ms=self.progress_ms, replayed=self.replayed
+                self.run, taken_ms=self.taken_ms, progress_ms=self.progress_ms, replayed=self.steps
             )
-
-
-class Recovered(Execution):
-    """The execution of a run that was taken over: counts replayed steps and notices the first progress."""
-
-    takeover: Takeover
-
-    def take_over(self, takeover: Takeover, journal: Journal) -> None:
-        """Attach the takeover; keep the first journal, and the steps that were started without an outcome."""
-        self.takeover = takeover
-        if takeover.journal is None:
-            takeover.journal = journal
-            takeover.redone = tuple(list(self.replay.intents)[:_MOST_REDONE])
-
-    def count(self, step: Step, found: Recorded) -> None:
-        """Count a step whose outcome was found in the journal."""
-        super().count(step, found)
-        self.takeover.replayed += 1
-        if step.is_decision:
-            self.takeover.decisions += 1
-            self.takeover.tokens += tokens_in(bytes(found.body.v or b""))
-
-    def checked(self, target: Target, stale: str | None) -> None:
-        """Count the check of a resource that the run holds; note a stale one."""
-        self.takeover.checked += 1
-        if stale is not None:
-            self.takeover.stale.append(f"{target}: {stale}")
-
-    def write(self, drafts: Sequence[Draft], extras: Extras = NOTHING) -> asyncio.Future[Verdict]:
-        """Submit records to the committer, and watch for progress."""
-        written = super().write(drafts, extras)
-        if extras.change is not None or any(draft[0] not in deaths.NO_PROGRESS for draft in drafts):
-            self._watch(written)
-        return written
-
-    def append(self, draft: Draft, *, is_alone: bool) -> Awaitable[Verdict] | None:
-        """Submit one record to the committer, and watch for progress."""
-        written = super().append(draft, is_alone=is_alone)
-        if draft[0] not in deaths.NO_PROGRESS and self.sealed is None:
-            self._watch(written)
-        return written
-
-    def _watch(self, written: Awaitable[Verdict] | None) -> None:
-        if self.takeover.progress_ms is not None:
-            return
-        if isinstance(written, asyncio.Future):
-            written.add_done_callback(self._written)
-        else:
-            self.takeover.progress()  # the record is durable already
-
-    def _written(self, written: asyncio.Future[Verdict]) -> None:
-        if not written.cancelled() and written.exception() is None and self.sealed is None:
-            self.takeover.progress()
 
 
 class RecoveryRecorder:
@@ -187,7 +153,7 @@ class RecoveryRecorder:
             progress_ms=takeover.progress_ms,
             deaths=run.deaths,
             records=run.length,
-            replayed=takeover.replayed,
+            replayed=takeover.steps,
             decisions=takeover.decisions,
             tokens=takeover.tokens,
             redone=takeover.redone,

@@ -2,19 +2,16 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
-
 from msgspec.structs import replace
 
-from ninelives.core.errors import Corrupt
-from ninelives.core.journal import chain, recovery_log
+from ninelives.core.journal import recovery_log
 from ninelives.core.model.inbox import ItemState
 from ninelives.core.model.key import KeyState
 from ninelives.core.model.run import Kind, RunRow, State
 from ninelives.core.rules import dedup
 from ninelives.core.rules import run_rules as rules
-from ninelives.core.values import blobs
 from ninelives.store import Fault, Progress, Pruned, Stats
+from ninelives.stores.shared import maintenance
 from ninelives.stores.shared.tables import Tables
 
 
@@ -37,39 +34,39 @@ def measured(tables: Tables) -> Stats:
 
 def faults(tables: Tables, progress: Progress | None) -> list[Fault]:
     """Return all faults: of runs in order, then of keys, then of blobs."""
-    found: list[Fault] = []
-    runs = sorted(tables.rows.runs.values(), key=lambda run: run.number)
-    for done, run in enumerate(runs, 1):
-        found.extend(Fault(run.id, what) for what in _faults_of(tables, run))
-        if progress is not None:
-            progress(done, len(runs))
-    for key in tables.rows.keys.values():
-        owner = tables.rows.runs.get(key.run)
-        if key.state in (KeyState.RESERVED, KeyState.IN_DOUBT) and (owner is None or owner.state.is_final):
-            found.append(Fault(key.run, f"the key {key.key!r} is reserved by a run that has ended"))
-    try:
-        log = tables.log
-        recovery_log.verify_all(log, length=len(log), head=log[-1].check if log else recovery_log.START)
-    except Corrupt as error:
-        found.append(Fault(None, error.what))
-    for name, blob in tables.blobs.items():
-        try:
-            blobs.unpack(name, blob.packed)
-        except Corrupt as error:
-            found.append(Fault(None, error.what))
-    return found
+    return maintenance.verify(lambda check: check(tables), _CHECKS, progress)
 
 
-def _faults_of(tables: Tables, run: RunRow) -> Iterator[str]:
-    journal = tables.journals[run.id]
-    try:
-        chain.verify(run.id, run.base_check, run.base, journal, length=run.length, head=run.head)
-    except Corrupt as error:
-        yield error.what
+def _run_faults(tables: Tables, run_id: str) -> list[Fault]:
+    journal = tables.journals[run_id]
     lost = {digest for record in journal for digest in record.blobs} - tables.blobs.keys()
-    yield from (f"blob {digest.hex()} is missing" for digest in sorted(lost))
-    if (run.session is not None) != (run.state is State.RUNNING):
-        yield f"the run is {run.state} and its session is {run.session!r}"
+    missing = [Fault(run_id, f"blob {digest.hex()} is missing") for digest in sorted(lost)]
+    return maintenance.run_faults(tables.rows.runs[run_id], journal) + missing
+
+
+def _key_faults(tables: Tables) -> list[Fault]:
+    held = (key for key in tables.rows.keys.values() if key.state in (KeyState.RESERVED, KeyState.IN_DOUBT))
+    owners = ((key, tables.rows.runs.get(key.run)) for key in held)
+    return [
+        maintenance.stray_key(key.key, key.run, key.state)
+        for key, owner in owners
+        if owner is None or owner.state.is_final
+    ]
+
+
+def _log_faults(tables: Tables) -> None:
+    log = tables.log
+    recovery_log.verify_all(log, length=len(log), head=log[-1].check if log else recovery_log.START)
+
+
+_CHECKS = maintenance.Checks[Tables](
+    structure=(),
+    run_ids=lambda tables: sorted(tables.rows.runs, key=lambda run: tables.rows.runs[run].number),
+    run=_run_faults,
+    others=(_key_faults, _log_faults),
+    digests=lambda tables: list(tables.blobs),
+    packed=lambda tables, digest: tables.blobs[digest].packed,
+)
 
 
 def prune(tables: Tables, ended_before_ms: int, forget_before_ms: int, now_ms: int) -> Pruned:

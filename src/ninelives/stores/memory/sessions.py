@@ -7,21 +7,19 @@ from collections.abc import Sequence
 from msgspec.structs import replace
 
 from ninelives.core.clock import Clock
-from ninelives.core.errors import IdConflict, LeaseLost
 from ninelives.core.journal import recovery_log
 from ninelives.core.model.log_entry import NewEntry
+from ninelives.core.model.run import RunRow
 from ninelives.core.model.session import Cause, Evidence, NewSession, Session
-from ninelives.core.rules import deaths, validation
-from ninelives.core.rules import run_rules as rules
+from ninelives.core.rules import deaths
+from ninelives.stores.shared import sessions
 from ninelives.stores.shared.tables import SessionLease, Tables
 
 
 def register(tables: Tables, clock: Clock, new: NewSession) -> Session:
     """Begin a session."""
     if new.id in tables.sessions:
-        raise IdConflict(
-            f"session {new.id!r} was registered before", remedy="Use a fresh id for each process"
-        )
+        raise sessions.taken(new.id)
     now_ms = clock.now_ms()
     session = Session(
         id=new.id,
@@ -42,10 +40,8 @@ def register(tables: Tables, clock: Clock, new: NewSession) -> Session:
 def owned(tables: Tables, clock: Clock, session: str) -> SessionLease:
     """Return a session's lease. Raises LeaseLost if it no longer has one."""
     lease = tables.sessions.get(session)
-    lost = validation.lease_lost(session, read(lease, clock) if lease is not None else None)
-    if lease is None or lost is not None:
-        raise lost or LeaseLost(session)
-    return lease
+    sessions.may_act(session, read(lease, clock) if lease is not None else None)
+    return tables.sessions[session]
 
 
 def renew(tables: Tables, clock: Clock, session: str) -> Session:
@@ -58,26 +54,26 @@ def renew(tables: Tables, clock: Clock, session: str) -> Session:
 
 def read(lease: SessionLease, clock: Clock) -> Session:
     """Return a session with what is left of its lease, and its fate."""
-    session = replace(lease.session, left_ms=lease.left_ms(clock.boot_ms()))
-    return replace(session, fate=rules.fate_of(session, is_dropped=False))
+    return sessions.with_fate(replace(lease.session, left_ms=lease.left_ms(clock.boot_ms())))
 
 
 def end(
     tables: Tables, clock: Clock, lease: SessionLease, cause: Cause, evidence: Evidence | None
 ) -> Session:
     """End a session and release its runs."""
-    now_ms, rows = clock.now_ms(), tables.rows
-    lease.session = replace(lease.session, ended_ms=now_ms, cause=cause, evidence=evidence)
-    entries: list[NewEntry] = []
-    for run in list(rows.runs.values()):
-        if run.session == lease.session.id:
-            since = tables.journals[run.id][max(0, run.death_length - run.base) :]
-            progressed = any(record.kind not in deaths.NO_PROGRESS for record in since)
-            after = rows.runs[run.id] = deaths.released(run, cause, now_ms, has_progressed=progressed)
-            entries.append(recovery_log.left(lease.session, run, after, cause))
-    if entries:
-        log(tables, clock, [recovery_log.ended(lease.session, cause, evidence, len(entries)), *entries])
+    rows, ending = tables.rows, (cause, evidence)
+    owned = [run for run in rows.runs.values() if run.session == lease.session.id]
+    moved = {run.id for run in owned if _has_progressed(tables, run)}
+    lease.session = sessions.ended(lease.session, ending, clock.now_ms())
+    after, entries = sessions.released(lease.session, ending, owned, moved, clock.now_ms())
+    rows.runs.update({run.id: run for run in after})
+    log(tables, clock, entries)
     return read(lease, clock)
+
+
+def _has_progressed(tables: Tables, run: RunRow) -> bool:
+    since = tables.journals[run.id][max(0, run.death_length - run.base) :]
+    return any(record.kind not in deaths.NO_PROGRESS for record in since)
 
 
 def log(tables: Tables, clock: Clock, new: Sequence[NewEntry]) -> None:

@@ -70,6 +70,8 @@ class MemoryStore:
         with self._open():
             return self._clock.now_ms()
 
+    read_clock = now_ms
+
     # Runs ---------------------------------------------------------------------------------------
 
     def create_runs(self, new: Sequence[NewRun], *, session: str | None = None) -> list[RunRow | UsageError]:

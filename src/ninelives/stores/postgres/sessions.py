@@ -14,11 +14,10 @@ from contextlib import suppress
 
 from msgspec.structs import replace
 
-from ninelives.core.errors import Corrupt, IdConflict, LeaseLost, StoreUnavailable
-from ninelives.core.journal import recovery_log
+from ninelives.core.errors import Corrupt, StoreUnavailable
 from ninelives.core.model.run import RunRow
 from ninelives.core.model.session import Cause, Evidence, Fate, NewSession, Session
-from ninelives.core.rules import deaths, run_rules, validation
+from ninelives.core.rules import run_rules
 from ninelives.processes import is_dead
 from ninelives.stores.postgres.recovery_log import append as append_log
 from ninelives.stores.postgres.server.death_watch import Ring
@@ -26,12 +25,12 @@ from ninelives.stores.postgres.server.open_connection import Connection, is_lost
 from ninelives.stores.postgres.server.pool import Before, Pool
 from ninelives.stores.postgres.server.session_locks import SessionLock, lock_number
 from ninelives.stores.postgres.transaction import Transaction, decoding, save_runs, texts
-from ninelives.stores.shared import rows
+from ninelives.stores.shared import rows, sessions
+from ninelives.stores.shared.sessions import Ending
 
 DROPPED = Evidence(note="its connection to the server ended")
 _BOOT = "server"  # leases are judged by the server's clock, which a reboot does not reset
 _RECHECK_SECONDS, _TRIES = 0.2, 3
-Ending = tuple[Cause, Evidence | None]
 
 
 class Sessions:
@@ -47,18 +46,15 @@ class Sessions:
 
     def register(self, new: NewSession, finish: Before) -> Session:
         """Begin a session and hold its lock; see `Store.register_session`."""
-        taken = IdConflict(
-            f"session {new.id!r} was registered before", remedy="Use a fresh id for each process"
-        )
         try:
             lock = self._take_lock(new.id) if self._pool.is_direct else None
         except BlockingIOError:
-            raise taken from None
+            raise sessions.taken(new.id) from None
         # CRASH: a lock without a session; the server drops it, and nothing refers to it.
 
         def work(tx: Transaction) -> Session:
             if tx.all("read_sessions", ([new.id],)):
-                raise taken
+                raise sessions.taken(new.id)
             row = rows.row_of_session(new, tx.now_ms, tx.boot_ms, _BOOT)
             tx.do("insert_session", (*row, lock is not None))
             return rows.session_of((*row, None, None, None), _BOOT, tx.boot_ms)
@@ -149,7 +145,7 @@ class Sessions:
                     _prove(tx, session, endings[session.id][1])
                 elif given is not None or endings[session.id][0] is Cause.DIED or session.left_ms <= 0:
                     # Between the read and the lock, a lease may have been renewed.
-                    ended.append(_release(tx, session, *endings[session.id]))
+                    ended.append(_release(tx, session, endings[session.id]))
             return ended
 
         ended = self._pool.write(work, finish)
@@ -225,7 +221,7 @@ class Sessions:
             return []
         is_locked = {row[0] for row in found if row[14]}
         held = {number for (number,) in tx.all("held_locks")} if is_locked else set()
-        sessions = []
+        judged = []
         for row in found:
             with decoding("a session's row"):
                 session = tx.witness.judged(rows.session_of(row[:14], _BOOT, tx.boot_ms))
@@ -236,8 +232,8 @@ class Sessions:
             )
             if is_dropped and fate is Fate.LIVES:
                 fate = Fate.UNKNOWN
-            sessions.append((replace(session, fate=fate), is_dropped))
-        return sessions
+            judged.append((replace(session, fate=fate), is_dropped))
+        return judged
 
 
 def may_act(tx: Transaction, name: str, found: Sequence[rows.Row]) -> Session:
@@ -246,10 +242,7 @@ def may_act(tx: Transaction, name: str, found: Sequence[rows.Row]) -> Session:
     if found:
         with decoding("a session's row"):
             session = tx.witness.judged_own(rows.session_of(found[0][:14], _BOOT, tx.boot_ms))
-    lost = validation.lease_lost(name, session)
-    if session is None or lost is not None:
-        raise lost or LeaseLost(name)
-    return session
+    return sessions.may_act(name, session)
 
 
 def _prove(tx: Transaction, session: Session, evidence: Evidence | None) -> None:
@@ -258,24 +251,20 @@ def _prove(tx: Transaction, session: Session, evidence: Evidence | None) -> None
         tx.do("prove_session", (rows.row_of_evidence(after.evidence), session.id))
 
 
-def _release(tx: Transaction, session: Session, cause: Cause, evidence: Evidence | None) -> Session:
+def _release(tx: Transaction, session: Session, ending: Ending) -> Session:
     """End a session and release its runs, except those whose rows are damaged."""
+    cause, evidence = ending
     tx.do("end_session", (tx.now_ms, cause.value, rows.row_of_evidence(evidence), session.id))
     owned: list[RunRow] = []
     for row in tx.all("runs_of_session", (session.id,)):
         with suppress(Corrupt), decoding("a run's row"):
             owned.append(rows.run_of(row))
     owned.sort(key=lambda run: run.number)
-    suspects = [run for run in owned if run.deaths > 0]
-    since = ([run.number for run in suspects], [run.death_length for run in suspects])
-    moved = {number for (number,) in tx.all("has_progressed", since)} if suspects else set()
-    released = [deaths.released(run, cause, tx.now_ms, has_progressed=run.number in moved) for run in owned]
-    save_runs(tx, released)
-    if owned:
-        left = [
-            recovery_log.left(session, run, after, cause) for run, after in zip(owned, released, strict=True)
-        ]
-        append_log(tx, [recovery_log.ended(session, cause, evidence, len(left)), *left])
+    suspects = {run.number: run for run in owned if run.deaths > 0}
+    since = (list(suspects), [run.death_length for run in suspects.values()])
+    moved = {suspects[number].id for (number,) in tx.all("has_progressed", since)} if suspects else ()
+    after, log = sessions.released(session, ending, owned, moved, tx.now_ms)
+    save_runs(tx, after)
+    append_log(tx, log)
     tx.wakes = True
-    after = replace(session, ended_ms=tx.now_ms, cause=cause, evidence=evidence)
-    return replace(after, fate=run_rules.fate_of(after, is_dropped=False))
+    return sessions.ended(session, ending, tx.now_ms)

@@ -2,18 +2,18 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from functools import partial
 
-from ninelives.core.errors import Corrupt, StoreError, UnknownRun
+from ninelives.core.errors import Corrupt
 from ninelives.core.model.key import KeyState
 from ninelives.core.model.run import State
-from ninelives.core.values import blobs
 from ninelives.store import Fault, Progress, Stats
 from ninelives.stores.redis import encoding, journals, recovery_log
 from ninelives.stores.redis.run_rows import Entry, entries
 from ninelives.stores.redis.server.pool import Pool
 from ninelives.stores.redis.transaction import PART, Transaction
+from ninelives.stores.shared import maintenance
 
 _HELD = (KeyState.RESERVED, KeyState.IN_DOUBT)
 
@@ -35,17 +35,9 @@ def measure(tx: Transaction) -> Stats:
         blob_bytes += sum(sizes)
     (information,) = tx.ask([(b"INFO", b"persistence")])
     size = [line for line in information.splitlines() if line.startswith(b"aof_current_size:")]
-    return Stats(
-        runs=dict(zip(State, states, strict=True)),
-        records=records,
-        record_bytes=record_bytes,
-        blobs=len(known),
-        blob_bytes=blob_bytes,
-        keys=keys,
-        open_items=open_items,
-        sessions=sessions,
-        disk_bytes=int(size[0].partition(b":")[2]) if size else 0,
-    )
+    disk_bytes = int(size[0].partition(b":")[2]) if size else 0
+    others = (records, record_bytes, len(known), blob_bytes, keys, open_items, sessions, disk_bytes)
+    return maintenance.stats_of(zip(State, states, strict=True), others)
 
 
 def run_ids(tx: Transaction) -> list[str]:
@@ -68,41 +60,13 @@ def _parts(tx: Transaction, journal: bytes) -> Iterator[list[bytes]]:
 
 def verify(pool: Pool, progress: Progress | None) -> list[Fault]:
     """Read every chain, every row and every blob; collect all faults, not only the first."""
-    found: list[Fault] = []
-    ids = pool.read(run_ids)
-    for done, run in enumerate(ids, 1):
-        found += _guarded(run, partial(pool.read, partial(_run_faults, run_id=run)))
-        if progress is not None:
-            progress(done, len(ids))
-    found += _guarded(None, lambda: pool.read(_key_faults))
-    names = pool.names
-    readers: tuple[tuple[bytes, Callable[[bytes], object]], ...] = (
-        (names.items, encoding.item_of),
-        (names.sessions, lambda raw: encoding.session_of(raw, 0)),
-    )
-    for key, decode in readers:
-        found += _guarded(None, partial(pool.read, partial(_row_faults, key=key, decode=decode)))
-    found += _guarded(None, lambda: pool.read(_log_faults))
-    for digest in pool.read(lambda tx: [one for part in tx.scan(b"HSCAN", names.blobs) for one in part[::2]]):
-        found += _guarded(None, partial(pool.read, partial(_blob_faults, digest=digest)))
-    return found
-
-
-def _guarded(run: str | None, check: Callable[[], list[Fault]]) -> list[Fault]:
-    try:
-        return check()
-    except UnknownRun:
-        return []  # pruned meanwhile
-    except StoreError as error:
-        return [Fault(run, error.what)]
+    return maintenance.verify(pool.read, _CHECKS, progress)
 
 
 def _run_faults(tx: Transaction, run_id: str) -> list[Fault]:
     names = tx.names
     row = journals.read_journal(tx, run_id, 0).run
-    found = []
-    if (row.session is not None) != (row.state is State.RUNNING):
-        found.append(Fault(run_id, f"the run is {row.state} and its session is {row.session!r}"))
+    found = maintenance.run_faults(row)
     while True:
         # Read the row and its entries at one moment: other processes may be writing.
         wanted = entries(names, row)
@@ -151,30 +115,39 @@ def _key_faults(tx: Transaction) -> list[Fault]:
         for key, parts in zip(held, rows, strict=True):
             owner = encoding.run_of(key.run, *parts)
             if owner is None or owner.state.is_final:
-                what = f"key {key.key!r} is {key.state} by a run that has ended or does not exist"
-                found.append(Fault(key.run, what))
+                found.append(maintenance.stray_key(key.key, key.run, key.state))
     return found
 
 
-def _row_faults(tx: Transaction, key: bytes, decode: Callable[[bytes], object]) -> list[Fault]:
+def _row_faults(tx: Transaction) -> list[Fault]:
     found = []
-    for part in tx.scan(b"HSCAN", key):
-        for name, raw in zip(part[::2], part[1::2], strict=True):
-            try:
-                decode(raw)
-            except Corrupt as error:
-                found.append(Fault(None, f"{name!r}: {error.what}"))
+    readers = (
+        (tx.names.items, encoding.item_of),
+        (tx.names.sessions, partial(encoding.session_of, boot_ms=0)),
+    )
+    for key, decode in readers:
+        for part in tx.scan(b"HSCAN", key):
+            for name, raw in zip(part[::2], part[1::2], strict=True):
+                try:
+                    decode(raw)
+                except Corrupt as error:
+                    found.append(Fault(None, f"{name!r}: {error.what}"))
     return found
 
 
-def _log_faults(tx: Transaction) -> list[Fault]:
-    recovery_log.verify(tx)
-    return []
-
-
-def _blob_faults(tx: Transaction, digest: bytes) -> list[Fault]:
+def _packed(tx: Transaction, digest: bytes) -> bytes | None:
+    packed: bytes | None
     packed, known = tx.ask([(b"GET", tx.names.blob(digest)), (b"HEXISTS", tx.names.blobs, digest)])
-    if packed is None:
-        return [Fault(None, f"blob {digest.hex()} is missing")] if known else []
-    blobs.unpack(digest, packed)
-    return []
+    if packed is None and known:
+        raise Corrupt(f"blob {digest.hex()} is missing")
+    return packed
+
+
+_CHECKS = maintenance.Checks(
+    structure=(),
+    run_ids=run_ids,
+    run=_run_faults,
+    others=(_key_faults, _row_faults, recovery_log.verify),
+    digests=lambda tx: [one for part in tx.scan(b"HSCAN", tx.names.blobs) for one in part[::2]],
+    packed=_packed,
+)

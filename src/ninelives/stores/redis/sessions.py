@@ -11,18 +11,17 @@ from contextlib import suppress
 
 from msgspec.structs import replace
 
-from ninelives.core.errors import Corrupt, IdConflict, LeaseLost
-from ninelives.core.journal import recovery_log
+from ninelives.core.errors import Corrupt
 from ninelives.core.model.log_entry import NewEntry
 from ninelives.core.model.run import RunRow
 from ninelives.core.model.session import Cause, Evidence, NewSession, Session
-from ninelives.core.rules import deaths, run_rules, validation
+from ninelives.core.rules import deaths, run_rules
 from ninelives.stores.redis import encoding
 from ninelives.stores.redis.recovery_log import append as append_log
 from ninelives.stores.redis.run_rows import read_runs, save_run, texts
 from ninelives.stores.redis.transaction import Transaction
-
-Ending = tuple[Cause, Evidence | None]
+from ninelives.stores.shared import sessions
+from ninelives.stores.shared.sessions import Ending
 
 
 def register(tx: Transaction, new: NewSession) -> Session:
@@ -30,9 +29,7 @@ def register(tx: Transaction, new: NewSession) -> Session:
     name = new.id.encode()
     (known,) = tx.fields([(tx.names.sessions, name)])
     if known is not None:
-        raise IdConflict(
-            f"session {new.id!r} was registered before", remedy="Use a fresh id for each process"
-        )
+        raise sessions.taken(new.id)
     row = encoding.new_session_bytes(new, tx.now_ms, tx.boot_ms)
     tx.do(b"HSET", tx.names.sessions, name, row)
     tx.do(b"NEXT", tx.names.live, name)
@@ -56,7 +53,7 @@ def read(tx: Transaction, names: Sequence[str]) -> list[Session]:
     wanted = texts(names)
     found = tx.fields([(tx.names.sessions, name.encode()) for name in wanted])
     known = [encoding.session_of(raw, tx.boot_ms)[0] for raw in found if raw is not None]
-    return [_with_fate(tx.witness.judged(one)) for one in known]
+    return [sessions.with_fate(tx.witness.judged(one)) for one in known]
 
 
 def live(tx: Transaction) -> list[Session]:
@@ -80,7 +77,7 @@ def end(tx: Transaction, given: Mapping[str, Ending] | None) -> list[Session]:
     for session in by_name.values():
         _prove(tx, session, given[session.id][1])
     log: list[NewEntry] = []
-    ended = [_release(tx, one, *given[one.id], log) for one in open_ if one.id in given]
+    ended = [_release(tx, one, given[one.id], log) for one in open_ if one.id in given]
     append_log(tx, log)
     return ended
 
@@ -91,14 +88,7 @@ def may_act(tx: Transaction, name: str, row: bytes | None) -> Session:
     if row is not None:
         session = tx.witness.judged_own(encoding.session_of(row, tx.boot_ms)[0])
         tx.expect(tx.names.sessions, name.encode(), row)
-    lost = validation.lease_lost(name, session)
-    if session is None or lost is not None:
-        raise lost or LeaseLost(name)
-    return session
-
-
-def _with_fate(session: Session) -> Session:
-    return replace(session, fate=run_rules.fate_of(session, is_dropped=False))
+    return sessions.may_act(name, session)
 
 
 def _write(tx: Transaction, session: Session, raw: bytes) -> None:
@@ -117,25 +107,22 @@ def _raw(tx: Transaction, session: Session) -> bytes:
     return raw or b""
 
 
-def _release(
-    tx: Transaction, session: Session, cause: Cause, evidence: Evidence | None, log: list[NewEntry]
-) -> Session:
+def _release(tx: Transaction, session: Session, ending: Ending, log: list[NewEntry]) -> Session:
     """End a session and release its runs, except those whose rows are damaged."""
-    after = replace(session, ended_ms=tx.now_ms, cause=cause, evidence=evidence)
-    _write(tx, after, _raw(tx, session))
+    ended = sessions.ended(session, ending, tx.now_ms)
+    _write(tx, ended, _raw(tx, session))
     tx.do(b"ZREM", tx.names.live, session.id.encode())
     tx.do(b"HDEL", tx.names.claims, session.id.encode())
     for workers in (tx.names.workers, tx.names.awaited):
         tx.do(b"SREM", workers, session.id.encode())
-    left = []
-    for run in _owned(tx, session.id):
-        released = deaths.released(run, cause, tx.now_ms, has_progressed=_has_progressed(tx, run))
-        save_run(tx, run, released)
-        left.append(recovery_log.left(session, run, released, cause))
-    if left:
-        log += [recovery_log.ended(session, cause, evidence, len(left)), *left]
+    owned = _owned(tx, session.id)
+    moved = {run.id for run in owned if _has_progressed(tx, run)}
+    after, entries = sessions.released(session, ending, owned, moved, tx.now_ms)
+    for pair in zip(owned, after, strict=True):
+        save_run(tx, *pair)
+    log += entries
     tx.wakes = True
-    return _with_fate(after)
+    return ended
 
 
 def _owned(tx: Transaction, session: str) -> list[RunRow]:

@@ -78,9 +78,19 @@ class RedisStore:
         return self._pool.server.lossy
 
     def now_ms(self) -> int:
-        """Return the server's wall clock."""
+        """Return the server's wall clock, as learnt from it lately."""
         self._pool.require()
-        return self._pool.read(lambda tx: tx.now_ms)
+        known_ms = self._clock.now_ms() if self._clock is not None else self._pool.witness.clock.now_ms()
+        return known_ms if known_ms is not None else self.read_clock()
+
+    def read_clock(self) -> int:
+        """Ask the server for its wall clock."""
+        if self._clock is not None:
+            return self.now_ms()
+        sent_ms = self._pool.witness.now_ms()
+        now_ms = self._pool.read(lambda tx: tx.now_ms)
+        self._pool.witness.clock.learn(now_ms, sent_ms)
+        return now_ms
 
     # Runs ---------------------------------------------------------------------------------------
 

@@ -17,6 +17,7 @@ from msgspec import Struct
 from msgspec.structs import replace
 
 from ninelives.core.model.session import Session
+from ninelives.stores.shared.server_clock import ServerClock
 
 
 class _Seen(Struct, frozen=True):
@@ -33,6 +34,7 @@ class LeaseWitness:
 
     def __init__(self, boot_ms: Callable[[], int] | None) -> None:
         self._boot_ms = boot_ms
+        self.clock = ServerClock(self.now_ms)
         self._seen: dict[str, _Seen] = {}
         self._lock = threading.Lock()
 
@@ -45,6 +47,7 @@ class LeaseWitness:
         if self._boot_ms is not None:
             with self._lock:
                 self._seen[session.id] = _Seen(session.renewed_ms, sent_ms, session.lease_ms, is_own=True)
+            self.clock.learn(session.renewed_ms, sent_ms, session.lease_ms)
 
     def judged(self, session: Session) -> Session:
         """Return a session with what is left of its lease by our clock."""

@@ -1,4 +1,4 @@
-"""Wake-ups from a server: one thread of a store object waits on the connection for all threads.
+"""Wake-ups: one thread of a store object waits on the connection for all threads.
 
 Correctness never depends on a wake-up: losing one costs a poll interval.
 """
@@ -10,8 +10,10 @@ import select
 import threading
 import time
 from abc import ABC, abstractmethod
-from collections.abc import Sequence
-from typing import Generic, TypeVar
+from collections.abc import Callable, Sequence
+from typing import Generic, Protocol, TypeVar
+
+from ninelives.core.errors import StoreError
 
 PAUSE_SECONDS = 0.2
 """Pause before a server that could not be reached is tried again."""
@@ -23,7 +25,6 @@ class WakeUps(ABC, Generic[Connection]):
 
     def __init__(self) -> None:
         self._connection: Connection | None = None
-        self._inner, self._outer = os.pipe2(os.O_CLOEXEC | os.O_NONBLOCK)
         self._changed = threading.Condition()
         self._reading = False
         self._generation = 0
@@ -54,13 +55,13 @@ class WakeUps(ABC, Generic[Connection]):
             if self._is_closed:
                 return
             self._is_closed = True
-            os.write(self._outer, b"!")
-            self._changed.wait_for(lambda: not self._reading)
+            if self._reading:
+                self._interrupt()
+                self._changed.wait_for(lambda: not self._reading)
             if self._connection is not None:
                 self._disconnect(self._connection)
             self._changed.notify_all()
-        os.close(self._inner)
-        os.close(self._outer)
+        self._release()
 
     def _read(self, timeout_seconds: float) -> None:
         """Wait on the connection for all threads, with the lock released."""
@@ -80,10 +81,6 @@ class WakeUps(ABC, Generic[Connection]):
             self._generation += woken
             self._changed.notify_all()
 
-    def _pause(self, timeout_seconds: float) -> None:
-        """Wait a little; return at once if the store is closed."""
-        readable([self._inner], min(timeout_seconds, PAUSE_SECONDS))
-
     @abstractmethod
     def _listen(self, timeout_seconds: float) -> Connection | None:
         """Return a connection that receives wake-ups from now on; None if the server cannot be reached."""
@@ -97,8 +94,75 @@ class WakeUps(ABC, Generic[Connection]):
         """
 
     @abstractmethod
+    def _interrupt(self) -> None:
+        """Make the thread that waits on the connection return."""
+
+    @abstractmethod
     def _disconnect(self, connection: Connection) -> None:
         """Close the connection."""
+
+    @abstractmethod
+    def _release(self) -> None:
+        """Close everything else."""
+
+
+class Closable(Protocol):
+    """A connection to a server."""
+
+    def close(self) -> None:
+        """Close it."""
+
+
+ServerConnection = TypeVar("ServerConnection", bound=Closable)
+
+
+class ServerWakeUps(WakeUps[ServerConnection]):
+    """Wait for wake-ups from a server; `lost` are the driver's errors for a connection that ended."""
+
+    def __init__(self, connect: Callable[[], ServerConnection], lost: tuple[type[Exception], ...]) -> None:
+        super().__init__()
+        self._connect, self._lost = connect, lost
+        self._refused: tuple[type[Exception], ...] = (StoreError, *lost)
+        self._inner, self._outer = os.pipe2(os.O_CLOEXEC | os.O_NONBLOCK)
+
+    def _listen(self, timeout_seconds: float) -> ServerConnection | None:
+        connection: ServerConnection | None = None
+        try:
+            connection = self._connect()
+            self._subscribe(connection)
+        except self._refused:
+            if connection is not None:
+                connection.close()
+            readable([self._inner], min(timeout_seconds, PAUSE_SECONDS))
+            return None
+        return connection
+
+    def _receive(
+        self, connection: ServerConnection, timeout_seconds: float
+    ) -> tuple[ServerConnection | None, bool]:
+        try:
+            return connection, self._is_woken(connection, timeout_seconds)
+        except self._lost:
+            connection.close()
+            return None, True
+
+    @abstractmethod
+    def _subscribe(self, connection: ServerConnection) -> None:
+        """Ask the server for wake-ups on this connection."""
+
+    @abstractmethod
+    def _is_woken(self, connection: ServerConnection, timeout_seconds: float) -> bool:
+        """Wait on the connection; return whether to poll for work."""
+
+    def _interrupt(self) -> None:
+        os.write(self._outer, b"!")
+
+    def _disconnect(self, connection: ServerConnection) -> None:
+        connection.close()
+
+    def _release(self) -> None:
+        os.close(self._inner)
+        os.close(self._outer)
 
 
 def readable(fds: Sequence[int], timeout_seconds: float) -> list[int]:

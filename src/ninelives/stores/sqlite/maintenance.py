@@ -10,19 +10,17 @@ from typing import Protocol, TypeVar
 from msgspec.structs import replace
 
 from ninelives.core.clock import Clock
-from ninelives.core.errors import Corrupt, StoreError, UnknownRun, UsageError
-from ninelives.core.journal import chain
-from ninelives.core.model.run import RunRow, State
+from ninelives.core.errors import Corrupt, UsageError
+from ninelives.core.model.run import RunRow
 from ninelives.core.rules import dedup
-from ninelives.core.values import blobs
 from ninelives.store import Fault, Progress, Pruned, Stats
-from ninelives.stores.shared import rows
+from ninelives.stores.shared import maintenance, rows
 from ninelives.stores.sqlite import checks, halves, recovery_log
 from ninelives.stores.sqlite.files import anchor, paths, schema, structure
 from ninelives.stores.sqlite.files.connection import APPLICATION_ID, commits_in_file, connect, translated
 from ninelives.stores.sqlite.files.database import Database, require_closed
 from ninelives.stores.sqlite.files.paths import StorePaths
-from ninelives.stores.sqlite.files.write_queue import WritersQueue
+from ninelives.stores.sqlite.files.write_queue import held
 from ninelives.stores.sqlite.queries import SQL
 from ninelives.stores.sqlite.transaction import (
     Transaction,
@@ -38,20 +36,9 @@ Answer = TypeVar("Answer")
 
 def measure(tx: Transaction, where: StorePaths) -> Stats:
     """Count what is in the store."""
-    counts = dict.fromkeys(State, 0) | {State(state): count for state, count in tx.all("count_runs")}
-    ((records, record_bytes, count_blobs, blob_bytes, keys, open_items, sessions),) = tx.all("count_others")
     files = (where.database, Path(f"{where.database}-wal"), where.anchor)
-    return Stats(
-        runs=counts,
-        records=records,
-        record_bytes=record_bytes,
-        blobs=count_blobs,
-        blob_bytes=blob_bytes,
-        keys=keys,
-        open_items=open_items,
-        sessions=sessions,
-        disk_bytes=sum(file.stat().st_size for file in files if file.exists()),
-    )
+    disk_bytes = sum(file.stat().st_size for file in files if file.exists())
+    return maintenance.stats_of(tx.all("count_runs"), (*tx.all("count_others")[0], disk_bytes))
 
 
 class TableReader(Protocol):
@@ -67,139 +54,59 @@ class TableReader(Protocol):
 def verify(files: TableReader, progress: Progress | None) -> list[Fault]:
     """Read every page, every chain and every blob; collect all faults, not only the first."""
     files.require()
-    faults = _structure(files)
-    try:
-        ids = files.read(lambda tx: [run for (run,) in tx.all("run_ids")])
-    except StoreError as error:
-        return [*faults, Fault(None, error.what)]
-    for done, run in enumerate(ids, 1):
-        faults += _run_faults(files, run)
-        if progress is not None:
-            progress(done, len(ids))
-    return faults + _row_faults(files) + _log_faults(files) + _blob_faults(files)
+    return maintenance.verify(files.read, _CHECKS, progress)
 
 
-def _log_faults(files: TableReader) -> list[Fault]:
-    try:
-        files.read(recovery_log.verify)
-    except StoreError as error:
-        return [Fault(None, error.what)]
-    return []
+def _run_faults(tx: Transaction, run_id: str) -> list[Fault]:
+    run = get_run(tx, run_id)
+    found = tx.all("read_records", (run.number, run.base))
+    return maintenance.run_faults(run, tuple(halves.record_of(row) for row in found))
 
 
-def _row_faults(files: TableReader) -> list[Fault]:
-    """Read every row other than those of journals: keys, items, signals, sessions."""
-    readers: tuple[tuple[str, Callable[[rows.Row], object]], ...] = (
-        ("all_keys", rows.key_of),
-        ("all_items", rows.item_of),
-        ("all_signals", lambda row: rows.signal_of("", row)),
-        ("all_sessions", lambda row: rows.session_of(row, "", 0)),
-        ("blob_references", lambda row: row),
-        ("all_waiters", lambda row: row),
-        ("all_labels", lambda row: row),
-    )
-    faults = []
-    for name, read in readers:
-        verified = checks.VERIFIED[name]
-        try:
-            found = files.read(partial(_all, name=name))
-        except StoreError as error:
-            faults.append(Fault(None, error.what))
-            continue
-        for row in found:
-            try:
-                read(verified(row))
-            except Corrupt as error:
-                faults.append(Fault(error.run, error.what))
-            except (ValueError, KeyError, TypeError) as error:
-                faults.append(Fault(None, f"a row of {name.removeprefix('all_')} ({row[0]!r}): {error}"))
-    return faults
+def _structure(tx: Transaction) -> list[Fault]:
+    return [Fault(None, f"SQLite: {line}") for line in structure.faults(tx.cursor.connection)]
 
 
-def _all(tx: Transaction, name: str) -> list[rows.Row]:
-    """Return the rows of a statement unverified, so that the caller finds all faults, not only the first."""
+def _orphans(tx: Transaction) -> list[Fault]:
+    what = "the labels of a run are not those of its row (number %d)"
+    labels = [Fault(None, what % number) for (number,) in tx.all("stray_labels")]
+    return maintenance.orphans(tx) + labels
+
+
+def _row_faults(tx: Transaction, name: str, read: Callable[[rows.Row], object]) -> list[Fault]:
+    verified = checks.VERIFIED[name]
     with translated():
-        return tx.cursor.execute(SQL[name]).fetchall()
+        found = tx.cursor.execute(SQL[name]).fetchall()  # unverified, so that each fault is found
+    return list(maintenance.row_faults(name, found, lambda row: read(verified(row))))
 
 
-def _structure(files: TableReader) -> list[Fault]:
-    def work(tx: Transaction) -> list[Fault]:
-        found = [Fault(None, f"SQLite: {line}") for line in structure.faults(tx.cursor.connection)]
-        for (number,) in tx.all("stray_records"):
-            found.append(Fault(None, f"records of a run without a row (number {number})"))
-        for (number,) in tx.all("stray_labels"):
-            found.append(Fault(None, f"the labels of a run are not those of its row (number {number})"))
-        for run, digest in tx.all("missing_blobs"):
-            found.append(Fault(run, f"blob {digest.hex()} is missing"))
-        for key, run, state in tx.all("stray_keys"):
-            found.append(Fault(run, f"key {key!r} is {state} by a run that has ended or does not exist"))
-        return found
-
-    try:
-        return files.read(work)
-    except StoreError as error:
-        return [Fault(error.run, str(error))]
-
-
-def _run_faults(files: TableReader, run_id: str) -> list[Fault]:
-    def work(tx: Transaction) -> None:
-        run = get_run(tx, run_id)
-        found = tuple(halves.record_of(row) for row in tx.all("read_records", (run.number, run.base)))
-        chain.verify(run.id, run.base_check, run.base, found, length=run.length, head=run.head)
-        if (run.session is not None) != (run.state is State.RUNNING):
-            raise Corrupt(f"the run is {run.state} and its session is {run.session!r}", run=run.id)
-
-    try:
-        files.read(work)
-    except UnknownRun:
-        return []  # pruned meanwhile
-    except StoreError as error:
-        return [Fault(run_id, error.what)]
-    except (KeyError, ValueError, TypeError) as error:
-        return [Fault(run_id, f"a row holds a value that is never written: {error}")]
-    return []
-
-
-def _blob_faults(files: TableReader) -> list[Fault]:
-    faults: list[Fault] = []
-    try:
-        digests = files.read(lambda tx: [digest for (digest,) in tx.all("blob_digests")])
-    except StoreError as error:
-        return [Fault(None, error.what)]
-    for digest in digests:
-        try:
-            row = files.read(partial(_packed, digest=digest))
-            if row is not None:
-                blobs.unpack(digest, row[0])
-        except StoreError as error:
-            faults.append(Fault(None, error.what))
-    return faults
-
-
-def _packed(tx: Transaction, digest: bytes) -> rows.Row | None:
-    return tx.one("read_blob", (digest,))
+_READERS = maintenance.READERS | dict.fromkeys(("blob_references", "all_waiters", "all_labels"), tuple)
+_CHECKS = maintenance.Checks(
+    structure=(_structure, _orphans),
+    run_ids=lambda tx: [run for (run,) in tx.all("run_ids")],
+    run=_run_faults,
+    others=(
+        *(partial(_row_faults, name=name, read=read) for name, read in _READERS.items()),
+        recovery_log.verify,
+    ),
+    digests=lambda tx: [digest for (digest,) in tx.all("blob_digests")],
+    packed=lambda tx, digest: next((row[0] for row in tx.all("read_blob", (digest,))), None),
+)
 
 
 def prune(files: Database, ended_before_ms: int, forget_before_ms: int, blobs_before_ms: int) -> Pruned:
-    """Remove journals, turn keys into tombstones, remove blobs; see `Maintenance.prune`."""
-    journals = records = keys = forgotten = swept = 0
+    """Remove what is old; see `Maintenance.prune`."""
     # Rows that a damaged index hides would look unneeded or unreferenced, and would be removed.
     files.read(
         lambda tx: structure.require_sound(tx.cursor.connection, "runs", "records", "keys", "blob_runs")
     )
-    while cleared := files.write(lambda tx: _clear(tx, max(ended_before_ms, forget_before_ms))):
-        journals += len(cleared)
-        records += sum(removed for removed, _ in cleared)
-        keys += sum(buried for _, buried in cleared)
-    after: int | None = 0
-    while after is not None:
-        after, removed = files.write(partial(_shorten, after=after))
-        records += removed
-    while gone := files.write(lambda tx: _forget(tx, forget_before_ms)):
-        forgotten += gone
-    while gone := files.write(lambda tx: _sweep(tx, blobs_before_ms)):
-        swept += gone
-    return Pruned(journals=journals, records=records, blobs=swept, keys=keys, runs=forgotten)
+    removal = maintenance.Removal(
+        clear=partial(_clear, before_ms=max(ended_before_ms, forget_before_ms)),
+        shorten=_shorten,
+        forget=partial(_forget, before_ms=forget_before_ms),
+        sweep=partial(_sweep, before_ms=blobs_before_ms),
+    )
+    return maintenance.prune(files.write, removal)
 
 
 def _clear(tx: Transaction, before_ms: int) -> list[tuple[int, int]]:
@@ -272,16 +179,8 @@ def accept_loss(path: str | Path, clock: Clock) -> list[str]:
     Raises UsageError when nothing is lost, or while a process has the database open.
     """
     where = paths.locate(path)
-    queue = WritersQueue(where.live, 5.0)
-    try:
-        queue.acquire()
-        try:
-            with translated():
-                return _accept(where, clock)
-        finally:
-            queue.release()
-    finally:
-        queue.close()
+    with held(where.live), translated():
+        return _accept(where, clock)
 
 
 def _accept(where: StorePaths, clock: Clock) -> list[str]:

@@ -17,6 +17,7 @@ from ninelives.core.model.session import Cause, Evidence, Fate, Session
 from ninelives.core.rules import run_rules
 from ninelives.core.rules.restore import RESTORED
 from ninelives.stores.shared import rows
+from ninelives.stores.shared.sessions import Ending
 from ninelives.stores.sqlite import claims
 from ninelives.stores.sqlite.files.session_locks import SessionLocks
 from ninelives.stores.sqlite.transaction import Transaction, decoding
@@ -24,7 +25,6 @@ from ninelives.stores.sqlite.transaction import Transaction, decoding
 DROPPED = Evidence(is_gone=True, note="its lock was dropped")
 KEPT = Evidence(note="its lock was dropped, and its supervisor's")
 LATE = Evidence(note="its lock was dropped later; what it had started may live on")
-Ending = tuple[Cause, Evidence | None]
 
 
 class Watch:

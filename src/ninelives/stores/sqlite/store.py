@@ -96,6 +96,8 @@ class SqliteStore:
         self._files.require()
         return self._clock.now_ms()
 
+    read_clock = now_ms
+
     # Runs ---------------------------------------------------------------------------------------
 
     def create_runs(self, new: Sequence[NewRun], *, session: str | None = None) -> list[RunRow | UsageError]:

@@ -11,14 +11,14 @@ it implies `pooled=true`). All other options are libpq's.
 from __future__ import annotations
 
 import re
-from urllib.parse import SplitResult, parse_qsl, quote, urlencode, urlsplit
+from urllib.parse import SplitResult, quote, urlencode
 
 from msgspec import Struct
 from psycopg import ProgrammingError
 from psycopg.conninfo import conninfo_to_dict
 
 from ninelives.core.errors import UsageError
-from ninelives.stores.url import complaint
+from ninelives.stores import url as urls
 
 SCHEMES = ("postgresql", "postgres")
 SETTINGS = ("fsync", "full_page_writes", "synchronous_commit")
@@ -40,17 +40,9 @@ class Address(Struct, frozen=True):
 
 def parse(url: str) -> Address:
     """Parse a URL. Raises UsageError that names what is wrong with it."""
-    if "#" in url:
-        raise UsageError("the store's URL has a # in it", remedy="In a password, write it as %23")
-    try:
-        found = urlsplit(url)
-        given = parse_qsl(found.query, keep_blank_values=True, strict_parsing=bool(found.query))
-    except ValueError as error:
-        raise UsageError(f"the store's URL cannot be read: {complaint(error, url)}", remedy=_REMEDY) from None
+    found, ours, rest = urls.split(url, _OURS, _REMEDY)
     if "@" in found.path:  # otherwise the start of a password would be read as a port, and be shown
         raise UsageError("the store's URL has an @ after a /", remedy="In a password, write / as %2F")
-    ours = {name: value for name, value in given if name in _OURS}
-    rest = [(name, value) for name, value in given if name not in _OURS]
     schema = ours.get("schema", "ninelives")
     if found.scheme not in SCHEMES or not _SCHEMA.fullmatch(schema):
         raise UsageError(f"the schema {schema!r} cannot be used", remedy="Use small letters, digits and _")
@@ -59,11 +51,7 @@ def parse(url: str) -> Address:
             f"the schema {schema!r} cannot be used: names that begin with pg_ are PostgreSQL's own",
             remedy="Use another name",
         )
-    unsafe = frozenset(filter(None, ours.get("unsafe", "").split(",")))
-    if not unsafe <= frozenset(SETTINGS):
-        raise UsageError(
-            f"unsafe={ours['unsafe']}: unknown setting", remedy=f"Known settings: {', '.join(SETTINGS)}"
-        )
+    unsafe = urls.accepted_risks(ours, SETTINGS, "setting")
     if ours.get("pooled", "false") not in ("true", "false"):
         raise UsageError(
             f"pooled must be true or false, not {ours['pooled']!r}", remedy="Use pooled=true or pooled=false"
@@ -90,7 +78,7 @@ def _check(url: str, name: str) -> None:
     try:
         given = conninfo_to_dict(url)
     except ProgrammingError as error:
-        raise UsageError(f"{name} cannot be read: {complaint(error, url)}", remedy=_REMEDY) from None
+        raise urls.unreadable(error, url, _REMEDY, name) from None
     for port in str(given.get("port", "")).split(","):  # one for each host; empty: the default
         if port and not (port.isascii() and port.isdigit() and 0 < int(port) <= _LAST_PORT):
             raise UsageError(f"{name} has an invalid port {port!r}", remedy="Use a number up to 65535")

@@ -9,18 +9,9 @@ from typing import Any
 Encoder = Callable[[Any], bytes]
 
 _LONG, _INT, _ARRAY = struct.Struct("!q"), struct.Struct("!i"), struct.Struct("!iiiii")
-_OIDS = {"boolean": 16, "bytea": 17, "bigint": 20, "integer": 23, "text": 25}
-_OIDS |= {"boolean[]": 1000, "bytea[]": 1001, "text[]": 1009, "bigint[]": 1016}
-
-
-def oid_of(name: str) -> int:
-    """Return the OID of a type. Raises KeyError for a type that we never bind."""
-    return _OIDS[name]
-
-
-def encoder_of(name: str) -> Encoder:
-    """Return the encoder for a type; it may raise struct.error or UnicodeEncodeError."""
-    return _ENCODERS[name]
+OIDS = {"boolean": 16, "bytea": 17, "bigint": 20, "integer": 23, "text": 25}
+OIDS |= {"boolean[]": 1000, "bytea[]": 1001, "text[]": 1009, "bigint[]": 1016}
+"""The numbers of the types that we bind."""
 
 
 def _boolean(value: bool) -> bytes:
@@ -33,11 +24,11 @@ def _bytea(value: bytes) -> bytes:
 
 def _longs(values: Sequence[int | None]) -> bytes:
     if None in values:
-        return _array(_OIDS["bigint"], [None if one is None else _LONG.pack(one) for one in values])
+        return _array(OIDS["bigint"], [None if one is None else _LONG.pack(one) for one in values])
     count = len(values)
     flat: list[int | None] = [8] * (2 * count)
     flat[1::2] = values
-    return _ARRAY.pack(1, 0, _OIDS["bigint"], count, 1) + struct.pack("!" + "iq" * count, *flat)
+    return _ARRAY.pack(1, 0, OIDS["bigint"], count, 1) + struct.pack("!" + "iq" * count, *flat)
 
 
 def _array(oid: int, values: Sequence[bytes | None]) -> bytes:
@@ -49,18 +40,18 @@ def _array(oid: int, values: Sequence[bytes | None]) -> bytes:
 
 
 def _booleans(values: Sequence[bool]) -> bytes:
-    return _array(_OIDS["boolean"], [b"\1" if value else b"\0" for value in values])
+    return _array(OIDS["boolean"], [b"\1" if value else b"\0" for value in values])
 
 
 def _byteas(values: Sequence[bytes]) -> bytes:
-    return _array(_OIDS["bytea"], values)
+    return _array(OIDS["bytea"], values)
 
 
 def _texts(values: Sequence[str | None]) -> bytes:
-    return _array(_OIDS["text"], [None if value is None else value.encode() for value in values])
+    return _array(OIDS["text"], [None if value is None else value.encode() for value in values])
 
 
-_ENCODERS: dict[str, Encoder] = {
+ENCODERS: dict[str, Encoder] = {
     "boolean": _boolean,
     "bytea": _bytea,
     "bigint": _LONG.pack,
@@ -71,3 +62,4 @@ _ENCODERS: dict[str, Encoder] = {
     "text[]": _texts,
     "bigint[]": _longs,
 }
+"""By type, its encoder; it may raise struct.error or UnicodeEncodeError."""

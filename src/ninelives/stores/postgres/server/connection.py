@@ -1,8 +1,8 @@
 """One connection: statements go to libpq directly, prepared once, with values and rows in binary.
 
-A single statement is one round trip. Between `open` and `close`, statements are sent without waiting (a libpq
-pipeline), and their answers come in the same order when they are fetched. So a transaction costs one round
-trip for each answer that it waits for, and one for the COMMIT.
+A single statement is one round trip. In a libpq pipeline, statements are sent without waiting, and their
+answers come in the same order when they are fetched. So a transaction costs one round trip for each answer
+that it waits for, and one for the COMMIT.
 
 psycopg's cursors do the same for several times the CPU, and forget prepared statements at every ROLLBACK. See
 docs/decisions/0013.
@@ -66,6 +66,15 @@ class ServerConnection:
         """Whether nothing is under way."""
         return self._libpq.transaction_status == _IDLE and self._libpq.pipeline_status == _OFF
 
+    @property
+    def is_lost(self) -> bool:
+        """Whether it can no longer be used."""
+        return is_lost(self.connection)
+
+    def close(self) -> None:
+        """Close the connection."""
+        self.connection.close()
+
     def ask(self, statement: Statement, values: Values) -> list[rows.Row]:
         """Run one statement that is a transaction by itself, and return its rows."""
         libpq, name = self._libpq, statement.name
@@ -84,18 +93,18 @@ class ServerConnection:
         return self.rows_in(answer)
 
     def _ask_first(self, statement: Statement, values: Values) -> list[rows.Row]:
-        self.open()
+        self.enter_pipeline()
         try:
             answer = self.send(statement, values)
-            self.close()
+            self.leave_pipeline()
             return answer.fetchall()
         except BaseException:
-            if not is_lost(self.connection):
+            if not self.is_lost:
                 self._drain()
             raise
 
-    def open(self) -> None:
-        """Enter pipeline mode: send without waiting."""
+    def enter_pipeline(self) -> None:
+        """Send without waiting from now on."""
         self._waiting.clear()
         self._preparing.clear()
         self._libpq.enter_pipeline_mode()
@@ -129,8 +138,8 @@ class ServerConnection:
         else:
             said.result = self._checked(results[-1])
 
-    def close(self) -> None:
-        """Wait for all answers, and leave pipeline mode. Raises the first error."""
+    def leave_pipeline(self) -> None:
+        """Wait for all answers. Raises the first error."""
         self._libpq.pipeline_sync()
         self._flush()
         while self._waiting:
@@ -140,7 +149,7 @@ class ServerConnection:
 
     def abandon(self, undo: Statement) -> None:
         """Roll back what was begun, if the connection is not lost."""
-        if is_lost(self.connection) or self.is_idle:
+        if self.is_lost or self.is_idle:
             return
         try:
             self._drain()

@@ -16,6 +16,7 @@ from typing import Any
 from msgspec import Struct
 
 from ninelives.stores.postgres.server import binary
+from ninelives.stores.shared import maintenance
 
 Values = Sequence[Any] | dict[str, Any]
 _SECTION = re.compile(r"^-- (name|part): (\w+)(?: \(([^)]*)\))?\n", re.MULTILINE)
@@ -70,8 +71,8 @@ def _statement(name: str, bound: str, body: str, schema: str) -> Statement:
         name=name.encode(),
         text=in_schema(body, schema),
         names=names,
-        types=tuple(binary.oid_of(one) for one in types),
-        encoders=tuple(binary.encoder_of(one) for one in types),
+        types=tuple(binary.OIDS[one] for one in types),
+        encoders=tuple(binary.ENCODERS[one] for one in types),
         formats=(1,) * len(types),
     )
 
@@ -81,12 +82,6 @@ def in_schema(text: str, schema: str) -> bytes:
     return re.sub(r":schema\b", f'"{schema}"', text).encode()
 
 
-@cache
 def migrations() -> tuple[str, ...]:
     """Return the migrations in order; the n-th makes version n."""
-    folder = files(__package__).joinpath("migrations")
-    return tuple(
-        file.read_text(encoding="utf-8")
-        for file in sorted(folder.iterdir(), key=lambda file: file.name)
-        if file.name.endswith(".sql")
-    )
+    return maintenance.migrations(__package__)

@@ -13,13 +13,14 @@ from contextlib import closing, suppress
 import psycopg
 from psycopg import errors as driver
 
-from ninelives.core.errors import SchemaMismatch, StoreError, StoreUnavailable
+from ninelives.core.errors import StoreError, StoreUnavailable
 from ninelives.core.journal import recovery_log
 from ninelives.core.rules import validation
 from ninelives.stores.postgres.server.address import Address, parse
 from ninelives.stores.postgres.server.open_connection import PASSING, Connection, connect, translate
 from ninelives.stores.postgres.server.queries import in_schema, migrations, statements
 from ninelives.stores.postgres.server.session_locks import lock_number
+from ninelives.stores.shared import maintenance
 
 _TRIES = 5
 
@@ -60,6 +61,16 @@ def open_or_make(connection: Connection, address: Address, *, known: str) -> tup
     return versions, name
 
 
+def is_there(url: str) -> bool:
+    """Return whether a schema holds a store, without creating one. Raises StoreError."""
+    address = parse(url)
+    with closing(connect(address)[0]) as connection:
+        try:
+            return _is_made(connection, address)
+        except psycopg.Error as error:
+            raise translate(error) from error
+
+
 def drop(url: str) -> None:
     """Remove a whole deployment that is no longer used. Raises StoreError.
 
@@ -87,10 +98,7 @@ def _migrate(connection: Connection, address: Address, steps: tuple[str, ...]) -
     connection.execute(sql["migration_lock"].text, (lock_number(address.schema, "migration"),))
     before = _version(connection, address)
     if before > len(steps):
-        raise SchemaMismatch(
-            f"the store has schema version {before}; this Nine Lives knows 1 to {len(steps)}",
-            remedy="Upgrade ninelives, or open the store with the version that wrote it",
-        )
+        raise maintenance.unknown_version(before, 1, len(steps))
     if before == len(steps):
         return before, before
     if before > 0:
@@ -132,10 +140,13 @@ def _denied(connection: Connection, address: Address, error: psycopg.Error) -> S
     return StoreUnavailable(translate(error).what, remedy=f"Nothing was written. {remedy}")
 
 
+def _is_made(connection: Connection, address: Address) -> bool:
+    found = connection.execute(statements(address.schema)["find_store"].text, (address.schema,)).fetchone()
+    return found is not None and bool(found[0])
+
+
 def _version(connection: Connection, address: Address) -> int:
-    sql = statements(address.schema)
-    found = connection.execute(sql["find_store"].text, (address.schema,)).fetchone()
-    if found is None or not found[0]:
+    if not _is_made(connection, address):
         return 0
-    row = connection.execute(sql["read_store"].text).fetchone()
+    row = connection.execute(statements(address.schema)["read_store"].text).fetchone()
     return int(row[0]) if row is not None else 0

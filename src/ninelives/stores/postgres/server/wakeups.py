@@ -14,10 +14,9 @@ from time import monotonic
 import psycopg
 from psycopg import sql
 
-from ninelives.core.errors import StoreError
 from ninelives.stores.postgres.server.open_connection import Connection
 from ninelives.stores.postgres.server.session_locks import lock_number
-from ninelives.stores.shared.wakeups import WakeUps, readable
+from ninelives.stores.shared.wakeups import ServerWakeUps, readable
 
 _PING_SECONDS = 20.0
 
@@ -30,39 +29,20 @@ class Channel:
         self.door = lock_number(schema, f"door of {name}")
 
 
-class Notifications(WakeUps[Connection]):
+class Notifications(ServerWakeUps[Connection]):
     """Wait for notifications on one channel."""
 
     def __init__(self, channel: Channel, connect: Callable[[], Connection], open_door: bytes) -> None:
-        super().__init__()
-        self._channel, self._connect, self._open_door = channel, connect, open_door
+        super().__init__(connect, (psycopg.Error, OSError))
+        self._channel, self._open_door = channel, open_door
         self._ping_at = 0.0
 
-    def _listen(self, timeout_seconds: float) -> Connection | None:
-        connection: Connection | None = None
-        try:
-            connection = self._connect()
-            self._ping_at = monotonic() + _PING_SECONDS
-            connection.execute(self._open_door, (self._channel.door,))
-            connection.execute(sql.SQL("LISTEN {}").format(sql.Identifier(self._channel.name)))
-        except (StoreError, psycopg.Error, OSError):
-            if connection is not None:
-                connection.close()
-            self._pause(timeout_seconds)
-            return None
-        return connection
+    def _subscribe(self, connection: Connection) -> None:
+        self._ping_at = monotonic() + _PING_SECONDS
+        connection.execute(self._open_door, (self._channel.door,))
+        connection.execute(sql.SQL("LISTEN {}").format(sql.Identifier(self._channel.name)))
 
-    def _receive(self, connection: Connection, timeout_seconds: float) -> tuple[Connection | None, bool]:
-        try:
-            return connection, self._notified(connection, timeout_seconds)
-        except (psycopg.Error, OSError):
-            connection.close()
-            return None, True
-
-    def _disconnect(self, connection: Connection) -> None:
-        connection.close()
-
-    def _notified(self, connection: Connection, timeout_seconds: float) -> bool:
+    def _is_woken(self, connection: Connection, timeout_seconds: float) -> bool:
         if connection.fileno() not in readable([connection.fileno(), self._inner], timeout_seconds):
             return self._pinged(connection)
         connection.pgconn.consume_input()

@@ -2,5 +2,5 @@
 
 - `pool`, `connection`, `address`, `server_checks`; `lost_writes`: a server that came back without what it
   had acknowledged
-- `scripts` (with `scripts/`), `key_names`, `schema`, `migrations`, `presence`, `drop`, `wakeups`
+- `scripts` (with `scripts/`), `key_names`, `schema`, `wakeups`
 """

@@ -13,13 +13,13 @@ import re
 from functools import cache
 from inspect import signature
 from typing import Any
-from urllib.parse import SplitResult, parse_qsl, quote, urlencode, urlsplit
+from urllib.parse import SplitResult, quote, urlencode
 
 from msgspec import Struct
 from redis.connection import AbstractConnection, Connection, SSLConnection, parse_url
 
 from ninelives.core.errors import UsageError
-from ninelives.stores.url import complaint, has_secret
+from ninelives.stores import url as urls
 
 SCHEMES = {"redis": "redis", "valkey": "redis", "rediss": "rediss", "valkeys": "rediss"}
 RISKS = ("appendonly", "appendfsync", "eviction", "config")
@@ -45,16 +45,7 @@ class Address(Struct, frozen=True):
 
 def parse(url: str) -> Address:
     """Parse a URL. Raises UsageError that names what is wrong with it."""
-    if "#" in url:
-        raise UsageError("the store's URL has a # in it", remedy="In a password, write it as %23")
-    try:
-        found = urlsplit(url)
-        given = parse_qsl(found.query, keep_blank_values=True, strict_parsing=bool(found.query))
-        port = found.port or 6379
-    except ValueError as error:
-        raise UsageError(f"the store's URL cannot be read: {complaint(error, url)}", remedy=_REMEDY) from None
-    ours = {name: value for name, value in given if name in _OURS}
-    rest = [(name, value) for name, value in given if name not in _OURS]
+    found, ours, rest = urls.split(url, _OURS, _REMEDY)
     prefix = ours.get("prefix", "ninelives")
     if found.scheme not in SCHEMES or not found.hostname:
         raise UsageError("the store's URL names no server", remedy=_REMEDY)
@@ -63,11 +54,9 @@ def parse(url: str) -> Address:
             f"the prefix {prefix!r} cannot be used", remedy="Use small letters, digits, `.`, `_` and `-`"
         )
     if found.path not in ("", "/") and not found.path[1:].isdecimal():
-        named = "…" if has_secret(url) else repr(found.path[1:])
+        named = "…" if urls.has_secret(url) else repr(found.path[1:])
         raise UsageError(f"{named} is not a database number", remedy=_REMEDY)
-    unsafe = frozenset(filter(None, ours.get("unsafe", "").split(",")))
-    if not unsafe <= frozenset(RISKS):
-        raise UsageError(f"unsafe={ours['unsafe']}: unknown risk", remedy=f"Known risks: {', '.join(RISKS)}")
+    unsafe = urls.accepted_risks(ours, RISKS, "risk")
     replicas = ours.get("replicas", "0")
     if not replicas.isdecimal() or len(replicas) > 3:
         raise UsageError(
@@ -82,9 +71,9 @@ def parse(url: str) -> Address:
     driver = found._replace(scheme=SCHEMES[found.scheme], query=urlencode(rest, quote_via=quote)).geturl()
     try:
         options = parse_url(driver)  # type: ignore[no-untyped-call]
+        shown = _shown(found, found.port or 6379, options.get("db", 0), prefix)
     except ValueError as error:
-        raise UsageError(f"the store's URL cannot be read: {complaint(error, url)}", remedy=_REMEDY) from None
-    shown = _shown(found, port, options.get("db", 0), prefix)
+        raise urls.unreadable(error, url, _REMEDY) from None
     return Address(options, shown, prefix, unsafe, int(replicas))
 
 

@@ -73,6 +73,11 @@ class ServerConnection:
             self.close()
             raise StoreAway(f"Redis: {error}", remedy=_UNREACHABLE) from error
 
+    @property
+    def is_idle(self) -> bool:
+        """Whether it can be used again."""
+        return not self.is_lost
+
     def ask(self, commands: Sequence[Command]) -> list[Any]:
         """Send commands, and return all answers; a refused command's answer is an exception.
 

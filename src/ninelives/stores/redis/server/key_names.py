@@ -5,6 +5,8 @@ Ids are data: they come last, or between NULs, which no id may contain, and are 
 
 from __future__ import annotations
 
+from collections.abc import Callable
+
 from ninelives.core.model.run import RunRow, State
 from ninelives.core.rules import deaths
 
@@ -31,49 +33,16 @@ class Names:
         self.workers, self.awaited = tag + b"workers", tag + b"awaited"
         self.long = tag + b"long"  # live runs of two turns or more, which `prune` shortens
 
-    def run(self, run: str) -> Name:
-        """Return the key of a run's row."""
-        return self.tag + b"run:" + run.encode()
-
-    def journal(self, run: str) -> Name:
-        """Return the key of a run's records."""
-        return self.tag + b"journal:" + run.encode()
-
-    def signals(self, run: str) -> Name:
-        """Return the key of the signals that a run has not taken."""
-        return self.tag + b"signals:" + run.encode()
-
-    def sent(self, run: str) -> Name:
-        """Return the key of the count of a run's signals, and of those that have an id."""
-        return self.tag + b"sent:" + run.encode()
-
-    def items_of(self, run: str) -> Name:
-        """Return the key of the items of a run."""
-        return self.tag + b"items:" + run.encode()
-
-    def holds(self, run: str) -> Name:
-        """Return the key of the business keys that a run has ever reserved."""
-        return self.tag + b"holds:" + run.encode()
-
-    def waits(self, run: str) -> Name:
-        """Return the key of the business keys that a run waits for."""
-        return self.tag + b"waits:" + run.encode()
-
-    def waiters(self, key: str) -> Name:
-        """Return the key of the runs that wait for a business key."""
-        return self.tag + b"waiters:" + key.encode()
-
-    def refers(self, run: str) -> Name:
-        """Return the key of the blobs that a run's journal refers to."""
-        return self.tag + b"refers:" + run.encode()
-
-    def children(self, run: str) -> Name:
-        """Return the key of a run's child runs."""
-        return self.tag + b"children:" + run.encode()
-
-    def log_of(self, run: str) -> Name:
-        """Return the key of the recovery log entries of a run."""
-        return self.tag + b"log:" + run.encode()
+        # By a run's id: its row, its records, the signals that it has not taken, the count of all its signals
+        # with the ids of those that have one, its items, the business keys that it ever reserved and those
+        # that it waits for, the blobs of its journal, its child runs, its entries in the recovery log.
+        self.run, self.journal = _by_id(tag + b"run:"), _by_id(tag + b"journal:")
+        self.signals, self.sent = _by_id(tag + b"signals:"), _by_id(tag + b"sent:")
+        self.items_of, self.refers = _by_id(tag + b"items:"), _by_id(tag + b"refers:")
+        self.holds, self.waits = _by_id(tag + b"holds:"), _by_id(tag + b"waits:")
+        self.children, self.log_of = _by_id(tag + b"children:"), _by_id(tag + b"log:")
+        self.waiters = _by_id(tag + b"waiters:")  # by a business key: the runs that wait for it
+        self.owned = _by_id(tag + b"owned:")  # by a session: the runs that it owns
 
     def blob(self, digest: bytes) -> Name:
         """Return the key of a blob's content."""
@@ -86,10 +55,6 @@ class Names:
     def labelled(self, name: str, value: str) -> Name:
         """Return the key of the runs that have a label."""
         return self.tag + b"\0".join((b"label:" + name.encode(), value.encode()))
-
-    def owned(self, session: str) -> Name:
-        """Return the key of the runs that a session owns."""
-        return self.tag + b"owned:" + session.encode()
 
     def lanes(self, queue: str, agent: str, *, alone: bool) -> Name:
         """Return the key of an agent's lanes in a queue: its waiting runs by host and priority."""
@@ -116,6 +81,10 @@ def lane_field(run: RunRow) -> bytes:
 def lane_member(run: RunRow) -> bytes:
     """Return a run's member in its lane: of those that fall due at once, the oldest sorts first."""
     return f"{run.number:020d}{run.id}".encode()
+
+
+def _by_id(prefix: bytes) -> Callable[[str], Name]:
+    return lambda name: prefix + name.encode()
 
 
 def _flag(alone: bool) -> bytes:

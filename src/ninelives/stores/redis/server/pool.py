@@ -10,7 +10,6 @@ state again. See docs/decisions/0012.
 from __future__ import annotations
 
 import logging
-import os
 import random
 import threading
 import time
@@ -19,9 +18,8 @@ from contextlib import contextmanager
 from typing import Any, TypeVar
 
 from ninelives.core.clock import Clock
-from ninelives.core.errors import LeaseLost, NineLivesError, StoreBroken, StoreUnavailable, StoreUnsafe
+from ninelives.core.errors import NineLivesError, StoreBroken, StoreUnavailable
 from ninelives.core.rules import validation
-from ninelives.stores.clock import SystemClock
 from ninelives.stores.redis.server.address import Address
 from ninelives.stores.redis.server.connection import Command, ConnectionLost, ServerConnection
 from ninelives.stores.redis.server.key_names import Names
@@ -29,33 +27,26 @@ from ninelives.stores.redis.server.lost_writes import Lineage
 from ninelives.stores.redis.server.scripts import script
 from ninelives.stores.redis.server.server_checks import REPLICAS_REMEDY, Server, check
 from ninelives.stores.redis.transaction import Conflict, Transaction
-from ninelives.stores.shared.lease_witness import LeaseWitness
+from ninelives.stores.shared.pool import ConnectionPool
 
 Answer = TypeVar("Answer")
 Work = Callable[[Transaction], Answer]
-_MOST_CONNECTIONS, _TRIES, _MOST_CONFLICTS, _WAIT_MS = 6, 20, 400, 2_000
-_PATIENCE_SECONDS, _DOUBT_SECONDS, _PAUSE_SECONDS, _LONGEST_PAUSE_SECONDS = 5.0, 60.0, 0.05, 0.05
+_TRIES, _MOST_CONFLICTS, _WAIT_MS = 20, 400, 2_000
+_LONGEST_PAUSE_SECONDS = 0.05
 _HELD_UP = "a step waits for the server%s to sync writes that must survive: %s; it gives up after %d s"
 _log = logging.getLogger("ninelives.store")
 
 
-class Pool:
+class Pool(ConnectionPool[ServerConnection]):
     """All connections of one store object."""
 
     def __init__(self, address: Address, clock: Clock | None) -> None:
+        super().__init__(clock)
         self.address = address
         self.names = Names(address.prefix)
         self.lineage = Lineage()
         self.server = Server()
-        self.doubt_seconds = _DOUBT_SECONDS
-        self._clock = clock
-        self.witness = LeaseWitness(SystemClock().boot_ms if clock is None else None)
-        self._pid = os.getpid()
-        self._is_closed = False
-        self._failure: StoreBroken | None = None
-        self._idle: list[ServerConnection] = []
-        self._lock, self._visiting = threading.Lock(), threading.Lock()
-        self._slots = threading.BoundedSemaphore(_MOST_CONNECTIONS)
+        self._visiting = threading.Lock()
 
     def connect(self) -> ServerConnection:
         """Open a connection outside the pool. Raises StoreUnavailable, StoreUnsafe.
@@ -96,29 +87,12 @@ class Pool:
                 return
         raise StoreUnavailable("the transaction keeps conflicting with others")
 
-    @property
-    def is_ours(self) -> bool:
-        """Whether this process opened the pool."""
-        return self._pid == os.getpid()
-
-    def require(self) -> None:
-        """Check that this process may use the pool.
-
-        Raises StoreUnsafe in a forked child; StoreBroken after a write whose fate could not be found out.
-        """
-        if not self.is_ours:
-            raise StoreUnsafe(
-                "this store was opened by the parent process",
-                remedy="Open the store again after the fork; connections cannot be shared",
-            )
-        if self._is_closed:
-            raise StoreUnavailable("this store has been closed", remedy="Open it again")
-        if self._failure is not None:
-            raise self._failure
-
     def begin(self) -> None:
         """Open the first connection. Never waits for the server: raises StoreUnavailable at once."""
         self._idle.append(self.connect())
+
+    def _connected(self) -> ServerConnection:
+        return self.connect()
 
     def read(self, work: Work[Answer]) -> Answer:
         """Run something that only reads, or that may safely be repeated."""
@@ -145,19 +119,12 @@ class Pool:
 
     def write(self, work: Work[Answer]) -> Answer:
         """Run a writing transaction; durable when this returns."""
-        try:
-            return self._write(work)
-        except LeaseLost:
-            self.require_same(self.names.identity)  # if the whole store was removed, no session is known
-            raise
-        except StoreBroken as error:
-            self._failure = error
-            raise
+        return self._guarded(lambda: self._write(work))
 
-    def require_same(self, known: bytes) -> None:
-        """Raise StoreBroken if the store with that id no longer exists."""
+    def require_same(self, known: bytes | None = None) -> None:
+        """Raise StoreBroken if the store that was opened, or the one with that id, no longer exists."""
         (found,) = self.read(lambda tx: tx.ask([(b"HGET", tx.names.store, b"id")]))
-        if known not in (b"", found):
+        if (self.names.identity if known is None else known) not in (b"", found):
             what = "it was emptied" if found is None else "another store has replaced it"
             self._failure = validation.vanished(what)
             raise self._failure
@@ -219,68 +186,27 @@ class Pool:
     def _has_happened(self, connection: ServerConnection) -> bool:
         """Return whether the last write of a broken connection was made; if not, it never will be.
 
-        Raises StoreBroken when that cannot be found out.
+        Raises StoreBroken.
         """
-        deadline, values = time.monotonic() + self.doubt_seconds, (connection.name, connection.count)
-        while True:
-            try:
-                return bool(self.read(lambda tx: tx.call("fate", [tx.names.writers], values)))
-            except StoreUnavailable as error:
-                if time.monotonic() < deadline and not self._is_closed:
-                    continue
-                self._failure = StoreBroken(
-                    f"the answer to a write was lost and the server cannot be reached: {error.what}",
-                    remedy="End this process and start it again when the server can be reached",
-                )
-                raise self._failure from error
+        values = (connection.name, connection.count)
+        answer = self._settled(
+            lambda: self.read(lambda tx: tx.call("fate", [tx.names.writers], values)), "write"
+        )
+        return bool(answer)
 
     @contextmanager
     def _borrowed(self) -> Iterator[ServerConnection]:
         self.require()
-        with self._slots:
-            connection = self._take()
-            try:
-                yield connection
-            except NineLivesError:
-                raise  # an ordinary answer: the connection is still usable
-            except BaseException:
-                connection.close()  # an answer may still be outstanding
-                raise
-            finally:
-                self._give_back(connection)
-
-    def _take(self) -> ServerConnection:
-        with self._lock:
-            if self._idle:
-                return self._idle.pop()
-        deadline = time.monotonic() + _PATIENCE_SECONDS
-        while True:
-            try:
-                return self.connect()
-            except StoreUnavailable:
-                if time.monotonic() >= deadline or self._is_closed:
-                    raise
-                time.sleep(_PAUSE_SECONDS)
-
-    def _give_back(self, connection: ServerConnection) -> None:
-        with self._lock:
-            if connection.is_lost:
-                # The idle ones are probably lost too: a server that restarts drops them all.
-                for other in self._idle:
-                    other.close()
-                self._idle.clear()
-            elif self._is_closed:
-                connection.close()
-            else:
-                self._idle.append(connection)
-
-    def close(self) -> None:
-        """Close the idle connections now, and the others when they are given back."""
-        with self._lock:
-            self._is_closed = True
-            for connection in self._idle:
-                connection.close()
-            self._idle.clear()
+        connection = self._take()
+        try:
+            yield connection
+        except NineLivesError:
+            raise  # an ordinary answer: the connection is still usable
+        except BaseException:
+            connection.close()  # an answer may still be outstanding
+            raise
+        finally:
+            self._give_back(connection)
 
 
 def _synced(answer: object, replicas: int) -> str:

@@ -12,22 +12,85 @@ from __future__ import annotations
 
 import secrets
 from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager, suppress
+from typing import Any
 
-from ninelives.core.errors import Corrupt, SchemaMismatch, StoreUnavailable
-from ninelives.core.model.run import State
+from redis.exceptions import RedisError
+
+from ninelives.core.errors import Corrupt, StoreAway, StoreUnavailable
+from ninelives.core.model.run import Record, State
+from ninelives.core.model.totals import summed
 from ninelives.stores.redis import encoding
-from ninelives.stores.redis.server import migrations
+from ninelives.stores.redis.server.address import Address, parse
+from ninelives.stores.redis.server.connection import ConnectionLost, ServerConnection, translate
+from ninelives.stores.redis.server.key_names import Names
 from ninelives.stores.redis.server.scripts import VERSION
 from ninelives.stores.redis.transaction import Transaction
+from ninelives.stores.shared import maintenance
 
 _FIRST = 1
-_PART = 100
+_PART, _DROPPED_AT_ONCE = 100, 1_000
 _TRIES = 1000
 Step = Callable[[str, bytes, Sequence[bytes]], bytes]
-"""Returns a run's new tail, given its id, its tail and its records."""
+"""Returns a run's new tail, given its id, its tail and its records. Deterministic and idempotent."""
 
-STEPS: tuple[Step, ...] = (migrations.second,)
+
+def _second(run: str, tail: bytes, records: Sequence[bytes]) -> bytes:
+    """Append the sums of the journal to the tail; older records stay as they are.
+
+    A damaged record is skipped: the next worker that loads the run finds it.
+    """
+    if encoding.has_sums(tail):
+        return tail
+    found: list[Record] = []
+    for raw in records:
+        with suppress(Corrupt):
+            found.append(encoding.record_of(raw, run))
+    return tail + b" " + encoding.sums_of(summed(found))
+
+
+STEPS: tuple[Step, ...] = (_second,)
 """How a run gets from version n to n + 1, starting with 1."""
+
+
+def is_there(url: str) -> bool:
+    """Return whether a prefix holds a store, without creating one. Raises StoreError."""
+    address = parse(url)
+    with _asking(address, "Nothing was written; try again") as ask:
+        return bool(ask(b"EXISTS", Names(address.prefix).store))
+
+
+def drop(url: str) -> None:
+    """Remove a whole deployment that is no longer used. Raises StoreError.
+
+    If we die here, part of it is left, and a second call removes the rest.
+    """
+    address = parse(url)
+    cursor, pattern = b"", Names(address.prefix).tag + b"*"  # a prefix has no wildcards in it
+    with _asking(address, "Try again to remove the rest") as ask:
+        while cursor != b"0":
+            cursor, names = ask(b"SCAN", cursor or b"0", b"MATCH", pattern, b"COUNT", _DROPPED_AT_ONCE)
+            if names:
+                ask(b"UNLINK", *names)
+
+
+@contextmanager
+def _asking(address: Address, remedy: str) -> Iterator[Callable[..., Any]]:
+    """Yield what sends one command outside of any store, and returns its answer."""
+
+    def ask(*command: bytes | int) -> Any:
+        (answer,) = connection.ask([command])
+        if isinstance(answer, RedisError):
+            raise translate(answer) from answer
+        return answer
+
+    connection = ServerConnection(address)
+    try:
+        yield ask
+    except ConnectionLost as error:
+        raise StoreAway("Redis: the server closed the connection", remedy=remedy) from error
+    finally:
+        connection.close()
 
 
 def open_version(tx: Transaction) -> tuple[int, int]:
@@ -63,11 +126,7 @@ def _read(version: bytes) -> tuple[int, bool]:
     except ValueError:
         known = 0
     if not _FIRST <= known <= int(VERSION) or (second and known == int(VERSION)):
-        raise SchemaMismatch(
-            f"the store has schema version {version.decode(errors='replace')!r}; "
-            f"this Nine Lives knows {_FIRST} to {VERSION.decode()}",
-            remedy="Upgrade ninelives, or open the store with the version that wrote it",
-        )
+        raise maintenance.unknown_version(repr(version.decode(errors="replace")), _FIRST, int(VERSION))
     return known, bool(second)
 
 

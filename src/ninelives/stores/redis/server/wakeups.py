@@ -13,44 +13,26 @@ from contextlib import suppress
 
 from redis.exceptions import RedisError
 
-from ninelives.core.errors import StoreError
 from ninelives.stores.redis.server.connection import ConnectionLost, ServerConnection
-from ninelives.stores.shared.wakeups import WakeUps, readable
+from ninelives.stores.shared.wakeups import ServerWakeUps, readable
 
 _EXPIRE_SECONDS, _RENEW_SECONDS = 120, 20.0
 
 
-class WakeupList(WakeUps[ServerConnection]):
+class WakeupList(ServerWakeUps[ServerConnection]):
     """Wait for what is pushed to our own list, which is registered in one channel."""
 
     def __init__(self, channel: bytes, tag: bytes, connect: Callable[[], ServerConnection]) -> None:
-        super().__init__()
+        super().__init__(connect, (ConnectionLost,))
         self._channel, self._list = channel, tag + b"ear:" + secrets.token_hex(8).encode()
-        self._connect = connect
         self._renew_at = 0.0
 
-    def _listen(self, timeout_seconds: float) -> ServerConnection | None:
-        connection: ServerConnection | None = None
-        try:
-            connection = self._connect()
-            self._renew_at = 0.0
-            self._renewed(connection)
-        except (StoreError, ConnectionLost):
-            if connection is not None:
-                connection.close()
-            self._pause(timeout_seconds)
-            return None
-        return connection
+    def _subscribe(self, connection: ServerConnection) -> None:
+        self._renew_at = 0.0
+        self._renewed(connection)
 
-    def _receive(
-        self, connection: ServerConnection, timeout_seconds: float
-    ) -> tuple[ServerConnection | None, bool]:
-        try:
-            woken = self._renewed(connection) or self._popped(connection, timeout_seconds)
-        except ConnectionLost:
-            connection.close()
-            return None, True
-        return None if connection.is_lost else connection, woken
+    def _is_woken(self, connection: ServerConnection, timeout_seconds: float) -> bool:
+        return self._renewed(connection) or self._popped(connection, timeout_seconds)
 
     def _disconnect(self, connection: ServerConnection) -> None:
         with suppress(ConnectionLost):

@@ -39,7 +39,7 @@ from ninelives.stores.sqlite.files import anchor, paths, schema
 from ninelives.stores.sqlite.files.connection import APPLICATION_ID, connect, translated
 from ninelives.stores.sqlite.files.database import Database, require_closed
 from ninelives.stores.sqlite.files.paths import StorePaths
-from ninelives.stores.sqlite.files.write_queue import WritersQueue
+from ninelives.stores.sqlite.files.write_queue import held
 from ninelives.stores.sqlite.journals import read_journal
 from ninelives.stores.sqlite.transaction import Transaction, append_all, get_run, save_run
 
@@ -143,16 +143,8 @@ def restore(
     if not source.is_file():
         raise UsageError(f"there is no file {source}", remedy="Name the backup")
     where = paths.locate(path)
-    queue = WritersQueue(where.live, 5.0)
-    try:
-        queue.acquire()
-        try:
-            with translated():
-                return _restore(source, where, clock, replaces, progress)
-        finally:
-            queue.release()
-    finally:
-        queue.close()
+    with held(where.live), translated():
+        return _restore(source, where, clock, replaces, progress)
 
 
 def _restore(
@@ -183,7 +175,7 @@ def _restore(
             waiting = copy.write(lambda tx: _wait_for_people(tx, clock), clock.now_ms())
         finally:
             copy.close()
-        _sync(draft)
+        paths.sync_file(draft)
         runs, paused, doubts, store_id, counted = waiting
         replaced = _moved_aside(where, clock)
         anchor.create(where.anchor, store_id, counted, counted)
@@ -274,7 +266,7 @@ def _kept(old: Path, copy: Path) -> None:
     draft = copy.with_name(f"{copy.name}-new")
     shutil.copyfile(old, draft)
     draft.chmod(0o600)
-    _sync(draft)
+    paths.sync_file(draft)
     draft.rename(copy)
 
 
@@ -379,16 +371,8 @@ def _clear_beside(draft: Path) -> None:
         Path(f"{draft}{beside}").unlink(missing_ok=True)
 
 
-def _sync(draft: Path) -> None:
-    fd = os.open(draft, os.O_RDWR | os.O_CLOEXEC)
-    try:
-        os.fsync(fd)
-    finally:
-        os.close(fd)
-
-
 def _name(draft: Path, target: Path) -> None:
     """Give a complete file its name, durably."""
-    _sync(draft)
+    paths.sync_file(draft)
     draft.rename(target)
     paths.sync_directory(target.parent)

@@ -12,7 +12,6 @@ import fcntl
 import os
 import sys
 import threading
-import weakref
 from collections import Counter
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import ExitStack, contextmanager
@@ -27,11 +26,11 @@ from ninelives.core.errors import (
     SchemaMismatch,
     StoreBroken,
     StoreError,
-    StoreUnavailable,
     StoreUnsafe,
     UsageError,
 )
 from ninelives.stores.shared import rows
+from ninelives.stores.shared.pool import OPEN, Opened
 from ninelives.stores.sqlite import checks
 from ninelives.stores.sqlite.files import anchor, paths, schema, structure
 from ninelives.stores.sqlite.files.checkpointer import FRAME_BYTES, LOG_BYTES, Checkpointer
@@ -43,7 +42,7 @@ from ninelives.stores.sqlite.files.connection import (
     translated,
 )
 from ninelives.stores.sqlite.files.session_locks import SessionLocks
-from ninelives.stores.sqlite.files.wakeups import READERS, WakeUps
+from ninelives.stores.sqlite.files.wakeups import READERS, Datagrams
 from ninelives.stores.sqlite.files.write_queue import WritersQueue
 from ninelives.stores.sqlite.transaction import Transaction
 
@@ -53,18 +52,16 @@ Answer = TypeVar("Answer")
 Work = Callable[[Transaction], Answer]
 
 
-class Database:
+class Database(Opened):
     """Everything that is open, and how to read and write through it."""
 
     def __init__(
         self, path: str | Path, clock: Clock, lock_timeout_seconds: float, steps: Sequence[str]
     ) -> None:
+        super().__init__()
         self._clock = clock
         self._steps = steps
-        self._pid = os.getpid()
-        self._failure: StoreError | None = None
         self._counted: tuple[rows.Row, bytes] | None = None
-        self._is_closed = False
         self._busy_ms = int(lock_timeout_seconds * 1000)
         self._writing = threading.Lock()
         self._reading = threading.Lock()
@@ -75,7 +72,7 @@ class Database:
             except OSError as error:
                 raise paths.not_possible(Path(path), error) from error
             undo.pop_all()
-        _OPEN.add(self)
+        OPEN.add(self)
 
     def _open_all(self, path: str | Path, lock_timeout_seconds: float, undo: ExitStack) -> None:
         """Open everything; if something fails, `undo` closes what was opened before."""
@@ -89,9 +86,9 @@ class Database:
         finally:
             self._queue.release()
         self.locks = SessionLocks(self.paths.live)
-        self.wake = WakeUps(self.paths.live, f"{self._pid}-{os.urandom(6).hex()}")
+        self.wake = Datagrams(self.paths.live, f"{self._pid}-{os.urandom(6).hex()}")
         undo.callback(self.wake.close)
-        self._readers: WakeUps | None = None
+        self._readers: Datagrams | None = None
         self._checkpointer = Checkpointer(
             self.paths.live, self.connect, self._exclusively, self._copied, self._fail
         )
@@ -160,9 +157,7 @@ class Database:
             schema.create(connection, self._steps, store_id)
         finally:
             connection.close()
-        fd = os.open(draft, os.O_RDWR | os.O_CLOEXEC)
-        os.fsync(fd)
-        os.close(fd)
+        paths.sync_file(draft)
         anchor.create(self.paths.anchor, store_id)
         # CRASH: an anchor of zero commits and no database; the next start creates both again.
         draft.rename(self.paths.database)
@@ -292,23 +287,8 @@ class Database:
         with self._reading:
             if self._readers is None:
                 with self.expected():
-                    self._readers = WakeUps(self.paths.live, f"{self._pid}-{os.urandom(6).hex()}", READERS)
+                    self._readers = Datagrams(self.paths.live, f"{self._pid}-{os.urandom(6).hex()}", READERS)
         return self._readers.wait(timeout_seconds)
-
-    def require(self) -> None:
-        """Check that this process may use the files.
-
-        Raises StoreUnsafe in a forked child; StoreBroken after a failed sync.
-        """
-        if self._pid != os.getpid():
-            raise StoreUnsafe(
-                "this store was opened by the parent process",
-                remedy="Open the store again after the fork; connections and locks cannot be shared",
-            )
-        if self._is_closed:
-            raise StoreUnavailable("this store has been closed", remedy="Open it again")
-        if self._failure is not None:
-            raise self._failure
 
     def require_in_place(self) -> None:
         """Check that the path still leads to the file that is open.
@@ -350,10 +330,10 @@ class Database:
 
     def close(self) -> None:
         """Close everything that is open in this process; a second call does nothing."""
-        if self._is_closed or self._pid != os.getpid():
+        if self._is_closed or not self.is_ours:
             return
         self._is_closed = True
-        _OPEN.discard(self)
+        OPEN.discard(self)
         self.wake.close()
         if self._readers is not None:
             self._readers.close()
@@ -409,7 +389,6 @@ class Database:
         self._failure = self._failure or error
 
 
-_OPEN: weakref.WeakSet[Database] = weakref.WeakSet()
 _INHERITED: set[tuple[int, int]] = set()
 _CONNECTED: Counter[tuple[int, int]] = Counter()
 """How many objects of this process have connections to a file, by device and inode."""
@@ -454,11 +433,9 @@ def _disconnected(inode: tuple[int, int]) -> None:
     _CONNECTED[inode] -= 1
 
 
-def _disown_all() -> None:
+def _inherit() -> None:
     _INHERITED.update(+_CONNECTED)
     _CONNECTED.clear()
-    for opened in list(_OPEN):
-        opened.disown()
 
 
-os.register_at_fork(after_in_child=_disown_all)
+os.register_at_fork(after_in_child=_inherit)

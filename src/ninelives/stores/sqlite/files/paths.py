@@ -25,21 +25,8 @@ from ninelives.stores.sqlite.files import anchor
 
 _REMOTE = frozenset(
     (
-        *(
-            "nfs",
-            "nfs4",
-            "cifs",
-            "smb3",
-            "smbfs",
-            "9p",
-            "afs",
-            "ceph",
-            "lustre",
-            "glusterfs",
-            "beegfs",
-            "gpfs",
-        ),
-        *("ocfs2", "fuse.sshfs", "fuse.glusterfs", "fuse.s3fs", "fuse.rclone", "fuse.ceph"),
+        *("nfs", "nfs4", "cifs", "smb3", "smbfs", "9p", "afs", "ceph", "lustre", "glusterfs", "beegfs"),
+        *("gpfs", "ocfs2", "fuse.sshfs", "fuse.glusterfs", "fuse.s3fs", "fuse.rclone", "fuse.ceph"),
     )
 )
 TOO_MANY_FILES = (errno.EMFILE, errno.ENFILE)
@@ -107,6 +94,15 @@ def make_directories(path: Path) -> None:
 def sync_directory(path: Path) -> None:
     """Make the names in a directory durable."""
     fd = os.open(path, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
+    try:
+        os.fsync(fd)
+    finally:
+        os.close(fd)
+
+
+def sync_file(path: Path) -> None:
+    """Make the content of a file durable."""
+    fd = os.open(path, os.O_RDWR | os.O_CLOEXEC)
     try:
         os.fsync(fd)
     finally:

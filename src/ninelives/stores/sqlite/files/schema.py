@@ -11,26 +11,20 @@ from __future__ import annotations
 import re
 from collections.abc import Collection, Sequence
 from functools import cache
-from importlib.resources import files
 
 import apsw
 
 from ninelives.core.errors import SchemaMismatch
+from ninelives.stores.shared import maintenance
 from ninelives.stores.sqlite import checks
 from ninelives.stores.sqlite.queries import SQL
 
 _OBJECTS = "SELECT type, name, tbl_name, sql FROM sqlite_schema ORDER BY type, name"
 
 
-@cache
 def migrations() -> tuple[str, ...]:
     """Return the migrations in order; the n-th makes version n."""
-    folder = files(__package__).joinpath("migrations")
-    return tuple(
-        file.read_text(encoding="utf-8")
-        for file in sorted(folder.iterdir(), key=lambda file: file.name)
-        if file.name.endswith(".sql")
-    )
+    return maintenance.migrations(__package__)
 
 
 def migrate(connection: apsw.Connection, steps: Sequence[str]) -> tuple[int, int]:
@@ -40,10 +34,7 @@ def migrate(connection: apsw.Connection, steps: Sequence[str]) -> tuple[int, int
     """
     before = version = int(connection.pragma("user_version"))
     if not 1 <= version <= len(steps):
-        raise SchemaMismatch(
-            f"the database has schema version {version}; this Nine Lives knows 1 to {len(steps)}",
-            remedy="Upgrade ninelives, or open the store with the version that wrote it",
-        )
+        raise maintenance.unknown_version(version, 1, len(steps))
     check(connection, steps[:version])  # before running anything that the file could influence
     for number, step in enumerate(steps[version:], version + 1):
         connection.execute("BEGIN IMMEDIATE")

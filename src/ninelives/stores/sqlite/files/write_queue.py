@@ -15,6 +15,8 @@ from __future__ import annotations
 import fcntl
 import os
 import time
+from collections.abc import Iterator
+from contextlib import contextmanager
 from pathlib import Path
 
 from ninelives.core.errors import StoreUnavailable
@@ -75,3 +77,17 @@ class WritersQueue:
                 time.sleep(_POLL_SECONDS[name] if now - began < _PATIENCE_SECONDS else _IDLE_SECONDS)
             else:
                 return
+
+
+@contextmanager
+def held(directory: Path) -> Iterator[None]:
+    """Keep all writers of a database out for a while. Raises StoreUnavailable."""
+    queue = WritersQueue(directory, 5.0)
+    try:
+        queue.acquire()
+        try:
+            yield
+        finally:
+            queue.release()
+    finally:
+        queue.close()

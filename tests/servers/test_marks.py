@@ -1,0 +1,69 @@
+"""Killed exactly where the servers' stores say what the next life finds."""
+
+from __future__ import annotations
+
+import pytest
+
+from ninelives.core.errors import Corrupt, IdConflict
+from ninelives.core.model.session import Cause
+from ninelives.stores.postgres import PostgresStore
+from ninelives.stores.redis import RedisStore
+from tests.contract.makers import append, new_session
+from tests.crash.marks import Victim
+from tests.servers.scene import until
+from tests.servers.test_redis_failover import copy, server, set_back
+from tests.servers.test_redis_store import row, running
+from tests.servers.valkey import ValkeyServer
+
+HERE = "tests.servers.test_marks"
+__all__ = ["server"]
+
+
+def register(url: str) -> None:
+    """Begin a session."""
+    PostgresStore(url).register_session(new_session("worker", lease_ms=1_000_000))
+
+
+def reconnect(url: str) -> None:
+    """See a write acknowledged, and come back to a server that has lost it."""
+    store = RedisStore(url)
+    store.send_signal("r1", "coin", b"5")
+    print("ready", flush=True)
+    input()
+    store.read_run("r1")
+
+
+def test_a_lock_without_a_session_is_dropped_by_the_server(postgres_url: str) -> None:
+    store = PostgresStore(postgres_url)
+    with Victim("a lock without a session", f"{HERE}:register", postgres_url) as victim:
+        victim.dies()
+    assert store.list_sessions() == store.end_sessions(None, Cause.DIED) == []
+
+    def begins() -> bool:
+        try:
+            return store.register_session(new_session("worker")).id == "worker"
+        except IdConflict:
+            return False  # the server has not missed the connection yet
+
+    until(begins)
+    store.close()
+
+
+def test_a_loss_that_a_dead_process_did_not_mark_is_marked_by_another_that_saw_it(
+    server: ValkeyServer,
+) -> None:
+    store = RedisStore(server.url)
+    run = running(store)
+    kept = copy(server)
+    store.commit([append(run, b"the intent of something that was done")])
+    with Victim("we died before marking", f"{HERE}:reconnect", server.url) as victim:
+        assert victim.read() == "ready"
+        set_back(server, kept)
+        victim.dies()
+    stranger = RedisStore(server.url)
+    assert stranger.load_journal(run.id).run.length == run.length  # it cannot know
+    assert row(store).length == run.length
+    with pytest.raises(Corrupt, match="lost acknowledged writes"):
+        stranger.load_journal(run.id)
+    stranger.close()
+    store.close()
