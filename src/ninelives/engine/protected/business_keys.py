@@ -28,7 +28,8 @@ from ninelives.engine.context import Frame
 from ninelives.engine.protected import doubt as doubts
 from ninelives.engine.protected import doubt_inbox
 from ninelives.engine.protected.protected_call import Ended, KeyedPosition, ProtectedCall
-from ninelives.engine.run.execution import OPEN, Execution
+from ninelives.engine.run.execution import Execution
+from ninelives.engine.run.lifecycle import OPEN
 from ninelives.engine.run.waits import Check, turn_away, wait
 from ninelives.engine.step import resumable
 from ninelives.engine.step.envelope import decoded

@@ -26,9 +26,9 @@ from ninelives.engine.protected import business_keys, doubt, fork_reuse, left_pr
 from ninelives.engine.protected.protected_call import Body, Ended, ProtectedCall
 from ninelives.engine.run import identity
 from ninelives.engine.run.branch_task import enter_body, leave_body
-from ninelives.engine.run.call_site import asks
-from ninelives.engine.run.current import current
-from ninelives.engine.run.execution import OPEN, Execution
+from ninelives.engine.run.current import asks, current
+from ninelives.engine.run.execution import Execution
+from ninelives.engine.run.lifecycle import OPEN
 from ninelives.engine.run.lookup import Care, StepLookup
 from ninelives.engine.run.waits import turn_away, wait_until
 from ninelives.engine.spec.protection import Protection

@@ -27,7 +27,8 @@ from ninelives.engine.commit.ticket import Draft, Extras
 from ninelives.engine.context import BRANCH, StepPosition, WatchedFrame
 from ninelives.engine.run.branch_task import current_branch, enter_body, leave_body
 from ninelives.engine.run.current import execution_of
-from ninelives.engine.run.execution import Execution, Phase
+from ninelives.engine.run.execution import Execution
+from ninelives.engine.run.lifecycle import Phase
 from ninelives.engine.spec.protection import Protection
 from ninelives.engine.spec.registry import Step
 

@@ -11,7 +11,6 @@ import asyncio
 import random
 from collections.abc import Awaitable, Callable, Sequence
 from contextvars import Context
-from enum import Flag, auto
 from hashlib import blake2b
 from typing import Any, TypeVar
 
@@ -24,7 +23,6 @@ from ninelives.core.errors import (
     RunCancelled,
     StoreError,
     StoreUnavailable,
-    TimedOut,
     UsageError,
 )
 from ninelives.core.journal.matching import RecordClaims
@@ -39,43 +37,19 @@ from ninelives.engine.commit.ticket import NOTHING, Draft, Extras, Tail
 from ninelives.engine.context import BRANCH, FRAME, Branch, StepPosition
 from ninelives.engine.hooks import Hooks
 from ninelives.engine.lease import ENDLESS, Endless, Lease
-from ninelives.engine.run.branch_task import BranchTask, current_branch
+from ninelives.engine.run.branch_task import BranchTask
 from ninelives.engine.run.delivery import Delivery
 from ninelives.engine.run.intents import Intents
+from ninelives.engine.run.lifecycle import OPEN, Lifecycle, Phase, ring
 from ninelives.engine.run.output_buffer import OutputBuffer
 from ninelives.engine.spec.registry import Step
 from ninelives.store import Store
 
 T = TypeVar("T")
-STOP_SECONDS = 5.0
-"""How long the code of a cancelled run may take to clean up."""
 UNAVAILABLE_SECONDS = 0.5
 """The pause before an unavailable store is called again."""
-PATIENCE = 100
-"""How often code that ignores its cancellation is cancelled again; after that it waits without end."""
-
-
 Gate = Callable[["Execution"], Awaitable[None]]
 """Awaited at every barrier, before anything new begins: a rehearsal ends there."""
-
-
-class Phase(Flag):
-    """What an execution may still do. Several of these may hold at once; OPEN is none of them."""
-
-    OPEN = 0
-    PAUSED = auto()
-    """Nothing begins until the run is resumed."""
-    STOPPED = auto()
-    """Cancelled or out of time: the run's code is cancelled at each call."""
-    LANDING = auto()
-    """The agent's code has ended; only non-resumable actions that have started continue."""
-    LEAVING = auto()
-    """The run's tasks are cancelled, and abandoned if they do not end."""
-    SEALED = auto()
-    """Nothing begins and nothing is recorded."""
-
-
-OPEN = Phase.OPEN
 
 
 class Counts:
@@ -87,22 +61,12 @@ class Counts:
         self.executed = self.replayed = 0
 
 
-class Execution:
+class Execution(Lifecycle):
     """A run that is being executed here."""
 
     task_type: type[BranchTask] = BranchTask
-    phase = OPEN
-    sealed: NineLivesError | None = None
-    """Why the execution is sealed."""
-    stopped: RunCancelled | TimedOut | None = None
-    """Why the run's code is being ended."""
-    deadline_ms: int | None = None
-    is_undoing = False
-    """Whether the agent's code is over and its compensations run."""
     riders: tuple[Draft, ...] = ()
     """Records that are written together with the next one."""
-    _refusals = 0
-    _alarm: asyncio.TimerHandle | None = None
     _taken: frozenset[int] = frozenset()
     _claims: RecordClaims | None = None
     _on_news: tuple[Callable[[], None], ...] = ()
@@ -121,9 +85,10 @@ class Execution:
         *,
         gate: Gate | None = None,
     ) -> None:
-        self.run, self.turn = journal.run, journal.run.turn
+        super().__init__(journal.run, loop)
+        self.turn = journal.run.turn
         self.latest, self._signals, self._items = journal.run, journal.signals, journal.items
-        self.store, self.loop, self.clock, self.is_pipelined = store, loop, clock, is_pipelined
+        self.store, self.clock, self.is_pipelined = store, clock, is_pipelined
         self.intents, self.lease, self.hooks, self._gate = intents, lease, hooks, gate
         self.replay = Replay(journal.records)
         self.moved: list[tuple[str, str]] = []
@@ -135,11 +100,7 @@ class Execution:
         self.output: OutputBuffer | None = OutputBuffer(self) if self.replay.emitted else None
         self.tail = Tail(journal.run, self._judge, self._committed if hooks is not None else None)
         self.root = Branch("")
-        self.main: asyncio.Task[Any] | None = None
         self._commits = commits
-        self._when_sealed: asyncio.Future[None] | None = None
-        self._when_over: asyncio.Future[None] | None = None
-        self._tasks: dict[asyncio.Task[Any], None] = {}  # ordered: cancellation is deterministic, too
         self.delivery = Delivery(loop, self, self.replay)
         self._parts: dict[Callable[[Execution], Any], Any] = {}
 
@@ -151,40 +112,6 @@ class Execution:
         if found is None:
             found = self._parts[kind] = kind(self)
         return found
-
-    def adopt(self, task: asyncio.Task[Any]) -> None:
-        """Count a task as a branch of this run until it is done."""
-        self._tasks[task] = None
-        task.add_done_callback(self._leave)
-
-    def _leave(self, task: asyncio.Task[Any]) -> None:
-        self._tasks.pop(task, None)
-        if task is self.main:
-            _ring(self._when_over)
-        if isinstance(task, BranchTask) and task.code is not None:
-            # Cancelled before it began, it would raise the warning "coroutine was never awaited".
-            task.code.close()
-        if self.delivery.at_rest:
-            self.delivery.check_soon()
-
-    def open_branches(self) -> list[asyncio.Task[Any]]:
-        """Return the tasks that are not done."""
-        return [task for task in self._tasks if not task.done()]
-
-    @property
-    def has_ended(self) -> bool:
-        """Whether the agent's code has ended; what other branches wait for no longer matters."""
-        return self.main is not None and self.main.done()
-
-    @property
-    def has_bodies(self) -> bool:
-        """Whether a body runs."""
-        return any(isinstance(task, BranchTask) and task.body_of is not None for task in self._tasks)
-
-    @property
-    def has_acts(self) -> bool:
-        """Whether a non-resumable action has started and has no outcome."""
-        return any(isinstance(task, BranchTask) and task.is_acting for task in self._tasks)
 
     @property
     def has_one_branch(self) -> bool:
@@ -360,6 +287,17 @@ class Execution:
         if self.hooks is not None:
             self.hooks.committed(self, records, extras)
 
+    def take_row(self, row: RunRow) -> None:
+        """Continue from the run's row as the store has it: it refused a commit and wrote nothing of it."""
+        self.tail = Tail(row, on_commit=self.tail.on_commit)
+
+    def seal(self, why: NineLivesError) -> None:
+        """Refuse every further call and record; the executor cleans up."""
+        is_first = self.sealed is None
+        super().seal(why)
+        if is_first and self.hooks is not None and isinstance(why, Divergence):
+            self.hooks.diverged(self, why)
+
     # From outside -------------------------------------------------------------------------------
 
     def news(self) -> News:
@@ -416,121 +354,11 @@ class Execution:
     async def _rest(self, seconds: float) -> None:
         """Sleep by a timer outside the run's context, so that it does not count as a timer of its code."""
         over: asyncio.Future[None] = self.loop.create_future()
-        timer = self.loop.call_later(seconds, _ring, over, context=Context())
+        timer = self.loop.call_later(seconds, ring, over, context=Context())
         try:
             await over
         finally:
             timer.cancel()
-
-    # The end ------------------------------------------------------------------------------------
-
-    def seal(self, why: NineLivesError) -> None:
-        """Refuse every further call and record; the executor cleans up."""
-        if self.sealed is None:
-            self.sealed = why
-            self.phase |= Phase.SEALED
-            if self.hooks is not None and isinstance(why, Divergence):
-                self.hooks.diverged(self, why)
-            _ring(self._when_sealed)
-            _ring(self._when_over)
-
-    def stop(self, why: RunCancelled | TimedOut) -> None:
-        """End the run's code: cancel it now and at each further call, then abandon it (STOP_SECONDS).
-
-        A non-resumable action that is under way keeps its own time limit.
-        """
-        if self.stopped is None and self.sealed is None:
-            self.stopped = why
-            self.phase |= Phase.STOPPED
-            if self.main is not None:
-                self.main.cancel()
-            self._set_alarm(STOP_SECONDS, lambda: self._give_out(why))
-
-    def land(self) -> None:
-        """Let only non-resumable actions continue that have started: the agent's code has ended."""
-        self.phase |= Phase.LANDING
-
-    def abandon(self) -> None:
-        """Cancel the run's code at each further call: its tasks are cancelled, or were left behind."""
-        self.phase |= Phase.LEAVING
-
-    def undo(self) -> None:
-        """Note that the agent's code is over and only its compensations run."""
-        self.is_undoing = True
-
-    def take_row(self, row: RunRow) -> None:
-        """Continue from the run's row as the store has it: it refused a commit and wrote nothing of it."""
-        self.tail = Tail(row, on_commit=self.tail.on_commit)
-
-    def _give_out(self, why: RunCancelled | TimedOut) -> None:
-        if self.has_acts and self.has_bodies:
-            self._set_alarm(STOP_SECONDS, lambda: self._give_out(why))
-        else:
-            self.seal(why)
-
-    def limit(self, seconds: float) -> None:
-        """End the run when it takes longer than this, counted from its creation, across all executions."""
-        self.deadline_ms = self.run.created_ms + int(seconds * 1000)
-        left = (self.deadline_ms - self.store.now_ms()) / 1000
-        if left > 0:
-            # The store's clock may be set meanwhile, so no timer runs longer than a minute.
-            self._set_alarm(min(left, 60.0), lambda: self.limit(seconds))
-        elif not self.has_ended:
-            self.stop(TimedOut(f"the run did not end within {seconds:g} s", run=self.run.id))
-
-    def _set_alarm(self, seconds: float, work: Callable[[], None]) -> None:
-        self.leave()
-        self._alarm = self.loop.call_later(seconds, work, context=Context())
-
-    def leave(self) -> None:
-        """Cancel the pending timer (deadline, or end of the clean-up time)."""
-        if self._alarm is not None:
-            self._alarm.cancel()
-
-    def when_sealed(self) -> asyncio.Future[None]:
-        """Return a future that is done once the execution is sealed."""
-        if self._when_sealed is None:
-            self._when_sealed = self.loop.create_future()
-            if self.sealed is not None:
-                self._when_sealed.set_result(None)
-        return self._when_sealed
-
-    async def over(self, main: asyncio.Task[Any]) -> None:
-        """Wait until the agent's task is done or the execution is sealed. Call once, before either."""
-        self.main, self._when_over = main, self.loop.create_future()
-        if self.stopped is not None:
-            main.cancel()
-        await self._when_over
-
-    async def require_open(self) -> None:
-        """Return, unless the execution is sealed: then wait until cancelled."""
-        if self.sealed is not None:
-            await self.forever()
-
-    @property
-    def is_acting(self) -> bool:
-        """Whether a non-resumable action has started on the current branch and has no outcome."""
-        branch = current_branch(self.loop)
-        return branch is not None and branch.is_acting
-
-    async def require_lease(self) -> None:
-        """Return once bodies may begin again. Never returns if the lease is lost."""
-        await self.lease.renewed()
-        await self.require_open()
-
-    async def forever(self) -> None:
-        """Wait without end; only cancellation ends it."""
-        if Phase.LEAVING in self.phase:
-            await self.refuse()
-        await self.loop.create_future()
-
-    async def refuse(self) -> None:
-        """Raise CancelledError; after PATIENCE times wait without end, as the code ignores it."""
-        self._refusals += 1
-        if self._refusals > PATIENCE:
-            await self.loop.create_future()
-        await asyncio.sleep(0)
-        raise asyncio.CancelledError
 
     # Threads ------------------------------------------------------------------------------------
 
@@ -555,8 +383,3 @@ class Execution:
     def is_replaying(self) -> bool:
         """Whether code outside of steps is still being replayed: recorded outcomes are to come."""
         return self.is_catching_up and FRAME.get() is None
-
-
-def _ring(waiting: asyncio.Future[None] | None) -> None:
-    if waiting is not None and not waiting.done():
-        waiting.set_result(None)

@@ -24,8 +24,7 @@ from ninelives.core.journal.replay import differences
 from ninelives.core.step_ids import step_text
 from ninelives.engine.context import StepPosition
 from ninelives.engine.run import lookup
-from ninelives.engine.run.call_site import asks
-from ninelives.engine.run.current import execution_of
+from ninelives.engine.run.current import asks, execution_of
 from ninelives.engine.run.execution import Execution
 from ninelives.engine.run.lookup import Care, StepLookup
 from ninelives.engine.spec.registry import Step

@@ -20,7 +20,8 @@ from typing import Any
 
 from ninelives.engine.context import BRANCH, FRAME, WatchedFrame
 from ninelives.engine.run.current import here
-from ninelives.engine.run.execution import OPEN, Execution
+from ninelives.engine.run.execution import Execution
+from ninelives.engine.run.lifecycle import OPEN
 
 ABANDON_SECONDS = 1.0
 

@@ -31,7 +31,8 @@ from ninelives.core.model.run import Kind, News
 from ninelives.core.model.totals import BUILTIN
 from ninelives.engine.context import StepPosition
 from ninelives.engine.run.current import execution_of
-from ninelives.engine.run.execution import OPEN, Execution, Phase
+from ninelives.engine.run.execution import Execution
+from ninelives.engine.run.lifecycle import OPEN, Phase
 
 T = TypeVar("T")
 LONGEST_SECONDS = 100 * 366 * 86_400.0

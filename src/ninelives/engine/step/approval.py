@@ -23,7 +23,8 @@ from ninelives.core.values.exceptions import encode_error
 from ninelives.core.values.fingerprint import Fingerprint, whole
 from ninelives.engine.commit.ticket import NOTHING, Draft, Extras
 from ninelives.engine.context import StepPosition
-from ninelives.engine.run.execution import OPEN, Execution
+from ninelives.engine.run.execution import Execution
+from ninelives.engine.run.lifecycle import OPEN
 from ninelives.engine.run.waits import turn_away
 from ninelives.engine.spec import callbacks
 from ninelives.engine.spec.registry import Step

@@ -29,8 +29,9 @@ from ninelives.engine.commit.ticket import NOTHING, Draft, Extras
 from ninelives.engine.context import StepPosition
 from ninelives.engine.run import identity
 from ninelives.engine.run.branch_task import BranchTask, current_branch
-from ninelives.engine.run.call_site import caller
-from ninelives.engine.run.execution import OPEN, Execution
+from ninelives.engine.run.current import caller
+from ninelives.engine.run.execution import Execution
+from ninelives.engine.run.lifecycle import OPEN
 from ninelives.engine.run.lookup import StepLookup
 from ninelives.engine.run.waits import await_cancellation, refresh, turn_away
 from ninelives.engine.spec.callbacks import call_plain

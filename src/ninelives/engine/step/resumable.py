@@ -33,9 +33,9 @@ from ninelives.engine.commit.ticket import Draft
 from ninelives.engine.context import BRANCH, EXECUTION, FRAME, Frame, StepPosition
 from ninelives.engine.run import identity, lookup
 from ninelives.engine.run.branch_task import current_branch, enter_body, leave_body
-from ninelives.engine.run.call_site import asks
-from ninelives.engine.run.current import current, execution_of
-from ninelives.engine.run.execution import OPEN, Execution, Phase
+from ninelives.engine.run.current import asks, current, execution_of
+from ninelives.engine.run.execution import Execution
+from ninelives.engine.run.lifecycle import OPEN, Phase
 from ninelives.engine.run.lookup import StepLookup
 from ninelives.engine.run.waits import turn_away
 from ninelives.engine.spec import argument_changes

@@ -44,8 +44,9 @@ from ninelives.engine.hooks import Hooks, beside
 from ninelives.engine.lease import ENDLESS, Endless, Lease
 from ninelives.engine.protected import open_starts
 from ninelives.engine.run.branch_task import BranchTask
-from ninelives.engine.run.execution import UNAVAILABLE_SECONDS, Execution, Phase
+from ninelives.engine.run.execution import UNAVAILABLE_SECONDS, Execution
 from ninelives.engine.run.intents import Intents
+from ninelives.engine.run.lifecycle import Phase
 from ninelives.engine.run.tasks import clear, contained
 from ninelives.engine.run.waits import Parked
 from ninelives.engine.spec import agent_arguments
@@ -266,7 +267,7 @@ class Executor:
                 return None
             execution.apply_controls(journal.run)
             if agent.timeout_seconds is not None:
-                execution.limit(agent.timeout_seconds)
+                execution.limit(agent.timeout_seconds, self._store.now_ms)
             if journal.items and not await escalation.settle(execution, journal.items):
                 return None
             if is_back and execution.replay.kept and not await self._recheck(execution, agent, journal):
