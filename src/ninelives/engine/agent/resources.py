@@ -200,7 +200,7 @@ async def recheck(execution: Execution, agent: Agent, journal: Journal) -> None:
     for step, holding in open_in(execution.replay.kept).items():
         if holding.target.kind == "custom":
             continue
-        stale, evidence = await _look(holding)
+        stale, evidence = await _examined(holding)
         execution.checked(holding.target, stale)
         if stale is None:
             continue
@@ -209,7 +209,7 @@ async def recheck(execution: Execution, agent: Agent, journal: Journal) -> None:
             if not await _handled(agent, error):
                 execution.seal(error)
                 return
-            _, evidence = await _look(holding)
+            _, evidence = await _examined(holding)
         _renew(execution, step, holding.target, evidence)
 
 
@@ -228,7 +228,7 @@ def _is_accepted(journal: Journal) -> bool:
     return taken is not None and taken.kind is ItemKind.RESOURCE and taken.answer.says is Says.RETRY
 
 
-async def _look(holding: Holding) -> tuple[str | None, dict[str, str] | None]:
+async def _examined(holding: Holding) -> tuple[str | None, dict[str, str] | None]:
     """Examine a resource; return what is wrong with it (or None), and its state now, if it exists."""
     try:
         evidence = await asyncio.to_thread(resource_checks.examine, holding.target)

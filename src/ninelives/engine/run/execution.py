@@ -298,6 +298,11 @@ class Execution(Lifecycle):
         if is_first and self.hooks is not None and isinstance(why, Divergence):
             self.hooks.diverged(self, why)
 
+    async def require_lease(self) -> None:
+        """Return once bodies may begin again. Never returns if the lease is lost."""
+        await self.lease.renewed()
+        await self.require_open()
+
     # From outside -------------------------------------------------------------------------------
 
     def news(self) -> News:

@@ -50,7 +50,7 @@ async def obtain(
     if approval is None or not callbacks.call_plain("approval=", approval.is_needed, args, kwargs):
         return
     arguments = whole(step.signature, args, kwargs, ignore=step.ignore)
-    matter = InboxRequest(
+    request = InboxRequest(
         step=place.id,
         kind=ItemKind.APPROVAL,
         asked=Asked(what=f"May {step.name} be carried out?", arguments=shown(arguments), key=key),
@@ -61,7 +61,7 @@ async def obtain(
 
     taken = inbox_request.taken(execution, place.id)
     if any(
-        taken.get(item.id) is Says.APPROVED and item.digest == matter.digest
+        taken.get(item.id) is Says.APPROVED and item.digest == request.digest
         for item in execution.news().items
     ):
         return  # an earlier execution took the approval of exactly this
@@ -72,7 +72,7 @@ async def obtain(
     builtin = Builtin(execution, step.name, place)
     while True:
         try:
-            found = await inbox_request.ask(execution, matter, misfit)
+            found = await inbox_request.ask(execution, request, misfit)
             is_settled = await _settle(builtin, found, asked, step.kind, default=approval.default)
         except asyncio.CancelledError:
             execution.note(Kind.WITHDRAWN, place.id, write_body(asked), Facts(step.kind))

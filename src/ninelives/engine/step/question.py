@@ -99,16 +99,16 @@ async def ask(
     execution = require_agent("nl.ask()", "Ask first, pass the answer on")
     annotation = type if type is not UNSET else str if options is None else Any
     codec = codec_for(annotation, where="nl.ask(type=)")
-    matter = _matter(question, options, codec, to, timeout, default)
+    make_request = _request(question, options, codec, to, timeout, default)
     asked = _FINGERPRINT((question, None if options is None else list(options)), {})
     async with Builtin(execution, "ask") as step:
         found = await step.recorded(codec, asked=asked)
         if found is not None:
             return found.value
-        return await _answer(step, matter(step.id), codec, asked)
+        return await _answer(step, make_request(step.id), codec, asked)
 
 
-def _matter(
+def _request(
     question: Any,
     options: Sequence[Any] | None,
     codec: Codec,
@@ -153,7 +153,7 @@ def _encoded(codec: Codec, value: Any, what: str) -> Raw:
         raise
 
 
-async def _answer(step: Builtin, matter: InboxRequest, codec: Codec, asked: Fingerprint) -> Any:
+async def _answer(step: Builtin, request: InboxRequest, codec: Codec, asked: Fingerprint) -> Any:
     def misfit(item: Item) -> str | None:
         try:
             codec.decode(_value(item))
@@ -162,14 +162,14 @@ async def _answer(step: Builtin, matter: InboxRequest, codec: Codec, asked: Fing
         return None
 
     while True:
-        found = await inbox_request.ask(step.execution, matter, misfit)
-        outcome = await _settle(step, found, matter, codec, asked)
+        found = await inbox_request.ask(step.execution, request, misfit)
+        outcome = await _settle(step, found, request, codec, asked)
         if outcome is not None:
             return outcome[0]
 
 
 async def _settle(
-    step: Builtin, found: Item | Late, matter: InboxRequest, codec: Codec, asked: Fingerprint
+    step: Builtin, found: Item | Late, request: InboxRequest, codec: Codec, asked: Fingerprint
 ) -> tuple[Any] | None:
     """Record the answer, or its absence; return None if one came at this moment and must be read."""
     error: TimedOut | None = None
@@ -182,11 +182,11 @@ async def _settle(
         is_settled = await step.settle(drafts)
     else:
         data = b"null"
-        if matter.asked.default is not UNSET:
-            data = bytes(matter.asked.default)
-            answer = Answer(Says.VALUE, matter.asked.default, "nobody answered in time")
+        if request.asked.default is not UNSET:
+            data = bytes(request.asked.default)
+            answer = Answer(Says.VALUE, request.asked.default, "nobody answered in time")
             now_ms = step.execution.store.now_ms()
-            drafts = [(Kind.ANSWER, step.id, write_default(found.item, matter.kind, now_ms, answer))]
+            drafts = [(Kind.ANSWER, step.id, write_default(found.item, request.kind, now_ms, answer))]
             drafts.append((Kind.RESULT, step.id, write_body(asked, value=data)))
         else:
             error = TimedOut("nobody answered in time", run=step.execution.run.id, step=step.id)
