@@ -249,7 +249,7 @@ def test_an_effect_that_is_cancelled_before_it_is_durable_holds_up_no_decision()
     async def decide() -> int:
         return 7
 
-    @nl.agent(name="pipelined", durability="pipelined")
+    @nl.agent(name="hasty-pipelined", durability="pipelined")
     async def agent() -> int:
         writing = asyncio.create_task(write())
         deciding = asyncio.create_task(decide())
