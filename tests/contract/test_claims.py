@@ -394,10 +394,10 @@ def test_a_run_that_its_session_does_not_execute_is_given_back_and_claimed_again
     bench.create()
     assert claimed(bench) == ["r1"]  # whose answer, say, was lost
     stranded = Stranded(bench.store, "s1", 1000)
-    stranded.look({"r1"}, 0)
+    stranded.check({"r1"}, 0)
     assert bench.row("r1").state is State.RUNNING
     for now_ms in (1000, 1001):
-        stranded.look(set(), now_ms)
+        stranded.check(set(), now_ms)
     assert (bench.row("r1").state, bench.row("r1").session) == (State.CHECKPOINTED, None)
     assert claimed(bench) == ["r1"]
     assert bench.row("r1").epoch == 2

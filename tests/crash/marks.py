@@ -22,7 +22,7 @@ _ROOT = Path(__file__).parents[2]
 _PATIENCE_SECONDS = 60
 
 
-def place_of(words: str) -> tuple[str, int]:
+def location_of(words: str) -> tuple[str, int]:
     """Return the file and the first line of code after the one mark that begins with these words."""
     found = []
     for path in _SOURCE.rglob("*.py"):
@@ -38,7 +38,7 @@ def place_of(words: str) -> tuple[str, int]:
 
 def die_at(words: str) -> None:
     """Have this process killed when the current thread reaches a mark."""
-    file, line = place_of(words)
+    file, line = location_of(words)
 
     def watch(frame: FrameType, event: str, _: Any) -> Any:
         if frame.f_code.co_filename != file:

@@ -23,7 +23,7 @@ from ninelives.core.model.run import RunRow
 from ninelives.core.rules import dedup, run_rules
 from ninelives.core.values import blobs
 from ninelives.engine.commit.committer import Committer
-from ninelives.engine.commit.ticket import NOTHING, Draft, Tail, Ticket, deliver, sealed, sealed_alone
+from ninelives.engine.commit.ticket import NOTHING, Draft, Tail, Ticket, deliver, sealed, sealed_single
 from ninelives.stores.postgres.server import pool
 from ninelives.stores.postgres.server import queries as served_sql
 from ninelives.stores.sqlite import checks, commits, journals, queries, transaction
@@ -111,7 +111,7 @@ def alone_first() -> None:
     late: list[Commit] = []
 
     def append_alone(self: Committer, tail: Tail, draft: Draft) -> Verdict | None:
-        commit = sealed_alone(tail, draft, self._clock.now_ms())
+        commit = sealed_single(tail, draft, self._clock.now_ms())
         if commit is None:
             return None
         flush(self)
@@ -130,7 +130,7 @@ def alone_first() -> None:
 
         return flushed
 
-    _put(Committer, "_append_alone", append_alone)
+    _put(Committer, "_append_single", append_alone)
     _put(Committer, "_write", first(Committer._write))
     _put(Committer, "close", first(Committer.close))
 

@@ -11,7 +11,7 @@ from tests.house.source import House, Module
 
 ASYNCIO = {
     "_ready", "_scheduled", "_selector", "_context", "_cancelled", "_stopping", "_callback",
-    "_default_executor", "_unregister_task", "_log_destroy_pending",
+    "_default_executor", "_unregister_task", "_log_destroy_pending", "_task",
 }  # fmt: skip
 """Privates of asyncio, some of which share their names with ours."""
 

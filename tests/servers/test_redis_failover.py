@@ -103,7 +103,7 @@ def test_a_run_whose_end_was_lost_under_a_session_that_lives_is_given_back_and_d
     assert row(store).state is State.RUNNING
     stranded = Stranded(store, "s1", 3000)
     for now_ms in (1, 2):
-        stranded.look(set(), now_ms)
+        stranded.check(set(), now_ms)
     assert row(store).state is State.CHECKPOINTED
     with pytest.raises(Corrupt, match="lost acknowledged writes"):
         store.load_journal(run.id)

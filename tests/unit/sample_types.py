@@ -205,6 +205,12 @@ class Part:
     labels: list[str] = attrs.Factory(list)
 
 
+@attrs.define
+class Doubled:
+    name: str
+    twice: str = attrs.field(default=attrs.Factory(lambda self: self.name * 2, takes_self=True))
+
+
 @attrs.define(eq=False)
 class AttrsHeir(Part):
     more: bytes = b""

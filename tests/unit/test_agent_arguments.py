@@ -49,7 +49,7 @@ def _kept(old: Callable[..., Any], new: Callable[..., Any], args: Any, kwargs: d
     nl.agent(name="arguments.old")(old)
     body, _ = agent_arguments.encode(AGENTS["arguments.old"], args, kwargs)
     nl.agent(name="arguments.new")(new)
-    positional, named, _ = agent_arguments.decode(AGENTS["arguments.new"], body, "run", lambda _: {})
+    positional, named, _ = agent_arguments.decode(AGENTS["arguments.new"], body, "run", {})
     return new(*positional, **named)
 
 

@@ -265,6 +265,13 @@ def test_missing_field_takes_its_default_and_unknown_field_is_dropped() -> None:
     assert walker(codec_for(types.Renamed)).decode(b'{"orderId":"a"}') == types.Renamed("a")
 
 
+def test_a_default_that_needs_the_object_is_none_for_old_data() -> None:
+    codec = walker(codec_for(types.Doubled))
+    assert codec.round(types.Doubled("a"))[1] == types.Doubled("a", "aa")
+    with pytest.raises(Divergence, match="has no 'twice'"):
+        codec.decode(b'{"name":"a"}')
+
+
 @pytest.mark.parametrize(
     ("annotation", "data", "path"),
     [

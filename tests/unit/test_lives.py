@@ -86,9 +86,9 @@ def test_surviving_changes_nothing_but_what_deaths_have_cost() -> None:
 def test_only_a_suspect_that_is_due_waits_to_run_alone() -> None:
     due = replace(ROW, deaths=2, due_ms=1)
     told = "to run solo: 2 workers died while running it, without any progress"
-    assert deaths.waits_alone(due) == told
+    assert deaths.waits_solo(due) == told
     for other in ({"deaths": 1}, {"due_ms": None}, {"state": State.FAILED}, {"paused": True}):
-        assert deaths.waits_alone(replace(due, **other)) == ""
+        assert deaths.waits_solo(replace(due, **other)) == ""
 
 
 def test_records_that_every_life_may_write_again_are_no_progress() -> None:

@@ -187,7 +187,7 @@ def test_a_session_with_a_child_whose_parent_ended_elsewhere_is_not_kept() -> No
             working = asyncio.create_task(work)
             await until(lambda: (run := store.read_run("child")) and run.state is State.RUNNING)
             parent.is_over = True
-            rt._wake()
+            rt.notify()
             await working
             child = store.read_run("child")
             assert child is not None

@@ -129,6 +129,11 @@ NOW = 784111777.0  # Sun, 06 Nov 1994 08:49:37 GMT
         (HTTPStatusError(429, {"retry-after": "Sun, 06 Nov 1994 08:50:37 GMT"}), 60.0),
         (HTTPStatusError(429, {"retry-after": "Sun, 06 Nov 1994 08:00:00 GMT"}), 0.0),
         (HTTPStatusError(429, {"retry-after": "Sun, 99 Nov 1994 08:00:00 GMT"}), None),
+        (HTTPStatusError(429, {"retry-after": "Sunday, 06-Nov-94 08:50:37 GMT"}), 60.0),  # RFC 850
+        (
+            HTTPStatusError(429, {"retry-after": "Sun Nov  6 08:50:37 1994"}),
+            60.0,
+        ),  # asctime, which is GMT too
         (HTTPStatusError(429, {"retry-after": "-5"}), 0.0),
         (HTTPStatusError(429, {"retry-after": "nan"}), None),
         (HTTPStatusError(429, {"retry-after": "inf"}), None),

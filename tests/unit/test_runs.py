@@ -250,8 +250,8 @@ def test_resolving_lets_an_escalated_run_go_on_and_nudges_the_others(state: Stat
 
 
 def test_needless_waits_are_news() -> None:
-    assert run_rules.told(RUNNING, 0) == RUNNING
-    assert run_rules.told(RUNNING, 2) == replace(RUNNING, news=2)
+    assert run_rules.with_news(RUNNING, 0) == RUNNING
+    assert run_rules.with_news(RUNNING, 2) == replace(RUNNING, news=2)
 
 
 # Controls ----------------------------------------------------------------------------------------

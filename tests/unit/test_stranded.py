@@ -66,9 +66,9 @@ def test_a_run_is_given_back_only_when_it_was_seen_idle_twice(caplog: pytest.Log
     owned(store)
     stranded = Stranded(store, "s1", 3000)
     with caplog.at_level(logging.WARNING, "ninelives.worker"):
-        stranded.look(set(), 0)
+        stranded.check(set(), 0)
         assert states(store) == [State.RUNNING]
-        stranded.look(set(), 1)
+        stranded.check(set(), 1)
     assert states(store) == [State.CHECKPOINTED]
     assert "run r1 belonged to this worker's session" in caplog.text
     assert [run.epoch for run in store.claim_runs("s1", 1, AGENTS).runs] == [2]
@@ -78,12 +78,12 @@ def test_a_run_that_is_executed_or_that_moves_is_left_alone() -> None:
     store = QuickStore()
     owned(store)
     stranded = Stranded(store, "s1", 3000)
-    stranded.look({"r1"}, 0)
-    stranded.look({"r1"}, 5000)
-    stranded.look(set(), 10_000)
+    stranded.check({"r1"}, 0)
+    stranded.check({"r1"}, 5000)
+    stranded.check(set(), 10_000)
     (run,) = store.list_runs(RunQuery())
     store.commit([append(run, b"it moves")])
-    stranded.look(set(), 10_001)
+    stranded.check(set(), 10_001)
     assert states(store) == [State.RUNNING]
-    stranded.look(set(), 10_002)
+    stranded.check(set(), 10_002)
     assert states(store) == [State.CHECKPOINTED]

@@ -87,7 +87,7 @@ def test_who_joins_is_let_go_when_it_is_told(tail: Tail) -> None:
     assert going.wait(LONG_SECONDS)
     one.answer(DONE)
     assert not joined.is_set()
-    one.tell()
+    one.wake()
     for thread in waiting:
         thread.join(LONG_SECONDS)
         assert not thread.is_alive()
@@ -98,7 +98,7 @@ def test_a_ticket_that_nobody_meant_to_wait_for_cannot_be_joined(tail: Tail) -> 
     one = ticket(tail)
     with pytest.raises(InvariantViolation):
         one.join()
-    one.tell()
+    one.wake()
 
 
 @pytest.mark.parametrize(

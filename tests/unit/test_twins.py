@@ -32,7 +32,7 @@ TWINS: list[tuple[type, type, dict[str, str]]] = [
     ),
 ]
 """An async class, its plain twin, and which of its methods take other parameters on purpose."""
-OF_OURS = {"call", "until", "until_output"}
+OF_OURS = {"call", "create_here", "until", "until_output"}
 """Public methods of a runtime that only our own handles use."""
 
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from ninelives.chaos.trial import scratch_store
-from ninelives.cli.hints import command
+from ninelives.cli.options import command
 from ninelives.core.errors import UsageError
 from ninelives.stores import url as urls
 from ninelives.stores.open import open_store

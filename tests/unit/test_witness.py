@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from ninelives.core.model.session import Session
-from ninelives.stores.shared.lease_witness import LeaseWitness
+from ninelives.stores.shared.sessions import LeaseWitness
 
 LEASE_MS = 10_000
 

@@ -90,17 +90,17 @@ class People(Struct, frozen=True, kw_only=True):
 class LifeOrder(Struct, frozen=True, kw_only=True):
     """The task of one process: load the code, start or resume the run, and exit."""
 
-    number: int
     target: str
-    words: tuple[str, ...]
-    named: tuple[str, ...]
-    home: str
+    words: tuple[str, ...] = ()
+    named: tuple[str, ...] = ()
+    number: int = 0
+    home: str = ""
     """The trial's directory: ledger and store."""
-    tree: str
+    tree: str = ""
     """The working directory: a copy of the user's tree."""
-    original: str
+    original: str = ""
     """The user's tree."""
-    url: str
+    url: str = ""
     lease_seconds: float = LEASE_SECONDS
     fault: InjectedFault | None = None
     settlements: tuple[Settlement, ...] = ()

@@ -11,6 +11,7 @@ from collections.abc import Sequence
 from contextlib import suppress
 from datetime import datetime
 
+import msgspec
 import typer
 
 from ninelives.cli.options import EXIT_FAILED, EXIT_PIPE
@@ -48,9 +49,9 @@ def _forget_stdout() -> None:
     os.close(nowhere)
 
 
-def emit_json(data: bytes) -> None:
-    """Print JSON: indented for a person, on one line for a program."""
-    text = json_text(data, pretty=is_terminal())
+def emit_json(value: object) -> None:
+    """Print a value as JSON: indented for a person, on one line for a program."""
+    text = json_text(msgspec.json.encode(value), pretty=is_terminal())
     try:
         text.encode(sys.stdout.encoding)
     except (UnicodeError, AttributeError):

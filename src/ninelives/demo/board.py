@@ -58,7 +58,7 @@ class Watcher:
         """Take the state of all tickets."""
 
 
-class Board:
+class TicketBoard:
     """The tickets of one stage, as its ledger shows them."""
 
     def __init__(self, tickets: Sequence[SupportTicket], watcher: Watcher, journals: Journals) -> None:

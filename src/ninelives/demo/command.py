@@ -19,17 +19,18 @@ from rich.console import Console
 
 from ninelives.chaos.campaign.campaign import failure, why_unended
 from ninelives.chaos.findings.effects import declarations
+from ninelives.chaos.protocol import LifeOrder
 from ninelives.chaos.report.command import ending_in_order
 from ninelives.chaos.trial.fork_server import ForkServers
 from ninelives.chaos.trial.scenarios import Scenario
 from ninelives.chaos.trial.scratch_store import SQLITE, remove, urls
-from ninelives.chaos.trial.trial import ChaosFailed, Ground, TrialStage, TrialTarget
+from ninelives.chaos.trial.trial import ChaosFailed, Ground, TrialStage
 from ninelives.chaos.trial.work_tree import Tree
 from ninelives.core.errors import NineLivesError
 from ninelives.core.model.run import Record
 from ninelives.demo import model
 from ninelives.demo.agent import tickets
-from ninelives.demo.board import Board, Watcher
+from ninelives.demo.board import TicketBoard, Watcher
 from ninelives.demo.judge import DemoReport, DemoStage, judge
 from ninelives.demo.kills import EFFECTS, Strikes, plan
 from ninelives.demo.screen import Quiet, Screen, conclude
@@ -106,7 +107,7 @@ def _compared(
         fork_servers=fork_servers,
         home=home,
         tree=Tree(home / "tree"),
-        target=TrialTarget("ninelives.demo.agent:desk", (str(given.tickets),)),
+        order=LifeOrder(target="ninelives.demo.agent:desk", words=(str(given.tickets),)),
         url=lambda number, _: stores[number],
         limit_seconds=LIMIT_SECONDS if model.is_scripted() else LIMIT_SECONDS_REAL,
     )
@@ -134,9 +135,10 @@ def _play(ground: Ground, number: int, scenario: Scenario, watcher: Watcher, sho
     """
     bill, half = ground.home / f"bill-{number}", ground.limit_seconds / 2
     with serving(shop) as address, closing(open_store(ground.url(number, ground.home))) as store:
-        board = Board(tickets(int(ground.target.words[0])), watcher, lambda runs: _journals(store, runs))
+        board = TicketBoard(tickets(int(ground.order.words[0])), watcher, lambda runs: _journals(store, runs))
         environment = {"NINELIVES_DEMO_SHOP": address, "NINELIVES_DEMO_BILL": str(bill)}
-        ground = structs.replace(ground, environment=environment)
+        order = structs.replace(ground.order, environment=environment)
+        ground = structs.replace(ground, order=order)
         trial = TrialStage(ground, scenario, number, {}, board.follow).play(half, half)
         board.close()
     lines = [json.loads(line) for line in bill.read_text().splitlines()] if bill.exists() else []

@@ -10,14 +10,14 @@ from msgspec import Struct, structs
 from ninelives.chaos.findings.effects import executed_again
 from ninelives.chaos.findings.metrics import Number, recovery_times
 from ninelives.chaos.trial.trial import Trial
-from ninelives.demo.board import Board
+from ninelives.demo.board import TicketBoard
 
 
 class DemoStage(Struct):
     """The observations of one stage: its trial and tickets, the shop's ledger and the model's bill."""
 
     trial: Trial
-    board: Board
+    board: TicketBoard
     ledger: list[dict[str, Any]]
     bill: list[dict[str, Any]]
 
@@ -64,7 +64,7 @@ def judge(calm: DemoStage, crashed: DemoStage, *, is_scripted: bool) -> DemoRepo
     )
 
 
-def _recovery_time(board: Board) -> tuple[Number, ...]:
+def _recovery_time(board: TicketBoard) -> tuple[Number, ...]:
     suspects = [one for one in board.recoveries if one.is_suspect]
     first, *others = recovery_times([one for one in board.recoveries if not one.is_suspect] or suspects)
     if suspects:
@@ -113,7 +113,7 @@ def _comparable(reply: dict[str, Any] | None, is_scripted: bool) -> Any:
     return reply if is_scripted or reply is None else sorted(reply["done"])
 
 
-def _recovery_rate(board: Board) -> Number:
+def _recovery_rate(board: TicketBoard) -> Number:
     done, of = len(board.results), len(board.rows)
     note = f"{done} of {of} tickets completed"
     return Number("recovery rate", f"{done / of:.1%}", "100%", done == of, note)

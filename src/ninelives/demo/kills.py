@@ -55,15 +55,13 @@ def plan(kills: int, random: Random) -> list[Strike]:
         drawn += some
     if drawn[0] is Moment.RECOVERY:  # before the first kill there is no recovery
         drawn[0] = Moment.STEP
-    counts = {Moment.EFFECT: (0, 0), Moment.RECOVERY: (0, 1)}
-    return [
-        Strike(
-            one,
-            random.randint(*counts.get(one, (2, 4))),
-            (one is Moment.THOUGHT) * random.uniform(0.01, 0.06),
-        )
-        for one in drawn
-    ]
+    return [_strike(moment, random) for moment in drawn]
+
+
+def _strike(moment: Moment, random: Random) -> Strike:
+    fewest, most = {Moment.EFFECT: (0, 0), Moment.RECOVERY: (0, 1)}.get(moment, (2, 4))
+    seconds = random.uniform(0.01, 0.06) if moment is Moment.THOUGHT else 0.0
+    return Strike(moment, random.randint(fewest, most), seconds)
 
 
 def moment_of(fault: LedgerLine) -> Moment:
@@ -88,7 +86,7 @@ class Strikes(Scenario):
 
     def fault(self, lines: list[LedgerLine], left_seconds: float = inf) -> InjectedFault | None:  # noqa: ARG002
         """Return the next kill; one at an effect only while there are effects to come."""
-        recorded = {step for line in lines for _, step in line.records}
+        recorded = {step for line in lines for kind, step in line.records if kind in ("result", "failure")}
         left = [
             one for one in self.left(lines) if one.moment is not Moment.EFFECT or self._effects - recorded
         ]

@@ -14,7 +14,7 @@ from typing import Any
 
 from msgspec import Struct
 
-from ninelives.core.errors import Divergence
+from ninelives.core.errors import Divergence, InvariantViolation
 from ninelives.core.journal.replay import Recorded
 from ninelives.core.journal.resources import Target
 from ninelives.core.model.commit import Change, End, Escalate, Park
@@ -290,99 +290,99 @@ class Hooks:
 
             @functools.wraps(function)
             async def body(*args: Any, **kwargs: Any) -> Any:
-                frame, began_ms = self._begin(step)
+                end = self._begin(step)
                 try:
                     value = await function(*args, **kwargs)
                 except BaseException as error:
-                    self._end(step, frame, began_ms, None, error)
+                    end(None, error)
                     raise
-                self._end(step, frame, began_ms, value, None)
+                end(value, None)
                 return value
 
             return body
 
         @functools.wraps(function)
         def plain(*args: Any, **kwargs: Any) -> Any:
-            frame, began_ms = self._begin(step)
+            end = self._begin(step)
             try:
                 value = function(*args, **kwargs)
             except BaseException as error:
-                self._end(step, frame, began_ms, None, error)
+                end(None, error)
                 raise
-            self._end(step, frame, began_ms, value, None)
+            end(value, None)
             return value
 
         return plain
 
-    def _begin(self, step: Step) -> tuple[Frame, int]:
+    def _begin(self, step: Step) -> Callable[[Any, BaseException | None], None]:
+        """Report that a body begins; return a function that reports its end."""
         frame = FRAME.get()
         if frame is None:
-            raise AssertionError("a body runs in its frame")
-        began_ms = frame.place.execution.clock.boot_ms()
+            raise InvariantViolation(f"the body of {step.name} runs outside its frame")
+        # Kept: after its time limit a plain body runs on, while its frame counts the next attempt.
+        known, clock = _of_frame(frame), frame.place.execution.clock
+        began_ms = clock.boot_ms()
         if calls := self._calls.get("body_began"):
-            ago = began_ms - frame.admitted_ms if frame.admitted_ms else 0
-            event = BodyBegan(
-                **_of_frame(frame), declared=step, key=frame.place.key(), admitted_ms_ago=max(0, ago)
-            )
+            ago_ms = max(0, began_ms - frame.admitted_ms) if frame.admitted_ms else 0
+            event = BodyBegan(**known, declared=step, key=frame.place.key(), admitted_ms_ago=ago_ms)
             self._send(calls, event)
-        return frame, began_ms
 
-    def _end(
-        self, step: Step, frame: Frame, began_ms: int, value: object, error: BaseException | None
-    ) -> None:
-        if calls := self._calls.get("body_ended"):
-            took_ms = frame.place.execution.clock.boot_ms() - began_ms
-            event = BodyEnded(**_of_frame(frame), declared=step, took_ms=took_ms, value=value, error=error)
-            self._send(calls, event)
+        def end(value: Any, error: BaseException | None) -> None:
+            if calls := self._calls.get("body_ended"):
+                timed = known | {"at_ms": clock.now_ms(), "took_ms": clock.boot_ms() - began_ms}
+                self._send(calls, BodyEnded(**timed, declared=step, value=value, error=error))
+
+        return end
+
+    def _report_step(self, name: str, kind: type[StepEvent], frame: Frame, **known: Any) -> None:
+        if calls := self._calls.get(name):
+            self._send(calls, kind(**_of_frame(frame), **known))
 
     def attempt_failed(self, frame: Frame, error: BaseException, pause_seconds: float) -> None:
         """Report an attempt that failed and is retried."""
-        if calls := self._calls.get("attempt_failed"):
-            self._send(calls, AttemptFailed(**_of_frame(frame), error=error, pause_seconds=pause_seconds))
+        self._report_step("attempt_failed", AttemptFailed, frame, error=error, pause_seconds=pause_seconds)
 
     def key_read(self, frame: Frame) -> None:
         """Report that a body asked for its key."""
-        if calls := self._calls.get("key_read"):
-            self._send(calls, KeyRead(**_of_frame(frame)))
+        self._report_step("key_read", KeyRead, frame)
+
+    def _report_run(self, name: str, kind: type[RunEvent], execution: Running, **known: Any) -> None:
+        if calls := self._calls.get(name):
+            self._send(calls, kind(**_of_run(execution), **known))
 
     def arguments_changed(self, execution: Running, step: Step) -> None:
         """Report that a body changed its arguments."""
-        if calls := self._calls.get("arguments_changed"):
-            self._send(calls, ArgumentsChanged(**_of_run(execution), declared=step))
+        self._report_run("arguments_changed", ArgumentsChanged, execution, declared=step)
 
     def replayed(self, execution: Running, step: Step, record: Recorded) -> None:
         """Report that a recorded outcome is delivered."""
-        if calls := self._calls.get("replayed"):
-            self._send(calls, StepReplayed(**_of_run(execution), declared=step, record=record))
+        self._report_run("replayed", StepReplayed, execution, declared=step, record=record)
 
     def diverged(self, execution: Running, error: Divergence) -> None:
         """Report that the code does not fit the journal."""
-        if calls := self._calls.get("diverged"):
-            self._send(calls, RunDiverged(**_of_run(execution), error=error))
+        self._report_run("diverged", RunDiverged, execution, error=error)
+
+    def agent_raised(self, execution: Running, error: BaseException) -> None:
+        """Report that the agent's code raised."""
+        self._report_run("agent_raised", AgentRaised, execution, error=error)
+
+    def resource_checked(self, execution: Running, target: Target, stale: str | None) -> None:
+        """Report the state of a held resource."""
+        self._report_run("resource_checked", ResourceChecked, execution, target=target, stale=stale)
 
     def committed(self, execution: Running, records: Sequence[Sequence[Any]], extras: Extras) -> None:
         """Report records that are durable, and the run's new state if it changed."""
         change = extras.change
-        if calls := self._calls.get("committed"):
+        if "committed" in self._calls:
             names = tuple((record[0], record[1]) for record in records)
-            self._send(calls, RecordsCommitted(**_of_run(execution), records=names, change=change))
-        if isinstance(change, Park) and (calls := self._calls.get("parked")):
-            self._send(calls, RunParked(**_of_run(execution), waits=change.waits, due_ms=change.due_ms))
-        elif isinstance(change, Escalate) and (calls := self._calls.get("escalated")):
+            self._report_run("committed", RecordsCommitted, execution, records=names, change=change)
+        if isinstance(change, Park):
+            self._report_run("parked", RunParked, execution, waits=change.waits, due_ms=change.due_ms)
+        elif isinstance(change, Escalate):
             items = tuple((item.id, item.kind) for item in extras.opens)
-            self._send(calls, RunEscalation(**_of_run(execution), waits=change.waits, items=items))
-        elif isinstance(change, End) and (calls := self._calls.get("ended")):
-            self._send(calls, RunEnded(**_of_run(execution), state=change.state))
-
-    def agent_raised(self, execution: Running, error: BaseException) -> None:
-        """Report that the agent's code raised."""
-        if calls := self._calls.get("agent_raised"):
-            self._send(calls, AgentRaised(**_of_run(execution), error=error))
-
-    def resource_checked(self, execution: Running, target: Target, stale: str | None) -> None:
-        """Report the state of a held resource."""
-        if calls := self._calls.get("resource_checked"):
-            self._send(calls, ResourceChecked(**_of_run(execution), target=target, stale=stale))
+            self._report_run("escalated", RunEscalation, execution, waits=change.waits, items=items)
+        elif isinstance(change, End):
+            self._report_run("ended", RunEnded, execution, state=change.state)
 
     def recovered(self, run: RunRow, *, taken_ms: int, progress_ms: int, replayed: int) -> None:
         """Report the first durable progress of a run that was taken over."""

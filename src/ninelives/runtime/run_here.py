@@ -14,7 +14,7 @@ from ninelives.runtime.store_calls import StoreCalls
 class LocalWorkers(StoreCalls, Protocol):
     """What `RunHere` needs of a runtime."""
 
-    def create_here(self, new: NewRun, handle: Run, session: str) -> Row:
+    async def create_here(self, new: NewRun, handle: Run, session: str) -> Row:
         """Create a run that belongs to the session, or return the run that has its id."""
 
     def wake(self) -> None:
@@ -38,12 +38,12 @@ class RunHere:
         """Whether no more work can be done for the run here."""
         return self.handle.is_over or (self._watching is not None and self._watching.done())
 
-    def create(self, session: str) -> Row | None:
+    async def create(self, session: str) -> Row | None:
         """Create the run and return its row; None when it existed already and is not the session's.
 
         Raises UsageError; LeaseLost; what else the store raises.
         """
-        row = self._runtime.create_here(self._new, self.handle, session)
+        row = await self._runtime.create_here(self._new, self.handle, session)
         self._watching = asyncio.create_task(self.handle.result())
         self._watching.add_done_callback(self._note_end)
         return row if row.session == session else None

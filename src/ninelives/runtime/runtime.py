@@ -21,11 +21,13 @@ from ninelives.core.model.run import RunRow as Row
 from ninelives.engine.commit.committer import Committer
 from ninelives.engine.commit.loop_commits import LoopCommits
 from ninelives.engine.hooks import Observer, hooks_for
+from ninelives.engine.run.execution import Execution
 from ninelives.engine.spec.registry import AGENTS, Agent, get_agent
 from ninelives.engine.worker import event_loop
+from ninelives.engine.worker.event_loop import StoreCaller
 from ninelives.engine.worker.executor import Executor
 from ninelives.engine.worker.session import IdleSession, OwnSession
-from ninelives.engine.worker.worker import Away, Bear, Worker
+from ninelives.engine.worker.worker import Away, Create, Worker
 from ninelives.runtime.blocking import BlockingItem, BlockingRun, LoopThread, Twin, waits, waits_for
 from ninelives.runtime.inbox import InboxItem
 from ninelives.runtime.run import Run
@@ -35,6 +37,7 @@ from ninelives.runtime.wakeups import Listener
 from ninelives.store import Store
 from ninelives.stores.clock import SystemClock
 from ninelives.stores.open import DEFAULT_URL, open_store
+from ninelives.stores.url import is_local
 
 T = TypeVar("T")
 
@@ -66,6 +69,8 @@ class ProcessOptions(Struct, frozen=True, kw_only=True):
 class Runtime:
     """Starts and executes runs that are kept in a store. Use it as `async with nl.Runtime(...) as rt`."""
 
+    store: Store
+
     def __init__(
         self,
         store: str | Store | None = None,
@@ -85,16 +90,27 @@ class Runtime:
     async def __aenter__(self) -> Self:
         self._loop, process = asyncio.get_running_loop(), self._process
         url = self._given if self._given is not None else os.environ.get("NINELIVES_STORE", DEFAULT_URL)
-        self.store: Store = open_store(url, known=process.identity) if isinstance(url, str) else url
+        if isinstance(url, str):
+            self.store = await asyncio.to_thread(open_store, url, known=process.identity)
+        else:
+            self.store = url
         self._committer = Committer(self.store, self._clock, fatal=process.fatal or self._fail)
-        commits = LoopCommits(self._committer, self._loop, is_dedicated=process.is_dedicated)
+        self._commits = LoopCommits(self._committer, self._loop, is_dedicated=process.is_dedicated)
         hooks = hooks_for(process.observers)
+        is_inline = process.is_dedicated and is_local(self.store.url)
+        self._calls = StoreCaller(self.store, is_inline=is_inline)
         self._executor = Executor(
-            self.store, commits, self._loop, self._clock, hooks=hooks, lives=process.lives
+            self.store,
+            self._commits,
+            self._loop,
+            self._clock,
+            hooks=hooks,
+            calls=self._calls,
+            lives=process.lives,
         )
         self._executor.completed = self._completed
         self._spare = IdleSession(self._loop)
-        self._listener = Listener(self._loop, self.store.wait_for_work, woken=self._wake)
+        self._listener = Listener(self._loop, self.store.wait_for_work, woken=self.read_news)
         self._readers = Listener(self._loop, self.store.wait_for_output)
         event_loop.enter(self._loop)
         return self
@@ -172,7 +188,7 @@ class Runtime:
 
     async def _work_on(self, here: RunHere) -> None:
         await self._finish(
-            self._work(FAMILY_CONCURRENCY, until=lambda _: here.is_over, only=here.handle, bear=here.create)
+            self._work(FAMILY_CONCURRENCY, until=lambda _: here.is_over, only=here.handle, create=here.create)
         )
 
     async def work(
@@ -242,13 +258,13 @@ class Runtime:
         if self._failure is not None:
             raise StoreBroken(f"this runtime has sealed itself: {self._failure}", remedy="End the process")
 
-    def create_here(self, new: NewRun, handle: Run, session: str) -> Row:
+    async def create_here(self, new: NewRun, handle: Run, session: str) -> Row:
         """Create a run that belongs to the session, or return the run that has its id.
 
         Raises UsageError; LeaseLost.
         """
         self._require_sound()
-        (row,) = self.store.create_runs([new], session=session)
+        (row,) = await self._calls.call(lambda store: store.create_runs([new], session=session))
         if isinstance(row, UsageError):
             raise row
         self._started[new.id] = handle
@@ -261,6 +277,34 @@ class Runtime:
         """Make the workers check for work now."""
         for worker in self._workers:
             worker.wake()
+
+    def read_news(self) -> None:
+        """Read the news of the runs that are executed here, and check for work."""
+        self._executor.news.on_wakeup()
+        self.wake()
+
+    def notify(self) -> None:
+        """React to a change of the store: read news, check for work and for what `until` waits for."""
+        self.read_news()
+        self._listener.check_all()
+
+    @property
+    def executions(self) -> Mapping[str, Execution]:
+        """The runs that are executed here now, by id."""
+        return self._executor.executions
+
+    @property
+    def is_committing(self) -> bool:
+        """Whether something written has no verdict yet."""
+        return self._commits.is_waiting
+
+    def is_worker(self, task: object) -> bool:
+        """Return whether a task is a worker's own, which claims runs and rests."""
+        return task in self._working
+
+    def abandon(self) -> None:
+        """Stop the committer, and leave everything else as it is: the simulated process is dead."""
+        self._committer.close()
 
     async def until(self, condition: Callable[[], Awaitable[T | None]]) -> T:
         """Return the first result of `condition` that is not None; checked again at every wake-up."""
@@ -285,7 +329,7 @@ class Runtime:
         *,
         until: Callable[[Worker], bool],
         only: Run | None = None,
-        bear: Bear | None = None,
+        create: Create | None = None,
         limits: Mapping[str, int] | None = None,
     ) -> None:
         async def leave(session: OwnSession) -> None:
@@ -312,7 +356,7 @@ class Runtime:
                 agents=lambda: list(AGENTS),
                 until=lambda: until(worker),
                 only=name,
-                bear=bear,
+                create=create,
             )
         finally:
             self._workers.discard(worker)
@@ -321,17 +365,15 @@ class Runtime:
         name, self._session = self._session, ""  # a name that the supervisor chose is for one session only
         spare = None if name else self._spare.take(agents)
         lease_ms = int(self._lease_seconds * 1000)
-        return spare or OwnSession(self.store, self._clock, lease_ms, name=name, keeper=self._process.keeper)
+        return spare or OwnSession(
+            self.store, self._calls, self._clock, lease_ms, name=name, keeper=self._process.keeper
+        )
 
     def _completed(self, run: str, agent: Agent, value: bytes) -> None:
         handle = self._started.get(run)
         if handle is not None:
             handle.complete(agent.result, value)
-            self._listener.look_again()
-
-    def _wake(self) -> None:
-        self._executor.newsroom.hear()
-        self.wake()
+            self._listener.check_all()
 
     def _fail(self, error: BaseException) -> None:
         self._failure = error

@@ -50,7 +50,7 @@ class Listener:
             finally:
                 self._waiting.discard(news)
 
-    def look_again(self) -> None:
+    def check_all(self) -> None:
         """Make every `until` check its condition again. Call it on the event loop."""
         for news in self._waiting:
             if not news.done():
@@ -77,4 +77,4 @@ class Listener:
     def _notify(self, woken: bool) -> None:
         if woken:
             self._woken()
-        self.look_again()
+        self.check_all()

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
+from ninelives.core.clock import Clock
 from ninelives.core.errors import UsageError
 from ninelives.stores import url as urls
 
@@ -18,13 +19,13 @@ if TYPE_CHECKING:
 DEFAULT_URL = "sqlite:///.ninelives/runs.db"
 
 
-def open_store(url: str = DEFAULT_URL, *, known: str = "") -> AnyStore:
+def open_store(url: str = DEFAULT_URL, *, known: str = "", clock: Clock | None = None) -> AnyStore:
     """Open the store that a URL names: `sqlite:///relative.db`, `sqlite:////absolute.db`, `memory:`,
     `postgresql://user@host/database?schema=name`, `redis://host/0?prefix=name` (or `valkey:`, and with TLS
     `rediss:` or `valkeys:`).
 
     `known` is the `identity` that the store must have: a new one is then never created, and another one
-    raises StoreBroken.
+    raises StoreBroken. `clock` is that of a store without a server; by default the machine's.
     Raises UsageError for any other URL; StoreUnsafe, StoreUnavailable, SchemaMismatch, Corrupt.
     """
     scheme, _, rest = url.partition(":")
@@ -32,11 +33,11 @@ def open_store(url: str = DEFAULT_URL, *, known: str = "") -> AnyStore:
         from ninelives.stores.clock import SystemClock
         from ninelives.stores.memory import MemoryStore
 
-        return MemoryStore(SystemClock())
+        return MemoryStore(clock or SystemClock())
     if (path := urls.path_of(url)) is not None:
         from ninelives.stores.sqlite import SqliteStore
 
-        return SqliteStore(path)
+        return SqliteStore(path, clock=clock)
     if scheme in ("postgresql", "postgres") and rest.startswith("//"):
         return _open_postgres(url, known)
     if scheme in ("redis", "rediss", "valkey", "valkeys") and rest.startswith("//"):

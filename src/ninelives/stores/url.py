@@ -45,9 +45,14 @@ def scheme_of(url: str) -> str:
     return url.partition(":")[0]
 
 
+def is_local(url: str) -> bool:
+    """Return whether a URL names a store on this machine, not a server's."""
+    return scheme_of(url) in _LOCAL
+
+
 def has_secret(url: str) -> bool:
     """Return whether a URL may hold a password."""
-    if scheme_of(url) in _LOCAL:
+    if is_local(url):
         return False
     if "//" not in url:
         return "@" in url

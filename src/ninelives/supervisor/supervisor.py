@@ -24,7 +24,6 @@ from ninelives.core.clock import Clock
 from ninelives.core.errors import SchemaMismatch, StoreBroken, StoreUnavailable
 from ninelives.store import Store
 from ninelives.supervisor import descendants
-from ninelives.supervisor.ancestry import Ancestry
 from ninelives.supervisor.evidence import is_stop
 from ninelives.supervisor.process import WorkerProcess
 from ninelives.supervisor.protocol import EXIT_AWAY, EXIT_STORE, EXIT_USAGE, WorkerOrder
@@ -52,7 +51,7 @@ class Supervisor:
         self._report, self._on_output = report, on_output
         self._mark = descendants.supervisor_mark(os.getpid(), store.url)
         self._identity = store.identity
-        self._ancestry = Ancestry()
+        self._ancestry = descendants.Ancestry()
         self._selector = selectors.DefaultSelector()
         self._session = SupervisorSession(store, clock, order.lease_seconds, report, self._selector)
         self._count = 0

@@ -16,26 +16,17 @@ from importlib import import_module
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
-    from ninelives.testing.clock import SkippingClock
-    from ninelives.testing.handles import SandboxItem, SandboxRun
-    from ninelives.testing.kill_trials import NotCrashproof, Trials, crashproof
-    from ninelives.testing.processes import chaos
-    from ninelives.testing.sandbox import Sandbox, Stuck
-    from ninelives.testing.script import Script, after
-
-__all__ = [
-    "NotCrashproof",
-    "Sandbox",
-    "SandboxItem",
-    "SandboxRun",
-    "Script",
-    "SkippingClock",
-    "Stuck",
-    "Trials",
-    "after",
-    "chaos",
-    "crashproof",
-]
+    from ninelives.testing.clock import SkippingClock as SkippingClock
+    from ninelives.testing.handles import SandboxItem as SandboxItem
+    from ninelives.testing.handles import SandboxRun as SandboxRun
+    from ninelives.testing.kill_trials import NotCrashproof as NotCrashproof
+    from ninelives.testing.kill_trials import Trials as Trials
+    from ninelives.testing.kill_trials import crashproof as crashproof
+    from ninelives.testing.processes import chaos as chaos
+    from ninelives.testing.sandbox import Sandbox as Sandbox
+    from ninelives.testing.sandbox import Stuck as Stuck
+    from ninelives.testing.script import Script as Script
+    from ninelives.testing.script import after as after
 
 _HOMES = {
     "NotCrashproof": "kill_trials",
@@ -50,6 +41,7 @@ _HOMES = {
     "chaos": "processes",
     "crashproof": "kill_trials",
 }
+__all__ = [*_HOMES]  # noqa: PLE0604 (all are strings)
 
 
 def __getattr__(name: str) -> Any:

@@ -53,7 +53,7 @@ class RuntimeLife:
 
     def wake(self) -> None:
         """Wake the runtime because the store changed; may be called from any thread."""
-        self._loop.call_soon_threadsafe(self._wake)
+        self._loop.call_soon_threadsafe(self._runtime.notify)
 
     def close(self) -> None:
         """End without a kill."""
@@ -70,7 +70,7 @@ class RuntimeLife:
                 ctypes.pythonapi.Py_IncRef(ctypes.py_object(task))
             self._await_bodies()
         self.store.bury()
-        self._runtime._committer.close()
+        self._runtime.abandon()
         executor = cast("Any", self._loop)._default_executor
         if executor is not None:
             executor.shutdown(wait=True)
@@ -78,24 +78,17 @@ class RuntimeLife:
         gone = {one.id: Evidence(is_gone=True, signal=9) for one in self._under.list_sessions()}
         self._under.end_sessions(list(gone), Cause.DIED, evidence=gone)
 
-    def _executions(self) -> list[Execution]:
-        return list(self._runtime._executor.executions.values())
-
     def _is_busy(self) -> bool:
         """Return whether a commit or plain code of a run is in progress."""
-        commits = self._runtime._executor._commits
-        return commits.is_waiting or any(
-            execution.delivery.running or _plain_bodies(execution) for execution in self._executions()
+        return self._runtime.is_committing or any(
+            execution.delivery.running or _plain_bodies(execution)
+            for execution in self._runtime.executions.values()
         )
 
     def _is_idle_poll(self, timer: asyncio.TimerHandle) -> bool:
         """Return whether a timer is an idle worker's one-second poll; real changes wake the worker anyway."""
         limit = getattr(cast("Any", timer)._callback, "__self__", None)
-        return isinstance(limit, asyncio.Timeout) and limit._task in self._runtime._working  # type: ignore[attr-defined]
-
-    def _wake(self) -> None:
-        self._runtime._wake()
-        self._runtime._listener.look_again()
+        return isinstance(limit, asyncio.Timeout) and self._runtime.is_worker(cast("Any", limit)._task)
 
     def _await_bodies(self) -> None:
         """Wait for running plain bodies: a real kill would stop them, a simulated one lets them finish."""

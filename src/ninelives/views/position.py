@@ -158,7 +158,7 @@ def _summary(
         tokens_in=run.tokens_in,
         tokens_out=run.tokens_out,
         retrying=read_retrying(run.retrying),
-        waits=run.waits or lives.waits_alone(run),
+        waits=run.waits or lives.waits_solo(run),
         is_loaded=run.agent in sessions.served(living),
         is_starting=sessions.is_any_starting(living),
         session=session,

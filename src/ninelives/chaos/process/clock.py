@@ -17,21 +17,16 @@ _AWAKE = (State.PENDING, State.RUNNING)
 _MOST_RUNS = 1_000
 
 
-class SkippedTime:
-    """How far a trial's clock is ahead of the machine's."""
+class SkippedTime(SystemClock):
+    """The clock of a trial: the machine's, and ahead by what was skipped."""
 
     def __init__(self, home: Path) -> None:
         self._path = home / "skipped"
         self._ms = int(self._path.read_text()) if self._path.exists() else 0
 
-    def install(self) -> None:
-        """Move the system clock of this process ahead, from now on."""
-        machine, skipped = SystemClock.now_ms, self
-
-        def now_ms(self: SystemClock) -> int:
-            return machine(self) + skipped._ms
-
-        SystemClock.now_ms = now_ms  # type: ignore[method-assign]
+    def now_ms(self) -> int:
+        """Return the wall clock time, and what was skipped."""
+        return super().now_ms() + self._ms
 
     def skip(self, store: Store) -> bool:
         """If all runs wait, skip to the earliest due time; False if none of them waits for a time."""

@@ -14,8 +14,8 @@ from ninelives.chaos.protocol import FaultMoment, step_in
 from ninelives.core.errors import UsageError
 from ninelives.core.step_ids import step_text
 from ninelives.engine import hooks
-from ninelives.engine.context import FRAME
-from ninelives.engine.spec.registry import Step, place_of
+from ninelives.engine.context import FRAME, Frame
+from ninelives.engine.spec.registry import Step, location_of
 from ninelives.runtime.agent_loader import raised_at
 
 _VALUE_CHARACTERS = 4_000
@@ -27,6 +27,7 @@ class StepProbe(hooks.Observer):
 
     def __init__(self, ledger: Ledger, injector: FaultInjector, recorder: EffectRecorder) -> None:
         self._ledger, self._injector, self._recorder = ledger, injector, recorder
+        self._bodies: dict[tuple[str, str, int], Frame] = {}
 
     def declared(self, event: hooks.StepDeclared) -> None:
         """Log a declaration."""
@@ -51,11 +52,13 @@ class StepProbe(hooks.Observer):
         self._ledger.write(What.BEGIN, step=step, target=event.key, data=data)
         self._injector.reach(FaultMoment.BEGIN, step_text(step))
         if (frame := FRAME.get()) is not None:
+            self._bodies[event.run, event.step, event.attempt] = frame
             self._recorder.begin(frame)
 
     def body_ended(self, event: hooks.BodyEnded) -> None:
         """Log how; perhaps die here, before anything of it is recorded."""
-        if (frame := FRAME.get()) is not None:
+        # Not FRAME: an abandoned coroutine is garbage-collected in another context.
+        if (frame := self._bodies.pop((event.run, event.step, event.attempt), None)) is not None:
             self._recorder.end(frame)
         step, error = step_in(event.run, event.step), event.error
         if error is not None:
@@ -92,7 +95,7 @@ class StepProbe(hooks.Observer):
             self._ledger.write(What.RAISED, kind=type(event.error).__name__, place=place)
 
     def _place(self, step: Step) -> str:
-        return self._recorder.shown(place_of(step.function))
+        return self._recorder.shown(location_of(step.function))
 
 
 def _kept(step: Step, value: Any) -> tuple[str, str]:

@@ -34,7 +34,7 @@ from ninelives.engine.commit import large_bodies
 from ninelives.engine.commit.committer import end_process
 from ninelives.engine.hooks import observe_process
 from ninelives.engine.machine import host
-from ninelives.engine.spec.registry import Agent, place_of
+from ninelives.engine.spec.registry import Agent, location_of
 from ninelives.runtime import ProcessOptions, Runtime, target
 from ninelives.runtime.inbox import give
 from ninelives.runtime.script import insist
@@ -70,13 +70,11 @@ def live(order: LifeOrder) -> None:
         ledger.write(What.USAGE, text=str(error))
         os._exit(EXIT_USAGE)
     recorder.is_ready = True
-    ledger.write(What.READY, place=recorder.shown(place_of(agent.function)))
+    ledger.write(What.READY, place=recorder.shown(location_of(agent.function)))
     try:
         time = SkippedTime(Path(order.home))
-        time.install()
-        code = asyncio.run(
-            _Life(order, ledger, injector, open_store(order.url), time).main(agent, args, kwargs)
-        )
+        store = open_store(order.url, clock=time)
+        code = asyncio.run(_Life(order, ledger, injector, store, time).main(agent, args, kwargs))
     except NineLivesError as error:
         ledger.write(What.USAGE, text=f"{type(error).__name__}: {error}")
         code = EXIT_STORE
@@ -98,10 +96,10 @@ class _Life:
     async def main(self, agent: Agent, args: tuple[Any, ...], kwargs: dict[str, Any]) -> int:
         """Work on the run until it ends or needs a person; return the exit code."""
         faulty = cast("Store", FaultyStore(self._store, self._injector))  # our own reads bypass it
-        options = ProcessOptions(fatal=end_process, is_dedicated=True, lives=_LIVES)
+        options = ProcessOptions(fatal=end_process, is_dedicated=True, clock=self._time, lives=_LIVES)
         runtime = Runtime(faulty, lease_seconds=self._order.lease_seconds, process=options)
         self._injector.ended = lambda: self._log_unused(runtime)
-        self._woken = runtime._wake  # noqa: SLF001
+        self._woken = runtime.read_news  # not `notify`: it would call `_person_is_needed`, which calls this
         async with runtime:
             self._report_dead()
             self._settle()
@@ -189,10 +187,10 @@ class _Life:
     # Results ------------------------------------------------------------------------------------
 
     def _log_unused(self, runtime: Runtime) -> None:
-        execution = runtime._executor.executions.get(RUN)  # noqa: SLF001
+        execution = runtime.executions.get(RUN)
         if execution is not None and execution.replay.left:
-            for step in execution.replay._outcomes:  # noqa: SLF001
-                self._ledger.write(What.UNUSED, step=step)
+            for record in execution.replay.unclaimed():
+                self._ledger.write(What.UNUSED, step=record.step)
 
     def _log_state(self) -> None:
         row = self._store.read_run(RUN)

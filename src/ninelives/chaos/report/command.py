@@ -22,12 +22,12 @@ from ninelives.chaos.campaign.plan import EVERY_STEP, RANDOM, Wishes
 from ninelives.chaos.findings.detectors import find
 from ninelives.chaos.findings.metrics import Report, judge
 from ninelives.chaos.findings.source_code import split
-from ninelives.chaos.protocol import People
+from ninelives.chaos.protocol import LifeOrder, People
 from ninelives.chaos.report import terminal
 from ninelives.chaos.trial.fork_server import ForkServers
 from ninelives.chaos.trial.proxy import Proxy
 from ninelives.chaos.trial.scratch_store import urls
-from ninelives.chaos.trial.trial import Ground, Trial, TrialTarget
+from ninelives.chaos.trial.trial import Ground, Trial
 from ninelives.chaos.trial.work_tree import Tree
 from ninelives.core.errors import NineLivesError, UsageError
 from ninelives.stores.url import backend_of
@@ -71,11 +71,15 @@ def run(options: ChaosOptions, console: Console) -> tuple[Campaign, Report]:
             fork_servers=fork_servers,
             home=Path(scratch).resolve(),
             tree=tree,
-            target=TrialTarget(_in_tree(options.target, tree.root), options.words, options.named),
+            order=LifeOrder(
+                target=_in_tree(options.target, tree.root),
+                words=options.words,
+                named=options.named,
+                people=options.people,
+                environment=proxy.environment,
+            ),
             url=url,
             limit_seconds=options.limit_seconds,
-            people=options.people,
-            environment=proxy.environment,
             requests=proxy.since,
         )
         campaign = carry_out(ground, wishes, progress)

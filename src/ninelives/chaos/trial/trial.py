@@ -13,9 +13,10 @@ from pathlib import Path
 from typing import Any
 
 from msgspec import Struct, field
+from msgspec.structs import replace
 
 from ninelives.chaos.ledger import Ledger, LedgerLine, LedgerReader, What
-from ninelives.chaos.protocol import FaultKind, FaultMoment, InjectedFault, LifeOrder, People, Settlement
+from ninelives.chaos.protocol import FaultKind, FaultMoment, InjectedFault, LifeOrder, Settlement
 from ninelives.chaos.trial.fork_server import ForkServer, ForkServers
 from ninelives.chaos.trial.proxy import ProxyRequest
 from ninelives.chaos.trial.scenarios import Scenario
@@ -77,26 +78,17 @@ class Trial(Struct):
         return self.state in _SETTLED
 
 
-class TrialTarget(Struct, frozen=True):
-    """The agent and its arguments."""
-
-    name: str
-    words: tuple[str, ...] = ()
-    named: tuple[str, ...] = ()
-
-
 class Ground(Struct, frozen=True):
     """What all trials share: fork servers, a scratch directory, the user's tree, and the stores' URLs."""
 
     fork_servers: ForkServers
     home: Path
     tree: Tree
-    target: TrialTarget
+    order: LifeOrder
+    """What all processes get: the agent and its arguments, the answers of people, the environment."""
     url: Url
     limit_seconds: float
     """How long a run may take without faults."""
-    people: People = People()
-    environment: dict[str, str] = {}
     requests: Callable[[float], list[ProxyRequest]] = lambda _: []
     """Returns the proxy's requests since a moment."""
 
@@ -175,11 +167,9 @@ class TrialStage:
     def _begin(self, fault: InjectedFault | None) -> tuple[ForkServer, TrialLife, int]:
         number = len(self.trial.lives) + 1
         ground = self._ground
-        order = LifeOrder(
+        order = replace(
+            ground.order,
             number=number,
-            target=ground.target.name,
-            words=ground.target.words,
-            named=ground.target.named,
             home=str(self._home),
             tree=str(self._tree),
             original=str(ground.tree.root),
@@ -187,9 +177,7 @@ class TrialStage:
             lease_seconds=self._scenario.lease_seconds,
             fault=fault,
             settlements=self._settlements,
-            people=ground.people,
             dead=tuple(self._dead),
-            environment=ground.environment,
         )
         life = TrialLife(number, time.monotonic())
         self.trial.lives.append(life)

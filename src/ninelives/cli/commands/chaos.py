@@ -5,7 +5,6 @@ from __future__ import annotations
 import os
 from pathlib import Path
 
-import msgspec
 import typer
 from rich.console import Console
 
@@ -66,13 +65,13 @@ def chaos(
         raise typer.Exit(_EXIT_INTERRUPTED) from None
     except NineLivesError as error:
         if as_json:  # a program that reads JSON from stdout gets the error there, too
-            emit_json(msgspec.json.encode(command.no_fields(error)))
+            emit_json(command.no_fields(error))
         raise
     if html is not None:
         html.write_text(page(campaign, verdict, target), encoding="utf-8")
         say(f"the report is in {html}")
     if as_json:
-        emit_json(msgspec.json.encode(command.fields(campaign, verdict)))
+        emit_json(command.fields(campaign, verdict))
         if verdict.error:
             say(verdict.error)
     else:

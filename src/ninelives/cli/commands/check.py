@@ -162,7 +162,7 @@ def _count(report: CheckReport, finding: CheckFinding) -> None:
 
 def _show(report: CheckReport, *, as_json: bool) -> None:
     if as_json:
-        emit_json(msgspec.json.encode(report))
+        emit_json(report)
         return
     for agent, count in sorted(report.elsewhere.items()):
         say(

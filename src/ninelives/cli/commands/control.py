@@ -7,14 +7,13 @@ from __future__ import annotations
 
 import msgspec
 
-from ninelives.cli.options import existing
+from ninelives.cli.options import opened
 from ninelives.cli.output import emit, emit_json, say
 from ninelives.core.ids import check_id
 from ninelives.core.model.run import Control, RunRow, State
 from ninelives.engine.worker import fork as forks
 from ninelives.engine.worker.run_retry import retry
 from ninelives.runtime.inbox import from_json
-from ninelives.stores.open import open_store
 from ninelives.views.escape import shown
 
 _DONE = {
@@ -28,14 +27,11 @@ _DONE = {
 def control(url: str, run: str, action: str, *, as_json: bool) -> None:
     """Request `cancel`, `pause`, `resume` or `retry` of a run."""
     wanted = Control(action)
-    store = open_store(existing(url))
-    try:
+    with opened(url) as store:
         named = check_id(run, "run id")
         after = retry(store, named) if wanted is Control.RETRY else store.control_run(named, wanted)
-    finally:
-        store.close()
     if as_json:
-        emit_json(msgspec.json.encode(_fields(after)))
+        emit_json(_fields(after))
         return
     done = "is cancelled" if after.state is State.CANCELLED else _DONE[wanted]
     needs_worker = after.session is None and not after.state.is_final and not after.paused
@@ -48,13 +44,10 @@ def fork(
     """Create a run that shares another's records up to a step."""
     edited = forks.UNCHANGED if result is None else msgspec.json.decode(from_json(result, "the result"))
     step = int(at) if at.isdecimal() else at
-    store = open_store(existing(url))
-    try:
+    with opened(url) as store:
         forked = forks.fork(store, check_id(run, "run id"), step, edited, id=id, after=after)
-    finally:
-        store.close()
     if as_json:
-        emit_json(msgspec.json.encode(_fields(forked)))
+        emit_json(_fields(forked))
         return
     emit(shown(f"run {forked.id} is a fork of run {run} at {at}"))
     if forked.session is None and not forked.state.is_final:
@@ -64,13 +57,10 @@ def fork(
 def signal(url: str, run: str, name: str, value: str, *, id: str | None, as_json: bool) -> None:
     """Send a signal to a run."""
     body = bytes(from_json(value, "the value"))
-    store = open_store(existing(url))
-    try:
+    with opened(url) as store:
         sent = store.send_signal(check_id(run, "run id"), check_id(name, "signal name"), body, id=id)
-    finally:
-        store.close()
     if as_json:
-        emit_json(msgspec.json.encode({"run": sent.run, "number": sent.number, "name": sent.name}))
+        emit_json({"run": sent.run, "number": sent.number, "name": sent.name})
     else:
         emit(shown(f"signal {sent.name} is number {sent.number} of run {sent.run}"))
 

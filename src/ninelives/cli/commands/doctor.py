@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import msgspec
 import typer
 
 from ninelives.cli.options import EXIT_FAILED, EXIT_STORE, AsJson
@@ -23,7 +22,7 @@ def doctor(url: str, as_json: AsJson) -> None:
             emit(_line(finding))
     level = worst(findings)
     if as_json:
-        emit_json(msgspec.json.encode({"status": level, "findings": findings}))
+        emit_json({"status": level, "findings": findings})
     raise typer.Exit(_EXITS[level])
 
 

@@ -8,11 +8,9 @@ from __future__ import annotations
 
 from collections.abc import Iterable
 
-import msgspec
 from msgspec import UNSET, Raw, UnsetType
 
-from ninelives.cli.hints import command
-from ninelives.cli.options import existing
+from ninelives.cli.options import command, opened
 from ninelives.cli.output import age, emit, emit_json, is_terminal, say
 from ninelives.core.errors import UsageError
 from ninelives.core.ids import check_id
@@ -20,7 +18,6 @@ from ninelives.core.journal.answers import Answer, Says, fitting
 from ninelives.core.model.inbox import ItemKind
 from ninelives.core.model.run import State
 from ninelives.runtime.inbox import find, from_json, give
-from ninelives.stores.open import open_store
 from ninelives.views.escape import shortened, shown
 from ninelives.views.inbox_text import InboxEntry, entry, facts, up_to_date, ways
 from ninelives.views.position import Position
@@ -31,16 +28,13 @@ _VALUE_CHARACTERS = 2_000
 
 def inbox(url: str, *, run: str | None, answered: bool, limit: int, as_json: bool) -> None:
     """List the items that wait for a person, oldest first."""
-    store = open_store(existing(url))
-    try:
+    with opened(url) as store:
         named = check_id(run, "run id") if run is not None else None
         found = store.list_inbox(run=named, answered=answered, limit=limit + 1)
         entries = [up_to_date(store, entry(item)) for item in found[:limit]]
         now = moment(store.now_ms()).timestamp()
-    finally:
-        store.close()
     if as_json:
-        emit_json(msgspec.json.encode(entries))
+        emit_json(entries)
     elif entries:
         emit("\n\n".join(_page(one, now, url) for one in entries))
     else:
@@ -55,14 +49,11 @@ def answer(
     """Answer an item, named by its id, or by its run's id when only one item of the run is open."""
     given: Raw | UnsetType = from_json(value, "the value") if value is not None else UNSET
     person = check_id(by, "name in --by") if by is not None else None
-    store = open_store(existing(url))
-    try:
+    with opened(url) as store:
         item = give(store, find(store, check_id(name, "item id")), Answer(Says(says), given, note), person)
         run = store.read_run(item.run)
-    finally:
-        store.close()
     if as_json:
-        emit_json(msgspec.json.encode(entry(item)))
+        emit_json(entry(item))
         return
     emit(shown(f"{says} by {item.by}: {item.kind} {item.id} of run {item.run}"))
     if run is not None and run.state is State.CHECKPOINTED:

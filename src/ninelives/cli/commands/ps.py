@@ -2,13 +2,10 @@
 
 from __future__ import annotations
 
-import msgspec
-
-from ninelives.cli.options import existing
+from ninelives.cli.options import opened
 from ninelives.cli.output import age, emit_json, emit_table, say
 from ninelives.core.errors import UsageError
 from ninelives.core.model.run import RunQuery, State
-from ninelives.stores.open import open_store
 from ninelives.views.position import Summary, summaries
 from ninelives.views.records_text import moment
 from ninelives.views.sessions import SeenSession, SessionLife
@@ -36,15 +33,12 @@ def ps(
         limit=limit + 1,
         after=after,
     )
-    store = open_store(existing(url))
-    try:
+    with opened(url) as store:
         found = summaries(store, query)
         now = moment(store.now_ms())
-    finally:
-        store.close()
     page = found[:limit]
     if as_json:
-        emit_json(msgspec.json.encode(page))
+        emit_json(page)
     elif page:
         emit_table(COLUMNS, [_row(run, now.timestamp()) for run in page])
     else:

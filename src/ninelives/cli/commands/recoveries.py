@@ -2,12 +2,9 @@
 
 from __future__ import annotations
 
-import msgspec
-
-from ninelives.cli.options import existing
+from ninelives.cli.options import opened
 from ninelives.cli.output import emit_json, emit_table, moment, say
 from ninelives.core.ids import check_id
-from ninelives.stores.open import open_store
 from ninelives.views.escape import shown
 from ninelives.views.position import unknown
 from ninelives.views.recoveries import recoveries as read
@@ -18,15 +15,12 @@ COLUMNS = ("seq", "time", "what", "run", "session", "in words")
 def recoveries(url: str, run: str | None, *, limit: int, as_json: bool) -> None:
     """Print the recovery log, newest first."""
     run = check_id(run, "run id") if run is not None else None
-    store = open_store(existing(url))
-    try:
+    with opened(url) as store:
         found = read(store, run, limit)
         if run is not None and not found and store.read_run(run) is None:
             raise unknown(run)
-    finally:
-        store.close()
     if as_json:
-        emit_json(msgspec.json.encode(found))
+        emit_json(found)
     elif found:
         rows = [
             (str(one.seq), moment(one.at), one.kind, shown(one.run), shown(one.session), shown(one.text))

@@ -16,13 +16,11 @@ import sys
 from contextlib import suppress
 from typing import Any
 
-import msgspec
 import typer
 from msgspec import Raw, Struct
 
 from ninelives.cli.commands.inbox import say_item, say_waiting, waits
-from ninelives.cli.hints import command
-from ninelives.cli.options import EXIT_FAILED, EXIT_PERSON, EXIT_STORE
+from ninelives.cli.options import EXIT_FAILED, EXIT_PERSON, EXIT_STORE, command
 from ninelives.cli.output import emit_json, say
 from ninelives.core.errors import RunError, StoreUnavailable
 from ninelives.core.ids import check_id
@@ -262,10 +260,10 @@ def _report(found: Position, replayed: int | None, wanted: RunCommand, *, as_jso
             waits=waits(found) if not found.status.is_final else "",
             inbox=[item.id for item in found.inbox],
         )
-        emit_json(msgspec.json.encode(outcome))
+        emit_json(outcome)
     if found.status is State.COMPLETED:
         if not as_json and found.result is not None:
-            emit_json(bytes(found.result))
+            emit_json(found.result)
         elif found.result is None:
             say(f"run {found.id!r} completed, and its journal has been pruned: the result is gone")
         return 0

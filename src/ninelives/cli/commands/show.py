@@ -9,13 +9,12 @@ import msgspec
 import typer
 
 from ninelives.cli.commands.ps import session_text, status_of
-from ninelives.cli.options import EXIT_STORE, existing
+from ninelives.cli.options import EXIT_STORE, opened
 from ninelives.cli.output import age, emit, emit_json, emit_table, is_terminal, moment, say
 from ninelives.core.ids import check_id
 from ninelives.core.model.run import Record, State
 from ninelives.core.model.totals import Retrying
 from ninelives.core.step_ids import step_text
-from ninelives.stores.open import open_store
 from ninelives.views import records_text
 from ninelives.views.checkpoint import Operation, Resource, StartedAction
 from ninelives.views.escape import shortened, shown
@@ -29,17 +28,14 @@ _VALUE_CHARACTERS = 400
 def show(url: str, run: str, *, log: bool, limit: int, as_json: bool) -> None:
     """Print one run with its last `limit` records; 0 prints all."""
     run = check_id(run, "run id")
-    store = open_store(existing(url))
-    try:
+    with opened(url) as store:
         found, records = position(store, run)
         now = records_text.moment(store.now_ms()).timestamp()
-    finally:
-        store.close()
     if log:
         _show_log(records, as_json)
     elif as_json:
         history = records_text.lines(_last(records, limit))
-        emit_json(msgspec.json.encode(msgspec.structs.asdict(found) | {"history": history}))
+        emit_json(msgspec.structs.asdict(found) | {"history": history})
     else:
         emit("\n".join(f"{name:<13}{text}" for name, text in _facts(found, now)))
         _show_history(records, limit)
@@ -53,17 +49,14 @@ def snapshot(url: str, run: str, out: Path | None, *, as_json: bool) -> None:
     from ninelives.ops.snapshot import take, write
 
     run = check_id(run, "run id")
-    store = open_store(existing(url))
-    try:
+    with opened(url) as store:
         if store.read_run(run) is None:
             raise unknown(run)
         taken = take(store, run)
-    finally:
-        store.close()
     path = write(taken, out)
     if as_json:
         fields = {"path": str(path), "run": run, "records": len(taken["records"]), **taken["chain"]}
-        emit_json(msgspec.json.encode(fields))
+        emit_json(fields)
     else:
         emit(shown(str(path)))
 
@@ -71,7 +64,7 @@ def snapshot(url: str, run: str, out: Path | None, *, as_json: bool) -> None:
 def _show_log(records: Sequence[Record], as_json: bool) -> None:
     lines = records_text.log_lines(records)
     if as_json:
-        emit_json(msgspec.json.encode(lines))
+        emit_json(lines)
     elif lines:
         emit("\n".join(f"{moment(one.at)} {shown(one.level):<7} {shown(one.line)}" for one in lines))
 

@@ -10,7 +10,6 @@ import asyncio
 from collections.abc import Sequence
 from typing import Any
 
-import msgspec
 import typer
 
 from ninelives.cli.commands.inbox import say_waiting
@@ -57,7 +56,7 @@ def start(
 
     found = asyncio.run(main())
     if as_json:
-        emit_json(msgspec.json.encode({"run": found.id, "status": found.status}))
+        emit_json({"run": found.id, "status": found.status})
     else:
         emit(shown(found.id))
     if found.status is State.ESCALATED or found.paused:

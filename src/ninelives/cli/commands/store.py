@@ -12,12 +12,12 @@ from urllib.parse import unquote
 import msgspec
 import typer
 
-from ninelives.cli.options import AsJson, Url, existing
+from ninelives.cli.options import AsJson, Url, opened
 from ninelives.cli.output import emit, emit_table
 from ninelives.core.errors import UsageError
 from ninelives.core.step_ids import step_text
 from ninelives.store import Progress
-from ninelives.stores.open import DEFAULT_URL, open_store
+from ninelives.stores.open import DEFAULT_URL
 from ninelives.views.escape import shown
 
 EXIT_FAULTS = 1
@@ -29,11 +29,8 @@ app = typer.Typer(help="Measure, verify, prune, back up and repair a store.", no
 @app.command()
 def stats(store: Url = DEFAULT_URL, as_json: AsJson = False) -> None:
     """Show what is in the store and how large it is."""
-    opened = open_store(existing(store))
-    try:
-        found = opened.stats()
-    finally:
-        opened.close()
+    with opened(store) as kept:
+        found = kept.stats()
     if as_json:
         typer.echo(msgspec.json.encode(found).decode())
         return
@@ -48,19 +45,15 @@ def stats(store: Url = DEFAULT_URL, as_json: AsJson = False) -> None:
         ("live sessions", f"{found.sessions:,}"),
         ("bytes on disk", f"{found.disk_bytes:,}"),
     ]
-    emit(shown(opened.url))
+    emit(shown(kept.url))
     emit_table(("what", "how much"), rows)
 
 
 @app.command()
 def verify(store: Url = DEFAULT_URL, as_json: AsJson = False) -> None:
     """Read and check everything: structure, hash chains, blobs, keys. Exit 1 if there are faults."""
-    opened = open_store(existing(store))
-    try:
-        with _bar("verifying", as_json=as_json) as progress:
-            faults = opened.verify(progress)
-    finally:
-        opened.close()
+    with opened(store) as kept, _bar("verifying", as_json=as_json) as progress:
+        faults = kept.verify(progress)
     if as_json:
         typer.echo(msgspec.json.encode(faults).decode())
     else:
@@ -84,15 +77,12 @@ def prune(
     as_json: AsJson = False,
 ) -> None:
     """Remove what is no longer needed. Ages are 90s, 15m, 12h, 30d."""
-    opened = open_store(existing(store))
-    try:
-        now_ms = opened.now_ms()
-        pruned = opened.prune(
+    with opened(store) as kept:
+        now_ms = kept.now_ms()
+        pruned = kept.prune(
             ended_before_ms=now_ms - age_ms(ended),
             forget_before_ms=now_ms - age_ms(forget) if forget else 0,
         )
-    finally:
-        opened.close()
     if as_json:
         typer.echo(msgspec.json.encode(pruned).decode())
     else:
@@ -105,9 +95,8 @@ def prune(
 @app.command()
 def migrate(store: Url = DEFAULT_URL) -> None:
     """Upgrade the schema to this version."""
-    opened = open_store(existing(store))
-    before, after = opened.migrate()
-    opened.close()
+    with opened(store) as kept:
+        before, after = kept.migrate()
     typer.echo(f"schema version {after}" + (f", was {before}" if before != after else ", nothing to do"))
 
 
@@ -118,17 +107,14 @@ def backup(
     as_json: AsJson = False,
 ) -> None:
     """Copy a SQLite store to a file while it is in use, and verify the copy."""
-    opened = open_store(existing(store))
-    try:
-        if not hasattr(opened, "backup"):
+    with opened(store) as kept:
+        if not hasattr(kept, "backup"):
             raise UsageError(
-                f"{shown(opened.url)} is on a server",
+                f"{shown(kept.url)} is on a server",
                 remedy="Use the server's tools: pg_dump, or Redis' RDB files",
             )
         with _bar("copying", as_json=as_json) as progress:
-            copy = opened.backup(target, progress)
-    finally:
-        opened.close()
+            copy = kept.backup(target, progress)
     if as_json:
         typer.echo(msgspec.json.encode(copy).decode())
     else:

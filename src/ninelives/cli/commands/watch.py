@@ -11,8 +11,7 @@ from collections.abc import Iterator
 
 import typer
 
-from ninelives.cli.hints import command
-from ninelives.cli.options import EXIT_FAILED, existing
+from ninelives.cli.options import EXIT_FAILED, command, opened
 from ninelives.cli.output import age, emit, is_terminal, say
 from ninelives.core.errors import Corrupt
 from ninelives.core.ids import check_id
@@ -20,7 +19,6 @@ from ninelives.core.model.inbox import Item, ItemState
 from ninelives.core.model.run import Kind, Record, RunRow, State
 from ninelives.engine.commit import large_bodies
 from ninelives.store import Store
-from ninelives.stores.open import open_store
 from ninelives.views import records_text
 from ninelives.views.escape import shortened, shown
 from ninelives.views.inbox_text import entry, ways
@@ -34,17 +32,15 @@ _CLEAR_LINE = "\r\x1b[2K"
 def watch(url: str, run: str) -> None:
     """Follow a run until it ends."""
     name = check_id(run, "run id")
-    store = open_store(existing(url))
-    watcher = _Watcher(store, name, url)
-    try:
-        while not watcher.poll():
-            store.wait_for_work(_POLL_SECONDS)
-    except KeyboardInterrupt:
-        watcher.clear()
-        say("stopped watching; the run continues")
-        raise typer.Exit(130) from None
-    finally:
-        store.close()
+    with opened(url) as store:
+        watcher = _Watcher(store, name, url)
+        try:
+            while not watcher.poll():
+                store.wait_for_work(_POLL_SECONDS)
+        except KeyboardInterrupt:
+            watcher.clear()
+            say("stopped watching; the run continues")
+            raise typer.Exit(130) from None
     if watcher.state is not State.COMPLETED:
         raise typer.Exit(EXIT_FAILED)
 

@@ -182,8 +182,9 @@ def check_answer(item: Item, answer: Answer) -> None:
     takes = fitting(item.kind, happened=happened)
     if answer.says not in takes:
         known = ", known to have happened" if happened else ""
+        kind = f"an {item.kind}" if item.kind[0] in "aeiou" else f"a {item.kind}"
         raise UsageError(
-            f"inbox item {item.id!r} is {_a(item.kind)}{known}: {VERBS[answer.says]} does not answer it",
+            f"inbox item {item.id!r} is {kind}{known}: {VERBS[answer.says]} does not answer it",
             run=item.run,
             step=item.step or None,
             remedy=f"It takes {', '.join(VERBS[one] for one in takes)}",
@@ -193,10 +194,6 @@ def check_answer(item: Item, answer: Answer) -> None:
     elif answer.says is Says.HAPPENED:
         what = f"an answer without a result to inbox item {item.id!r}"
         check(read_asked(item).schema, None, what=what, run=item.run)
-
-
-def _a(kind: ItemKind) -> str:
-    return f"an {kind}" if kind[0] in "aeiou" else f"a {kind}"
 
 
 def _check_value(item: Item, asked: Asked, value: object) -> None:

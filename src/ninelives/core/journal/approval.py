@@ -18,7 +18,7 @@ _ENCODE = msgspec.json.Encoder().encode
 
 
 class Approval(Struct, frozen=True, kw_only=True):
-    """Who must approve an action, and when.
+    """Which person must approve an action, and when.
 
     `when` is called with the action's arguments and returns whether a person must approve. After `timeout`
     seconds without an answer, `default` applies: no, unless you set it to True.

@@ -42,7 +42,7 @@ class StepCall(Struct, frozen=True):
     `is_effect`: it acts on the outside world.
     """
 
-    places: tuple[str, ...]
+    positions: tuple[str, ...]
     names: tuple[str, ...]
     f: str
     given: str | None = None
@@ -90,7 +90,7 @@ class RecordClaims:
         A closed start with other arguments is left alone if the call has a record elsewhere: a task that
         was created in another order stood here, and this call would be made a second time.
         """
-        for position in call.places:
+        for position in call.positions:
             found = self.at(position)
             if found is not None and is_same_call(found, call):
                 is_other = isinstance(found, Start) and found.body.f != call.f

@@ -300,16 +300,16 @@ def write_body(
     )
 
 
-def changed_arguments(recorded: Recorded, asked: Fingerprint, *, run: str, where: str) -> Divergence:
+def changed_arguments(recorded: Recorded, called: Fingerprint, *, run: str, where: str) -> Divergence:
     """Return the error for a step that is called with other arguments than were recorded."""
-    name, difference = step_name(recorded.step), "; ".join(differences(recorded.body.a, asked.preview()))
+    name, difference = step_name(recorded.step), "; ".join(differences(recorded.body.a, called.preview()))
     return Divergence(
         f"the code at {where} calls this step with other arguments than were recorded: {difference}",
         where=where,
         difference=difference,
         run=run,
         step=recorded.step,
-        remedy=f"Nothing was executed. {_ignored(recorded.body.a, asked.preview())}; "
+        remedy=f"Nothing was executed. {_ignored(recorded.body.a, called.preview())}; "
         f'if this call was inserted before the recorded one, write `if nl.patched("{name}"):` around it; '
         f'if the record can be dropped and the step done again, declare @nl.agent(forgets=["{name}"]); '
         "else restore the old code",
@@ -324,9 +324,9 @@ def step_name(step: str) -> str:
         return step
 
 
-def changed_start(start: StepBody, asked: Fingerprint, *, run: str, step: str, where: str) -> Divergence:
+def changed_start(start: StepBody, called: Fingerprint, *, run: str, step: str, where: str) -> Divergence:
     """Return the error for a step that was started with other arguments than it is called with now."""
-    difference = "; ".join(differences(start.a, asked.preview()))
+    difference = "; ".join(differences(start.a, called.preview()))
     return Divergence(
         f"the code at {where} calls this step with other arguments than it was started with, "
         f"and the fate of that start is unknown: {difference}",
@@ -334,20 +334,20 @@ def changed_start(start: StepBody, asked: Fingerprint, *, run: str, step: str, w
         difference=difference,
         run=run,
         step=step,
-        remedy=f"Nothing was executed. {_ignored(start.a, asked.preview())}; else restore the old code",
+        remedy=f"Nothing was executed. {_ignored(start.a, called.preview())}; else restore the old code",
     )
 
 
-def _ignored(recorded: Mapping[str, str], asked: Mapping[str, str]) -> str:
+def _ignored(recorded: Mapping[str, str], called: Mapping[str, str]) -> str:
     """Return a remedy about the arguments: what lets this same run continue, or why nothing does.
 
     The recorded fingerprint is fixed: `ignore=` takes an argument out of the new call, not out of the record.
     """
-    changed = sorted(name for name in recorded if recorded[name] != asked.get(name))
-    added = sorted(asked.keys() - recorded.keys())
+    changed = sorted(name for name in recorded if recorded[name] != called.get(name))
+    added = sorted(called.keys() - recorded.keys())
     for old in changed:
-        new = next((name for name in added if asked[name] == recorded[old]), None)
-        if old not in asked and new is not None:
+        new = next((name for name in added if called[name] == recorded[old]), None)
+        if old not in called and new is not None:
             return f"If you renamed the parameter {old} to {new}, name it {old} until this run has ended"
     if added and not changed:
         return f"If {' and '.join(added)} does not matter, declare the step with ignore={_names(added)}"
@@ -359,11 +359,11 @@ def _names(names: Sequence[str]) -> str:
     return msgspec.json.encode(names).decode()
 
 
-def differences(recorded: Mapping[str, str], asked: Mapping[str, str]) -> Iterable[str]:
+def differences(recorded: Mapping[str, str], called: Mapping[str, str]) -> Iterable[str]:
     """Yield how arguments differ, as far as their previews show it."""
-    for name in sorted(recorded.keys() | asked.keys()):
-        before, after = recorded.get(name, "(default)"), asked.get(name, "(default)")
+    for name in sorted(recorded.keys() | called.keys()):
+        before, after = recorded.get(name, "(default)"), called.get(name, "(default)")
         if before != after:
             yield f"{name}: {before} → {after}"
-    if dict(recorded) == dict(asked):
+    if dict(recorded) == dict(called):
         yield "they differ beyond the previews"

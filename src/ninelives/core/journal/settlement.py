@@ -57,7 +57,7 @@ class StartBody(StepBody, frozen=True, omit_defaults=True, kw_only=True):
     `n` is the number of the start; `w` the session that made it; `l` its time limit in ms; `b` whether its
     body ends with that limit; `k` its business key. `t` is when it came into doubt, by the store's clock;
     `why` is the reason; `over` says that its body had ended by then, `lost` that it had happened and only
-    its result is unknown. `i` is the inbox item that asks a person; `g` is the person who gave up there:
+    its result is unknown. `i` is the inbox item that asks a person; `g` names the person that gave up there:
     then a new item asks again. `boot` and `boot_ms` are the boot clock at the moment `t`, or at the start;
     `sid` is the operating system's session id of the process that made the start.
     """
@@ -153,15 +153,15 @@ def believed_ms(doubt: StartBody, now_ms: int, boot: str, boot_ms: int) -> int:
     return min(now_ms, doubt.t + boot_ms - doubt.boot_ms)
 
 
-def rule(answer: object, asked_ms: int, ripe: int | None, give_up_ms: int) -> Ruling:
+def rule(answer: object, probed_ms: int, ripe: int | None, give_up_ms: int) -> Ruling:
     """Judge a start in doubt by the probe's answer (None: there was none) and the time of the probe.
 
     From `give_up_ms` on a person is asked, even if "not happened" cannot be believed yet.
     """
     if isinstance(answer, Happened):
         return Ruling.HAPPENED
-    if ripe is None or asked_ms < ripe:
-        return Ruling.WAIT if ripe is not None or asked_ms < give_up_ms else Ruling.PERSON
+    if ripe is None or probed_ms < ripe:
+        return Ruling.WAIT if ripe is not None or probed_ms < give_up_ms else Ruling.PERSON
     if isinstance(answer, NotHappened):
         return Ruling.VOID
     return Ruling.PERSON
@@ -172,6 +172,6 @@ def read_body_of_start(body: bytes) -> StartBody:
     return _DECODE(body)
 
 
-def write_start(asked: Fingerprint, **known: Any) -> bytes:
+def write_start(fingerprint: Fingerprint, **known: Any) -> bytes:
     """Return the body of a record of a start."""
-    return _ENCODE(StartBody(f=asked.digest.hex(), a=asked.preview(), **known))
+    return _ENCODE(StartBody(f=fingerprint.digest.hex(), a=fingerprint.preview(), **known))

@@ -80,9 +80,8 @@ def with_tally(run: RunRow, tally: Tally) -> RunRow:
 def added(tally: Tally, kind: Kind, step: str, body: bytes, facts: Facts) -> Tally:
     """Return the totals after one more record."""
     if kind in OUTCOMES:
-        retrying = tally.retrying
-        if retrying and retries_in(retrying, step):
-            retrying = ""
+        known = read_retrying(tally.retrying) if tally.retrying else None
+        retrying = "" if known is not None and known.step == step else tally.retrying
         return Tally(
             tally.steps + 1,
             tally.tokens_in + facts.tokens_in,
@@ -116,12 +115,6 @@ def read_retrying(text: str) -> Retrying | None:
         return _RETRYING(text) if text else None
     except msgspec.DecodeError:
         return None
-
-
-def retries_in(text: str, step: str) -> bool:
-    """Return whether the step being retried, according to a row, is this one."""
-    known = read_retrying(text)
-    return known is not None and known.step == step
 
 
 def error_text(error: BaseException) -> str:

@@ -26,7 +26,7 @@ def is_suspect(run: RunRow) -> bool:
     return run.deaths >= SUSPECT_DEATHS
 
 
-def waits_alone(run: RunRow) -> str:
+def waits_solo(run: RunRow) -> str:
     """Return what a due suspect waits for, completing "it waits ..."; empty for other runs."""
     if not is_suspect(run) or run.due_ms is None or run.state.is_final or run.paused:
         return ""

@@ -94,7 +94,7 @@ def _doubt(run: RunRow, step: str, start: StartBody, kind: StepKind | None, now_
             happened=start.lost,
         )
     )
-    asked = item_id(run.id, run.turn, step, start.n, now_ms, "restored")
-    item = NewItem(id=asked, kind=ItemKind.DOUBT, step=step, digest=digest(body)[:16], body=body)
-    known = replace(start, t=start.t or now_ms, why=WHY, i=asked, g="")
+    opened = item_id(run.id, run.turn, step, start.n, now_ms, "restored")
+    item = NewItem(id=opened, kind=ItemKind.DOUBT, step=step, digest=digest(body)[:16], body=body)
+    known = replace(start, t=start.t or now_ms, why=WHY, i=opened, g="")
     return Doubt((Kind.DOUBT, step, now_ms, msgspec.json.encode(known), (), kind, None), item, start.k)

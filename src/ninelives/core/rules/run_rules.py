@@ -11,11 +11,7 @@ from collections.abc import Iterable, Mapping
 
 from msgspec.structs import replace
 
-from ninelives.core.errors import (
-    IdConflict,
-    RunFinished,
-    UsageError,
-)
+from ninelives.core.errors import IdConflict, RunFinished, UsageError
 from ninelives.core.journal import chain
 from ninelives.core.model import totals
 from ninelives.core.model.commit import Commit, End, Escalate, Outcome, Park, Verdict
@@ -326,7 +322,7 @@ def wakes(commit: Commit, *, needless: int, has_waiters: bool) -> bool:
     return commit.change is not None or bool(commit.opens) or needless > 0 or has_waiters
 
 
-def told(run: RunRow, times: int) -> RunRow:
+def with_news(run: RunRow, times: int) -> RunRow:
     """Count news for keys that became free before the run started to wait."""
     return replace(run, news=run.news + times)
 

@@ -224,18 +224,15 @@ class Model:
     def load(self, data: Any) -> object:
         tree = UNTYPED.load(data)
         try:
-            made = self._validated(msgspec.json.encode(tree))
+            lenient = lenient_validator(self.type) if TRUSTING.get() else None
+            validate = self.type.model_validate_json if lenient is None else lenient.validate_json
+            made = validate(msgspec.json.encode(tree), **self.options)
             refuse_naive(made.model_dump(round_trip=True, warnings=False), MAX_DEPTH)
         except Misfit:
             raise
         except Exception as bad:
             raise Misfit(f"{self.label} refuses the recorded values: {bad}") from bad
         return made
-
-    def _validated(self, data: bytes) -> Any:
-        lenient = lenient_validator(self.type) if TRUSTING.get() else None
-        validate = self.type.model_validate_json if lenient is None else lenient.validate_json
-        return validate(data, **self.options)
 
 
 def refuse_naive(value: object, depth: int) -> None:

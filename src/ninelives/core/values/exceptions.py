@@ -60,6 +60,11 @@ _KEPT_OUTSIDE: Final[Mapping[type, tuple[str, ...]]] = {
 _OURS: Final = _exceptions(vars(errors))
 
 
+def _homes(raises: Raises) -> dict[str, Mapping[str, type[BaseException]]]:
+    """Return the closed sets of classes by name; the first that has a class is its home."""
+    return {"raises": {kind.__name__: kind for kind in raises}, "builtin": _BUILTIN, "ours": _OURS}
+
+
 def check_raises(raises: object) -> Raises:
     """Check `raises=` at registration. Raises UsageError unless it holds classes of different names."""
     given = raises if isinstance(raises, tuple | list) else (raises,)
@@ -79,15 +84,9 @@ def encode_error(exc: BaseException, *, raises: Raises = ()) -> bytes:
     """Encode an error. Never raises: what cannot be rebuilt equal is recorded as a `StepFailed`."""
     message = _message(exc)
     kind = type(exc)
-    home: Literal["builtin", "ours", "raises", "other"] = "other"
-    if kind in raises:
-        home = "raises"
-    elif _BUILTIN.get(kind.__name__) is kind:
-        home = "builtin"
-    elif _OURS.get(kind.__name__) is kind:
-        home = "ours"
+    home = next((home for home, known in _homes(raises).items() if known.get(kind.__name__) is kind), None)
     plain = Failure(kind.__name__, message, classify(exc), "other")
-    if home != "other":
+    if home is not None:
         for args in (_args(exc), (message,)):
             failure = _whole(plain, home, args, _attributes(exc))
             if failure is not None and _comes_back(failure, kind, raises):
@@ -205,13 +204,7 @@ def _rebuild(failure: Failure, raises: Raises) -> BaseException:
             if is_no_exception
             else "List its class in raises= to get it back as itself",
         )
-    homes: dict[str, Mapping[str, type[BaseException]]] = {
-        "builtin": _BUILTIN,
-        "ours": _OURS,
-        "raises": {kind.__name__: kind for kind in raises},
-    }
-    known = homes[failure.home]
-    kind = known.get(failure.name)
+    kind = _homes(raises)[failure.home].get(failure.name)
     if kind is None:
         raise Divergence(
             f"the recorded error {failure.name!a} is no longer in raises=",

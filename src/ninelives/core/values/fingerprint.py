@@ -8,7 +8,7 @@ The encoding follows the values, not the annotations. It only has to be canonica
 it. So dataclasses, structs, attrs and pydantic objects and enums are accepted anywhere, by class name (not
 module) and fields. A field that equals its plain default is left out, as an argument is.
 
-A preview is a few characters of each argument, for people who must understand a divergence.
+A preview is a few characters of each argument: it shows people what a divergence is about.
 """
 
 from __future__ import annotations
@@ -139,7 +139,10 @@ def _take(arguments: dict[str, Any], memory: Memory | None) -> Fingerprint:
             if type(value) is list and len(value) >= lists.FEWEST_ITEMS:
                 taken = lists.take(arguments, name, memory, _canonical)
                 if taken is not None:
-                    return Fingerprint(taken.digest, b"", _preview_taken(taken, name))
+                    shown = {name: _cut(taken.head, taken.characters)}
+                    return Fingerprint(
+                        taken.digest, b"", {**preview(taken.earlier), **shown, **preview(taken.later)}
+                    )
     data = _canonical_of_any(arguments)
     return Fingerprint(blake2b(data, digest_size=16).digest(), data)
 
@@ -304,11 +307,6 @@ def _preview_plain(arguments: dict[str, int | str]) -> dict[str, str]:
         name: str(value) if value.__class__ is int else _cut(_ENCODE(value).decode())
         for name, value in arguments.items()
     }
-
-
-def _preview_taken(taken: lists.TakenList, name: str) -> dict[str, str]:
-    shown = {name: _cut(taken.head, taken.characters)}
-    return {**preview(taken.earlier), **shown, **preview(taken.later)}
 
 
 def _cut(text: str, length: int = 0) -> str:

@@ -238,12 +238,8 @@ def delay_seconds(
     named = [one for one in retry.on if isinstance(one, type)]
     if reason not in PASSING or (reason not in retry.on and not named) or attempt >= retry.attempts:
         return None
-    factor = {
-        "exponential": 2.0 ** min(attempt - 1, 64),
-        "linear": float(attempt),
-        "constant": 1.0,
-    }[retry.backoff]
-    pause = min(retry.base_seconds * factor, retry.max_seconds) * (0.5 + jitter / 2)
+    factors = {"exponential": 2.0 ** min(attempt - 1, 64), "linear": float(attempt), "constant": 1.0}
+    pause = min(retry.base_seconds * factors[retry.backoff], retry.max_seconds) * (0.5 + jitter / 2)
     if retry_after is None:
         return pause
     return max(pause, min(retry_after, MAX_RETRY_AFTER_SECONDS) * (1 + jitter / 10))

@@ -194,8 +194,10 @@ async def call_all(execution: Execution, pending: list[Undo]) -> None:
 async def _call(execution: Execution, one: Undo) -> None:
     try:
         step = _found(one.action, execution.run.id)
-        fetch = execution.store.get_blobs
-        args, kwargs, _ = agent_arguments.decode(_callee(step), bytes(one.arguments), execution.run.id, fetch)
+        body, contents = bytes(one.arguments), dict[bytes, bytes]()
+        if agent_arguments.has_parts(body):
+            contents = await execution.call_store(agent_arguments.parts, body)
+        args, kwargs, _ = agent_arguments.decode(_callee(step), body, execution.run.id, contents)
     except Divergence as error:
         execution.seal(error)
         return await execution.forever()

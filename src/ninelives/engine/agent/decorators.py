@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import functools
 from collections.abc import Callable, Sequence
-from typing import Any, Concatenate, Generic, ParamSpec, Protocol, Self, TypeVar, Unpack, cast, overload
+from typing import Any, Concatenate, Generic, ParamSpec, Protocol, Self, TypeVar, Unpack, overload
 
 from ninelives.core.errors import StaleResource
 from ninelives.engine import hooks
@@ -192,25 +192,25 @@ def _declare(function: Callable[..., Any] | None, options: dict[str, Any]) -> An
 
 
 def _wrap(step: Step, declared: Callable[..., Any]) -> Any:
-    if step.effect is not None:
-        call: Any = _wrap_protected(step, declared)
-    elif step.is_async:
+    if step.is_async:
+        execute = steps.call if step.effect is None else non_resumable.call
 
-        @functools.wraps(declared)
         async def call(*args: Any, **kwargs: Any) -> Any:
             if RIVALS:
                 _refuse_rival(step)
-            return await steps.call(step, args, kwargs)
+            return await execute(step, args, kwargs)
 
+        wrapped: Any = call
     else:
+        execute_plain = threads.call if step.effect is None else non_resumable.call_plain
 
-        @functools.wraps(declared)
-        def call(*args: Any, **kwargs: Any) -> Any:
+        def call_plain(*args: Any, **kwargs: Any) -> Any:
             if RIVALS:
                 _refuse_rival(step)
-            return threads.call(step, args, kwargs)
+            return execute_plain(step, args, kwargs)
 
-    wrapped = cast("Any", call)
+        wrapped = call_plain
+    functools.update_wrapper(wrapped, declared)
     wrapped.__ninelives__ = step
     wrapped.raw = declared
     return wrapped
@@ -227,23 +227,3 @@ def _refuse_rival(step: Step) -> None:
     execution = here()
     if execution is not None and step.name in RIVALS:
         refuse_rival(step, execution.part(_CalledSteps), execution.run.id)
-
-
-def _wrap_protected(step: Step, declared: Callable[..., Any]) -> Any:
-    if step.is_async:
-
-        @functools.wraps(declared)
-        async def call(*args: Any, **kwargs: Any) -> Any:
-            if RIVALS:
-                _refuse_rival(step)
-            return await non_resumable.call(step, args, kwargs)
-
-        return call
-
-    @functools.wraps(declared)
-    def plain(*args: Any, **kwargs: Any) -> Any:
-        if RIVALS:
-            _refuse_rival(step)
-        return non_resumable.call_plain(step, args, kwargs)
-
-    return plain

@@ -44,7 +44,7 @@ from ninelives.engine.commit.ticket import (
     Ticket,
     deliver,
     sealed,
-    sealed_alone,
+    sealed_single,
 )
 from ninelives.store import Store
 
@@ -58,8 +58,8 @@ _Answer = TypeVar("_Answer")
 
 def end_process(error: BaseException) -> None:
     """End this process at once: no exit handler, no flush, nothing that could act on a wrong state."""
-    told = f"{type(error).__name__}: {error}" if isinstance(error, NineLivesError) else repr(error)
-    os.write(2, f"ninelives: the process ends here: {told}\n".encode(errors="replace"))
+    what = f"{type(error).__name__}: {error}" if isinstance(error, NineLivesError) else repr(error)
+    os.write(2, f"ninelives: the process ends here: {what}\n".encode(errors="replace"))
     sys.stderr.flush()
     os._exit(EXIT_CODE)
 
@@ -128,10 +128,10 @@ class Committer:
 
     def append(self, tail: Tail, draft: Draft) -> Verdict:
         """Commit one record, like `commit`; without a ticket if nothing else is queued (the hot path)."""
-        verdict = self._append_alone(tail, draft)
+        verdict = self._append_single(tail, draft)
         return self.commit(tail, (draft,)) if verdict is None else verdict
 
-    def _append_alone(self, tail: Tail, draft: Draft) -> Verdict | None:
+    def _append_single(self, tail: Tail, draft: Draft) -> Verdict | None:
         """Commit one plain record without a ticket; None: nothing was written, and a ticket is needed."""
         at_ms = self._clock.now_ms()
         if self._closing or not self._turn.acquire(blocking=False):
@@ -139,7 +139,7 @@ class Committer:
         try:
             if self._queue or tail.is_over or self._sealed is not None:
                 return None  # earlier tickets are committed first
-            commit = sealed_alone(tail, draft, at_ms)
+            commit = sealed_single(tail, draft, at_ms)
             if commit is None:
                 return None
             (verdict,) = self._insist(self._store.commit, (commit,))

@@ -21,6 +21,11 @@ def whole(store: Store, records: Sequence[Record]) -> tuple[Record, ...]:
     )
 
 
+def is_whole(records: Sequence[Record]) -> bool:
+    """Return whether no body has to be loaded."""
+    return not any(_is_away(record) for record in records)
+
+
 def load(store: Store, run: str) -> Journal:
     """Load the journal of a run's current turn, with all bodies. Raises UnknownRun; Corrupt."""
     return restored(store, store.load_journal(run))

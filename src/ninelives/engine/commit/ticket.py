@@ -255,7 +255,7 @@ class Ticket:
         """Answer FENCED: the run no longer belongs to this owner."""
         self.answer(Verdict(self.tail.run, Outcome.FENCED))
 
-    def tell(self) -> None:
+    def wake(self) -> None:
         """Wake the thread that waits in `join`, if any."""
         if self._gate is not None:
             self._gate.release()
@@ -288,7 +288,7 @@ def _plain(draft: Draft, facts: Facts, at_ms: int) -> chain.Whole | None:
     return (kind, step, at_ms, body, (), facts.kind, facts.took_ms)
 
 
-def sealed_alone(tail: Tail, draft: Draft, at_ms: int) -> Commit | None:
+def sealed_single(tail: Tail, draft: Draft, at_ms: int) -> Commit | None:
     """Chain one plain record onto a run's tail; None for a draft that needs the checks of a ticket."""
     facts = draft[4] if len(draft) == 5 else NO_FACTS
     plain = _plain(draft, facts, at_ms)
@@ -346,7 +346,7 @@ def deliver(tickets: Sequence[Ticket]) -> None:
     """Wake the waiting threads, and pass the answered tickets to their homes, one call per home."""
     homes: defaultdict[Home, list[Ticket]] = defaultdict(list)
     for ticket in tickets:
-        ticket.tell()
+        ticket.wake()
         if ticket.home is not None:
             homes[ticket.home].append(ticket)
     for home, arrived in homes.items():

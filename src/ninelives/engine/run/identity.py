@@ -96,7 +96,7 @@ async def _refuse_change(asking: StepLookup, claims: RecordClaims) -> None:
     deterministic.
     """
     execution = execution_of(asking)
-    found = next((at for place in asking.call.places if (at := claims.at(place)) is not None), None)
+    found = next((at for place in asking.call.positions if (at := claims.at(place)) is not None), None)
     if found is None or asking.asked is None or asking.call.is_effect:
         return
     if await is_same_code(execution):

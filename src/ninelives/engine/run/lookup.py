@@ -83,7 +83,7 @@ class StepLookup:
         self.execution, self.place, self.asked, self.where = execution, place, asked, where
         self.care, self.begin = care, begin or _begin
         self.call = StepCall(
-            places=(place.id, *(place.id_under(alias) for alias in aliases)),
+            positions=(place.id, *(place.id_under(alias) for alias in aliases)),
             names=(place.name, *aliases),
             f=asked.digest.hex() if asked is not None else "",
             given=given,
@@ -164,7 +164,7 @@ def forgotten(execution: Running) -> tuple[str, ...]:
 def refuse(asking: StepLookup, missed: Claimed) -> None:
     """Stop the run before an effect starts, because a recorded effect was passed over."""
     claims = asking.execution.claims
-    for place in asking.call.places:
+    for place in asking.call.positions:
         found = claims.at(place)
         if found is not None and is_effect(found) and found.body.f != asking.call.f:
             asking.execution.seal(changed(asking, found))

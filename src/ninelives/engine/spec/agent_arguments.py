@@ -12,6 +12,7 @@ from msgspec import Raw, Struct
 from ninelives.core.errors import Corrupt, Divergence, NotSerializable, UsageError
 from ninelives.core.values import lists
 from ninelives.engine.spec.registry import Agent
+from ninelives.store import Store
 
 
 class Arguments(Struct, frozen=True, omit_defaults=True):
@@ -88,8 +89,29 @@ def parts_of(data: bytes, fetch: Callable[[list[bytes]], Mapping[bytes, bytes]])
     return used
 
 
+def has_parts(data: bytes) -> bool:
+    """Return whether encoded arguments may refer to blobs; False is certain."""
+    return b'"split":' in data
+
+
+def parts(store: Store, data: bytes) -> dict[bytes, bytes]:
+    """Return the blobs that encoded arguments refer to, by digest, so that `decode` needs no store.
+
+    Raises Corrupt.
+    """
+    found: dict[bytes, bytes] = {}
+
+    def fetch(digests: list[bytes]) -> Mapping[bytes, bytes]:
+        contents = store.get_blobs(digests)
+        found.update(contents)
+        return contents
+
+    parts_of(data, fetch)
+    return found
+
+
 def decode(
-    agent: Agent, data: bytes, run: str, fetch: Callable[[list[bytes]], Mapping[bytes, bytes]]
+    agent: Agent, data: bytes, run: str, contents: Mapping[bytes, bytes]
 ) -> tuple[tuple[Any, ...], dict[str, Any], set[bytes]]:
     """Return the positional and keyword arguments, and the digests of the blobs that they were in.
 
@@ -101,7 +123,7 @@ def decode(
         raise Corrupt(f"the run's arguments cannot be read: {error}", run=run) from None
     used: set[bytes] = set()
     for name in kept.split:
-        whole, found = lists.join(bytes(kept.p[name]), fetch)
+        whole, found = lists.join(bytes(kept.p[name]), lambda _: contents)
         kept.p[name] = Raw(whole)
         used |= found
     parameters = agent.signature.parameters

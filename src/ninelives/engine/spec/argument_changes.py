@@ -14,7 +14,7 @@ from ninelives.core.errors import NotSerializable
 from ninelives.core.values.fingerprint import Fingerprint, Taker
 
 LOGGER = logging.getLogger("ninelives.run")
-LOOKS = 3
+CHECKS = 3
 
 
 class ChecksLeft:
@@ -22,7 +22,7 @@ class ChecksLeft:
 
     __slots__ = ("left",)
 
-    def __init__(self, left: int = LOOKS) -> None:
+    def __init__(self, left: int = CHECKS) -> None:
         self.left = left
 
 
@@ -32,23 +32,23 @@ class _Step(Protocol):
     @property
     def where(self) -> str: ...
     @property
-    def looks(self) -> ChecksLeft: ...
+    def checks(self) -> ChecksLeft: ...
     @property
     def fingerprint(self) -> Taker: ...
 
 
-def look(step: _Step, args: tuple[Any, ...], kwargs: dict[str, Any], asked: Fingerprint, run: str) -> bool:
+def check(step: _Step, args: tuple[Any, ...], kwargs: dict[str, Any], before: Fingerprint, run: str) -> bool:
     """Compare the arguments after a body with the fingerprint taken before it; warn if they differ.
 
     Returns whether they are the same.
     """
-    step.looks.left -= 1
+    step.checks.left -= 1
     try:
-        is_same = step.fingerprint(args, kwargs).digest == asked.digest
+        is_same = step.fingerprint(args, kwargs).digest == before.digest
     except NotSerializable:
         is_same = False
     if not is_same:
-        step.looks.left = 0
+        step.checks.left = 0
         LOGGER.warning(
             "the body of step %r at %s changes its arguments; on replay it is not executed, and they stay as "
             "they were: return what is new instead",

@@ -62,7 +62,7 @@ def make_protection(
         raise UsageError(f"{name}: verify={options.verify!r}", remedy="Give a function")
     return Protection(
         resumable=bool(options.resumable),
-        key=_key_maker(options.key, signature) if options.key is not None else None,
+        key=key_maker(options.key, signature),
         identity=_identity(signature, options, name),
         window_ms=_ms(options.key_window, "key_window", name),
         verify=options.verify,
@@ -80,7 +80,13 @@ def _refuse(options: StepOptions, names: Sequence[str], action: str, why: str) -
             )
 
 
-def _key_maker(key: object, signature: inspect.Signature, option: str = "key") -> KeyMaker:
+def key_maker(key: object, signature: inspect.Signature, option: str = "key") -> KeyMaker | None:
+    """Return the function that makes a call's key, or its external id; None where none is declared.
+
+    Raises UsageError when it is neither a template over the parameters nor a plain function.
+    """
+    if key is None:
+        return None
     if isinstance(key, str):
         fill_template = key_template(key, signature.parameters)
 
@@ -95,14 +101,6 @@ def _key_maker(key: object, signature: inspect.Signature, option: str = "key") -
     refuse_async(f"{option}=", key)
     made = key
     return lambda args, kwargs: check_id(call_plain(f"{option}=", made, *args, **kwargs), option)
-
-
-def id_maker(given: object, signature: inspect.Signature) -> KeyMaker | None:
-    """Return the function that makes a call's external id; None for a step that declares no `id`.
-
-    Raises UsageError when it is neither a template over the parameters nor a plain function.
-    """
-    return None if given is None else _key_maker(given, signature, "id")
 
 
 def _identity(signature: inspect.Signature, options: StepOptions, name: str) -> Taker | None:

@@ -20,10 +20,10 @@ from ninelives.core.values.exceptions import check_raises
 from ninelives.core.values.fingerprint import Taker, check_ignore, taker
 from ninelives.core.values.retry import Retry
 from ninelives.engine.spec import functions
-from ninelives.engine.spec.argument_changes import LOOKS, ChecksLeft
+from ninelives.engine.spec.argument_changes import CHECKS, ChecksLeft
 from ninelives.engine.spec.callbacks import refuse_async
 from ninelives.engine.spec.options import StepOptions
-from ninelives.engine.spec.protection import KeyMaker, Protection, id_maker, make_protection
+from ninelives.engine.spec.protection import KeyMaker, Protection, key_maker, make_protection
 from ninelives.engine.spec.transactions import enclose, without_connection
 
 DURABILITIES = ("strict", "pipelined")
@@ -47,7 +47,7 @@ class Step(Struct, frozen=True, eq=False):
     aliases: tuple[str, ...]
     upgrade: Callable[[Any], Any] | None
     approval: Approval | None
-    looks: ChecksLeft
+    checks: ChecksLeft
     kind: StepKind
     effect: Protection | None = None
     enclose: Callable[[Callable[..., Any]], Callable[..., Any]] | None = None
@@ -63,7 +63,7 @@ class Step(Struct, frozen=True, eq=False):
     @property
     def where(self) -> str:
         """Source location of the step: file and line."""
-        return place_of(self.function)
+        return location_of(self.function)
 
 
 class Agent(Struct, frozen=True, eq=False):
@@ -101,11 +101,11 @@ def add_agent(agent: Agent) -> None:
     known = AGENTS.get(agent.name)
     if (
         known is not None
-        and place_of(known.function) != place_of(agent.function)
+        and location_of(known.function) != location_of(agent.function)
         and not functions.is_redefined(known.function, agent.function)
     ):
         raise DuplicateName(
-            f"two agents are {agent.name!r}: {place_of(known.function)} and {place_of(agent.function)}",
+            f"two agents are {agent.name!r}: {location_of(known.function)} and {location_of(agent.function)}",
             remedy="Give one of them name=",
         )
     AGENTS[agent.name] = agent
@@ -252,10 +252,10 @@ def make_step(function: Callable[..., Any], **given: Any) -> Step:
         aliases=_names(options.aliases, "aliases"),
         upgrade=options.upgrade,
         approval=approval,
-        looks=ChecksLeft(LOOKS if signature.parameters else 0),
+        checks=ChecksLeft(CHECKS if signature.parameters else 0),
         kind=_kind_of(options),
         effect=make_protection(signature, options, name=named, timeout=seconds),
-        given=id_maker(options.id, signature),
+        given=key_maker(options.id, signature, "id"),
     )
 
 
@@ -277,13 +277,13 @@ def _named(function: Callable[..., Any], name: str | None, what: str) -> str:
     inner = inspect.unwrap(function)
     if inspect.isasyncgenfunction(inner) or inspect.isgeneratorfunction(inner):
         raise UsageError(
-            f"the {what} at {place_of(function)} yields: it would give many values, and one is recorded",
+            f"the {what} at {location_of(function)} yields: it would give many values, and one is recorded",
             remedy="Pass the parts on with nl.emit as they come, and return the whole",
         )
     own = getattr(function, "__qualname__", "").replace("<locals>.", "")
     if not name and (not own or own.endswith("<lambda>")):
         raise UsageError(
-            f"the {what} at {place_of(function)} has no name of its own, and its records need one",
+            f"the {what} at {location_of(function)} has no name of its own, and its records need one",
             remedy="Give it name=",
         )
     return check_id(name or own, f"{what} name")
@@ -303,7 +303,7 @@ def signature_of(function: Callable[..., Any]) -> inspect.Signature:
         return inspect.signature(function, eval_str=True)
     except NameError as error:
         raise UsageError(
-            f"an annotation at {place_of(function)} cannot be resolved: {error}",
+            f"an annotation at {location_of(function)} cannot be resolved: {error}",
             remedy="Define the type before the function, at the level of the module",
         ) from None
     except (ValueError, TypeError) as error:
@@ -326,7 +326,7 @@ def code_version(agents: Iterable[str]) -> str:
     return digest.hexdigest()
 
 
-def place_of(function: Callable[..., Any]) -> str:
+def location_of(function: Callable[..., Any]) -> str:
     """Return a function's source location: file and line."""
     code = getattr(inspect.unwrap(function), "__code__", None)
     return f"{code.co_filename}:{code.co_firstlineno}" if code else repr(function)

@@ -118,8 +118,8 @@ async def perform(  # noqa: PLR0912 (the hot path: one coroutine fewer)
         if is_awaited:
             execution.delivery.read_ends()
     if (
-        step.looks.left
-        and not argument_changes.look(step, args, kwargs, asked, execution.run.id)
+        step.checks.left
+        and not argument_changes.check(step, args, kwargs, asked, execution.run.id)
         and execution.hooks is not None
     ):
         execution.hooks.arguments_changed(execution, step)

@@ -26,8 +26,8 @@ async def complete(execution: Execution, value: bytes) -> None:
 
 async def fail(execution: Execution, error: BaseException, *, after: Sequence[Draft] = ()) -> None:
     """End a run as failed with `error`; the records in `after` precede the end, in the same commit."""
-    told = error if isinstance(error, Exception) else RuntimeError(f"the agent ended with {error!r}")
-    encoded, facts = encode_error(told), Facts(error=error_text(told))
+    raised = error if isinstance(error, Exception) else RuntimeError(f"the agent ended with {error!r}")
+    encoded, facts = encode_error(raised), Facts(error=error_text(raised))
     if not await _undoes(execution, State.FAILED, encoded, after, facts):
         await finish(execution, State.FAILED, encoded, after, facts)
 

@@ -22,13 +22,14 @@ from ninelives.core.journal.answers import (
 )
 from ninelives.core.model.commit import Escalate, Outcome
 from ninelives.core.model.inbox import Item, ItemKind, NewItem
-from ninelives.core.model.run import Kind
+from ninelives.core.model.run import Kind, RunRow
 from ninelives.core.rules.inbox_rules import stop_answered, stop_id
 from ninelives.core.step_ids import step_text
 from ninelives.engine.commit.loop_commits import LoopCommits
 from ninelives.engine.commit.ticket import Draft, Extras
 from ninelives.engine.run.execution import Execution
 from ninelives.engine.worker import ending
+from ninelives.engine.worker.event_loop import StoreCaller
 from ninelives.store import Store
 
 _CAUSES: dict[ItemKind, type[NineLivesError]] = {
@@ -41,7 +42,7 @@ _CAUSES: dict[ItemKind, type[NineLivesError]] = {
 _WAITS_CHARACTERS = 500
 
 
-def told(why: NineLivesError) -> Asked:
+def request_about(why: NineLivesError) -> Asked:
     """Return an error as the body of an inbox item: what happened, the remedy, the evidence."""
     named = {"error": type(why).__name__, "path": why.path}
     return Asked(
@@ -52,7 +53,7 @@ def told(why: NineLivesError) -> Asked:
 
 
 async def escalate(
-    store: Store,
+    calls: StoreCaller,
     commits: LoopCommits,
     execution: Execution,
     kind: ItemKind,
@@ -74,11 +75,9 @@ async def escalate(
         body=body,
     )
     while True:
-        fresh = store.read_run(tail.run)
+        fresh, items = await calls.call(_row_and_items, tail.run)
         news = fresh.news if fresh is not None else execution.run.news
-        older = [
-            one.id for one in store.list_inbox(run=tail.run) if one.kind in _CAUSES and one.id != item.id
-        ]
+        older = [one.id for one in items if one.kind in _CAUSES and one.id != item.id]
         change = Escalate(waits=f"for a person: {named}{asked.what}"[:_WAITS_CHARACTERS], news_seen=news)
         extras = Extras(opens=(item,), closes=tuple(older), change=change)
         verdict = await commits.commit(tail, (), extras)
@@ -86,6 +85,10 @@ async def escalate(
             break
     if verdict.error is not None:
         raise verdict.error
+
+
+def _row_and_items(store: Store, run: str) -> tuple[RunRow | None, list[Item]]:
+    return store.read_run(run), store.list_inbox(run=run)
 
 
 async def settle(execution: Execution, items: Iterable[Item]) -> bool:

@@ -1,13 +1,15 @@
-"""Patch an event loop for runs: tasks become branches, executor threads are counted, waits recorded.
+"""The event loop of a worker: how it is patched for runs, and how code on it calls the store.
 
-Several runtimes may share a loop; the first one patches it and the last one restores it.
+Patched: tasks become branches, executor threads are counted, waits recorded. Several runtimes may share a
+loop; the first one patches it and the last one restores it.
 """
 
 from __future__ import annotations
 
 import asyncio
+from collections.abc import Callable
 from functools import partial
-from typing import Any, cast
+from typing import Any, Concatenate, ParamSpec, TypeVar, cast
 from weakref import WeakKeyDictionary
 
 from ninelives.engine.agent import time_limits
@@ -15,6 +17,10 @@ from ninelives.engine.context import runtime_lives
 from ninelives.engine.run import quiescence
 from ninelives.engine.run.tasks import make_task
 from ninelives.engine.step.threads import lend
+from ninelives.store import Store
+
+P = ParamSpec("P")
+T = TypeVar("T")
 
 
 class _Guests:
@@ -52,3 +58,26 @@ def leave(loop: asyncio.AbstractEventLoop) -> None:
     del cast("Any", loop).run_in_executor
     quiescence.unwatch(loop)
     vars(loop).pop("call_later", None)
+
+
+class StoreCaller:
+    """Calls the store for a worker's code on an event loop.
+
+    The rule: an event loop never waits for a store; each call is made in a thread. The exception is a loop
+    that nothing else uses, with a store on the same machine (`is_inline`): a thread costs more than the call.
+    """
+
+    def __init__(self, store: Store, *, is_inline: bool = False) -> None:
+        self._store, self._is_inline = store, is_inline
+
+    async def call(self, work: Callable[Concatenate[Store, P], T], *args: P.args, **kwargs: P.kwargs) -> T:
+        """Return `work(store, ...)`. When cancelled, wait for its end first: what it wrote is then known."""
+        if self._is_inline:
+            return work(self._store, *args, **kwargs)
+        loop = asyncio.get_running_loop()
+        called = loop.run_in_executor(None, partial(work, self._store, *args, **kwargs))
+        try:
+            return await asyncio.shield(called)
+        except asyncio.CancelledError:
+            await asyncio.wait((called,))
+            raise

@@ -54,6 +54,7 @@ from ninelives.engine.spec.callbacks import Unruly, call_plain
 from ninelives.engine.spec.registry import AGENTS, Agent
 from ninelives.engine.step import threads
 from ninelives.engine.worker import ending, escalation, quarantine, run_retry
+from ninelives.engine.worker.event_loop import StoreCaller
 from ninelives.engine.worker.news import NewsReader
 from ninelives.engine.worker.takeover import Takeover
 from ninelives.store import Store
@@ -86,52 +87,51 @@ class Executor:
         clock: Clock,
         *,
         hooks: Hooks | None = None,
+        calls: StoreCaller | None = None,
         lives: int | None = None,
     ) -> None:
         self._store, self._commits, self._loop, self._clock = store, commits, loop, clock
+        self.calls = calls or StoreCaller(store)
         self._intents, self.hooks, self._lives = Intents(loop), hooks, lives
         self.executions: dict[str, Execution] = {}
         self._held: dict[str, tuple[Lease | Endless, Takeover | None]] = {}
-        self.newsroom = NewsReader(store, loop, self.executions)
+        self.news = NewsReader(store, loop, self.executions)
         self.completed: Callable[[str, Agent, bytes], None] = lambda *_: None
         self._loaded: dict[str, Journal] = {}
         self.born: dict[str, NewRun] = {}
         """Runs that this process has just created: their journals are known without reading the store."""
-        self._heard: dict[str, int] = {}
+        self._wakeups: dict[str, int] = {}
+        """By run: how many wake-ups had arrived before its row was read. Later ones may be about the run."""
 
-    def load(self, claimed: Sequence[RunRow]) -> None:
-        """Load the journals of runs that are about to be executed; the short ones in one read."""
-        # `_newborn` reads the row again only if a wake-up has come since.
-        self._heard.update({run.id: self.newsroom.heard for run in claimed if run.id in self.born})
+    async def load(self, claimed: Sequence[RunRow], wakeups: int) -> None:
+        """Load the journals of runs that are about to be executed; the short ones in one read.
+
+        `wakeups` is how many had arrived before they were claimed.
+        """
+        self._wakeups.update((run.id, wakeups) for run in claimed)
         short = [run.id for run in claimed if _is_short(run) and run.id not in self.born]
         if len(short) > 1:
             with suppress(StoreUnavailable):  # then each is read separately, once the store is available
-                for journal in self._store.load_journals(short):
+                for journal in await self.calls.call(lambda store: store.load_journals(short)):
                     if isinstance(journal, Journal):
                         self._loaded[journal.run.id] = journal
 
-    def _take_loaded(self, run: RunRow) -> Journal | None:
-        journal = self._loaded.pop(run.id, None)
-        if journal is None or journal.run.epoch != run.epoch:
+    def _newborn(self, run: RunRow) -> Journal | None:
+        """Return the journal of a run that this process has just created."""
+        new = self.born.pop(run.id, None)
+        if new is None or run.news:
             return None
-        return large_bodies.restored(self._store, journal)
+        made, records = run_rules.created(new, run.number, run.created_ms)
+        return Journal(run, 0, records, (), ()) if run.head == made.head else None  # else it has another one
+
+    async def _whole(self, journal: Journal) -> Journal:
+        is_whole = large_bodies.is_whole(journal.records)
+        return journal if is_whole else await self.calls.call(large_bodies.restored, journal)
 
     def forget(self, run: str) -> None:
         """Forget the known journal of a run that this process created."""
         self.born.pop(run, None)
-        self._heard.pop(run, None)
-
-    def _newborn(self, run: RunRow) -> Journal | None:
-        """Return the journal of a run that this process created, if nothing has happened to it since."""
-        new, heard = self.born.pop(run.id, None), self._heard.pop(run.id, None)
-        if new is None or run.news:
-            return None
-        made, records = run_rules.created(new, run.number, run.created_ms)
-        if run.head != made.head:  # the head differs for any other journal
-            return None
-        if heard != self.newsroom.heard and self._store.read_run(run.id) != run:
-            return None  # something happened since the claim, to this run
-        return large_bodies.restored(self._store, Journal(run, 0, records, (), ()))
+        self._wakeups.pop(run, None)
 
     async def execute(
         self, run: RunRow, lease: Lease | Endless = ENDLESS, takeover: Takeover | None = None
@@ -143,10 +143,11 @@ class Executor:
         agent = AGENTS.get(run.agent)
         if agent is None:
             raise UnknownAgent(f"agent {run.agent!r} is not loaded here", run=run.id)
-        journal = await self._read(agent, run)
+        wakeups = self._wakeups.pop(run.id, self.news.wakeups)
+        journal = await self._read(agent, run, wakeups)
         if journal is not None and journal.run.epoch == run.epoch and run_retry.is_retried(journal):
             await self._supersede(journal)
-            journal = large_bodies.load(self._store, run.id)
+            journal = await self.calls.call(large_bodies.load, run.id)
         if journal is None or journal.run.epoch != run.epoch:
             return  # damaged; or we were suspended, and the run has another owner, which may have ended it
         lives = self._lives or agent.lives
@@ -154,39 +155,39 @@ class Executor:
             if takeover is not None:
                 takeover.journal = journal  # read and valid; the quarantine reports its outcome
             execution = Execution(journal, *self._parts(agent))
-            await quarantine.quarantine(self._store, self._commits, execution, lives)
+            await quarantine.quarantine(self.calls, self._commits, execution, lives)
             return
         held = self._held[run.id] = lease, takeover
         following: Journal | None = journal
         is_back = True
         try:
             while following is not None:
-                following = await self._take_turn(agent, following, is_back=is_back)
-                is_back = False
+                following = await self._take_turn(agent, following, wakeups, is_back=is_back)
+                is_back, wakeups = False, self._wakeups.pop(run.id, self.news.wakeups)
         finally:
             if self._held.get(run.id) is held:  # else it was parked and is already claimed here again
                 del self._held[run.id]
 
-    async def _read(self, agent: Agent, run: RunRow) -> Journal | None:
+    async def _read(self, agent: Agent, run: RunRow, wakeups: int) -> Journal | None:
         """Read the journal of a claimed run; None when it is damaged and a person must decide."""
-        try:
-            with suppress(StoreUnavailable):
-                loaded = self._take_loaded(run) or self._newborn(run)
-                if loaded is not None:
-                    return loaded
-                if _is_short(run):
-                    return large_bodies.load(self._store, run.id)
-            return await self._load_patiently(run)
-        except Corrupt:
-            return await self._salvaged(agent, run)
-
-    async def _load_patiently(self, run: RunRow) -> Journal:
-        """Read a journal in a thread; wait until the store is available: nothing of the run has begun."""
+        loaded, new = self._loaded.pop(run.id, None), self._newborn(run)
         while True:
             try:
+                if loaded is not None and loaded.run.epoch == run.epoch:
+                    return await self._whole(loaded)
+                if new is not None and await self._is_unchanged(run, wakeups):
+                    return await self._whole(new)
+                if _is_short(run):
+                    return await self.calls.call(large_bodies.load, run.id)
                 return await asyncio.to_thread(large_bodies.load, self._store, run.id)
-            except StoreUnavailable:
+            except StoreUnavailable:  # wait until it is available: nothing of the run has begun
                 await asyncio.sleep(UNAVAILABLE_SECONDS)
+            except Corrupt:
+                return await self._salvaged(agent, run)
+
+    async def _is_unchanged(self, run: RunRow, wakeups: int) -> bool:
+        """Return whether nothing has happened to a run since it was created and claimed."""
+        return wakeups == self.news.wakeups or await self.calls.call(_read_run, run.id) == run
 
     async def _salvaged(self, agent: Agent, run: RunRow) -> Journal | None:
         """Continue from the valid prefix of a damaged journal; None when a person must decide.
@@ -201,7 +202,9 @@ class Executor:
             return None
         except Corrupt as error:
             damaged = Execution(_empty(run), *self._parts(agent))
-            items = self._store.list_inbox(run=run.id, answered=True, limit=_ALL_ITEMS)
+            items = await self.calls.call(
+                lambda store: store.list_inbox(run=run.id, answered=True, limit=_ALL_ITEMS)
+            )
             if await escalation.settle(damaged, items):
                 await self._give_up(damaged, error)
             return None
@@ -227,20 +230,23 @@ class Executor:
             takeover.begin(journal, execution.replay.intents)
         return execution
 
-    async def _take_turn(self, agent: Agent, journal: Journal, *, is_back: bool) -> Journal | None:
+    async def _take_turn(
+        self, agent: Agent, journal: Journal, wakeups: int, *, is_back: bool
+    ) -> Journal | None:
         execution = self._execution(agent, journal)
         if execution.replay.is_undoing:
-            await self._undo(agent, journal)
+            await self._undo(agent, journal, wakeups)
             return None
+        self._enter(execution, wakeups)
         following = await self._live(execution, agent, journal, is_back=is_back)
         return await self._reloaded(execution) if execution.is_undoing else following
 
-    async def _undo(self, agent: Agent, journal: Journal) -> None:
+    async def _undo(self, agent: Agent, journal: Journal, wakeups: int) -> None:
         """Call the compensations of a run that failed or was cancelled, and end it."""
         stretch, undoing, pending = compensations.last_stretch(journal)
         execution = self._execution(agent, stretch)
         execution.undo()
-        self.executions[journal.run.id] = execution
+        self._enter(execution, wakeups)
         error = None if isinstance(undoing.error, UnsetType) else bytes(undoing.error)
         try:
             execution.apply_controls(journal.run)
@@ -260,7 +266,6 @@ class Executor:
     async def _live(
         self, execution: Execution, agent: Agent, journal: Journal, *, is_back: bool
     ) -> Journal | None:
-        self.executions[journal.run.id] = execution
         try:
             if journal.run.cancelling:
                 await ending.cancel(execution)
@@ -282,6 +287,12 @@ class Executor:
             return None
         finally:
             self._leave(execution)
+
+    def _enter(self, execution: Execution, wakeups: int) -> None:
+        """Register an execution, which gets news from now on; read what came since its row was read."""
+        self.executions[execution.run.id] = execution
+        if wakeups != self.news.wakeups:
+            self.news.read()
 
     def _leave(self, execution: Execution) -> None:
         """Unregister an execution, unless the run has been claimed here again meanwhile."""
@@ -363,11 +374,11 @@ class Executor:
 
     async def _reloaded(self, execution: Execution) -> Journal | None:
         """Read a run's journal again; None when the run is no longer ours."""
-        run = self._store.read_run(execution.run.id)
-        if run is None or run.epoch != execution.run.epoch:
-            return None
-        journal = large_bodies.load(self._store, run.id)
-        return journal if journal.run.epoch == run.epoch else None  # else we were suspended in between
+        wakeups, run = self.news.wakeups, execution.run
+        journal = await self.calls.call(_reload, run)
+        if journal is not None:
+            self._wakeups[run.id] = wakeups
+        return journal
 
     async def _stop(self, execution: Execution, why: RunCancelled | TimedOut) -> None:
         """End a run that was cancelled or took too long."""
@@ -394,22 +405,24 @@ class Executor:
             raise why
         if execution.tail.is_over:
             # The store refused a commit and wrote nothing of it: the run's row is still valid.
-            row = self._store.read_run(execution.run.id)
+            row = await self.calls.call(_read_run, execution.run.id)
             if row is None or row.epoch != execution.tail.epoch or row.state is not State.RUNNING:
                 return
             execution.take_row(row)
         kind = _KINDS.get(type(why), ItemKind.DIVERGENCE)
         await escalation.escalate(
-            self._store, self._commits, execution, kind, escalation.told(why), step=why.step
+            self.calls, self._commits, execution, kind, escalation.request_about(why), step=why.step
         )
 
 
 async def drive(execution: Execution, agent: Agent, journal: Journal) -> asyncio.Task[Any] | None:
     """Run the agent's code; None when the execution was sealed before the code ended."""
     try:
-        body, run = journal.records[0].body, journal.run.id
+        body, run, parts = journal.records[0].body, journal.run.id, dict[bytes, bytes]()
+        if agent_arguments.has_parts(body):
+            parts = await asyncio.to_thread(agent_arguments.parts, execution.store, body)
         args, kwargs, execution.part(ArgumentBlobs).blobs = call_plain(
-            "an argument's own code", agent_arguments.decode, agent, body, run, execution.store.get_blobs
+            "an argument's own code", agent_arguments.decode, agent, body, run, parts
         )
     except (Divergence, Corrupt) as error:
         execution.seal(error)
@@ -448,6 +461,19 @@ def _carried(execution: Execution) -> list[Draft]:
     if execution.replay.returned:
         drafts += signals.carried(execution)
     return drafts
+
+
+def _read_run(store: Store, run: str) -> RunRow | None:
+    return store.read_run(run)
+
+
+def _reload(store: Store, run: RunRow) -> Journal | None:
+    """Load a run's journal; None when the run has another owner, which may have ended and pruned it."""
+    row = store.read_run(run.id)
+    if row is None or row.epoch != run.epoch:
+        return None
+    journal = large_bodies.load(store, run.id)
+    return journal if journal.run.epoch == run.epoch else None  # else we were suspended in between
 
 
 def _is_short(run: RunRow) -> bool:

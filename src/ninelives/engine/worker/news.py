@@ -30,18 +30,22 @@ class NewsReader:
         self._is_wanted = False
         self._reading: asyncio.Task[None] | None = None
         self._all_at = 0.0
-        self.heard = 0
+        self.wakeups = 0
         """How many wake-ups have arrived."""
         self._later: asyncio.TimerHandle | None = None
 
-    def hear(self) -> None:
-        """Handle a wake-up: read the news. Call it on the event loop, outside any run's context."""
-        self.heard += 1
+    def on_wakeup(self) -> None:
+        """Count a wake-up, and read the news."""
+        self.wakeups += 1
+        self.read()
+
+    def read(self) -> None:
+        """Read the news. Call it on the event loop, outside any run's context."""
         if not self._executions:
             return
         if self._reading is not None:
             self._is_wanted = True
-        elif seen := self._asked():
+        elif seen := self._seen():
             self._reading = self._loop.create_task(self._read(seen))
 
     async def _read(self, seen: dict[str, int]) -> None:
@@ -49,30 +53,30 @@ class NewsReader:
             while seen:
                 self._is_wanted = False
                 with suppress(NineLivesError):  # the next write reports it; the next wake-up reads again
-                    self._tell(await asyncio.to_thread(self._store.read_news, seen))
-                seen = self._asked() if self._is_wanted else {}
+                    self._deliver(await asyncio.to_thread(self._store.read_news, seen))
+                seen = self._seen() if self._is_wanted else {}
         finally:
             self._reading = None
 
-    def _tell(self, found: Sequence[News]) -> None:
+    def _deliver(self, found: Sequence[News]) -> None:
         for news in found:
             execution = self._executions.get(news.run.id)
             if execution is not None:
                 execution.take_news(news)
 
-    def _asked(self) -> dict[str, int]:
+    def _seen(self) -> dict[str, int]:
         now = self._loop.time()
-        everybody = now - self._all_at >= CONTROL_SECONDS
-        if everybody:
+        is_for_all = now - self._all_at >= CONTROL_SECONDS
+        if is_for_all:
             self._all_at = now
         elif self._later is None:
             self._later = self._loop.call_later(self._all_at + CONTROL_SECONDS - now, self._catch_up)
         return {
             name: execution.latest.news
             for name, execution in self._executions.items()
-            if everybody or execution.waits_for_news
+            if is_for_all or execution.waits_for_news
         }
 
     def _catch_up(self) -> None:
         self._later = None
-        self.hear()
+        self.read()

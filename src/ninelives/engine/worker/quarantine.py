@@ -19,23 +19,24 @@ from ninelives.core.model.session import Cause, Evidence, Session
 from ninelives.engine.commit.loop_commits import LoopCommits
 from ninelives.engine.run.execution import Execution
 from ninelives.engine.worker import escalation
+from ninelives.engine.worker.event_loop import StoreCaller
 from ninelives.store import Store
 
 _MOST_ENTRIES = 200
 _LAST_LINES, _LINE_CHARACTERS = 5, 300
 
 
-async def quarantine(store: Store, commits: LoopCommits, execution: Execution, lives: int) -> None:
+async def quarantine(calls: StoreCaller, commits: LoopCommits, execution: Execution, lives: int) -> None:
     """Escalate a run that is out of lives."""
     nothing = f"after {execution.run.length} records; what came next was not recorded as begun"
     under_way = ", ".join(execution.replay.intents) or nothing
     asked = Asked(
         what=f"out of lives: {lives} workers died of this run, which each had to itself ({under_way})",
         remedy="Find out what kills it (memory, a native library, os._exit); retry gives it new lives",
-        evidence=_deaths(store, execution.run.id, execution.run.solo_deaths),
+        evidence=await calls.call(_deaths, execution.run.id, execution.run.solo_deaths),
     )
     step = next(iter(execution.replay.intents), None)
-    await escalation.escalate(store, commits, execution, ItemKind.QUARANTINE, asked, step=step)
+    await escalation.escalate(calls, commits, execution, ItemKind.QUARANTINE, asked, step=step)
 
 
 def _deaths(store: Store, run: str, count: int) -> dict[str, str]:

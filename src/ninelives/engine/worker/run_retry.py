@@ -58,17 +58,17 @@ def superseded(store: Store, journal: Journal) -> tuple[str, ...]:
     A child that was cancelled with the run is spawned again, under another id.
     """
     steps = dict.fromkeys(fatal_steps(journal.records))
-    told: set[str] = set()  # children whose outcome the run's code got, and continued
+    known: set[str] = set()  # children whose outcome the run's code got, and continued
     for record in journal.records:
         kind, _, child = _name(record).partition(":")
         if kind == "result" and record.step in steps:
             continue
         if kind in ("result", "cancel") and record.kind in (Kind.RESULT, Kind.FAILURE):
-            told.add(child)
+            known.add(child)
     for record in journal.records:
         if record.kind is Kind.RESULT and _name(record).startswith("spawn:"):
             child = msgspec.json.decode(read_body(record).v or b"null", type=str)
-            row = store.read_run(child) if child not in told else None
+            row = store.read_run(child) if child not in known else None
             if row is not None and row.cancelling:
                 steps |= {record.step: None}
                 steps |= {one.step: None for one in journal.records if _name(one) == f"result:{child}"}

@@ -19,6 +19,7 @@ from ninelives.core.model.session import Cause, NewSession
 from ninelives.engine.lease import Lease
 from ninelives.engine.machine import host, machine
 from ninelives.engine.spec.registry import code_version
+from ninelives.engine.worker.event_loop import StoreCaller
 from ninelives.store import Store
 
 SPARE_SECONDS = 1.0
@@ -31,31 +32,42 @@ class OwnSession:
     lease: Lease
 
     def __init__(
-        self, store: Store, clock: Clock, lease_ms: int, *, name: str = "", keeper: str = ""
+        self,
+        store: Store,
+        calls: StoreCaller,
+        clock: Clock,
+        lease_ms: int,
+        *,
+        name: str = "",
+        keeper: str = "",
     ) -> None:
-        self._store, self._clock, self.lease_ms, self._keeper = store, clock, lease_ms, keeper
+        self._store, self._calls, self._clock = store, calls, clock
+        self.lease_ms, self._keeper = lease_ms, keeper
         self.id = name or f"{machine()}-{os.getpid()}-{secrets.token_hex(4)}"
         self.agents: tuple[str, ...] = ()
         self.has_begun = False
 
-    def begin(self, agents: Sequence[str], lost: Callable[[NineLivesError], None]) -> None:
+    async def begin(self, agents: Sequence[str], lost: Callable[[NineLivesError], None]) -> None:
         """Register the session, or reuse that of an earlier worker; `lost` is called with a lost lease."""
         if self.has_begun:
             self.lease.lost = lost
             return
         sent_ms, self.agents = self._clock.boot_ms(), tuple(sorted(agents))
         _, steady_ms = witness(self._clock)
-        registered = self._store.register_session(
-            NewSession(
-                id=self.id,
-                host=host(),
-                pid=os.getpid(),
-                code=code_version(agents),
-                lease_ms=self.lease_ms,
-                agents=self.agents,
-                keeper=self._keeper,
-            )
+        new = NewSession(
+            id=self.id,
+            host=host(),
+            pid=os.getpid(),
+            code=code_version(agents),
+            lease_ms=self.lease_ms,
+            agents=self.agents,
+            keeper=self._keeper,
         )
+        try:
+            registered = await self._calls.call(lambda store: store.register_session(new))
+        except asyncio.CancelledError:
+            await self._end()  # nothing would renew it
+            raise
         self.lease = Lease(self._store, self._clock, self.id, self.lease_ms, sent_ms=sent_ms, lost=lost)
         self.lease.since = registered.started_ms, steady_ms
         self.has_begun = True
@@ -67,6 +79,9 @@ class OwnSession:
     async def end(self) -> None:
         """Stop renewing the session and end it in the store, which releases the runs it still owns."""
         self.lease.stop()
+        await self._end()
+
+    async def _end(self) -> None:
         with suppress(NineLivesError):  # then its lock or its lease shows that it has ended
             await asyncio.to_thread(self._store.end_sessions, [self.id], Cause.STOPPED)
 

@@ -19,7 +19,7 @@ from ninelives.core.model.run import RunQuery, RunRow, State
 from ninelives.store import Store
 
 _MOST = 10_000
-_LOOKS_PER_LEASE = 3
+_CHECKS_PER_LEASE = 3
 _log = logging.getLogger("ninelives.worker")
 _GIVEN_BACK = (
     "run %s belonged to this worker's session, which did not execute it: the answer to a claim was lost,"
@@ -31,16 +31,16 @@ class Stranded:
     """Finds and gives back the runs that one session owns and does not execute."""
 
     def __init__(self, store: Store, session: str, lease_ms: int) -> None:
-        self._store, self._session, self._pause_ms = store, session, lease_ms / _LOOKS_PER_LEASE
-        self._look_at_ms = 0.0
+        self._store, self._session, self._pause_ms = store, session, lease_ms / _CHECKS_PER_LEASE
+        self._check_at_ms = 0.0
         self._seen: dict[str, tuple[int, int, bytes]] = {}
 
-    def look(self, executed: AbstractSet[str], now_ms: int) -> None:
+    def check(self, executed: AbstractSet[str], now_ms: int) -> None:
         """Compare, if a check is due. No run may be claimed for the session until this returns.
 
         Raises StoreUnavailable.
         """
-        if now_ms < self._look_at_ms:
+        if now_ms < self._check_at_ms:
             return
         try:
             owned = self._store.list_runs(
@@ -51,7 +51,7 @@ class Stranded:
         idle = {run.id: run for run in owned if run.id not in executed}
         left = [run for run in idle.values() if self._seen.get(run.id) == _state(run)]
         self._seen = {run.id: _state(run) for run in idle.values()}
-        self._look_at_ms = 0.0 if idle else now_ms + self._pause_ms
+        self._check_at_ms = 0.0 if idle else now_ms + self._pause_ms
         if left:
             self._give_back(left)
 

@@ -1,7 +1,9 @@
 """Takeovers: what was recovered of a dead worker's run, and its first progress, for the recovery log.
 
-Entries are written in a thread, in batches, and no run waits for them. If we die before they are written,
-these entries are lost; the worker that ends our session logs that we died while we owned the run.
+Entries are written in a thread, in batches, and no run waits for them. Nor do they compete with a recovered
+run for the store: a claim is logged together with the run's first progress, or WRITE_SECONDS later. If we die
+before they are written, these entries are lost; the worker that ends our session logs that we died while we
+owned the run.
 """
 
 from __future__ import annotations
@@ -27,7 +29,9 @@ from ninelives.engine.hooks import Hooks, Observer, RecordsCommitted, ResourceCh
 from ninelives.store import Store
 
 _MOST_REDONE = 20
-_LOOK_SECONDS = 0.002
+_POLL_SECONDS = 0.002
+WRITE_SECONDS = 0.25
+"""How long the entry about a claim may wait for the run's first progress."""
 
 
 class Takeover(Observer):
@@ -94,29 +98,30 @@ class RecoveryRecorder:
         """Log that a run was claimed whose last worker had left it."""
         run = takeover.run
         body = msgspec.json.encode({"left_by": run.left_by, "epoch": run.epoch, "is_alone": run.is_alone})
-        self._tell(lambda: self._entry(Happening.TAKEN, run.id, body))
+        self._add(lambda: self._entry(Happening.TAKEN, run.id, body), WRITE_SECONDS)
 
     def recovered(self, takeover: Takeover) -> None:
         """Log the result of a takeover."""
-        self._tell(lambda: self._recovered(takeover))
+        self._add(lambda: self._recovered(takeover))
 
     def left(self, takeover: Takeover) -> None:
         """Log that a run that was taken over is no longer executed here."""
         if takeover.progress_ms is None:
             self.recovered(takeover)
-        self._tell(lambda: self._completed(takeover.run.id))
+        self._add(lambda: self._completed(takeover.run.id))
 
     async def written(self) -> None:
         """Wait until all entries so far are in the log."""
         while self._entries or self._writing is not None:
             self._begin()
-            await asyncio.sleep(0 if self._writing is None else _LOOK_SECONDS)
+            await asyncio.sleep(0 if self._writing is None else _POLL_SECONDS)
 
-    def _tell(self, entry: Callable[[], NewEntry | None]) -> None:
+    def _add(self, entry: Callable[[], NewEntry | None], seconds: float = 0.0) -> None:
+        """Write an entry within that time, together with all that come before it is written."""
         self._entries.append(entry)
-        if len(self._entries) == 1 and self._writing is None:
+        if self._writing is None:
             # The caller may be in a run's context; the writing task must not belong to a run.
-            asyncio.get_running_loop().call_soon(self._begin, context=Context())
+            asyncio.get_running_loop().call_later(seconds, self._begin, context=Context())
 
     def _begin(self) -> None:
         if self._entries and self._writing is None:

@@ -33,7 +33,7 @@ from ninelives.store import Store
 
 POLL_SECONDS = 1.0
 """How often a worker polls for dead sessions, and for work without a wake-up, however busy it is."""
-_LEAST_LOOK_SECONDS = 0.1
+_LEAST_POLL_SECONDS = 0.1
 """Minimum poll interval: a worker polls sooner when another session's lease ends, but not more often."""
 SUSPECTS_WAIT_MS = 5_000
 """How long suspects wait while there is other work; then the worker claims no other work until they ran."""
@@ -41,7 +41,7 @@ SUSPECTS_WAIT_MS = 5_000
 _MISSED = Evidence(is_gone=True, note="its machine has no such process any more")
 
 Leave = Callable[[OwnSession], Awaitable[None]]
-Bear = Callable[[str], RunRow | None]
+Create = Callable[[str], Awaitable[RunRow | None]]
 """Creates the first run, owned by the given session, and returns it; None if the session does not own it."""
 Away = Callable[[StoreAway], None]
 """Called when the store accepts no new session; without this callback, StoreAway is raised instead."""
@@ -72,14 +72,15 @@ class Worker:
         self._lots: dict[str, int] = {}
         self.claims, self.first_claimed = 0, ""
         self._takeovers: dict[str, Takeover] = {}
-        self._chronicle = RecoveryRecorder(store, self._session)
+        self._recorder = RecoveryRecorder(store, self._session)
         self._began_ms, self._has_expired = clock.boot_ms(), False
         self._stranded = Stranded(store, self._session, session.lease_ms)
         self._solo: str | None = None
         self._suspects_since_ms: int | None = None
         self._failure: BaseException | None = None
         self._has_found_nothing = False
-        self._look_at_ms = 0.0
+        self._poll_at_ms = 0.0
+        self._is_taking, self._ends = False, 0
 
     def wake(self) -> None:
         """Make the worker check for work now."""
@@ -92,34 +93,35 @@ class Worker:
         agents: Callable[[], Sequence[str]],
         until: Callable[[], bool],
         only: str | None = None,
-        bear: Bear | None = None,
+        create: Create | None = None,
     ) -> None:
         """Work until the condition holds; it is checked whenever something has happened.
 
-        `only` limits the claims to one run and its descendants. `bear` creates the run to begin with. Raises
-        LeaseLost; any error of the store.
+        `only` limits the claims to one run and its descendants. `create` creates the run to begin
+        with. Raises LeaseLost; any error of the store.
         """
         with at_ease():
             is_kept = self._own.has_begun
             lease = await self._begin(agents())
             try:
-                born = bear(self._session) if bear is not None else None
+                wakeups = self._executor.news.wakeups
+                born = await create(self._session) if create is not None else None
                 # CRASH: the run has not begun; the process that ends our session releases it.
                 while not until():
                     self._woken.clear()
                     next_due_ms: int | None = None
                     if born is not None:
-                        self._take((born,), lease)
+                        await self._take((born,), lease, wakeups)
                         born = None
                     else:
-                        next_due_ms = self._claim(lease, concurrency, agents(), only)
+                        next_due_ms = await self._claim(lease, concurrency, agents(), only)
                     if is_kept and not self.claims:
-                        is_kept, self._look_at_ms = False, 0.0  # the wanted run may belong to a dead session
+                        is_kept, self._poll_at_ms = False, 0.0  # the wanted run may belong to a dead session
                     if self._failure is not None:
                         raise self._failure
                     if not until():
                         await self._rest(next_due_ms)
-                    await self._look()
+                    await self._poll()
                 if self._failure is not None:
                     raise self._failure
             finally:
@@ -130,7 +132,7 @@ class Worker:
         """Whether nothing is being executed and, at the last check, nothing was due or about to be due.
 
         A session whose lease has expired is observed for a while before it is ended (see
-        `stores.shared.lease_witness`): its runs are about to be due. A worker that stopped before that would
+        `stores.shared.sessions`): its runs are about to be due. A worker that stopped before that would
         leave them to the next worker, which would do the same.
         """
         return not self._tasks and self._has_found_nothing and not self._has_expired
@@ -141,11 +143,11 @@ class Worker:
         seconds = POLL_SECONDS
         if not self._own.has_begun:
             with suppress(StoreUnavailable):
-                seconds = self._end_the_dead()
-        self._look_at_ms = self._clock.boot_ms() + seconds * 1000
+                seconds = await self._executor.calls.call(self._end_the_dead)
+        self._poll_at_ms = self._clock.boot_ms() + seconds * 1000
         while True:
             try:
-                self._own.begin(agents, self._lost)
+                await self._own.begin(agents, self._lost)
             except StoreAway as error:
                 if self._away is None:
                     raise
@@ -160,10 +162,12 @@ class Worker:
         self._woken.set()
 
     def _seal(self, what: str) -> None:
-        for run in self._tasks.values():
+        for task, run in self._tasks.items():
             execution = self._executor.executions.get(run.id)
             if execution is not None:
                 execution.seal(LeaseLost(what, run=run.id))
+            else:
+                task.cancel()  # its journal is being loaded: none of its code runs
 
     async def _end(self) -> None:
         leave: Leave = OwnSession.end
@@ -171,44 +175,50 @@ class Worker:
             self._seal("this worker has stopped")
             if self._tasks:
                 await asyncio.wait(self._tasks)
-            await self._chronicle.written()
-            if self._failure is None:
+            await self._recorder.written()
+            if self._failure is None and not self._is_taking:
                 leave = self._leave
         finally:
             await leave(self._own)
 
     # Claims -------------------------------------------------------------------------------------
 
-    def _claim(self, lease: Lease, concurrency: int, agents: Sequence[str], only: str | None) -> int | None:
+    async def _claim(
+        self, lease: Lease, concurrency: int, agents: Sequence[str], only: str | None
+    ) -> int | None:
         """Claim runs that can be executed now; return when to claim again: a time, or None."""
         free = concurrency - len(self._tasks)
         self._has_found_nothing = False
         if free <= 0 or self._solo is not None:
             return None
-        claims = Claims((), None)
+        claims, wakeups, ends = Claims((), None), self._executor.news.wakeups, self._ends
         is_their_turn = self._suspects_have_waited()
         with suppress(StoreUnavailable):
-            claims = self._ask(0 if is_their_turn else free, agents, only, alone=False)
-            self._has_found_nothing = not self._is_due(claims) and not claims.is_held
+            claims = await self._ask(0 if is_their_turn else free, agents, only, alone=False)
+            is_same = ends == self._ends  # a run that ended meanwhile may have made others due
+            self._has_found_nothing = is_same and not self._is_due(claims) and not claims.is_held
             self._note_suspects(claims.next_suspect_ms)
             if not claims.runs and self._suspects_since_ms is not None and self._all_have_moved():
-                claims = self._ask(1, agents, only, alone=True)
+                claims = await self._ask(1, agents, only, alone=True)
                 self._suspects_since_ms = None
-        self._take(claims.runs, lease)
+        await self._take(claims.runs, lease, wakeups)
         if self._suspects_since_ms is not None and is_their_turn:
             return None  # other runs are due, but wait until those here have made progress
         dues = (claims.next_due_ms, claims.next_suspect_ms if not self._tasks else None)
         return min((due for due in dues if due is not None), default=None)
 
-    def _take(self, claimed: Sequence[RunRow], lease: Lease) -> None:
-        """Start executing runs that this session has claimed."""
-        self._executor.load(claimed)
+    async def _take(self, claimed: Sequence[RunRow], lease: Lease, wakeups: int) -> None:
+        """Start executing runs that this session has claimed, after that many wake-ups."""
+        await self._executor.load(claimed, wakeups)
+        if self._failure is not None:
+            return  # the lease was lost meanwhile, and what was claimed with it
         taken_ms = max((run.changed_ms for run in claimed), default=0)
         if any(run.left_by is not None for run in claimed):
             with suppress(StoreUnavailable):  # the runs are ours all the same
                 taken_ms = self._store.now_ms()
         for run in claimed:
             self._start(run, lease, taken_ms)
+        self._is_taking = False
 
     def _is_due(self, claims: Claims) -> bool:
         """Return whether runs were claimed, or runs are due that were not claimed (suspects)."""
@@ -217,11 +227,14 @@ class Worker:
         dues = [due for due in (claims.next_due_ms, claims.next_suspect_ms) if due is not None]
         return bool(dues) and min(dues) <= self._store.now_ms()
 
-    def _ask(self, free: int, agents: Sequence[str], only: str | None, *, alone: bool) -> Claims:
+    async def _ask(self, free: int, agents: Sequence[str], only: str | None, *, alone: bool) -> Claims:
         room = {name: min(free, self._room(name, free)) for name in sorted(agents, key=self._turn)}
         queues = sorted({AGENTS[name].queue for name in agents})
-        return self._store.claim_runs(
-            self._session, free, room, queues=queues, host=self._machine, only=only, alone=alone
+        self._is_taking = True  # if we are cut off before `_take` is done, the session may own runs
+        return await self._executor.calls.call(
+            lambda store: store.claim_runs(
+                self._session, free, room, queues=queues, host=self._machine, only=only, alone=alone
+            )
         )
 
     def _room(self, agent: str, free: int) -> int:
@@ -265,14 +278,14 @@ class Worker:
         takeover = None
         if run.left_by is not None:
             takeover = self._takeovers[run.id] = Takeover(run, taken_ms, self._clock, self._moved)
-            self._chronicle.taken(takeover)
+            self._recorder.taken(takeover)
         task = asyncio.create_task(self._executor.execute(run, lease, takeover))
         self._tasks[task] = run
         self._running[run.agent] += 1
         task.add_done_callback(self._done)
 
     def _moved(self, takeover: Takeover) -> None:
-        self._chronicle.recovered(takeover)
+        self._recorder.recovered(takeover)
         if self._executor.hooks is not None:
             takeover.report(self._executor.hooks)
         if self._solo == takeover.run.id:
@@ -281,19 +294,20 @@ class Worker:
 
     def _done(self, task: asyncio.Task[None]) -> None:
         run = self._tasks.pop(task)
+        self._ends += 1
         self._has_found_nothing = False  # its end may have made other runs due
         self._running[run.agent] -= 1
         if self._solo == run.id:
             self._solo = None
         takeover = self._takeovers.pop(run.id, None)
-        if takeover is not None:
-            self._chronicle.left(takeover)
+        if takeover is not None and not task.cancelled():
+            self._recorder.left(takeover)
         if not task.cancelled() and (error := task.exception()) is not None:
             self._failure = self._failure or error
         self._woken.set()
 
     async def _rest(self, next_due_ms: int | None) -> None:
-        left_ms = self._look_at_ms - self._clock.boot_ms()
+        left_ms = self._poll_at_ms - self._clock.boot_ms()
         if next_due_ms is not None:
             with suppress(StoreUnavailable):  # then the next poll finds it
                 left_ms = min(left_ms, next_due_ms - self._store.now_ms())
@@ -301,33 +315,33 @@ class Worker:
             async with asyncio.timeout(max(0.0, left_ms / 1000)):
                 await self._woken.wait()
 
-    async def _look(self) -> None:
+    async def _poll(self) -> None:
         """If it is time, poll for dead sessions, and for news whose wake-up was lost."""
-        if self._clock.boot_ms() < self._look_at_ms:
+        if self._clock.boot_ms() < self._poll_at_ms:
             return
-        self._executor.newsroom.hear()
+        self._executor.news.on_wakeup()
         seconds = POLL_SECONDS
         executed = {run.id for run in self._tasks.values()}  # nothing is claimed before this method returns
         with suppress(StoreUnavailable):
-            seconds = await asyncio.to_thread(self._look_around, executed)
-        self._look_at_ms = self._clock.boot_ms() + seconds * 1000
+            seconds = await asyncio.to_thread(self._check_store, executed)
+        self._poll_at_ms = self._clock.boot_ms() + seconds * 1000
 
-    def _look_around(self, executed: AbstractSet[str]) -> float:
+    def _check_store(self, executed: AbstractSet[str]) -> float:
         """Give back runs that are ours and not executed, and end dead sessions; returns the pause."""
-        self._stranded.look(executed, self._clock.boot_ms())
-        return self._end_the_dead()
+        self._stranded.check(executed, self._clock.boot_ms())
+        return self._end_the_dead(self._store)
 
-    def _end_the_dead(self) -> float:
+    def _end_the_dead(self, store: Store) -> float:
         """End dead sessions; returns the seconds until the next poll: when the next lease ends, if soon."""
-        self._store.end_sessions(None, Cause.DIED)
-        others = [one for one in self._store.list_sessions() if one.id != self._session]
+        store.end_sessions(None, Cause.DIED)
+        others = [one for one in store.list_sessions() if one.id != self._session]
         self._end_the_missed(others)
         # After one lease we no longer count expired sessions: nothing here waits for a session that no worker
         # may end.
         is_early = self._clock.boot_ms() < self._began_ms + self._own.lease_ms
         self._has_expired = is_early and any(one.left_ms <= 0 for one in others)
         next_end_seconds = min((one.left_ms for one in others), default=self._own.lease_ms) / 1000
-        return min(POLL_SECONDS, max(_LEAST_LOOK_SECONDS, next_end_seconds))
+        return min(POLL_SECONDS, max(_LEAST_POLL_SECONDS, next_end_seconds))
 
     def _end_the_missed(self, others: Sequence[Session]) -> None:
         """End sessions whose process is gone from this machine: not every store has a lock that shows it.

@@ -20,19 +20,7 @@ def register(tables: Tables, clock: Clock, new: NewSession) -> Session:
     """Begin a session."""
     if new.id in tables.sessions:
         raise sessions.taken(new.id)
-    now_ms = clock.now_ms()
-    session = Session(
-        id=new.id,
-        host=new.host,
-        pid=new.pid,
-        code=new.code,
-        lease_ms=new.lease_ms,
-        agents=new.agents,
-        keeper=new.keeper,
-        started_ms=now_ms,
-        renewed_ms=now_ms,
-        left_ms=new.lease_ms,
-    )
+    session = sessions.begun(new, clock.now_ms())
     tables.sessions[new.id] = SessionLease(session, clock.boot_ms())
     return session
 

@@ -188,15 +188,12 @@ class Sessions:
         if any(not self._is_missed(one) for one in dropped):
             threading.Event().wait(_RECHECK_SECONDS)  # a holder that lost its connection reconnects
             live = self._pool.read(lambda tx: self._with_locks(tx, tx.all("live_sessions")))
-        kept_by = {one.id for one, _ in live if one.fate is Fate.LIVES}
-        found: dict[str, Ending] = {}
-        for session, is_dropped in live:
-            if session.left_ms <= 0:
-                if is_dropped or self._pool.witness.may_end(session):
-                    found[session.id] = Cause.EXPIRED, None
-            elif session.fate is Fate.UNKNOWN and session.keeper not in kept_by:
-                found[session.id] = Cause.DIED, DROPPED
-        return found
+        unlocked = {one.id for one, is_dropped in live if is_dropped}
+        return sessions.gone(
+            [one for one, _ in live],
+            lambda one: one.id in unlocked or self._pool.witness.may_end(one),
+            DROPPED,
+        )
 
     def _is_missed(self, session: Session) -> bool:
         """Return whether a session is of this host and its process is gone, so that it will not reconnect.

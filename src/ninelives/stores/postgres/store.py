@@ -73,17 +73,11 @@ class PostgresStore:
     def now_ms(self) -> int:
         """Return the server's wall clock, as learnt from it lately."""
         self._pool.require()
-        known_ms = self._clock.now_ms() if self._clock is not None else self._pool.witness.clock.now_ms()
-        return known_ms if known_ms is not None else self.read_clock()
+        return self._pool.witness.clock.now_ms() or self.read_clock()
 
     def read_clock(self) -> int:
         """Ask the server for its wall clock."""
-        if self._clock is not None:
-            return self.now_ms()
-        sent_ms = self._pool.witness.now_ms()
-        ((now_ms,),) = self._pool.ask("read_clock")
-        self._pool.witness.clock.learn(int(now_ms), sent_ms)
-        return int(now_ms)
+        return self._pool.witness.clock.read(lambda: self._pool.read(lambda tx: tx.now_ms))
 
     # Runs ---------------------------------------------------------------------------------------
 

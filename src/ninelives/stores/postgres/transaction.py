@@ -14,7 +14,7 @@ from ninelives.core.rules import validation
 from ninelives.stores.postgres.server.connection import ServerAnswer, ServerConnection
 from ninelives.stores.postgres.server.queries import Statement, Values
 from ninelives.stores.shared import rows
-from ninelives.stores.shared.lease_witness import LeaseWitness
+from ninelives.stores.shared.sessions import LeaseWitness
 
 
 class Transaction:

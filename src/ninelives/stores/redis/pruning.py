@@ -8,13 +8,12 @@ from typing import TypeVar
 
 from msgspec.structs import replace
 
-from ninelives.core.errors import UnknownRun
 from ninelives.core.model.key import KeyState
 from ninelives.core.model.run import Kind
 from ninelives.core.rules import dedup
 from ninelives.store import Pruned
 from ninelives.stores.redis import encoding
-from ninelives.stores.redis.run_rows import entries, get_run, move_entries, save_run
+from ninelives.stores.redis.run_rows import entries, move_entries, read_runs, save_run
 from ninelives.stores.redis.server.pool import Pool
 from ninelives.stores.redis.tables import MARK, Tables
 from ninelives.stores.redis.transaction import PART, Transaction
@@ -68,11 +67,8 @@ def _ended(pool: Pool, index: bytes, before_ms: int) -> Iterator[str]:
 
 def _clear(tx: Transaction, run_id: str, before_ms: int) -> tuple[int, int]:
     """Clear the journal of an ended run; its row keeps head and length."""
-    try:
-        run = get_run(tx, run_id)
-    except UnknownRun:
-        return 0, 0
-    if not run.state.is_final or run.changed_ms >= before_ms or run.base == run.length:
+    run = read_runs(tx, [run_id]).get(run_id)
+    if run is None or not run.state.is_final or run.changed_ms >= before_ms or run.base == run.length:
         return 0, 0
     names, tables = tx.names, Tables(tx)
     tables.keys.fetch(list(tables.holds[run_id]))
@@ -95,14 +91,10 @@ def _clear(tx: Transaction, run_id: str, before_ms: int) -> tuple[int, int]:
 
 def _shorten(tx: Transaction, run_id: str) -> int:
     """Drop the turns before the previous one of a live run; return the number of records removed."""
-    try:
-        run = get_run(tx, run_id)
-    except UnknownRun:
+    run = read_runs(tx, [run_id]).get(run_id)
+    if run is None or run.state.is_final or run.turn_seq <= run.base:
         return 0
-    earlier = run.turn_seq - run.base
-    if run.state.is_final or earlier <= 0:
-        return 0
-    (found,) = tx.ask([(b"LRANGE", tx.names.journal(run_id), 0, earlier - 1)])
+    (found,) = tx.ask([(b"LRANGE", tx.names.journal(run_id), 0, run.turn_seq - run.base - 1)])
     records = [encoding.record_of(raw, run_id) for raw in found]
     previous = max((one.seq for one in records if one.kind is Kind.TURN), default=run.base)
     if previous <= run.base:
@@ -114,11 +106,8 @@ def _shorten(tx: Transaction, run_id: str) -> int:
 
 
 def _forget(tx: Transaction, run_id: str, before_ms: int) -> int:
-    try:
-        run = get_run(tx, run_id)
-    except UnknownRun:
-        return 0
-    if not run.state.is_final or run.changed_ms >= before_ms or run.base != run.length:
+    run = read_runs(tx, [run_id]).get(run_id)
+    if run is None or not run.state.is_final or run.changed_ms >= before_ms or run.base != run.length:
         return 0
     move_entries(tx, entries(tx.names, run), [])
     tx.do(b"DEL", tx.names.run(run_id))

@@ -14,7 +14,7 @@ from msgspec.structs import replace
 from ninelives.core.errors import Corrupt
 from ninelives.core.model.log_entry import NewEntry
 from ninelives.core.model.run import RunRow
-from ninelives.core.model.session import Cause, Evidence, NewSession, Session
+from ninelives.core.model.session import Evidence, NewSession, Session
 from ninelives.core.rules import deaths, run_rules
 from ninelives.stores.redis import encoding
 from ninelives.stores.redis.recovery_log import append as append_log
@@ -68,9 +68,7 @@ def end(tx: Transaction, given: Mapping[str, Ending] | None) -> list[Session]:
     """End the given sessions, or all that any process may end; see `Store.end_sessions`."""
     open_ = live(tx)
     if given is None:
-        given = {
-            one.id: (Cause.EXPIRED, None) for one in open_ if one.left_ms <= 0 and tx.witness.may_end(one)
-        }
+        given = sessions.gone(open_, tx.witness.may_end, Evidence())
     elif not given:
         return []
     by_name = {one.id: one for one in read(tx, [name for name in given if name not in {o.id for o in open_}])}
@@ -91,26 +89,22 @@ def may_act(tx: Transaction, name: str, row: bytes | None) -> Session:
     return sessions.may_act(name, session)
 
 
-def _write(tx: Transaction, session: Session, raw: bytes) -> None:
-    _, renewed = encoding.session_of(raw, tx.boot_ms)
+def _write(tx: Transaction, session: Session) -> None:
+    (raw,) = tx.fields([(tx.names.sessions, session.id.encode())])
+    _, renewed = encoding.session_of(raw or b"", tx.boot_ms)
     tx.do(b"HSET", tx.names.sessions, session.id.encode(), encoding.session_bytes(session, renewed))
 
 
 def _prove(tx: Transaction, session: Session, evidence: Evidence | None) -> None:
     after = run_rules.proved(session, evidence)
     if after is not session:
-        _write(tx, after, _raw(tx, session))
-
-
-def _raw(tx: Transaction, session: Session) -> bytes:
-    (raw,) = tx.fields([(tx.names.sessions, session.id.encode())])
-    return raw or b""
+        _write(tx, after)
 
 
 def _release(tx: Transaction, session: Session, ending: Ending, log: list[NewEntry]) -> Session:
     """End a session and release its runs, except those whose rows are damaged."""
     ended = sessions.ended(session, ending, tx.now_ms)
-    _write(tx, ended, _raw(tx, session))
+    _write(tx, ended)
     tx.do(b"ZREM", tx.names.live, session.id.encode())
     tx.do(b"HDEL", tx.names.claims, session.id.encode())
     for workers in (tx.names.workers, tx.names.awaited):

@@ -20,9 +20,7 @@ from ninelives.core.model.session import Cause, Evidence, NewSession, Session
 from ninelives.core.rules import run_rules, validation
 from ninelives.core.values import blobs
 from ninelives.store import Fault, Progress, Pruned, Stats
-from ninelives.stores.redis import (
-    claims as ownership,
-)
+from ninelives.stores.redis import claims as ownership
 from ninelives.stores.redis import (
     commits,
     encoding,
@@ -80,17 +78,11 @@ class RedisStore:
     def now_ms(self) -> int:
         """Return the server's wall clock, as learnt from it lately."""
         self._pool.require()
-        known_ms = self._clock.now_ms() if self._clock is not None else self._pool.witness.clock.now_ms()
-        return known_ms if known_ms is not None else self.read_clock()
+        return self._pool.witness.clock.now_ms() or self.read_clock()
 
     def read_clock(self) -> int:
         """Ask the server for its wall clock."""
-        if self._clock is not None:
-            return self.now_ms()
-        sent_ms = self._pool.witness.now_ms()
-        now_ms = self._pool.read(lambda tx: tx.now_ms)
-        self._pool.witness.clock.learn(now_ms, sent_ms)
-        return now_ms
+        return self._pool.witness.clock.read(lambda: self._pool.read(lambda tx: tx.now_ms))
 
     # Runs ---------------------------------------------------------------------------------------
 

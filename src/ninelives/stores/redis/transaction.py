@@ -19,7 +19,7 @@ from ninelives.core.rules import validation
 from ninelives.stores.redis.server.connection import Command, ServerConnection, translate
 from ninelives.stores.redis.server.key_names import Names
 from ninelives.stores.redis.server.scripts import VERSION, script
-from ninelives.stores.shared.lease_witness import LeaseWitness
+from ninelives.stores.shared.sessions import LeaseWitness
 
 Write = tuple[bytes, bytes, bytes | int | str, bytes | int | str]
 _NAMING = frozenset({b"LESS", b"REFER", b"FORGET"})

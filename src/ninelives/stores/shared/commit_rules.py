@@ -56,7 +56,7 @@ def write(rows: Rows, blobs: Container[bytes], commit: Commit, now_ms: int) -> W
             reserved = draft.keys.get(op.key)
     if refusal is not None:
         return Written(refusal)
-    after = rules.committed(rules.told(run, needless), commit, now_ms)
+    after = rules.committed(rules.with_news(run, needless), commit, now_ms)
     if isinstance(after, Verdict):
         return Written(after)
     draft.runs[run.id] = after

@@ -17,7 +17,7 @@ from typing import Generic, Protocol, TypeVar
 from ninelives.core.clock import Clock
 from ninelives.core.errors import LeaseLost, StoreBroken, StoreError, StoreUnavailable, StoreUnsafe
 from ninelives.stores.clock import SystemClock
-from ninelives.stores.shared.lease_witness import LeaseWitness
+from ninelives.stores.shared.sessions import LeaseWitness
 
 _MOST_CONNECTIONS = 6
 _PATIENCE_SECONDS, _DOUBT_SECONDS, _PAUSE_SECONDS = 5.0, 60.0, 0.05

@@ -209,7 +209,7 @@ def _write(tx: Transaction, run: RunRow, one: Commit) -> Key | None:
         _open_item(tx, run, new)
     changed = [(op, operate(tx, run, op)) for op in one.keys]
     needless = sum(after is None for _, after in changed)
-    after = run_rules.committed(run_rules.told(run, needless), one, tx.now_ms)
+    after = run_rules.committed(run_rules.with_news(run, needless), one, tx.now_ms)
     if isinstance(after, Verdict):
         raise _Refusal(after)
     append_all(tx, [(run.number, one.records)])

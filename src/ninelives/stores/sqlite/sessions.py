@@ -16,13 +16,12 @@ from ninelives.core.clock import Clock
 from ninelives.core.model.session import Cause, Evidence, Fate, Session
 from ninelives.core.rules import run_rules
 from ninelives.core.rules.restore import RESTORED
-from ninelives.stores.shared import rows
-from ninelives.stores.shared.sessions import Ending
+from ninelives.stores.shared import rows, sessions
+from ninelives.stores.shared.sessions import DROPPED, Ending
 from ninelives.stores.sqlite import claims
 from ninelives.stores.sqlite.files.session_locks import SessionLocks
 from ninelives.stores.sqlite.transaction import Transaction, decoding
 
-DROPPED = Evidence(is_gone=True, note="its lock was dropped")
 KEPT = Evidence(note="its lock was dropped, and its supervisor's")
 LATE = Evidence(note="its lock was dropped later; what it had started may live on")
 
@@ -44,16 +43,7 @@ class Watch:
 
     def gone(self, live: list[Session]) -> dict[str, Ending]:
         """Return the sessions that any process may end now, and why."""
-        kept_by = {one.id for one in live if one.fate is Fate.LIVES}
-        found: dict[str, Ending] = {}
-        for session in live:
-            if session.fate is Fate.GONE:
-                found[session.id] = Cause.DIED, DROPPED
-            elif session.left_ms <= 0:
-                found[session.id] = Cause.EXPIRED, None
-            elif session.fate is Fate.UNKNOWN and session.keeper not in kept_by:
-                found[session.id] = Cause.DIED, KEPT
-        return found
+        return sessions.gone(live, lambda _: True, KEPT)
 
     def end(
         self, tx: Transaction, endings: Mapping[str, Ending], damaged: str, *, is_proof: bool

@@ -88,8 +88,9 @@ def _lines(information: bytes) -> dict[str, str]:
 def _risks(settings: Sequence[bytes] | RedisError, said: Mapping[str, str]) -> Risks:
     """Return what is not safe."""
     found: dict[str, tuple[str, str]] = {}
+    no_log = "appendonly no: a restart loses what it has acknowledged", "Set appendonly yes"
     if said.get("aof_enabled") == "0":
-        found["appendonly"] = "appendonly no: a restart loses what it has acknowledged", "Set appendonly yes"
+        found["appendonly"] = no_log
     if isinstance(settings, RedisError) or not settings:
         found["config"] = (
             f"settings that it does not report ({settings or 'none'})",
@@ -100,7 +101,7 @@ def _risks(settings: Sequence[bytes] | RedisError, said: Mapping[str, str]) -> R
         zip((one.decode() for one in settings[::2]), (one.decode() for one in settings[1::2]), strict=True)
     )
     if have.get("appendonly") != "yes":
-        found["appendonly"] = "appendonly no: a restart loses what it has acknowledged", "Set appendonly yes"
+        found["appendonly"] = no_log
     if have.get("appendfsync") != "always":
         late = f"appendfsync {have.get('appendfsync')}: a crash loses what it has acknowledged"
         found["appendfsync"] = late, "Set appendfsync always"

@@ -8,11 +8,12 @@ The event comes a moment before the lock is dropped, so we check the lock severa
 from __future__ import annotations
 
 import ctypes
-import fcntl
 import os
 import struct
 import time
 from pathlib import Path
+
+from ninelives.stores.sqlite.files.session_locks import is_locked
 
 _CLOSED_AFTER_WRITING = 0x00000008
 _HEADER = struct.Struct("iIII")
@@ -54,17 +55,11 @@ class DeathWatch:
     def _is_dropped(self, name: str) -> bool:
         for _ in range(_CHECKS):
             try:
-                fd = os.open(self._directory / name, os.O_RDONLY | os.O_CLOEXEC)
+                if not is_locked(self._directory / name):
+                    return True
             except OSError:
                 return False  # its session has ended normally
-            try:
-                fcntl.flock(fd, fcntl.LOCK_EX | fcntl.LOCK_NB)
-            except BlockingIOError:
-                time.sleep(_PAUSE_SECONDS)
-            else:
-                return True
-            finally:
-                os.close(fd)
+            time.sleep(_PAUSE_SECONDS)
         return False
 
 

@@ -13,6 +13,18 @@ from hashlib import blake2b
 from pathlib import Path
 
 
+def is_locked(path: Path) -> bool:
+    """Return whether a process holds a session's lock file. Raises OSError, above all if there is none."""
+    fd = os.open(path, os.O_RDONLY | os.O_CLOEXEC)  # read-only: wakes no DeathWatch
+    try:
+        fcntl.flock(fd, fcntl.LOCK_EX | fcntl.LOCK_NB)
+    except BlockingIOError:
+        return True
+    finally:
+        os.close(fd)
+    return False
+
+
 class SessionLocks:
     """The lock files in one directory, and those that this process holds."""
 
@@ -42,16 +54,9 @@ class SessionLocks:
         if session in self._held:
             return None
         try:
-            fd = os.open(self._path(session), os.O_RDONLY | os.O_CLOEXEC)  # read-only: wakes no DeathWatch
+            return is_locked(self._path(session))
         except FileNotFoundError:
             return None
-        try:
-            fcntl.flock(fd, fcntl.LOCK_EX | fcntl.LOCK_NB)
-        except BlockingIOError:
-            return True
-        finally:
-            os.close(fd)
-        return False
 
     def discard(self, session: str) -> None:
         """Drop the lock if it is ours, and remove the file."""

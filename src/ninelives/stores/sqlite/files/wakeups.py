@@ -57,6 +57,13 @@ class Datagrams(WakeUps[socket.socket]):
         except OSError:
             pass  # its buffer is full, so it will wake anyway; or it is not our socket
 
+    def wait(self, timeout_seconds: float) -> bool:
+        """Wait for a wake-up since this thread's last call; the first call returns at once."""
+        with self._changed:  # binding never waits: no thread finds another at it
+            if self._connection is None and not self._is_closed:
+                self._connection = self._listen(0.0)
+        return super().wait(timeout_seconds)
+
     def disown(self) -> None:
         """In a forked child: close the sockets, which belong to the parent."""
         if self._connection is not None:
