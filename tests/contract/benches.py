@@ -132,26 +132,26 @@ class MemoryBench(Bench):
 
     def damage(self, run: str, seq: int) -> None:
         """Change a record in the list."""
-        journal = self.store._tables.journals[run]  # type: ignore[attr-defined]
+        journal = self.store._contents.journals[run]  # type: ignore[attr-defined]
         journal[seq] = replace(journal[seq], body=b"other")
 
     def lose_blob(self, digest: bytes) -> None:
         """Remove a blob from the dictionary."""
-        del self.store._tables.blobs[digest]  # type: ignore[attr-defined]
+        del self.store._contents.blobs[digest]  # type: ignore[attr-defined]
 
     def damage_log(self, seq: int) -> None:
         """Change an entry in the list."""
-        log = self.store._tables.log  # type: ignore[attr-defined]
+        log = self.store._contents.log  # type: ignore[attr-defined]
         log[seq] = replace(log[seq], body=b"other")
 
     def lose_row(self, table: str, run: str, name: str) -> None:
         """Remove a row from its dictionary."""
-        tables = self.store._tables  # type: ignore[attr-defined]
+        contents = self.store._contents  # type: ignore[attr-defined]
         if table == "signals":
-            kept = (one for one in tables.rows.signals[run] if str(one.number) != name)
-            tables.rows.signals[run] = tuple(kept)
+            kept = (one for one in contents.rows.signals[run] if str(one.number) != name)
+            contents.rows.signals[run] = tuple(kept)
         else:
-            del (tables.sessions if table == "sessions" else getattr(tables.rows, table))[name]
+            del (contents.sessions if table == "sessions" else getattr(contents.rows, table))[name]
 
 
 class SqliteBench(Bench):

@@ -7,9 +7,9 @@ from functools import partial
 from ninelives.core.model.inbox import ItemState
 from ninelives.core.model.run import Record, RunRow
 from ninelives.store import Fault, Progress, Pruned, Stats
-from ninelives.stores.postgres import recovery_log
+from ninelives.stores.postgres import lookups, recovery_log
 from ninelives.stores.postgres.server.pool import Pool
-from ninelives.stores.postgres.transaction import Transaction, decoding, get_run, texts
+from ninelives.stores.postgres.transaction import Transaction, get_run
 from ninelives.stores.shared import maintenance, rows
 
 
@@ -30,12 +30,9 @@ def _journal(tx: Transaction, run_id: str) -> tuple[RunRow, tuple[Record, ...]]:
 
 
 def _beside(tx: Transaction, run: RunRow, keys: list[str]) -> maintenance.Beside:
-    found = tx.all("read_keys", (texts(keys),))
-    with decoding("a key"):
-        by_name = {row[0]: rows.key_of(row) for row in found}
     owners = [name for name in (run.session, run.left_by) if name]
     return maintenance.Beside(
-        keys=by_name,
+        keys=lookups.read_keys(tx, keys),
         items={item: ItemState(state) for item, state in tx.all("item_states", (run.id,))},
         signals=maintenance.signal_numbers(tx.all("signal_numbers", (run.number,))),
         sessions={name for (name,) in tx.all("known_sessions", (owners,))},

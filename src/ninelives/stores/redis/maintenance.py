@@ -15,6 +15,7 @@ from ninelives.stores.redis.run_rows import Entry, entries
 from ninelives.stores.redis.server.pool import Pool
 from ninelives.stores.redis.transaction import PART, Transaction
 from ninelives.stores.shared import maintenance
+from ninelives.stores.shared.rows import decoding
 
 _HELD = (KeyState.RESERVED, KeyState.IN_DOUBT)
 
@@ -107,7 +108,7 @@ def _beside(tx: Transaction, run: RunRow, keys: list[str]) -> maintenance.Beside
         ]
     )
     owners = [name for name in (run.session, run.left_by) if name]
-    with encoding.decoding("the count of signals", run.id):
+    with decoding("the count of signals", run.id):
         signals = SignalNumbers(int(count or 0), frozenset(map(int, waiting)))
     items = (encoding.item_of(raw) for raw in _fields(tx, names.items, listed).values())
     return maintenance.Beside(

@@ -16,7 +16,7 @@ from ninelives.core.model.run import Record, RunRow
 from ninelives.core.rules import dedup
 from ninelives.store import Fault, Progress, Pruned, Stats
 from ninelives.stores.shared import maintenance, rows
-from ninelives.stores.sqlite import checks, halves, recovery_log
+from ninelives.stores.sqlite import checks, halves, lookups, recovery_log
 from ninelives.stores.sqlite.files import anchor, paths, schema, structure
 from ninelives.stores.sqlite.files.connection import APPLICATION_ID, commits_in_file, connect, translated
 from ninelives.stores.sqlite.files.database import Database, require_closed
@@ -26,11 +26,10 @@ from ninelives.stores.sqlite.queries import SQL
 from ninelives.stores.sqlite.transaction import (
     Transaction,
     delete_records,
-    find_key,
     get_run,
     save_key,
     save_labels,
-    save_run,
+    save_runs,
 )
 
 Answer = TypeVar("Answer")
@@ -66,9 +65,8 @@ def _journal(tx: Transaction, run_id: str) -> tuple[RunRow, tuple[Record, ...]]:
 
 
 def _beside(tx: Transaction, run: RunRow, keys: list[str]) -> maintenance.Beside:
-    found = ((key, find_key(tx, key)) for key in keys)
     return maintenance.Beside(
-        keys={key: row for key, row in found if row is not None},
+        keys=lookups.read_keys(tx, keys),
         items={item: ItemState(state) for item, state in tx.all("item_states", (run.id,))},
         signals=maintenance.signal_numbers(tx.all("signal_numbers", (run.number,))),
         sessions={name for (name,) in tx.all("known_sessions", (run.session, run.left_by))},
@@ -224,7 +222,7 @@ def pause_unfinished(tx: Transaction) -> list[str]:
     for (name,) in tx.all("unfinished_runs"):
         run = get_run(tx, name)
         if not run.paused:
-            save_run(tx, replace(run, paused=True, news=run.news + 1, changed_ms=tx.now_ms))
+            save_runs(tx, [replace(run, paused=True, news=run.news + 1, changed_ms=tx.now_ms)])
             paused.append(name)
     return paused
 
