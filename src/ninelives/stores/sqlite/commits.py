@@ -38,7 +38,9 @@ def commit(tx: Transaction, batch: Sequence[Commit]) -> list[Verdict]:
             plain.append(one)
         elif one.records and one.is_plain_end:
             ending.append(one)
-    done = _append_plain(tx, plain) | _end_plain(tx, ending)
+    done = _append_plain(tx, plain)
+    if ending:
+        done |= _end_plain(tx, ending)
     return [
         Verdict(one.run, Outcome.COMMITTED)
         if one.run in done
