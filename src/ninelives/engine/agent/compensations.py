@@ -100,17 +100,17 @@ def _is_registered(execution: Execution, place: str, undos: list[bytes], step: S
     known = [one for one in unclaimed if not one.startswith(CARRIED)]
     known.sort(key=lambda one: one != place)
     found = next((one for one in known if unclaimed[one] in undos), None)
-    asked = _asked(read_undo(undos[0]), step, callee) if found is None and known else None
-    if asked is not None:
+    taken = _fingerprint(read_undo(undos[0]), step, callee) if found is None and known else None
+    if taken is not None:
         digests = execution.part(Registrations).digests
         for one in known:
             undo = read_undo(unclaimed[one])
             if undo.action not in names:
                 continue
             if one not in digests:
-                given = _asked(undo, step, callee)
+                given = _fingerprint(undo, step, callee)
                 digests[one] = given.digest if given is not None else None
-            if digests[one] == asked.digest:
+            if digests[one] == taken.digest:
                 found = one
                 break
     if found is not None:
@@ -118,7 +118,7 @@ def _is_registered(execution: Execution, place: str, undos: list[bytes], step: S
     return found is not None
 
 
-def _asked(undo: Undo, step: Step, callee: Agent) -> Fingerprint | None:
+def _fingerprint(undo: Undo, step: Step, callee: Agent) -> Fingerprint | None:
     """Return the fingerprint of encoded arguments, as this code reads them; None if it cannot."""
     body = bytes(undo.arguments)
     if agent_arguments.has_parts(body):
@@ -208,8 +208,8 @@ def repeated_at_end(execution: Execution, ended: asyncio.Task[Any]) -> Divergenc
 
 def _preview(undo: Undo) -> dict[str, str]:
     step = _declared(undo.action)
-    asked = _asked(undo, step, _callee(step)) if step is not None else None
-    return asked.preview() if asked is not None else {}
+    taken = _fingerprint(undo, step, _callee(step)) if step is not None else None
+    return taken.preview() if taken is not None else {}
 
 
 def _declared(action: str) -> Step | None:
