@@ -6,6 +6,7 @@ import asyncio
 import logging
 import threading
 from collections.abc import Callable, Coroutine
+from dataclasses import make_dataclass
 from itertools import count
 from typing import Any, cast
 
@@ -656,6 +657,161 @@ def test_a_compensation_that_was_renamed_without_an_alias_stops_the_run(edit: Ed
         raise ValueError("no")
 
     assert 'aliases=["refund"]' in edit.refused(before, after)
+
+
+def test_a_compensation_whose_argument_has_a_new_default_is_registered_once(edit: Edit) -> None:
+    mail = edit.step("mail")
+
+    def version(*more: Any) -> tuple[Any, Any]:
+        order = make_dataclass("Order", [("id", int), *more])
+
+        async def refund(order: Any, reason: str = "") -> None:
+            edit.stage.did(f"refund({order.id})")
+
+        refund.__annotations__["order"] = order
+        STEPS.pop("refund", None)
+        return nl.action(refund, name="refund"), order(1)
+
+    async def before() -> None:
+        nl.on_failure(*version())
+        await mail(1)
+        await edit.stop()
+
+    async def after() -> None:
+        nl.on_failure(*version(("note", str, "")))
+        await mail(1)
+        raise ValueError("no")
+
+    with pytest.raises(nl.RunFailed):
+        edit.make(before, after)
+    assert edit.stage.executed == ["refund(1)"]
+
+
+@pytest.mark.parametrize("is_effect_next", [True, False])
+@pytest.mark.parametrize("name", ["refund", "refund_all"])
+def test_a_compensation_that_may_repeat_another_stops_the_run(
+    edit: Edit, name: str, is_effect_next: bool
+) -> None:
+    """With other arguments, or by another action: before the next effect, and before the run fails."""
+    mail, refund = edit.step("mail"), edit.step("refund")
+    now = refund if name == "refund" else edit.step(name)
+
+    async def before() -> None:
+        nl.on_failure(refund, 1)
+        await mail(1)
+        await edit.stop()
+
+    async def after() -> None:
+        nl.on_failure(now, 2 if name == "refund" else 1)
+        await mail(1)
+        if is_effect_next:
+            await mail(2)
+        raise ValueError("no")
+
+    told = edit.refused(before, after)
+    assert "both would be called" in told
+    assert 'nl.patched("' in told
+    assert 'forgets=["refund"]' in told
+    assert ("x: 1 → 2" in told) is (name == "refund")
+    assert [one.kind for one in edit.store.load_journal("run").records].count(Kind.UNDO) == 1
+
+
+def test_a_compensation_that_may_repeat_another_stops_the_run_when_nothing_else_is_on_record(
+    edit: Edit,
+) -> None:
+    mail, refund = edit.step("mail"), edit.step("refund")
+
+    async def before() -> None:
+        nl.on_failure(refund, 1)
+        await edit.stage.stop_here()
+
+    async def after() -> None:
+        nl.on_failure(refund, 2)
+        await mail(1)
+
+    assert "x: 1 → 2" in edit.refused(before, after)
+
+
+def test_a_new_compensation_waits_until_another_branch_has_asked_for_the_one_on_record(edit: Edit) -> None:
+    refund, look, pay = edit.step("refund"), edit.step("look", reads_only=True), edit.step("pay")
+
+    async def before() -> None:
+        nl.on_failure(refund, 1)
+        await edit.stop()
+
+    async def after() -> None:
+        async def first() -> None:
+            nl.on_failure(refund, 2)
+            await pay(2)
+
+        async def second() -> None:
+            await look(1)
+            nl.on_failure(refund, 1)
+
+        await asyncio.gather(first(), second())
+        raise ValueError("no")
+
+    with pytest.raises(nl.RunFailed):
+        edit.make(before, after)
+    assert edit.stage.executed == ["look(1)", "pay(2)", "refund(2)", "refund(1)"]
+
+
+def test_a_run_with_a_changed_compensation_completes_if_nothing_is_to_be_undone(edit: Edit) -> None:
+    mail, refund = edit.step("mail"), edit.step("refund")
+
+    async def before() -> None:
+        nl.on_failure(refund, 1)
+        await mail(1)
+        await edit.stop()
+
+    async def after() -> str:
+        nl.on_failure(refund, 2)
+        return str(await mail(1))
+
+    assert edit.make(before, after) == "mail(1)"
+    assert edit.stage.executed == []
+
+
+@pytest.mark.parametrize("remedy", ["forgets", "patched"])
+def test_a_changed_compensation_can_be_declared(edit: Edit, remedy: str) -> None:
+    mail, refund = edit.step("mail"), edit.step("refund")
+    if remedy == "forgets":
+        edit.options["forgets"] = ["refund"]
+
+    async def before() -> None:
+        nl.on_failure(refund, 1)
+        await mail(1)
+        await edit.stop()
+
+    async def after() -> None:
+        is_new = remedy == "forgets" or nl.patched("refund")
+        nl.on_failure(refund, 2 if is_new else 1)
+        await mail(1)
+        await mail(2)
+        raise ValueError("no")
+
+    with pytest.raises(nl.RunFailed):
+        edit.make(before, after)
+    undone = ["refund(2)", "refund(1)"] if remedy == "forgets" else ["refund(1)"]
+    assert edit.stage.executed == ["mail(2)", *undone]
+
+
+def test_a_compensation_that_the_code_registers_no_more_is_called_once(edit: Edit) -> None:
+    mail, refund = edit.step("mail"), edit.step("refund")
+
+    async def before() -> None:
+        nl.on_failure(refund, 1)
+        await mail(1)
+        await edit.stop()
+
+    async def after() -> None:
+        await mail(1)
+        await mail(2)
+        raise ValueError("no")
+
+    with pytest.raises(nl.RunFailed):
+        edit.make(before, after)
+    assert edit.stage.executed == ["mail(2)", "refund(1)"]
 
 
 def test_a_child_whose_agent_was_renamed_is_refused_with_the_line_that_keeps_its_name(edit: Edit) -> None:

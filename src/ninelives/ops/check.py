@@ -24,7 +24,7 @@ from msgspec.structs import replace
 
 from ninelives.core.errors import Divergence, NineLivesError, UsageError
 from ninelives.core.journal.matching import Start
-from ninelives.core.journal.replay import Recorded, step_name, write_superseded
+from ninelives.core.journal.replay import Recorded, Undo, step_name, write_superseded
 from ninelives.core.model.commit import Verdict
 from ninelives.core.model.run import Journal, Kind, Record, RunQuery, RunRow, State
 from ninelives.core.step_ids import step_text
@@ -241,7 +241,7 @@ class Rehearsal:
             return replace(finding, fit=Fit.FAILS_AS_BEFORE, remedy="It will fail with its present code too")
         return finding
 
-    def _as_owned(self, journal: Journal) -> tuple[Journal, list[compensations.Undo] | None]:
+    def _as_owned(self, journal: Journal) -> tuple[Journal, list[Undo] | None]:
         """Return the journal as its next owner reads it; and the compensations, if only those are left."""
         if run_retry.is_retried(journal):
             steps = run_retry.superseded(self._store, journal)
@@ -268,6 +268,8 @@ def _judged(run: RunRow, execution: Execution, ended: asyncio.Task[Any] | None) 
             return _fitting(run, execution, has_ended=False)
         return _finding(run, Fit.DIVERGES if isinstance(why, Divergence) else Fit.FAILS, why)
     error = asyncio.CancelledError() if ended.cancelled() else ended.exception()
+    if (repeated := compensations.repeated_at_end(execution, ended)) is not None:
+        return _finding(run, Fit.DIVERGES, repeated)
     return _fitting(run, execution, has_ended=True) if error is None else _finding(run, Fit.FAILS, error)
 
 
@@ -283,6 +285,7 @@ def _fitting(run: RunRow, execution: Execution, *, has_ended: bool) -> CheckFind
         *_warned("executed again, with other arguments", execution.asked_again),
         *_warned("recorded and no longer called", left_out, _if_renamed(left_out)),
         *_warned(_ENDED if has_ended else _UNREACHED, effects, _if_renamed(effects), _if_given_up(effects)),
+        *_registered(execution, has_ended=has_ended),
         *_warned("started, in doubt, and not called; a person is asked before the run ends", starts),
     )
     return CheckFinding(
@@ -306,6 +309,13 @@ def _warned(what: str, steps: Sequence[str], *remedies: str) -> Iterator[Warned]
     if steps:
         said = f"{what}: {', '.join(map(step_text, steps))}"
         yield Warned(said, "; ".join(filter(None, remedies)))
+
+
+def _registered(execution: Execution, *, has_ended: bool) -> Iterator[Warned]:
+    """Yield a warning about a compensation that may be registered a second time, behind a new step."""
+    repeated = compensations.repeated(execution) if not has_ended else None
+    if repeated is not None:
+        yield Warned(f"{repeated.what}; if it is not asked for, the run is stopped", repeated.remedy or "")
 
 
 def _if_renamed(steps: Sequence[str]) -> str:

@@ -217,6 +217,11 @@ class Delivery:
         """
         self._reads += 1
 
+    @property
+    def has_reads(self) -> bool:
+        """Whether such a decision or read is under way."""
+        return self._reads > 0
+
     def read_ends(self) -> None:
         """Count such a decision or read as over."""
         self._reads -= 1
@@ -281,15 +286,19 @@ class Delivery:
         return True
 
     def _begin_fresh(self) -> bool:
-        """Let fresh bodies start; those of effects only when no recorded effect was passed over."""
+        """Let fresh bodies start; those of effects only when no recorded effect was passed over.
+
+        They also wait while a compensation is being registered that may repeat one on record.
+        """
         has_effects = any(asking is not None and asking.call.is_effect for asking, _ in self._fresh)
         missed = lookup.passed_over(self._execution) if has_effects else None
+        is_held = missed is not None or bool(self._replay.registering)
         has_begun, held = False, deque[tuple[StepLookup, asyncio.Future[Claimed | None]]]()
         while self._fresh:
             asking, turn = self._fresh.popleft()
             if turn.done():  # the run's code has cancelled the call
                 continue
-            if missed is not None and asking is not None and asking.call.is_effect:
+            if is_held and asking is not None and asking.call.is_effect:
                 held.append((asking, turn))
                 continue
             turn.set_result(None)

@@ -12,7 +12,14 @@ from enum import IntEnum
 from ninelives.core.errors import BadName, Divergence
 from ninelives.core.ids import parse_step_id
 from ninelives.core.journal.matching import Claimed, Start, StepCall
-from ninelives.core.journal.replay import changed_arguments, changed_start, step_name
+from ninelives.core.journal.replay import (
+    CARRIED,
+    Undo,
+    changed_arguments,
+    changed_start,
+    read_undo,
+    step_name,
+)
 from ninelives.core.model.run import StepKind
 from ninelives.core.step_ids import step_text
 from ninelives.core.values.fingerprint import Fingerprint
@@ -150,6 +157,15 @@ def passed_over(execution: Running) -> Claimed | None:
         return known and name not in forgets
 
     return claims.passed_over(is_missed)
+
+
+def passed_undo(execution: Running) -> tuple[str, Undo] | None:
+    """Return a compensation of this turn, by its step, that no call has claimed and `forgets=` omits."""
+    forgets = forgotten(execution)
+    for step, body in execution.replay.undos.items():
+        if not step.startswith(CARRIED) and (undo := read_undo(body)).action and undo.action not in forgets:
+            return step, undo
+    return None
 
 
 def forgotten(execution: Running) -> tuple[str, ...]:

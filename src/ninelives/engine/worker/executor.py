@@ -327,6 +327,11 @@ class Executor:
             raise error
         if error is not None and execution.hooks is not None:
             execution.hooks.agent_raised(execution, error)
+        if (repeated := compensations.repeated_at_end(execution, task)) is not None:
+            execution.seal(repeated)
+            await clear(execution)
+            await self._give_up(execution, repeated)
+            return None
         if not await self._settle_leftovers(execution):
             return None
         if error is not None:
