@@ -20,7 +20,7 @@ from ninelives.core.errors import UsageError
 from ninelives.engine.context import FRAME, WatchedFrame
 from ninelives.engine.run.current import current, execution_of, here
 from ninelives.engine.run.execution import BranchTask, Execution
-from ninelives.engine.run.run_threads import RunThread, line, run_as
+from ninelives.engine.run.run_threads import RunThread, line, run_as, watched
 from ninelives.engine.spec.registry import Step
 from ninelives.engine.step import other_loops, resumable
 
@@ -237,6 +237,7 @@ def lend(
             return _lend_watched(frame, run_in_executor, executor, partial(function, *args))
         return run_in_executor(executor, function, *args)
     lent, delivery = RunThread(), execution.delivery
+    watched(execution)
     delivery.running.add(lent)
     work = partial(run_as, lent, partial(function, *args))
     future = _start(execution.loop, work) if executor is None else run_in_executor(executor, work)
@@ -305,6 +306,7 @@ async def run_agent(execution: Execution, work: Callable[[], Any]) -> Any:
     loop = asyncio.get_running_loop()
     done: asyncio.Future[Any] = loop.create_future()
     context, lent = copy_context(), RunThread()
+    watched(execution)
     execution.delivery.running.add(lent)
 
     def report(value: Any, error: BaseException | None) -> None:
