@@ -51,6 +51,7 @@ class Limit:
         self.has_fired = False
         self._execution, self._task, self._seconds, self._reached = execution, task, seconds, reached
         self._watch: asyncio.Task[None] | None = None
+        self._turn: asyncio.Future[None] | None = None
         self._is_recorded = self._is_over = False
 
     def begin(self) -> None:
@@ -60,11 +61,12 @@ class Limit:
         found = execution.replay.take(self.place.id)
         if found is None:
             watch = self._fire(deadline_ms(self.place, self._seconds))
-        elif found.kind is Kind.WITHDRAWN:
-            self._is_recorded = True
-            watch = self._begin_again(found.seq)
         else:
-            watch = self._fire_again(found.seq)
+            # At once: until its record is claimed for delivery, the next call's body could start before it.
+            self._turn = execution.delivery.claim(found.seq)
+            self._is_recorded = found.kind is Kind.WITHDRAWN
+            again = self._begin_again if self._is_recorded else self._fire_again
+            watch = again(self._turn, found.seq)
         self._watch = asyncio.Task(watch, loop=execution.loop)
         self._task.told_at = execution.delivery.rests
 
@@ -77,21 +79,27 @@ class Limit:
         execution.timers -= 1
         if self._watch is not None and not self._watch.done():
             self._watch.cancel()
+            if self._turn is not None:
+                self._turn.cancel()  # else it stays, if the watch has not begun to wait for it
         if self.has_fired or self._is_recorded or self._task.told_at == execution.delivery.rests:
             return
         # CRASH: not recorded, and nothing that depends on it either.
         execution.ride((Kind.WITHDRAWN, self.place.id, write_body(None), (), BUILTIN))
 
-    async def _fire_again(self, seq: int) -> None:
-        await self._execution.delivery.recorded(seq)
+    async def _told(self, turn: asyncio.Future[None], seq: int) -> None:
+        await turn
+        self._execution.delivery.told_seq = max(self._execution.delivery.told_seq, seq)
+
+    async def _fire_again(self, turn: asyncio.Future[None], seq: int) -> None:
+        await self._told(turn, seq)
         self._fall_due()
 
-    async def _begin_again(self, seq: int) -> None:
+    async def _begin_again(self, turn: asyncio.Future[None], seq: int) -> None:
         """Restart a limit that was recorded as not reached, for code that is still in the block.
 
         The code was changed, or waits for something else; an earlier process had left the block in time.
         """
-        await self._execution.delivery.recorded(seq)
+        await self._told(turn, seq)
         self._is_recorded = False
         await self._fire(self._execution.store.now_ms() + int(self._seconds * 1000))
 

@@ -101,14 +101,18 @@ class Delivery:
     async def recorded(self, seq: int, at_ms: int | None = None) -> None:
         """Wait until the outcome with this record number is next; `at_ms` is when it was recorded."""
         if not self._is_next_anyway(seq):
-            turn = self._loop.create_future()
-            heapq.heappush(self._recorded, (seq, id(turn), turn))  # id: after a cancellation, seq may repeat
-            self.look()
-            await turn
+            await self.claim(seq)
             self._note_told()
         self.told_seq = max(self.told_seq, seq)
         if at_ms is not None:
             self._told_ms = at_ms
+
+    def claim(self, seq: int) -> asyncio.Future[None]:
+        """Return a future that is done once the outcome with this record number is next."""
+        turn: asyncio.Future[None] = self._loop.create_future()
+        heapq.heappush(self._recorded, (seq, id(turn), turn))  # id: after a cancellation, seq may repeat
+        self.look()
+        return turn
 
     def _is_next_anyway(self, seq: int) -> bool:
         """Return whether a single branch claims the next outcome and the rest of the run is quiescent."""
