@@ -16,13 +16,14 @@ from contextvars import Context
 from datetime import UTC, datetime
 from typing import Any
 
-from ninelives.core.journal.replay import write_body
-from ninelives.core.model.run import Kind, News
+from ninelives.core.journal.replay import Recorded, write_body
+from ninelives.core.model.run import Kind
 from ninelives.core.model.totals import BUILTIN
 from ninelives.engine.context import FRAME
+from ninelives.engine.run.branch_task import BranchTask
 from ninelives.engine.run.current import here
-from ninelives.engine.run.execution import BranchTask, Execution
-from ninelives.engine.run.waits import deadline_ms, wait
+from ninelives.engine.run.execution import Execution
+from ninelives.engine.run.waits import deadline_ms, wait_until
 
 TIMEOUT = "timeout"
 _WAITING = frozenset({"_release_waiter", "_on_timeout", "_handle_timeout"})
@@ -33,12 +34,8 @@ _FRAMES = 6
 
 async def until(execution: Execution, due_ms: int) -> None:
     """Wait until a moment, parking if needed; records nothing."""
-
-    def look(news: News) -> bool | None:
-        return True if news.now_ms >= due_ms else None
-
     moment = datetime.fromtimestamp(due_ms / 1000, UTC).isoformat(" ", "seconds")
-    await wait(execution, f"until {moment}", look, due_ms=due_ms)
+    await wait_until(execution, due_ms, f"until {moment}")
 
 
 class Limit:
@@ -57,18 +54,18 @@ class Limit:
     def begin(self) -> None:
         """Start the limit, or on replay continue as the journal says."""
         execution = self._execution
-        execution.timers += 1
+        execution.limit_begins()
         found = execution.replay.take(self.place.id)
         if found is None:
             watch = self._fire(deadline_ms(self.place, self._seconds))
         else:
             # At once: until its record is claimed for delivery, the next call's body could start before it.
-            self._turn = execution.delivery.claim(found.seq)
+            self._turn = execution.delivery.claim(found)
             self._is_recorded = found.kind is Kind.WITHDRAWN
             again = self._begin_again if self._is_recorded else self._fire_again
-            watch = again(self._turn, found.seq)
+            watch = again(found, self._turn)
         self._watch = asyncio.Task(watch, loop=execution.loop)
-        self._task.told_at = execution.delivery.rests
+        self._task.delivered_at = execution.delivery.rests
 
     def end(self) -> None:
         """Stop the limit: the limited code has ended. Where replay needs it, record that it did not fire."""
@@ -76,30 +73,26 @@ class Limit:
         if self._is_over:
             return
         self._is_over = True
-        execution.timers -= 1
+        execution.limit_ends()
         if self._watch is not None and not self._watch.done():
             self._watch.cancel()
             if self._turn is not None:
                 self._turn.cancel()  # else it stays, if the watch has not begun to wait for it
-        if self.has_fired or self._is_recorded or self._task.told_at == execution.delivery.rests:
+        if self.has_fired or self._is_recorded or self._task.delivered_at == execution.delivery.rests:
             return
         # CRASH: not recorded, and nothing that depends on it either.
         execution.ride((Kind.WITHDRAWN, self.place.id, write_body(None), (), BUILTIN))
 
-    async def _told(self, turn: asyncio.Future[None], seq: int) -> None:
-        await turn
-        self._execution.delivery.told_seq = max(self._execution.delivery.told_seq, seq)
-
-    async def _fire_again(self, turn: asyncio.Future[None], seq: int) -> None:
-        await self._told(turn, seq)
+    async def _fire_again(self, found: Recorded, turn: asyncio.Future[None]) -> None:
+        await self._execution.delivery.recorded(found, turn)
         self._fall_due()
 
-    async def _begin_again(self, turn: asyncio.Future[None], seq: int) -> None:
+    async def _begin_again(self, found: Recorded, turn: asyncio.Future[None]) -> None:
         """Restart a limit that was recorded as not reached, for code that is still in the block.
 
         The code was changed, or waits for something else; an earlier process had left the block in time.
         """
-        await self._told(turn, seq)
+        await self._execution.delivery.recorded(found, turn)
         self._is_recorded = False
         await self._fire(self._execution.store.now_ms() + int(self._seconds * 1000))
 
@@ -108,14 +101,8 @@ class Limit:
         await until(execution, due_ms)
         if execution.sealed is not None:
             return
-        turn = execution.delivery.reserve()
-        try:
-            fired = (Kind.RESULT, self.place.id, write_body(None, value=b"true"), (), BUILTIN)
-            await execution.durable(execution.write([fired]))
-            await execution.delivery.live(turn, is_own=False)
-        except BaseException:
-            turn.withdraw()
-            raise
+        fired = (Kind.RESULT, self.place.id, write_body(None, value=b"true"), (), BUILTIN)
+        await execution.delivery.settle(execution.durable(execution.write([fired])), is_own=False)
         self._fall_due()
 
     def _fall_due(self) -> None:

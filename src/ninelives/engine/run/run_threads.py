@@ -34,13 +34,13 @@ from typing import Any, TypeVar
 
 from ninelives.core.errors import UsageError
 from ninelives.engine.context import BRANCH
-from ninelives.engine.run.call_site import user_line
+from ninelives.engine.run.current import user_line
 from ninelives.engine.run.execution import Execution
 
 T = TypeVar("T")
-LOOK_SECONDS = 0.002
-"""The first interval between two samples; it grows up to LONGEST_LOOK_SECONDS."""
-LONGEST_LOOK_SECONDS = 0.02
+CHECK_SECONDS = 0.002
+"""The first interval between two samples; it grows up to LONGEST_CHECK_SECONDS."""
+LONGEST_CHECK_SECONDS = 0.02
 STABLE_SECONDS = 0.005
 """How long no thread of a run may have moved before the run counts as quiescent."""
 STILL_SECONDS = 0.1
@@ -168,7 +168,7 @@ class RunThreads:
         self._execution = execution
         self._known: dict[int, RunThread] = {}
         self._timer: asyncio.TimerHandle | None = None
-        self._pause = LOOK_SECONDS
+        self._pause = CHECK_SECONDS
         self._moved_at = self._sampled_at = time.monotonic()
         self._held: tuple[RunThread, object, float] | None = None
         self.has_foreign = self.may_go_on = False
@@ -190,7 +190,7 @@ class RunThreads:
         """
         running, frames = self._execution.delivery.running, sys._current_frames()  # noqa: SLF001
         now, busy, self.may_go_on = time.monotonic(), None, False
-        if now - self._sampled_at > 2 * LONGEST_LOOK_SECONDS:
+        if now - self._sampled_at > 2 * LONGEST_CHECK_SECONDS:
             self._moved_at = now  # a new series: the run's code may have woken a thread meanwhile
         self._sampled_at = now
         for one in tuple(running):
@@ -208,10 +208,10 @@ class RunThreads:
             elif not self.has_foreign:
                 self.may_go_on = self.may_go_on or _goes_on(top)
         if busy is None and now - self._moved_at >= STABLE_SECONDS:
-            self._pause, self._moved_at, self._held = LOOK_SECONDS, now, None
+            self._pause, self._moved_at, self._held = CHECK_SECONDS, now, None
             return True
         self._hold(busy, frames, now)
-        self._look_later()
+        self._check_later()
         return False
 
     def _is_gone(self, one: RunThread, top: FrameType | None) -> bool:
@@ -230,20 +230,20 @@ class RunThreads:
         elif now - held[2] > HELD_SECONDS:
             self._execution.seal(_held_up(self._execution.run.id, frames.get(busy.thread)))
 
-    def _drop(self, lent: RunThread) -> None:
-        lent.seen = lent.work = None
-        self._execution.delivery.running.discard(lent)
-        if self._known.get(lent.thread) is lent:
-            del self._known[lent.thread]
+    def _drop(self, thread: RunThread) -> None:
+        thread.seen = thread.work = None
+        self._execution.delivery.running.discard(thread)
+        if self._known.get(thread.thread) is thread:
+            del self._known[thread.thread]
 
-    def _look_later(self) -> None:
+    def _check_later(self) -> None:
         if self._timer is None:
-            self._timer = self._execution.loop.call_later(self._pause, self._look, context=Context())
-            self._pause = min(self._pause * 1.5, LONGEST_LOOK_SECONDS)
+            self._timer = self._execution.loop.call_later(self._pause, self._check_now, context=Context())
+            self._pause = min(self._pause * 1.5, LONGEST_CHECK_SECONDS)
 
-    def _look(self) -> None:
+    def _check_now(self) -> None:
         self._timer = None
-        self._execution.delivery.look()
+        self._execution.delivery.check_soon()
 
 
 def _held_up(run: str, frame: FrameType | None) -> UsageError:
@@ -262,15 +262,15 @@ def watched(execution: Execution) -> RunThreads:
     return threads
 
 
-def run_as(lent: RunThread, work: Callable[[], T]) -> T:
+def run_as(thread: RunThread, work: Callable[[], T]) -> T:
     """Run code of a run in this thread, which we started for it."""
-    _local.lent = lent
-    lent.take()
+    _local.thread = thread
+    thread.take()
     try:
         return work()
     finally:
-        _local.lent = None
-        lent.seen = lent.work = None
+        _local.thread = None
+        thread.seen = thread.work = None
 
 
 def line(execution: Execution, name: Callable[[], str], task: object = None) -> RunThread:
@@ -279,15 +279,15 @@ def line(execution: Execution, name: Callable[[], str], task: object = None) -> 
     `task` is the calling task if the call comes from another event loop in this thread. `name` returns the
     name of the branch, made of what is called first.
     """
-    lent: RunThread | None = getattr(_local, "lent", None)
-    if lent is not None and task is None:
-        return lent
+    thread: RunThread | None = getattr(_local, "thread", None)
+    if thread is not None and task is None:
+        return thread
     with _naming:
         outside = watched(execution)
         outside.has_foreign = True
-        lent = lent if lent is not None else outside.here()
-        mine = lent if task is None else task
+        thread = thread if thread is not None else outside.here()
+        mine = thread if task is None else task
         if _LINE.get() is not mine:
             _LINE.set(mine)
             BRANCH.set(BRANCH.get().child(name()))
-    return lent
+    return thread
