@@ -196,3 +196,35 @@ def test_a_call_takes_its_own_outcome_before_the_closed_start_of_another_at_its_
     stage.live(NEVER)
     assert stage.row().state is State.COMPLETED
     assert _effects(stage, "pay") == 2
+
+
+TURNS = """
+@nl.action(name="pay", resumable=False, verify=verify)
+async def pay(to: str, n: int) -> str:
+    return await world.act("pay", to, n)
+
+@nl.agent(name="agent")
+async def agent(turn: int = 0) -> str:
+    if turn == 0:
+        FIRST
+        return nl.next_turn(1)
+    SECOND
+    return await note("end", 1)
+"""
+PAID, WAITED = 'await pay("ann", 1)', 'await nl.receive("go")'
+
+
+@pytest.mark.parametrize("waits", [True, False])
+def test_check_and_run_refuse_an_effect_that_moved_into_the_next_turn(stage: Stage, waits: bool) -> None:
+    stage.load(HEAD + TURNS.replace("FIRST", f"{PAID}; {WAITED}").replace("SECOND", "pass"), "first")
+    stage.live(Kill("rest"))
+    begun = len(stage.ledger.events)
+    first = WAITED if waits else "pass"
+    stage.load(HEAD + TURNS.replace("FIRST", first).replace("SECOND", PAID), "second")
+    found = stage.check()
+    assert found.fit is (Fit.FITS if waits else Fit.DIVERGES)  # behind a wait it can only warn
+    said = found.warnings[0].what if waits else found.what
+    assert ("or the end of its turn, the run is stopped there: pay[0]" if waits else "ends its turn") in said
+    assert not stage.live(NEVER)
+    assert stage.row().state is State.ESCALATED
+    assert [one.fact for one in stage.ledger.events[begun:]] == ["life"]

@@ -29,6 +29,7 @@ from ninelives.core.model.commit import Verdict
 from ninelives.core.model.run import Journal, Kind, Record, RunQuery, RunRow, State
 from ninelives.core.step_ids import step_text
 from ninelives.engine.agent import compensations
+from ninelives.engine.agent.basics import NextTurn
 from ninelives.engine.commit import large_bodies
 from ninelives.engine.commit.ticket import Tail
 from ninelives.engine.run import lookup
@@ -66,7 +67,7 @@ _PAGE = 200
 _ENDED = "done, and the code ends without calling it"
 _UNREACHED = (
     "done, and not called before the next new step; if the code does not call it before its next new "
-    "effect, the run is stopped there"
+    "effect or the end of its turn, the run is stopped there"
 )
 
 
@@ -93,10 +94,10 @@ class CheckFinding(Struct, frozen=True, kw_only=True):
     `unused` counts recorded steps that the code did not call. `moved` are steps that matched a record at
     another position, which is fine. `asked_again` are decisions and reads that the code calls with other
     arguments, `left_out` those that it did not call. `unreached` are recorded effects that it did not call
-    either: they are not repeated, but if the code does not call them before its next new effect, the run is
-    stopped there; only executing new steps would show which. `in_doubt` are starts without an outcome that
-    it did not call: a person is asked before the run ends. `warnings` are these for people, each with its
-    remedy; `remedy` joins them all.
+    either: they are not repeated, but if the code does not call them before its next new effect or the end of
+    its turn, the run is stopped there; only executing new steps would show which. `in_doubt` are starts
+    without an outcome that it did not call: a person is asked before the run ends. `warnings` are these for
+    people, each with its remedy; `remedy` joins them all.
     """
 
     run: str
@@ -267,7 +268,12 @@ def _judged(run: RunRow, execution: Execution, ended: asyncio.Task[Any] | None) 
             return _fitting(run, execution, has_ended=False)
         return _finding(run, Fit.DIVERGES if isinstance(why, Divergence) else Fit.FAILS, why)
     error = asyncio.CancelledError() if ended.cancelled() else ended.exception()
-    return _fitting(run, execution, has_ended=True) if error is None else _finding(run, Fit.FAILS, error)
+    if error is not None:
+        return _finding(run, Fit.FAILS, error)
+    missed = lookup.passed_over(execution) if isinstance(ended.result(), NextTurn) else None
+    if missed is not None:
+        return _finding(run, Fit.DIVERGES, lookup.left_in_turn(missed, run.id))
+    return _fitting(run, execution, has_ended=True)
 
 
 def _fitting(run: RunRow, execution: Execution, *, has_ended: bool) -> CheckFinding:
