@@ -69,6 +69,10 @@ _UNREACHED = (
     "done, and not called before the next new step; if the code does not call it before its next new "
     "effect or the end of its turn, the run is stopped there"
 )
+_IF_IN_CHILD = (
+    "If it moved into a child run, it is done again there, unless it was done under a key=: "
+    "leave the call in this run until the run is over"
+)
 
 
 class Fit(StrEnum):
@@ -287,7 +291,13 @@ def _fitting(run: RunRow, execution: Execution, *, has_ended: bool) -> CheckFind
     warnings = (
         *_warned("executed again, with other arguments", execution.asked_again),
         *_warned("recorded and no longer called", left_out, _if_renamed(left_out)),
-        *_warned(_ENDED if has_ended else _UNREACHED, effects, _if_renamed(effects), _if_given_up(effects)),
+        *_warned(
+            _ENDED if has_ended else _UNREACHED,
+            effects,
+            _if_renamed(effects),
+            _if_given_up(effects),
+            _IF_IN_CHILD if effects and _has_children(execution) else "",
+        ),
         *_warned("started, in doubt, and not called; a person is asked before the run ends", starts),
     )
     return CheckFinding(
@@ -305,6 +315,11 @@ def _fitting(run: RunRow, execution: Execution, *, has_ended: bool) -> CheckFind
         is_escalated=run.state is State.ESCALATED,
         remedy="; ".join(one.remedy for one in warnings if one.remedy) or None,
     )
+
+
+def _has_children(execution: Execution) -> bool:
+    """Return whether a child of the run is unfinished: its code may call what the run has done."""
+    return bool(execution.store.list_runs(RunQuery(parent=execution.run.id, states=IN_FLIGHT, limit=1)))
 
 
 def _warned(what: str, steps: Sequence[str], *remedies: str) -> Iterator[Warned]:
