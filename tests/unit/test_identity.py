@@ -467,7 +467,7 @@ def test_a_child_that_moved_into_the_next_turn_is_not_born_twice(edit: Edit) -> 
         await edit.stop()
 
     async def spawned() -> str:
-        return await (await nl.spawn(child)).result()
+        return str(await (await nl.spawn(child)).result())
 
     assert "spawn:kid[0]" in edit.refused(before, over_the_border(spawned))
     assert len(edit.store.list_runs(RunQuery(agent="kid"))) == 1
