@@ -412,6 +412,94 @@ def test_an_effect_with_another_id_is_another_effect(edit: Edit) -> None:
     assert "mail[0](x=1), which was done" in edit.refused(before, lambda: mail(1))
 
 
+# Over the border of a turn -------------------------------------------------------------------------------
+
+
+def over_the_border(call: Code, *, keeps: Code | None = None) -> Code:
+    """Return code that ends its first turn, after what it `keeps`, and makes a call in the second."""
+
+    async def code() -> Any:
+        if nl.info().turn == 0:
+            if keeps is not None:
+                await keeps()
+            return nl.next_turn()
+        return await call()
+
+    return code
+
+
+@pytest.mark.parametrize("shape", NAMES)
+@pytest.mark.parametrize("options", [{}, {"resumable": False}, {"key": "{x}"}])
+def test_an_effect_that_moved_into_the_next_turn_stops_the_run_before_its_turn_ends(
+    edit: Edit, shape: str, options: dict[str, Any]
+) -> None:
+    mail, pay = edit.step("mail"), edit.step("pay", **options)
+
+    async def before() -> None:
+        await shapes(lambda: mail(1), lambda: pay(1))[shape]()
+        await edit.stop()
+
+    told = edit.refused(before, over_the_border(lambda: pay(1), keeps=lambda: mail(1)))
+    assert "ends its turn with nl.next_turn(), but" in told
+    assert "pay[0](x=1), which was done" in told
+    assert 'forgets=["pay"]' in told
+    assert not any(record.kind is Kind.TURN for record in edit.store.load_journal("run", since=1).records)
+
+
+@pytest.mark.parametrize("options", [{}, {"resumable": False, "timeout": 0.3}])
+def test_a_start_that_moved_into_the_next_turn_stops_the_run_before_its_turn_ends(
+    edit: Edit, options: dict[str, Any]
+) -> None:
+    pay = edit.stuck("pay", **options)
+    told = edit.refused(lambda: pay(1), over_the_border(lambda: pay(1)))
+    assert "pay[0](x=1), which was started" in told
+
+
+def test_a_child_that_moved_into_the_next_turn_is_not_born_twice(edit: Edit) -> None:
+    note = edit.step("note")
+
+    async def kid() -> str:
+        return str(await note(1))
+
+    child = nl.agent(name="kid")(kid)
+
+    async def before() -> None:
+        await (await nl.spawn(child)).result()
+        await edit.stop()
+
+    async def spawned() -> str:
+        return str(await (await nl.spawn(child)).result())
+
+    assert "spawn:kid[0]" in edit.refused(before, over_the_border(spawned))
+    assert len(edit.store.list_runs(RunQuery(agent="kid"))) == 1
+
+
+def test_a_key_keeps_an_effect_single_that_moves_into_the_next_turn_and_is_forgotten_in_this_one(
+    edit: Edit,
+) -> None:
+    pay = edit.step("pay", key="pay-{x}")
+    edit.options = {"forgets": ["pay"]}
+
+    async def before() -> None:
+        await pay(1)
+        await edit.stop()
+
+    assert edit.make(before, over_the_border(lambda: pay(1))) == "pay(1)"
+    assert edit.stage.executed == []
+
+
+def test_a_turn_ends_although_a_read_is_asked_for_no_more(edit: Edit) -> None:
+    look, pay = edit.step("look", reads_only=True), edit.step("pay")
+
+    async def before() -> None:
+        await look(1)
+        await pay(1)
+        await edit.stop()
+
+    assert edit.make(before, over_the_border(lambda: look(1), keeps=lambda: pay(1))) == "look(1)"
+    assert edit.stage.executed == ["look(1)"]
+
+
 # Open starts at the end, and keys -----------------------------------------------------------------------
 
 

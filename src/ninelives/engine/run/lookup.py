@@ -214,12 +214,9 @@ def weaker(asking: StepLookup, found: Start) -> Divergence:
 def not_asked_for(asking: StepLookup, missed: Claimed) -> Divergence:
     """Return the error for an effect that would start although a recorded one was passed over."""
     name = parse_step_id(missed.step).name
-    given = ", ".join(f"{name}={value}" for name, value in missed.body.a.items())
-    became = "was started, and it is not known what came of that" if isinstance(missed, Start) else "was done"
     new, where = asking.place.name, asking.where()
     return Divergence(
-        f"the code at {where} would start {new} now, but {step_text(missed.step)}({given}), which "
-        f"{became} (record {missed.seq}), was not asked for: it could be done a second time",
+        f"the code at {where} would start {new} now, but {_not_called(missed)}",
         where=where,
         run=asking.execution.run.id,
         step=missed.step,
@@ -228,6 +225,29 @@ def not_asked_for(asking: StepLookup, missed: Claimed) -> Divergence:
         f'if {new} was inserted before {name} or stands for it, write `if nl.patched("{new}"):` around it, '
         "with the old code under `else:`; "
         "else put the code back",
+    )
+
+
+def left_in_turn(missed: Claimed, run: str) -> Divergence:
+    """Return the error for a turn that would end although a recorded effect was passed over."""
+    name = parse_step_id(missed.step).name
+    return Divergence(
+        f"the code ends its turn with nl.next_turn(), but {_not_called(missed)} in a later turn",
+        run=run,
+        step=missed.step,
+        remedy="Nothing was executed. Put the call back before nl.next_turn() until this turn is over; "
+        f"if the code gives {name} up on purpose, or calls it later under the key= under which it was done, "
+        f'declare @nl.agent(forgets=["{name}"])',
+    )
+
+
+def _not_called(missed: Claimed) -> str:
+    """Say which recorded effect no call has claimed, and what that could lead to."""
+    given = ", ".join(f"{name}={value}" for name, value in missed.body.a.items())
+    became = "was started, and it is not known what came of that" if isinstance(missed, Start) else "was done"
+    return (
+        f"{step_text(missed.step)}({given}), which {became} (record {missed.seq}), was not asked for: "
+        "it could be done a second time"
     )
 
 
