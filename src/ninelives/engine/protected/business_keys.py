@@ -202,9 +202,8 @@ async def _copied(act: ProtectedCall, known: Key) -> Ended:
         found = await act.patiently(lambda: act.execution.call_store(lambda store: store.get_blobs([name])))
         data = found[name]
     try:
-        act.step.codec.recall(data)
+        resumable.recorded_value(act.step, data, act.execution.run.id, act.place.id)
     except Divergence as error:
-        error.run, error.step = act.execution.run.id, act.place.id
         act.execution.seal(error)
         await act.execution.forever()
     return Ended(data)

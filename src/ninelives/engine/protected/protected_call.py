@@ -29,6 +29,7 @@ from ninelives.engine.run.current import execution_of
 from ninelives.engine.run.execution import BranchTask, Execution
 from ninelives.engine.spec.protection import Protection
 from ninelives.engine.spec.registry import Step
+from ninelives.engine.step import resumable
 
 T = TypeVar("T")
 Body = Callable[[], Awaitable[Any]]
@@ -205,7 +206,7 @@ class ProtectedCall:
         self.execution.executed += 1
         if told is not None:
             raise told
-        return self.step.codec.recall(ended.data)
+        return resumable.recorded_value(self.step, ended.data, self.execution.run.id, self.place.id)
 
     def _outcome(self, ended: Ended) -> tuple[list[Draft], Extras, BaseException | None]:
         if ended.error is not None:

@@ -348,17 +348,22 @@ class Builtin:
             execution.replayed += 1
             if found.kind is Kind.FAILURE:
                 raise decode_error(bytes(found.body.e or b""))
-            data = bytes(found.body.v or b"null")
-            return FoundOutcome(found, await self.value(codec, data) if codec is not None else None)
+            return FoundOutcome(found, await self._value_of(found, codec) if codec is not None else None)
         return None
 
     def _asks(self) -> str:
         return caller() or f"nl.{self.place.name}()"
 
-    async def value(self, codec: Codec, data: bytes) -> Any:
+    async def _value_of(self, found: Recorded, codec: Codec) -> Any:
+        if found.body.r is not UNSET:
+            return await self.value(codec, bytes(found.body.r))
+        # Of a signal as it was sent, no field need claim every key.
+        return await self.value(codec, bytes(found.body.v or b"null"), is_whole=signal_number(found) < 0)
+
+    async def value(self, codec: Codec, data: bytes, *, is_whole: bool = True) -> Any:
         """Decode an outcome; a value that no longer fits is a divergence, which seals the execution."""
         try:
-            return codec.recall(data)
+            return codec.recall(data, is_whole=is_whole)
         except Divergence as error:
             error.run, error.step = self.execution.run.id, self.id
             self.execution.seal(error)

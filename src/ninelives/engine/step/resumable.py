@@ -205,10 +205,12 @@ def recorded_value(step: Step, data: bytes, run: str, at: str) -> Any:
     """
     try:
         # With upgrade=, a value that its class refuses is an old one, which the function maps.
-        return step.codec.recall(data) if step.upgrade is None else step.codec.decode(data)
+        return step.codec.recall(data) if step.upgrade is None else step.codec.decode(data, is_whole=True)
     except Divergence as error:
         if step.upgrade is None:
             error.run, error.step = run, at
+            either = error.remedy or "Restore the type"
+            error.remedy = f"Give the step upgrade= to map old values, or {either[0].lower()}{either[1:]}"
             error.what += f", asked for at {caller() or step.where}"
             raise
         from ninelives.core.values.codec import UNTYPED_CODEC
