@@ -122,6 +122,16 @@ def test_an_effect_renamed_without_an_alias_is_refused_and_not_done_again(versio
         assert one in remedy
 
 
+def test_a_step_whose_id_changed_is_not_taken_for_a_renamed_one(versions: Versions) -> None:
+    old, new = versions.step("pay", id="a{x}"), versions.step("pay", id="b{x}")
+    with pytest.raises(nl.RunEscalated, match="was not asked for"):
+        versions.change(old, new)
+    (item,) = versions.store.list_inbox(run="run")
+    remedy = msgspec.json.decode(item.body)["remedy"]
+    assert "If pay has another id= now, put the old one back" in remedy
+    assert "renamed" not in remedy
+
+
 def test_a_read_renamed_without_an_alias_is_a_new_one(versions: Versions) -> None:
     old, new = (versions.step(name, name, reads_only=True) for name in ("old", "new"))
     assert versions.change(old, new) == "new"

@@ -10,7 +10,7 @@ from collections.abc import Awaitable, Callable
 from enum import IntEnum
 
 from ninelives.core.errors import BadName, Divergence
-from ninelives.core.ids import parse_step_id
+from ninelives.core.ids import ID_MARK, parse_step_id
 from ninelives.core.journal.matching import Claimed, RecordClaims, Start, StepCall
 from ninelives.core.journal.replay import changed_arguments, changed_start, step_name
 from ninelives.core.model.run import StepKind
@@ -204,17 +204,22 @@ def weaker(asking: StepLookup, found: Start) -> Divergence:
 
 def not_asked_for(asking: StepLookup, missed: Claimed) -> Divergence:
     """Return the error for an effect that would start although a recorded one was passed over."""
-    name = parse_step_id(missed.step).name
+    branch, name, _ = parse_step_id(missed.step)
     given = ", ".join(f"{name}={value}" for name, value in missed.body.a.items())
     became = "was started, and it is not known what came of that" if isinstance(missed, Start) else "was done"
     new, where = asking.place.name, asking.where()
+    if name != new:
+        first = _if_renamed(name, new)
+    else:
+        has_id = asking.call.given is not None or branch.startswith(ID_MARK)
+        first = f"If {name} has another id= now, put the old one back; " if has_id else ""
     return Divergence(
         f"the code at {where} would start {new} now, but {step_text(missed.step)}({given}), which "
         f"{became} (record {missed.seq}), was not asked for: it could be done a second time",
         where=where,
         run=asking.execution.run.id,
         step=missed.step,
-        remedy=f"Nothing was executed. {_if_renamed(name, new)}"
+        remedy=f"Nothing was executed. {first}"
         f'If the code gives {name} up on purpose, declare @nl.agent(forgets=["{name}"]); '
         f'if {new} was inserted before {name} or stands for it, write `if nl.patched("{new}"):` around it, '
         "with the old code under `else:`; "
