@@ -128,16 +128,16 @@ class MemoryBench(Bench):
 
     def damage(self, run: str, seq: int) -> None:
         """Change a record in the list."""
-        journal = self.store._tables.journals[run]  # type: ignore[attr-defined]
+        journal = self.store._contents.journals[run]  # type: ignore[attr-defined]
         journal[seq] = replace(journal[seq], body=b"other")
 
     def lose_blob(self, digest: bytes) -> None:
         """Remove a blob from the dictionary."""
-        del self.store._tables.blobs[digest]  # type: ignore[attr-defined]
+        del self.store._contents.blobs[digest]  # type: ignore[attr-defined]
 
     def damage_log(self, seq: int) -> None:
         """Change an entry in the list."""
-        log = self.store._tables.log  # type: ignore[attr-defined]
+        log = self.store._contents.log  # type: ignore[attr-defined]
         log[seq] = replace(log[seq], body=b"other")
 
 

@@ -274,7 +274,7 @@ def structure_unchecked() -> None:
     """The structure of the file is not checked when it is opened, and what is missing is believed to be."""
     _put(structure, "require_sound", lambda *args: None)
     _put(transaction, "_confirm_missing", lambda *args: None)
-    _put(journals, "confirm_counts", lambda *args: None)
+    _put(journals, "_confirm_counts", lambda *args: None)
     nothing = {"key_again": "SELECT 1 WHERE ?1 IS NULL"}
     nothing |= dict.fromkeys(("signal_again", "item_again"), "SELECT 1 WHERE ?1 IS NULL AND ?2 IS NULL")
     _put(transaction, "SQL", {**queries.SQL, **nothing})

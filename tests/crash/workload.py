@@ -147,6 +147,7 @@ class Life:
         store, ledger = self.store, self.ledger
         ledger.write(Fact.LIFE, name=self.session)
         store.now_ms()
+        store.read_clock()
         store.migrate()
         store.register_session(NewSession(id=self.session, host="here", pid=os.getpid()))
         self._create()

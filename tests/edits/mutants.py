@@ -49,7 +49,7 @@ def not_at_rest(patch: pytest.MonkeyPatch) -> None:
     """A call that is not at its place is judged at once, while other branches have still to claim theirs."""
 
     async def seek(self: Any, asking: Any) -> Any:
-        known = lookup.claims_of(self._execution)
+        known = self._execution.claims
         found = known.earliest_match(asking.call)
         if found is not None:
             return known.take(found[1])

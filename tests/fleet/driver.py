@@ -170,8 +170,10 @@ class Drive:
         return found
 
     def _asked(self, run: str) -> str:
-        """Return what a person is asked about a run."""
-        return "".join(f"; {read_asked(item).what}" for item in self.store.list_inbox(run=run))
+        """Return why a run failed, and what a person is asked about it."""
+        row = self.store.read_run(run)
+        failed = f"; {row.last_error}" if row is not None and row.last_error else ""
+        return failed + "".join(f"; {read_asked(item).what}" for item in self.store.list_inbox(run=run))
 
     # Waiting ------------------------------------------------------------------------------------
 

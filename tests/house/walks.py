@@ -23,6 +23,7 @@ from ninelives.stores.open import open_store
 
 KEYED_ACTIONS = 300
 _QUIET = {"url", "identity", "lossy", "now_ms", "close", "wait_for_work", "wait_for_output"}
+_STORE = ("ninelives.stores.sqlite.store", "ninelives.stores.shared.checked_store")
 _STORE_CALLS = {name for name in vars(Store) if not name.startswith("_")} - _QUIET
 
 
@@ -54,8 +55,7 @@ class Walk:
                 "switches": sum(one != other for one, other in pairwise(modules)),
                 "threads": len({thread for thread, _, _ in self.calls}),
                 "store calls": sum(
-                    module == "ninelives.stores.sqlite.store" and called in _STORE_CALLS
-                    for _, module, called in self.calls
+                    module in _STORE and called in _STORE_CALLS for _, module, called in self.calls
                 ),
             }
             if n == 2 or (n > 2 and walked["calls"] < self.found[name]["calls"]):

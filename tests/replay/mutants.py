@@ -9,7 +9,7 @@ from typing import Any
 
 from ninelives.core.journal.replay import Replay
 from ninelives.core.model.run import Kind, Record
-from ninelives.engine.run import lookup, quiescence
+from ninelives.engine.run import quiescence
 from ninelives.engine.run.delivery import Delivery
 from ninelives.engine.run.execution import Execution
 from ninelives.engine.step import resumable
@@ -42,10 +42,10 @@ def _put(owner: object, name: str, new: object) -> Iterator[None]:
 def latest_first() -> Iterator[None]:
     """Recorded outcomes are told from the end of the journal."""
 
-    async def recorded(self: Any, seq: int, at_ms: int | None = None) -> None:
+    async def recorded(self: Any, found: Any) -> None:
         turn = self._loop.create_future()
-        heapq.heappush(self._recorded, (-seq, id(turn), turn))
-        self.look()
+        heapq.heappush(self.due, (-found.seq, id(turn), turn))
+        self.check_soon()
         await turn
 
     with _put(Delivery, "recorded", recorded):
@@ -56,7 +56,7 @@ def latest_first() -> Iterator[None]:
 def as_asked() -> Iterator[None]:
     """Recorded outcomes are told in the order in which they are asked for, at once."""
 
-    async def recorded(self: Any, seq: int, at_ms: int | None = None) -> None:
+    async def recorded(self: Any, found: Any) -> None:
         return
 
     with _put(Delivery, "recorded", recorded):
@@ -78,7 +78,7 @@ def fresh_at_once() -> Iterator[None]:
         return
 
     async def seek(self: Any, asking: Any) -> Any:
-        claims = lookup.claims_of(self._execution)
+        claims = self._execution.claims
         found = claims.earliest_match(asking.call)
         return claims.take(found[1]) if found is not None else None
 
@@ -186,7 +186,7 @@ def live_unordered() -> Iterator[None]:
     """Live outcomes are told as they become durable, without a place in the order."""
 
     async def live(self: Any, turn: Any, *, is_own: bool = True) -> None:
-        turn.told.cancel()
+        turn.delivered.cancel()
 
     with _put(Delivery, "live", live):
         yield

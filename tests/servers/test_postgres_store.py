@@ -38,6 +38,7 @@ from ninelives.stores.postgres.server.address import parse
 from ninelives.stores.postgres.server.open_connection import connect
 from ninelives.stores.postgres.server.queries import migrations
 from ninelives.stores.postgres.transaction import Transaction, save_runs
+from ninelives.stores.shared.selection import Wanted
 from tests.contract.makers import AGENTS, append, new_run, new_session, reserve
 from tests.servers.postgres import change, shared_url
 from tests.servers.proxy import Proxy
@@ -435,8 +436,7 @@ def test_a_migration_waits_for_who_claims_and_takes_the_run_from_him(
     claimed: list[RunRow] = []
 
     def claim(tx: Transaction) -> None:
-        wanted = claims.Wanted(AGENTS, ("default",), None)
-        claimed.extend(claims.claim(tx, "s1", 1, wanted, None, alone=False).runs)
+        claimed.extend(claims.claim(tx, "s1", 1, Wanted(AGENTS, ("default",))).runs)
 
     while_locked(store, claim, lambda: migrated(postgres_url, monkeypatch))
     with pytest.raises(SchemaMismatch):

@@ -18,13 +18,14 @@ from ninelives.core.model.key import SettleKey, WaitKey
 from ninelives.core.model.run import RunRow, State
 from ninelives.core.model.session import Cause
 from ninelives.stores.redis import RedisStore
-from ninelives.stores.redis.commits import _apply_all
-from ninelives.stores.redis.inbound import send_signal
 from ninelives.stores.redis.server import server_checks
 from ninelives.stores.redis.server.address import parse
 from ninelives.stores.redis.server.connection import ServerConnection
 from ninelives.stores.redis.sessions import end
+from ninelives.stores.redis.tables import Tables
 from ninelives.stores.redis.transaction import Transaction
+from ninelives.stores.shared.commit_rules import apply
+from ninelives.stores.shared.inbound import send_signal
 from tests.contract.makers import AGENTS, append, new_run, new_session, reserve
 from tests.servers.proxy import Proxy
 from tests.servers.valkey import shared_url
@@ -233,7 +234,7 @@ def test_who_begins_to_wait_for_a_key_while_it_is_settled_is_not_overlooked(redi
     store.commit([append(owner, b"1", keys=[reserve("k")])])
     with store._pool._borrowed() as connection:
         settles = Transaction(connection, store._pool.names, None)
-        _apply_all(settles, [append(row(store, "owner"), b"2", keys=[SettleKey("k", b"v")])])
+        apply(settles, Tables(settles), [append(row(store, "owner"), b"2", keys=[SettleKey("k", b"v")])])
         store.commit([append(waiter, keys=[WaitKey("k")], change=Park(None, "for k", 0))])
         assert settles.apply()[0] == b"conflict"
     store.commit([append(row(store, "owner"), b"2", keys=[SettleKey("k", b"v")])])
@@ -246,7 +247,7 @@ def test_a_child_that_is_born_while_its_parent_fails_is_not_overlooked(redis_url
     parent = running(store, "parent")
     with store._pool._borrowed() as connection:
         fails = Transaction(connection, store._pool.names, None)
-        _apply_all(fails, [append(parent, b"1", change=End(State.FAILED))])
+        apply(fails, Tables(fails), [append(parent, b"1", change=End(State.FAILED))])
         store.create_runs([new_run("child", parent="parent")])
         assert fails.apply()[0] == b"conflict"
     store.commit([append(parent, b"1", change=End(State.FAILED))])
@@ -286,7 +287,7 @@ def test_a_write_that_is_still_on_its_way_does_not_come_after_it_was_looked_for(
     run = running(store)
     with store._pool._borrowed() as connection:
         late = Transaction(connection, store._pool.names, None)
-        send_signal(late, run.id, "go", b"", "")
+        send_signal(late, Tables(late), run.id, "go", b"", "")
         connection.count += 1  # as if it had been sent, and not arrived
         assert not store._pool._has_happened(connection)
         connection.count -= 1

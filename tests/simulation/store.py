@@ -14,10 +14,10 @@ from ninelives.core.ids import parse_step_id, positional_key
 from ninelives.core.journal.settlement import read_start
 from ninelives.core.model.commit import Commit, Outcome, Verdict
 from ninelives.core.model.run import Claims, Kind, Record
-from ninelives.core.model.session import Cause, Evidence, Session
+from ninelives.core.model.session import Session
 from ninelives.core.rules import run_rules as rules
 from ninelives.stores.memory import MemoryStore
-from ninelives.stores.shared.tables import SessionLease
+from ninelives.stores.memory.tables import Transaction
 from tests.simulation.ledger import Event, Fact, Ledger
 from tests.simulation.machine import Machine, Process, Thread
 from tests.simulation.nemesis import Nemesis, befall
@@ -71,10 +71,10 @@ class Archive(MemoryStore):
         fate = rules.fate_of(found, is_dropped=process.is_dead, is_held=not process.is_dead)
         return replace(found, fate=fate)
 
-    def _committed(self, commit: Commit) -> Verdict:
-        before = self._tables.rows.runs.get(commit.run)
-        verdict = super()._committed(commit)
-        if verdict.outcome is Outcome.COMMITTED and self._tables.rows.runs[commit.run] is not before:
+    def _committed(self, tx: Transaction, commit: Commit) -> Verdict:
+        before = self._contents.rows.runs.get(commit.run)
+        verdict = super()._committed(tx, commit)
+        if verdict.outcome is Outcome.COMMITTED and self._contents.rows.runs[commit.run] is not before:
             self._committed_by(commit)
         return verdict
 
@@ -111,12 +111,14 @@ class Archive(MemoryStore):
         for ring in self.rang:
             ring()
 
-    def _ended(self, lease: SessionLease, cause: Cause, evidence: Evidence | None) -> Session:
-        session = lease.session.id
-        owned = [run for run in self._tables.rows.runs.values() if run.session == session]
-        ended = super()._ended(lease, cause, evidence)
-        for run in owned:
-            self._note(Fact.LEFT, run.id, session, epoch=run.epoch)
+    def end_sessions(self, *args: Any, **options: Any) -> list[Session]:
+        """End sessions, and note the runs that they left."""
+        owned = [run for run in self._contents.rows.runs.values() if run.session is not None]
+        ended = super().end_sessions(*args, **options)
+        for session in ended:
+            for run in owned:
+                if run.session == session.id:
+                    self._note(Fact.LEFT, run.id, session.id, epoch=run.epoch)
         return ended
 
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import threading
 from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Any, cast
@@ -222,3 +223,55 @@ def test_a_foreign_timer_over_a_wait_raises_the_same_error_on_replay(wait: str) 
     twice(stage, agent)
     assert len(seen) >= 2
     assert set(seen) == {"UsageError"}
+
+
+class Slow(QuickStore):
+    """A store that commits the outcome of the step `write` only when it may."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.go = threading.Event()
+
+    def commit(self, commits: Sequence[Commit]) -> Any:
+        """Commit, when it may."""
+        if any(outcome_of("write")(one) for one in commits):
+            self.go.wait(20)
+        return super().commit(commits)
+
+
+def test_an_effect_that_is_cancelled_before_it_is_durable_holds_up_no_decision() -> None:
+    store, may_cancel = Slow(), asyncio.Event()
+
+    @nl.action(name="write")
+    async def write() -> None: ...
+
+    @nl.decision(name="decide")
+    async def decide() -> int:
+        return 7
+
+    @nl.agent(name="hasty-pipelined", durability="pipelined")
+    async def agent() -> int:
+        writing = asyncio.create_task(write())
+        deciding = asyncio.create_task(decide())
+        await may_cancel.wait()
+        writing.cancel()
+        await asyncio.wait({writing})
+        value = await deciding
+        store.go.set()
+        return value
+
+    async def main() -> int:
+        async with asyncio.timeout(10), nl.Runtime(store) as rt:
+            running = asyncio.create_task(rt.run(agent, id="r"))
+            executions = rt._executor.executions
+            while "r" not in executions or len(executions["r"].delivery.slots) < 2:  # noqa: ASYNC110
+                await asyncio.sleep(0.001)  # until both wait for their delivery, in this order
+            for _ in range(20):
+                await asyncio.sleep(0.001)  # and the run is at rest
+            may_cancel.set()
+            return int(await running)
+
+    try:
+        assert run_async(main) == 7
+    finally:
+        store.go.set()

@@ -13,7 +13,7 @@ import pytest
 
 import ninelives as nl
 from ninelives.core.model.run import State
-from ninelives.engine.run import execution, tasks
+from ninelives.engine.run import lifecycle, tasks
 from tests.replay.lifetimes import QuickStore, run_async
 
 
@@ -145,7 +145,7 @@ def test_cancelled_code_begins_no_step_and_a_swallowed_cancel_ends_the_run_all_t
 
 
 def test_code_that_never_leaves_is_abandoned_and_others_go_on(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(execution, "STOP_SECONDS", 0.05)
+    monkeypatch.setattr(lifecycle, "STOP_SECONDS", 0.05)
     monkeypatch.setattr(tasks, "ABANDON_SECONDS", 0.05)
     inside, let_go, done = asyncio.Event(), asyncio.Event(), []
 
@@ -251,7 +251,7 @@ def test_a_paused_run_finishes_its_body_and_stops_before_the_next() -> None:
             run = await rt.start(agent, id="r")
             await inside.wait()
             await run.pause()
-            await until(lambda: rt._executor.executions["r"].closed)
+            await until(lambda: rt._executor.executions["r"].phase is not lifecycle.OPEN)
             go.set()
             await until(lambda: row(store).state is State.CHECKPOINTED)
             assert (bodies, row(store).paused, row(store).deaths) == ([0], True, 0)
@@ -282,9 +282,9 @@ def test_a_run_resumed_before_it_stopped_goes_on_in_memory() -> None:
             run = await rt.start(agent, id="r")
             await inside.wait()
             await run.pause()
-            await until(lambda: rt._executor.executions["r"].closed)
+            await until(lambda: rt._executor.executions["r"].phase is not lifecycle.OPEN)
             await run.resume()
-            await until(lambda: rt._executor.executions["r"].closed is None)
+            await until(lambda: rt._executor.executions["r"].phase is lifecycle.OPEN)
             go.set()
             assert await run.result() == 2
         assert row(store).epoch == 1

@@ -11,7 +11,7 @@ import pytest
 
 import ninelives as nl
 from ninelives.core.model.run import Kind, State
-from ninelives.engine.run import execution, tasks
+from ninelives.engine.run import lifecycle, tasks
 from tests.replay.lifetimes import QuickStore, Stage, first_life, run_async
 
 
@@ -19,7 +19,7 @@ from tests.replay.lifetimes import QuickStore, Stage, first_life, run_async
 def _brief(monkeypatch: pytest.MonkeyPatch) -> None:
     """Let code that does not leave be abandoned soon."""
     monkeypatch.setattr(tasks, "ABANDON_SECONDS", 0.05)
-    monkeypatch.setattr(execution, "STOP_SECONDS", 0.05)
+    monkeypatch.setattr(lifecycle, "STOP_SECONDS", 0.05)
 
 
 class Shop:

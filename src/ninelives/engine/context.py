@@ -16,13 +16,14 @@ from typing import Protocol
 
 from ninelives.core.clock import Clock
 from ninelives.core.errors import NineLivesError
-from ninelives.core.ids import ID_MARK, aside, parse_step_id, positional_key, step_id
+from ninelives.core.ids import ID_MARK, aside, parse_step_id, positional_key
 from ninelives.core.journal.fork_origin import Origin
 from ninelives.core.journal.matching import RecordClaims
 from ninelives.core.journal.replay import Attempt, Replay
 from ninelives.core.model.commit import Verdict
 from ninelives.core.model.run import Kind, RunRow, StepKind
 from ninelives.core.model.totals import Facts
+from ninelives.core.step_ids import write_step_id
 from ninelives.core.values.fingerprint import Fingerprint
 from ninelives.engine.commit.ticket import Draft
 
@@ -39,10 +40,12 @@ class Running(Protocol):
     clock: Clock
     loop: asyncio.AbstractEventLoop
     replay: Replay
-    claims: RecordClaims | None
-    reads: int
-    timers: int
+    limits: int
     sealed: NineLivesError | None
+
+    @property
+    def claims(self) -> RecordClaims:
+        """The run's unclaimed records."""
 
     @property
     def has_one_branch(self) -> bool:
@@ -99,11 +102,11 @@ class StepPosition:
             self.branch, self.number = branch.name, branch.next_call(name)
         else:
             self.branch, self.number = ID_MARK + given, 0
-        self.id = step_id(self.branch, name, self.number)
+        self.id = write_step_id(self.branch, name, self.number)
 
     def id_under(self, name: str) -> str:
         """Return the id that this position has under another step name."""
-        return step_id(self.branch, name, self.number)
+        return write_step_id(self.branch, name, self.number)
 
     def adopt(self, step: str) -> None:
         """Take over a recorded id: the key and all further records of the step use it."""
@@ -117,7 +120,7 @@ class StepPosition:
             if self.id not in taken:
                 return
             self.branch = aside(own, number)
-            self.id = step_id(self.branch, self.name, self.number)
+            self.id = write_step_id(self.branch, self.name, self.number)
 
     def key(self) -> str:
         """Return the idempotency key: the same on every attempt and on every replay."""

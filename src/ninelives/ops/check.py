@@ -172,7 +172,7 @@ class _Frontier:
         if not self._is_reached:
             self._is_reached = True
             execution.delivery.at_rest += (lambda: self.end(execution),)
-        execution.delivery.look()
+        execution.delivery.check_soon()
         await execution.forever()
 
     def end(self, execution: Execution) -> None:
@@ -223,7 +223,8 @@ class Rehearsal:
             is_pipelined=False,  # so that no outcome is delivered before it has passed the barrier
             gate=_Frontier(),
         )
-        execution.is_undoing = pending is not None
+        if pending is not None:
+            execution.undo()
         try:
             async with asyncio.timeout(self._limit_seconds):
                 if pending is None:
@@ -271,7 +272,7 @@ def _judged(run: RunRow, execution: Execution, ended: asyncio.Task[Any] | None) 
 
 
 def _fitting(run: RunRow, execution: Execution, *, has_ended: bool) -> CheckFinding:
-    claims, forgets = lookup.claims_of(execution), lookup.forgotten(execution)
+    claims, forgets = execution.claims, lookup.forgotten(execution)
     left = sorted(claims.unclaimed(), key=lambda one: one.seq)
     done = [one.step for one in left if isinstance(one, Recorded) and lookup.is_effect(one)]
     reads = [one.step for one in left if isinstance(one, Recorded) and not lookup.is_effect(one)]
@@ -288,7 +289,7 @@ def _fitting(run: RunRow, execution: Execution, *, has_ended: bool) -> CheckFind
         run=run.id,
         agent=run.agent,
         fit=Fit.FITS,
-        replayed=execution.replayed,
+        replayed=execution.counts.replayed,
         unused=execution.replay.left,
         moved=tuple(f"{step_text(found)} → {step_text(asked)}" for found, asked in execution.moved),
         asked_again=tuple(map(step_text, execution.asked_again)),

@@ -14,7 +14,8 @@ from collections.abc import Awaitable, Callable
 from typing import Any, TypeVar, cast
 
 from ninelives.core.model.session import Cause, Evidence
-from ninelives.engine.run.execution import BranchTask, Execution
+from ninelives.engine.run.branch_task import BranchTask
+from ninelives.engine.run.execution import Execution
 from ninelives.engine.step import threads as plain
 from ninelives.engine.worker import event_loop
 from ninelives.engine.worker.gc_tuning import put_back

@@ -197,6 +197,11 @@ class Replay:
                 self.passage.take(found.seq)
         return found
 
+    def take_same(self, step: str, fingerprint: str) -> Recorded | None:
+        """Take a step's recorded outcome if its arguments were the same: the usual case."""
+        found = self._outcomes.get(step)
+        return self.take(step) if found is not None and found.body.f == fingerprint else None
+
     def peek(self, step: str) -> Recorded | None:
         """Return a step's recorded outcome, if it was not taken yet."""
         return self._outcomes.get(step)

@@ -20,7 +20,7 @@ from ninelives.core.model.run import Kind
 from ninelives.core.model.totals import BUILTIN
 from ninelives.engine.context import BRANCH, FRAME
 from ninelives.engine.run import identity
-from ninelives.engine.run.current import execution_of, require
+from ninelives.engine.run.current import execution_of, require, require_agent
 from ninelives.engine.run.execution import Execution
 
 T = TypeVar("T")
@@ -165,9 +165,7 @@ def progress(step: int, of: int | None = None, note: str = "") -> None:
 
     Raises UsageError inside a step.
     """
-    execution = require("nl.progress()")
-    if FRAME.get() is not None:
-        raise UsageError("nl.progress() is for the agent, not for a step", run=execution.run.id)
+    execution = require_agent("nl.progress()")
     place = execution.place("progress")
     if not execution.replay.knows_line(place.id):
         execution.note(Kind.PROGRESS, place.id, msgspec.json.encode({"step": step, "of": of, "note": note}))
@@ -194,9 +192,7 @@ def patched(name: str) -> bool:
     answer is recorded, is the same on every replay, and holds for all calls with this name until the next
     turn. Raises UsageError inside a step.
     """
-    execution = require("nl.patched()")
-    if FRAME.get() is not None:
-        raise UsageError("nl.patched() is for the agent, not for a step", run=execution.run.id)
+    execution = require_agent("nl.patched()")
     name = check_id(name, "patch name")
     known = execution.patches.get(name)
     if known is None:

@@ -16,14 +16,15 @@ from msgspec import UNSET
 from ninelives.core.errors import BadName, NineLivesError
 from ninelives.core.ids import parse_step_id
 from ninelives.core.journal.chat_history import HistoryCall, Message, Result, calls_in, repaired
-from ninelives.core.journal.replay import StepBody, read_body, write_body
+from ninelives.core.journal.replay import StepBody, read_body
 from ninelives.core.model.run import Kind, Record
 from ninelives.core.values.codec import codec_for
 from ninelives.engine.commit import large_bodies
 from ninelives.engine.context import FRAME
 from ninelives.engine.run.current import here
-from ninelives.engine.run.waits import Builtin
+from ninelives.engine.run.waits import ready
 from ninelives.engine.spec.registry import Step, find_step
+from ninelives.engine.step.envelope import Builtin
 from ninelives.store import Store
 
 STARTED = "This call was started and its outcome is not known: check what happened before doing it again."
@@ -45,12 +46,9 @@ async def repair_history(messages: Sequence[Message], *, run: str | None = None)
         found = await step.recorded(_FOUND)
         if found is not None:
             return repaired(messages, found.value)
-        if execution.is_catching_up:
-            await execution.delivery.fresh()
-        await execution.barrier()
+        await ready(execution)
         results = await execution.call_store(_look_up, run or execution.run.id, calls)
-        body = write_body(None, value=_FOUND.encode(results))
-        await step.settle([(Kind.RESULT, step.id, body)])
+        await step.returns(_FOUND.encode(results))
         return repaired(messages, results)
 
 

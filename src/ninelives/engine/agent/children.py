@@ -33,16 +33,16 @@ from ninelives.core.journal.replay import read_body, write_body
 from ninelives.core.model.run import INLINE_BYTES, Control, Kind, NewRun, News, RunQuery, RunRow, State
 from ninelives.core.model.totals import BUILTIN
 from ninelives.core.values.codec import UNTYPED_CODEC, Codec, codec_for
-from ninelives.core.values.exceptions import decode_error, encode_error
-from ninelives.core.values.fingerprint import Fingerprint
+from ninelives.core.values.exceptions import decode_error
 from ninelives.engine.commit import large_bodies
-from ninelives.engine.context import FRAME, StepPosition
+from ninelives.engine.context import StepPosition
 from ninelives.engine.machine import machine
-from ninelives.engine.run.current import require
+from ninelives.engine.run.current import require_agent
 from ninelives.engine.run.execution import Execution
-from ninelives.engine.run.waits import Builtin, wait
+from ninelives.engine.run.waits import ready, wait, wait_until
 from ninelives.engine.spec import agent_arguments
 from ninelives.engine.spec.registry import AGENTS, get_agent
+from ninelives.engine.step.envelope import Builtin
 from ninelives.engine.step.other_loops import at_home
 from ninelives.store import Store
 
@@ -76,9 +76,8 @@ class Child(Struct, frozen=True):
                 data = await execution.call_store(_result, row)
             except (RunFailed, RunCancelled) as failed:
                 # CRASH: the child has ended and that is not recorded; the next worker finds it ended.
-                await step.settle([(Kind.FAILURE, step.id, write_body(None, error=encode_error(failed)))])
-                raise
-            await step.settle([(Kind.RESULT, step.id, write_body(None, value=data))])
+                await step.raises(failed)
+            await step.returns(data)
             return await step.value(codec, data)
 
     @at_home
@@ -89,7 +88,7 @@ class Child(Struct, frozen=True):
             if await step.recorded() is None:
                 await _may_begin(execution)
                 await execution.call_store(_cancel, self.id)
-                await step.settle([(Kind.RESULT, step.id, write_body(None, value=b"null"))])
+                await step.returns(b"null")
 
     @property
     def _codec(self) -> Codec:
@@ -132,13 +131,11 @@ async def spawn(
             priority=execution.run.priority,
             parent=execution.run.id,
         )
-        return await _born(execution, step, new, list(made.values()), asked)
+        return await _born(execution, step, new, list(made.values()))
 
 
-async def _born(
-    execution: Execution, step: Builtin, new: NewRun, contents: list[bytes], asked: Fingerprint
-) -> Child:
-    answer = await births(execution).create(new, contents)
+async def _born(execution: Execution, step: Builtin, new: NewRun, contents: list[bytes]) -> Child:
+    answer = await execution.part(ChildCreation).create(new, contents)
     if isinstance(answer, RunRow) and answer.parent != execution.run.id:
         answer = IdConflict(
             "a run of this id exists, and is no child of this one",
@@ -146,11 +143,9 @@ async def _born(
             remedy="Give the child another id, or none",
         )
     if isinstance(answer, UsageError):
-        error = write_body(asked, error=encode_error(answer))
-        await step.settle([(Kind.FAILURE, step.id, error)])
-        raise answer
+        await step.raises(answer)
     # CRASH: the child exists and is not recorded; the next worker creates the same id and finds it.
-    await step.settle([(Kind.RESULT, step.id, write_body(asked, value=_ID.encode(new.id)))])
+    await step.returns(_ID.encode(new.id))
     return Child(new.id, new.agent)
 
 
@@ -168,23 +163,12 @@ def _id(place: StepPosition, agent: str, given: str | None) -> str:
 
 
 def _outside_steps(what: str) -> Execution:
-    execution, frame = require(what), FRAME.get()
-    if frame is not None:
-        raise UsageError(
-            f"{what} is for the agent, not for a step",
-            run=execution.run.id,
-            step=frame.place.id,
-            remedy="Call it in the agent, and pass the result on",
-        )
-    return execution
+    return require_agent(what, "Call it in the agent, and pass the result on")
 
 
 async def _may_begin(execution: Execution) -> None:
-    """Wait until replay is over and everything so far is durable: other runs will see what follows."""
-    if execution.is_catching_up:
-        await execution.delivery.fresh()
-    await execution.barrier()
-    await execution.require_open()
+    """Wait until something new may begin that other runs will see."""
+    await ready(execution)
     execution.tail.effect_length = execution.tail.length
 
 
@@ -224,12 +208,7 @@ class ChildCreation:
                     born.set_result(answer)
         self._is_busy = False
         execution.delivery.running.discard(self)
-        execution.delivery.look()
-
-
-def births(execution: Execution) -> ChildCreation:
-    """Return the batcher that creates the children of a run."""
-    return execution.part(ChildCreation)
+        execution.delivery.check_soon()
 
 
 def _create(store: Store, batch: list[tuple[NewRun, list[bytes]]]) -> list[RunRow | UsageError]:
@@ -283,10 +262,10 @@ async def _end_of(execution: Execution, child: str) -> RunRow:
         return await _end_of_stranger(execution, child)
     ends = execution.part(Ends)
 
-    async def look(news: News) -> RunRow | None:
+    async def check(news: News) -> RunRow | None:
         return await ends.of(child, news.run.news)
 
-    return await wait(execution, f"for the child {child!r}", look)
+    return await wait(execution, f"for the child {child!r}", check)
 
 
 async def _end_of_stranger(execution: Execution, run: str) -> RunRow:
@@ -296,16 +275,9 @@ async def _end_of_stranger(execution: Execution, run: str) -> RunRow:
     """
     row = await execution.call_store(_row, run)
     while not row.state.is_final:
-        await _pause(execution, f"for the run {run!r}", execution.store.now_ms() + STRANGER_MS)
+        await wait_until(execution, execution.store.now_ms() + STRANGER_MS, f"for the run {run!r}")
         row = await execution.call_store(_row, run)
     return row
-
-
-async def _pause(execution: Execution, what: str, due_ms: int) -> None:
-    def look(news: News) -> bool | None:
-        return True if news.now_ms >= due_ms else None
-
-    await wait(execution, what, look, due_ms=due_ms)
 
 
 def _row(store: Store, run: str) -> RunRow:

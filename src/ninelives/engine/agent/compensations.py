@@ -23,8 +23,8 @@ from ninelives.core.model.run import Control, Journal, Kind, Record, RunQuery, S
 from ninelives.engine.agent.basics import log
 from ninelives.engine.agent.resources import keep
 from ninelives.engine.commit.ticket import Draft
-from ninelives.engine.context import BRANCH, FRAME, Branch
-from ninelives.engine.run.current import require
+from ninelives.engine.context import BRANCH, Branch
+from ninelives.engine.run.current import require_agent
 from ninelives.engine.run.execution import Execution
 from ninelives.engine.spec import agent_arguments
 from ninelives.engine.spec.registry import RIVALS, STEPS, Agent, Step, find_step, make_agent
@@ -61,9 +61,7 @@ def on_failure(action: Any, *args: Any, **kwargs: Any) -> None:
     Raises UsageError when `action` is not a declared action, or its name belongs to another step;
     NotSerializable when an argument cannot be recorded.
     """
-    execution = require("nl.on_failure()")
-    if FRAME.get() is not None:
-        raise UsageError("nl.on_failure() is for the agent, not for a step", run=execution.run.id)
+    execution = require_agent("nl.on_failure()")
     step = getattr(action, "__ninelives__", None)
     if not isinstance(step, Step) or step.is_decision or find_step(step.name) is not step:
         raise UsageError(

@@ -13,6 +13,7 @@ from ninelives.core.errors import StaleResource
 from ninelives.engine import hooks
 from ninelives.engine.protected import non_resumable
 from ninelives.engine.run.current import here
+from ninelives.engine.run.execution import Execution
 from ninelives.engine.spec.methods import Method, is_method
 from ninelives.engine.spec.options import (
     ActionOptions,
@@ -215,9 +216,14 @@ def _wrap(step: Step, declared: Callable[..., Any]) -> Any:
     return wrapped
 
 
+class _CalledSteps(dict[str, Step]):
+    """The steps that a run has called so far and that share their name with another step."""
+
+    def __init__(self, _: Execution) -> None:
+        super().__init__()
+
+
 def _refuse_rival(step: Step) -> None:
     execution = here()
     if execution is not None and step.name in RIVALS:
-        if execution.called is None:
-            execution.called = {}
-        refuse_rival(step, execution.called, execution.run.id)
+        refuse_rival(step, execution.part(_CalledSteps), execution.run.id)

@@ -21,7 +21,6 @@ from ninelives.core.model.run import Kind
 from ninelives.engine.context import FRAME, Frame
 from ninelives.engine.run.current import current
 from ninelives.engine.run.execution import Execution
-from ninelives.engine.run.output_buffer import OutputBuffer
 from ninelives.engine.step.threads import refuse_on_loop
 
 
@@ -56,17 +55,10 @@ def emit_from_thread(value: object) -> None:
 
 
 async def _add(execution: Execution, frame: Frame, data: bytes) -> None:
-    flooded = outlet_of(execution).add(frame, data)
+    flooded = execution.output_buffer().add(frame, data)
     if flooded is not None:
         ends: list[asyncio.Future[Any]] = [flooded, execution.when_sealed()]
         await asyncio.wait(ends, return_when=asyncio.FIRST_COMPLETED)
-
-
-def outlet_of(execution: Execution) -> OutputBuffer:
-    """Return the output buffer of an execution; it is made at the first emit of a step."""
-    if execution.output is None:
-        execution.output = OutputBuffer(execution)
-    return execution.output
 
 
 def _encoded(execution: Execution, value: object) -> bytes:

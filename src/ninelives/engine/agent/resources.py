@@ -30,8 +30,7 @@ from ninelives.core.values.exceptions import decode_error, encode_error
 from ninelives.engine.agent import resource_checks
 from ninelives.engine.agent.resource_checks import Gone
 from ninelives.engine.commit.ticket import Draft
-from ninelives.engine.context import FRAME
-from ninelives.engine.run.current import require
+from ninelives.engine.run.current import require_agent
 from ninelives.engine.run.execution import Execution
 from ninelives.engine.spec import callbacks
 from ninelives.engine.spec.registry import AGENTS, Agent
@@ -109,9 +108,7 @@ def hold(resource: Resource) -> Held:
     If it is then gone or changed, the agent's `on_stale` handles it, else a person is asked.
     Raises UsageError when it cannot be held: a directory, no repository, no such branch, no http URL.
     """
-    execution = require("nl.hold()")
-    if FRAME.get() is not None:
-        raise UsageError("nl.hold() is for the agent, not for a step", run=execution.run.id)
+    execution = require_agent("nl.hold()")
     target = _target(resource)
     resource_checks.check(target)
     step = execution.place("hold").id
@@ -185,27 +182,34 @@ def _resource(target: Target) -> Resource:
 # ---------------------------------------------------------------------------------- when a run returns
 
 
+class Accepted:
+    """Whether a person has accepted that the run continues with all its resources as they are."""
+
+    def __init__(self, _: Execution) -> None:
+        self.all = False
+
+
 async def recheck(execution: Execution, agent: Agent, journal: Journal) -> None:
     """Check again the resources of a run that returns, before its agent is called.
 
     Seals the execution with StaleResource when a person has to decide. Raises what the agent's `on_stale`
     raises.
     """
-    if _is_accepted(journal):
-        execution.is_accepting = True
+    accepted = execution.part(Accepted)
+    accepted.all = _is_accepted(journal)
     for step, holding in open_in(execution.replay.kept).items():
         if holding.target.kind == "custom":
             continue
-        stale, evidence = await _look(holding)
+        stale, evidence = await _examined(holding)
         execution.checked(holding.target, stale)
         if stale is None:
             continue
         error = _stale(execution, _resource(holding.target), holding.target, stale, step)
-        if not execution.is_accepting:
+        if not accepted.all:
             if not await _handled(agent, error):
                 execution.seal(error)
                 return
-            _, evidence = await _look(holding)
+            _, evidence = await _examined(holding)
         _renew(execution, step, holding.target, evidence)
 
 
@@ -224,7 +228,7 @@ def _is_accepted(journal: Journal) -> bool:
     return taken is not None and taken.kind is ItemKind.RESOURCE and taken.answer.says is Says.RETRY
 
 
-async def _look(holding: Holding) -> tuple[str | None, dict[str, str] | None]:
+async def _examined(holding: Holding) -> tuple[str | None, dict[str, str] | None]:
     """Examine a resource; return what is wrong with it (or None), and its state now, if it exists."""
     try:
         evidence = await asyncio.to_thread(resource_checks.examine, holding.target)
@@ -270,7 +274,7 @@ class _Recheck:
         self._execution, self._resource, self._step = execution, resource, step
 
     def begin(self) -> None:
-        if self._execution.is_accepting:
+        if self._execution.part(Accepted).all:
             return
         self._execution.delivery.running.add(self)
         self._execution.replay.left += 1  # keeps the run in replay: nothing new begins until we know
@@ -300,4 +304,4 @@ class _Recheck:
             execution.seal(stale)
         execution.replay.left -= 1
         execution.delivery.running.discard(self)
-        execution.delivery.look()
+        execution.delivery.check_soon()

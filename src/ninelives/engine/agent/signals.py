@@ -20,18 +20,16 @@ from ninelives.core.errors import (
     UsageError,
 )
 from ninelives.core.ids import check_id, parse_step_id, step_id
-from ninelives.core.journal.replay import CARRIED, Recorded, read_step_body, write_body, write_signal
-from ninelives.core.model.commit import Outcome
+from ninelives.core.journal.replay import CARRIED, Recorded, read_step_body, write_signal
 from ninelives.core.model.inbox import Signal
 from ninelives.core.model.run import Kind, News
 from ninelives.core.model.totals import BUILTIN
 from ninelives.core.values.codec import UNTYPED_CODEC, Codec, codec_for
-from ninelives.core.values.exceptions import encode_error
 from ninelives.engine.commit.ticket import NOTHING, Draft, Extras
-from ninelives.engine.context import FRAME
-from ninelives.engine.run.current import require
+from ninelives.engine.run.current import require_agent
 from ninelives.engine.run.execution import Execution
-from ninelives.engine.run.waits import Builtin, check_seconds, deadline_ms, wait
+from ninelives.engine.run.waits import check_seconds, deadline_ms, wait
+from ninelives.engine.step.envelope import Builtin
 from ninelives.engine.step.other_loops import at_home
 
 T = TypeVar("T")
@@ -63,13 +61,7 @@ async def receive(name: str, *, type: Any = Any, timeout: float | None = None) -
     check_id(name, "signal name")
     if timeout is not None:
         check_seconds(timeout, "nl.receive(timeout=)")
-    execution = require("nl.receive()")
-    if FRAME.get() is not None:
-        raise UsageError(
-            "nl.receive() is for the agent, not for a step",
-            run=execution.run.id,
-            remedy="Receive first, pass it on",
-        )
+    execution = require_agent("nl.receive()", "Receive first, pass it on")
     codec = codec_for(type, where=f"nl.receive({name!r}, type=)")
     async with Builtin(execution, f"receive:{name}") as step:
         found = await step.recorded(codec)
@@ -77,7 +69,7 @@ async def receive(name: str, *, type: Any = Any, timeout: float | None = None) -
             return found.value
         due_ms = deadline_ms(step.place, timeout) if timeout is not None else None
 
-        def look(news: News) -> Signal | str | None:
+        def check(news: News) -> Signal | str | None:
             waiting = [signal for signal in news.signals if signal.name == name]
             waiting += _returned(execution, name)
             if waiting:
@@ -85,7 +77,7 @@ async def receive(name: str, *, type: Any = Any, timeout: float | None = None) -
             return _LATE if due_ms is not None and news.now_ms >= due_ms else None
 
         while True:
-            got: Signal | str = await wait(execution, f"for the signal {name!r}", look, due_ms=due_ms)
+            got: Signal | str = await wait(execution, f"for the signal {name!r}", check, due_ms=due_ms)
             outcome = await _settle(step, got, codec, name)
             if outcome is not None:
                 return outcome[0]
@@ -109,8 +101,7 @@ async def _settle(step: Builtin, got: Signal | str, codec: Codec, name: str) -> 
             return (value,) if await _take(step, got, codec.received(value)) else None
     else:
         error = TimedOut(f"no signal {name!r} came in time", run=step.execution.run.id, step=step.id)
-    await step.settle([(Kind.FAILURE, step.id, write_body(None, error=encode_error(error)))])
-    raise error
+    return await step.raises(error)
 
 
 async def _take(step: Builtin, signal: Signal, received: bytes | None) -> bool:
@@ -121,11 +112,10 @@ async def _take(step: Builtin, signal: Signal, received: bytes | None) -> bool:
     kind, extras = (Kind.RESULT, NOTHING) if is_returned else (Kind.SIGNAL, Extras(takes=(signal.number,)))
     try:
         # CRASH: taken or not taken, with the record that says so.
-        verdict = await step.settle([(kind, step.id, body)], extras)
+        return await step.settle([(kind, step.id, body)], extras)
     except asyncio.CancelledError:
         step.give_back(Recorded(-1, kind, step.id, read_step_body(body)))
         raise
-    return verdict.outcome is Outcome.COMMITTED
 
 
 def _returned(execution: Execution, name: str) -> list[Signal]:

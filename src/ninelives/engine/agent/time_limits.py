@@ -16,13 +16,14 @@ from contextvars import Context
 from datetime import UTC, datetime
 from typing import Any
 
-from ninelives.core.journal.replay import write_body
-from ninelives.core.model.run import Kind, News
+from ninelives.core.journal.replay import Recorded, write_body
+from ninelives.core.model.run import Kind
 from ninelives.core.model.totals import BUILTIN
 from ninelives.engine.context import FRAME
+from ninelives.engine.run.branch_task import BranchTask
 from ninelives.engine.run.current import here
-from ninelives.engine.run.execution import BranchTask, Execution
-from ninelives.engine.run.waits import deadline_ms, wait
+from ninelives.engine.run.execution import Execution
+from ninelives.engine.run.waits import deadline_ms, wait_until
 
 TIMEOUT = "timeout"
 _WAITING = frozenset({"_release_waiter", "_on_timeout", "_handle_timeout"})
@@ -33,12 +34,8 @@ _FRAMES = 6
 
 async def until(execution: Execution, due_ms: int) -> None:
     """Wait until a moment, parking if needed; records nothing."""
-
-    def look(news: News) -> bool | None:
-        return True if news.now_ms >= due_ms else None
-
     moment = datetime.fromtimestamp(due_ms / 1000, UTC).isoformat(" ", "seconds")
-    await wait(execution, f"until {moment}", look, due_ms=due_ms)
+    await wait_until(execution, due_ms, f"until {moment}")
 
 
 class Limit:
@@ -56,17 +53,17 @@ class Limit:
     def begin(self) -> None:
         """Start the limit, or on replay continue as the journal says."""
         execution = self._execution
-        execution.timers += 1
+        execution.limit_begins()
         found = execution.replay.take(self.place.id)
         if found is None:
             watch = self._fire(deadline_ms(self.place, self._seconds))
         elif found.kind is Kind.WITHDRAWN:
             self._is_recorded = True
-            watch = self._begin_again(found.seq)
+            watch = self._begin_again(found)
         else:
-            watch = self._fire_again(found.seq)
+            watch = self._fire_again(found)
         self._watch = asyncio.Task(watch, loop=execution.loop)
-        self._task.told_at = execution.delivery.rests
+        self._task.delivered_at = execution.delivery.rests
 
     def end(self) -> None:
         """Stop the limit: the limited code has ended. Where replay needs it, record that it did not fire."""
@@ -74,24 +71,24 @@ class Limit:
         if self._is_over:
             return
         self._is_over = True
-        execution.timers -= 1
+        execution.limit_ends()
         if self._watch is not None and not self._watch.done():
             self._watch.cancel()
-        if self.has_fired or self._is_recorded or self._task.told_at == execution.delivery.rests:
+        if self.has_fired or self._is_recorded or self._task.delivered_at == execution.delivery.rests:
             return
         # CRASH: not recorded, and nothing that depends on it either.
         execution.ride((Kind.WITHDRAWN, self.place.id, write_body(None), (), BUILTIN))
 
-    async def _fire_again(self, seq: int) -> None:
-        await self._execution.delivery.recorded(seq)
+    async def _fire_again(self, found: Recorded) -> None:
+        await self._execution.delivery.recorded(found)
         self._fall_due()
 
-    async def _begin_again(self, seq: int) -> None:
+    async def _begin_again(self, found: Recorded) -> None:
         """Restart a limit that was recorded as not reached, for code that is still in the block.
 
         The code was changed, or waits for something else; an earlier process had left the block in time.
         """
-        await self._execution.delivery.recorded(seq)
+        await self._execution.delivery.recorded(found)
         self._is_recorded = False
         await self._fire(self._execution.store.now_ms() + int(self._seconds * 1000))
 
@@ -100,14 +97,8 @@ class Limit:
         await until(execution, due_ms)
         if execution.sealed is not None:
             return
-        turn = execution.delivery.reserve()
-        try:
-            fired = (Kind.RESULT, self.place.id, write_body(None, value=b"true"), (), BUILTIN)
-            await execution.durable(execution.write([fired]))
-            await execution.delivery.live(turn, is_own=False)
-        except BaseException:
-            turn.withdraw()
-            raise
+        fired = (Kind.RESULT, self.place.id, write_body(None, value=b"true"), (), BUILTIN)
+        await execution.delivery.settle(execution.durable(execution.write([fired])), is_own=False)
         self._fall_due()
 
     def _fall_due(self) -> None:

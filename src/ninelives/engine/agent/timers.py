@@ -12,13 +12,13 @@ from contextlib import asynccontextmanager
 from datetime import UTC, datetime
 
 from ninelives.core.errors import NoRun, TimedOut, UsageError
-from ninelives.core.journal.replay import write_body
-from ninelives.core.model.run import Kind
 from ninelives.engine.agent.time_limits import Limit, until
 from ninelives.engine.context import FRAME
+from ninelives.engine.run.branch_task import BranchTask
 from ninelives.engine.run.current import current, here
-from ninelives.engine.run.execution import BranchTask, Execution
-from ninelives.engine.run.waits import Builtin, check_seconds, deadline_ms
+from ninelives.engine.run.execution import Execution
+from ninelives.engine.run.waits import check_seconds, deadline_ms
+from ninelives.engine.step.envelope import Builtin
 from ninelives.engine.step.other_loops import at_home
 
 
@@ -61,7 +61,7 @@ async def sleep_until(when: datetime) -> None:
 async def _sleep(execution: Execution, step: Builtin, due_ms: int) -> None:
     await until(execution, due_ms)
     # CRASH: awake and not recorded; the next worker sees that the time has passed.
-    await step.settle([(Kind.RESULT, step.id, write_body(None, value=b"null"))])
+    await step.returns(b"null")
 
 
 @asynccontextmanager

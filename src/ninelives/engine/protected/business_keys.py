@@ -16,7 +16,7 @@ from contextlib import asynccontextmanager
 from msgspec.structs import replace
 
 from ninelives.core.clock import witness
-from ninelives.core.errors import Divergence, InvariantViolation, KeyConflict, NotDone, UnknownRun
+from ninelives.core.errors import InvariantViolation, KeyConflict, NotDone, UnknownRun
 from ninelives.core.journal.replay import write_body
 from ninelives.core.journal.settlement import Standing, StartBody, read_start, standing
 from ninelives.core.model.commit import Outcome, Verdict
@@ -29,8 +29,10 @@ from ninelives.engine.protected import doubt as doubts
 from ninelives.engine.protected import doubt_inbox
 from ninelives.engine.protected.protected_call import Ended, KeyedPosition, ProtectedCall
 from ninelives.engine.run.execution import Execution
-from ninelives.engine.run.waits import Look, turn_away, wait
+from ninelives.engine.run.lifecycle import OPEN
+from ninelives.engine.run.waits import Check, turn_away, wait
 from ninelives.engine.step import resumable
+from ninelives.engine.step.envelope import decoded, reader
 from ninelives.store import Store
 
 _CLOCKS_DIFFER_MS = 1_000
@@ -56,16 +58,12 @@ class RunKeys:
         self.open = {key: standing(records) for key, records in found.items() if key}
 
 
-def _ring(execution: Execution) -> RunKeys:
-    return execution.part(RunKeys)
-
-
 async def carry_out(act: ProtectedCall, start: Callable[[ProtectedCall], Awaitable[Ended | None]]) -> object:
     """Return the outcome of a keyed action: a result shared under the key, or that of its own body."""
     key = _key(act)
-    async with _alone(act) as ring:
+    async with _alone(act) as keys:
         if not act.effect.resumable:
-            act.standing = ring.open.get(key, act.standing)
+            act.standing = keys.open.get(key, act.standing)
             await _regain(act)
         ended: Ended | None = None
         while ended is None:
@@ -73,18 +71,18 @@ async def carry_out(act: ProtectedCall, start: Callable[[ProtectedCall], Awaitab
                 ended = await _attempt(act)
             else:
                 ended = await (start(act) if act.standing.may_start else doubts.settle(act))
-        ring.open[key] = act.standing if ended.error is not None else Standing()
-        return await act.tell(ended)
+        keys.open[key] = act.standing if ended.error is not None else Standing()
+        return await act.conclude(ended)
 
 
 async def settle_start(act: ProtectedCall) -> Ended | None:
     """Settle an open start under the key it was made with, if any; None if it did not happen."""
     if act.key is None:
         return await _settled(act)
-    async with _alone(act) as ring:
+    async with _alone(act) as keys:
         await _regain(act)
         ended = await _settled(act)
-        ring.open[act.key] = act.standing if ended is None or ended.error is not None else Standing()
+        keys.open[act.key] = act.standing if ended is None or ended.error is not None else Standing()
         return ended
 
 
@@ -99,19 +97,18 @@ async def _settled(act: ProtectedCall) -> Ended | None:
 async def _alone(act: ProtectedCall) -> AsyncIterator[RunKeys]:
     """Hold the action's key exclusively among the branches of the run; wait until it is free."""
     execution, key = act.execution, _key(act)
-    ring = _ring(execution)
+    keys = execution.part(RunKeys)
     act.is_waiting = True
-    while key in ring.busy:
+    while key in keys.busy:
         what = f"for the key {key!r}, which another branch of this run holds"
-        await wait(execution, what, lambda _: True if key not in ring.busy else None, for_person=True)
+        await wait(execution, what, lambda _: True if key not in keys.busy else None, for_person=True)
     act.is_waiting = False
-    ring.busy.add(key)
+    keys.busy.add(key)
     try:
-        yield ring
+        yield keys
     finally:
-        ring.busy.discard(key)
-        if execution.waits is not None:
-            execution.waits.hear()
+        keys.busy.discard(key)
+        execution.wake_waits()
 
 
 async def reserves(act: ProtectedCall) -> tuple[KeyOp, ...]:
@@ -119,7 +116,7 @@ async def reserves(act: ProtectedCall) -> tuple[KeyOp, ...]:
     if act.key is None:
         return ()
     effect = act.effect
-    asked = effect.identity(act.args, act.kwargs)
+    asked = act.asked if effect.identity is None else effect.identity(act.args, act.kwargs)
     window_ms = None if effect.window_ms is None else effect.window_ms + await _set_forward_ms(act)
     name, aliases = act.step.name, act.step.aliases
     return (ReserveKey(act.key, name, asked.digest, effect.resumable, window_ms, aliases),)
@@ -201,11 +198,7 @@ async def _copied(act: ProtectedCall, known: Key) -> Ended:
         name = known.blobs[0]
         found = await act.patiently(lambda: act.execution.call_store(lambda store: store.get_blobs([name])))
         data = found[name]
-    try:
-        resumable.recorded_value(act.step, data, act.execution.run.id, act.place.id)
-    except Divergence as error:
-        act.execution.seal(error)
-        await act.execution.forever()
+    await decoded(act.execution, act.place.id, reader(act.step), data)
     return Ended(data)
 
 
@@ -275,7 +268,7 @@ async def _wait(act: ProtectedCall, known: Key) -> None:
     if act.is_cancelled:
         raise asyncio.CancelledError
 
-    async def look(news: News) -> bool | None:
+    async def check(news: News) -> bool | None:
         nonlocal asked_at
         rows = await execution.call_store(lambda store: store.read_keys([key]))
         if not dedup.is_held(rows.get(key), execution.run.id):
@@ -287,14 +280,14 @@ async def _wait(act: ProtectedCall, known: Key) -> None:
             await execution.durable(execution.write([waiting], asks))
         return None
 
-    asking: Look[bool] = look
+    asking: Check[bool] = check
     await wait(execution, f"for the key {key!r}, held by run {known.run!r}", asking)
 
 
 async def _attempt(act: ProtectedCall) -> Ended | None:
     """Run the body of a resumable action under its key."""
     execution, place = act.execution, act.place
-    if execution.closed is not None:
+    if execution.phase is not OPEN:
         await turn_away(execution)
     asks = extras(await reserves(act))
     verdict = await act.write([act.draft(Kind.INTENT, w=execution.run.session or "")], asks)
@@ -303,8 +296,6 @@ async def _attempt(act: ProtectedCall) -> Ended | None:
     await learn_generation(act, verdict)
     frame, branch = act.begin(), act.branch
     frame.cancels = cancels = branch.cancelling() if branch is not None else 0
-    if branch is not None:
-        branch.body_of = execution
     try:
         if act.is_cancelled:
             raise asyncio.CancelledError  # noqa: TRY301 (before it began)
@@ -315,22 +306,17 @@ async def _attempt(act: ProtectedCall) -> Ended | None:
         if execution.sealed is None:
             execution.write([resumable.withdrawn(place, act.asked, act.step.kind)], extras(act.passes()))
         raise
-    finally:
-        frame.is_over = True
-        if branch is not None:
-            branch.body_of = None
-            execution.delivery.is_out(branch)
     return ended
 
 
 async def _ended(act: ProtectedCall, frame: Frame) -> Ended:
     output = act.execution.output
     try:
-        data = act.step.codec.round(await resumable.attempt(act.step, frame, act.body))[0]
+        data = act.step.codec.round(await resumable.attempt(act.execution, act.step, frame, act.body))[0]
         ended = Ended(data, keys=act.settles(data))
     except (Exception, SystemExit, KeyboardInterrupt) as error:  # noqa: BLE001 (a failure is an outcome)
-        told = resumable.named(error, act.execution, act.place)
-        ended = Ended(error=told, keys=act.releases() if isinstance(error, NotDone) else act.passes())
+        failed = resumable.named(error, act.execution, act.place)
+        ended = Ended(error=failed, keys=act.releases() if isinstance(error, NotDone) else act.passes())
     if output is not None:
         output.settle(act.place.id, stands=ended.error is None)
     return ended

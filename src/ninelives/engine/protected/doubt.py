@@ -8,8 +8,10 @@ we die here, the next worker finds the doubt in the journal and the question in 
 from __future__ import annotations
 
 import asyncio
+import inspect
 import random
 import time
+from contextvars import copy_context
 from functools import partial
 from typing import Any
 
@@ -17,15 +19,26 @@ from msgspec.structs import replace
 
 from ninelives.core.clock import witness
 from ninelives.core.errors import InvariantViolation, NotDone, NotSerializable
-from ninelives.core.journal.settlement import Happened, Ruling, StartBody, Unknown, ripe_ms, rule
+from ninelives.core.journal.settlement import Happened, NotHappened, Ruling, StartBody, Unknown, ripe_ms, rule
 from ninelives.core.model.run import Kind
 from ninelives.core.model.session import Fate, Session
-from ninelives.core.values.retry import delay_seconds, reason_for, retry_after_seconds
+from ninelives.core.values.retry import PASSING, classify, delay_seconds, reason_for, retry_after_seconds
+from ninelives.engine.context import FRAME, Frame
 from ninelives.engine.protected import left_processes
-from ninelives.engine.protected.doubt_inbox import answer_of_person, clocks, escalate, moment, next_look, rest
+from ninelives.engine.protected.doubt_inbox import (
+    answer_of_person,
+    clocks,
+    escalate,
+    moment,
+    next_check_ms,
+    rest,
+)
 from ninelives.engine.protected.protected_call import Ended, ProtectedCall
-from ninelives.engine.protected.verify_probe import PROBE_SECONDS, ask, said_by
+from ninelives.engine.spec import callbacks
+from ninelives.engine.step.threads import IN_ITS_OWN
 
+PROBE_SECONDS = 60.0
+"""The time limit of one probe, and how long failing probes are retried before a person is asked."""
 MOST_STARTS = 9
 """After this many starts that `verify` says did not happen, the action escalates all the same."""
 _FIRST_PAUSE_MS, _LONGEST_PAUSE_MS = 500, 60_000
@@ -180,7 +193,7 @@ async def _probe(act: ProtectedCall, start: StartBody, doubt: StartBody, ripe: i
     if doubt.lost or act.effect.verify is None:
         ruling = Ruling.PERSON
     else:
-        answer = await ask(act)
+        answer = await ask_probe(act)
         patience_ms = (give_up_ms if ripe is None else ripe) + int(PROBE_SECONDS * 1000)
         fails = isinstance(answer, Exception) and asked_ms < patience_ms
         ruling = Ruling.WAIT if fails else rule(answer, asked_ms, ripe, give_up_ms)
@@ -196,9 +209,9 @@ async def _probe(act: ProtectedCall, start: StartBody, doubt: StartBody, ripe: i
     if ruling is Ruling.PERSON:
         return await escalate(act, start, doubt, said_by(answer))
     too_early = ripe is not None and asked_ms < ripe and not isinstance(answer, Exception)
-    due_ms = ripe if ripe is not None and too_early else next_look(asked_ms, doubt.t)
+    due_ms = ripe if ripe is not None and too_early else next_check_ms(asked_ms, doubt.t)
     if not doubt.over:  # at any moment its process may prove to be gone, or its effect may become visible
-        due_ms = min(due_ms, next_look(asked_ms, doubt.t))
+        due_ms = min(due_ms, next_check_ms(asked_ms, doubt.t))
     await rest(act, due_ms + now_ms - asked_ms, "what became of it")
     return None
 
@@ -215,3 +228,48 @@ async def _happened(act: ProtectedCall, start: StartBody, doubt: StartBody, resu
         said = f"it happened, and verify's result cannot be kept: {bad}"
         return await escalate(act, start, replace(doubt, lost=True), said)
     return Ended(data, keys=act.settles(data))
+
+
+async def ask_probe(act: ProtectedCall) -> object:
+    """Call the probe; return its answer, a retryable error as it is, any other error as an Unknown."""
+    context = copy_context()
+    context.run(FRAME.set, Frame(act.place, act.asked))
+    context.run(IN_ITS_OWN.set, True)
+    asking = asyncio.Task(_verify(act), loop=act.execution.loop, context=context)
+    try:
+        await act.patiently(lambda: asyncio.wait({asking}, timeout=PROBE_SECONDS))
+    finally:
+        asking.cancel()
+    if not asking.done() or asking.cancelled():
+        return TimeoutError(f"verify was not done within {PROBE_SECONDS:g} s")
+    error = asking.exception()
+    if isinstance(error, Exception) and classify(error) in PASSING:
+        return error
+    if isinstance(error, callbacks.Unruly):
+        return Unknown(str(error)[:500])
+    if error is not None:
+        return Unknown(f"verify raised {type(error).__name__}: {error}"[:500])
+    answer = asking.result()
+    if isinstance(answer, Happened | NotHappened | Unknown):
+        return answer
+    return Unknown(f"verify returned {answer!r}, which is no Happened, NotHappened or Unknown"[:500])
+
+
+async def _verify(act: ProtectedCall) -> object:
+    verify: Any = act.effect.verify
+    kwargs = act.kwargs | ({"key": act.place.key()} if _takes_key(verify) else {})
+    return await callbacks.call("verify", verify, *act.args, **kwargs)
+
+
+def _takes_key(verify: Any) -> bool:
+    parameters = inspect.signature(verify).parameters.values()
+    return any(one.name == "key" or one.kind is inspect.Parameter.VAR_KEYWORD for one in parameters)
+
+
+def said_by(answer: object) -> str:
+    """Return what the probe said, for a person."""
+    if isinstance(answer, Unknown):
+        return answer.note
+    if isinstance(answer, NotHappened):
+        return "verify says that it did not happen, but it may still"
+    return f"verify failed: {type(answer).__name__}: {answer}"[:500]

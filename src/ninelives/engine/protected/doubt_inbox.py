@@ -34,7 +34,7 @@ from ninelives.engine.commit.ticket import Draft
 from ninelives.engine.protected.protected_call import Ended, ProtectedCall
 from ninelives.engine.run.waits import wait
 
-_FIRST_LOOK_MS = 1_000
+_FIRST_CHECK_MS = 1_000
 _REMEDY = (
     "Look where it would show. If it happened, say so, with its result; if it did not, it is "
     "started again; or let it fail"
@@ -103,13 +103,13 @@ async def answer_of_person(act: ProtectedCall, doubt: StartBody, ripe: int | Non
     start: StartBody = act.standing.start  # type: ignore[assignment]
     what = f"for a person: did {act.step.name} happen?"
 
-    def look(news: News) -> Item | bool | None:
+    def check(news: News) -> Item | bool | None:
         if act.late is not None and act.late.done():
             return True
         mine = (item for item in news.items if item.id == doubt.i)
         return next((item for item in mine if item.state is not ItemState.OPEN), None)
 
-    item = await act.patiently(lambda: wait(act.execution, what, look, for_person=True), waits=True)
+    item = await act.patiently(lambda: wait(act.execution, what, check, for_person=True), waits=True)
     if not isinstance(item, Item):
         return None
     if item.state is ItemState.CLOSED:  # closed when the run ended; the run continues now
@@ -141,7 +141,7 @@ async def _take(
     at_ms = ripe if ripe is not None else doubt.t + start.l + act.effect.settle_after_ms
     if asked_ms < at_ms:
         # A person has checked; but an effect that may still land could prove the answer wrong.
-        due_ms = at_ms if ripe is not None else next_look(asked_ms, doubt.t)
+        due_ms = at_ms if ripe is not None else next_check_ms(asked_ms, doubt.t)
         await rest(act, due_ms + now_ms - asked_ms, "it may still land")
         return None
     why = f"{item.by} says that it did not happen"
@@ -166,7 +166,7 @@ def _given_up(act: ProtectedCall, start: StartBody, doubt: StartBody, item: Item
 def known(start: StartBody, doubt: StartBody) -> dict[str, Any]:
     """Return the fields of a doubt's record: those of its start, and what is known of its outcome."""
     of_start = {"n": start.n, "w": start.w, "l": start.l, "b": start.b}
-    told = {
+    of_outcome = {
         "t": doubt.t,
         "why": doubt.why,
         "over": doubt.over,
@@ -176,7 +176,7 @@ def known(start: StartBody, doubt: StartBody) -> dict[str, Any]:
         "boot": doubt.boot,
         "boot_ms": doubt.boot_ms,
     }
-    return of_start | told
+    return of_start | of_outcome
 
 
 def clocks(act: ProtectedCall, doubt: StartBody) -> tuple[int, int]:
@@ -190,19 +190,19 @@ def moment(ms: int) -> str:
     return datetime.fromtimestamp(ms / 1000, UTC).isoformat(timespec="milliseconds")
 
 
-def next_look(now_ms: int, since_ms: int) -> int:
+def next_check_ms(now_ms: int, since_ms: int) -> int:
     """Return when to check again: soon at first, then less and less often, once a minute at last."""
-    return now_ms + max(_FIRST_LOOK_MS, min(now_ms - since_ms, 60_000))
+    return now_ms + max(_FIRST_CHECK_MS, min(now_ms - since_ms, 60_000))
 
 
 async def rest(act: ProtectedCall, due_ms: int | None, what: str) -> None:
     """Wait durably until `due_ms`, or until a body that ran past its time limit is done."""
     late = act.late
 
-    def look(news: News) -> bool | None:
+    def check(news: News) -> bool | None:
         over = (due_ms is not None and news.now_ms >= due_ms) or (late is not None and late.done())
         return True if over else None
 
     await act.patiently(
-        lambda: wait(act.execution, f"to know of {act.step.name}: {what}", look, due_ms=due_ms), waits=True
+        lambda: wait(act.execution, f"to know of {act.step.name}: {what}", check, due_ms=due_ms), waits=True
     )

@@ -8,33 +8,33 @@ its body fails in a way that does not prove that nothing was done.
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Awaitable, Callable
+import types
+from collections.abc import Awaitable, Callable, Generator
 from contextvars import copy_context
 from functools import partial
 from typing import Any
 
 from ninelives.core.clock import witness
-from ninelives.core.errors import Divergence, UsageError
+from ninelives.core.errors import UsageError
 from ninelives.core.journal.matching import Start
 from ninelives.core.journal.replay import Recorded, write_body
 from ninelives.core.model.commit import Outcome
 from ninelives.core.model.run import Kind
 from ninelives.core.model.totals import Facts
-from ninelives.core.values.exceptions import decode_error
 from ninelives.engine.context import FRAME
 from ninelives.engine.protected import business_keys, doubt, fork_reuse, left_processes
-from ninelives.engine.protected.body_guard import guarded
 from ninelives.engine.protected.protected_call import Body, Ended, ProtectedCall
 from ninelives.engine.run import identity
-from ninelives.engine.run.call_site import asks
-from ninelives.engine.run.cancelled_steps import withdrawn
-from ninelives.engine.run.current import current
+from ninelives.engine.run.branch_task import enter_body, leave_body
+from ninelives.engine.run.current import asks, current
 from ninelives.engine.run.execution import Execution
+from ninelives.engine.run.lifecycle import OPEN
 from ninelives.engine.run.lookup import Care, StepLookup
-from ninelives.engine.run.waits import turn_away, wait
+from ninelives.engine.run.waits import turn_away, wait_until
 from ninelives.engine.spec.protection import Protection
 from ninelives.engine.spec.registry import Step
 from ninelives.engine.step import approval, other_loops, resumable, threads
+from ninelives.engine.step.envelope import deliver, reader, refuse_foreign_timer
 
 ABANDON_SECONDS = 1.0
 """How long a body may take to end after its time limit; after that it counts as still running."""
@@ -82,14 +82,13 @@ async def perform(
     if act.branch is not None:
         act.branch.foreign_timer, act.branch.act = None, act
     try:
-        if execution.closed is not None:
+        if execution.phase is not OPEN:
             await turn_away(execution)
         return await _outcome(act)
     except asyncio.CancelledError:
         if act.is_waiting:  # the key may be free on replay: the record makes it wait for the cancellation
             execution.note(Kind.WITHDRAWN, act.place.id, write_body(act.asked), Facts(step.kind))
-        if act.branch is not None and act.branch.foreign_timer is not None and execution.sealed is None:
-            raise resumable.foreign(act.branch.foreign_timer, act.place) from None
+        refuse_foreign_timer(act.branch, act.place)
         raise
     finally:
         if act.branch is not None:
@@ -100,12 +99,12 @@ async def _outcome(act: ProtectedCall) -> Any:
     """Return the recorded outcome of an action, or perform the action."""
     execution, step = act.execution, act.step
     if act.given is not None:
-        identity.take_id(execution, act.natural, asks(step))
+        identity.take_id(execution, act.natural, step)
     start: Start | None = None
-    if execution.is_resumed and not identity.is_past(execution, act.place):
+    if execution.may_know(act.place.id):
         found = await identity.find(_asking(act))
         if isinstance(found, Recorded):
-            return await _recorded(act, found)
+            return await deliver(execution, found, reader(step), step=step, held=act)
         act.use_key(act.key)  # again: `find` may have moved the position
         start = found
         if start is not None and not act.effect.resumable:
@@ -158,7 +157,7 @@ async def _under_old_key(act: ProtectedCall, start: Start, key: str | None) -> A
     act.recall()
     ended = await business_keys.settle_start(act)
     if ended is not None:
-        return await act.tell(ended)
+        return await act.conclude(ended)
     act.use_key(key)
     return await _carry_out(act)
 
@@ -171,30 +170,8 @@ def _refuse_lossy(act: ProtectedCall) -> None:
             f"a non-resumable action is not started on a store that may lose its intent: {why}",
             run=act.execution.run.id,
             step=act.place.id,
-            remedy="Mend the server's settings, or declare the action resumable if repeating it does no harm",
+            remedy="Correct the server's settings, or declare it resumable if repeating it does no harm",
         )
-
-
-async def _recorded(act: ProtectedCall, found: Recorded) -> Any:
-    execution, step = act.execution, act.step
-    try:
-        await act.patiently(lambda: execution.delivery.recorded(found.seq))
-        if found.kind is Kind.WITHDRAWN:
-            if not act.is_cancelled:
-                await withdrawn(execution, found)
-            raise asyncio.CancelledError
-        execution.count(act.step, found)
-        if act.is_cancelled:
-            raise asyncio.CancelledError
-        if found.kind is not Kind.FAILURE:
-            return resumable.recorded_value(
-                step, bytes(found.body.v or b"null"), execution.run.id, found.step
-            )
-        failure = decode_error(bytes(found.body.e or b""), raises=step.raises)
-    except Divergence as error:
-        execution.seal(error)
-        await execution.forever()
-    raise failure
 
 
 async def _carry_out(act: ProtectedCall) -> Any:
@@ -208,7 +185,7 @@ async def _carry_out(act: ProtectedCall) -> Any:
         ended = await fork_reuse.offer(act)
     while ended is None:
         ended = await (_start(act) if act.standing.may_start else doubt.settle(act))
-    return await act.tell(ended)
+    return await act.conclude(ended)
 
 
 async def _start(act: ProtectedCall) -> Ended | None:
@@ -254,15 +231,10 @@ async def _withdraw(act: ProtectedCall, number: int) -> None:
 
 async def _pause(act: ProtectedCall) -> None:
     due_ms = act.standing.due_ms
-    if due_ms > act.execution.store.now_ms():
+    if due_ms and due_ms > act.execution.store.now_ms():
         what = f"to try {act.step.name} again"
-        await act.patiently(
-            lambda: wait(
-                act.execution, what, lambda news: True if news.now_ms >= due_ms else None, due_ms=due_ms
-            ),
-            waits=True,
-        )
-    if act.execution.closed is not None:
+        await act.patiently(lambda: wait_until(act.execution, due_ms, what), waits=True)
+    if act.execution.phase is not OPEN:
         await turn_away(act.execution)
 
 
@@ -278,8 +250,7 @@ async def _run(act: ProtectedCall, number: int) -> asyncio.Task[Any]:
     if execution.output is not None:
         execution.output.begin(place.id)
     deadline = execution.loop.time() + act.effect.limit_ms / 1000
-    if act.branch is not None:
-        act.branch.body_of = execution
+    enter_body(act.branch, execution)
     running = asyncio.Task(_contained(act), loop=execution.loop, context=context)
     try:
         await act.patiently(
@@ -294,9 +265,7 @@ async def _run(act: ProtectedCall, number: int) -> asyncio.Task[Any]:
         raise
     finally:
         frame.is_over = True
-        if act.branch is not None:
-            act.branch.body_of = None
-            execution.delivery.is_out(act.branch)
+        leave_body(act.branch)
     if execution.output is not None:
         execution.output.settle(place.id, stands=_gave_value(running))
     return running
@@ -321,3 +290,34 @@ async def _contained(act: ProtectedCall) -> Any:
         raise RuntimeError("the body ended in CancelledError, and nobody had cancelled it") from error
     except (KeyboardInterrupt, SystemExit, GeneratorExit) as error:
         raise RuntimeError(f"the body raised {error!r}") from error
+
+
+async def _awaited(body: Callable[[], Awaitable[Any]]) -> Any:
+    return await body()
+
+
+@types.coroutine
+def guarded(execution: Execution, body: Callable[[], Awaitable[Any]]) -> Generator[Any, Any, Any]:
+    """Await a body; after each of its awaits it continues only while the lease holds.
+
+    A process that was stopped, or a machine that was suspended, resumes in the middle of a body; by then
+    another worker may have settled the start. Nothing can stop a body between two awaits; at each await we
+    can. See docs/decisions/0017.
+    """
+    inner = _awaited(body)
+    value, error = None, None
+    while True:
+        try:
+            awaits = inner.send(value) if error is None else inner.throw(error)
+        except StopIteration as end:
+            return end.value
+        value, error = None, None
+        try:
+            value = yield awaits
+            if execution.clock.boot_ms() >= execution.lease.until_ms:
+                yield from execution.require_lease().__await__()
+        except GeneratorExit:
+            inner.close()
+            raise
+        except BaseException as caught:  # noqa: BLE001 (handed on as it is)
+            error = caught

@@ -37,7 +37,7 @@ def unclaimed(execution: Execution) -> list[Start]:
     """
     if not execution.is_resumed:
         return []
-    starts = [one for one in lookup.claims_of(execution).open_starts() if lookup.is_effect(one)]
+    starts = [one for one in execution.claims.open_starts() if lookup.is_effect(one)]
     for start in starts:
         if not start.is_protected:
             LOGGER.warning(
@@ -58,7 +58,7 @@ async def settle(execution: Execution, starts: list[Start]) -> None:
         ended = await business_keys.settle_start(act)
         if ended is not None:
             with suppress(Exception):  # the failure is recorded; the run ends as its code decided
-                await act.tell(ended)
+                await act.conclude(ended)
         if act.branch is not None:
             act.branch.act = None
 

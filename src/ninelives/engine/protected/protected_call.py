@@ -25,11 +25,13 @@ from ninelives.core.values import blobs
 from ninelives.core.values.exceptions import encode_error, same_error
 from ninelives.engine.commit.ticket import Draft, Extras
 from ninelives.engine.context import BRANCH, StepPosition, WatchedFrame
+from ninelives.engine.run.branch_task import current_branch, enter_body, leave_body
 from ninelives.engine.run.current import execution_of
-from ninelives.engine.run.execution import BranchTask, Execution
+from ninelives.engine.run.execution import Execution
+from ninelives.engine.run.lifecycle import Phase
 from ninelives.engine.spec.protection import Protection
 from ninelives.engine.spec.registry import Step
-from ninelives.engine.step import resumable
+from ninelives.engine.step.envelope import reader
 
 T = TypeVar("T")
 Body = Callable[[], Awaitable[Any]]
@@ -87,8 +89,7 @@ class ProtectedCall:
         self.late: asyncio.Task[Any] | None = None
         self.frame: WatchedFrame | None = None
         self.is_cancelled = self.is_starting = self.is_waiting = False
-        task = asyncio.current_task(execution.loop)
-        self.branch = task if isinstance(task, BranchTask) else None
+        self.branch = current_branch(execution.loop)
 
     @property
     def is_under_way(self) -> bool:
@@ -109,23 +110,16 @@ class ProtectedCall:
     def keep(self, late: asyncio.Task[Any]) -> None:
         """Keep a body that still runs after its time limit; until it ends, the run stays in memory."""
         self.late = late
-        late.add_done_callback(self._look_again)
-        if self.branch is not None:
-            self.branch.body_of = self.execution
+        late.add_done_callback(lambda _: self.execution.wake_waits())
+        enter_body(self.branch, self.execution)
 
     def drop(self) -> None:
         """Release a body that was kept."""
         self.late = None
-        if self.branch is not None:
-            self.branch.body_of = None
-            self.execution.delivery.is_out(self.branch)
-
-    def _look_again(self, _: object) -> None:
-        if self.execution.waits is not None:
-            self.execution.waits.hear()
+        leave_body(self.branch)
 
     async def patiently(self, make: Callable[[], Awaitable[T]], *, waits: bool = False) -> T:
-        """Retry an await when the run's code cancels it; `tell` raises the cancellation after the outcome.
+        """Retry an await that the run's code cancels; `conclude` raises the cancellation after the outcome.
 
         With `waits=True` the await only waits for news: it gives up if the run itself is being cancelled.
         """
@@ -134,7 +128,7 @@ class ProtectedCall:
             try:
                 return await make()
             except asyncio.CancelledError:
-                if execution.sealed is not None or execution.is_leaving:
+                if execution.phase & (Phase.SEALED | Phase.LEAVING):
                     raise
                 if waits and execution.stopped is not None:
                     raise
@@ -183,38 +177,36 @@ class ProtectedCall:
             self.standing = advance(self.standing, kind, read_body_of_start(draft[2]))
         return verdict
 
-    async def tell(self, ended: Ended) -> Any:
+    async def conclude(self, ended: Ended) -> Any:
         """Record the outcome of the action; return or raise it when its delivery is due."""
-        drafts, extras, told = self._outcome(ended)
-        delivery = self.execution.delivery
+        drafts, extras, error = self._outcome(ended)
         self.drop()
-        turn = delivery.reserve()
         try:
-            verdict = await self.write(drafts, extras)
-            if verdict.outcome is Outcome.STALE:  # its item was answered just now: the outcome counts
-                await self.write(drafts, Extras(keys=extras.keys))
-            if self.is_cancelled:
-                raise asyncio.CancelledError  # noqa: TRY301 (the run's code cancelled it earlier)
-            await delivery.live(turn)
-        except BaseException as error:
-            turn.withdraw()
-            delivery.look()
-            if isinstance(error, asyncio.CancelledError):
-                # The outcome stands; a record after it says that the code got a cancellation instead.
-                self.execution.note(Kind.WITHDRAWN, self.place.id, write_body(self.asked), self._facts())
+            await self.execution.delivery.settle(self._written(drafts, extras))
+        except asyncio.CancelledError:
+            # The outcome stands; a record after it says that the code got a cancellation instead.
+            self.execution.note(Kind.WITHDRAWN, self.place.id, write_body(self.asked), self._facts())
             raise
-        self.execution.executed += 1
-        if told is not None:
-            raise told
-        return resumable.recorded_value(self.step, ended.data, self.execution.run.id, self.place.id)
+        self.execution.counts.executed += 1
+        if error is not None:
+            raise error
+        return reader(self.step)(ended.data)
+
+    async def _written(self, drafts: Sequence[Draft], extras: Extras) -> Verdict:
+        verdict = await self.write(drafts, extras)
+        if verdict.outcome is Outcome.STALE:  # its item was answered just now: the outcome counts
+            verdict = await self.write(drafts, Extras(keys=extras.keys))
+        if self.is_cancelled:
+            raise asyncio.CancelledError  # the run's code cancelled it earlier
+        return verdict
 
     def _outcome(self, ended: Ended) -> tuple[list[Draft], Extras, BaseException | None]:
         if ended.error is not None:
-            told = same_error(ended.error, self.step.raises)
-            error = encode_error(told, raises=self.step.raises)
-            body = write_body(self.asked, error=error, attempts=self._failures)
-            failure: Draft = (Kind.FAILURE, self.place.id, body, (), self._facts(told))
-            return [*ended.before, failure], Extras(keys=ended.keys, closes=ended.closes), told
+            error = same_error(ended.error, self.step.raises)
+            encoded = encode_error(error, raises=self.step.raises)
+            body = write_body(self.asked, error=encoded, attempts=self._failures)
+            failure: Draft = (Kind.FAILURE, self.place.id, body, (), self._facts(error))
+            return [*ended.before, failure], Extras(keys=ended.keys, closes=ended.closes), error
         body = write_body(self.asked, value=ended.data, attempts=self._failures)
         large = len(ended.data) > INLINE_BYTES
         shares = any(isinstance(op, SettleKey) for op in ended.keys)

@@ -24,13 +24,14 @@ from __future__ import annotations
 import asyncio
 import heapq
 from collections import deque
-from collections.abc import Callable
+from collections.abc import Awaitable, Callable
 from contextvars import Context
 from functools import partial
 from typing import Any, Protocol, cast
 
 from ninelives.core.journal.matching import Claimed, Start
-from ninelives.core.journal.replay import Replay
+from ninelives.core.journal.replay import Recorded, Replay
+from ninelives.core.model.commit import Outcome, Verdict
 from ninelives.engine.context import Running, is_code_of
 from ninelives.engine.run import lookup
 from ninelives.engine.run.lookup import StepLookup
@@ -56,30 +57,22 @@ class ForeignThreads(Protocol):
 class Slot:
     """The position of one live outcome in the delivery order; ready once it may be delivered."""
 
-    __slots__ = ("is_ready", "told")
+    __slots__ = ("delivered", "is_ready")
 
-    def __init__(self, told: asyncio.Future[None]) -> None:
-        self.told, self.is_ready = told, False
-
-    def withdraw(self) -> None:
-        """Give the position up."""
-        self.told.cancel()
+    def __init__(self, delivered: asyncio.Future[None]) -> None:
+        self.delivered, self.is_ready = delivered, False
 
 
 class Delivery:
     """Delivers outcomes to one run's code."""
 
-    def __init__(
-        self,
-        loop: asyncio.AbstractEventLoop,
-        execution: Running,
-        is_alone: Callable[[], bool],
-        replay: Replay,
-    ) -> None:
-        self._loop, self._execution, self._is_alone, self._replay = loop, execution, is_alone, replay
+    def __init__(self, loop: asyncio.AbstractEventLoop, execution: Running, replay: Replay) -> None:
+        self._loop, self._execution, self._replay = loop, execution, replay
         self._round = round_of(loop)
-        self._recorded: list[tuple[int, int, asyncio.Future[None]]] = []
-        self._live: deque[Slot] = deque()
+        self.due: list[tuple[int, int, asyncio.Future[None]]] = []
+        """A heap of the recorded outcomes that calls have claimed and wait for."""
+        self.slots: deque[Slot] = deque()
+        """The live outcomes that calls wait for, in the order of their records."""
         self._fresh: deque[tuple[StepLookup | None, asyncio.Future[Claimed | None]]] = deque()
         self._seeking: list[tuple[StepLookup, asyncio.Future[Claimed | None]]] = []
         self._is_scheduled = False
@@ -87,30 +80,33 @@ class Delivery:
         self.running: set[object] = set()
         self.at_rest: tuple[Callable[[], None], ...] = ()
         self._later: asyncio.TimerHandle | None = None
-        self._told_ms: int | None = None
+        self._delivered_ms: int | None = None
         self._patience: tuple[int, float] | None = None
         self.outside: ForeignThreads | None = None
         self.rests = 0
         """How often the run's code was found quiescent."""
         self._refusal: tuple[int, float] | None = None
-        self.told_seq = -1
+        self._reads = 0
+        self.delivered_seq = -1
 
-    async def recorded(self, seq: int, at_ms: int | None = None) -> None:
-        """Wait until the outcome with this record number is next; `at_ms` is when it was recorded."""
+    async def recorded(self, found: Recorded) -> None:
+        """Wait until a recorded outcome is next."""
+        seq = found.seq
         if not self._is_next_anyway(seq):
             turn = self._loop.create_future()
-            heapq.heappush(self._recorded, (seq, id(turn), turn))  # id: after a cancellation, seq may repeat
-            self.look()
+            heapq.heappush(self.due, (seq, id(turn), turn))  # id: after a cancellation, seq may repeat
+            self.check_soon()
             await turn
-            self._note_told()
-        self.told_seq = max(self.told_seq, seq)
-        if at_ms is not None:
-            self._told_ms = at_ms
+            self._note_delivered()
+        self.delivered_seq = max(self.delivered_seq, seq)
+        self._delivered_ms = found.at_ms
 
     def _is_next_anyway(self, seq: int) -> bool:
         """Return whether a single branch claims the next outcome and the rest of the run is quiescent."""
         execution = self._execution
-        if self.has_anybody or self._fresh or self._seeking or self.running or not execution.has_one_branch:
+        if self.due or self.slots or self._fresh or self._seeking or self.running:
+            return False
+        if not execution.has_one_branch:
             return False
         earliest = self._replay.earliest()
         if earliest is not None and earliest.seq < seq:
@@ -118,45 +114,61 @@ class Delivery:
         self._at_once = (self._at_once + 1) % AT_ONCE
         return self._at_once != 0 and is_plainly_idle(self._loop, execution)
 
-    def reserve(self) -> Slot:
-        """Reserve the next position in the order of live outcomes. Call it when the outcome is written."""
-        turn = Slot(self._loop.create_future())
-        self._live.append(turn)
-        return turn
+    async def settle(
+        self, written: Awaitable[Verdict] | None, *, is_own: bool = True, is_first: bool = False
+    ) -> Verdict | None:
+        """Wait until an outcome is durable and next for delivery. Await it at once when it is written.
 
-    def reserve_first(self) -> Slot:
-        """Reserve the first position: a second branch appeared while this outcome was being committed."""
-        turn = Slot(self._loop.create_future())
-        self._live.appendleft(turn)
-        return turn
+        An outcome that need not be durable, or is already, comes as None. `is_first`: it precedes all others,
+        because a second branch appeared while it was being committed. The outcome of a time limit
+        (`is_own=False`) is not the branch's own. An outcome that was not committed is not delivered.
+        """
+        slot = self._reserve(is_first=is_first)
+        try:
+            verdict = await written if written is not None else None
+            if verdict is None or verdict.outcome is Outcome.COMMITTED:
+                await self.live(slot, is_own=is_own)
+                return verdict
+        except BaseException:
+            self._give_up(slot)
+            raise
+        self._give_up(slot)
+        return verdict
 
-    def is_out(self, task: object) -> None:
-        """Note that a body has ended; if it was cancelled, only now can the run be quiescent."""
-        if task in self.running:
-            self.running.discard(task)
-            self.look()
+    def _reserve(self, *, is_first: bool) -> Slot:
+        slot = Slot(self._loop.create_future())
+        if is_first:
+            self.slots.appendleft(slot)
+        else:
+            self.slots.append(slot)
+        return slot
 
-    async def live(self, turn: Slot, *, is_own: bool = True) -> None:
+    def _give_up(self, slot: Slot) -> None:
+        """Give a position up; outcomes behind it may be due now."""
+        slot.delivered.cancel()
+        self.check_soon()
+
+    async def live(self, slot: Slot, *, is_own: bool = True) -> None:
         """Mark an outcome as ready for delivery, and wait until it is next.
 
-        With a single branch, its own outcome is delivered at once. The outcome of a timer (`is_own=False`)
-        is not the branch's own.
+        With a single branch, its own outcome is delivered at once.
         """
-        turn.is_ready = True
-        if is_own and self._live[0] is turn and self._is_alone():
-            self._live.popleft()
+        slot.is_ready = True
+        is_alone = is_own and self._execution.has_one_branch and self.slots[0] is slot
+        if is_alone and not self._replay.left and not self.has_recorded:
+            self.slots.popleft()
             return
-        self.look()
+        self.check_soon()
         try:
-            await turn.told
-            self._note_told()
+            await slot.delivered
+            self._note_delivered()
         finally:
-            self.look()
+            self.check_soon()
 
-    def _note_told(self) -> None:
+    def _note_delivered(self) -> None:
         """Note on the current branch when it got an outcome; limits check for quiescence since then."""
-        if self._execution.timers and hasattr(task := asyncio.current_task(), "told_at"):
-            cast("Any", task).told_at = self.rests
+        if self._execution.limits and hasattr(task := asyncio.current_task(), "delivered_at"):
+            cast("Any", task).delivered_at = self.rests
 
     async def fresh(self) -> None:
         """Wait until a body may start: no recorded outcome can be delivered any more."""
@@ -169,7 +181,7 @@ class Delivery:
     async def _wait_fresh(self, asking: StepLookup | None) -> None:
         turn: asyncio.Future[Claimed | None] = self._loop.create_future()
         self._fresh.append((asking, turn))
-        self.look()
+        self.check_soon()
         await turn
 
     async def seek(self, asking: StepLookup) -> Claimed | None:
@@ -178,11 +190,11 @@ class Delivery:
         Decided once the run's code is quiescent.
         """
         turn: asyncio.Future[Claimed | None] = self._loop.create_future()
-        if lookup.claims_of(self._execution).earliest_match(asking.call) is None:
+        if self._execution.claims.earliest_match(asking.call) is None:
             self._fresh.append((asking, turn))  # unclaimed records only shrink: it never gets a match
         else:
             self._seeking.append((asking, turn))
-        self.look()
+        self.check_soon()
         try:
             return await turn
         except asyncio.CancelledError:
@@ -190,33 +202,40 @@ class Delivery:
             if (
                 isinstance(found, Start) and found.is_protected
             ):  # claimed for this call at this very moment, and not used
-                lookup.claims_of(self._execution).give_back(found)
+                self._execution.claims.give_back(found)
             raise
 
     @property
     def has_recorded(self) -> bool:
         """Whether a call waits for a recorded outcome."""
-        return bool(self._recorded) and any(not turn.done() for *_, turn in self._recorded)
+        return bool(self.due) and any(not turn.done() for *_, turn in self.due)
 
-    @property
-    def has_anybody(self) -> bool:
-        """Whether a call may be waiting for an outcome, recorded or live."""
-        return bool(self._recorded or self._live)
+    def read_begins(self) -> None:
+        """Hold back fresh effects: a decision or read without a record executes while records are unclaimed.
 
-    def look(self) -> None:
+        It may lead the code to claim them.
+        """
+        self._reads += 1
+
+    def read_ends(self) -> None:
+        """Count such a decision or read as over."""
+        self._reads -= 1
+        self.check_soon()
+
+    def check_soon(self) -> None:
         """Schedule a check whether the run is quiescent."""
         if not self._is_scheduled:
             self._is_scheduled = True
             self._round.ask(self._loop, self)
 
-    def look_later(self) -> None:
+    def check_later(self) -> None:
         """Schedule a check in FOREIGN_SECONDS: the run's code waits for its own timers or sockets."""
         if self._later is None:
-            self._later = self._loop.call_later(FOREIGN_SECONDS, self._look_now, context=Context())
+            self._later = self._loop.call_later(FOREIGN_SECONDS, self._check_now, context=Context())
 
-    def _look_now(self) -> None:
+    def _check_now(self) -> None:
         self._later = None
-        self.look()
+        self.check_soon()
 
     def check(self, busy: frozenset[object]) -> None:
         """Deliver the next outcome, unless something of the run is ready or running."""
@@ -224,18 +243,18 @@ class Delivery:
         if self.running and (self.outside is None or not self.outside.is_at_rest()):
             return  # what is running schedules the next check when it stops
         if self._execution in busy:
-            self.look()
+            self.check_soon()
             return
         self.rests += 1
-        if self._replay.left and (self._recorded or self._fresh or self._seeking) and self._is_early():
-            self.look_later()
+        if self._replay.left and (self.due or self._fresh or self._seeking) and self._is_early():
+            self.check_later()
             return
         if self._next_of_claims() or self._next_of_recorded() or self._next_of_live():
-            self.look()
+            self.check_soon()
             return
         if self._fresh and self._begin_fresh():
             return
-        if self.at_rest and not self._live:
+        if self.at_rest and not self.slots:
             for consider in self.at_rest:
                 consider()
 
@@ -243,7 +262,7 @@ class Delivery:
         """Give a call its earliest match, unless an outcome recorded before that waits for delivery."""
         if not self._seeking:
             return False
-        claims, best = lookup.claims_of(self._execution), None
+        claims, best = self._execution.claims, None
         for one in tuple(self._seeking):
             asking, turn = one
             found = claims.earliest_match(asking.call) if not turn.done() else None
@@ -253,7 +272,7 @@ class Delivery:
                     self._fresh.append(one)
             elif best is None or found < best[0]:
                 best = found, one
-        next_seq = min((seq for seq, _, turn in self._recorded if not turn.done()), default=None)
+        next_seq = min((seq for seq, _, turn in self.due if not turn.done()), default=None)
         if best is None or (next_seq is not None and next_seq < best[0][0]):
             return False
         (_, step), one = best
@@ -276,7 +295,7 @@ class Delivery:
             turn.set_result(None)
             has_begun = True
         self._fresh.extend(held)
-        if missed is not None and held and not has_begun and not self._execution.reads:
+        if missed is not None and held and not has_begun and not self._reads:
             return self._hold(held[0][0], missed)
         return has_begun
 
@@ -285,18 +304,18 @@ class Delivery:
         if self.has_foreign():
             now = self._loop.time()
             if self._refusal is None or self._refusal[0] != missed.seq:
-                began_ms = self._told_ms if self._told_ms is not None else self._replay.began_ms
+                began_ms = self._delivered_ms if self._delivered_ms is not None else self._replay.began_ms
                 took_seconds = max(0, missed.at_ms - began_ms) / 1000
                 self._refusal = (missed.seq, now + took_seconds + REFUSAL_SECONDS)
             if now < self._refusal[1]:
-                self.look_later()
+                self.check_later()
                 return True
         lookup.refuse(asking, missed)
         return False
 
     def _is_early(self) -> bool:
         """Return whether code that waits for a timer may still claim an outcome recorded earlier."""
-        asked = min((seq for seq, _, turn in self._recorded if not turn.done()), default=None)
+        asked = min((seq for seq, _, turn in self.due if not turn.done()), default=None)
         earliest = self._replay.earliest()
         if earliest is None or (asked is not None and asked < earliest.seq) or not self.has_foreign():
             return False
@@ -305,31 +324,31 @@ class Delivery:
                 return False
             now = self._loop.time()
             if self._patience is None or self._patience[0] != earliest.seq:
-                began_ms = self._told_ms if self._told_ms is not None else self._replay.began_ms
+                began_ms = self._delivered_ms if self._delivered_ms is not None else self._replay.began_ms
                 took_seconds = max(0, earliest.at_ms - began_ms) / 1000
                 self._patience = (earliest.seq, now + took_seconds + SLACK_SECONDS)
             if now < self._patience[1]:
                 return True
-            self._told_ms = earliest.at_ms
+            self._delivered_ms = earliest.at_ms
             self._replay.pass_by()
         return False
 
     def _next_of_recorded(self) -> bool:
-        while self._recorded:
-            *_, turn = heapq.heappop(self._recorded)
+        while self.due:
+            *_, turn = heapq.heappop(self.due)
             if not turn.done():
                 turn.set_result(None)
                 return True
         return False
 
     def _next_of_live(self) -> bool:
-        while self._live:
-            turn = self._live[0]
-            if turn.told.done():
-                self._live.popleft()
-            elif turn.is_ready:
-                self._live.popleft()
-                turn.told.set_result(None)
+        while self.slots:
+            slot = self.slots[0]
+            if slot.delivered.done():
+                self.slots.popleft()
+            elif slot.is_ready:
+                self.slots.popleft()
+                slot.delivered.set_result(None)
                 return True
             else:
                 return False  # not durable yet: no later outcome may be delivered before it

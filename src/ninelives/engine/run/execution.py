@@ -9,11 +9,10 @@ from __future__ import annotations
 
 import asyncio
 import random
-import sys
-from collections.abc import Awaitable, Callable, Coroutine, Sequence
+from collections.abc import Awaitable, Callable, Sequence
 from contextvars import Context
 from hashlib import blake2b
-from typing import Any, Protocol, TypeVar
+from typing import Any, TypeVar
 
 from ninelives.core.clock import Clock
 from ninelives.core.errors import (
@@ -22,10 +21,8 @@ from ninelives.core.errors import (
     LeaseLost,
     NineLivesError,
     RunCancelled,
-    RunError,
     StoreError,
     StoreUnavailable,
-    TimedOut,
     UsageError,
 )
 from ninelives.core.journal.matching import RecordClaims
@@ -40,104 +37,39 @@ from ninelives.engine.commit.ticket import NOTHING, Draft, Extras, Tail
 from ninelives.engine.context import BRANCH, FRAME, Branch, StepPosition
 from ninelives.engine.hooks import Hooks
 from ninelives.engine.lease import ENDLESS, Endless, Lease
+from ninelives.engine.run.branch_task import BranchTask
 from ninelives.engine.run.delivery import Delivery
 from ninelives.engine.run.intents import Intents
+from ninelives.engine.run.lifecycle import OPEN, Lifecycle, Phase, ring
 from ninelives.engine.run.output_buffer import OutputBuffer
-from ninelives.engine.run.quiescence import timer_of
 from ninelives.engine.spec.registry import Step
 from ninelives.store import Store
 
 T = TypeVar("T")
-STOP_SECONDS = 5.0
-"""How long the code of a cancelled run may take to clean up."""
 UNAVAILABLE_SECONDS = 0.5
 """The pause before an unavailable store is called again."""
-PATIENCE = 100
-"""How often code that ignores its cancellation is cancelled again; after that it waits without end."""
-
-
 Gate = Callable[["Execution"], Awaitable[None]]
 """Awaited at every barrier, before anything new begins: a rehearsal ends there."""
 
 
-class Paused(RunError):
-    """The reason why nothing begins in a paused run. The run's code never sees it."""
+class Counts:
+    """How many steps an execution has replayed from their records, and how many it has executed."""
+
+    __slots__ = ("executed", "replayed")
+
+    def __init__(self) -> None:
+        self.executed = self.replayed = 0
 
 
-class DurableWaits(Protocol):
-    """The durable waits of an execution (`waits.Waits`)."""
-
-    @property
-    def has_any(self) -> bool:
-        """Whether a branch waits."""
-
-    def hear(self) -> None:
-        """Make every wait check again: there is news."""
-
-
-class StartedCall(Protocol):
-    """A call of a protected action (`protected_call.ProtectedCall`)."""
-
-    @property
-    def is_under_way(self) -> bool:
-        """Whether it has started and has no outcome."""
-
-
-class BranchTask(asyncio.Task[Any]):
-    """A task of a run's agent code. Notes whether a timer that replay cannot repeat cancelled it."""
-
-    foreign_timer: str | None = None
-    body_of: Execution | None = None
-    code: Coroutine[Any, Any, Any] | None = None
-    thread: int | None = None
-    """The thread that waits for this task, if plain `def` code made the call."""
-    act: StartedCall | None = None
-    """The protected action that this task calls, if any."""
-    told_at = -1
-    """The value of `Delivery.rests` when an outcome was last delivered to this branch."""
-
-    @property
-    def is_acting(self) -> bool:
-        """Whether a non-resumable action has started on this task and has no outcome."""
-        return self.act is not None and self.act.is_under_way
-
-    def cancel(self, msg: Any | None = None) -> bool:
-        """Cancel; note the timer if agent code used one that replay cannot repeat. Bodies may use any."""
-        if FRAME.get() is None:
-            self.foreign_timer = timer_of(sys._getframe(1)) or self.foreign_timer  # noqa: SLF001
-        if self.body_of is not None:
-            # The run is not quiescent until the body has ended and its code has seen the cancellation.
-            self.body_of.delivery.running.add(self)
-        return super().cancel(msg)
-
-
-class Execution:
+class Execution(Lifecycle):
     """A run that is being executed here."""
 
     task_type: type[BranchTask] = BranchTask
-    waits: DurableWaits | None = None
-    closed: NineLivesError | None = None
-    stopped: RunCancelled | TimedOut | None = None
-    deadline_ms: int | None = None
-    is_leaving = False
-    is_ending = False
-    """Whether the agent's code has ended and only non-resumable actions that have started continue."""
-    _refusals = 0
-    _alarm: asyncio.TimerHandle | None = None
-    lease: Lease | Endless = ENDLESS
-    _taken: frozenset[int] = frozenset()
-    claims: RecordClaims | None = None
-    given: dict[str, str] | None = None
-    reads = 0
-    """How many decisions and reads without a record, begun while records were unclaimed, are under way."""
-    called: dict[str, Any] | None = None
-    """The steps called so far that share their name with another step."""
-    is_undoing = False
-    """Whether the agent's code is over and its compensations run."""
     riders: tuple[Draft, ...] = ()
     """Records that are written together with the next one."""
-    is_accepting = False
-    """Whether a person has accepted that the run continues with its resources as they are."""
+    _taken: frozenset[int] = frozenset()
+    _claims: RecordClaims | None = None
+    _on_news: tuple[Callable[[], None], ...] = ()
 
     def __init__(
         self,
@@ -149,32 +81,27 @@ class Execution:
         intents: Intents,
         is_pipelined: bool,
         hooks: Hooks | None = None,
+        lease: Lease | Endless = ENDLESS,
         *,
         gate: Gate | None = None,
     ) -> None:
-        self.run, self.turn = journal.run, journal.run.turn
+        super().__init__(journal.run, loop)
+        self.turn = journal.run.turn
         self.latest, self._signals, self._items = journal.run, journal.signals, journal.items
-        self.store, self.loop, self.clock, self.is_pipelined = store, loop, clock, is_pipelined
-        self.intents, self.hooks, self._gate = intents, hooks, gate
+        self.store, self.clock, self.is_pipelined = store, clock, is_pipelined
+        self.intents, self.lease, self.hooks, self._gate = intents, lease, hooks, gate
         self.replay = Replay(journal.records)
         self.moved: list[tuple[str, str]] = []
         self.asked_again: list[str] = []
         self.patches: dict[str, bool] = {}
-        self.replayed = 0
-        self.executed = 0
-        self.timers = 0
-        self.blobs: set[bytes] = set()
+        self.counts = Counts()
+        self.limits = 0
         self.lists: Memory = {}
         self.output: OutputBuffer | None = OutputBuffer(self) if self.replay.emitted else None
         self.tail = Tail(journal.run, self._judge, self._committed if hooks is not None else None)
         self.root = Branch("")
-        self.main: asyncio.Task[Any] | None = None
-        self.sealed: NineLivesError | None = None
         self._commits = commits
-        self._when_sealed: asyncio.Future[None] | None = None
-        self._when_over: asyncio.Future[None] | None = None
-        self._tasks: dict[asyncio.Task[Any], None] = {}  # ordered: cancellation is deterministic, too
-        self.delivery = Delivery(loop, self, self._is_alone, self.replay)
+        self.delivery = Delivery(loop, self, self.replay)
         self._parts: dict[Callable[[Execution], Any], Any] = {}
 
     # Tasks --------------------------------------------------------------------------------------
@@ -186,63 +113,45 @@ class Execution:
             found = self._parts[kind] = kind(self)
         return found
 
-    def adopt(self, task: asyncio.Task[Any]) -> None:
-        """Count a task as a branch of this run until it is done."""
-        self._tasks[task] = None
-        task.add_done_callback(self._leave)
-
-    def _leave(self, task: asyncio.Task[Any]) -> None:
-        self._tasks.pop(task, None)
-        if task is self.main:
-            _ring(self._when_over)
-        if isinstance(task, BranchTask) and task.code is not None:
-            # Cancelled before it began, it would raise the warning "coroutine was never awaited".
-            task.code.close()
-        if self.delivery.at_rest:
-            self.delivery.look()
-
-    def open_branches(self) -> list[asyncio.Task[Any]]:
-        """Return the tasks that are not done."""
-        return [task for task in self._tasks if not task.done()]
-
-    @property
-    def has_ended(self) -> bool:
-        """Whether the agent's code has ended; what other branches wait for no longer matters."""
-        return self.main is not None and self.main.done()
-
-    @property
-    def has_bodies(self) -> bool:
-        """Whether a body runs."""
-        return any(isinstance(task, BranchTask) and task.body_of is not None for task in self._tasks)
-
-    @property
-    def has_acts(self) -> bool:
-        """Whether a non-resumable action has started and has no outcome."""
-        return any(isinstance(task, BranchTask) and task.is_acting for task in self._tasks)
-
-    @property
-    def has_waits(self) -> bool:
-        """Whether a branch waits durably."""
-        return self.waits is not None and self.waits.has_any
-
     @property
     def has_one_branch(self) -> bool:
-        """Whether the run has a single branch, and no timer (`nl.timeout`) beside it."""
-        return len(self._tasks) <= 1 and not self.timers
+        """Whether the run has a single branch, and no time limit (`nl.timeout`) beside it."""
+        return len(self._tasks) <= 1 and not self.limits
 
-    def _is_alone(self) -> bool:
-        return self.has_one_branch and not self.is_catching_up
+    def limit_begins(self) -> None:
+        """Count a time limit of the run's code: its outcome competes with those of branches."""
+        self.limits += 1
+
+    def limit_ends(self) -> None:
+        """Count a time limit as over."""
+        self.limits -= 1
+
+    @property
+    def claims(self) -> RecordClaims:
+        """The run's unclaimed records; made on first use."""
+        if self._claims is None:
+            self._claims = RecordClaims(self.replay)
+        return self._claims
 
     @property
     def is_alone(self) -> bool:
         """Whether the single branch may receive its outcome at once: no other outcome competes with it."""
-        has_one_branch = len(self._tasks) <= 1 and not self.timers
-        return has_one_branch and not self.replay.left and not self.delivery.has_anybody
+        has_one_branch = len(self._tasks) <= 1 and not self.limits
+        return has_one_branch and not self.replay.left and not (self.delivery.due or self.delivery.slots)
 
     @property
     def is_resumed(self) -> bool:
-        """Whether a call may have a record, or must wait for recorded outcomes."""
+        """Whether the run has records that a call may claim, or has claimed."""
         return bool(self.replay.ids) or self.replay.left > 0
+
+    def may_know(self, step: str) -> bool:
+        """Return whether a call may have a record, or an effect must wait for records that others claim."""
+        replay = self.replay
+        if not replay.ids and not replay.left:
+            return False
+        if replay.left > 0 or self.delivery.has_recorded:
+            return True
+        return self.claims.has_starts or step in replay.ids
 
     @property
     def is_catching_up(self) -> bool:
@@ -251,7 +160,7 @@ class Execution:
 
     def count(self, step: Step, found: Recorded) -> None:
         """Count a step that was replayed from its record."""
-        self.replayed += 1
+        self.counts.replayed += 1
         if self.hooks is not None:
             self.hooks.replayed(self, step, found)
 
@@ -259,6 +168,12 @@ class Execution:
         """Report the state of a resource that the run holds."""
         if self.hooks is not None:
             self.hooks.resource_checked(self, target, stale)
+
+    def output_buffer(self) -> OutputBuffer:
+        """Return the buffer of what steps emit; made at the first emit."""
+        if self.output is None:
+            self.output = OutputBuffer(self)
+        return self.output
 
     def place(self, name: str) -> StepPosition:
         """Return the position of the next call of that name on this branch."""
@@ -372,30 +287,59 @@ class Execution:
         if self.hooks is not None:
             self.hooks.committed(self, records, extras)
 
+    def take_row(self, row: RunRow) -> None:
+        """Continue from the run's row as the store has it: it refused a commit and wrote nothing of it."""
+        self.tail = Tail(row, on_commit=self.tail.on_commit)
+
+    def seal(self, why: NineLivesError) -> None:
+        """Refuse every further call and record; the executor cleans up."""
+        is_first = self.sealed is None
+        super().seal(why)
+        if is_first and self.hooks is not None and isinstance(why, Divergence):
+            self.hooks.diverged(self, why)
+
+    async def require_lease(self) -> None:
+        """Return once bodies may begin again. Never returns if the lease is lost."""
+        await self.lease.renewed()
+        await self.require_open()
+
     # From outside -------------------------------------------------------------------------------
 
     def news(self) -> News:
         """Return the latest known run row, signals and inbox items, and the store's time."""
         return News(self.latest, self._signals, self._items, self.store.now_ms())
 
-    def hear(self, news: News) -> None:
+    def take_news(self, news: News) -> None:
         """Store the run's news and make its waits check again."""
         if news.run.news < self.latest.news:
             return  # stale: a later read arrived first
         self.latest, self._items = news.run, news.items
         self._signals = tuple(one for one in news.signals if one.number not in self._taken)
-        self.heed(news.run)
-        if self.waits is not None:
-            self.waits.hear()
+        self.apply_controls(news.run)
+        self.wake_waits()
 
-    def heed(self, run: RunRow) -> None:
+    def on_news(self, check: Callable[[], None]) -> None:
+        """Call `check` whenever something may have happened that the run's code waits for."""
+        self._on_news = (*self._on_news, check)
+
+    @property
+    def waits_for_news(self) -> bool:
+        """Whether code of the run has ever waited for news."""
+        return bool(self._on_news)
+
+    def wake_waits(self) -> None:
+        """Make every durable wait check again."""
+        for check in self._on_news:
+            check()
+
+    def apply_controls(self, run: RunRow) -> None:
         """Apply the controls on the run's row: cancel, pause or resume."""
         if run.cancelling and not self.is_undoing:
             self.stop(RunCancelled("the run is being cancelled", run=run.id))
-        elif run.paused and self.closed is None:
-            self.closed = Paused("the run is paused", run=run.id)
-        elif not run.paused and isinstance(self.closed, Paused):
-            self.closed = None
+        elif run.paused and self.phase is OPEN:
+            self.phase = Phase.PAUSED
+        elif not run.paused and Phase.PAUSED in self.phase:
+            self.phase &= ~Phase.PAUSED
 
     async def call_store(self, work: Callable[..., T], *values: Any) -> T:
         """Call the store in a thread: `work(store, *values)`. Store errors never reach the run's code.
@@ -415,103 +359,11 @@ class Execution:
     async def _rest(self, seconds: float) -> None:
         """Sleep by a timer outside the run's context, so that it does not count as a timer of its code."""
         over: asyncio.Future[None] = self.loop.create_future()
-        timer = self.loop.call_later(seconds, _ring, over, context=Context())
+        timer = self.loop.call_later(seconds, ring, over, context=Context())
         try:
             await over
         finally:
             timer.cancel()
-
-    # The end ------------------------------------------------------------------------------------
-
-    def seal(self, why: NineLivesError) -> None:
-        """Refuse every further call and record; the executor cleans up."""
-        if self.sealed is None:
-            self.sealed = self.closed = why
-            if self.hooks is not None and isinstance(why, Divergence):
-                self.hooks.diverged(self, why)
-            _ring(self._when_sealed)
-            _ring(self._when_over)
-
-    def stop(self, why: RunCancelled | TimedOut) -> None:
-        """End the run's code: cancel it now and at each further call, then abandon it (STOP_SECONDS).
-
-        A non-resumable action that is under way keeps its own time limit.
-        """
-        if self.stopped is None and self.sealed is None:
-            self.stopped = self.closed = why
-            if self.main is not None:
-                self.main.cancel()
-            self._set_alarm(STOP_SECONDS, lambda: self._give_out(why))
-
-    def _give_out(self, why: RunCancelled | TimedOut) -> None:
-        if self.has_acts and self.has_bodies:
-            self._set_alarm(STOP_SECONDS, lambda: self._give_out(why))
-        else:
-            self.seal(why)
-
-    def limit(self, seconds: float) -> None:
-        """End the run when it takes longer than this, counted from its creation, across all executions."""
-        self.deadline_ms = self.run.created_ms + int(seconds * 1000)
-        left = (self.deadline_ms - self.store.now_ms()) / 1000
-        if left > 0:
-            # The store's clock may be set meanwhile, so no timer runs longer than a minute.
-            self._set_alarm(min(left, 60.0), lambda: self.limit(seconds))
-        elif not self.has_ended:
-            self.stop(TimedOut(f"the run did not end within {seconds:g} s", run=self.run.id))
-
-    def _set_alarm(self, seconds: float, work: Callable[[], None]) -> None:
-        self.leave()
-        self._alarm = self.loop.call_later(seconds, work, context=Context())
-
-    def leave(self) -> None:
-        """Cancel the pending timer (deadline, or end of the clean-up time)."""
-        if self._alarm is not None:
-            self._alarm.cancel()
-
-    def when_sealed(self) -> asyncio.Future[None]:
-        """Return a future that is done once the execution is sealed."""
-        if self._when_sealed is None:
-            self._when_sealed = self.loop.create_future()
-            if self.sealed is not None:
-                self._when_sealed.set_result(None)
-        return self._when_sealed
-
-    async def over(self, main: asyncio.Task[Any]) -> None:
-        """Wait until the agent's task is done or the execution is sealed. Call once, before either."""
-        self.main, self._when_over = main, self.loop.create_future()
-        if self.stopped is not None:
-            main.cancel()
-        await self._when_over
-
-    async def require_open(self) -> None:
-        """Return, unless the execution is sealed: then wait until cancelled."""
-        if self.sealed is not None:
-            await self.forever()
-
-    @property
-    def is_acting(self) -> bool:
-        """Whether a non-resumable action has started on the current branch and has no outcome."""
-        task = asyncio.current_task(self.loop)
-        return isinstance(task, BranchTask) and task.is_acting
-
-    async def require_lease(self) -> None:
-        """Return once bodies may begin again. Never returns if the lease is lost."""
-        await self.lease.renewed()
-        await self.require_open()
-
-    async def forever(self) -> None:
-        """Wait without end; only cancellation ends it."""
-        if self.is_leaving:
-            await self.refuse()
-        await self.loop.create_future()
-
-    async def refuse(self) -> None:
-        """Raise CancelledError; after PATIENCE times wait without end, as the code ignores it."""
-        self._refusals += 1
-        if self._refusals > PATIENCE:
-            await self.loop.create_future()
-        await asyncio.sleep(0)
-        raise asyncio.CancelledError
 
     # Threads ------------------------------------------------------------------------------------
 
@@ -536,8 +388,3 @@ class Execution:
     def is_replaying(self) -> bool:
         """Whether code outside of steps is still being replayed: recorded outcomes are to come."""
         return self.is_catching_up and FRAME.get() is None
-
-
-def _ring(waiting: asyncio.Future[None] | None) -> None:
-    if waiting is not None and not waiting.done():
-        waiting.set_result(None)

@@ -18,29 +18,23 @@ import logging
 from functools import partial
 
 from ninelives.core.errors import UsageError
+from ninelives.core.ids import ID_MARK
 from ninelives.core.journal.matching import Claimed, RecordClaims, Start
-from ninelives.core.journal.replay import Recorded, differences
+from ninelives.core.journal.replay import differences
 from ninelives.core.step_ids import step_text
-from ninelives.core.values.fingerprint import Fingerprint
 from ninelives.engine.context import StepPosition
 from ninelives.engine.run import lookup
-from ninelives.engine.run.current import execution_of
+from ninelives.engine.run.current import asks, execution_of
 from ninelives.engine.run.execution import Execution
-from ninelives.engine.run.lookup import Care, StepLookup, claims_of, is_effect_step
+from ninelives.engine.run.lookup import Care, StepLookup
 from ninelives.engine.spec.registry import Step
 
 LOGGER = logging.getLogger("ninelives")
 
 
-def is_past(execution: Execution, place: StepPosition) -> bool:
-    """Return whether every record is claimed: the call can have none, and no effect must wait for it."""
-    claims = claims_of(execution)
-    return not execution.is_catching_up and not claims.has_starts and place.id not in claims.ids
-
-
 def is_unsettled(execution: Execution) -> bool:
     """Return whether recorded outcomes are still to come, or an open start is unclaimed."""
-    return execution.is_catching_up or claims_of(execution).open > 0
+    return execution.is_catching_up or execution.claims.open > 0
 
 
 def has_gone_on(execution: Execution) -> bool:
@@ -51,35 +45,9 @@ def has_gone_on(execution: Execution) -> bool:
     """
     if not execution.is_resumed:
         return False
-    told = execution.delivery.told_seq
-    later = any(one.seq > told for one in claims_of(execution).unclaimed())
+    delivered = execution.delivery.delivered_seq
+    later = any(one.seq > delivered for one in execution.claims.unclaimed())
     return later or execution.delivery.has_recorded or lookup.passed_over(execution) is not None
-
-
-def hold_up(execution: Execution, step: Step) -> bool:
-    """Count a decision or read that executes without a record; effects wait for it (`Execution.reads`).
-
-    It may lead the code to claim what is still unclaimed. Returns whether the caller must call `let_go`
-    once it is over.
-    """
-    if is_effect_step(step):
-        return False
-    execution.reads += 1
-    return True
-
-
-def let_go(execution: Execution) -> None:
-    """Count a decision or read as over."""
-    execution.reads -= 1
-    execution.delivery.look()
-
-
-def at_place(execution: Execution, place: StepPosition, asked: Fingerprint) -> Recorded | None:
-    """Claim the outcome at a call's own position, if it has the same arguments: the usual case."""
-    found = execution.replay.peek(place.id)
-    if found is None or found.body.f != asked.digest.hex():
-        return None
-    return execution.replay.take(place.id)
 
 
 async def find(asking: StepLookup) -> Claimed | None:
@@ -88,7 +56,7 @@ async def find(asking: StepLookup) -> Claimed | None:
     The position takes over the id of the record found. Never returns when a divergence stops the run.
     """
     execution, place = execution_of(asking), asking.place
-    claims = claims_of(execution)
+    claims = execution.claims
     found = claims.by_position(asking.call)
     if found is None and (is_unsettled(execution) or claims.earliest_match(asking.call) is not None):
         asking.look_up_where()
@@ -160,16 +128,22 @@ async def is_same_code(execution: Execution) -> bool:
 # Ids from outside ------------------------------------------------------------------------------------
 
 
-def take_id(execution: Execution, place: StepPosition, where: str) -> None:
+class GivenIds(set[str]):
+    """The positions of the calls of one turn that have an `id=`."""
+
+    def __init__(self, _: Execution) -> None:
+        super().__init__()
+
+
+def take_id(execution: Execution, place: StepPosition, step: Step) -> None:
     """Note the `id=` of a call. Raises UsageError when another call of this turn has the same."""
-    if execution.given is None:
-        execution.given = {}
-    other = execution.given.get(place.id)
-    if other is not None:
+    given = execution.part(GivenIds)
+    if place.id in given:
         raise UsageError(
-            f"two calls of {place.name} have one id: at {other} and at {where}",
+            f"two calls of {place.name} have one id, {place.branch.removeprefix(ID_MARK)!r}: "
+            f"the second is at {asks(step)}",
             run=execution.run.id,
             step=place.id,
             remedy="Give id= what is different for each call, such as the id of the tool call",
         )
-    execution.given[place.id] = where
+    given.add(place.id)

@@ -11,7 +11,7 @@ from enum import IntEnum
 
 from ninelives.core.errors import BadName, Divergence
 from ninelives.core.ids import ID_MARK, parse_step_id
-from ninelives.core.journal.matching import Claimed, RecordClaims, Start, StepCall
+from ninelives.core.journal.matching import Claimed, Start, StepCall
 from ninelives.core.journal.replay import changed_arguments, changed_start, step_name
 from ninelives.core.model.run import StepKind
 from ninelives.core.step_ids import step_text
@@ -137,16 +137,9 @@ def is_effect(found: Claimed) -> bool:
         return False
 
 
-def claims_of(execution: Running) -> RecordClaims:
-    """Return the run's claims (unclaimed records); created on first use."""
-    if execution.claims is None:
-        execution.claims = RecordClaims(execution.replay)
-    return execution.claims
-
-
 def passed_over(execution: Running) -> Claimed | None:
     """Return the earliest recorded effect that no call has claimed and `forgets=` does not name."""
-    claims, forgets = claims_of(execution), forgotten(execution)
+    claims, forgets = execution.claims, forgotten(execution)
 
     def is_missed(found: Claimed) -> bool:
         name = step_name(found.step)
@@ -170,7 +163,7 @@ def forgotten(execution: Running) -> tuple[str, ...]:
 
 def refuse(asking: StepLookup, missed: Claimed) -> None:
     """Stop the run before an effect starts, because a recorded effect was passed over."""
-    claims = claims_of(asking.execution)
+    claims = asking.execution.claims
     for place in asking.call.positions:
         found = claims.at(place)
         if found is not None and is_effect(found) and found.body.f != asking.call.f:

@@ -113,9 +113,9 @@ class IdleRound:
         """Call `asking.check` in the next iteration, with the runs that are busy then."""
         self._asking.append(asking)
         if len(self._asking) == 1 and not loop.is_closed():  # else abandoned code is being garbage-collected
-            loop.call_soon(self._look, loop, context=self._context)
+            loop.call_soon(self._check, loop, context=self._context)
 
-    def _look(self, loop: asyncio.AbstractEventLoop) -> None:
+    def _check(self, loop: asyncio.AbstractEventLoop) -> None:
         # Delivering to one run cannot make another run busy, so the snapshot stays valid for all of them.
         busy, asking = busy_runs(loop), self._asking
         self._asking = deque()

@@ -27,9 +27,9 @@ from ninelives.engine.context import BRANCH
 from ninelives.engine.run.execution import Execution
 
 T = TypeVar("T")
-LOOK_SECONDS = 0.002
-"""The first interval between two samples; it grows up to LONGEST_LOOK_SECONDS."""
-LONGEST_LOOK_SECONDS = 0.02
+CHECK_SECONDS = 0.002
+"""The first interval between two samples; it grows up to LONGEST_CHECK_SECONDS."""
+LONGEST_CHECK_SECONDS = 0.02
 STABLE_SECONDS = 0.005
 """How long no thread of a run may have moved before the run counts as quiescent."""
 STILL_SECONDS = 0.1
@@ -111,7 +111,7 @@ class RunThreads:
         self._execution = execution
         self._known: dict[int, RunThread] = {}
         self._timer: asyncio.TimerHandle | None = None
-        self._pause = LOOK_SECONDS
+        self._pause = CHECK_SECONDS
         self._moved_at = time.monotonic()
 
     def here(self) -> RunThread:
@@ -144,36 +144,36 @@ class RunThreads:
             elif not one.is_waiting(top, now):
                 are_waiting = False
         if are_waiting and now - self._moved_at >= STABLE_SECONDS:
-            self._pause = LOOK_SECONDS
+            self._pause = CHECK_SECONDS
             return True
-        self._look_later()
+        self._check_later()
         return False
 
-    def _drop(self, lent: RunThread) -> None:
-        lent.seen = lent.work = None
-        self._execution.delivery.running.discard(lent)
-        if self._known.get(lent.thread) is lent:
-            del self._known[lent.thread]
+    def _drop(self, thread: RunThread) -> None:
+        thread.seen = thread.work = None
+        self._execution.delivery.running.discard(thread)
+        if self._known.get(thread.thread) is thread:
+            del self._known[thread.thread]
 
-    def _look_later(self) -> None:
+    def _check_later(self) -> None:
         if self._timer is None:
-            self._timer = self._execution.loop.call_later(self._pause, self._look, context=Context())
-            self._pause = min(self._pause * 1.5, LONGEST_LOOK_SECONDS)
+            self._timer = self._execution.loop.call_later(self._pause, self._check_now, context=Context())
+            self._pause = min(self._pause * 1.5, LONGEST_CHECK_SECONDS)
 
-    def _look(self) -> None:
+    def _check_now(self) -> None:
         self._timer = None
-        self._execution.delivery.look()
+        self._execution.delivery.check_soon()
 
 
-def run_as(lent: RunThread, work: Callable[[], T]) -> T:
+def run_as(thread: RunThread, work: Callable[[], T]) -> T:
     """Run code of a run in this thread, which we started for it."""
-    _local.lent = lent
-    lent.take()
+    _local.thread = thread
+    thread.take()
     try:
         return work()
     finally:
-        _local.lent = None
-        lent.seen = lent.work = None
+        _local.thread = None
+        thread.seen = thread.work = None
 
 
 def line(execution: Execution, name: Callable[[], str], task: object = None) -> RunThread:
@@ -182,15 +182,15 @@ def line(execution: Execution, name: Callable[[], str], task: object = None) -> 
     `task` is the calling task if the call comes from another event loop in this thread. `name` returns the
     name of the branch, made of what is called first.
     """
-    lent: RunThread | None = getattr(_local, "lent", None)
+    thread: RunThread | None = getattr(_local, "thread", None)
     delivery = execution.delivery
-    if lent is not None and task is None:
-        return lent
+    if thread is not None and task is None:
+        return thread
     with _naming:
         outside = delivery.outside = execution.part(RunThreads)
-        lent = lent if lent is not None else outside.here()
-        mine = lent if task is None else task
+        thread = thread if thread is not None else outside.here()
+        mine = thread if task is None else task
         if _LINE.get() is not mine:
             _LINE.set(mine)
             BRANCH.set(BRANCH.get().child(name()))
-    return lent
+    return thread

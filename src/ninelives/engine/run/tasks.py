@@ -18,10 +18,10 @@ from contextvars import Context, copy_context
 from types import CoroutineType
 from typing import Any
 
-from ninelives.core.errors import NineLivesError, RunError
 from ninelives.engine.context import BRANCH, FRAME, WatchedFrame
 from ninelives.engine.run.current import here
 from ninelives.engine.run.execution import Execution
+from ninelives.engine.run.lifecycle import OPEN
 
 ABANDON_SECONDS = 1.0
 
@@ -31,14 +31,15 @@ async def clear(execution: Execution) -> None:
     left = execution.open_branches()
     if not left:
         return
-    execution.is_leaving = execution.closed is not None
+    if execution.phase is not OPEN:
+        execution.abandon()
     for task in left:
         task.cancel()
     _, stuck = await asyncio.wait(left, timeout=ABANDON_SECONDS)
     if stuck and execution.sealed is None and execution.has_acts:
         stuck = await _let_land(execution)
     for task in stuck:
-        execution.is_leaving, execution.closed = True, execution.closed or _abandoned(execution.run.id)
+        execution.abandon()
         _abandon(task)
 
 
@@ -47,16 +48,12 @@ async def _let_land(execution: Execution) -> set[asyncio.Task[Any]]:
 
     Returns the tasks to abandon; none when the execution is sealed, because sealing cleans up by itself.
     """
-    execution.is_ending, execution.closed = True, execution.closed or _abandoned(execution.run.id)
-    execution.delivery.look()  # it may park now
+    execution.land()
+    execution.delivery.check_soon()  # it may park now
     while execution.sealed is None and execution.has_acts:
         left = {*execution.open_branches(), execution.when_sealed()}
         await asyncio.wait(left, timeout=ABANDON_SECONDS, return_when=asyncio.FIRST_COMPLETED)
     return set(execution.open_branches()) if execution.sealed is None else set()
-
-
-def _abandoned(run: str) -> NineLivesError:
-    return RunError("this code was left behind", run=run, remedy="Let it end when it is cancelled")
 
 
 def _abandon(task: asyncio.Task[Any]) -> None:

@@ -5,7 +5,12 @@ branches work, the wait stays in memory. When every branch waits and no body run
 execution is sealed, its tasks are cancelled, and one commit records when the run is due and what it waits
 for. The wait itself is not recorded: if we die here, the next worker makes the same call and checks again.
 
-The waiting step records what ended its wait, and the outcome is delivered in order, as any step's: `Builtin`.
+The waiting step records what ended its wait, and the outcome is delivered in order, as any step's
+(`step.envelope.Builtin`).
+
+A step that the run's code cancelled in an earlier execution waits, too: until the code cancels it again. A
+run that becomes quiescent without that (nothing in it runs, waits or is still to be delivered) would wait
+without end: that is a divergence, which escalates as any other. See docs/decisions/0016.
 """
 
 from __future__ import annotations
@@ -13,33 +18,25 @@ from __future__ import annotations
 import asyncio
 import inspect
 import math
-from collections.abc import Awaitable, Callable, Sequence
+from collections.abc import Awaitable, Callable
 from contextvars import Context
-from typing import Any, Self, TypeVar
+from typing import TypeVar
 
-from msgspec import UNSET, Struct
+from msgspec import UNSET
 
 from ninelives.core.errors import Divergence, NineLivesError, UsageError
-from ninelives.core.journal.matching import Claimed
-from ninelives.core.journal.replay import Recorded, read_body, signal_number, write_body
-from ninelives.core.model.commit import Escalate, Outcome, Park, Verdict
-from ninelives.core.model.run import Kind, News, StepKind
-from ninelives.core.model.totals import BUILTIN, OUTCOMES, Facts
-from ninelives.core.values.codec import Codec
-from ninelives.core.values.exceptions import decode_error
-from ninelives.core.values.fingerprint import Fingerprint
-from ninelives.engine.commit.ticket import NOTHING, Draft, Extras
+from ninelives.core.journal.replay import Recorded, read_body, write_body
+from ninelives.core.model.commit import Escalate, Park
+from ninelives.core.model.run import Kind, News
+from ninelives.core.model.totals import BUILTIN
 from ninelives.engine.context import StepPosition
-from ninelives.engine.run import identity
-from ninelives.engine.run.call_site import caller
-from ninelives.engine.run.cancelled_steps import withdrawn
 from ninelives.engine.run.current import execution_of
-from ninelives.engine.run.execution import BranchTask, Execution
-from ninelives.engine.run.lookup import StepLookup
+from ninelives.engine.run.execution import Execution
+from ninelives.engine.run.lifecycle import OPEN, Phase
 
 T = TypeVar("T")
 LONGEST_SECONDS = 100 * 366 * 86_400.0
-Look = Callable[[News], T | Awaitable[T | None] | None]
+Check = Callable[[News], T | Awaitable[T | None] | None]
 """Checks the run's news: returns how the wait ended, or None while it continues."""
 
 SHORT_MS = 50
@@ -47,6 +44,8 @@ SHORT_MS = 50
 LONGEST_TIMER_SECONDS = 60.0
 """The longest timer: the store's clock may be set while we sleep, so it is read again."""
 PAUSED = "to be resumed"
+PATIENCE_SECONDS = 1.0
+"""How long a run must be idle before a missing cancellation is a divergence: other code may cancel."""
 
 
 class Parked(NineLivesError):
@@ -77,9 +76,9 @@ class Waits:
     def __init__(self, execution: Execution) -> None:
         self._execution = execution
         self._all: dict[Wait, None] = {}
-        self._heard = 0
+        self._news = 0
         self._timer: asyncio.TimerHandle | None = None
-        execution.waits = self
+        execution.on_news(self.check_all)
         execution.delivery.at_rest += (self._consider,)
 
     @property
@@ -98,15 +97,15 @@ class Waits:
             self._timer.cancel()
             self._timer = None
 
-    def hear(self) -> None:
+    def check_all(self) -> None:
         """Make every waiting branch check again: there is news."""
-        self._heard += 1
+        self._news += 1
         for one in self._all:
             _wake(one)
 
     def news_for(self, one: Wait) -> News:
         """Return the current news for a wait. Clears `due_ms` if it has passed: a deadline fires once."""
-        one.seen = self._heard
+        one.seen = self._news
         news = self._execution.news()
         if one.due_ms is not None and one.due_ms <= news.now_ms:
             one.due_ms = None
@@ -115,11 +114,11 @@ class Waits:
     async def rest(self, one: Wait) -> None:
         """Wait for news or for `due_ms`; return at once if news came while the wait checked."""
         execution = self._execution
-        if one.seen != self._heard:
+        if one.seen != self._news:
             return
         one.woken = execution.loop.create_future()
         self._set_timer()
-        execution.delivery.look()
+        execution.delivery.check_soon()
         try:
             await one.woken
         finally:
@@ -153,16 +152,16 @@ class Waits:
         execution = self._execution
         if execution.sealed is not None or not self._all or execution.has_bodies:
             return
-        if execution.has_ended and not execution.is_ending:
+        if execution.has_ended and Phase.LANDING not in execution.phase:
             return
         if any(one.woken is None or one.woken.done() for one in self._all):
             return
         answered = execution.when_answered()
         if answered is not None:
-            answered.add_done_callback(lambda _: execution.delivery.look(), context=Context())
+            answered.add_done_callback(lambda _: execution.delivery.check_soon(), context=Context())
             return
         if execution.delivery.has_foreign():
-            execution.delivery.look_later()
+            execution.delivery.check_later()
             return
         due_ms = self._next_due()
         if due_ms is not None and due_ms - execution.store.now_ms() <= SHORT_MS:
@@ -175,10 +174,10 @@ class Waits:
             due_ms = self._execution.store.now_ms()  # it can be claimed as soon as it is resumed
         elif self._execution.deadline_ms is not None:
             due_ms = min(self._execution.deadline_ms, due_ms or self._execution.deadline_ms)
-        told, seen = "; ".join(whats)[:500], self._execution.latest.news
+        text, seen = "; ".join(whats)[:500], self._execution.latest.news
         if due_ms is None and all(one.for_person for one in self._all):
-            return Escalate(waits=told, news_seen=seen)
-        return Park(due_ms=due_ms, waits=told, news_seen=seen)
+            return Escalate(waits=text, news_seen=seen)
+        return Park(due_ms=due_ms, waits=text, news_seen=seen)
 
 
 def _wake(one: Wait) -> None:
@@ -187,21 +186,22 @@ def _wake(one: Wait) -> None:
 
 
 async def wait(
-    execution: Execution, what: str, look: Look[T], *, due_ms: int | None = None, for_person: bool = False
+    execution: Execution, what: str, check: Check[T], *, due_ms: int | None = None, for_person: bool = False
 ) -> T:
-    """Wait, outside any body, until `look` returns something; the run may park meanwhile.
+    """Wait, outside any body, until `check` returns something; the run may park meanwhile.
 
-    `look` is called now, on each news of the run, and once when the store's clock has reached `due_ms`.
+    `check` is called now, on each news of the run, and once when the store's clock has reached `due_ms`.
     `what` is shown to people: "for the signal 'paid'". `for_person`: only a person can end the wait; a run
     all of whose branches wait like that is escalated. When cancelled, it raises CancelledError and records
     nothing.
     """
-    if execution.closed is not None:
-        await turn_away(execution)
-    if execution.is_catching_up:
-        await execution.delivery.fresh()
-    await execution.barrier()
-    return await _wait(execution, Wait(what, due_ms, for_person), look)
+    await ready(execution)
+    return await _wait(execution, Wait(what, due_ms, for_person), check)
+
+
+async def wait_until(execution: Execution, due_ms: int, what: str) -> None:
+    """Wait until the store's clock has reached `due_ms`; the run may park meanwhile."""
+    await wait(execution, what, lambda news: True if news.now_ms >= due_ms else None, due_ms=due_ms)
 
 
 def check_seconds(seconds: float, what: str) -> None:
@@ -210,14 +210,24 @@ def check_seconds(seconds: float, what: str) -> None:
         raise UsageError(f"{what}: {seconds!r} is no time", remedy="Give seconds, 0 or more")
 
 
+async def ready(execution: Execution) -> None:
+    """Wait until something new may begin: replay is over, and all that it depends on is durable."""
+    if execution.phase is not OPEN:
+        await turn_away(execution)
+    if execution.is_catching_up:
+        await execution.delivery.fresh()
+    await execution.barrier()
+    await execution.require_open()
+
+
 async def turn_away(execution: Execution) -> None:
     """Block a caller while the run is closed: until the run is resumed, or until it ends."""
-    while execution.closed is not None:
-        if execution.sealed is not None or execution.is_leaving:
+    while (phase := execution.phase) is not OPEN:
+        if phase & (Phase.SEALED | Phase.LEAVING):
             await execution.forever()
-        if execution.stopped is None and execution.is_ending and execution.is_acting:
+        if Phase.LANDING in phase and Phase.STOPPED not in phase and execution.is_acting:
             return  # the branch may settle the action that it has started
-        if execution.stopped is not None or execution.is_ending:
+        if phase & (Phase.STOPPED | Phase.LANDING):
             await execution.refuse()
         await until_resumed(execution)
 
@@ -228,13 +238,13 @@ async def until_resumed(execution: Execution) -> None:
     await _wait(execution, one, lambda news: True if not news.run.paused else None)
 
 
-async def _wait(execution: Execution, one: Wait, look: Look[T]) -> T:
+async def _wait(execution: Execution, one: Wait, check: Check[T]) -> T:
     waits = execution.part(Waits)
     waits.enter(one)
     try:
         while True:
             await execution.require_open()
-            found = look(waits.news_for(one))
+            found = check(waits.news_for(one))
             if inspect.isawaitable(found):
                 found = await found
             if found is not None:
@@ -260,161 +270,63 @@ def deadline_ms(place: StepPosition, seconds: float) -> int:
     return due_ms
 
 
-class FoundOutcome(Struct, frozen=True):
-    """A recorded outcome and its value."""
-
-    record: Recorded
-    value: Any
-
-
-class Builtin:
-    """A built-in step that waits: found in the journal, or waited for, recorded and delivered in order.
-
-        step = Builtin(execution, "sleep")
-        found = await step.recorded()
-        if found is None:
-            ...
-            await step.settle([(Kind.RESULT, step.id, write_body(None, value=b"null"))])
-
-    Use it as `async with`: a wait that the run's code cancels is recorded as withdrawn, even if its outcome
-    is already recorded but not delivered (see docs/decisions/0016). An asyncio timer that ends it raises
-    UsageError, because replay cannot repeat it.
-    """
-
-    def __init__(self, execution: Execution, name: str, place: StepPosition | None = None) -> None:
-        self.execution, self.place = execution, place or execution.place(name)
-        self._is_withdrawn = False
-        self._asked: Fingerprint | None = None
-        self._began = execution.loop.time()
-        task = asyncio.current_task()
-        self._task = task if isinstance(task, BranchTask) else None
-
-    @property
-    def id(self) -> str:
-        """Return the step's id in the journal."""
-        return self.place.id
-
-    async def __aenter__(self) -> Self:
-        if self._task is not None:
-            self._task.foreign_timer = None
-        if self.execution.closed is not None:
-            await turn_away(self.execution)
-        return self
-
-    async def __aexit__(self, _: object, error: BaseException | None, __: object) -> None:
-        if not isinstance(error, asyncio.CancelledError) or self.execution.sealed is not None:
-            return
-        if not self._is_withdrawn:  # recorded before we raise: on replay it waits for the same cancellation
-            self.execution.note(Kind.WITHDRAWN, self.id, write_body(self._asked), self._facts)
-        if self._task is not None and self._task.foreign_timer is not None:
-            raise UsageError(
-                f"{self._task.foreign_timer} ended this wait, and would not do so on replay",
-                run=self.execution.run.id,
-                step=self.id,
-                remedy="Use nl.timeout: it records who won",
-            ) from None
-
-    async def recorded(
-        self,
-        codec: Codec | None = None,
-        *,
-        asked: Fingerprint | None = None,
-        is_effect: bool = False,
-        child: str | None = None,
-    ) -> FoundOutcome | None:
-        """Return the outcome from the journal, when its delivery is due; None when there is none.
-
-        Raises the recorded error of a failure. With a codec, `value` is decoded; a value that no longer fits
-        is a divergence, which seals the execution. With `is_effect`, None means that the effect may start.
-        """
-        execution, self._asked = self.execution, asked
-        found: Claimed | None = None
-        if execution.is_resumed and not identity.is_past(execution, self.place):
-            found = await identity.find(
-                StepLookup(execution, self.place, asked, where=self._asks, is_effect=is_effect, child=child)
-            )
-        if isinstance(found, Recorded):
-            # Nothing new to record: it is withdrawn again, or gets its recorded outcome in the same order.
-            self._is_withdrawn = True
-            if found.kind is Kind.WITHDRAWN:
-                await withdrawn(execution, found)
-            try:
-                await execution.delivery.recorded(found.seq, found.at_ms)
-            except asyncio.CancelledError:
-                # A signal was taken, and the earlier worker died before it could record the withdrawal.
-                self._is_withdrawn = signal_number(found) < 0
-                self.give_back(found)
-                raise
-            execution.replayed += 1
-            if found.kind is Kind.FAILURE:
-                raise decode_error(bytes(found.body.e or b""))
-            return FoundOutcome(found, await self._value_of(found, codec) if codec is not None else None)
-        return None
-
-    def _asks(self) -> str:
-        return caller() or f"nl.{self.place.name}()"
-
-    async def _value_of(self, found: Recorded, codec: Codec) -> Any:
-        if found.body.r is not UNSET:
-            return await self.value(codec, bytes(found.body.r))
-        # Of a signal as it was sent, no field need claim every key.
-        return await self.value(codec, bytes(found.body.v or b"null"), is_whole=signal_number(found) < 0)
-
-    async def value(self, codec: Codec, data: bytes, *, is_whole: bool = True) -> Any:
-        """Decode an outcome; a value that no longer fits is a divergence, which seals the execution."""
-        try:
-            return codec.recall(data, is_whole=is_whole)
-        except Divergence as error:
-            error.run, error.step = self.execution.run.id, self.id
-            self.execution.seal(error)
-            return await self.execution.forever()
-
-    async def settle(self, drafts: Sequence[Draft], extras: Extras = NOTHING) -> Verdict:
-        """Record an outcome and wait until it may be delivered.
-
-        After a verdict other than COMMITTED (STALE, HELD) nothing was recorded; the news was read again, and
-        the caller must check it.
-        """
-        execution = self.execution
-        await execution.require_open()
-        turn = execution.delivery.reserve()
-        try:
-            named = [self._named(draft) for draft in drafts]
-            verdict = await execution.durable(execution.write(named, extras))
-            if verdict.outcome is Outcome.COMMITTED:
-                await execution.delivery.live(turn)
-                execution.executed += 1
-                return verdict
-        except BaseException:
-            # Cancelled between record and delivery: __aexit__ appends the withdrawal after the outcome.
-            turn.withdraw()
-            raise
-        turn.withdraw()
-        execution.delivery.look()
-        await refresh(execution)
-        return verdict
-
-    def give_back(self, taken: Recorded) -> None:
-        """Keep a signal that was taken but not delivered, for the next step that receives one."""
-        number, execution = signal_number(taken), self.execution
-        if number >= 0 and execution.sealed is None:
-            execution.replay.returned[number] = taken
-            if execution.waits is not None:
-                execution.waits.hear()
-
-    @property
-    def _facts(self) -> Facts:
-        return Facts(StepKind.BUILTIN, max(0, int((self.execution.loop.time() - self._began) * 1000)))
-
-    def _named(self, draft: Draft) -> Draft:
-        """Return an outcome record of this step with its facts added, unless it has them."""
-        if draft[1] != self.id or draft[0] not in OUTCOMES or len(draft) == 5:
-            return draft
-        return (*draft[:3], draft[3] if len(draft) == 4 else (), self._facts)
-
-
 async def refresh(execution: Execution) -> None:
     """Read the run's news from the store now."""
     run = execution.run.id
     for news in await execution.call_store(lambda store: store.read_news({run: -1})):
-        execution.hear(news)
+        execution.take_news(news)
+
+
+# Steps that the run's code cancelled -----------------------------------------------------------------
+
+
+class Withdrawals:
+    """The withdrawn steps of one execution that wait to be cancelled."""
+
+    def __init__(self, execution: Execution) -> None:
+        self._execution = execution
+        self._all: dict[int, Recorded] = {}
+        self._since: float | None = None
+        execution.delivery.at_rest += (self._consider,)
+
+    async def wait(self, found: Recorded) -> None:
+        """Wait until the run's code cancels the step. Never returns."""
+        self._all[found.seq] = found
+        self._execution.delivery.check_soon()
+        try:
+            await self._execution.forever()
+        finally:
+            del self._all[found.seq]
+
+    def _consider(self) -> None:
+        """Seal the execution if nothing in it can move any more. Called when its code is quiescent."""
+        execution = self._execution
+        if execution.sealed is not None or execution.has_ended or not self._all:
+            return
+        if execution.stopped is not None or execution.has_bodies or execution.part(Waits).has_any:
+            self._since = None  # when a body or a wait ends, we are called again
+            return
+        now = execution.loop.time()
+        is_busy = execution.when_answered() is not None or execution.delivery.has_foreign()
+        if self._since is None or is_busy:
+            self._since = now
+        if now < self._since + PATIENCE_SECONDS:
+            execution.delivery.check_later()
+            return
+        execution.seal(_divergence(execution.run.id, self._all[min(self._all)]))
+
+
+async def await_cancellation(execution: Execution, found: Recorded) -> None:
+    """Wait until the run's code cancels a step, as it did before. Never returns."""
+    await execution.part(Withdrawals).wait(found)
+
+
+def _divergence(run: str, found: Recorded) -> Divergence:
+    return Divergence(
+        f"record {found.seq} says that this step was cancelled, and now nothing cancels it: "
+        "the run would wait without end",
+        run=run,
+        step=found.step,
+        remedy="Nothing was executed. Put back the code that cancelled it, or give the step another name "
+        "so that it runs again; a body must not cancel its own task",
+    )

@@ -24,11 +24,14 @@ KeyMaker = Callable[[tuple[Any, ...], Mapping[str, Any]], str]
 
 
 class Protection(Struct, frozen=True, eq=False):
-    """How an action is protected. `identity` fingerprints the arguments that must be equal under one key."""
+    """How an action is protected.
+
+    `identity` fingerprints the arguments that must be equal under one key; None: all that count anyway.
+    """
 
     resumable: bool
     key: KeyMaker | None
-    identity: Taker
+    identity: Taker | None
     window_ms: int | None
     verify: Callable[..., Any] | None
     settle_after_ms: int
@@ -100,10 +103,10 @@ def key_maker(key: object, signature: inspect.Signature, option: str = "key") ->
     return lambda args, kwargs: check_id(call_plain(f"{option}=", made, *args, **kwargs), option)
 
 
-def _identity(signature: inspect.Signature, options: StepOptions, name: str) -> Taker:
+def _identity(signature: inspect.Signature, options: StepOptions, name: str) -> Taker | None:
     identity = options.identity
     if identity is None:
-        return taker(signature, ignore=tuple(options.ignore))
+        return None
     named = (identity,) if isinstance(identity, str) else identity
     if not isinstance(named, tuple | list) or not named:
         raise UsageError(f"{name}: identity={identity!r}", remedy="Name the arguments that count")

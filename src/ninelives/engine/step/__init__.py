@@ -1,5 +1,6 @@
 """A step: found in the journal, or executed and recorded.
 
+- `envelope`: what all steps have in common, and the steps of `nl` itself (`Builtin`)
 - `resumable`: a call of a step from its lookup to its outcome; `threads`: plain `def` bodies and agents
 - `retry_pause`: the pause before the next attempt; `other_loops`: steps awaited on another event loop
 - `approval`: a person approves an action before it starts; `question`: `nl.ask`; `inbox_request`: how both

@@ -24,10 +24,12 @@ from ninelives.core.values.fingerprint import Fingerprint, whole
 from ninelives.engine.commit.ticket import NOTHING, Draft, Extras
 from ninelives.engine.context import StepPosition
 from ninelives.engine.run.execution import Execution
-from ninelives.engine.run.waits import Builtin, turn_away
+from ninelives.engine.run.lifecycle import OPEN
+from ninelives.engine.run.waits import turn_away
 from ninelives.engine.spec import callbacks
 from ninelives.engine.spec.registry import Step
 from ninelives.engine.step import inbox_request
+from ninelives.engine.step.envelope import Builtin
 from ninelives.engine.step.inbox_request import InboxRequest, Late
 
 
@@ -48,7 +50,7 @@ async def obtain(
     if approval is None or not callbacks.call_plain("approval=", approval.is_needed, args, kwargs):
         return
     arguments = whole(step.signature, args, kwargs, ignore=step.ignore)
-    matter = InboxRequest(
+    request = InboxRequest(
         step=place.id,
         kind=ItemKind.APPROVAL,
         asked=Asked(what=f"May {step.name} be carried out?", arguments=shown(arguments), key=key),
@@ -59,7 +61,7 @@ async def obtain(
 
     taken = inbox_request.taken(execution, place.id)
     if any(
-        taken.get(item.id) is Says.APPROVED and item.digest == matter.digest
+        taken.get(item.id) is Says.APPROVED and item.digest == request.digest
         for item in execution.news().items
     ):
         return  # an earlier execution took the approval of exactly this
@@ -70,13 +72,13 @@ async def obtain(
     builtin = Builtin(execution, step.name, place)
     while True:
         try:
-            found = await inbox_request.ask(execution, matter, misfit)
+            found = await inbox_request.ask(execution, request, misfit)
             is_settled = await _settle(builtin, found, asked, step.kind, default=approval.default)
         except asyncio.CancelledError:
             execution.note(Kind.WITHDRAWN, place.id, write_body(asked), Facts(step.kind))
             raise
         if is_settled:
-            if execution.closed is not None:
+            if execution.phase is not OPEN:
                 await turn_away(execution)
             return
 
@@ -103,7 +105,6 @@ async def _settle(
     error = Denied(f"{who} denied it{note}", run=execution.run.id, step=step)
     facts = Facts(kind, error=error_text(error))
     drafts.append((Kind.FAILURE, step, write_body(asked, error=encode_error(error)), (), facts))
-    verdict = await builtin.settle(drafts, extras)
-    if verdict.outcome is Outcome.COMMITTED:
+    if await builtin.settle(drafts, extras):
         raise error
     return False

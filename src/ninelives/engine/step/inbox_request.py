@@ -23,7 +23,7 @@ from ninelives.core.model.inbox import Item, ItemKind, ItemState, NewItem
 from ninelives.core.model.run import Kind, News
 from ninelives.engine.commit.ticket import Extras
 from ninelives.engine.run.execution import Execution
-from ninelives.engine.run.waits import refresh, wait
+from ninelives.engine.run.waits import ready, refresh, wait
 
 
 class InboxRequest(Struct, frozen=True, kw_only=True):
@@ -47,29 +47,31 @@ class Late(Struct, frozen=True):
     item: str
 
 
-async def ask(execution: Execution, matter: InboxRequest, misfit: Misfit) -> Item | Late:
+async def ask(execution: Execution, request: InboxRequest, misfit: Misfit) -> Item | Late:
     """Return the answered item, or Late. When cancelled, close the item."""
-    item, due_ms = await _opened(execution, matter, misfit)
+    item, due_ms = await _opened(execution, request, misfit)
     try:
         while True:
-            found = await _answered(execution, matter, item, due_ms)
+            found = await _answered(execution, request, item, due_ms)
             if isinstance(found, Late) or misfit(found) is None:
                 return found
-            item, due_ms = await _opened(execution, matter, misfit)
+            item, due_ms = await _opened(execution, request, misfit)
     except asyncio.CancelledError:
-        _close(execution, matter, item)
+        _close(execution, request, item)
         raise
 
 
-async def _answered(execution: Execution, matter: InboxRequest, id: str, due_ms: int | None) -> Item | Late:
-    def look(news: News) -> Item | Late | None:
+async def _answered(execution: Execution, request: InboxRequest, id: str, due_ms: int | None) -> Item | Late:
+    def check(news: News) -> Item | Late | None:
         for item in news.items:
             if item.id == id and item.state is ItemState.ANSWERED:
                 return item
         return Late(id) if due_ms is not None and news.now_ms >= due_ms else None
 
     # The run parks and does not escalate: nothing is wrong with it, and callers still await its result.
-    return await wait(execution, f"for {matter.to or 'a person'}: {matter.asked.what}", look, due_ms=due_ms)
+    return await wait(
+        execution, f"for {request.to or 'a person'}: {request.asked.what}", check, due_ms=due_ms
+    )
 
 
 def taken(execution: Execution, step: str) -> dict[str, Says]:
@@ -78,39 +80,36 @@ def taken(execution: Execution, step: str) -> dict[str, Says]:
     return {one.item: one.answer.says for one in found}
 
 
-def _close(execution: Execution, matter: InboxRequest, item: str) -> None:
+def _close(execution: Execution, request: InboxRequest, item: str) -> None:
     """Close an item that no code waits for any more; not if the execution is sealed: the run only parks."""
     if execution.sealed is None:
         # CRASH: closed, and not recorded as withdrawn: the next worker opens another.
-        withdrawn = (Kind.ASKED, matter.step, write_asking(item, matter.kind, is_open=False))
+        withdrawn = (Kind.ASKED, request.step, write_asking(item, request.kind, is_open=False))
         execution.write([withdrawn], Extras(closes=(item,)))
 
 
-async def _opened(execution: Execution, matter: InboxRequest, misfit: Misfit) -> tuple[str, int | None]:
+async def _opened(execution: Execution, request: InboxRequest, misfit: Misfit) -> tuple[str, int | None]:
     """Find the item for this request, or open one; return its id and its deadline."""
-    await execution.require_open()
-    if execution.is_catching_up:
-        await execution.delivery.fresh()
-    await execution.barrier()
+    await ready(execution)
     while True:
-        count, current = _current(execution, matter)
-        why = _why_void(current, matter, misfit) if current is not None else None
+        count, current = _current(execution, request)
+        why = _why_void(current, request, misfit) if current is not None else None
         if current is not None and why is None:
             return current.id, current.deadline_ms
         due_ms = None
-        if matter.seconds is not None:
-            due_ms = execution.store.now_ms() + int(matter.seconds * 1000)
-        new = _new(execution, matter, count, due_ms, why)
+        if request.seconds is not None:
+            due_ms = execution.store.now_ms() + int(request.seconds * 1000)
+        new = _new(execution, request, count, due_ms, why)
         is_open = current is not None and current.state is ItemState.OPEN
         closes = (current.id,) if current is not None and is_open else ()
         # CRASH: not open; the next worker opens it.
         void = _void(execution, current)
-        opens = (Kind.ASKED, matter.step, write_asking(new.id, matter.kind, is_open=True, void=void))
+        opens = (Kind.ASKED, request.step, write_asking(new.id, request.kind, is_open=True, void=void))
         written = execution.write([opens], Extras(opens=(new,), closes=closes))
         try:
             verdict = await execution.durable(written)
         except asyncio.CancelledError:
-            _close(execution, matter, new.id)
+            _close(execution, request, new.id)
             raise
         if verdict.outcome is Outcome.COMMITTED:
             return new.id, due_ms
@@ -124,18 +123,18 @@ def _void(execution: Execution, item: Item | None) -> Item | None:
     return item
 
 
-def _current(execution: Execution, matter: InboxRequest) -> tuple[int, Item | None]:
+def _current(execution: Execution, request: InboxRequest) -> tuple[int, Item | None]:
     """Return how many items were opened at this position, and the last of them."""
-    items = {item.id: item for item in execution.news().items if item.kind is matter.kind}
+    items = {item.id: item for item in execution.news().items if item.kind is request.kind}
     count, current = 0, None
-    while (found := items.get(_id(execution, matter, count))) is not None:
+    while (found := items.get(_id(execution, request, count))) is not None:
         count, current = count + 1, found
     return count, current
 
 
-def _why_void(item: Item, matter: InboxRequest, misfit: Misfit) -> str | None:
+def _why_void(item: Item, request: InboxRequest, misfit: Misfit) -> str | None:
     """Return why an item does not serve this request; None if it does."""
-    if item.digest != matter.digest:
+    if item.digest != request.digest:
         return "something else was asked before"
     if item.state is ItemState.CLOSED:
         return "it was withdrawn"
@@ -143,21 +142,21 @@ def _why_void(item: Item, matter: InboxRequest, misfit: Misfit) -> str | None:
 
 
 def _new(
-    execution: Execution, matter: InboxRequest, count: int, due_ms: int | None, why: str | None
+    execution: Execution, request: InboxRequest, count: int, due_ms: int | None, why: str | None
 ) -> NewItem:
-    asked = matter.asked
+    asked = request.asked
     if why is not None:
         asked = replace(asked, evidence={**asked.evidence, "asked again": why})
     return NewItem(
-        id=_id(execution, matter, count),
-        kind=matter.kind,
-        step=matter.step,
-        digest=matter.digest,
+        id=_id(execution, request, count),
+        kind=request.kind,
+        step=request.step,
+        digest=request.digest,
         body=write_asked(asked),
-        to=matter.to,
+        to=request.to,
         deadline_ms=due_ms,
     )
 
 
-def _id(execution: Execution, matter: InboxRequest, count: int) -> str:
-    return item_id(execution.run.id, execution.turn, matter.kind, matter.step, count)
+def _id(execution: Execution, request: InboxRequest, count: int) -> str:
+    return item_id(execution.run.id, execution.turn, request.kind, request.step, count)

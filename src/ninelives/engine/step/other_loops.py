@@ -16,16 +16,17 @@ from contextvars import Context, copy_context
 from typing import Any, ParamSpec, TypeVar
 
 from ninelives.engine.context import EXECUTION, FRAME, Frame
+from ninelives.engine.run.branch_task import BranchTask
 from ninelives.engine.run.current import here
-from ninelives.engine.run.execution import BranchTask, Execution
+from ninelives.engine.run.execution import Execution
 from ninelives.engine.run.run_threads import line
 from ninelives.engine.spec.registry import Step
 
 P = ParamSpec("P")
 T = TypeVar("T")
 Perform = Callable[..., Coroutine[Any, Any, Any]]
-_LEASE_LOOK_SECONDS = 0.01
-HEAR_SECONDS = 1.0
+LEASE_CHECK_SECONDS = 0.01
+RESUME_SECONDS = 1.0
 """How long the calling loop may take to resume after an outcome; it may have ended instead."""
 
 
@@ -69,7 +70,7 @@ class _Call:
 
     def __init__(self, execution: Execution, name: Callable[[], str]) -> None:
         self._execution, self._here = execution, asyncio.get_running_loop()
-        self._lent = line(execution, name, asyncio.current_task())
+        self._thread = line(execution, name, asyncio.current_task())
         self._done: asyncio.Future[None] = self._here.create_future()
         self._task: asyncio.Task[Any] | None = None
         self._is_cancelled = False
@@ -78,7 +79,7 @@ class _Call:
     async def result(self, coroutine: Callable[[], Coroutine[Any, Any, Any]]) -> Any:
         """Await a coroutine on the run's loop. Cancelling this cancels it there, and waits for its end."""
         context, home = copy_context(), self._execution.loop
-        self._execution.delivery.running.add(self._lent)
+        self._execution.delivery.running.add(self._thread)
         home.call_soon_threadsafe(self._begin, coroutine, context, context=context)
         while not self._done.done():
             try:
@@ -103,7 +104,7 @@ class _Call:
         self._execution.adopt(self._task)
         self._task.add_done_callback(self._finish)
         self._cancel()
-        self._execution.delivery.look()
+        self._execution.delivery.check_soon()
 
     def _cancel(self) -> None:
         if self._is_cancelled and self._task is not None:
@@ -112,16 +113,16 @@ class _Call:
     def _finish(self, _: object) -> None:
         self._execution.delivery.running.add(self)  # not quiescent until the calling code has resumed
         with suppress(RuntimeError):  # that loop is closed: no caller is left
-            self._here.call_soon_threadsafe(self._tell)
-            self._patience = self._execution.loop.call_later(HEAR_SECONDS, self._heard, context=Context())
+            self._here.call_soon_threadsafe(self._deliver)
+            self._patience = self._execution.loop.call_later(RESUME_SECONDS, self._resumed, context=Context())
             return
-        self._heard()
+        self._resumed()
 
-    def _heard(self) -> None:
+    def _resumed(self) -> None:
         if self._patience is not None:
             self._patience.cancel()
         self._execution.delivery.running.discard(self)
-        self._execution.delivery.look()
+        self._execution.delivery.check_soon()
 
     def body(self, function: Callable[[], Coroutine[Any, Any, Any]]) -> asyncio.Future[Any]:
         """Run a body on the calling loop."""
@@ -134,7 +135,7 @@ class _Call:
 
     # On the calling loop -------------------------------------------------------------------------
 
-    def _tell(self) -> None:
+    def _deliver(self) -> None:
         if not self._done.done():
             self._done.set_result(None)
         # The caller resumes in the loop's next iteration, so it has resumed by the one after that.
@@ -142,7 +143,7 @@ class _Call:
 
     def _report(self) -> None:
         with suppress(RuntimeError):
-            self._execution.loop.call_soon_threadsafe(self._heard)
+            self._execution.loop.call_soon_threadsafe(self._resumed)
 
     def _start(
         self,
@@ -171,23 +172,24 @@ class _Call:
             while execution.clock.boot_ms() >= execution.lease.until_ms:
                 if execution.sealed is not None or outcome.done():
                     return
-                await asyncio.sleep(_LEASE_LOOK_SECONDS)
+                await asyncio.sleep(LEASE_CHECK_SECONDS)
             if outcome.cancelled():
                 return
             value = await function()
         except BaseException as caught:  # noqa: BLE001 (handed over as it is)
             error = caught
         with suppress(RuntimeError):
-            execution.loop.call_soon_threadsafe(_settle, outcome, value, error)
+            execution.loop.call_soon_threadsafe(settle, outcome, value, error)
 
 
-def _settle(outcome: asyncio.Future[Any], value: Any, error: BaseException | None) -> None:
+def settle(outcome: asyncio.Future[Any], value: Any, error: BaseException | None) -> None:
+    """Give a future its outcome on its own loop, unless it has one: from a thread or another loop."""
     if outcome.done():
         return
     if isinstance(error, StopIteration):
         error = RuntimeError(f"a step raised {error!r}")
     if isinstance(error, asyncio.CancelledError):
-        outcome.cancel()
+        outcome.cancel(*error.args[:1])
     elif error is None:
         outcome.set_result(value)
     else:

@@ -17,7 +17,6 @@ from ninelives.core.errors import Corrupt, Divergence, NotSerializable, TimedOut
 from ninelives.core.ids import check_id
 from ninelives.core.journal.answers import Answer, Asked, Says, read_answer, write_default, write_taken
 from ninelives.core.journal.replay import write_body
-from ninelives.core.model.commit import Outcome
 from ninelives.core.model.inbox import Item, ItemKind
 from ninelives.core.model.run import Kind
 from ninelives.core.values.codec import Codec, codec_for
@@ -25,11 +24,11 @@ from ninelives.core.values.exceptions import encode_error
 from ninelives.core.values.fingerprint import Fingerprint, taker
 from ninelives.core.values.json_schema import schema_for
 from ninelives.engine.commit.ticket import Draft, Extras
-from ninelives.engine.context import FRAME
-from ninelives.engine.run.current import require
-from ninelives.engine.run.waits import Builtin, check_seconds
+from ninelives.engine.run.current import require_agent
+from ninelives.engine.run.waits import check_seconds
 from ninelives.engine.spec.registry import signature_of
 from ninelives.engine.step import inbox_request
+from ninelives.engine.step.envelope import Builtin
 from ninelives.engine.step.inbox_request import InboxRequest, Late
 from ninelives.engine.step.other_loops import at_home
 
@@ -97,25 +96,19 @@ async def ask(
     `to` says who is asked. After `timeout` seconds, `default` is the answer.
     Raises TimedOut if there is no default; UsageError or NotSerializable for an invalid question.
     """
-    execution = require("nl.ask()")
-    if FRAME.get() is not None:
-        raise UsageError(
-            "nl.ask() is for the agent, not for a step",
-            run=execution.run.id,
-            remedy="Ask first, pass the answer on",
-        )
+    execution = require_agent("nl.ask()", "Ask first, pass the answer on")
     annotation = type if type is not UNSET else str if options is None else Any
     codec = codec_for(annotation, where="nl.ask(type=)")
-    matter = _matter(question, options, codec, to, timeout, default)
+    make_request = _request(question, options, codec, to, timeout, default)
     asked = _FINGERPRINT((question, None if options is None else list(options)), {})
     async with Builtin(execution, "ask") as step:
         found = await step.recorded(codec, asked=asked)
         if found is not None:
             return found.value
-        return await _answer(step, matter(step.id), codec, asked)
+        return await _answer(step, make_request(step.id), codec, asked)
 
 
-def _matter(
+def _request(
     question: Any,
     options: Sequence[Any] | None,
     codec: Codec,
@@ -139,14 +132,14 @@ def _matter(
     fallback = _encoded(codec, default, "default") if default is not UNSET else UNSET
     if choices and fallback is not UNSET and bytes(fallback) not in [bytes(one) for one in choices]:
         raise UsageError(f"nl.ask(default={default!r}) is none of the options", remedy="Give one of them")
-    told = Asked(what=question, options=choices, schema=schema_for(codec), default=fallback)
-    parts = [question, *(bytes(one).decode() for one in choices), str(told.schema)]
+    request = Asked(what=question, options=choices, schema=schema_for(codec), default=fallback)
+    parts = [question, *(bytes(one).decode() for one in choices), str(request.schema)]
     digest = blake2b("\0".join(parts).encode(), digest_size=16).digest()
     who = check_id(to, "name of who is asked") if to else ""
 
     def made(step: str) -> InboxRequest:
         return InboxRequest(
-            step=step, kind=ItemKind.QUESTION, asked=told, digest=digest, to=who, seconds=seconds
+            step=step, kind=ItemKind.QUESTION, asked=request, digest=digest, to=who, seconds=seconds
         )
 
     return made
@@ -160,7 +153,7 @@ def _encoded(codec: Codec, value: Any, what: str) -> Raw:
         raise
 
 
-async def _answer(step: Builtin, matter: InboxRequest, codec: Codec, asked: Fingerprint) -> Any:
+async def _answer(step: Builtin, request: InboxRequest, codec: Codec, asked: Fingerprint) -> Any:
     def misfit(item: Item) -> str | None:
         try:
             codec.decode(_value(item))
@@ -169,14 +162,14 @@ async def _answer(step: Builtin, matter: InboxRequest, codec: Codec, asked: Fing
         return None
 
     while True:
-        found = await inbox_request.ask(step.execution, matter, misfit)
-        outcome = await _settle(step, found, matter, codec, asked)
+        found = await inbox_request.ask(step.execution, request, misfit)
+        outcome = await _settle(step, found, request, codec, asked)
         if outcome is not None:
             return outcome[0]
 
 
 async def _settle(
-    step: Builtin, found: Item | Late, matter: InboxRequest, codec: Codec, asked: Fingerprint
+    step: Builtin, found: Item | Late, request: InboxRequest, codec: Codec, asked: Fingerprint
 ) -> tuple[Any] | None:
     """Record the answer, or its absence; return None if one came at this moment and must be read."""
     error: TimedOut | None = None
@@ -187,20 +180,20 @@ async def _settle(
         # CRASH: answered and not taken: the next worker finds the answer.
         drafts = [(Kind.ANSWER, step.id, write_taken(found))]
         drafts.append((Kind.RESULT, step.id, write_body(asked, value=data)))
-        verdict = await step.settle(drafts)
+        is_settled = await step.settle(drafts)
     else:
         data = b"null"
-        if matter.asked.default is not UNSET:
-            data = bytes(matter.asked.default)
-            answer = Answer(Says.VALUE, matter.asked.default, "nobody answered in time")
+        if request.asked.default is not UNSET:
+            data = bytes(request.asked.default)
+            answer = Answer(Says.VALUE, request.asked.default, "nobody answered in time")
             now_ms = step.execution.store.now_ms()
-            drafts = [(Kind.ANSWER, step.id, write_default(found.item, matter.kind, now_ms, answer))]
+            drafts = [(Kind.ANSWER, step.id, write_default(found.item, request.kind, now_ms, answer))]
             drafts.append((Kind.RESULT, step.id, write_body(asked, value=data)))
         else:
             error = TimedOut("nobody answered in time", run=step.execution.run.id, step=step.id)
             drafts = [(Kind.FAILURE, step.id, write_body(asked, error=encode_error(error)))]
-        verdict = await step.settle(drafts, Extras(closes=(found.item,)))
-    if verdict.outcome is not Outcome.COMMITTED:
+        is_settled = await step.settle(drafts, Extras(closes=(found.item,)))
+    if not is_settled:
         return None
     if error is not None:
         raise error

@@ -16,7 +16,6 @@ from itertools import count
 from typing import Any
 
 from ninelives.core.errors import (
-    Divergence,
     InvariantViolation,
     NineLivesError,
     NotSerializable,
@@ -24,26 +23,25 @@ from ninelives.core.errors import (
     UsageError,
 )
 from ninelives.core.journal.replay import Attempt, Recorded, write_body
-from ninelives.core.model.commit import Verdict
 from ninelives.core.model.run import Kind, StepKind
 from ninelives.core.model.totals import Facts, error_text
-from ninelives.core.values.exceptions import decode_error, encode_error, same_error
+from ninelives.core.values.exceptions import encode_error, same_error
 from ninelives.core.values.fingerprint import Fingerprint
 from ninelives.core.values.retry import delay_seconds, reason_for, retry_after_seconds
 from ninelives.core.values.token_usage import usage_in
 from ninelives.engine.commit.ticket import Draft
-from ninelives.engine.context import BRANCH, FRAME, Frame, StepPosition
-from ninelives.engine.run import cancelled_steps, identity, lookup
-from ninelives.engine.run.call_site import asks, caller
-from ninelives.engine.run.current import current, execution_of
-from ninelives.engine.run.delivery import Slot
-from ninelives.engine.run.execution import BranchTask, Execution
+from ninelives.engine.context import BRANCH, EXECUTION, FRAME, Frame, StepPosition
+from ninelives.engine.run import identity, lookup
+from ninelives.engine.run.branch_task import current_branch, enter_body, leave_body
+from ninelives.engine.run.current import asks, current, execution_of
+from ninelives.engine.run.execution import Execution
+from ninelives.engine.run.lifecycle import OPEN, Phase
 from ninelives.engine.run.lookup import StepLookup
 from ninelives.engine.run.waits import turn_away
 from ninelives.engine.spec import argument_changes
-from ninelives.engine.spec.callbacks import call_plain
 from ninelives.engine.spec.registry import Step
 from ninelives.engine.step import approval, other_loops
+from ninelives.engine.step.envelope import deliver, reader, refuse_foreign_timer
 from ninelives.engine.step.retry_pause import attempts_before, rest
 
 Body = Callable[[], Awaitable[Any]]
@@ -53,7 +51,9 @@ MOST_ATTEMPTS = 20
 
 async def call(step: Step, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
     """Call a step that is `async def`."""
-    execution = current(step.name)
+    execution: Any = EXECUTION.get()  # read here, not by `current`: this is the hot path
+    if execution is None:
+        execution = current(step.name)
     if execution is None or FRAME.get() is not None:
         # Without a runtime a step is an ordinary function; inside a step, another step is part of its body.
         refuse_inside(execution, step)
@@ -83,27 +83,28 @@ async def perform(  # noqa: PLR0912 (the hot path: one coroutine fewer)
     given = step.given(args, kwargs) if step.given is not None else None
     place = StepPosition(execution, BRANCH.get(), step.name, given)
     if given is not None:
-        identity.take_id(execution, place, asks(step))
-    task = asyncio.current_task(execution.loop)
-    branch = task if isinstance(task, BranchTask) else None
+        identity.take_id(execution, place, step)
+    branch = current_branch(execution.loop)
     if branch is not None:
         branch.foreign_timer = None
     is_awaited = False
     try:
-        if execution.closed is not None:
+        if execution.phase is not OPEN:
             await turn_away(execution)
-        if execution.is_resumed and not identity.is_past(execution, place):
-            found = identity.at_place(execution, place, asked) or await _recall(
+        if execution.may_know(place.id):
+            found = execution.replay.take_same(place.id, asked.digest.hex()) or await _recall(
                 execution, step, asked, place, given
             )
             if found is not None:
-                return await _deliver_recorded(execution, step, found)
-            is_awaited = identity.hold_up(execution, step)
+                return await deliver(execution, found, reader(step), step=step)
+            is_awaited = not lookup.is_effect_step(step)
+            if is_awaited:
+                execution.delivery.read_begins()
         is_early = execution.is_pipelined and (step.is_decision or step.reads_only)
         if not is_early:
             # A rehearsal (`check`) ends here: everything that the outside world could see comes after it.
             await execution.barrier(is_read=step.is_decision or step.reads_only)
-        if execution.closed is not None:
+        if execution.phase is not OPEN:
             await turn_away(execution)
         if step.approval is not None:
             await approval.obtain(execution, step, asked, place, args, kwargs, place.key())
@@ -111,12 +112,11 @@ async def perform(  # noqa: PLR0912 (the hot path: one coroutine fewer)
             execution.tail.effect_length = execution.tail.length
         value = await execute(execution, step, asked, place, body, is_early=is_early)
     except asyncio.CancelledError:
-        if branch is not None and branch.foreign_timer is not None and execution.sealed is None:
-            raise foreign(branch.foreign_timer, place) from None
+        refuse_foreign_timer(branch, place)
         raise
     finally:
         if is_awaited:
-            identity.let_go(execution)
+            execution.delivery.read_ends()
     if (
         step.checks.left
         and not argument_changes.check(step, args, kwargs, asked, execution.run.id)
@@ -124,16 +124,6 @@ async def perform(  # noqa: PLR0912 (the hot path: one coroutine fewer)
     ):
         execution.hooks.arguments_changed(execution, step)
     return value
-
-
-def foreign(timer: str, place: StepPosition) -> UsageError:
-    """Return the error for a step ended by a timer that replay cannot repeat."""
-    return UsageError(
-        f"{timer} ended this step, and would not do so on replay",
-        run=place.execution.run.id,
-        step=place.id,
-        remedy="Use nl.timeout: it records who won",
-    )
 
 
 def withdrawn(place: StepPosition, asked: Fingerprint, kind: StepKind = StepKind.ACTION) -> Draft:
@@ -183,41 +173,6 @@ async def _recall(
     return found if isinstance(found, Recorded) else None
 
 
-async def _deliver_recorded(execution: Execution, step: Step, found: Recorded) -> Any:
-    try:
-        if found.kind is Kind.WITHDRAWN:
-            await cancelled_steps.withdrawn(execution, found)
-        await execution.delivery.recorded(found.seq, found.at_ms)
-        execution.count(step, found)
-        if found.kind is not Kind.FAILURE:
-            return recorded_value(step, bytes(found.body.v or b"null"), execution.run.id, found.step)
-        failure = decode_error(bytes(found.body.e or b""), raises=step.raises)
-    except Divergence as error:
-        execution.seal(error)
-        await execution.forever()
-    raise failure
-
-
-def recorded_value(step: Step, data: bytes, run: str, at: str) -> Any:
-    """Return a recorded value, decoded.
-
-    Raises Divergence when it no longer fits its annotation.
-    """
-    try:
-        # With upgrade=, a value that its class refuses is an old one, which the function maps.
-        return step.codec.recall(data) if step.upgrade is None else step.codec.decode(data, is_whole=True)
-    except Divergence as error:
-        if step.upgrade is None:
-            error.run, error.step = run, at
-            either = error.remedy or "Restore the type"
-            error.remedy = f"Give the step upgrade= to map old values, or {either[0].lower()}{either[1:]}"
-            error.what += f", asked for at {caller() or step.where}"
-            raise
-        from ninelives.core.values.codec import UNTYPED_CODEC
-
-        return step.codec.round(call_plain("upgrade=", step.upgrade, UNTYPED_CODEC.decode(data)))[1]
-
-
 async def execute(
     execution: Execution,
     step: Step,
@@ -236,40 +191,32 @@ async def execute(
     frame = Frame(place, asked, step.kind)
     execution.intents.start(frame)
     task = asyncio.current_task(execution.loop)
-    branch = task if isinstance(task, BranchTask) else None
     frame.cancels = cancels = task.cancelling() if task is not None else 0
-    if branch is not None:
-        branch.body_of = execution
-    value, told = None, None
+    value, failed = None, None
     try:
         try:
-            data, value = step.codec.round(await attempt(step, frame, body))
+            data, value = step.codec.round(await attempt(execution, step, frame, body))
             draft = result(frame, data)
         except (Exception, SystemExit, KeyboardInterrupt) as error:  # noqa: BLE001 (a failure is an outcome)
-            told = same_error(named(error, execution, place), step.raises)
-            draft = failure(frame, told, encode_error(told, raises=step.raises))
+            failed = same_error(named(error, execution, place), step.raises)
+            draft = failure(frame, failed, encode_error(failed, raises=step.raises))
         if task is not None and task.cancelling() > cancels:
             raise asyncio.CancelledError  # noqa: TRY301 (the body swallowed it)
         if execution.output is not None:
-            execution.output.settle(place.id, stands=told is None)
+            execution.output.settle(place.id, stands=failed is None)
     except asyncio.CancelledError:
         if execution.output is not None:
             execution.output.settle(place.id, stands=False)
         execution.note(Kind.WITHDRAWN, place.id, write_body(asked), Facts(step.kind, took_ms(frame)))
         raise
-    finally:
-        frame.is_over = True
-        if branch is not None:
-            branch.body_of = None
-            execution.delivery.is_out(branch)
     try:
         await settle(execution, draft, is_early=is_early)
     except asyncio.CancelledError:  # recorded but not delivered: replay must not deliver it either
         execution.note(Kind.WITHDRAWN, place.id, write_body(asked), Facts(step.kind, took_ms(frame)))
         raise
-    if told is not None:
-        raise told
-    execution.executed += 1
+    if failed is not None:
+        raise failed
+    execution.counts.executed += 1
     return value
 
 
@@ -281,9 +228,8 @@ async def settle(execution: Execution, draft: Draft, *, is_early: bool = False) 
     if execution.sealed is not None:
         await execution.forever()
     if is_early or not execution.is_alone:
-        turn = execution.delivery.reserve()
         written = execution.write([draft])
-        await _tell(execution, turn, None if is_early else written)
+        await execution.delivery.settle(None if is_early else execution.durable(written))
         return
     appended = execution.append(draft, is_alone=True)
     if appended is None:  # committed on this thread, and no other code ran meanwhile
@@ -293,18 +239,7 @@ async def settle(execution: Execution, draft: Draft, *, is_early: bool = False) 
     await execution.durable(appended)
     if not execution.is_alone:
         # A second branch appeared meanwhile: its outcomes come after ours.
-        await _tell(execution, execution.delivery.reserve_first(), None)
-
-
-async def _tell(execution: Execution, turn: Slot, written: asyncio.Future[Verdict] | None) -> None:
-    """Wait until a written outcome is durable, if `written` is given, and next for delivery."""
-    try:
-        if written is not None:
-            await execution.durable(written)
-        await execution.delivery.live(turn)
-    except BaseException:
-        turn.withdraw()
-        raise
+        await execution.delivery.settle(None, is_first=True)
 
 
 def named(error: BaseException, execution: Execution, place: StepPosition) -> BaseException:
@@ -314,9 +249,10 @@ def named(error: BaseException, execution: Execution, place: StepPosition) -> Ba
     return error
 
 
-async def attempt(step: Step, frame: Frame, body: Body) -> Any:
+async def attempt(execution: Execution, step: Step, frame: Frame, body: Body) -> Any:
     """Run the body until it returns a value or fails for good."""
-    token, execution = FRAME.set(frame), execution_of(frame.place)
+    token, branch = FRAME.set(frame), current_branch(execution.loop)
+    enter_body(branch, execution)
     try:
         before = await attempts_before(frame) if execution.replay.intents else 0
         began = frame.at if not before else execution.loop.time()
@@ -353,6 +289,8 @@ async def attempt(step: Step, frame: Frame, body: Body) -> Any:
                 await rest(frame, pause, error, of=step.retry.attempts)
                 began = execution.loop.time()
     finally:
+        frame.is_over = True
+        leave_body(branch)
         try:  # noqa: SIM105 (contextlib.suppress would cost every step)
             FRAME.reset(token)
         except ValueError:  # the abandoned coroutine is garbage-collected in another context
@@ -377,7 +315,7 @@ def failure_of(error: BaseException, frame: Frame) -> Exception:
     if isinstance(error, asyncio.CancelledError):
         task = asyncio.current_task(execution.loop)
         is_asked = task is None or task.cancelling() > frame.cancels
-        if is_asked or execution.is_leaving or execution.sealed is not None:
+        if is_asked or execution.phase & (Phase.SEALED | Phase.LEAVING):
             raise error
         said = f": {error}" if str(error) else ""
         failure = Transient(f"{frame.place.name} ended in CancelledError{said}, and nobody had cancelled it")

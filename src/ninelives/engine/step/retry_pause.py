@@ -12,12 +12,12 @@ import asyncio
 from msgspec import UNSET, Struct, json
 
 from ninelives.core.journal.replay import Attempt, read_body, write_body
-from ninelives.core.model.run import Kind, News
+from ninelives.core.model.run import Kind
 from ninelives.core.model.totals import Facts, Retrying, error_text
 from ninelives.engine.context import FRAME, Frame
+from ninelives.engine.run.branch_task import current_branch
 from ninelives.engine.run.current import execution_of
-from ninelives.engine.run.execution import BranchTask, Execution
-from ninelives.engine.run.waits import wait
+from ninelives.engine.run.waits import wait_until
 
 LONG_SECONDS = 1.0
 """A pause of at least this length is recorded, and the run may park."""
@@ -65,25 +65,16 @@ async def rest(frame: Frame, seconds: float, error: BaseException, *, of: int) -
 
 async def _rest(frame: Frame, pause: Pause) -> None:
     """Wait as agent code does, outside the body's frame, so that the run may park."""
-
-    def look(news: News) -> bool | None:
-        return True if news.now_ms >= pause.due_ms else None
-
     execution = execution_of(frame.place)
-    branch = _branch(execution)
+    branch = current_branch(execution.loop)
     frame.is_over = True  # its start is recorded: the intent timer need not record it
     if branch is not None:
         branch.body_of = None
     token = FRAME.set(None)
     try:
         what = f"to try {frame.place.name} again after {pause.attempts} ({pause.error})"
-        await wait(execution, what, look, due_ms=pause.due_ms)
+        await wait_until(execution, pause.due_ms, what)
     finally:
         FRAME.reset(token)
         if branch is not None:
             branch.body_of = execution
-
-
-def _branch(execution: Execution) -> BranchTask | None:
-    task = asyncio.current_task(execution.loop)
-    return task if isinstance(task, BranchTask) else None

@@ -18,11 +18,13 @@ from typing import Any, TypeVar
 
 from ninelives.core.errors import UsageError
 from ninelives.engine.context import FRAME, WatchedFrame
+from ninelives.engine.run.branch_task import BranchTask
 from ninelives.engine.run.current import current, execution_of, here
-from ninelives.engine.run.execution import BranchTask, Execution
+from ninelives.engine.run.execution import Execution
 from ninelives.engine.run.run_threads import RunThread, line, run_as
 from ninelives.engine.spec.registry import Step
 from ninelives.engine.step import other_loops, resumable
+from ninelives.engine.step.other_loops import LEASE_CHECK_SECONDS
 
 T = TypeVar("T")
 IN_ITS_OWN: ContextVar[bool] = ContextVar("ninelives_in_its_own", default=False)
@@ -33,7 +35,6 @@ Set for user functions that run beside bodies, such as `verify=`.
 Perform = Callable[
     [Execution, Step, tuple[Any, ...], dict[str, Any], resumable.Body], Coroutine[Any, Any, Any]
 ]
-_LEASE_LOOK_SECONDS = 0.01
 LANDING_SECONDS = 60.0
 """How long compensations wait for a body that is still running in a thread."""
 
@@ -84,7 +85,7 @@ def ask(
     Raises UsageError on the event loop's own thread, which it would block.
     """
     refuse_on_loop(execution, step.name)
-    lent = line(execution, lambda: other_loops.first_call(step, args, kwargs))
+    thread = line(execution, lambda: other_loops.first_call(step, args, kwargs))
     desk: SimpleQueue[Work | None] = SimpleQueue()
     function = step.function if execution.hooks is None else execution.hooks.around(step)
 
@@ -93,7 +94,7 @@ def ask(
         desk.put(Work(lambda: function(*args, **kwargs), outcome))
         return outcome
 
-    return _ask(execution, lambda: perform(execution, step, args, kwargs, body), desk, lent)
+    return _ask(execution, lambda: perform(execution, step, args, kwargs, body), desk, thread)
 
 
 def wait(execution: Execution, what: str, coroutine: Callable[[], Coroutine[Any, Any, T]]) -> T:
@@ -120,35 +121,35 @@ def _ask(
     execution: Execution,
     coroutine: Callable[[], Coroutine[Any, Any, Any]],
     desk: SimpleQueue[Work | None],
-    lent: RunThread,
+    thread: RunThread,
 ) -> Any:
     """Have the event loop await a coroutine for this thread; run the bodies that it sends back."""
-    context, loop, thread = copy_context(), execution.loop, threading.get_ident()
+    context, loop, ident = copy_context(), execution.loop, threading.get_ident()
     asked: list[asyncio.Task[Any]] = []
     running = execution.delivery.running
 
     def begin() -> None:
-        running.discard(lent)
+        running.discard(thread)
         task = BranchTask(coroutine(), loop=loop, context=context)
-        task.thread = thread
+        task.thread = ident
         execution.adopt(task)
         task.add_done_callback(finish)
         asked.append(task)
-        lent.waits_for = task
-        if lent.is_over:
+        thread.waits_for = task
+        if thread.is_over:
             task.cancel()
-        execution.delivery.look()
+        execution.delivery.check_soon()
 
     def finish(_: asyncio.Task[Any]) -> None:
-        lent.is_awake = False
-        if not lent.is_over:
-            running.add(lent)
+        thread.is_awake = False
+        if not thread.is_over:
+            running.add(thread)
         desk.put(None)
 
     loop.call_soon_threadsafe(begin, context=context)
     while (work := desk.get()) is not None:
         _run(loop, work)
-    lent.is_awake = True
+    thread.is_awake = True
     return asked[0].result()
 
 
@@ -172,7 +173,7 @@ def _run_body(loop: asyncio.AbstractEventLoop, work: Work) -> None:
         value, error = None, caught
     finally:
         FRAME.reset(token)
-    loop.call_soon_threadsafe(_settle, work.outcome, value, error)
+    loop.call_soon_threadsafe(other_loops.settle, work.outcome, value, error)
 
 
 def _has_lease(work: Work) -> bool:
@@ -186,7 +187,7 @@ def _has_lease(work: Work) -> bool:
     while (now_ms := execution.clock.boot_ms()) >= execution.lease.until_ms:
         if execution.sealed is not None or work.outcome.done():
             return False
-        time.sleep(_LEASE_LOOK_SECONDS)
+        time.sleep(LEASE_CHECK_SECONDS)
         if not work.begin():
             return False  # cancelled while it waited
     work.frame.admitted_ms = now_ms
@@ -202,22 +203,11 @@ async def landed(execution: Execution) -> None:
     while execution.loop.time() < until and any(  # noqa: ASYNC110 (the body ends in a thread, which may be stuck)
         _is_of(execution, work) for work in tuple(UNDER_WAY)
     ):
-        await asyncio.sleep(_LEASE_LOOK_SECONDS)
+        await asyncio.sleep(LEASE_CHECK_SECONDS)
 
 
 def _is_of(execution: Execution, work: Work) -> bool:
     return work.frame is not None and work.frame.place.execution is execution
-
-
-def _settle(outcome: asyncio.Future[Any], value: Any, error: BaseException | None) -> None:
-    if outcome.done():
-        return
-    if isinstance(error, StopIteration):
-        error = RuntimeError(f"a step raised {error!r}")
-    if error is None:
-        outcome.set_result(value)
-    else:
-        outcome.set_exception(error)
 
 
 def lend(
@@ -236,20 +226,24 @@ def lend(
         if isinstance(frame, WatchedFrame):
             return _lend_watched(frame, run_in_executor, executor, partial(function, *args))
         return run_in_executor(executor, function, *args)
-    lent, delivery = RunThread(), execution.delivery
-    delivery.running.add(lent)
-    work = partial(run_as, lent, partial(function, *args))
+    thread = RunThread()
+    execution.delivery.running.add(thread)
+    work = partial(run_as, thread, partial(function, *args))
     future = _start(execution.loop, work) if executor is None else run_in_executor(executor, work)
 
-    def give_back(_: asyncio.Future[T]) -> None:
-        lent.is_over = True
-        if lent.waits_for is not None and not lent.waits_for.done():
-            lent.waits_for.cancel()
-        delivery.running.discard(lent)
-        delivery.look()
+    def leave(_: asyncio.Future[T]) -> None:
+        thread.is_over = True
+        if thread.waits_for is not None and not thread.waits_for.done():
+            thread.waits_for.cancel()
+        _leave(execution, thread)
 
-    future.add_done_callback(give_back)
+    future.add_done_callback(leave)
     return future
+
+
+def _leave(execution: Execution, thread: RunThread) -> None:
+    execution.delivery.running.discard(thread)
+    execution.delivery.check_soon()
 
 
 def _lend_watched(
@@ -279,7 +273,9 @@ def _lend_watched(
     return future
 
 
-def _start(loop: asyncio.AbstractEventLoop, work: Callable[[], T]) -> asyncio.Future[T]:
+def _start(
+    loop: asyncio.AbstractEventLoop, work: Callable[[], T], name: str = "agent code"
+) -> asyncio.Future[T]:
     """Run `work` in a dedicated daemon thread, for which the process's exit does not wait."""
     done: asyncio.Future[T] = loop.create_future()
 
@@ -290,9 +286,9 @@ def _start(loop: asyncio.AbstractEventLoop, work: Callable[[], T]) -> asyncio.Fu
         except BaseException as caught:  # noqa: BLE001 (handed over as it is)
             error = caught
         with suppress(RuntimeError):  # the event loop is closed: no caller is left
-            loop.call_soon_threadsafe(_settle, done, value, error)
+            loop.call_soon_threadsafe(other_loops.settle, done, value, error)
 
-    threading.Thread(target=main, name="lent to a run", daemon=True).start()
+    threading.Thread(target=main, name=name, daemon=True).start()
     return done
 
 
@@ -302,29 +298,15 @@ async def run_agent(execution: Execution, work: Callable[[], Any]) -> Any:
     When cancelled, it cancels the call in which the thread waits; the thread ends from there, or from its
     next call, and this waits for that.
     """
-    loop = asyncio.get_running_loop()
-    done: asyncio.Future[Any] = loop.create_future()
-    context, lent = copy_context(), RunThread()
-    execution.delivery.running.add(lent)
-
-    def report(value: Any, error: BaseException | None) -> None:
-        execution.delivery.running.discard(lent)
-        execution.delivery.look()
-        _settle(done, value, error)
-
-    def main() -> None:
-        try:
-            value, error = context.run(run_as, lent, work), None
-        except BaseException as caught:  # noqa: BLE001 (handed over as it is)
-            value, error = None, caught
-        with suppress(RuntimeError):  # the event loop is closed: no caller is left
-            loop.call_soon_threadsafe(report, value, error)
-
-    threading.Thread(target=main, name=f"run {execution.run.id}", daemon=True).start()
+    thread = RunThread()
+    execution.delivery.running.add(thread)
+    inside = partial(copy_context().run, run_as, thread, work)
+    done: asyncio.Future[Any] = _start(execution.loop, inside, f"run {execution.run.id}")
+    done.add_done_callback(lambda _: _leave(execution, thread))
     try:
         return await asyncio.shield(done)
     except asyncio.CancelledError:
-        if lent.waits_for is not None:
-            lent.waits_for.cancel()
+        if thread.waits_for is not None:
+            thread.waits_for.cancel()
         await done
         raise

@@ -65,5 +65,6 @@ async def _undoes(
     undoing = (Kind.UNDOING, "", compensations.write_undoing(state, error), (), facts)
     # CRASH: recorded, and the run only undoes from here on; or not recorded, and the run ends here again.
     verdict = await execution.write([*after, undoing])
-    execution.is_undoing = verdict.outcome is Outcome.COMMITTED
+    if verdict.outcome is Outcome.COMMITTED:
+        execution.undo()
     return True

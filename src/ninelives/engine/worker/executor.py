@@ -43,8 +43,10 @@ from ninelives.engine.context import BRANCH, EXECUTION, FRAME
 from ninelives.engine.hooks import Hooks, beside
 from ninelives.engine.lease import ENDLESS, Endless, Lease
 from ninelives.engine.protected import open_starts
-from ninelives.engine.run.execution import UNAVAILABLE_SECONDS, BranchTask, Execution
+from ninelives.engine.run.branch_task import BranchTask
+from ninelives.engine.run.execution import UNAVAILABLE_SECONDS, Execution
 from ninelives.engine.run.intents import Intents
+from ninelives.engine.run.lifecycle import Phase
 from ninelives.engine.run.tasks import clear, contained
 from ninelives.engine.run.waits import Parked
 from ninelives.engine.spec import agent_arguments
@@ -65,6 +67,13 @@ _KINDS: dict[type[NineLivesError], ItemKind] = {
     Corrupt: ItemKind.DAMAGE,
     StaleResource: ItemKind.RESOURCE,
 }
+
+
+class ArgumentBlobs:
+    """The blobs that a turn's arguments were read from: the next turn need not write them again."""
+
+    def __init__(self, _: Execution) -> None:
+        self.blobs: set[bytes] = set()
 
 
 class Executor:
@@ -208,16 +217,17 @@ class Executor:
         body = write_superseded(steps)
         await self._commits.commit(Tail(journal.run), [(Kind.SUPERSEDED, "", body)])
 
-    def _parts(self, agent: Agent, takeover: Takeover | None = None) -> tuple[Any, ...]:
+    def _parts(
+        self, agent: Agent, lease: Lease | Endless = ENDLESS, takeover: Takeover | None = None
+    ) -> tuple[Any, ...]:
         parts = self._store, self._commits, self._loop, self._clock, self._intents, agent.is_pipelined
-        return *parts, self.hooks if takeover is None else beside(self.hooks, takeover)
+        return *parts, self.hooks if takeover is None else beside(self.hooks, takeover), lease
 
     def _execution(self, agent: Agent, journal: Journal) -> Execution:
         lease, takeover = self._held[journal.run.id]
-        execution = Execution(journal, *self._parts(agent, takeover))
+        execution = Execution(journal, *self._parts(agent, lease, takeover))
         if takeover is not None:
             takeover.begin(journal, execution.replay.intents)
-        execution.lease = lease
         return execution
 
     async def _take_turn(
@@ -235,11 +245,11 @@ class Executor:
         """Call the compensations of a run that failed or was cancelled, and end it."""
         stretch, undoing, pending = compensations.last_stretch(journal)
         execution = self._execution(agent, stretch)
-        execution.is_undoing = True
+        execution.undo()
         self._enter(execution, wakeups)
         error = None if isinstance(undoing.error, UnsetType) else bytes(undoing.error)
         try:
-            execution.heed(journal.run)
+            execution.apply_controls(journal.run)
             if journal.items and not await escalation.settle(execution, journal.items):
                 return
             await perform(execution, compensations.undo(execution, pending))
@@ -260,9 +270,9 @@ class Executor:
             if journal.run.cancelling:
                 await ending.cancel(execution)
                 return None
-            execution.heed(journal.run)
+            execution.apply_controls(journal.run)
             if agent.timeout_seconds is not None:
-                execution.limit(agent.timeout_seconds)
+                execution.limit(agent.timeout_seconds, self._store.now_ms)
             if journal.items and not await escalation.settle(execution, journal.items):
                 return None
             if is_back and execution.replay.kept and not await self._recheck(execution, agent, journal):
@@ -340,7 +350,7 @@ class Executor:
         starts = open_starts.unclaimed(execution)
         if not starts:
             return True
-        if execution.is_leaving:  # some of its code is still running, and nothing may begin beside it
+        if Phase.LEAVING in execution.phase:  # some of its code still runs: nothing may begin beside it
             execution.seal(open_starts.left_behind(starts[0], execution.run.id))
         else:
             await perform(execution, open_starts.settle(execution, starts))
@@ -353,7 +363,7 @@ class Executor:
     async def _next_turn(self, execution: Execution, agent: Agent, following: NextTurn) -> Journal | None:
         """Commit the snapshot that the next turn starts from: one commit, which also ends the old turn."""
         snapshot, made = agent_arguments.encode(agent, following.args, following.kwargs)
-        new = [content for name, content in made.items() if name not in execution.blobs]
+        new = [content for name, content in made.items() if name not in execution.part(ArgumentBlobs).blobs]
         verdict = await execution.write([(Kind.TURN, "", snapshot, new), *_carried(execution)])
         if execution.sealed is not None:
             await self._give_up(execution, execution.sealed)
@@ -398,7 +408,7 @@ class Executor:
             row = await self.calls.call(_read_run, execution.run.id)
             if row is None or row.epoch != execution.tail.epoch or row.state is not State.RUNNING:
                 return
-            execution.tail = Tail(row, on_commit=execution.tail.on_commit)
+            execution.take_row(row)
         kind = _KINDS.get(type(why), ItemKind.DIVERGENCE)
         await escalation.escalate(
             self.calls, self._commits, execution, kind, escalation.request_about(why), step=why.step
@@ -411,7 +421,7 @@ async def drive(execution: Execution, agent: Agent, journal: Journal) -> asyncio
         body, run, parts = journal.records[0].body, journal.run.id, dict[bytes, bytes]()
         if agent_arguments.has_parts(body):
             parts = await asyncio.to_thread(agent_arguments.parts, execution.store, body)
-        args, kwargs, execution.blobs = call_plain(
+        args, kwargs, execution.part(ArgumentBlobs).blobs = call_plain(
             "an argument's own code", agent_arguments.decode, agent, body, run, parts
         )
     except (Divergence, Corrupt) as error:

@@ -62,7 +62,7 @@ class NewsReader:
         for news in found:
             execution = self._executions.get(news.run.id)
             if execution is not None:
-                execution.hear(news)
+                execution.take_news(news)
 
     def _seen(self) -> dict[str, int]:
         now = self._loop.time()
@@ -74,7 +74,7 @@ class NewsReader:
         return {
             name: execution.latest.news
             for name, execution in self._executions.items()
-            if is_for_all or execution.waits is not None
+            if is_for_all or execution.waits_for_news
         }
 
     def _catch_up(self) -> None:

@@ -257,7 +257,7 @@ class Worker:
         if takeover is not None and takeover.progress_ms is not None:
             return True
         execution = self._executor.executions.get(run.id)
-        return execution is not None and (execution.executed > 0 or execution.turn > run.turn)
+        return execution is not None and (execution.counts.executed > 0 or execution.turn > run.turn)
 
     def _suspects_have_waited(self) -> bool:
         since_ms = self._suspects_since_ms

@@ -1,75 +1,52 @@
-"""Journals in the tables: read and verify them, salvage damaged ones. Needs the store's lock."""
+"""Journals in memory: read and verify them. Needs the store's lock."""
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
-from itertools import takewhile
+from collections.abc import Mapping, Sequence
 
-from ninelives.core.errors import Corrupt
-from ninelives.core.journal import chain, salvage
+from ninelives.core.errors import Corrupt, NineLivesError, UnknownRun
+from ninelives.core.journal import chain
 from ninelives.core.model.inbox import Item, Signal
-from ninelives.core.model.run import Journal, News, Record, RunRow, State
+from ninelives.core.model.run import Journal, News
 from ninelives.core.rules import validation
-from ninelives.core.values import blobs
-from ninelives.stores.shared.tables import Tables
+from ninelives.stores.memory.tables import Contents, Transaction
 
 
-def find(tables: Tables, run: str) -> RunRow:
-    """Return a run's row. Raises UnknownRun."""
-    try:
-        return tables.rows.runs[run]
-    except KeyError:
-        raise validation.unknown_run(run) from None
-
-
-def read(tables: Tables, run: str, since: int | None) -> Journal:
+def read_journal(tx: Transaction, run_id: str, since: int | None) -> Journal:
     """Return the durable part of a run, its chain verified."""
-    row = find(tables, run)
+    row = tx.contents.rows.runs.get(run_id)
+    if row is None:
+        raise validation.unknown_run(run_id)
     first = min(max(row.turn_seq if since is None else since, row.base), row.length)
-    stored = tables.journals[run]
+    stored = tx.contents.journals[run_id]
     records = tuple(stored[first - row.base :])
     before = row.base_check if first == row.base else stored[first - row.base - 1].check
-    chain.verify(run, before, first, records, length=row.length, head=row.head)
-    return Journal(row, first, records, *_mail(tables, run))
+    chain.verify(run_id, before, first, records, length=row.length, head=row.head)
+    return Journal(row, first, records, *_mail(tx.contents, run_id))
 
 
-def news(tables: Tables, seen: Mapping[str, int], now_ms: int) -> Iterator[News]:
+def read_journals(tx: Transaction, names: Sequence[str]) -> list[Journal | NineLivesError]:
+    """Return the current turns of many runs, or their errors."""
+    journals: list[Journal | NineLivesError] = []
+    for name in names:
+        try:
+            journals.append(read_journal(tx, name, None))
+        except (Corrupt, UnknownRun) as error:
+            journals.append(error)
+    return journals
+
+
+def read_news(tx: Transaction, seen: Mapping[str, int]) -> list[News]:
     """Return the news of runs whose counter has changed."""
-    for run, counter in seen.items():
-        row = tables.rows.runs.get(run)
-        if row is not None and row.news != counter:
-            yield News(row, *_mail(tables, run), now_ms)
+    known, now_ms = tx.contents.rows.runs, tx.now_ms
+    found = (known[run] for run, counter in seen.items() if run in known and known[run].news != counter)
+    return [News(row, *_mail(tx.contents, row.id), now_ms) for row in found]
 
 
-def salvage_journal(tables: Tables, run: str, epoch: int, now_ms: int) -> RunRow:
-    """Cut a damaged journal back to its last good prefix."""
-    row, stored = find(tables, run), tables.journals[run]
-    if row.epoch != epoch or row.state is not State.RUNNING:
-        raise validation.not_owned(run)
-    whole = list(takewhile(lambda record: _is_whole(tables, record), stored))
-    found = salvage.salvaged(row, whole, "a checksum fails", now_ms)
-    if found is None:
-        return row
-    after, said = found
-    tables.journals[run] = [*stored[: said.seq - row.base], said]
-    tables.rows.runs[run] = after
-    return after
-
-
-def _mail(tables: Tables, run: str) -> tuple[tuple[Signal, ...], tuple[Item, ...]]:
+def _mail(contents: Contents, run: str) -> tuple[tuple[Signal, ...], tuple[Item, ...]]:
     """Return the signals that were not taken, and the inbox items."""
-    rows = tables.rows
+    rows = contents.rows
     return (
         tuple(signal for signal in rows.signals.get(run, ()) if signal.taken is None),
         tuple(rows.items[name] for name in rows.items_of.get(run, ())),
     )
-
-
-def _is_whole(tables: Tables, record: Record) -> bool:
-    """Return whether all blobs of a record can be read."""
-    try:
-        for name in record.blobs:
-            blobs.unpack(name, tables.blobs[name].packed)
-    except (KeyError, Corrupt):
-        return False
-    return True

@@ -1,70 +1,116 @@
-"""Sessions in the tables: begin, judge by lease, end and release their runs. Needs the store's lock."""
+"""Sessions in memory: begin, judge by lease, end and release their runs. Needs the store's lock."""
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Mapping
+from typing import Protocol, TypeVar
 
 from msgspec.structs import replace
 
-from ninelives.core.clock import Clock
-from ninelives.core.journal import recovery_log
-from ninelives.core.model.log_entry import NewEntry
 from ninelives.core.model.run import RunRow
-from ninelives.core.model.session import Cause, Evidence, NewSession, Session
+from ninelives.core.model.session import Cause, NewSession, Session
 from ninelives.core.rules import deaths
+from ninelives.core.rules import run_rules as rules
+from ninelives.stores.memory.recovery_log import append as append_log
+from ninelives.stores.memory.tables import SessionLease, Transaction
 from ninelives.stores.shared import sessions
-from ninelives.stores.shared.tables import SessionLease, Tables
+from ninelives.stores.shared.sessions import Ending
+
+Answer = TypeVar("Answer")
 
 
-def register(tables: Tables, clock: Clock, new: NewSession) -> Session:
-    """Begin a session."""
-    if new.id in tables.sessions:
+class Write(Protocol):
+    """Runs something under the store's lock."""
+
+    def __call__(self, work: Callable[[Transaction], Answer]) -> Answer: ...
+
+
+class Sessions:
+    """The sessions of a store; leases are judged by its clock."""
+
+    def __init__(self, write: Write) -> None:
+        self._write = write
+
+    def register(self, new: NewSession) -> Session:
+        """Begin a session."""
+        return self._write(lambda tx: _register(tx, new))
+
+    def renew(self, session: str) -> Session:
+        """Renew the lease of a session that still has one."""
+        return self._write(lambda tx: _renew(tx, session))
+
+    def end(self, given: Mapping[str, Ending] | None) -> list[Session]:
+        """End the given sessions, or all whose lease has run out."""
+        return self._write(lambda tx: _end_all(tx, given))
+
+    def find(self, session: str) -> Session | None:
+        """Return a session, ended or not."""
+        return self._write(lambda tx: _find(tx, session))
+
+    def live(self) -> list[Session]:
+        """Return the sessions that have not ended, oldest first."""
+        return self._write(lambda tx: [_read(tx, lease) for lease in _live(tx)])
+
+
+def owned(tx: Transaction, session: str) -> SessionLease:
+    """Return a session's lease. Raises LeaseLost if it no longer has one."""
+    sessions.may_act(session, _find(tx, session))
+    return tx.contents.sessions[session]
+
+
+def _register(tx: Transaction, new: NewSession) -> Session:
+    if new.id in tx.contents.sessions:
         raise sessions.taken(new.id)
-    session = sessions.begun(new, clock.now_ms())
-    tables.sessions[new.id] = SessionLease(session, clock.boot_ms())
+    session = sessions.begun(new, tx.now_ms)
+    tx.contents.sessions[new.id] = SessionLease(session, tx.clock.boot_ms())
     return session
 
 
-def owned(tables: Tables, clock: Clock, session: str) -> SessionLease:
-    """Return a session's lease. Raises LeaseLost if it no longer has one."""
-    lease = tables.sessions.get(session)
-    sessions.may_act(session, read(lease, clock) if lease is not None else None)
-    return tables.sessions[session]
+def _renew(tx: Transaction, session: str) -> Session:
+    lease = owned(tx, session)
+    lease.session = replace(lease.session, renewed_ms=tx.now_ms)
+    lease.renewed_boot_ms = tx.clock.boot_ms()
+    return _read(tx, lease)
 
 
-def renew(tables: Tables, clock: Clock, session: str) -> Session:
-    """Renew the lease of a session that still has one."""
-    lease = owned(tables, clock, session)
-    lease.session = replace(lease.session, renewed_ms=clock.now_ms())
-    lease.renewed_boot_ms = clock.boot_ms()
-    return read(lease, clock)
+def _find(tx: Transaction, session: str) -> Session | None:
+    lease = tx.contents.sessions.get(session)
+    return _read(tx, lease) if lease is not None else None
 
 
-def read(lease: SessionLease, clock: Clock) -> Session:
+def _read(tx: Transaction, lease: SessionLease) -> Session:
     """Return a session with what is left of its lease, and its fate."""
-    return sessions.with_fate(replace(lease.session, left_ms=lease.left_ms(clock.boot_ms())))
+    return sessions.with_fate(replace(lease.session, left_ms=lease.left_ms(tx.clock.boot_ms())))
 
 
-def end(
-    tables: Tables, clock: Clock, lease: SessionLease, cause: Cause, evidence: Evidence | None
-) -> Session:
+def _live(tx: Transaction) -> list[SessionLease]:
+    return [lease for lease in tx.contents.sessions.values() if lease.session.ended_ms is None]
+
+
+def _end_all(tx: Transaction, given: Mapping[str, Ending] | None) -> list[Session]:
+    live = _live(tx)
+    if given is None:
+        expired = [lease for lease in live if lease.left_ms(tx.clock.boot_ms()) == 0]
+        return [_end(tx, lease, (Cause.EXPIRED, None)) for lease in expired]
+    for lease in tx.contents.sessions.values():
+        if lease.session.id in given and lease.session.ended_ms is not None:
+            lease.session = rules.proved(lease.session, given[lease.session.id][1])
+    return [_end(tx, lease, given[lease.session.id]) for lease in live if lease.session.id in given]
+
+
+def _end(tx: Transaction, lease: SessionLease, ending: Ending) -> Session:
     """End a session and release its runs."""
-    rows, ending = tables.rows, (cause, evidence)
+    rows, now_ms = tx.contents.rows, tx.now_ms
     owned = [run for run in rows.runs.values() if run.session == lease.session.id]
-    moved = {run.id for run in owned if _has_progressed(tables, run)}
-    lease.session = sessions.ended(lease.session, ending, clock.now_ms())
-    after, entries = sessions.released(lease.session, ending, owned, moved, clock.now_ms())
+    moved = {run.id for run in owned if _has_progressed(tx, run)}
+    lease.session = sessions.ended(lease.session, ending, now_ms)
+    after, entries = sessions.released(lease.session, ending, owned, moved, now_ms)
     rows.runs.update({run.id: run for run in after})
-    log(tables, clock, entries)
-    return read(lease, clock)
+    append_log(tx, entries)
+    tx.wakes = True
+    return _read(tx, lease)
 
 
-def _has_progressed(tables: Tables, run: RunRow) -> bool:
-    since = tables.journals[run.id][max(0, run.death_length - run.base) :]
+def _has_progressed(tx: Transaction, run: RunRow) -> bool:
+    since = tx.contents.journals[run.id][max(0, run.death_length - run.base) :]
     return any(record.kind not in deaths.NO_PROGRESS for record in since)
-
-
-def log(tables: Tables, clock: Clock, new: Sequence[NewEntry]) -> None:
-    """Append to the recovery log."""
-    head = tables.log[-1].check if tables.log else recovery_log.START
-    tables.log.extend(recovery_log.seal(len(tables.log), head, clock.now_ms(), new))

@@ -12,14 +12,13 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from typing import Any
 
-from ninelives.core.errors import UsageError
 from ninelives.core.model.commit import Commit, Outcome, Verdict
 from ninelives.core.model.run import Kind, Record
 from ninelives.core.rules import run_rules, validation
 from ninelives.stores.postgres.server.pool import Before, Pool
 from ninelives.stores.postgres.server.queries import migrations
 from ninelives.stores.postgres.tables import Tables
-from ninelives.stores.postgres.transaction import Transaction, append_all
+from ninelives.stores.postgres.transaction import Transaction
 from ninelives.stores.shared import commit_rules as rules
 from ninelives.stores.shared import rows
 
@@ -37,25 +36,12 @@ def commit(
     if len(batch) == 1 and _append_one(pool, batch[0], now_ms):
         return [Verdict(batch[0].run, Outcome.COMMITTED)]
     pool.require()
-    if len({one.run for one in batch}) != len(batch):
-        raise UsageError("a run occurs twice in one batch", remedy="Merge its commits, or send them apart")
-    verdicts: dict[str, Verdict] = {}
-    sound: list[Commit] = []
-    for one in batch:
-        fault = validation.fault_in(one)
-        if fault is None and validation.is_text(one.run):
-            sound.append(one)
-        else:
-            verdicts[one.run] = Verdict(one.run, Outcome.REFUSED, fault or validation.unknown_run(one.run))
-    left = sound
-    if sound and all(_is_quick(one) for one in sound):
-        done = _append(pool, sorted(sound, key=_run_of), now_ms, wakes)
-        verdicts.update({run: Verdict(run, Outcome.COMMITTED) for run in done})
-        left = [one for one in sound if one.run not in done]
-    if left:
-        rest = pool.write(lambda tx: _apply_all(tx, left), finish)
-        verdicts.update({verdict.run: verdict for verdict in rest})
-    return [verdicts[one.run] for one in batch]
+    return rules.commit(
+        batch,
+        _is_quick,
+        lambda quick: _append(pool, sorted(quick, key=_run_of), now_ms, wakes),
+        lambda others: pool.write(lambda tx: _apply_all(tx, others), finish),
+    )
 
 
 def _run_of(one: Commit) -> str:
@@ -138,22 +124,7 @@ def _apply_all(tx: Transaction, batch: Sequence[Commit]) -> list[Verdict]:
     quick = sorted((one for one in batch if _is_quick(one)), key=_run_of)
     done = _append_in(tx, quick) if quick else set()
     others = [one for one in batch if one.run not in done]
-    tables = Tables(tx)
-    tables.prepare(others)
-    wanted = [digest for one in others for digest in run_rules.blobs_in(one)]
-    known = {digest for (digest,) in tx.all("known_blobs", (wanted,))} if wanted else set()
-    verdicts = [Verdict(run, Outcome.COMMITTED) for run in done]
-    appended = []
-    for one in others:
-        verdict, is_written, wakes = rules.write(tables.rows, known, one, tx.now_ms)
-        verdicts.append(verdict)
-        if is_written:
-            appended.append((tables.runs[one.run].number, one.records))
-            tx.wakes = tx.wakes or wakes
-            tx.emits = tx.emits or run_rules.emits(one)
-    tables.write_back()
-    append_all(tx, appended)
-    return verdicts
+    return [Verdict(run, Outcome.COMMITTED) for run in done] + rules.apply(tx, Tables(tx), others)
 
 
 def _append_in(tx: Transaction, quick: Sequence[Commit]) -> set[str]:

@@ -11,8 +11,10 @@ from ninelives.core.journal import chain
 from ninelives.core.model.inbox import Item, Signal
 from ninelives.core.model.run import Journal, News, Record, RunRow
 from ninelives.core.rules import validation
-from ninelives.stores.postgres.transaction import Transaction, decoding, find_runs, get_run, texts
+from ninelives.stores.postgres.lookups import find_runs
+from ninelives.stores.postgres.transaction import Transaction, get_run
 from ninelives.stores.shared import rows
+from ninelives.stores.shared.rows import decoding, texts
 
 
 def read_journal(tx: Transaction, run_id: str, since: int | None) -> Journal:

@@ -2,16 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 
 from ninelives.core.journal import recovery_log
 from ninelives.core.model.log_entry import LogEntry, NewEntry
-from ninelives.stores.postgres.server.queries import Values
-from ninelives.stores.postgres.transaction import Transaction, decoding, texts
+from ninelives.stores.postgres.transaction import Transaction
 from ninelives.stores.shared import rows
-
-_ABOVE_ALL = 2**62
-Asking = Callable[[str, Values], list[rows.Row]]
+from ninelives.stores.shared.rows import decoding
 
 
 def append(tx: Transaction, new: Sequence[NewEntry]) -> None:
@@ -24,13 +21,12 @@ def append(tx: Transaction, new: Sequence[NewEntry]) -> None:
     tx.do("write_log_head", (length + len(sealed), sealed[-1].check))
 
 
-def read(ask: Asking, run: str | None, before: int | None, limit: int) -> list[LogEntry]:
+def read(tx: Transaction, run: str | None, below: int, limit: int) -> list[LogEntry]:
     """Return entries, newest first, each verified against the one before it."""
-    below = _ABOVE_ALL if before is None else min(before, _ABOVE_ALL)
     if run is None:
-        found = ask("read_log", (below, limit))
+        found = tx.all("read_log", (below, limit))
     else:
-        found = ask("read_log_of_run", (run, below, limit)) if texts([run]) else []
+        found = tx.all("read_log_of_run", (run, below, limit))
     entries = []
     for *row, previous in found:
         with decoding("an entry of the recovery log"):

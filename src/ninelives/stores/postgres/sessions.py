@@ -24,8 +24,9 @@ from ninelives.stores.postgres.server.death_watch import Ring
 from ninelives.stores.postgres.server.open_connection import Connection, is_lost
 from ninelives.stores.postgres.server.pool import Before, Pool
 from ninelives.stores.postgres.server.session_locks import SessionLock, lock_number
-from ninelives.stores.postgres.transaction import Transaction, decoding, save_runs, texts
+from ninelives.stores.postgres.transaction import Transaction, save_runs
 from ninelives.stores.shared import rows, sessions
+from ninelives.stores.shared.rows import decoding, texts
 from ninelives.stores.shared.sessions import Ending
 
 DROPPED = Evidence(note="its connection to the server ended")
@@ -36,15 +37,15 @@ _RECHECK_SECONDS, _TRIES = 0.2, 3
 class Sessions:
     """The sessions of one store, as one process sees them."""
 
-    def __init__(self, pool: Pool) -> None:
-        self._pool = pool
+    def __init__(self, pool: Pool, finish: Before) -> None:
+        self._pool, self._finish = pool, finish
         self._schema = pool.address.schema
         self._locks: dict[str, SessionLock] = {}
         self._hosts: set[str] = set()
         self._spare: Connection | None = None
         self._lock = threading.Lock()
 
-    def register(self, new: NewSession, finish: Before) -> Session:
+    def register(self, new: NewSession) -> Session:
         """Begin a session and hold its lock; see `Store.register_session`."""
         try:
             lock = self._take_lock(new.id) if self._pool.is_direct else None
@@ -61,7 +62,7 @@ class Sessions:
 
         sent_ms = self._pool.witness.now_ms()
         try:
-            session = self._pool.write(work, finish)
+            session = self._pool.write(work, self._finish)
         except BaseException:
             if lock is not None:
                 self._release(lock)
@@ -128,7 +129,7 @@ class Sessions:
             is_broken=any(was_held and not is_held[name] for name, was_held in others),
         )
 
-    def end(self, given: Mapping[str, Ending] | None, finish: Before) -> list[Session]:
+    def end(self, given: Mapping[str, Ending] | None) -> list[Session]:
         """End the given sessions, or all that any process may end; see `Store.end_sessions`."""
         endings = self._gone() if given is None else given
         if not endings:
@@ -148,7 +149,7 @@ class Sessions:
                     ended.append(_release(tx, session, endings[session.id]))
             return ended
 
-        ended = self._pool.write(work, finish)
+        ended = self._pool.write(work, self._finish)
         for session in ended:
             with self._lock:
                 lock = self._locks.pop(session.id, None)

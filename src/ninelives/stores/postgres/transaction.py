@@ -2,13 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
-from contextlib import contextmanager
-
-import msgspec
+from collections.abc import Callable, Mapping, Sequence
 
 from ninelives.core.clock import Clock
-from ninelives.core.errors import Corrupt
 from ninelives.core.model.run import Record, RunRow
 from ninelives.core.rules import validation
 from ninelives.stores.postgres.server.connection import ServerAnswer, ServerConnection
@@ -108,42 +104,31 @@ class Transaction:
         return self._connection.send(self._sql[name], values)
 
 
-@contextmanager
-def decoding(what: str, run: str | None = None) -> Iterator[None]:
-    """Turn values that we never write into Corrupt."""
-    try:
-        yield
-    except (ValueError, KeyError, TypeError, msgspec.DecodeError) as error:
-        raise Corrupt(
-            f"{what} holds a value that is never written: {error}",
-            run=run,
-            remedy="Restore the store from a backup; other runs continue",
-        ) from error
+class LoneStatement(Transaction):
+    """Each statement is a transaction by itself: for calls that need one, which may safely be repeated."""
 
+    __slots__ = ("_run",)
 
-def texts(names: Sequence[str]) -> list[str]:
-    """Return those names that a server could have stored; the others match nothing."""
-    return [name for name in names if validation.is_text(name)]
+    def __init__(self, run: Callable[[str, Values], list[rows.Row]]) -> None:
+        self._run = run
+
+    def all(self, name: str, values: Values = ()) -> list[rows.Row]:
+        """Run a statement and return its rows."""
+        return self._run(name, values)
 
 
 def runs_in(found: Sequence[rows.Row]) -> dict[str, RunRow]:
     """Return the runs of rows by id. Raises Corrupt."""
     by_name = {}
     for row in found:
-        with decoding("the run's row", row[0]):
+        with rows.decoding("the run's row", row[0]):
             by_name[row[0]] = rows.run_of(row)
     return by_name
 
 
-def find_runs(tx: Transaction, names: Sequence[str]) -> dict[str, RunRow]:
-    """Return the rows of those runs that exist, in the order of `names`."""
-    by_name = runs_in(tx.all("read_runs", (texts(names),)))
-    return {name: by_name[name] for name in names if name in by_name}
-
-
-def get_run(tx: Transaction, run: str, *, lock: bool = False) -> RunRow:
-    """Return a run's row; with `lock`, locked against changes by others. Raises UnknownRun."""
-    found = runs_in(tx.all("lock_runs" if lock else "read_runs", (texts([run]),)))
+def get_run(tx: Transaction, run: str) -> RunRow:
+    """Return a run's row. Raises UnknownRun."""
+    found = runs_in(tx.all("read_runs", (rows.texts([run]),)))
     if run not in found:
         raise validation.unknown_run(run)
     return found[run]

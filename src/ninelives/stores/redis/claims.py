@@ -6,27 +6,26 @@ from collections.abc import Mapping, Sequence
 
 from ninelives.core.errors import UsageError
 from ninelives.core.model.run import Claims, NewRun, RunRow, State
-from ninelives.core.rules import deaths, run_rules, validation
-from ninelives.stores.redis.run_rows import append_records, read_runs, runs_in, save_run, texts
+from ninelives.core.rules import deaths, run_rules
+from ninelives.stores.redis.run_rows import runs_in, save_run
 from ninelives.stores.redis.sessions import may_act
-from ninelives.stores.redis.tables import MARK
+from ninelives.stores.redis.tables import MARK, Tables
 from ninelives.stores.redis.transaction import Transaction
-from ninelives.stores.shared.creation import NewRuns
+from ninelives.stores.shared import creation
+from ninelives.stores.shared.rows import texts
+from ninelives.stores.shared.selection import Wanted
 
 _HELD_MS = 500
 """When to try again while no runs may be claimed, unless a wake-up comes first."""
 
 
 def create(tx: Transaction, batch: Sequence[NewRun], session: str | None) -> list[RunRow | UsageError]:
-    """Create runs; for an id that exists, answer with that run; see `Store.create_runs`."""
-    wanted = NewRuns(batch)
+    """Create runs; see `Store.create_runs`."""
     owner = _owner(tx, session) if session is not None else None
-    # Parents are compared too: a parent that ended meanwhile would not cancel a child that it cannot see yet.
-    known = read_runs(tx, wanted.names)
-    there = tx.ask([(b"HEXISTS", tx.names.blobs, digest) for digest in wanted.blobs]) if wanted.blobs else []
-    blobs = {digest for digest, is_there in zip(wanted.blobs, there, strict=True) if is_there}
-    known |= _insert(tx, wanted.fresh(known, blobs), owner)
-    return wanted.answers(known)
+    answers = creation.create(tx, Tables(tx), batch, lambda: owner)
+    if owner is not None and any(isinstance(one, RunRow) and one.session == owner for one in answers):
+        _note_claims(tx, owner)
+    return answers
 
 
 def _owner(tx: Transaction, session: str) -> str | None:
@@ -48,57 +47,19 @@ def _note_claims(tx: Transaction, session: str) -> None:
     tx.do(b"HSET", tx.names.claims, session.encode(), tx.mark)
 
 
-def _insert(tx: Transaction, fresh: Sequence[NewRun], session: str | None) -> dict[str, RunRow]:
-    if not fresh:
-        return {}
-    # Numbers are taken at once; if the transaction is run again, they are lost.
-    (last,) = tx.ask([(b"HINCRBY", tx.names.store, b"number", len(fresh))])
-    made = {}
-    for number, new in enumerate(fresh, last - len(fresh) + 1):
-        run, records = run_rules.created(new, number, tx.now_ms, session)
-        save_run(tx, None, run)
-        append_records(tx, run.id, records)
-        if run.parent is not None:
-            children = tx.names.children(run.parent)
-            tx.do(b"HSET", children, run.id.encode(), number)
-            tx.do(b"HSET", children, MARK, tx.mark)
-        made[run.id] = run
-    owners = {run.session for run in made.values()}
-    tx.wakes = None in owners
-    if session in owners and session is not None:
-        _note_claims(tx, session)
-    return made
+def _lanes(tx: Transaction, wanted: Wanted, *, alone: bool) -> list[tuple[bytes, str]]:
+    """Return the keys of the lanes to search, and the agent of each."""
+    return [
+        (tx.names.lanes(queue, agent, alone=alone), agent)
+        for agent in wanted.quotas
+        for queue in wanted.queues
+    ]
 
 
-class Wanted:
-    """What a worker can take: agents with their quotas, queues, its host."""
-
-    def __init__(
-        self, agents: Mapping[str, int], queues: Sequence[str], host: str | None, *, alone: bool
-    ) -> None:
-        self.quotas = {name: agents[name] for name in texts(agents) if agents[name] > 0}
-        self.queues = texts(dict.fromkeys(queues))
-        self.host = host if host is not None and validation.is_text(host) else None
-        self.alone = alone
-
-    def lanes(self, tx: Transaction, *, alone: bool) -> list[tuple[bytes, str]]:
-        """Return the keys of the lanes to search, and the agent of each."""
-        return [
-            (tx.names.lanes(queue, agent, alone=alone), agent)
-            for agent in self.quotas
-            for queue in self.queues
-        ]
-
-    def fits(self, run: RunRow) -> bool:
-        """Return whether a run could be claimed by this worker, now or later."""
-        return (
-            run.agent in self.quotas
-            and run.queue in self.queues
-            and run.pin in (None, self.host)
-            and run.state in (State.PENDING, State.CHECKPOINTED)
-            and run.due_ms is not None
-            and not run.paused
-        )
+def _waits(run: RunRow, wanted: Wanted) -> bool:
+    """Return whether a run could be claimed by this worker, now or later."""
+    is_waiting = run.state in (State.PENDING, State.CHECKPOINTED) and run.due_ms is not None
+    return is_waiting and not run.paused and wanted.fits(run)
 
 
 class FoundRuns:
@@ -110,12 +71,12 @@ class FoundRuns:
         self.raw: dict[str, tuple[bytes, bytes]] = {}
         self.suspects: list[RunRow] = []
 
-    def due(self, wanted: Wanted, limit: int, *, alone: bool) -> list[RunRow]:
+    def due(self, wanted: Wanted, limit: int) -> list[RunRow]:
         """Return the runs to claim; none while workers are awaited (see lost_writes.py)."""
         if self.is_held:
             return []
         due = [run for run in self.runs.values() if run_rules.is_claimable(run, self.now_ms)]
-        return run_rules.chosen(due, wanted.quotas, limit, alone=alone)
+        return run_rules.chosen(due, wanted.quotas, limit, alone=wanted.alone)
 
     def claims(self, taken: Mapping[str, RunRow], *, only: str | None) -> Claims:
         """Return what was claimed, and when the next of the others fall due."""
@@ -128,13 +89,12 @@ class FoundRuns:
         return Claims(tuple(taken.values()), min(left, default=None), min(suspects, default=None))
 
 
-def claim(tx: Transaction, session: str, limit: int, wanted: Wanted, only: str | None) -> Claims:
+def claim(tx: Transaction, session: str, limit: int, wanted: Wanted) -> Claims:
     """Claim due runs for a session; see `Store.claim_runs`. If there are none, it has only read."""
-    alone = wanted.alone and only is None
-    limit = max(0, min(limit, 1) if alone else limit)
+    limit, only = min(limit, 1) if wanted.alone else limit, wanted.only
     found = _search(tx, session, wanted, limit) if only is None else _family(tx, session, wanted, only)
     taken: dict[str, RunRow] = {}
-    for run in found.due(wanted, limit, alone=alone):
+    for run in found.due(wanted, limit):
         name = tx.names.run(run.id)
         for part, value in zip((b"r", b"t"), found.raw[run.id], strict=True):
             tx.expect(name, part, value)
@@ -146,7 +106,7 @@ def claim(tx: Transaction, session: str, limit: int, wanted: Wanted, only: str |
 
 
 def _search(tx: Transaction, session: str, wanted: Wanted, limit: int) -> FoundRuns:
-    main, suspects = wanted.lanes(tx, alone=wanted.alone), wanted.lanes(tx, alone=True)
+    main, suspects = _lanes(tx, wanted, alone=wanted.alone), _lanes(tx, wanted, alone=True)
     others = [] if wanted.alone else suspects
     quotas = [min(wanted.quotas[agent], limit) for _, agent in main] + [0 for _ in others]
     names = [name for name, _ in (*main, *others)]
@@ -159,7 +119,7 @@ def _search(tx: Transaction, session: str, wanted: Wanted, limit: int) -> FoundR
     may_act(tx, session, row or None)
     for position, listed in enumerate(lists):
         read = {id_.decode(): (rest, tail) for id_, rest, tail in listed}
-        waiting = [run for run in runs_in(read.items()).values() if wanted.fits(run)]
+        waiting = [run for run in runs_in(read.items()).values() if _waits(run, wanted)]
         if position < len(main):
             found.raw |= read
             found.runs |= {run.id: run for run in waiting}
@@ -184,5 +144,5 @@ def _family(tx: Transaction, session: str, wanted: Wanted, run: str) -> FoundRun
     rows = tx.ask([(b"HMGET", tx.names.run(name), b"r", b"t") for name in family])
     found.raw = {name: (rest, tail) for name, (rest, tail) in zip(family, rows, strict=True)}
     waiting = runs_in(found.raw.items())
-    found.runs = {name: one for name, one in waiting.items() if wanted.fits(one)}
+    found.runs = {name: one for name, one in waiting.items() if _waits(one, wanted)}
     return found

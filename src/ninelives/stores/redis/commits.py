@@ -10,16 +10,14 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from ninelives.core.errors import UsageError
 from ninelives.core.journal.chain import CHECK_BYTES
 from ninelives.core.model.commit import Commit, Outcome, Verdict
-from ninelives.core.rules import run_rules, validation
+from ninelives.core.rules import run_rules
 from ninelives.stores.redis import encoding
-from ninelives.stores.redis.run_rows import append_records
 from ninelives.stores.redis.server.pool import Pool
 from ninelives.stores.redis.server.scripts import VERSION
 from ninelives.stores.redis.tables import Tables
-from ninelives.stores.redis.transaction import Transaction, mismatch
+from ninelives.stores.redis.transaction import mismatch
 from ninelives.stores.shared import commit_rules as rules
 
 
@@ -39,25 +37,12 @@ def _has_effect(one: Commit) -> bool:
 
 
 def _commit(pool: Pool, batch: Sequence[Commit], now_ms: int | None) -> list[Verdict]:
-    if len({one.run for one in batch}) != len(batch):
-        raise UsageError("a run occurs twice in one batch", remedy="Merge its commits, or send them apart")
-    verdicts: dict[str, Verdict] = {}
-    sound: list[Commit] = []
-    for one in batch:
-        fault = validation.fault_in(one)
-        if fault is None and validation.is_text(one.run):
-            sound.append(one)
-        else:
-            verdicts[one.run] = Verdict(one.run, Outcome.REFUSED, fault or validation.unknown_run(one.run))
-    left = sound
-    if sound and all(_is_quick(one) for one in sound):
-        done = _append(pool, sound, now_ms)
-        verdicts.update({run: Verdict(run, Outcome.COMMITTED) for run in done})
-        left = [one for one in sound if one.run not in done]
-    if left:
-        rest = pool.write(lambda tx: _apply_all(tx, left))
-        verdicts.update({verdict.run: verdict for verdict in rest})
-    return [verdicts[one.run] for one in batch]
+    return rules.commit(
+        batch,
+        _is_quick,
+        lambda quick: _append(pool, quick, now_ms),
+        lambda others: pool.write(lambda tx: rules.apply(tx, Tables(tx), others)),
+    )
 
 
 def _is_quick(one: Commit) -> bool:
@@ -86,24 +71,3 @@ def _append(pool: Pool, batch: Sequence[Commit], now_ms: int | None) -> set[str]
     if answer[0] == b"version":
         raise mismatch()
     return {batch[position - 1].run for position in answer[1:]}
-
-
-def _apply_all(tx: Transaction, batch: Sequence[Commit]) -> list[Verdict]:
-    tables = Tables(tx)
-    tables.prepare(batch)
-    wanted = list(dict.fromkeys(digest for one in batch for digest in run_rules.blobs_in(one)))
-    there = tx.ask([(b"HEXISTS", tx.names.blobs, digest) for digest in wanted]) if wanted else []
-    known = {digest for digest, is_there in zip(wanted, there, strict=True) if is_there}
-    verdicts = []
-    appended = []
-    for one in batch:
-        verdict, is_written, wakes = rules.write(tables.rows, known, one, tx.now_ms)
-        verdicts.append(verdict)
-        if is_written:
-            appended.append(one)
-            tx.wakes = tx.wakes or wakes
-            tx.emits = tx.emits or run_rules.emits(one)
-    tables.write_back()
-    for one in appended:
-        append_records(tx, one.run, one.records)
-    return verdicts

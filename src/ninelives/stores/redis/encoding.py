@@ -9,13 +9,10 @@ other part, which only slow writes change.
 from __future__ import annotations
 
 import re
-from collections.abc import Iterator
-from contextlib import contextmanager
 from typing import Any
 
 import msgspec
 
-from ninelives.core.errors import Corrupt
 from ninelives.core.journal.chain import CHECK_BYTES
 from ninelives.core.model.inbox import Item, Signal
 from ninelives.core.model.key import Key
@@ -24,6 +21,7 @@ from ninelives.core.model.run import Record, RunRow, State
 from ninelives.core.model.session import NewSession, Session
 from ninelives.core.model.totals import Tally
 from ninelives.stores.shared import rows
+from ninelives.stores.shared.rows import decoding
 
 _encode = msgspec.msgpack.Encoder().encode
 _decode = msgspec.msgpack.Decoder(tuple[Any, ...]).decode
@@ -35,19 +33,6 @@ _TAIL = re.compile(
     rb"[R.](\d+) (\d+) (.{%d}) (\d+) (\d+) (\d+) (\d+) (\d+) (.+)" % CHECK_BYTES, re.DOTALL
 )  # epoch, length, head, changed_ms, effect_length, base, turn_seq, news, the sums
 BOOT = "server"  # leases are judged by the server's clock, which a reboot does not reset
-
-
-@contextmanager
-def decoding(what: str, run: str | None = None) -> Iterator[None]:
-    """Turn values that we never write into Corrupt."""
-    try:
-        yield
-    except (ValueError, KeyError, TypeError, IndexError, msgspec.DecodeError) as error:
-        raise Corrupt(
-            f"{what} holds a value that is never written: {error}",
-            run=run,
-            remedy="Restore the store from a backup; other runs continue",
-        ) from error
 
 
 def fence(epoch: int, length: int, head: bytes) -> bytes:

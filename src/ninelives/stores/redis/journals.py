@@ -9,27 +9,28 @@ from typing import Any
 from ninelives.core.errors import Corrupt, NineLivesError, UnknownRun
 from ninelives.core.journal import chain
 from ninelives.core.model.inbox import Item
-from ninelives.core.model.run import Journal, News, RunRow
+from ninelives.core.model.run import Journal, News
 from ninelives.core.rules import validation
 from ninelives.stores.redis import encoding
-from ninelives.stores.redis.run_rows import texts
+from ninelives.stores.redis.run_rows import require_whole
 from ninelives.stores.redis.tables import waiting_signals
 from ninelives.stores.redis.transaction import Transaction
+from ninelives.stores.shared.rows import texts
 
 Found = dict[str, Sequence[Any]]
 
 
-def read_journal(tx: Transaction, run: str, since: int | None) -> Journal:
+def read_journal(tx: Transaction, run_id: str, since: int | None) -> Journal:
     """Read and verify a run's journal; see `Store.load_journal`."""
-    found = _ask(tx, texts([run]), [b"" if since is None else max(0, min(since, 2**52))])
-    return _journal(run, found)
+    found = _ask(tx, texts([run_id]), [b"" if since is None else max(0, min(since, 2**52))])
+    return _journal(run_id, found)
 
 
-def read_journals(tx: Transaction, runs: Sequence[str]) -> list[Journal | NineLivesError]:
+def read_journals(tx: Transaction, names: Sequence[str]) -> list[Journal | NineLivesError]:
     """Read and verify the current turns of many runs; see `Store.load_journals`."""
-    found = _ask(tx, texts(dict.fromkeys(runs)), [b""])
+    found = _ask(tx, texts(dict.fromkeys(names)), [b""])
     journals: list[Journal | NineLivesError] = []
-    for run in runs:
+    for run in names:
         try:
             journals.append(_journal(run, found))
         except (Corrupt, UnknownRun) as error:
@@ -74,17 +75,6 @@ def _journal(run: str, found: Found) -> Journal:
     before = encoding.record_of(previous, run).check if previous else row.base_check
     chain.verify(run, before, int(first), records, length=row.length, head=row.head)
     return Journal(row, int(first), records, waiting_signals(run, signals), _items(items))
-
-
-def require_whole(run: RunRow, lost: bytes | None) -> None:
-    """Raise Corrupt for a run that may lack acknowledged writes, until its owner has continued it."""
-    if lost == b"%d" % run.length:
-        raise Corrupt(
-            "the server has lost acknowledged writes while this run was under way:"
-            " what it did last may be forgotten",
-            run=run.id,
-            remedy="Check what it has done beyond its journal; then let it continue, or give it up",
-        )
 
 
 def _items(found: Sequence[bytes]) -> tuple[Item, ...]:

@@ -7,8 +7,8 @@ from collections.abc import Sequence
 from ninelives.core.journal import recovery_log
 from ninelives.core.model.log_entry import LogEntry, NewEntry
 from ninelives.stores.redis import encoding
-from ninelives.stores.redis.run_rows import texts
 from ninelives.stores.redis.transaction import Transaction
+from ninelives.stores.shared.rows import decoding
 
 _HEAD = b"log"
 _PART = 500
@@ -31,23 +31,20 @@ def append(tx: Transaction, new: Sequence[NewEntry]) -> None:
 def _head_of(raw: bytes | None) -> tuple[int, bytes]:
     if raw is None:
         return 0, recovery_log.START
-    with encoding.decoding("the recovery log's head"):
+    with decoding("the recovery log's head"):
         length, _, head = raw.partition(b" ")
         return int(length), head
 
 
-def read(tx: Transaction, run: str | None, before: int | None, limit: int) -> list[LogEntry]:
+def read(tx: Transaction, run: str | None, below: int, limit: int) -> list[LogEntry]:
     """Return entries, newest first, each verified against the one before it."""
-    if limit <= 0:
-        return []
     if run is None:
         (length,) = tx.ask([(b"LLEN", tx.names.log)])
-        end = length if before is None else max(0, min(before, length))
+        end = max(0, min(below, length))
         seqs = list(range(end - 1, max(-1, end - 1 - limit), -1))
     else:
-        (found,) = tx.ask([(b"LRANGE", tx.names.log_of(run), 0, -1)]) if texts([run]) else ([],)
-        all_ = [int(seq) for seq in reversed(found)]
-        seqs = [seq for seq in all_ if before is None or seq < before][:limit]
+        (found,) = tx.ask([(b"LRANGE", tx.names.log_of(run), 0, -1)])
+        seqs = [seq for seq in map(int, reversed(found)) if seq < below][:limit]
     wanted = sorted({one for seq in seqs for one in (seq, seq - 1) if one >= 0})
     raw = dict(zip(wanted, tx.ask([(b"LINDEX", tx.names.log, seq) for seq in wanted]), strict=True))
     entries = {seq: encoding.entry_of(one or b"") for seq, one in raw.items()}

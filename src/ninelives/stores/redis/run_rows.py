@@ -16,16 +16,12 @@ from ninelives.core.rules import validation
 from ninelives.stores.redis import encoding
 from ninelives.stores.redis.server.key_names import Names, lane_field, lane_member
 from ninelives.stores.redis.transaction import Transaction
+from ninelives.stores.shared.rows import texts
 
 Entry = tuple[str, bytes, bytes, int]
 """An entry of an index: its kind, its key, its member, its score."""
 
 _WAITING = (State.PENDING, State.CHECKPOINTED)
-
-
-def texts(names: Iterable[str]) -> list[str]:
-    """Return those names that a store could have stored; the others match nothing."""
-    return [name for name in names if validation.is_text(name)]
 
 
 def read_runs(tx: Transaction, names: Sequence[str]) -> dict[str, RunRow]:
@@ -139,3 +135,14 @@ def refer(tx: Transaction, run: str, digests: Iterable[bytes]) -> None:
     for digest in dict.fromkeys(digests):
         tx.require(tx.names.blobs, digest)
         tx.do(b"REFER", tx.names.refers(run), digest, tx.names.referred)
+
+
+def require_whole(run: RunRow, lost: bytes | None) -> None:
+    """Raise Corrupt for a run that may lack acknowledged writes, until its owner has continued it."""
+    if lost == b"%d" % run.length:
+        raise Corrupt(
+            "the server has lost acknowledged writes while this run was under way:"
+            " what it did last may be forgotten",
+            run=run.id,
+            remedy="Check what it has done beyond its journal; then let it continue, or give it up",
+        )

@@ -18,10 +18,48 @@ from ninelives.core.model.session import Evidence, NewSession, Session
 from ninelives.core.rules import deaths, run_rules
 from ninelives.stores.redis import encoding
 from ninelives.stores.redis.recovery_log import append as append_log
-from ninelives.stores.redis.run_rows import read_runs, save_run, texts
+from ninelives.stores.redis.run_rows import read_runs, save_run
+from ninelives.stores.redis.server.pool import Pool
 from ninelives.stores.redis.transaction import Transaction
 from ninelives.stores.shared import sessions
+from ninelives.stores.shared.rows import texts
 from ninelives.stores.shared.sessions import Ending
+
+
+class Sessions:
+    """The sessions of one store, as one process sees them."""
+
+    def __init__(self, pool: Pool) -> None:
+        self._pool = pool
+
+    def register(self, new: NewSession) -> Session:
+        """Begin a session; see `Store.register_session`."""
+        sent_ms = self._pool.witness.now_ms()
+        session = self._pool.write(lambda tx: register(tx, new))
+        self._pool.witness.renewed(session, sent_ms)
+        self._pool.lineage.sessions.add(session.id)
+        return session
+
+    def renew(self, session: str) -> Session:
+        """Renew a lease; see `Store.renew_session`."""
+        sent_ms = self._pool.witness.now_ms()
+        renewed = self._pool.write(lambda tx: renew(tx, session))
+        self._pool.witness.renewed(renewed, sent_ms)
+        return renewed
+
+    def end(self, given: Mapping[str, Ending] | None) -> list[Session]:
+        """End the given sessions, or all that any process may end; see `Store.end_sessions`."""
+        ended = self._pool.write(lambda tx: end(tx, given))
+        self._pool.lineage.sessions.difference_update(one.id for one in ended)
+        return ended
+
+    def find(self, session: str) -> Session | None:
+        """Return a session, ended or not."""
+        return self._pool.read(lambda tx: next(iter(read(tx, [session])), None))
+
+    def live(self) -> list[Session]:
+        """Return the sessions that have not ended, oldest first."""
+        return self._pool.read(live)
 
 
 def register(tx: Transaction, new: NewSession) -> Session:

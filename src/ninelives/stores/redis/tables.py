@@ -8,19 +8,22 @@ the waiters of a key and the children of a run by a mark beside them, which ever
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from itertools import islice
 from typing import Any, NamedTuple
 
 from ninelives.core.model.commit import Commit, End
-from ninelives.core.model.inbox import Item, ItemState, Signal
+from ninelives.core.model.inbox import Item, ItemKind, ItemState, Signal
 from ninelives.core.model.key import Key
-from ninelives.core.model.run import RunRow
-from ninelives.stores.redis import encoding
-from ninelives.stores.redis.run_rows import refer, save_run, texts
+from ninelives.core.model.run import Record, RunRow
+from ninelives.stores.redis import encoding, lookups
+from ninelives.stores.redis.run_rows import append_records, read_runs, refer, require_whole, save_run
 from ninelives.stores.redis.server.connection import Command
+from ninelives.stores.redis.server.lost_writes import LOST
 from ninelives.stores.redis.transaction import Transaction
-from ninelives.stores.shared.lazy_table import Table
+from ninelives.stores.shared import tables
+from ninelives.stores.shared.lazy_tables import Table
+from ninelives.stores.shared.rows import decoding, texts
 from ninelives.stores.shared.tables import Rows
 
 MARK = b""
@@ -34,7 +37,7 @@ class Question(NamedTuple):
     read: Callable[[str, Sequence[Any]], Any]
 
 
-class Tables:
+class Tables(tables.CutTables):
     """The tables of one transaction."""
 
     def __init__(self, tx: Transaction) -> None:
@@ -89,8 +92,6 @@ class Tables:
 
     def prepare(self, batch: Sequence[Commit]) -> None:
         """Load what a batch will need, in one round trip for most."""
-        if not batch:
-            return
         ending = [one.run for one in batch if isinstance(one.change, End)]
         self._load(
             [
@@ -149,6 +150,8 @@ class Tables:
                 tx.do(b"NEXT", names.inbox, name)
         elif item.state is not ItemState.OPEN:
             tx.do(b"ZREM", names.inbox, name)
+            if item.kind is ItemKind.DAMAGE and item.state is ItemState.ANSWERED:
+                tx.do(b"HDEL", names.run(item.run), LOST)  # a person has checked the run
 
     def _take_signals(self, run: str, before: set[Signal], queue: Sequence[Signal]) -> None:
         tx, names = self._tx, self._tx.names
@@ -168,6 +171,76 @@ class Tables:
         for run in sorted(before - after):
             tx.do(b"HDEL", name, run.encode())
         tx.do(b"HSET", name, MARK, tx.mark)
+
+    def append(self, appended: Sequence[tuple[RunRow, Sequence[Record]]]) -> None:
+        """Append sealed records to journals, and store which blobs they refer to."""
+        for run, records in appended:
+            append_records(self._tx, run.id, records)
+
+    def known_blobs(self, digests: Sequence[bytes]) -> set[bytes]:
+        """Return which of these blobs exist."""
+        return lookups.known_blobs(self._tx, digests)
+
+    # Creating runs ------------------------------------------------------------------------------
+
+    def find(self, names: Sequence[str]) -> dict[str, RunRow]:
+        """Return the rows of those runs that exist."""
+        return read_runs(self._tx, names)
+
+    def numbers(self, count: int) -> Iterable[int]:
+        """Return the numbers of new runs; if the transaction is run again, they are lost."""
+        (last,) = self._tx.ask([(b"HINCRBY", self._tx.names.store, b"number", count)])
+        return range(last - count + 1, last + 1)
+
+    def insert(self, made: Sequence[tuple[RunRow, Sequence[Record]]]) -> None:
+        """Insert new runs with their first records."""
+        tx = self._tx
+        for run, records in made:
+            save_run(tx, None, run)
+            append_records(tx, run.id, records)
+            if run.parent is not None:
+                children = tx.names.children(run.parent)
+                tx.do(b"HSET", children, run.id.encode(), run.number)
+                tx.do(b"HSET", children, MARK, tx.mark)
+
+    # Signals ------------------------------------------------------------------------------------
+
+    def sent(self, run: RunRow, id: str) -> tuple[Signal | None, int]:
+        """Return the signal with that id that was sent to a run, if any, and the next signal's number."""
+        sent = self._tx.names.sent(run.id)
+        count, known = self._tx.fields([(sent, b"n"), (sent, b"#" + id.encode())])
+        with decoding("the count of signals", run.id):
+            number = int(count or 0) + 1
+        return (encoding.signal_of(run.id, known) if id and known is not None else None), number
+
+    def send(self, run: RunRow, signal: Signal) -> None:
+        """Append a signal to a run's queue."""
+        tx, sent, raw = self._tx, self._tx.names.sent(run.id), encoding.signal_bytes(signal)
+        tx.do(b"HSET", tx.names.signals(run.id), str(signal.number), raw)
+        tx.do(b"HSET", sent, b"n", signal.number)
+        if signal.id:
+            tx.do(b"HSET", sent, b"#" + signal.id.encode(), raw)
+
+    # Salvage ------------------------------------------------------------------------------------
+
+    def stored(self, run: RunRow) -> Iterable[Record]:
+        """Iterate over a run's records from its base on. Raises Corrupt if writes to the run were lost."""
+        (lost,) = self._tx.fields([(self._tx.names.run(run.id), LOST)])
+        require_whole(run, lost)
+        (found,) = self._tx.ask([(b"LRANGE", self._tx.names.journal(run.id), 0, -1)])
+        return (encoding.record_of(raw, run.id) for raw in found)
+
+    def packed(self, digest: bytes) -> bytes | None:
+        """Return the content of a blob as it is stored, if it exists."""
+        return lookups.read_blobs(self._tx, [digest]).get(digest)
+
+    def cut(self, run: RunRow, seq: int) -> None:
+        """Remove a run's records from a position on."""
+        journal = self._tx.names.journal(run.id)
+        if seq > run.base:
+            self._tx.do(b"LTRIM", journal, 0, seq - run.base - 1)
+        else:
+            self._tx.do(b"DEL", journal)
 
     # Loading ------------------------------------------------------------------------------------
 

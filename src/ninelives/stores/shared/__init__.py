@@ -1,9 +1,10 @@
 """Code that several stores share.
 
-- `commit_rules`: what one commit, or the end of a run, does to the rows; `tables`: rows by name, and
-  drafts of them
-- `creation`: a batch of new runs; `rows`: rows to structs and back; `lazy_table`: a server's rows as a
-  table
+- `checked_store`: the members that all stores have, and what a store's modules offer it
+- `commit_rules`: what commits, or the end of a run, do to the rows; `creation`: new runs; `inbound`: signals,
+  controls, answers, salvage
+- `tables`: rows by name, and drafts of them; `lazy_tables`: rows that are loaded on first use
+- `rows`: rows to structs and back; `selection`: which runs a query or a worker wants
 - `maintenance`: migrations, what is verified, and the order of pruning
 - `sessions`: which may act, what their end does, leases also judged by our own clock
 - `pool`: what an open store is to its process, and a pool of connections; `wakeups`: one thread waits for

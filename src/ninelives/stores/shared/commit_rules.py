@@ -1,4 +1,4 @@
-"""What one commit, or the end of a run, does to the rows.
+"""What commits, or the end of a run, do to the rows.
 
 A commit is checked and written on a draft. A commit that is refused half-way leaves no trace, because its
 draft is dropped.
@@ -6,75 +6,135 @@ draft is dropped.
 
 from __future__ import annotations
 
-from collections.abc import Container
-from typing import NamedTuple
+from collections.abc import Callable, Collection, Container, Sequence
+from contextlib import suppress
 
 from msgspec.structs import replace
 
-from ninelives.core.errors import NineLivesError
+from ninelives.core.errors import Corrupt, NineLivesError, UsageError
 from ninelives.core.model.commit import Commit, End, Outcome, Verdict
 from ninelives.core.model.inbox import ItemState
 from ninelives.core.model.key import Key, ReserveKey, WaitKey
-from ninelives.core.model.run import Control, RunRow
+from ninelives.core.model.run import Control, Record, RunRow
 from ninelives.core.rules import dedup, inbox_rules, validation
 from ninelives.core.rules import run_rules as rules
-from ninelives.stores.shared.tables import Rows
+from ninelives.stores.shared.tables import OpenTransaction, Rows, Tables
 
 
-class Written(NamedTuple):
-    """What became of a commit: its verdict, whether this call wrote it, and whether that wakes workers."""
+def commit(
+    batch: Sequence[Commit],
+    is_quick: Callable[[Commit], bool],
+    append: Callable[[Sequence[Commit]], set[str]],
+    write_others: Callable[[Sequence[Commit]], list[Verdict]],
+) -> list[Verdict]:
+    """Commit a batch to a server: in one request if all of it is quick, else in a transaction.
 
-    verdict: Verdict
-    is_written: bool = False
-    wakes: bool = False
+    `append` returns the runs that it has appended to; the others are tried again with `write_others`.
+    """
+    require_distinct(batch)
+    verdicts: dict[str, Verdict] = {}
+    sound: list[Commit] = []
+    for one in batch:
+        fault = validation.fault_in(one)
+        if fault is None and validation.is_text(one.run):
+            sound.append(one)
+        else:
+            verdicts[one.run] = Verdict(one.run, Outcome.REFUSED, fault or validation.unknown_run(one.run))
+    left = sound
+    if sound and all(map(is_quick, sound)):
+        done = append(sound)
+        verdicts |= {run: Verdict(run, Outcome.COMMITTED) for run in done}
+        left = [one for one in sound if one.run not in done]
+    if left:
+        verdicts |= {verdict.run: verdict for verdict in write_others(left)}
+    return [verdicts[one.run] for one in batch]
 
 
-def write(rows: Rows, blobs: Container[bytes], commit: Commit, now_ms: int) -> Written:
-    """Commit to the rows, whole or not at all. The verdict has the key that was reserved."""
-    fault = validation.fault_in(commit) or _lost(blobs, commit)
-    run = rows.runs.get(commit.run)
-    if fault is None and run is None:
-        fault = validation.unknown_run(commit.run)
-    if fault is not None or run is None:
-        return Written(Verdict(commit.run, Outcome.REFUSED, fault))
+def require_distinct(batch: Sequence[Commit]) -> None:
+    """Raise UsageError when a run occurs twice in a batch."""
+    if len({one.run for one in batch}) != len(batch):
+        raise UsageError("a run occurs twice in one batch", remedy="Merge its commits, or send them apart")
+
+
+def apply(tx: OpenTransaction, tables: Tables, batch: Sequence[Commit]) -> list[Verdict]:
+    """Apply commits within a transaction, each whole or not at all."""
+    if not batch:
+        return []
+    tables.prepare(batch)
+    wanted = list(dict.fromkeys(digest for one in batch for digest in rules.blobs_in(one)))
+    known = tables.known_blobs(wanted) if wanted else ()
+    verdicts: list[Verdict] = []
+    appended: list[tuple[RunRow, Sequence[Record]]] = []
+    for one in batch:
+        fault = validation.fault_in(one) or lost_blob(known, one)
+        if fault is not None:
+            verdicts.append(Verdict(one.run, Outcome.REFUSED, fault))
+            continue
+        draft = tables.rows.draft()
+        verdict, run = write(tx, draft, one)
+        verdicts.append(verdict)
+        if run is not None:
+            tables.rows.keep(draft)
+            appended.append((run, one.records))
+    tables.write_back()
+    tables.append(appended)
+    return verdicts
+
+
+def write(tx: OpenTransaction, draft: Rows, commit: Commit) -> tuple[Verdict, RunRow | None]:
+    """Write a sound commit to a draft; return the verdict, and the run's row if the commit was written.
+
+    A refused commit may leave a part of itself in the draft: the caller drops it. The verdict has the key
+    that was reserved.
+    """
+    run, now_ms = draft.runs.get(commit.run), tx.now_ms
+    if run is None:
+        return Verdict(commit.run, Outcome.REFUSED, validation.unknown_run(commit.run)), None
     if rules.repeats(run, commit):
-        return Written(Verdict(run.id, Outcome.COMMITTED))
+        return Verdict(run.id, Outcome.COMMITTED), None
     fenced = rules.committed(run, commit, now_ms)
     if isinstance(fenced, Verdict):
-        return Written(fenced)
-    draft = rows.draft()
+        return fenced, None
     refusal = _taken(draft, commit) or _closed(draft, commit) or _opened(draft, commit, now_ms)
     needless, has_waiters = 0, False
     reserved: Key | None = None
     for op in commit.keys:
+        if refusal is not None:
+            break
         if isinstance(op, WaitKey):
             needless += not _waits(draft, op.key, run.id)
             continue
-        has_waiters = has_waiters or bool(draft.waiters.get(op.key))
-        refusal = refusal or _key_changed(draft, op, run.id, now_ms)
+        after_op = change_key(draft, op, run.id, now_ms)
+        if isinstance(after_op, Verdict):
+            refusal = after_op
+            continue
+        key, is_awaited = after_op
+        has_waiters = has_waiters or is_awaited
         if isinstance(op, ReserveKey) and reserved is None:
-            reserved = draft.keys.get(op.key)
+            reserved = key
     if refusal is not None:
-        return Written(refusal)
+        return refusal, None
     after = rules.committed(rules.with_news(run, needless), commit, now_ms)
     if isinstance(after, Verdict):
-        return Written(after)
+        return after, None
     draft.runs[run.id] = after
-    draft.refers[run.id] = draft.refers.get(run.id, frozenset()).union(rules.blobs_in(commit))
+    if wanted := rules.blobs_in(commit):
+        draft.refers[run.id] = draft.refers.get(run.id, frozenset()).union(wanted)
     if isinstance(commit.change, End):
-        end(draft, after, now_ms)
-    rows.keep(draft)
-    verdict = Verdict(run.id, Outcome.COMMITTED, key=reserved)
-    return Written(
-        verdict, is_written=True, wakes=rules.wakes(commit, needless=needless, has_waiters=has_waiters)
-    )
+        end(draft, after, now_ms, {op.key for op in commit.keys})
+    tx.wakes = tx.wakes or rules.wakes(commit, needless=needless, has_waiters=has_waiters)
+    tx.emits = tx.emits or rules.emits(commit)
+    return Verdict(run.id, Outcome.COMMITTED, key=reserved), after
 
 
-def end(rows: Rows, run: RunRow, now_ms: int) -> None:
-    """Clean up after a run that has just ended: pass on its keys, close its items, notify its parent."""
-    for name in sorted(rows.holds.get(run.id, ())):
-        key = rows.keys[name]
-        if dedup.is_of_owner(key, run.id):
+def end(rows: Rows, run: RunRow, now_ms: int, touched: Collection[str] = ()) -> None:
+    """Clean up after a run that has just ended: pass on its keys, close its items, notify its parent.
+
+    `touched` are the keys that its last commit has changed.
+    """
+    for name in sorted({*rows.holds.get(run.id, ()), *touched}):
+        key = rows.keys.get(name)
+        if key is not None and dedup.is_of_owner(key, run.id):
             rows.keys[name] = dedup.orphaned(key, now_ms)
             _notify_waiters(rows, name, now_ms)
     for name in rows.waits.get(run.id, ()):
@@ -91,11 +151,12 @@ def end(rows: Rows, run: RunRow, now_ms: int) -> None:
 
 def _cancel_children(rows: Rows, parent: str, now_ms: int) -> None:
     for name in rows.children.get(parent, ()):
-        child = rows.runs.get(name)
-        if child is not None and child.parent == parent and not child.state.is_final:
-            rows.runs[name] = after = rules.controlled(child, Control.CANCEL, now_ms)
-            if after.state.is_final:
-                end(rows, after, now_ms)
+        with suppress(Corrupt):  # a damaged child does not prevent its parent from ending
+            child = rows.runs.get(name)
+            if child is not None and child.parent == parent and not child.state.is_final:
+                rows.runs[name] = after = rules.controlled(child, Control.CANCEL, now_ms)
+                if after.state.is_final:
+                    end(rows, after, now_ms)
 
 
 def family(rows: Rows, run: str) -> set[str]:
@@ -117,13 +178,14 @@ def nudge(rows: Rows, name: str, now_ms: int) -> None:
         rows.runs[name] = rules.nudged(run, now_ms)
 
 
-def _lost(blobs: Container[bytes], commit: Commit) -> NineLivesError | None:
+def lost_blob(blobs: Container[bytes], commit: Commit) -> NineLivesError | None:
+    """Return the error for the first blob of a commit that does not exist."""
     lost = (digest for digest in rules.blobs_in(commit) if digest not in blobs)
     return next((validation.lost_blob(commit.run, digest) for digest in lost), None)
 
 
 def _taken(draft: Rows, commit: Commit) -> Verdict | None:
-    for number, seq in inbox_rules.taken_in(commit):
+    for number, seq in inbox_rules.taken_in(commit) if commit.takes else ():
         queue = draft.signals.get(commit.run, ())
         if not any(signal.number == number and signal.taken is None for signal in queue):
             return Verdict(commit.run, Outcome.STALE)
@@ -160,7 +222,10 @@ def _waits(draft: Rows, key: str, run: str) -> bool:
     return held
 
 
-def _key_changed(draft: Rows, op: ReserveKey | dedup.Change, run: str, now_ms: int) -> Verdict | None:
+def change_key(
+    draft: Rows, op: ReserveKey | dedup.Change, run: str, now_ms: int
+) -> tuple[Key, bool] | Verdict:
+    """Change a key; return it, and whether runs waited for it, which now have news."""
     before = draft.keys.get(op.key)
     if isinstance(op, ReserveKey):
         after = dedup.reserved(before, op, run, now_ms)
@@ -169,14 +234,18 @@ def _key_changed(draft: Rows, op: ReserveKey | dedup.Change, run: str, now_ms: i
     if isinstance(after, Verdict):
         return after
     draft.keys[op.key] = after
-    draft.holds[run] = draft.holds.get(run, frozenset()) | {op.key}
-    if dedup.lets_go(before, after):
-        _notify_waiters(draft, op.key, now_ms)
-    return None
+    if draft.keeps_holds:
+        draft.add_hold(run, op.key)
+    return after, dedup.lets_go(before, after) and _notify_waiters(draft, op.key, now_ms)
 
 
-def _notify_waiters(rows: Rows, key: str, now_ms: int) -> None:
-    for waiter in sorted(rows.waiters.get(key, ())):
+def _notify_waiters(rows: Rows, key: str, now_ms: int) -> bool:
+    """Give news to the runs that wait for a key; return whether there are any."""
+    waiting = rows.waiters.get(key)
+    if not waiting:
+        return False
+    for waiter in sorted(waiting):
         rows.waits[waiter] = rows.waits[waiter] - {key}
         nudge(rows, waiter, now_ms)
     rows.waiters[key] = frozenset()
+    return True

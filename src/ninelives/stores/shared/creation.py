@@ -2,11 +2,34 @@
 
 from __future__ import annotations
 
-from collections.abc import Collection, Mapping, Sequence
+from collections.abc import Callable, Container, Mapping, Sequence
 
 from ninelives.core.errors import UsageError
 from ninelives.core.model.run import NewRun, RunRow
 from ninelives.core.rules import run_rules, validation
+from ninelives.stores.shared.tables import OpenTransaction, Tables
+
+
+def create(
+    tx: OpenTransaction, tables: Tables, batch: Sequence[NewRun], owner: Callable[[], str | None]
+) -> list[RunRow | UsageError]:
+    """Create runs; for an id that exists, answer with that run; see `Store.create_runs`.
+
+    `owner` returns the session that gets those that are due. Raises LeaseLost.
+    """
+    wanted = NewRuns(batch)
+    # Parents stay guarded: a parent that ended meanwhile would not cancel a child that it cannot see yet.
+    known = tables.find(wanted.names)
+    blobs = tables.known_blobs(wanted.blobs) if wanted.blobs else ()
+    session = owner()
+    fresh = wanted.fresh(known, blobs)
+    if fresh:
+        numbered = zip(tables.numbers(len(fresh)), fresh, strict=True)
+        made = [run_rules.created(new, number, tx.now_ms, session) for number, new in numbered]
+        tables.insert(made)
+        tx.wakes = any(run.session is None for run, _ in made)
+        known |= {run.id: run for run, _ in made}
+    return wanted.answers(known)
 
 
 class NewRuns:
@@ -24,7 +47,7 @@ class NewRuns:
         self._fresh: dict[str, NewRun] = {}
         self._refused: dict[int, UsageError] = {}
 
-    def fresh(self, known: Mapping[str, RunRow], blobs: Collection[bytes]) -> list[NewRun]:
+    def fresh(self, known: Mapping[str, RunRow], blobs: Container[bytes]) -> list[NewRun]:
         """Return the runs to create, in order, given which of the named runs and blobs exist."""
         for position, (new, fault) in enumerate(zip(self._batch, self._faulty, strict=True)):
             is_new = fault is None and new.id not in known and new.id not in self._fresh
@@ -47,7 +70,7 @@ class NewRuns:
         ]
 
 
-def _fault_beside(new: NewRun, known: Mapping[str, RunRow], blobs: Collection[bytes]) -> UsageError | None:
+def _fault_beside(new: NewRun, known: Mapping[str, RunRow], blobs: Container[bytes]) -> UsageError | None:
     """Return the conflict of a new run with its parent's state or with a missing blob, if there is one."""
     refused = run_rules.refuses_children(known.get(new.parent), new.id) if new.parent is not None else None
     if refused is not None:

@@ -2,18 +2,22 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterable, Iterator
+from contextlib import contextmanager
 from operator import itemgetter
 from typing import Any
 
 import msgspec
 from msgspec.structs import astuple
 
+from ninelives.core.errors import Corrupt
 from ninelives.core.model.inbox import Item, ItemKind, ItemState, Signal
 from ninelives.core.model.key import Key, KeyState
 from ninelives.core.model.log_entry import Happening, LogEntry
 from ninelives.core.model.run import Kind, Record, RunRow, State, StepKind
 from ninelives.core.model.session import Cause, Evidence, NewSession, Session
 from ninelives.core.model.totals import Tally
+from ninelives.core.rules import validation
 from ninelives.core.values.blobs import DIGEST_BYTES
 
 Row = tuple[Any, ...]
@@ -37,6 +41,24 @@ _STATES = {state.value: state for state in State}
 _KINDS = {kind.value: kind for kind in Kind}
 _WORDS = {kind: kind.value for kind in Kind}  # an enum computes it each time
 _STEP_KINDS: dict[str | None, StepKind | None] = {None: None, **{one.value: one for one in StepKind}}
+
+
+@contextmanager
+def decoding(what: str, run: str | None = None) -> Iterator[None]:
+    """Turn values that we never write into Corrupt."""
+    try:
+        yield
+    except (ValueError, KeyError, TypeError, IndexError, msgspec.DecodeError) as error:
+        raise Corrupt(
+            f"{what} holds a value that is never written: {error}",
+            run=run,
+            remedy="Restore the store from a backup; other runs continue",
+        ) from error
+
+
+def texts(names: Iterable[str]) -> list[str]:
+    """Return those names that a store could have stored; the others match nothing."""
+    return [name for name in names if validation.is_text(name)]
 
 
 def run_of(row: Row) -> RunRow:

@@ -1,32 +1,44 @@
-"""The tables: rows by name, and drafts of them.
+"""The rows that a transaction may change: by name, in drafts, and what each store does with them.
 
-A draft is a layer over the tables. Writes to a draft are visible only through it until it is kept. A refused
+A draft is a layer over the rows. Writes to a draft are visible only through it until it is kept. A refused
 commit's draft is dropped, so it leaves no trace.
 """
 
 from __future__ import annotations
 
+from abc import ABC, abstractmethod
 from collections import ChainMap
-from collections.abc import MutableMapping
-from dataclasses import dataclass, field
-from typing import TypeVar
+from collections.abc import Container, Iterable, MutableMapping, Sequence
+from typing import Protocol, TypeVar
 
+from msgspec import Struct, field
+
+from ninelives.core.model.commit import Commit
 from ninelives.core.model.inbox import Item, Signal
 from ninelives.core.model.key import Key
-from ninelives.core.model.log_entry import LogEntry
 from ninelives.core.model.run import Record, RunRow
-from ninelives.core.model.session import Session
 
 Value = TypeVar("Value")
 
 
-@dataclass(slots=True)
-class Rows:
+class OpenTransaction(Protocol):
+    """What the rules need of a transaction: its time, and whether it wakes workers or output readers."""
+
+    wakes: bool
+    emits: bool
+
+    @property
+    def now_ms(self) -> int:
+        """The store's wall clock."""
+
+
+class Rows(Struct):
     """The rows that a commit may change. Values are never changed in place, only replaced.
 
     `holds` maps a run to the keys that it reserved, `waits` to the keys that it wants news of; `waiters` is
     the reverse of `waits`. `refers` maps a run to the blobs that its journal keeps alive. `children` maps a
-    run to its child runs; some of them may have been pruned.
+    run to its child runs; some of them may have been pruned. A store that finds `holds` by its keys' rows
+    need not keep them up to date.
     """
 
     runs: MutableMapping[str, RunRow] = field(default_factory=dict)
@@ -39,10 +51,12 @@ class Rows:
     waiters: MutableMapping[str, frozenset[str]] = field(default_factory=dict)
     refers: MutableMapping[str, frozenset[bytes]] = field(default_factory=dict)
     children: MutableMapping[str, tuple[str, ...]] = field(default_factory=dict)
+    keeps_holds: bool = True
 
     def draft(self) -> Rows:
         """Return a layer over these rows."""
-        return Rows(*(_layer(getattr(self, name)) for name in _NAMES))
+        layers = {name: _layer(getattr(self, name)) for name in _NAMES}
+        return Rows(**layers, keeps_holds=self.keeps_holds)
 
     def keep(self, draft: Rows) -> None:
         """Apply what was written to a draft of these rows."""
@@ -55,41 +69,82 @@ class Rows:
             self.items_of[item.run] = (*self.items_of.get(item.run, ()), item.id)
         self.items[item.id] = item
 
+    def add_hold(self, run: str, key: str) -> None:
+        """Note that a run holds a key."""
+        self.holds[run] = self.holds.get(run, frozenset()) | {key}
 
-_NAMES = tuple(Rows.__dataclass_fields__)
+
+_NAMES = tuple(name for name in Rows.__struct_fields__ if name != "keeps_holds")
 
 
 def _layer(table: MutableMapping[str, Value]) -> ChainMap[str, Value]:
     return ChainMap({}, table)
 
 
-@dataclass(slots=True)
-class SessionLease:
-    """A session's row, and when its lease was last renewed by the boot clock, which leases are judged by."""
+class Tables(ABC):
+    """The rows of one transaction, and how its store reads and writes what is beside them."""
 
-    session: Session
-    renewed_boot_ms: int
+    rows: Rows
 
-    def left_ms(self, boot_ms: int) -> int:
-        """Return how much of the lease is left."""
-        return max(0, self.renewed_boot_ms + self.session.lease_ms - boot_ms)
+    @abstractmethod
+    def prepare(self, batch: Sequence[Commit]) -> None:
+        """Load what a batch will need, where loading in one go is cheaper."""
+
+    @abstractmethod
+    def write_back(self) -> None:
+        """Write every row that has changed."""
+
+    @abstractmethod
+    def append(self, appended: Sequence[tuple[RunRow, Sequence[Record]]]) -> None:
+        """Append sealed records to journals, and store which blobs they refer to."""
+
+    @abstractmethod
+    def known_blobs(self, digests: Sequence[bytes]) -> Container[bytes]:
+        """Return which of these blobs exist."""
+
+    # Creating runs ------------------------------------------------------------------------------
+
+    def find(self, names: Sequence[str]) -> dict[str, RunRow]:
+        """Return the rows of those runs that exist."""
+        found = ((name, self.rows.runs.get(name)) for name in names)
+        return {name: run for name, run in found if run is not None}
+
+    @abstractmethod
+    def numbers(self, count: int) -> Iterable[int]:
+        """Return the numbers of new runs, in order."""
+
+    @abstractmethod
+    def insert(self, made: Sequence[tuple[RunRow, Sequence[Record]]]) -> None:
+        """Insert new runs with their first records."""
+
+    # Signals and answers ------------------------------------------------------------------------
+
+    def item(self, name: str) -> Item | None:
+        """Return an inbox item, guarded against changes by others."""
+        return self.rows.items.get(name)
+
+    @abstractmethod
+    def sent(self, run: RunRow, id: str) -> tuple[Signal | None, int]:
+        """Return the signal with that id that was sent to a run, if any, and the next signal's number."""
+
+    @abstractmethod
+    def send(self, run: RunRow, signal: Signal) -> None:
+        """Append a signal to a run's queue."""
+
+    # Salvage ------------------------------------------------------------------------------------
+
+    @abstractmethod
+    def stored(self, run: RunRow) -> Iterable[Record]:
+        """Iterate over a run's records from its base on. The iterator raises Corrupt at a damaged one."""
+
+    @abstractmethod
+    def packed(self, digest: bytes) -> bytes | None:
+        """Return the content of a blob as it is stored, if it exists."""
 
 
-@dataclass(slots=True)
-class Blob:
-    """The packed content of a blob, and when it was last put."""
+class CutTables(Tables):
+    """Tables of a store in which records can be removed even if they are damaged."""
 
-    packed: bytes
-    put_ms: int
-
-
-@dataclass(slots=True)
-class Tables:
-    """Everything that the store holds."""
-
-    rows: Rows = field(default_factory=Rows)
-    journals: dict[str, list[Record]] = field(default_factory=dict)
-    sessions: dict[str, SessionLease] = field(default_factory=dict)
-    log: list[LogEntry] = field(default_factory=list)
-    blobs: dict[bytes, Blob] = field(default_factory=dict)
-    last_number: int = 0
+    @abstractmethod
+    def cut(self, run: RunRow, seq: int) -> None:
+        """Remove a run's records from a position on."""

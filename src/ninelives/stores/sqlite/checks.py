@@ -170,12 +170,20 @@ VERIFIED: dict[str, Callable[[rows.Row], rows.Row]] = {
     **dict.fromkeys(("read_signal", "waiting_signals", "all_signals"), _whole("signals", hidden=2)),
     "signals_of_runs": _whole("signals", skip=1, hidden=2),
     **dict.fromkeys(
-        ("read_item", "items_of_run", "items_of_runs", "list_inbox", "list_open_items", "all_items"),
+        (
+            "read_item",
+            "items_of_run",
+            "open_items_of_run",
+            "items_of_runs",
+            "list_inbox",
+            "list_open_items",
+            "all_items",
+        ),
         _whole("items"),
     ),
     **dict.fromkeys(("read_key", "held_keys_of_run", "settled_keys_of_run", "all_keys"), _whole("keys")),
     "waiters": _whole("waiters", hidden=2),
-    "all_waiters": _whole("waiters"),
+    **dict.fromkeys(("waits", "all_waiters"), _whole("waiters")),
     "all_labels": _whole("labels"),
     **dict.fromkeys(
         ("read_session", "live_sessions", "expired_sessions", "all_sessions"), _whole("sessions")

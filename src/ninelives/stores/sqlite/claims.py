@@ -2,160 +2,95 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Sequence
+from typing import TypeVar
 
 import msgspec
 
 from ninelives.core.clock import Clock
-from ninelives.core.errors import LeaseLost, UsageError
-from ninelives.core.journal import recovery_log
-from ninelives.core.model.log_entry import NewEntry
+from ninelives.core.errors import Corrupt, UsageError
 from ninelives.core.model.run import Claims, NewRun, RunRow
-from ninelives.core.model.session import Cause, Evidence, Session
-from ninelives.core.rules import deaths, run_rules, validation
-from ninelives.stores.shared import rows
-from ninelives.stores.sqlite import checks
+from ninelives.core.model.session import Session
+from ninelives.core.rules import run_rules
+from ninelives.stores.shared import creation, rows, sessions
+from ninelives.stores.shared.rows import decoding
+from ninelives.stores.shared.selection import Wanted
+from ninelives.stores.shared.sessions import Ending
+from ninelives.stores.sqlite.files.database import Database
 from ninelives.stores.sqlite.recovery_log import append as append_log
-from ninelives.stores.sqlite.transaction import (
-    Transaction,
-    append_all,
-    changes_of,
-    decoding,
-    find_run,
-    find_runs,
-    lost_blob,
-    save_labels,
-    save_run,
-)
+from ninelives.stores.sqlite.tables import Tables
+from ninelives.stores.sqlite.transaction import Transaction, save_runs
 
 _ABOVE_ALL = 2**62
+Answer = TypeVar("Answer")
 Waiting = frozenset[tuple[str, str, bool]]
 """Queue, agent and whether solo (suspects are claimed solo), for which at least one run is unclaimed."""
 
 
 def create(tx: Transaction, batch: Sequence[NewRun], session: str | None) -> list[RunRow | UsageError]:
-    """Create runs; for an id that exists, answer with that run; see `Store.create_runs`."""
-    faulty = [validation.fault_in_new(new) for new in batch]
-    known = find_runs(tx, [new.id for new, fault in zip(batch, faulty, strict=True) if fault is None])
-    fresh: dict[str, NewRun] = {}
-    refused: dict[int, UsageError] = {}
-    for position, (new, fault) in enumerate(zip(batch, faulty, strict=True)):
-        error = fault or (_fault_beside(tx, new) if new.id not in known and new.id not in fresh else None)
-        if error is not None:
-            refused[position] = error
-        elif new.id not in known:
-            fresh.setdefault(new.id, new)
-    known |= _insert(tx, list(fresh.values()), session)
-    return [
-        refused[position]
-        if position in refused
-        else _answer(known[new.id], new, is_new=fresh.get(new.id) is new)
-        for position, new in enumerate(batch)
-    ]
+    """Create runs; see `Store.create_runs`. The caller has checked that the session may act."""
+    return creation.create(tx, Tables(tx), batch, lambda: session)
 
 
-def _answer(run: RunRow, new: NewRun, *, is_new: bool) -> RunRow | UsageError:
-    return run if is_new else run_rules.same_or_conflict(run, new)
+def peek(tx: Transaction, wanted: Wanted) -> Claims:
+    """Return when the next wanted runs fall due, and claim nothing."""
+    if wanted.only is not None:
+        return Claims((), _family_due(tx, wanted.only, wanted))
+    waiting = _waiting_agents(tx, wanted)
+    suspects = _next_due(tx, waiting, wanted.host, alone=True)
+    others = suspects if wanted.alone else _next_due(tx, waiting, wanted.host, alone=False)
+    return Claims((), others, suspects)
 
 
-def _fault_beside(tx: Transaction, new: NewRun) -> UsageError | None:
-    """Return the conflict of a new run with its parent's state or with a missing blob, if there is one."""
-    refused = run_rules.refuses_children(find_run(tx, new.parent), new.id) if new.parent is not None else None
-    if refused is not None:
-        return refused
-    lost = lost_blob(tx, run_rules.blobs_of(new), new.id)
-    return UsageError(lost.what, run=new.id, remedy=lost.remedy) if lost is not None else None
-
-
-def _insert(tx: Transaction, fresh: Sequence[NewRun], session: str | None) -> dict[str, RunRow]:
-    if not fresh:
-        return {}
-    first: int = tx.all("next_run_numbers", (len(fresh),))[0][0]
-    made = [run_rules.created(new, number, tx.now_ms, session) for number, new in enumerate(fresh, first)]
-    tx.write("insert_run", [checks.sealed_run(run) for run, _ in made])
-    for run, _ in made:
-        if run.labels:
-            save_labels(tx, run)
-    append_all(tx, [(run.number, records) for run, records in made])
-    tx.wakes = any(run.session is None for run, _ in made)
-    return {run.id: run for run, _ in made}
-
-
-def claim(
-    tx: Transaction,
-    session: Session,
-    limit: int,
-    agents: Mapping[str, int],
-    queues: Sequence[str],
-    host: str | None,
-    damaged: str,
-    alone: bool,
-) -> Claims:
+def claim(tx: Transaction, owner: Session, limit: int, wanted: Wanted, damaged: str) -> Claims:
     """Claim due runs for a session; see `Store.claim_runs`. Skips the numbers in `damaged`, a JSON list."""
+    if wanted.only is not None:
+        return _claim_family(tx, owner, wanted.only, limit, wanted)
+    alone, host = wanted.alone, wanted.host
     limit = min(limit, 1) if alone else limit
-    wanted = [agent for agent, quota in agents.items() if quota > 0]
-    # Read once: the claims below can only empty queues, and `next_due` copes with an empty one.
-    waiting = waiting_agents(tx, wanted, queues)
+    # Read once: the claims below can only empty queues, and `_next_due` copes with an empty one.
+    waiting = _waiting_agents(tx, wanted)
     due = [
         run
-        for agent in wanted
-        for queue in queues
+        for agent, quota in wanted.quotas.items()
+        for queue in wanted.queues
         if (queue, agent, alone) in waiting
-        for run in _due(tx, agent, min(agents[agent], limit), queue, host, damaged, alone)
+        for run in _due(tx, agent, min(quota, limit), queue, host, damaged, alone)
     ]
-    given = run_rules.chosen(due, agents, limit, alone=alone)
-    claimed = tuple(run_rules.claimed(run, session.id, tx.now_ms) for run in given)
-    tx.write("update_run", [changes_of(run) for run in claimed])
-    suspects = next_due(tx, waiting, host, alone=True)
-    others = suspects if alone else next_due(tx, waiting, host, alone=False)
+    given = run_rules.chosen(due, wanted.quotas, limit, alone=alone)
+    claimed = tuple(run_rules.claimed(run, owner.id, tx.now_ms) for run in given)
+    save_runs(tx, claimed)
+    suspects = _next_due(tx, waiting, host, alone=True)
+    others = suspects if alone else _next_due(tx, waiting, host, alone=False)
     return Claims(claimed, others, suspects)
 
 
-def waiting_agents(tx: Transaction, agents: Sequence[str], queues: Sequence[str]) -> Waiting:
+def _waiting_agents(tx: Transaction, wanted: Wanted) -> Waiting:
     """Return which agents have unclaimed runs, in one query: a worker knows many agents, most have none."""
-    try:
-        values = tuple(msgspec.json.encode(list(names)).decode() for names in (agents, queues))
-    except UnicodeEncodeError:  # a name that is not valid text matches no run; do not fail the others
-        return frozenset(
-            (queue, agent, alone) for queue in queues for agent in agents for alone in (False, True)
-        )
+    values = tuple(msgspec.json.encode(names).decode() for names in (list(wanted.quotas), wanted.queues))
     return frozenset((queue, agent, bool(alone)) for queue, agent, alone in tx.all("waiting_agents", values))
 
 
-def family_due(
-    tx: Transaction, run_id: str, agents: Sequence[str], queues: Sequence[str], host: str | None
-) -> int | None:
+def _claim_family(tx: Transaction, owner: Session, run_id: str, limit: int, wanted: Wanted) -> Claims:
+    """Claim a run and its descendants for a session, as far as they are due."""
+    waiting = _family_waiting(tx, run_id, wanted)
+    due = [run for run in waiting if run.due_ms is not None and run.due_ms <= tx.now_ms]
+    given = run_rules.chosen(due, wanted.quotas, limit)
+    claimed = tuple(run_rules.claimed(run, owner.id, tx.now_ms) for run in given)
+    save_runs(tx, claimed)
+    return Claims(claimed, _family_due(tx, run_id, wanted))
+
+
+def _family_due(tx: Transaction, run_id: str, wanted: Wanted) -> int | None:
     """Return when the first claimable run among a run and its descendants falls due here."""
-    dues = (run.due_ms for run in _family_waiting(tx, run_id, agents, queues, host))
+    dues = (run.due_ms for run in _family_waiting(tx, run_id, wanted))
     return min((due for due in dues if due is not None), default=None)
 
 
-def claim_family(
-    tx: Transaction,
-    session: Session,
-    run_id: str,
-    limit: int,
-    agents: Mapping[str, int],
-    queues: Sequence[str],
-    host: str | None,
-) -> Claims:
-    """Claim a run and its descendants for a session, as far as they are due."""
-    wanted = [agent for agent, quota in agents.items() if quota > 0]
-    waiting = _family_waiting(tx, run_id, wanted, queues, host)
-    due = [run for run in waiting if run.due_ms is not None and run.due_ms <= tx.now_ms]
-    given = run_rules.chosen(due, agents, limit)
-    claimed = tuple(run_rules.claimed(run, session.id, tx.now_ms) for run in given)
-    for run in claimed:
-        save_run(tx, run)
-    return Claims(claimed, family_due(tx, run_id, wanted, queues, host))
-
-
-def _family_waiting(
-    tx: Transaction, run_id: str, agents: Sequence[str], queues: Sequence[str], host: str | None
-) -> list[RunRow]:
+def _family_waiting(tx: Transaction, run_id: str, wanted: Wanted) -> list[RunRow]:
     with decoding("a run's row"):
         found = [rows.run_of(row) for row in tx.all("family_waiting", (run_id,))]
-    return [run for run in found if run.agent in agents and run.queue in queues and run.pin in (None, host)]
+    return [run for run in found if wanted.fits(run)]
 
 
 def _due(
@@ -186,7 +121,7 @@ def _priorities(tx: Transaction, queue: str, agent: str, alone: bool) -> list[in
         found.append(below)
 
 
-def next_due(tx: Transaction, waiting: Waiting, host: str | None, *, alone: bool) -> int | None:
+def _next_due(tx: Transaction, waiting: Waiting, host: str | None, *, alone: bool) -> int | None:
     """Return when the next unclaimed run falls due; with `alone`, the next suspect."""
     dues = [
         tx.all("first_due", (queue, agent, priority, host, alone))[0][0]
@@ -205,32 +140,70 @@ def get_session(tx: Transaction, session: str, clock: Clock) -> Session:
     row = tx.one("read_session", (session,))
     with decoding("a session's row"):
         found = rows.session_of(row, clock.boot_id, clock.boot_ms()) if row is not None else None
-    lost = validation.lease_lost(session, found)
-    if found is None or lost is not None:
-        raise lost or LeaseLost(session)
-    return found
+    return sessions.may_act(session, found)
 
 
-def release(tx: Transaction, session: Session, cause: Cause, evidence: Evidence | None, damaged: str) -> None:
+def release(tx: Transaction, session: Session, ending: Ending, damaged: str) -> None:
     """End a session and release its runs, except those whose rows are damaged."""
+    cause, evidence = ending
     tx.do("end_session", (tx.now_ms, cause.value, rows.row_of_evidence(evidence), session.id))
-    log: list[NewEntry] = []
-    released: list[RunRow] = []
-    for row in tx.all("runs_of_session", (session.id, damaged)):
-        with decoding("a run's row"):
-            run = rows.run_of(row)
-        progressed = run.deaths > 0 and tx.one("has_progressed", (run.number, run.death_length)) is not None
-        after = deaths.released(run, cause, tx.now_ms, has_progressed=progressed)
-        released.append(after)
-        log.append(recovery_log.left(session, run, after, cause))
-    if log:
-        tx.write("update_run", [changes_of(run) for run in released])
-        append_log(tx, [recovery_log.ended(session, cause, evidence, len(log)), *log])
+    with decoding("a run's row"):
+        owned = [rows.run_of(row) for row in tx.all("runs_of_session", (session.id, damaged))]
+    suspects = [run for run in owned if run.deaths > 0]
+    moved = {run.id for run in suspects if tx.one("has_progressed", (run.number, run.death_length))}
+    after, log = sessions.released(session, ending, owned, moved, tx.now_ms)
+    save_runs(tx, after)
+    append_log(tx, log)
     tx.wakes = True
 
 
-def numbers_waiting(tx: Transaction, agents: Sequence[str], queues: Sequence[str]) -> list[int]:
+def numbers_waiting(tx: Transaction, wanted: Wanted) -> list[int]:
     """Return the numbers of all unclaimed runs, read from the index only: their rows may be damaged."""
-    return [
-        row[0] for agent in agents for queue in queues for row in tx.all("waiting_numbers", (queue, agent))
-    ]
+    pairs = [(queue, agent) for agent in wanted.quotas for queue in wanted.queues]
+    return [row[0] for pair in pairs for row in tx.all("waiting_numbers", pair)]
+
+
+class DamagedRuns:
+    """The damaged runs that one process has found, by number."""
+
+    def __init__(self, files: Database) -> None:
+        self._files = files
+        self._numbers: set[int] = set()
+
+    @property
+    def numbers(self) -> str:
+        """Their numbers, as a JSON list."""
+        return msgspec.json.encode(sorted(self._numbers)).decode()
+
+    def write(
+        self,
+        work: Callable[[Transaction, str], Answer],
+        suspects: Callable[[Transaction], list[int]],
+        *,
+        urgent: bool = False,
+    ) -> Answer:
+        """Write something that reads the rows of many runs; skip damaged rows and do it once more.
+
+        One damaged run must not hold up the others. Raises Corrupt when the damage is not in a run's row.
+        """
+        try:
+            return self._files.write(lambda tx: work(tx, self.numbers), urgent=urgent)
+        except Corrupt:
+            found = {number for number in self._files.read(suspects) if self._is_damaged(number)}
+            if found <= self._numbers:
+                raise
+            self._numbers |= found
+            return self._files.write(lambda tx: work(tx, self.numbers), urgent=urgent)
+
+    def _is_damaged(self, number: int) -> bool:
+        def work(tx: Transaction) -> None:
+            row = tx.one("read_run_by_number", (number,))
+            with decoding("a run's row"):
+                if row is not None:
+                    rows.run_of(row)
+
+        try:
+            self._files.read(work)
+        except Corrupt:
+            return True
+        return False

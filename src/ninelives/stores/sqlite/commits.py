@@ -2,7 +2,7 @@
 
 A commit that only appends, or that completes its run, takes two statements: a conditional update of the run's
 row, which is the fence, and the insert. Each is one call of the driver for the whole batch. Every other
-commit runs in a savepoint, so that a refused one leaves no trace.
+commit is applied to tables of its own by the rules that all stores share.
 """
 
 from __future__ import annotations
@@ -12,40 +12,20 @@ from collections.abc import Mapping, Sequence
 import msgspec
 from msgspec.structs import astuple
 
-from ninelives.core.errors import NineLivesError, UsageError
+from ninelives.core.errors import NineLivesError
 from ninelives.core.model.commit import Commit, Outcome, Verdict
-from ninelives.core.model.inbox import NewItem
-from ninelives.core.model.key import Key, KeyOp, ReserveKey, WaitKey
-from ninelives.core.model.run import RunRow
-from ninelives.core.rules import dedup, inbox_rules, run_rules, validation
-from ninelives.stores.shared import rows
+from ninelives.core.rules import run_rules, validation
+from ninelives.stores.shared import commit_rules, rows
 from ninelives.stores.sqlite import checks
-from ninelives.stores.sqlite.transaction import (
-    Transaction,
-    append_all,
-    decoding,
-    end_run,
-    find_key,
-    find_run,
-    lost_blob,
-    notify_waiters,
-    refer,
-    save_key,
-    save_run,
-)
-
-
-class _Refusal(Exception):
-    """Carries a verdict out of a savepoint."""
-
-    def __init__(self, verdict: Verdict) -> None:
-        self.verdict = verdict
+from ninelives.stores.sqlite.lookups import known_blobs
+from ninelives.stores.sqlite.tables import Tables
+from ninelives.stores.sqlite.transaction import Transaction, append_all
 
 
 def commit(tx: Transaction, batch: Sequence[Commit]) -> list[Verdict]:
     """Apply a batch; see `Store.commit`."""
-    if len({one.run for one in batch}) != len(batch):
-        raise UsageError("a run occurs twice in one batch", remedy="Merge its commits, or send them apart")
+    if len(batch) > 1:
+        commit_rules.require_distinct(batch)
     plain: list[Commit] = []
     ending: list[Commit] = []
     refused: dict[str, NineLivesError] = {}
@@ -58,7 +38,9 @@ def commit(tx: Transaction, batch: Sequence[Commit]) -> list[Verdict]:
             plain.append(one)
         elif one.records and one.is_plain_end:
             ending.append(one)
-    done = _append_plain(tx, plain) | _end_plain(tx, ending)
+    done = _append_plain(tx, plain)
+    if ending:
+        done |= _end_plain(tx, ending)
     return [
         Verdict(one.run, Outcome.COMMITTED)
         if one.run in done
@@ -70,7 +52,10 @@ def commit(tx: Transaction, batch: Sequence[Commit]) -> list[Verdict]:
 
 
 def _fault(tx: Transaction, one: Commit) -> NineLivesError | None:
-    return validation.fault_in(one) or lost_blob(tx, run_rules.blobs_in(one), one.run)
+    fault: NineLivesError | None = validation.fault_in(one)
+    if fault is None and (wanted := run_rules.blobs_in(one)):
+        fault = commit_rules.lost_blob(known_blobs(tx, wanted), one)
+    return fault
 
 
 def _append_plain(tx: Transaction, plain: Sequence[Commit]) -> dict[str, int]:
@@ -174,83 +159,9 @@ def _append(tx: Transaction, done: Mapping[str, int], batch: Sequence[Commit]) -
 
 
 def _apply(tx: Transaction, one: Commit) -> Verdict:
-    run = find_run(tx, one.run)
-    if run is None:
-        return Verdict(one.run, Outcome.REFUSED, validation.unknown_run(one.run))
-    if run_rules.repeats(run, one):
-        return Verdict(one.run, Outcome.COMMITTED)
-    fenced = run_rules.committed(run, one, tx.now_ms)
-    if isinstance(fenced, Verdict):
-        return fenced
-    return _apply_whole(tx, run, one)
-
-
-def _apply_whole(tx: Transaction, run: RunRow, one: Commit) -> Verdict:
-    tx.cursor.execute("SAVEPOINT one")
-    try:
-        reserved = _write(tx, run, one)
-    except _Refusal as refusal:
-        tx.cursor.execute("ROLLBACK TO one")
-        return refusal.verdict
-    finally:
-        tx.cursor.execute("RELEASE one")
-    return Verdict(one.run, Outcome.COMMITTED, key=reserved)
-
-
-def _write(tx: Transaction, run: RunRow, one: Commit) -> Key | None:
-    """Write a commit; returns the key that it reserved. Raises _Refusal."""
-    for number, seq in inbox_rules.taken_in(one):
-        if tx.one("take_signal", (seq, run.number, number)) is None:
-            raise _Refusal(Verdict(run.id, Outcome.STALE))
-    for item in one.closes:
-        if tx.one("close_item", (item, run.id)) is None:
-            raise _Refusal(Verdict(run.id, Outcome.STALE))
-    for new in one.opens:
-        _open_item(tx, run, new)
-    changed = [(op, operate(tx, run, op)) for op in one.keys]
-    needless = sum(after is None for _, after in changed)
-    after = run_rules.committed(run_rules.with_news(run, needless), one, tx.now_ms)
-    if isinstance(after, Verdict):
-        raise _Refusal(after)
-    append_all(tx, [(run.number, one.records)])
-    save_run(tx, after)
-    if after.state.is_final:
-        end_run(tx, after)
-    # Waiters of a key were woken where it let them go.
-    tx.wakes = tx.wakes or run_rules.wakes(one, needless=needless, has_waiters=False)
-    return next((key for op, key in changed if isinstance(op, ReserveKey)), None)
-
-
-def _open_item(tx: Transaction, run: RunRow, new: NewItem) -> None:
-    row = tx.one("read_item", (new.id,))
-    if row is None and tx.one("item_again", (run.id, new.id)) is not None:
-        raise checks.hidden("items", new.id)
-    with decoding("an inbox item", run.id):
-        known = rows.item_of(row) if row is not None else None
-    item = inbox_rules.opened(known, new, run.id, tx.now_ms)
-    if isinstance(item, Verdict):
-        raise _Refusal(item)
-    if known is None:
-        tx.do("insert_item", checks.sealed("items", rows.row_of_item(item)))
-
-
-def operate(tx: Transaction, run: RunRow, op: KeyOp) -> Key | None:
-    """Apply one key operation and return the key; None when a key to wait for is no longer held."""
-    known = find_key(tx, op.key)
-    if isinstance(op, WaitKey):
-        held = dedup.is_held(known, run.id)
-        if held:
-            tx.do("add_waiter", checks.sealed("waiters", (run.id, op.key)))
-        return known if held else None
-    after: Key | Verdict
-    if isinstance(op, ReserveKey):
-        after = dedup.reserved(known, op, run.id, tx.now_ms)
-    else:
-        after = dedup.changed(known, op, run.id, tx.now_ms)
-    if isinstance(after, Verdict):
-        raise _Refusal(after)
-    save_key(tx, after)
-    refer(tx, run.number, after.blobs)
-    if dedup.lets_go(known, after):
-        notify_waiters(tx, op.key)
-    return after
+    tables = Tables(tx)
+    verdict, run = commit_rules.write(tx, tables.rows, one)
+    if run is not None:  # what a refused commit has changed of its tables is dropped with them
+        tables.write_back()
+        tables.append([(run, one.records)])
+    return verdict

@@ -3,19 +3,19 @@
 from __future__ import annotations
 
 from collections import defaultdict
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 
 import msgspec
 
-from ninelives.core.errors import UnknownRun
+from ninelives.core.errors import Corrupt, UnknownRun
 from ninelives.core.journal import chain
 from ninelives.core.model.inbox import Item, Signal
-from ninelives.core.model.run import Journal, Record, RunRow
+from ninelives.core.model.run import Journal, News, Record, RunRow
 from ninelives.core.rules import validation
 from ninelives.stores.shared import rows
-from ninelives.stores.sqlite import halves
-from ninelives.stores.sqlite.inbound import confirm_counts
-from ninelives.stores.sqlite.transaction import Transaction, decoding, find_runs, get_run
+from ninelives.stores.shared.rows import decoding
+from ninelives.stores.sqlite import checks, halves
+from ninelives.stores.sqlite.transaction import Transaction, find_runs, get_run
 
 
 def read_journal(tx: Transaction, run_id: str, since: int | None) -> Journal:
@@ -25,11 +25,7 @@ def read_journal(tx: Transaction, run_id: str, since: int | None) -> Journal:
     with decoding("a record", run_id):
         records = tuple(halves.record_of(row) for row in tx.all("read_records", (run.number, first)))
     _verify(tx, run, first, records)
-    with decoding("a signal or an inbox item", run_id):
-        signals = tuple(rows.signal_of(run.id, row) for row in tx.all("waiting_signals", (run.number,)))
-        items = tuple(rows.item_of(row) for row in tx.all("items_of_run", (run.id,)))
-    confirm_counts(tx, [run], len(signals), len(items))
-    return Journal(run, first, records, signals, items)
+    return Journal(run, first, records, *_mail(tx, run))
 
 
 def read_journals(tx: Transaction, names: Sequence[str]) -> list[Journal | UnknownRun]:
@@ -51,7 +47,7 @@ def read_journals(tx: Transaction, names: Sequence[str]) -> list[Journal | Unkno
         for row in tx.all("items_of_runs", (numbers,)):
             item = rows.item_of(row)
             items[item.run].append(item)
-    confirm_counts(
+    _confirm_counts(
         tx,
         list(found.values()),
         sum(map(len, signals.values())),
@@ -75,3 +71,38 @@ def _verify(tx: Transaction, run: RunRow, first: int, records: Sequence[Record])
         row = tx.one("read_check", (run.number, first - 1))
         before = row[0] if row is not None else b""
     chain.verify(run.id, before, first, records, length=run.length, head=run.head)
+
+
+def read_news(tx: Transaction, seen: Mapping[str, int]) -> list[News]:
+    """Return the news of runs whose counter has changed; see `Store.read_news`."""
+    found = []
+    for run, news in seen.items():
+        if tx.one("has_news", (run, news)) is not None:
+            try:
+                row = get_run(tx, run)
+                found.append(News(row, *_mail(tx, row), tx.now_ms))
+            except Corrupt:
+                continue
+    return found
+
+
+def _mail(tx: Transaction, run: RunRow) -> tuple[tuple[Signal, ...], tuple[Item, ...]]:
+    """Return a run's waiting signals and its inbox items."""
+    with decoding("a signal or an inbox item", run.id):
+        signals = tuple(rows.signal_of(run.id, row) for row in tx.all("waiting_signals", (run.number,)))
+        items = tuple(rows.item_of(row) for row in tx.all("items_of_run", (run.id,)))
+    _confirm_counts(tx, [run], len(signals), len(items))
+    return signals, items
+
+
+def _confirm_counts(tx: Transaction, of: Sequence[RunRow], signals: int, items: int) -> None:
+    """Count the runs' waiting signals and items by another index: a damaged one must not hide any.
+
+    Raises Corrupt.
+    """
+    numbers = msgspec.json.encode([run.number for run in of]).decode()
+    names = msgspec.json.encode([run.id for run in of]).decode()
+    if tx.all("count_waiting_signals", (numbers,)) != [(signals,)]:
+        raise checks.hidden("signals", "a signal")
+    if tx.all("count_items", (names,)) != [(items,)]:
+        raise checks.hidden("items", "an item")

@@ -28,7 +28,7 @@ from ninelives.stores.sqlite.transaction import (
     get_run,
     save_key,
     save_labels,
-    save_run,
+    save_runs,
 )
 
 Answer = TypeVar("Answer")
@@ -210,7 +210,7 @@ def pause_unfinished(tx: Transaction) -> list[str]:
     for (name,) in tx.all("unfinished_runs"):
         run = get_run(tx, name)
         if not run.paused:
-            save_run(tx, replace(run, paused=True, news=run.news + 1, changed_ms=tx.now_ms))
+            save_runs(tx, [replace(run, paused=True, news=run.news + 1, changed_ms=tx.now_ms)])
             paused.append(name)
     return paused
 

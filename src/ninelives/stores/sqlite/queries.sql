@@ -316,7 +316,7 @@ WHERE signals.taken IS NULL ORDER BY signals.run, signals.number;
 
 -- name: take_signal
 UPDATE signals SET taken = ?1, "check" = resealed('signals', "check", @signals, @signals(taken = ?1))
-WHERE run = ?2 AND number = ?3 AND taken IS NULL RETURNING number;
+WHERE run = ?2 AND number = ?3;
 
 -- name: insert_item
 INSERT INTO items (id, run, kind, step, digest, body, "to", deadline_ms, opened_ms, state, answer, "by", answered_ms, "check")
@@ -340,6 +340,9 @@ ORDER BY items.place;
 -- name: count_items
 SELECT count(*) FROM json_each(?) CROSS JOIN items INDEXED BY items_again ON items.run = json_each.value;
 
+-- name: open_items_of_run
+SELECT @items, "check" FROM items INDEXED BY items_run WHERE run = ? AND state = 'open' ORDER BY place;
+
 -- name: list_inbox
 SELECT @items, "check" FROM items ORDER BY place LIMIT ?;
 
@@ -348,11 +351,7 @@ SELECT @items, "check" FROM items WHERE state = 'open' ORDER BY place LIMIT ?;
 
 -- name: close_item
 UPDATE items SET state = 'closed', "check" = resealed('items', "check", @items, @items(state = 'closed'))
-WHERE id = ? AND run = ? AND state = 'open' RETURNING id;
-
--- name: close_items_of_run
-UPDATE items SET state = 'closed', "check" = resealed('items', "check", @items, @items(state = 'closed'))
-WHERE run = ? AND state = 'open';
+WHERE id = ?;
 
 -- name: close_items_of_runs
 UPDATE items SET state = 'closed', "check" = resealed('items', "check", @items, @items(state = 'closed'))
@@ -390,11 +389,11 @@ SELECT @waiters, "check" FROM waiters WHERE key = ? ORDER BY run;
 -- name: all_waiters
 SELECT @waiters, "check" FROM waiters;
 
--- name: drop_waiters
-DELETE FROM waiters WHERE key = ?;
+-- name: waits
+SELECT @waiters, "check" FROM waiters WHERE run = ?;
 
--- name: drop_waits
-DELETE FROM waiters WHERE run = ?;
+-- name: drop_waiter
+DELETE FROM waiters WHERE run = ? AND key = ?;
 
 -- name: has_progressed
 SELECT 1 FROM records

@@ -7,9 +7,8 @@ from collections.abc import Sequence
 from ninelives.core.journal import recovery_log
 from ninelives.core.model.log_entry import LogEntry, NewEntry
 from ninelives.stores.shared import rows
-from ninelives.stores.sqlite.transaction import Transaction, decoding
-
-_ABOVE_ALL = 2**62
+from ninelives.stores.shared.rows import decoding
+from ninelives.stores.sqlite.transaction import Transaction
 
 
 def append(tx: Transaction, new: Sequence[NewEntry]) -> None:
@@ -22,9 +21,8 @@ def append(tx: Transaction, new: Sequence[NewEntry]) -> None:
     tx.do("write_log_head", (length + len(sealed), sealed[-1].check))
 
 
-def read(tx: Transaction, run: str | None, before: int | None, limit: int) -> list[LogEntry]:
+def read(tx: Transaction, run: str | None, below: int, limit: int) -> list[LogEntry]:
     """Return entries, newest first, each verified against the one before it."""
-    below = _ABOVE_ALL if before is None else before
     if run is not None:
         found = tx.all("read_log_of_run", (run, below, limit))
     else:

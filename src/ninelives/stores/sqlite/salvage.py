@@ -8,31 +8,34 @@ from __future__ import annotations
 
 from contextlib import suppress
 
-import apsw
 from msgspec.structs import replace
 
-from ninelives.core.errors import Corrupt, StoreError
+from ninelives.core.errors import StoreError
 from ninelives.core.journal.salvage import salvaged
-from ninelives.core.model.run import Record, RunRow, State
+from ninelives.core.model.run import Record, RunRow
 from ninelives.core.rules import validation
-from ninelives.core.values import blobs
-from ninelives.stores.sqlite import halves
+from ninelives.stores.shared import inbound
 from ninelives.stores.sqlite.files.database import Database
+from ninelives.stores.sqlite.tables import Tables
 from ninelives.stores.sqlite.transaction import (
     Transaction,
     append_all,
-    decoding,
     delete_records,
     get_run,
     save_labels,
-    save_run,
+    save_runs,
 )
 
 
 def salvage(files: Database, run_id: str, epoch: int) -> RunRow:
     """Cut a damaged journal back to its last good prefix; see `Store.salvage`."""
-    run, records, why, now_ms = files.read(lambda tx: (*_readable(tx, run_id), tx.now_ms))
-    _require_owner(run, epoch)
+
+    def read(tx: Transaction) -> tuple[RunRow, list[Record], str, int]:
+        run, tables = get_run(tx, run_id), Tables(tx)
+        inbound.require_owner(run, epoch)
+        return (run, *inbound.readable(run, tables.stored(run), tables.packed), tx.now_ms)
+
+    run, records, why, now_ms = files.read(read)
     found = salvaged(run, records, why, now_ms)
     if found is None:
         return run
@@ -45,35 +48,9 @@ def salvage(files: Database, run_id: str, epoch: int) -> RunRow:
     return moved
 
 
-def _readable(tx: Transaction, run_id: str) -> tuple[RunRow, list[Record], str]:
-    """Return a run's row, its records before the first unreadable one, and why that cannot be read."""
-    run = get_run(tx, run_id)
-    records: list[Record] = []
-    for seq in range(run.base, run.length):
-        try:
-            row = tx.one("read_record", (run.number, seq))
-            if row is None:
-                return run, records, f"record {seq} is missing"
-            with decoding("a record", run_id):
-                record = halves.record_of(row)
-            for digest in record.blobs:
-                _read_blob(tx, digest)
-        except (apsw.Error, Corrupt) as error:
-            return run, records, str(error) if isinstance(error, apsw.Error) else error.what
-        records.append(record)
-    return run, records, "a checksum fails"
-
-
-def _read_blob(tx: Transaction, digest: bytes) -> None:
-    row = tx.one("read_blob", (digest,))
-    if row is None:
-        raise Corrupt(f"blob {digest.hex()} is missing")
-    blobs.unpack(digest, row[0])
-
-
 def _move(tx: Transaction, known: RunRow, after: RunRow, kept: list[Record]) -> RunRow:
     run = get_run(tx, known.id)
-    _require_owner(run, known.epoch)
+    inbound.require_owner(run, known.epoch)
     if (run.length, run.head) != (known.length, known.head):
         raise validation.not_owned(run.id)
     ((number,),) = tx.all("next_run_numbers", (1,))
@@ -93,10 +70,5 @@ def _move(tx: Transaction, known: RunRow, after: RunRow, kept: list[Record]) -> 
         save_labels(tx, run, is_gone=True)
         save_labels(tx, moved)
     append_all(tx, [(number, kept)])
-    save_run(tx, moved)
+    save_runs(tx, [moved])
     return moved
-
-
-def _require_owner(run: RunRow, epoch: int) -> None:
-    if run.epoch != epoch or run.state is not State.RUNNING:
-        raise validation.not_owned(run.id)

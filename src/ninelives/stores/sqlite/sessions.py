@@ -13,59 +13,122 @@ from collections.abc import Mapping
 from msgspec.structs import replace
 
 from ninelives.core.clock import Clock
-from ninelives.core.model.session import Cause, Evidence, Fate, Session
+from ninelives.core.model.session import Cause, Evidence, Fate, NewSession, Session
 from ninelives.core.rules import run_rules
 from ninelives.core.rules.restore import RESTORED
 from ninelives.stores.shared import rows, sessions
+from ninelives.stores.shared.rows import decoding
 from ninelives.stores.shared.sessions import DROPPED, Ending
-from ninelives.stores.sqlite import claims
-from ninelives.stores.sqlite.files.session_locks import SessionLocks
-from ninelives.stores.sqlite.transaction import Transaction, decoding
+from ninelives.stores.sqlite import checks, claims
+from ninelives.stores.sqlite.files.database import Database
+from ninelives.stores.sqlite.transaction import Transaction
 
 KEPT = Evidence(note="its lock was dropped, and its supervisor's")
 LATE = Evidence(note="its lock was dropped later; what it had started may live on")
 
 
-class Watch:
+class Sessions:
     """The sessions of one store, as one process sees them."""
 
-    def __init__(self, clock: Clock, locks: SessionLocks) -> None:
-        self._clock, self._locks = clock, locks
+    def __init__(self, files: Database, clock: Clock, damaged: claims.DamagedRuns) -> None:
+        self._files, self._clock, self._locks, self._damaged = files, clock, files.locks, damaged
 
-    def live(self, tx: Transaction) -> list[Session]:
+    def register(self, new: NewSession) -> Session:
+        """Begin a session and hold its lock; see `Store.register_session`."""
+        try:
+            with self._files.expected():
+                self._locks.hold(new.id)
+        except BlockingIOError:
+            raise sessions.taken(new.id) from None
+        # CRASH: a lock file without a session; nothing refers to it.
+
+        def work(tx: Transaction) -> Session:
+            if tx.one("read_session", (new.id,)) is not None:
+                raise sessions.taken(new.id)
+            row = rows.row_of_session(new, tx.now_ms, self._clock.boot_ms(), self._clock.boot_id)
+            tx.do("insert_session", checks.sealed("sessions", (*row, None, None, None)))
+            return claims.get_session(tx, new.id, self._clock)
+
+        try:
+            self._files.fill_log()
+            return self._files.write(work)
+        except BaseException:
+            self._locks.discard(new.id)
+            raise
+
+    def renew(self, session: str) -> Session:
+        """Renew a lease; see `Store.renew_session`."""
+        self._files.require_in_place()
+
+        def work(tx: Transaction) -> Session:
+            claims.get_session(tx, session, self._clock)
+            tx.do("renew_session", (tx.now_ms, self._clock.boot_ms(), session))
+            return claims.get_session(tx, session, self._clock)
+
+        return self._files.write(work, urgent=True)
+
+    def end(self, given: Mapping[str, Ending] | None) -> list[Session]:
+        """End the given sessions, or all that any process may end; see `Store.end_sessions`."""
+        endings = self._gone() if given is None else given
+        if not endings:
+            return []
+
+        def work(tx: Transaction, damaged: str) -> tuple[list[str], list[Session]]:
+            proved = self._prove(tx, endings)
+            return proved, self._release(tx, endings, damaged, is_proof=given is not None)
+
+        def suspects(tx: Transaction) -> list[int]:
+            return [row[0] for one in endings for row in tx.all("numbers_of_session", (one,))]
+
+        proved, ended = self._damaged.write(work, suspects, urgent=True)
+        # The process of an expired session may still live; its lock, which we keep, will show its death.
+        over = [session.id for session in ended if session.cause is not Cause.EXPIRED]
+        for name in (*over, *filter(self._locks.is_dropped, proved)):
+            self._locks.discard(name)
+        return ended
+
+    def find(self, session: str) -> Session | None:
+        """Return a session, ended or not."""
+        return self._files.read(lambda tx: self._find(tx, session))
+
+    def live(self) -> list[Session]:
         """Return the sessions that have not ended, oldest first."""
+        return self._files.read(self._live)
+
+    def _live(self, tx: Transaction) -> list[Session]:
         return [self._read(row) for row in tx.all("live_sessions")]
 
-    def find(self, tx: Transaction, session: str) -> Session | None:
-        """Return a session, ended or not."""
+    def _find(self, tx: Transaction, session: str) -> Session | None:
         row = tx.one("read_session", (session,))
         return self._read(row) if row is not None else None
 
-    def gone(self, live: list[Session]) -> dict[str, Ending]:
+    def _gone(self) -> dict[str, Ending]:
         """Return the sessions that any process may end now, and why."""
+        live, swept = self._files.read(lambda tx: (self._live(tx), self._swept(tx)))
+        self._sweep(swept)
         return sessions.gone(live, lambda _: True, KEPT)
 
-    def end(
+    def _release(
         self, tx: Transaction, endings: Mapping[str, Ending], damaged: str, *, is_proof: bool
     ) -> list[Session]:
         """End sessions that have not ended; unless `is_proof`, only if the reason still holds."""
         # Between the read and this transaction a lease may have been renewed. A death cannot be undone.
         ending = [
             session
-            for session in self.live(tx)
+            for session in self._live(tx)
             if session.id in endings
             and (is_proof or endings[session.id][0] is Cause.DIED or session.left_ms <= 0)
         ]
         for session in ending:
-            claims.release(tx, session, *endings[session.id], damaged)
-        found = (self.find(tx, session.id) for session in ending)
+            claims.release(tx, session, endings[session.id], damaged)
+        found = (self._find(tx, session.id) for session in ending)
         return [session for session in found if session is not None]
 
-    def prove(self, tx: Transaction, endings: Mapping[str, Ending]) -> list[str]:
+    def _prove(self, tx: Transaction, endings: Mapping[str, Ending]) -> list[str]:
         """Add to ended sessions the evidence that they are gone; return those that had none before."""
         proved = []
         for name, (_, evidence) in endings.items():
-            session = self.find(tx, name) if evidence is not None and evidence.is_gone else None
+            session = self._find(tx, name) if evidence is not None and evidence.is_gone else None
             if session is not None and session.ended_ms is not None:
                 after = run_rules.proved(session, evidence)
                 if after is not session:
@@ -73,15 +136,24 @@ class Watch:
                     proved.append(name)
         return proved
 
-    def swept(self, tx: Transaction) -> dict[str, Evidence]:
+    def _swept(self, tx: Transaction) -> dict[str, Evidence]:
         """Return the sessions that expired and whose processes ended later, with the evidence."""
         expired = ((row[0], row[6]) for row in tx.all("expired_sessions"))
         return {name: LATE if keeper else DROPPED for name, keeper in expired if self._locks.is_dropped(name)}
 
-    def sweep(self, tx: Transaction, swept: Mapping[str, Evidence]) -> None:
-        """Store that evidence in the rows: the lock files that show the same are removed after this."""
-        for name, evidence in swept.items():
-            tx.do("sweep_session", (rows.row_of_evidence(evidence), name))
+    def _sweep(self, swept: Mapping[str, Evidence]) -> None:
+        """Remove the lock files of sessions that expired and whose processes have gone since."""
+        if not swept:
+            return
+
+        def work(tx: Transaction) -> None:
+            for name, evidence in swept.items():
+                tx.do("sweep_session", (rows.row_of_evidence(evidence), name))
+
+        self._files.write(work, urgent=True)
+        # CRASH: lock files that are no longer needed; the rows hold the same evidence.
+        for session in swept:
+            self._locks.discard(session)
 
     def _read(self, row: rows.Row) -> Session:
         with decoding("a session's row"):

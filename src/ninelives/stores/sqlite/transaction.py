@@ -2,19 +2,18 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Sequence
-from contextlib import contextmanager, suppress
+from collections.abc import Iterable, Sequence
 from itertools import chain
 from typing import Any
 
 import apsw
 import msgspec
 
-from ninelives.core.errors import BadRecord, Corrupt
 from ninelives.core.model.key import Key
-from ninelives.core.model.run import Control, Record, RunRow
-from ninelives.core.rules import dedup, run_rules, validation
+from ninelives.core.model.run import Record, RunRow
+from ninelives.core.rules import validation
 from ninelives.stores.shared import rows
+from ninelives.stores.shared.rows import decoding
 from ninelives.stores.sqlite import checks, halves
 from ninelives.stores.sqlite.files.connection import no_text
 from ninelives.stores.sqlite.queries import SQL, for_rows
@@ -87,19 +86,6 @@ class Transaction:
         return found[0] if found else None
 
 
-@contextmanager
-def decoding(what: str, run: str | None = None) -> Iterator[None]:
-    """Turn values that we never write into Corrupt."""
-    try:
-        yield
-    except (ValueError, KeyError, TypeError, msgspec.DecodeError) as error:
-        raise Corrupt(
-            f"{what} holds a value that is never written: {error}",
-            run=run,
-            remedy="Restore the store from a backup; other runs continue",
-        ) from error
-
-
 def find_run(tx: Transaction, run: str) -> RunRow | None:
     """Return a run's row, if there is one."""
     row = tx.one("read_run", (run,))
@@ -144,29 +130,16 @@ def get_run(tx: Transaction, run: str) -> RunRow:
     return found
 
 
-def save_run(tx: Transaction, run: RunRow) -> None:
-    """Write the changed columns of a run's row."""
-    tx.write("update_run", [changes_of(run)])
-
-
-def changes_of(run: RunRow) -> rows.Row:
-    """Return the changeable columns of a run's row, with its checks."""
-    row = checks.sealed_run(run)
-    return rows.changes_of(row) + row[-2:]
+def save_runs(tx: Transaction, changed: Iterable[RunRow]) -> None:
+    """Write the changed columns of runs' rows, with their checks."""
+    sealed = map(checks.sealed_run, changed)
+    tx.write("update_run", [rows.changes_of(row) + row[-2:] for row in sealed])
 
 
 def save_labels(tx: Transaction, run: RunRow, *, is_gone: bool = False) -> None:
     """Insert the labels by which a run can be found; with `is_gone`, delete them."""
     labels = msgspec.json.encode(run.labels).decode()
     tx.do("delete_labels" if is_gone else "insert_labels", (labels, run.number))
-
-
-def nudge(tx: Transaction, run: str) -> None:
-    """Give a run news, if it exists and has not ended."""
-    found = find_run(tx, run)
-    if found is not None and not found.state.is_final:
-        save_run(tx, run_rules.nudged(found, tx.now_ms))
-        tx.wakes = True
 
 
 def append_all(tx: Transaction, appended: Sequence[tuple[int, Sequence[Record]]]) -> None:
@@ -201,14 +174,6 @@ def refer(tx: Transaction, number: int, digests: Iterable[bytes]) -> None:
         tx.do("refer_blob", checks.sealed("blob_runs", (digest, number)))
 
 
-def lost_blob(tx: Transaction, digests: Iterable[bytes], run: str) -> BadRecord | None:
-    """Return the error for the first blob that does not exist."""
-    for digest in digests:
-        if tx.one("has_blob", (digest,)) is None:
-            return validation.lost_blob(run, digest)
-    return None
-
-
 def find_key(tx: Transaction, key: str) -> Key | None:
     """Return a business key's row, if it was ever used."""
     row = tx.one("read_key", (key,))
@@ -223,36 +188,3 @@ def find_key(tx: Transaction, key: str) -> Key | None:
 def save_key(tx: Transaction, key: Key) -> None:
     """Write a business key's row."""
     tx.do("write_key", checks.sealed("keys", rows.row_of_key(key)))
-
-
-def notify_waiters(tx: Transaction, key: str) -> None:
-    """Give news to the runs that wait for a key."""
-    for (run,) in tx.all("waiters", (key,)):
-        nudge(tx, run)
-    tx.do("drop_waiters", (key,))
-
-
-def end_run(tx: Transaction, run: RunRow) -> None:
-    """Apply a run's end: close its items, pass on its keys, notify its parent, cancel its children."""
-    tx.do("close_items_of_run", (run.id,))
-    held = tx.all("held_keys_of_run", (run.id,))
-    for row in held:
-        with decoding("a key", run.id):
-            key = rows.key_of(row)
-        save_key(tx, dedup.orphaned(key, tx.now_ms))
-        notify_waiters(tx, key.key)
-    tx.do("drop_waits", (run.id,))
-    if run.parent is not None:
-        nudge(tx, run.parent)
-    if run_rules.takes_along(run):
-        _cancel_children(tx, run.id)
-    tx.wakes = True
-
-
-def _cancel_children(tx: Transaction, parent: str) -> None:
-    for (name,) in tx.all("live_children", (parent,)):
-        with suppress(Corrupt):  # a damaged child does not prevent its parent from ending
-            child = run_rules.controlled(get_run(tx, name), Control.CANCEL, tx.now_ms)
-            save_run(tx, child)
-            if child.state.is_final:
-                end_run(tx, child)

@@ -27,8 +27,9 @@ from ninelives.core.model.commit import Commit
 from ninelives.core.model.key import Key, KeyState, ReserveKey
 from ninelives.core.model.run import RunRow, State
 from ninelives.stores.redis import encoding
-from ninelives.stores.redis.run_rows import runs_in, texts
+from ninelives.stores.redis.run_rows import runs_in
 from ninelives.stores.redis.transaction import Transaction
+from ninelives.stores.shared.rows import texts
 
 LOST = b"x"
 """The field of a run's row that holds the length at which it became doubtful."""

@@ -33,15 +33,16 @@ from ninelives.core.rules import inbox_rules
 from ninelives.core.rules.restore import RESTORED, Doubt, doubts_in, fenced
 from ninelives.core.values import blobs
 from ninelives.store import Progress
-from ninelives.stores.shared import rows
-from ninelives.stores.sqlite import checks, claims, commits, maintenance
+from ninelives.stores.shared import commit_rules, rows
+from ninelives.stores.sqlite import checks, claims, maintenance
 from ninelives.stores.sqlite.files import anchor, paths, schema
 from ninelives.stores.sqlite.files.connection import APPLICATION_ID, connect, translated
 from ninelives.stores.sqlite.files.database import Database, require_closed
 from ninelives.stores.sqlite.files.paths import StorePaths
 from ninelives.stores.sqlite.files.write_queue import held
 from ninelives.stores.sqlite.journals import read_journal
-from ninelives.stores.sqlite.transaction import Transaction, append_all, get_run, save_run
+from ninelives.stores.sqlite.tables import Tables
+from ninelives.stores.sqlite.transaction import Transaction, append_all, get_run, save_runs
 
 _STEP_PAGES = 256
 Answer = TypeVar("Answer")
@@ -191,7 +192,7 @@ def _wait_for_people(tx: Transaction, clock: Clock) -> _Waiting:
     """Make every unfinished run wait for a person, and fence all workers of the original store."""
     for row in tx.all("live_sessions"):
         session = rows.session_of(row, clock.boot_id, clock.boot_ms())
-        claims.release(tx, session, Cause.STOPPED, RESTORED, "[]")
+        claims.release(tx, session, (Cause.STOPPED, RESTORED), "[]")
     names = [name for (name,) in tx.all("unfinished_runs")]
     doubts: list[tuple[str, str]] = []
     for name in names:
@@ -200,7 +201,7 @@ def _wait_for_people(tx: Transaction, clock: Clock) -> _Waiting:
         for doubt in doubts_in(run, [_whole(tx, record) for record in journal.records], tx.now_ms):
             run = _ask(tx, run, doubt)
             doubts.append((name, doubt.item.step))
-        save_run(tx, run)
+        save_runs(tx, [run])
     store_id = os.urandom(16)
     tx.do("set_store_id", (store_id,))
     ((_, _, counted, *_),) = tx.all("count_commit", (len(schema.migrations()),))
@@ -226,7 +227,11 @@ def _ask(tx: Transaction, run: RunRow, doubt: Doubt) -> RunRow:
         raise Corrupt(f"the question about {doubt.item.step} cannot be asked", run=run.id)
     tx.do("insert_item", checks.sealed("items", rows.row_of_item(item)))
     if doubt.key:
-        commits.operate(tx, run, DoubtKey(doubt.key))
+        tables = Tables(tx)
+        changed = commit_rules.change_key(tables.rows, DoubtKey(doubt.key), run.id, tx.now_ms)
+        if isinstance(changed, Verdict):
+            raise Corrupt(f"the key {doubt.key!r} cannot be put in doubt: it is not the run's", run=run.id)
+        tables.write_back()
     (record,) = chain.seal(run.length, run.head, [doubt.draft], run.epoch)
     append_all(tx, [(run.number, [record])])
     length = record.seq + 1

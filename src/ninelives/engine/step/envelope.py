@@ -1,0 +1,273 @@
+"""What all steps have in common: how a recorded outcome comes back, and how a fresh one goes out.
+
+A call searches for its record (`run.identity`). If there is one, `deliver` waits until it is next in the
+journal's order, and returns or raises it. Else the call waits until something new may begin
+(`run.waits.ready`), runs its body (`run.branch_task.enter_body`, `leave_body`), records the outcome and waits
+until it is durable and next (`run.delivery.Delivery.settle`). `Builtin` does all of that for the steps of
+`nl` itself. If we die anywhere here, the next worker makes the same call.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Awaitable, Callable, Sequence
+from functools import partial
+from typing import Any, NoReturn, Protocol, Self, TypeVar
+
+from msgspec import UNSET, Struct
+
+from ninelives.core.errors import Divergence, UsageError
+from ninelives.core.journal.matching import Claimed
+from ninelives.core.journal.replay import Recorded, signal_number, write_body
+from ninelives.core.model.commit import Outcome
+from ninelives.core.model.run import Kind, StepKind
+from ninelives.core.model.totals import OUTCOMES, Facts
+from ninelives.core.values.codec import UNTYPED_CODEC, Codec
+from ninelives.core.values.exceptions import decode_error, encode_error
+from ninelives.core.values.fingerprint import Fingerprint
+from ninelives.engine.commit.ticket import NOTHING, Draft, Extras
+from ninelives.engine.context import StepPosition
+from ninelives.engine.run import identity
+from ninelives.engine.run.branch_task import BranchTask, current_branch
+from ninelives.engine.run.current import caller
+from ninelives.engine.run.execution import Execution
+from ninelives.engine.run.lifecycle import OPEN
+from ninelives.engine.run.lookup import StepLookup
+from ninelives.engine.run.waits import await_cancellation, refresh, turn_away
+from ninelives.engine.spec.callbacks import call_plain
+from ninelives.engine.spec.registry import Step
+
+T = TypeVar("T")
+Read = Callable[[bytes], Any]
+"""Decodes a recorded value. Raises Divergence when it no longer fits."""
+
+
+class CancelHeld(Protocol):
+    """A call whose cancellation by the run's code is held back until its outcome is due."""
+
+    is_cancelled: bool
+
+    async def patiently(self, make: Callable[[], Awaitable[T]], /) -> T:
+        """Await something, again after each cancellation by the run's code."""
+
+
+async def deliver(
+    execution: Execution,
+    found: Recorded,
+    read: Read | None,
+    *,
+    step: Step | None = None,
+    held: CancelHeld | None = None,
+) -> Any:
+    """Return or raise a recorded outcome when its delivery is due.
+
+    A withdrawn step waits until the run's code cancels it again. `held`: the code cancelled the call after it
+    had started; it gets the cancellation in the place of the outcome.
+    """
+    is_withdrawn = found.kind is Kind.WITHDRAWN
+    if held is not None:
+        await held.patiently(lambda: execution.delivery.recorded(found))
+    elif not is_withdrawn:
+        await execution.delivery.recorded(found)
+    if is_withdrawn and (held is None or not held.is_cancelled):
+        await await_cancellation(execution, found)
+    if step is None:
+        execution.counts.replayed += 1
+    elif not is_withdrawn:
+        execution.count(step, found)
+    if held is not None and held.is_cancelled:
+        raise asyncio.CancelledError
+    try:
+        if found.kind is not Kind.FAILURE:
+            return read(bytes(found.body.v or b"null")) if read is not None else None
+        error = decode_error(bytes(found.body.e or b""), raises=step.raises if step is not None else ())
+    except Divergence as misfit:
+        await _diverge(execution, misfit, found.step, step)
+    raise error
+
+
+async def decoded(execution: Execution, at: str, read: Read, data: bytes) -> Any:
+    """Decode a recorded value; one that no longer fits is a divergence, which seals the execution."""
+    try:
+        return read(data)
+    except Divergence as misfit:
+        return await _diverge(execution, misfit, at, None)
+
+
+async def _diverge(execution: Execution, error: Divergence, at: str, step: Step | None) -> None:
+    error.run, error.step = execution.run.id, at
+    if step is not None:
+        error.what += f", asked for at {caller() or step.where}"
+    execution.seal(error)
+    await execution.forever()
+
+
+def reader(step: Step) -> Read:
+    """Return the function that decodes a step's recorded values; with `upgrade=`, also old ones."""
+    return partial(_recalled, step) if step.upgrade is None else partial(_upgraded, step, step.upgrade)
+
+
+def _recalled(step: Step, data: bytes) -> Any:
+    try:
+        return step.codec.recall(data)
+    except Divergence as error:
+        either = error.remedy or "Restore the type"
+        error.remedy = f"Give the step upgrade= to map old values, or {either[0].lower()}{either[1:]}"
+        raise
+
+
+def _upgraded(step: Step, upgrade: Callable[[Any], Any], data: bytes) -> Any:
+    try:
+        # Validated: a value that its class refuses is an old one, which the function maps.
+        return step.codec.decode(data, is_whole=True)
+    except Divergence:
+        return step.codec.round(call_plain("upgrade=", upgrade, UNTYPED_CODEC.decode(data)))[1]
+
+
+def _reader_of(found: Recorded, codec: Codec) -> Read:
+    """Return the function that decodes the outcome of a step of `nl`."""
+    if found.body.r is not UNSET:
+        received = bytes(found.body.r)
+        return lambda _: codec.recall(received)
+    # Of a signal as it was sent, no field need claim every key.
+    return codec.recall if signal_number(found) < 0 else partial(codec.recall, is_whole=False)
+
+
+def refuse_foreign_timer(branch: BranchTask | None, place: StepPosition, what: str = "step") -> None:
+    """Raise UsageError if a timer of asyncio, which replay cannot repeat, has just ended a step."""
+    if branch is not None and branch.foreign_timer is not None and place.execution.sealed is None:
+        raise UsageError(
+            f"{branch.foreign_timer} ended this {what}, and would not do so on replay",
+            run=place.execution.run.id,
+            step=place.id,
+            remedy="Use nl.timeout: it records who won",
+        ) from None
+
+
+class FoundOutcome(Struct, frozen=True):
+    """A recorded outcome's value."""
+
+    value: Any
+
+
+class Builtin:
+    """A built-in step that waits: found in the journal, or waited for, recorded and delivered in order.
+
+        step = Builtin(execution, "sleep")
+        found = await step.recorded()
+        if found is None:
+            ...
+            await step.settle([(Kind.RESULT, step.id, write_body(None, value=b"null"))])
+
+    Use it as `async with`: a wait that the run's code cancels is recorded as withdrawn, even if its outcome
+    is already recorded but not delivered (see docs/decisions/0016). An asyncio timer that ends it raises
+    UsageError, because replay cannot repeat it.
+    """
+
+    def __init__(self, execution: Execution, name: str, place: StepPosition | None = None) -> None:
+        self.execution, self.place = execution, place or execution.place(name)
+        self._is_withdrawn = False
+        self._asked: Fingerprint | None = None
+        self._began = execution.loop.time()
+        self._branch = current_branch(execution.loop)
+
+    @property
+    def id(self) -> str:
+        """Return the step's id in the journal."""
+        return self.place.id
+
+    async def __aenter__(self) -> Self:
+        if self._branch is not None:
+            self._branch.foreign_timer = None
+        if self.execution.phase is not OPEN:
+            await turn_away(self.execution)
+        return self
+
+    async def __aexit__(self, _: object, error: BaseException | None, __: object) -> None:
+        if not isinstance(error, asyncio.CancelledError) or self.execution.sealed is not None:
+            return
+        if not self._is_withdrawn:  # recorded before we raise: on replay it waits for the same cancellation
+            self.execution.note(Kind.WITHDRAWN, self.id, write_body(self._asked), self._facts)
+        refuse_foreign_timer(self._branch, self.place, "wait")
+
+    async def recorded(
+        self,
+        codec: Codec | None = None,
+        *,
+        asked: Fingerprint | None = None,
+        is_effect: bool = False,
+        child: str | None = None,
+    ) -> FoundOutcome | None:
+        """Return the outcome from the journal, when its delivery is due; None when there is none.
+
+        Raises the recorded error of a failure. With a codec, `value` is decoded; a value that no longer fits
+        is a divergence, which seals the execution. With `is_effect`, None means that the effect may start.
+        """
+        execution, self._asked = self.execution, asked
+        found: Claimed | None = None
+        if execution.may_know(self.id):
+            found = await identity.find(
+                StepLookup(execution, self.place, asked, where=self._asks, is_effect=is_effect, child=child)
+            )
+        if not isinstance(found, Recorded):
+            return None
+        # Nothing new to record: it is withdrawn again, or gets its recorded outcome in the same order.
+        self._is_withdrawn = True
+        read = _reader_of(found, codec) if codec is not None else None
+        try:
+            return FoundOutcome(await deliver(execution, found, read))
+        except asyncio.CancelledError:
+            # A signal was taken, and the earlier worker died before it could record the withdrawal.
+            if found.kind is not Kind.WITHDRAWN:
+                self._is_withdrawn = signal_number(found) < 0
+                self.give_back(found)
+            raise
+
+    def _asks(self) -> str:
+        return caller() or f"nl.{self.place.name}()"
+
+    async def value(self, codec: Codec, data: bytes) -> Any:
+        """Decode an outcome; a value that no longer fits is a divergence, which seals the execution."""
+        return await decoded(self.execution, self.id, codec.recall, data)
+
+    async def settle(self, drafts: Sequence[Draft], extras: Extras = NOTHING) -> bool:
+        """Record an outcome and wait until it may be delivered.
+
+        Returns False if nothing was recorded (STALE, HELD): the news was read again, and the caller must
+        check it. When cancelled between record and delivery, `__aexit__` appends the withdrawal.
+        """
+        execution = self.execution
+        await execution.require_open()
+        written = execution.write([self._named(draft) for draft in drafts], extras)
+        verdict = await execution.delivery.settle(execution.durable(written))
+        if verdict is None or verdict.outcome is Outcome.COMMITTED:
+            execution.counts.executed += 1
+            return True
+        await refresh(execution)
+        return False
+
+    async def returns(self, data: bytes) -> None:
+        """Record a value as the outcome, and wait until it may be delivered."""
+        await self.settle([(Kind.RESULT, self.id, write_body(self._asked, value=data))])
+
+    async def raises(self, error: Exception) -> NoReturn:
+        """Record an error as the outcome, and raise it when it may be delivered."""
+        await self.settle([(Kind.FAILURE, self.id, write_body(self._asked, error=encode_error(error)))])
+        raise error
+
+    def give_back(self, taken: Recorded) -> None:
+        """Keep a signal that was taken but not delivered, for the next step that receives one."""
+        number, execution = signal_number(taken), self.execution
+        if number >= 0 and execution.sealed is None:
+            execution.replay.returned[number] = taken
+            execution.wake_waits()
+
+    @property
+    def _facts(self) -> Facts:
+        return Facts(StepKind.BUILTIN, max(0, int((self.execution.loop.time() - self._began) * 1000)))
+
+    def _named(self, draft: Draft) -> Draft:
+        """Return an outcome record of this step with its facts added, unless it has them."""
+        if draft[1] != self.id or draft[0] not in OUTCOMES or len(draft) == 5:
+            return draft
+        return (*draft[:3], draft[3] if len(draft) == 4 else (), self._facts)
