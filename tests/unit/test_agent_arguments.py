@@ -79,9 +79,9 @@ def test_a_new_parameter_with_a_default_takes_no_argument_of_another() -> None:
 @pytest.mark.parametrize(
     ("old", "new", "args", "kwargs", "why"),
     [
-        (_taking, _fewer, (4,), {"z": 6}, "no \\*\\*kwargs any more"),
+        (_taking, _fewer, (4,), {"z": 6}, "no \\*\\*kwargs any more.*Put \\*\\*kwargs back"),
         (_open, _taking, (0, 8), {}, "has no parameter 'a'"),
-        (_rest, _fewer, (4, 5), {}, "no \\*args any more"),
+        (_rest, _fewer, (4, 5), {}, "no \\*args any more.*Put \\*args back"),
         (_fewer, _required, (4,), {}, "missing a required argument: 'e'"),
     ],
 )

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Awaitable, Callable
-from dataclasses import dataclass
+from dataclasses import dataclass, make_dataclass
 from typing import Any
 
 import msgspec
@@ -162,6 +162,29 @@ def test_an_answer_must_fit_the_type_before_it_is_accepted(office: Office) -> No
 
     assert run_async(main) == Order("o", 7)
     assert office.taken() == [("ada", Says.VALUE)]
+
+
+def test_an_answer_whose_field_was_renamed_is_a_divergence(office: Office) -> None:
+    old, new = (make_dataclass("Plan", [("who", str), (name, int, 0)]) for name in ("paid", "cents"))
+    kinds = [old]
+
+    @nl.agent(name="asker")
+    async def asker() -> str:
+        plan: Any = await nl.ask("Which plan?", type=kinds[-1])
+        await nl.receive("go")
+        return repr(plan)
+
+    async def main() -> Any:
+        await office.begin(asker)
+        await office.answer(lambda item: item.answer(old("bob", 5)))
+        await office.work()
+        kinds.append(new)
+        async with nl.Runtime(office.store) as rt:
+            await (await rt.get("run")).signal("go")
+        with pytest.raises(nl.RunEscalated, match="the recorded Plan has 'paid'"):
+            await office.end()
+
+    run_async(main)
 
 
 @pytest.mark.parametrize(("default", "result"), [("red", "red"), (None, "TimedOut")])

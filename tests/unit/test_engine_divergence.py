@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import dataclasses
 import inspect
 import threading
 from collections.abc import Callable, Sequence
@@ -15,6 +16,7 @@ import ninelives as nl
 from ninelives.core.model.commit import Commit, Verdict
 from ninelives.core.model.inbox import ItemKind
 from ninelives.core.model.run import Kind, State
+from ninelives.engine.spec import registry
 from tests.replay.lifetimes import QuickStore, Stage, first_life, once, run_async, second_life
 
 
@@ -120,6 +122,16 @@ def test_an_effect_renamed_without_an_alias_is_refused_and_not_done_again(versio
         assert one in remedy
 
 
+def test_a_step_whose_id_changed_is_not_taken_for_a_renamed_one(versions: Versions) -> None:
+    old, new = versions.step("pay", id="a{x}"), versions.step("pay", id="b{x}")
+    with pytest.raises(nl.RunEscalated, match="was not asked for"):
+        versions.change(old, new)
+    (item,) = versions.store.list_inbox(run="run")
+    remedy = msgspec.json.decode(item.body)["remedy"]
+    assert "If pay has another id= now, put the old one back" in remedy
+    assert "renamed" not in remedy
+
+
 def test_a_read_renamed_without_an_alias_is_a_new_one(versions: Versions) -> None:
     old, new = (versions.step(name, name, reads_only=True) for name in ("old", "new"))
     assert versions.change(old, new) == "new"
@@ -148,7 +160,10 @@ def test_a_changed_annotation_is_a_divergence(versions: Versions) -> None:
     (item,) = versions.store.list_inbox(run="run")
     told = msgspec.json.decode(item.body)
     assert item.step == "#read#0"
-    assert "upgrade=" in told["remedy"]
+    assert (
+        told["remedy"]
+        == "Give the step upgrade= to map old values, or restore the type until this run has ended"
+    )
 
 
 def test_upgrade_maps_recorded_values_to_the_new_annotation(versions: Versions) -> None:
@@ -156,6 +171,119 @@ def test_upgrade_maps_recorded_values_to_the_new_annotation(versions: Versions) 
     number = versions.step("read", 3, returns=int, upgrade=int)
     assert versions.change(text, number) == 42
     assert versions.stage.executed == []
+
+
+# A plan before and after one of its fields was renamed.
+OLD: Any = dataclasses.make_dataclass("Plan", [("who", str), ("paid", int, 0)])
+NEW: Any = dataclasses.make_dataclass("Plan", [("who", str), ("cents", int, 0)])
+LOST = "the recorded Plan has 'paid', which is no field of it any more"
+
+
+@pytest.mark.parametrize("kind", [{}, {"resumable": False, "timeout": 5}, {"key": "k:{x}"}])
+def test_a_recorded_value_whose_field_was_renamed_is_a_divergence(
+    versions: Versions, kind: dict[str, Any]
+) -> None:
+    old = versions.step("plan", OLD("bob", 5), returns=OLD, **kind)
+    new = versions.step("plan", NEW("bob", 5), returns=NEW, **kind)
+    with pytest.raises(nl.RunEscalated, match=LOST):
+        versions.change(old, new)
+    assert versions.stage.executed == []
+    (item,) = versions.store.list_inbox(run="run")
+    told = msgspec.json.decode(item.body)
+    assert told["what"].endswith("(at $.paid)")
+    assert "upgrade= to map old values, or keep the field, with a default" in told["remedy"]
+
+
+def test_upgrade_is_given_the_value_whose_field_was_renamed(versions: Versions) -> None:
+    old = versions.step("plan", OLD("bob", 5), returns=OLD)
+    new = versions.step("plan", None, returns=NEW, upgrade=lambda value: NEW(value["who"], value["paid"]))
+
+    async def after() -> str:
+        return repr(await new())
+
+    assert versions.change(old, after) == repr(NEW("bob", 5))
+
+
+def test_upgrade_maps_a_value_that_another_run_recorded_under_the_key() -> None:
+    store, versions = QuickStore(), Versions()
+    old = versions.step("plan", OLD("bob", 5), returns=OLD, key="k:{x}")
+    new = versions.step(
+        "plan", None, returns=NEW, key="k:{x}", upgrade=lambda value: NEW("bob", value["paid"])
+    )
+
+    async def first() -> Any:
+        return (await old()).paid
+
+    async def second() -> Any:
+        return (await new()).cents
+
+    assert once(nl.agent(name="first")(first), store=store) == 5
+    assert once(nl.agent(name="second")(second), store=store) == 5
+    assert versions.stage.executed == [OLD("bob", 5)]
+
+
+@pytest.mark.parametrize("is_next", [False, True])
+def test_arguments_whose_field_was_renamed_are_a_divergence(is_next: bool) -> None:
+    stage, store = Stage(), QuickStore()
+
+    def declare(kind: Any) -> Any:
+        async def code(plan: Any, turn: int = 0) -> Any:
+            if is_next and not turn:
+                return nl.next_turn(plan, 1)
+            await nl.action(stage.stop_here, name="stop")()
+            return plan
+
+        code.__annotations__ = {"plan": list[kind], "turn": int, "return": list[kind]}
+        registry.AGENTS.pop("planner", None)
+        return nl.agent(name="planner")(code)
+
+    async def main() -> None:
+        await first_life(stage, store, declare(OLD), [OLD("bob", 5)])
+        declare(NEW)
+        async with nl.Runtime(store) as rt:
+            await rt.work(until_idle=True)
+            with pytest.raises(nl.RunEscalated, match=LOST):
+                await (await rt.get("run")).result()
+
+    run_async(main)
+    (item,) = store.list_inbox(run="run")
+    told = msgspec.json.decode(item.body)
+    assert told["what"].endswith("(at planner(plan)[0].paid)")
+    assert told["remedy"] == "Keep the field, with a default, until this run has ended"
+
+
+def test_a_childs_result_whose_field_was_renamed_is_a_divergence(versions: Versions) -> None:
+    def code(kind: Any) -> Any:
+        async def child() -> Any:
+            return kind("bob", 5)
+
+        async def parent() -> Any:
+            child.__annotations__ = {"return": kind}
+            registry.AGENTS.pop("kid", None)
+            return await (await nl.spawn(nl.agent(name="kid")(child))).result()
+
+        return parent
+
+    with pytest.raises(nl.RunEscalated, match=LOST):
+        versions.change(code(OLD), code(NEW))
+
+
+@pytest.mark.parametrize("later", [OLD, NEW])
+def test_a_signal_may_have_more_than_its_type_and_its_type_may_not_lose_a_field(
+    versions: Versions, later: Any
+) -> None:
+    async def before() -> Any:
+        versions.store.send_signal("run", "go", b'{"who":"bob","paid":5,"trace":"x"}')
+        return await nl.receive("go", type=OLD)
+
+    async def after() -> Any:
+        return repr(await nl.receive("go", type=later))
+
+    if later is OLD:
+        assert versions.change(before, after) == repr(OLD("bob", 5))
+    else:
+        with pytest.raises(nl.RunEscalated, match=LOST):
+            versions.change(before, after)
 
 
 def test_an_error_that_is_no_longer_listed_is_a_divergence(versions: Versions) -> None:
@@ -259,8 +387,6 @@ def test_an_agent_whose_parameter_went_away_escalates() -> None:
 
     async def main() -> None:
         await first_life(stage, store, nl.agent(name="shrunk")(old), 7)
-        from ninelives.engine.spec import registry
-
         registry.AGENTS.pop("shrunk")
         nl.agent(name="shrunk")(new)
         async with nl.Runtime(store) as rt:

@@ -354,7 +354,8 @@ def _if_given_up(steps: Sequence[str]) -> str:
 def _finding(run: RunRow, fit: Fit, why: BaseException) -> CheckFinding:
     if isinstance(why, NineLivesError):
         step = why.step and step_text(why.step)
-        return CheckFinding(run=run.id, agent=run.agent, fit=fit, step=step, what=why.what, remedy=why.remedy)
+        what = why.what if why.path is None else f"{why.what} (at {why.path})"
+        return CheckFinding(run=run.id, agent=run.agent, fit=fit, step=step, what=what, remedy=why.remedy)
     is_refused = isinstance(why, _Refused)
     return CheckFinding(
         run=run.id,

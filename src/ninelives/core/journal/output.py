@@ -90,7 +90,7 @@ def items_of(record: Record, codec: Codec, *, after: int = 0) -> list[Output]:
             turn=body.t,
             step=step,
             attempt=body.a,
-            value=codec.recall(bytes(value)),
+            value=codec.recall(bytes(value), is_whole=False),  # the reader chose the type
         )
         for number, value in enumerate(body.v, 1)
         if start + number > after

@@ -42,7 +42,8 @@ class Attempt(Struct, frozen=True):
 class StepBody(Struct, frozen=True, omit_defaults=True):
     """The body of a step's record: fingerprint and preview of its arguments, then its value or its error.
 
-    `attempts` are those that failed before; `usage` is the cost that a model's answer reports.
+    `attempts` are those that failed before; `usage` is the cost that a model's answer reports. `r` is what
+    the code received of a signal `v`, where its type has fields: the sender may have sent more.
     """
 
     f: str = ""
@@ -51,6 +52,7 @@ class StepBody(Struct, frozen=True, omit_defaults=True):
     e: Raw | UnsetType = UNSET
     attempts: tuple[Attempt, ...] = ()
     usage: Usage | None = None
+    r: Raw | UnsetType = UNSET
 
 
 _ENCODE = msgspec.json.Encoder().encode
@@ -282,9 +284,10 @@ def signal_number_in(record: Record) -> int:
         return -1
 
 
-def write_signal(number: int, value: bytes) -> bytes:
+def write_signal(number: int, value: bytes, received: bytes | None = None) -> bytes:
     """Return the body of a record that takes a signal, or passes one on to the next turn."""
-    return _ENCODE(StepBody(a={SIGNAL_NUMBER: str(number)}, v=Raw(value)))
+    kept = UNSET if received is None else Raw(received)
+    return _ENCODE(StepBody(a={SIGNAL_NUMBER: str(number)}, v=Raw(value), r=kept))
 
 
 def read_superseded(record: Record) -> tuple[str, ...]:

@@ -1,8 +1,9 @@
 """Shapes of users' types: classes with fields, enums, literals, pydantic models, and unions of anything.
 
 Classes come only from annotations. In data, a member of an ambiguous union is marked with its label ({"$":
-"is", "of": "Cat", "v": …}), and the label is compared only with the members in the annotation. Recorded data
-may lack fields that have defaults now, and may hold fields that were removed: code evolves so.
+"is", "of": "Cat", "v": …}), and the label is compared only with the members in the annotation. Data may lack
+fields that have defaults. A key that no field claims is skipped in what a person or another program gives;
+in what we recorded it is a value that the code would lose, and is refused (`WHOLE`).
 """
 
 from __future__ import annotations
@@ -11,6 +12,7 @@ import dataclasses
 import datetime as dt
 import enum
 from collections.abc import Callable, Iterable
+from contextvars import ContextVar
 from dataclasses import dataclass, field
 from typing import Any, Final, NamedTuple
 
@@ -35,6 +37,16 @@ from ninelives.core.values.scalars import (
 from ninelives.core.values.trusted import TRUSTING, lenient_validator
 
 ABSENT: Final = object()
+WHOLE: Final = ContextVar("ninelives_whole", default=False)
+"""Whether what is loaded was recorded by us, so that every key must belong to a field."""
+
+
+class Unclaimed(Misfit):
+    """A recorded key that no field claims: the field was renamed or removed."""
+
+    def __init__(self, label: str, key: object) -> None:
+        super().__init__(f"the recorded {label} has {ascii(key)[:60]}, which is no field of it any more")
+        self.under(step_to(key), None)
 
 
 @dataclass(frozen=True, slots=True)
@@ -57,6 +69,8 @@ class ClassShape:
     make: Callable[[dict[str, Any]], object]
     exact_eq: bool = True
     bare: Callable[[dict[str, Any]], object] | None = None  # makes an object without its class's hooks
+    tag: tuple[str, object] | None = None  # the key and the value by which msgspec marks a struct's class
+    is_array: bool = False  # msgspec writes the fields in order, without keys
     fields: list[Field] = field(default_factory=list)
 
     kinds = frozenset({"dict"})
@@ -102,9 +116,22 @@ class ClassShape:
             )
         return {one.name: getattr(value, one.name) for one in self.fields if hasattr(value, one.name)}
 
+    def _keys(self) -> list[str]:
+        return [*([self.tag[0]] if self.tag else ()), *(one.key for one in self.fields)]
+
+    def _by_key(self, items: list[Any]) -> dict[str, Any]:
+        keys = self._keys()
+        if len(items) > len(keys) and WHOLE.get():
+            raise Unclaimed(self.label, len(keys))
+        return dict(zip(keys, items, strict=False))
+
     def load(self, data: Any) -> object:
+        if self.is_array and type(data) is list:
+            data = self._by_key(data)
         if kind_of(data) != "dict":
             raise expected(self.label, data)
+        if WHOLE.get() and (more := data.keys() - set(self._keys())):
+            raise Unclaimed(self.label, min(more))
         values: dict[str, object] = {}
         for one in self.fields:
             if one.key in data:
@@ -212,14 +239,17 @@ class Model:
             raise unfit(self.label, value)
         try:
             refuse_naive(value.model_dump(round_trip=True, warnings=False), depth)
-            tree = value.model_dump(
-                mode="json", round_trip=True, warnings=False, by_alias="by_name" not in self.options
-            )
+            tree = self._tree(value)
         except Misfit:
             raise
         except Exception as bad:
             raise Misfit(f"pydantic cannot write this {self.label}: {bad}", ANNOTATE) from bad
         return UNTYPED.dump(tree, depth)
+
+    def _tree(self, value: Any) -> Any:
+        return value.model_dump(
+            mode="json", round_trip=True, warnings=False, by_alias="by_name" not in self.options
+        )
 
     def load(self, data: Any) -> object:
         tree = UNTYPED.load(data)
@@ -228,11 +258,41 @@ class Model:
             validate = self.type.model_validate_json if lenient is None else lenient.validate_json
             made = validate(msgspec.json.encode(tree), **self.options)
             refuse_naive(made.model_dump(round_trip=True, warnings=False), MAX_DEPTH)
+            lost = lost_key(self.label, tree, self._tree(made)) if WHOLE.get() else None
         except Misfit:
             raise
         except Exception as bad:
             raise Misfit(f"{self.label} refuses the recorded values: {bad}") from bad
+        if lost is not None and not self._consumes(tree):
+            raise lost
         return made
+
+    def _consumes(self, tree: Any) -> bool:
+        """Return whether a validator of the model takes every key: it may rename those of old data."""
+        try:
+            self.type.model_validate_json(msgspec.json.encode(tree), extra="forbid", **self.options)
+        except Exception:  # noqa: BLE001 - refused, or a pydantic before 2.12, which cannot say
+            return False
+        return True
+
+
+def lost_key(label: str, recorded: Any, loaded: Any) -> Unclaimed | None:
+    """Find a key that was recorded and that the value which was made of it, dumped again, does not have."""
+    if type(recorded) is dict and type(loaded) is dict:
+        for key, held in recorded.items():
+            if key not in loaded:
+                return Unclaimed(label, key)
+            if (lost := lost_key(label, held, loaded[key])) is not None:
+                lost.under(step_to(key), recorded)
+                return lost
+    if type(recorded) is list and type(loaded) is list:
+        for count, held in enumerate(recorded):
+            lost = lost_key(label, held, loaded[count]) if count < len(loaded) else None
+            # A set is dumped in any order.
+            if lost is not None and all(lost_key(label, held, one) is not None for one in loaded):
+                lost.under(f"[{count}]", recorded)
+                return lost
+    return None
 
 
 def refuse_naive(value: object, depth: int) -> None:
@@ -335,20 +395,32 @@ class Union:
         claims = [member for member in self.members.values() if kind in member.kinds]
         if not claims and kind == "int":
             claims = [member for member in self.members.values() if "float" in member.kinds]
+        if isinstance(data, dict):
+            claims = [member for member in claims if _has_tag(member, data)] or claims
         fitting: list[object] = []
         refusal: Misfit | None = None
+        lost: list[Unclaimed] = []  # these members fit too, but for a key
         for member in claims:
             try:
                 fitting.append(member.load(data))
             except Malformed:
                 raise
+            except Unclaimed as bad:
+                lost.append(bad)
             except Misfit as bad:
                 refusal = refusal or bad
-        if len(fitting) == 1:
+        if lost and not fitting:
+            raise lost[0]
+        if len(fitting) == 1 and not lost:
             return fitting[0]
         if fitting:
             raise Misfit(f"the recorded value fits several members of {self.label}")
         raise refusal or expected(self.label, data)
+
+
+def _has_tag(member: Shape, data: dict[str, Any]) -> bool:
+    tag = getattr(member, "tag", None)
+    return tag is not None and data.get(tag[0]) == tag[1]
 
 
 # --------------------------------------------------------------------------------------------- fields

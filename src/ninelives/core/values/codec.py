@@ -27,7 +27,7 @@ from typing import Any, Final
 import msgspec
 
 from ninelives.core.errors import Corrupt, Divergence, NotSerializable, UsageError
-from ninelives.core.values.classes import ClassShape, Flags, Members, Model
+from ninelives.core.values.classes import WHOLE, ClassShape, Flags, Members, Model, Unclaimed, lost_key
 from ninelives.core.values.containers import FixedTuple, Items, Untyped
 from ninelives.core.values.scalars import (
     BYTES,
@@ -56,7 +56,8 @@ _QUOTE: Final = ord('"')
 _DIGITS_TO_ZERO: Final = bytes(48 if 48 <= byte <= 57 else byte for byte in range(256))
 _LONG_NUMBER: Final = b"0" * 19
 _CONTAINERS: Final = (list, dict, tuple, set, frozenset)
-_UPGRADE: Final = "Give the step upgrade= to map old values, or restore the type"
+_RESTORE: Final = "Restore the type until this run has ended"
+_KEEP: Final = "Keep the field, with a default, until this run has ended"
 
 
 @dataclass(frozen=True, slots=True)
@@ -69,6 +70,7 @@ class Codec:
     unbounded: bool  # the annotation does not limit the depth
     numbers: bool  # there may be numbers inside
     text: bool  # the annotation accepts plain text, which comes back unchanged
+    has_fields: bool  # there are classes inside, which may have lost a field that was recorded
 
     def encode(self, value: object) -> bytes:
         """Encode a value that is known to come back equal. Raises NotSerializable."""
@@ -94,13 +96,14 @@ class Codec:
                 return None
         return None
 
-    def recall(self, data: bytes) -> Any:
+    def recall(self, data: bytes, *, is_whole: bool = True) -> Any:
         """Decode a recorded value, even if its class refuses it by now (see `trusted`).
 
-        Raises Divergence when it no longer has the annotation's shape, Corrupt when we did not write it.
+        Raises Divergence when it no longer has the annotation's shape, or has a key that no field claims any
+        more (unless not `is_whole`: others wrote it); Corrupt when we did not write it.
         """
         try:
-            return self.decode(data)
+            return self.decode(data, is_whole=is_whole)
         except Divergence:
             trusted = self._trust(data)
             if trusted is None:
@@ -120,10 +123,21 @@ class Codec:
             TRUSTING.reset(before)
         return (value,) if holds(tree, dumped) else None
 
-    def decode(self, data: bytes) -> Any:
+    def received(self, value: object) -> bytes | None:
+        """Encode what was decoded of others' data: it has no key that no field claims.
+
+        None where there are no fields, or the value cannot be encoded.
+        """
+        try:
+            return self.encode(value) if self.has_fields else None
+        except NotSerializable:
+            return None
+
+    def decode(self, data: bytes, *, is_whole: bool = False) -> Any:
         """Decode stored bytes, with the validators of its class.
 
-        Raises Divergence when they no longer fit the annotation, Corrupt when we did not write them.
+        Raises Divergence when they no longer fit the annotation, or with `is_whole` when they have a key that
+        no field claims; Corrupt when we did not write them.
         """
         if self.decoder is not None and _TAG_MARK not in data:
             try:
@@ -135,8 +149,34 @@ class Codec:
                     self._check(decoded)
                 if self.unbounded and _may_be_deep(data) and _deep(decoded):
                     raise Corrupt(f"a stored value is nested deeper than {MAX_DEPTH}")
+                if is_whole and self.has_fields:
+                    self._require_claimed(data, decoded)
                 return decoded
+        if is_whole and self.has_fields:
+            before = WHOLE.set(True)
+            try:
+                return self._load(data)
+            finally:
+                WHOLE.reset(before)
         return self._load(data)
+
+    def _require_claimed(self, data: bytes, decoded: object) -> None:
+        """Refuse data of which msgspec's decoder skipped a key. Raises Divergence."""
+        again = _ENCODE(decoded)
+        if again == data:  # nothing was skipped
+            return
+        tree, lost = _PARSE(data), None
+        before = WHOLE.set(True)
+        try:
+            self.shape.load(tree)
+        except Unclaimed as bad:
+            lost = bad
+        except Exception:  # noqa: BLE001 - the decoder reads more than the walk, such as numbers as text
+            lost = lost_key(self.shape.label, tree, _PARSE(again))
+        finally:
+            WHOLE.reset(before)
+        if lost is not None:
+            raise _no_longer_fits(lost)
 
     def _check(self, decoded: object) -> None:
         """Refuse a decoded value that could not have been stored. Raises Corrupt."""
@@ -194,11 +234,7 @@ class Codec:
         except Malformed as bad:
             raise Corrupt(f"stored data is damaged: {bad.what}", path=bad.path()) from None
         except Misfit as bad:
-            raise Divergence(
-                f"a recorded value no longer fits its annotation: {bad.what}",
-                path=bad.path(),
-                remedy=_UPGRADE,
-            ) from None
+            raise _no_longer_fits(bad) from None
         except (msgspec.MsgspecError, RecursionError, UnicodeError) as bad:
             raise Corrupt(f"stored data is not JSON that we wrote: {bad}") from None
 
@@ -208,6 +244,14 @@ def not_serializable(bad: Misfit) -> NotSerializable:
     if isinstance(bad, TooDeep):
         bad = bad.settle()
     return NotSerializable(f"it cannot be kept: {bad.what}", path=bad.path(), remedy=bad.remedy or None)
+
+
+def _no_longer_fits(bad: Misfit) -> Divergence:
+    return Divergence(
+        f"a recorded value no longer fits its annotation: {bad.what}",
+        path=bad.path(),
+        remedy=_KEEP if isinstance(bad, Unclaimed) else _RESTORE,
+    )
 
 
 def _may_be_deep(data: bytes) -> bool:
@@ -285,7 +329,7 @@ def _build(annotation: Any) -> Codec:
     recursive = _survey(shape, inside, set())
     untyped = any(isinstance(one, Untyped) for one in inside.values())
     walked = any(
-        isinstance(one, Model) or _equality_lies(one) or _overlooks_fields(one) for one in inside.values()
+        isinstance(one, Model) or _equality_lies(one) or _mistakes_fields(one) for one in inside.values()
     )
     return Codec(
         shape=shape,
@@ -294,6 +338,7 @@ def _build(annotation: Any) -> Codec:
         unbounded=untyped or recursive,
         numbers=untyped or id(INT) in inside or id(FLOAT) in inside,
         text=any(annotation is one for one in (str, Any, MISSING)),
+        has_fields=any(isinstance(one, ClassShape | Model) for one in inside.values()),
     )
 
 
@@ -307,15 +352,21 @@ def _decoder(annotation: Any) -> msgspec.json.Decoder[Any] | None:
         return None
 
 
-def _overlooks_fields(shape: Shape) -> bool:
-    """Return whether msgspec's decoder may skip fields of this shape as if they were unknown.
+def _mistakes_fields(shape: Shape) -> bool:
+    """Return whether msgspec may skip fields of this shape, or write what is no field.
 
-    It compares a key with the UTF-8 form of the field's name that Python has cached. For a name that is not
-    ASCII there is none until something in the process has encoded it: a first execution has, a replay has
-    not. The fields would get their defaults, without an error. (Structs encode their names beforehand.)
+    Of an attrs object it writes every attribute, a cached property too. Its decoder compares a key with the
+    UTF-8 form of the field's name that Python has cached. For a name that is not ASCII there is none until
+    something in the process has encoded it: a first execution has, a replay has not. The fields would get
+    their defaults, without an error. (Structs encode their names beforehand.)
     """
     if not isinstance(shape, ClassShape) or issubclass(shape.type, msgspec.Struct):
         return False
+    if "__attrs_attrs__" in vars(shape.type):
+        known = {"__weakref__", *(one.name for one in shape.fields)}
+        slots = {name for one in shape.type.__mro__ for name in vars(one).get("__slots__", ())}
+        if shape.type.__dictoffset__ or not slots <= known:
+            return True
     return not all(one.key.isascii() for one in shape.fields)
 
 

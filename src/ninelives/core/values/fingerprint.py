@@ -34,6 +34,8 @@ _ENCODE: Final = msgspec.json.Encoder(order="deterministic").encode
 _PARSE: Final = msgspec.json.Decoder(dict[str, msgspec.Raw]).decode
 _REQUIRED: Final = inspect.Parameter.empty
 _LARGE: Final = 10**18
+_EMPTY: Final = (list, dict, set, tuple, frozenset, str, bytes, int, float, bool)
+"""Factories of defaults that make the same empty value each time."""
 _REMEDY: Final = "Pass plain data, or name the parameter in ignore="
 
 
@@ -195,6 +197,13 @@ def _is_default(value: object, default: object) -> bool:
     return value is default or (type(value) is type(default) and codec.equal(value, default))
 
 
+def _is_made(value: object, factory: Any) -> bool:
+    """Return whether a value is what a default's factory makes, if it is one that we may call."""
+    if factory not in _EMPTY:
+        return False
+    return _is_default(value, factory()) or (factory in (list, dict, set) and value == factory())
+
+
 # -------------------------------------------------------------------------------------------- encoding
 
 
@@ -288,8 +297,7 @@ def _fields(value: Any, is_whole: bool) -> Iterator[tuple[str, object]] | None:
         (name, held)
         for name, (default, factory) in described.items()
         for held in [getattr(value, name, None)]
-        if is_whole
-        or (not _is_default(held, default) and not (factory in (list, dict, set) and held == factory()))
+        if is_whole or not (_is_default(held, default) or _is_made(held, factory))
     )
 
 

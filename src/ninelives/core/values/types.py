@@ -208,8 +208,11 @@ def _class(cls: type[Any], at: str, memo: Memo) -> Shape:
     if typing.is_typeddict(cls):
         return _fill(ClassShape(cls.__name__, dict, dict), cls, at, memo)
     if issubclass(cls, msgspec.Struct):
-        has_own = cls.__eq__ is msgspec.Struct.__eq__
-        record = ClassShape(cls.__name__, cls, lambda values: cls(**values), has_own, _bare(cls))
+        has_own, config = cls.__eq__ is msgspec.Struct.__eq__, cls.__struct_config__
+        tag = (config.tag_field, config.tag) if config.tag_field is not None else None
+        record = ClassShape(
+            cls.__name__, cls, lambda values: cls(**values), has_own, _bare(cls), tag, config.array_like
+        )
     elif dataclasses.is_dataclass(cls) or "__attrs_attrs__" in cls.__dict__:
         hook = "__post_init__" if dataclasses.is_dataclass(cls) else "__attrs_post_init__"
         record = ClassShape(cls.__name__, cls, _maker(cls, hook), _compares_all(cls), _maker(cls, None))

@@ -98,15 +98,16 @@ async def _settle(step: Builtin, got: Signal | str, codec: Codec, name: str) -> 
                 remedy="It was not taken: receive it as another type, or without one",
             )
         else:
-            return (value,) if await _take(step, got) else None
+            return (value,) if await _take(step, got, codec.received(value)) else None
     else:
         error = TimedOut(f"no signal {name!r} came in time", run=step.execution.run.id, step=step.id)
     return await step.raises(error)
 
 
-async def _take(step: Builtin, signal: Signal) -> bool:
+async def _take(step: Builtin, signal: Signal, received: bytes | None) -> bool:
     """Record that a signal is taken; False when it was gone already."""
-    returned, body = step.execution.replay.returned, write_signal(signal.number, signal.body)
+    returned = step.execution.replay.returned
+    body = write_signal(signal.number, signal.body, received)
     is_returned = returned.pop(signal.number, None) is not None
     kind, extras = (Kind.RESULT, NOTHING) if is_returned else (Kind.SIGNAL, Extras(takes=(signal.number,)))
     try:

@@ -32,7 +32,7 @@ from ninelives.engine.run.execution import Execution
 from ninelives.engine.run.lifecycle import OPEN
 from ninelives.engine.run.waits import Check, turn_away, wait
 from ninelives.engine.step import resumable
-from ninelives.engine.step.envelope import decoded
+from ninelives.engine.step.envelope import decoded, reader
 from ninelives.store import Store
 
 _CLOCKS_DIFFER_MS = 1_000
@@ -198,7 +198,7 @@ async def _copied(act: ProtectedCall, known: Key) -> Ended:
         name = known.blobs[0]
         found = await act.patiently(lambda: act.execution.call_store(lambda store: store.get_blobs([name])))
         data = found[name]
-    await decoded(act.execution, act.place.id, act.step.codec.recall, data)
+    await decoded(act.execution, act.place.id, reader(act.step), data)
     return Ended(data)
 
 

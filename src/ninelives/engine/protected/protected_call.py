@@ -31,6 +31,7 @@ from ninelives.engine.run.execution import Execution
 from ninelives.engine.run.lifecycle import Phase
 from ninelives.engine.spec.protection import Protection
 from ninelives.engine.spec.registry import Step
+from ninelives.engine.step.envelope import reader
 
 T = TypeVar("T")
 Body = Callable[[], Awaitable[Any]]
@@ -189,7 +190,7 @@ class ProtectedCall:
         self.execution.counts.executed += 1
         if error is not None:
             raise error
-        return self.step.codec.recall(ended.data)
+        return reader(self.step)(ended.data)
 
     async def _written(self, drafts: Sequence[Draft], extras: Extras) -> Verdict:
         verdict = await self.write(drafts, extras)

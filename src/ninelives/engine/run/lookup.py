@@ -10,7 +10,7 @@ from collections.abc import Awaitable, Callable
 from enum import IntEnum
 
 from ninelives.core.errors import BadName, Divergence
-from ninelives.core.ids import parse_step_id
+from ninelives.core.ids import ID_MARK, parse_step_id
 from ninelives.core.journal.matching import Claimed, Start, StepCall
 from ninelives.core.journal.replay import (
     CARRIED,
@@ -213,14 +213,19 @@ def weaker(asking: StepLookup, found: Start) -> Divergence:
 
 def not_asked_for(asking: StepLookup, missed: Claimed) -> Divergence:
     """Return the error for an effect that would start although a recorded one was passed over."""
-    name = parse_step_id(missed.step).name
+    branch, name, _ = parse_step_id(missed.step)
     new, where = asking.place.name, asking.where()
+    if name != new:
+        first = _if_renamed(name, new)
+    else:
+        has_id = asking.call.given is not None or branch.startswith(ID_MARK)
+        first = f"If {name} has another id= now, put the old one back; " if has_id else ""
     return Divergence(
         f"the code at {where} would start {new} now, but {_not_called(missed)}",
         where=where,
         run=asking.execution.run.id,
         step=missed.step,
-        remedy=f"Nothing was executed. {_if_renamed(name, new)}"
+        remedy=f"Nothing was executed. {first}"
         f'If the code gives {name} up on purpose, declare @nl.agent(forgets=["{name}"]); '
         f'if {new} was inserted before {name} or stands for it, write `if nl.patched("{new}"):` around it, '
         "with the old code under `else:`; "

@@ -150,10 +150,10 @@ def _values(agent: Agent, kept: Arguments) -> tuple[list[Any], dict[str, Any]]:
     for name, one in agent.signature.parameters.items():
         if one.kind is one.VAR_POSITIONAL:
             if rest:
-                positional += [*defaults, *(agent.codecs[name].recall(bytes(item)) for item in rest)]
+                positional += [*defaults, *(_recall(agent, name, item) for item in rest)]
                 rest = []
         elif one.kind is one.VAR_KEYWORD:
-            named |= {key: agent.codecs[name].recall(bytes(item)) for key, item in extra.items()}
+            named |= {key: _recall(agent, name, item) for key, item in extra.items()}
             extra = {}
         elif name not in kept.p:
             if one.default is one.empty:
@@ -161,12 +161,13 @@ def _values(agent: Agent, kept: Arguments) -> tuple[list[Any], dict[str, Any]]:
             if one.kind is not one.KEYWORD_ONLY:
                 defaults.append(one.default)
         elif one.kind is one.KEYWORD_ONLY:
-            named[name] = agent.codecs[name].recall(bytes(kept.p[name]))
+            named[name] = _recall(agent, name, kept.p[name])
         else:
-            positional += [*defaults, agent.codecs[name].recall(bytes(kept.p[name]))]
+            positional += [*defaults, _recall(agent, name, kept.p[name])]
             defaults = []
     if rest or extra:
-        raise _unfit(agent, "it takes no *args any more" if rest else "it takes no **kwargs any more")
+        gone = "*args" if rest else "**kwargs"
+        raise _unfit(agent, f"it takes no {gone} any more", f"Put {gone} back until this run has ended")
     if kept.kwargs:  # one of them may have become a parameter, which then has two values
         try:
             agent.signature.bind(*positional, **named)
@@ -175,8 +176,13 @@ def _values(agent: Agent, kept: Arguments) -> tuple[list[Any], dict[str, Any]]:
     return positional, named
 
 
-def _unfit(agent: Agent, why: str) -> Divergence:
-    return Divergence(
-        f"the run's arguments do not fit {agent.name!r} any more: {why}",
-        remedy="Give new parameters a default",
-    )
+def _recall(agent: Agent, name: str, data: Raw) -> Any:
+    try:
+        return agent.codecs[name].recall(bytes(data))
+    except Divergence as error:
+        error.path = f"{agent.name}({name}){(error.path or '$')[1:]}"
+        raise
+
+
+def _unfit(agent: Agent, why: str, remedy: str = "Give new parameters a default") -> Divergence:
+    return Divergence(f"the run's arguments do not fit {agent.name!r} any more: {why}", remedy=remedy)

@@ -14,7 +14,7 @@ from collections.abc import Awaitable, Callable, Sequence
 from functools import partial
 from typing import Any, NoReturn, Protocol, Self, TypeVar
 
-from msgspec import Struct
+from msgspec import UNSET, Struct
 
 from ninelives.core.errors import Divergence, UsageError
 from ninelives.core.journal.matching import Claimed
@@ -104,15 +104,33 @@ async def _diverge(execution: Execution, error: Divergence, at: str, step: Step 
 
 def reader(step: Step) -> Read:
     """Return the function that decodes a step's recorded values; with `upgrade=`, also old ones."""
-    return step.codec.recall if step.upgrade is None else partial(_upgraded, step, step.upgrade)
+    return partial(_recalled, step) if step.upgrade is None else partial(_upgraded, step, step.upgrade)
+
+
+def _recalled(step: Step, data: bytes) -> Any:
+    try:
+        return step.codec.recall(data)
+    except Divergence as error:
+        either = error.remedy or "Restore the type"
+        error.remedy = f"Give the step upgrade= to map old values, or {either[0].lower()}{either[1:]}"
+        raise
 
 
 def _upgraded(step: Step, upgrade: Callable[[Any], Any], data: bytes) -> Any:
     try:
         # Validated: a value that its class refuses is an old one, which the function maps.
-        return step.codec.decode(data)
+        return step.codec.decode(data, is_whole=True)
     except Divergence:
         return step.codec.round(call_plain("upgrade=", upgrade, UNTYPED_CODEC.decode(data)))[1]
+
+
+def _reader_of(found: Recorded, codec: Codec) -> Read:
+    """Return the function that decodes the outcome of a step of `nl`."""
+    if found.body.r is not UNSET:
+        received = bytes(found.body.r)
+        return lambda _: codec.recall(received)
+    # Of a signal as it was sent, no field need claim every key.
+    return codec.recall if signal_number(found) < 0 else partial(codec.recall, is_whole=False)
 
 
 def refuse_foreign_timer(branch: BranchTask | None, place: StepPosition, what: str = "step") -> None:
@@ -195,7 +213,7 @@ class Builtin:
             return None
         # Nothing new to record: it is withdrawn again, or gets its recorded outcome in the same order.
         self._is_withdrawn = True
-        read = codec.recall if codec is not None else None
+        read = _reader_of(found, codec) if codec is not None else None
         try:
             return FoundOutcome(await deliver(execution, found, read))
         except asyncio.CancelledError:

@@ -176,6 +176,7 @@ async def _settle(
     drafts: list[Draft]
     if isinstance(found, Item):
         data = _value(found)
+        data = codec.received(codec.recall(data, is_whole=False)) or data
         # CRASH: answered and not taken: the next worker finds the answer.
         drafts = [(Kind.ANSWER, step.id, write_taken(found))]
         drafts.append((Kind.RESULT, step.id, write_body(asked, value=data)))

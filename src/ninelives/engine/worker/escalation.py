@@ -46,7 +46,7 @@ def request_about(why: NineLivesError) -> Asked:
     """Return an error as the body of an inbox item: what happened, the remedy, the evidence."""
     named = {"error": type(why).__name__, "path": why.path}
     return Asked(
-        what=why.what,
+        what=why.what if why.path is None else f"{why.what} (at {why.path})",
         remedy=why.remedy or "",
         evidence={name: text for name, text in named.items() if text is not None},
     )
