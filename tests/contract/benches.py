@@ -44,6 +44,10 @@ class Bench:
         """Change the body of an entry of the recovery log behind the store's back."""
         raise NotImplementedError
 
+    def lose_row(self, table: str, run: str, name: str) -> None:
+        """Remove a row of keys, items, signals or sessions behind the store's back."""
+        raise NotImplementedError
+
     def reopen(self) -> AnyStore:
         """Return a second store object on the same data."""
         self._opened.append(self.open())
@@ -140,6 +144,15 @@ class MemoryBench(Bench):
         log = self.store._contents.log  # type: ignore[attr-defined]
         log[seq] = replace(log[seq], body=b"other")
 
+    def lose_row(self, table: str, run: str, name: str) -> None:
+        """Remove a row from its dictionary."""
+        contents = self.store._contents  # type: ignore[attr-defined]
+        if table == "signals":
+            kept = (one for one in contents.rows.signals[run] if str(one.number) != name)
+            contents.rows.signals[run] = tuple(kept)
+        else:
+            del (contents.sessions if table == "sessions" else getattr(contents.rows, table))[name]
+
 
 class SqliteBench(Bench):
     """A database file in the test's own directory."""
@@ -170,6 +183,15 @@ class SqliteBench(Bench):
         """Change an entry in the table."""
         self._change("UPDATE log SET body = CAST('other' AS BLOB) WHERE seq = ?1", (seq,))
 
+    def lose_row(self, table: str, run: str, name: str) -> None:
+        """Remove a row from its table."""
+        where = "number = ?1 AND run = (SELECT number FROM runs WHERE id = ?2)"
+        is_signal = table == "signals"
+        self._change(
+            f"DELETE FROM {table} WHERE {where if is_signal else f'{_NAMED[table]} = ?1'}",
+            (int(name), run) if is_signal else (name,),
+        )
+
     def _change(self, sql: str, values: tuple[object, ...]) -> None:
         import apsw
 
@@ -179,6 +201,7 @@ class SqliteBench(Bench):
         connection.close()
 
 
+_NAMED = {"keys": "key", "items": "id", "sessions": "id"}
 _WIPED: list[str] = []
 """Schemas that are as good as new: making one takes as long as a dozen tests."""
 
@@ -219,6 +242,15 @@ class PostgresBench(Bench):
     def damage_log(self, seq: int) -> None:
         """Change an entry in the table."""
         self._change("UPDATE {}.log SET body = 'other' WHERE seq = %s", (seq,))
+
+    def lose_row(self, table: str, run: str, name: str) -> None:
+        """Remove a row from its table."""
+        where = "number = %s AND run = (SELECT number FROM {}.runs WHERE id = %s)"
+        is_signal = table == "signals"
+        self._change(
+            f"DELETE FROM {{}}.{table} WHERE {where if is_signal else f'{_NAMED[table]} = %s'}",
+            (int(name), run) if is_signal else (name,),
+        )
 
     def close(self) -> None:
         """Close all that was opened and empty the tables."""
@@ -270,6 +302,15 @@ class RedisBench(Bench):
 
         entry = entry_of(self._client.lindex(self._names.log, seq))
         self._client.lset(self._names.log, seq, entry_bytes(replace(entry, body=b"other")))
+
+    def lose_row(self, table: str, run: str, name: str) -> None:
+        """Remove a row from its hash; a signal that was taken is only counted there."""
+        names, client = self._names, self._client
+        if table == "signals":
+            assert client.hdel(names.signals(run), name) or client.hset(names.sent(run), "n", 0) == 0
+        else:
+            assert client.hdel(getattr(names, table), name) == 1
+            client.zrem(names.items_of(run), name)
 
     def close(self) -> None:
         """Close all that was opened and remove the keys."""

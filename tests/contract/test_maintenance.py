@@ -6,10 +6,15 @@ import pytest
 from msgspec.structs import replace
 
 from ninelives.core.errors import BadRecord, Corrupt, KeyConflict
+from ninelives.core.journal.answers import write_asking
+from ninelives.core.journal.replay import write_body, write_signal
+from ninelives.core.journal.settlement import write_start
 from ninelives.core.model.commit import End, Outcome, Park
+from ninelives.core.model.inbox import ItemKind
 from ninelives.core.model.key import DoubtKey, KeyState, ReleaseKey, SettleKey
 from ninelives.core.model.run import Kind, RunRow, State
 from ninelives.core.rules import run_rules as rules
+from ninelives.core.values.fingerprint import Fingerprint
 from ninelives.store import Pruned
 from tests.contract.benches import Bench
 from tests.contract.makers import append, new_item, new_run, reserve
@@ -84,6 +89,135 @@ def test_verify_finds_a_lost_blob(bench: Bench) -> None:
     faults = bench.store.verify()
     assert [fault.run for fault in faults] == ["r1"]
     assert digest.hex() in faults[0].what
+
+
+def keyed(bench: Bench, run: RunRow, *, settles: bool, key: str = "k") -> RunRow:
+    """Start an action with a business key, as the engine does; and end it."""
+    start = write_start(Fingerprint(b"f", b"{}"), k=key)
+    run = bench.write(run, start, kind=Kind.INTENT, keys=[reserve(key, resumable=False)])
+    if not settles:
+        return run
+    return bench.write(run, write_body(None, value=b"7"), keys=[SettleKey(key, b"7")])
+
+
+def signalled(bench: Bench, run: RunRow, *, takes: bool) -> RunRow:
+    """Send a signal, and take it as the engine does."""
+    number, row = bench.store.send_signal(run.id, "go", b"1").number, bench.row(run.id)
+    if not takes:
+        return row
+    return bench.write(row, write_signal(number, b"1"), kind=Kind.SIGNAL, takes=[number])
+
+
+def asked(bench: Bench, run: RunRow, *, id: str = "i1") -> RunRow:
+    """Ask a person, as the engine does."""
+    body = write_asking(id, ItemKind.QUESTION, is_open=True)
+    return bench.write(run, body, kind=Kind.ASKED, opens=[new_item(id)])
+
+
+@pytest.mark.parametrize(
+    ("settles", "ends"), [(True, False), (True, True), (False, False), (False, True)], ids=str
+)
+def test_verify_finds_a_lost_key(bench: Bench, settles: bool, ends: bool) -> None:
+    run = keyed(bench, bench.running(), settles=settles)
+    if ends:
+        bench.write(run, b"{}", kind=Kind.END, change=End(State.COMPLETED))
+    assert bench.store.verify() == []
+    bench.lose_row("keys", "r1", "k")
+    (fault,) = bench.store.verify()
+    assert fault.run == "r1"
+    assert "'k'" in fault.what
+
+
+def test_verify_finds_a_key_that_a_second_run_used_because_its_row_was_lost(bench: Bench) -> None:
+    keyed(bench, bench.running(), settles=True)
+    bench.lose_row("keys", "r1", "k")
+    keyed(bench, bench.running("r2"), settles=True)
+    (fault,) = bench.store.verify()
+    assert fault.run == "r1"
+    assert "'r2'" in fault.what
+
+
+def test_verify_finds_a_lost_key_of_a_run_that_failed_and_was_retried(bench: Bench) -> None:
+    run = keyed(bench, bench.running(), settles=True)
+    bench.write(run, b'{"steps":["step#0"]}', kind=Kind.SUPERSEDED)
+    assert bench.store.verify() == []
+    bench.lose_row("keys", "r1", "k")
+    assert [fault.run for fault in bench.store.verify()] == ["r1"]
+
+
+def test_keys_that_were_forgotten_on_purpose_are_no_faults(bench: Bench) -> None:
+    run = keyed(bench, bench.running(), settles=True)
+    bench.write(run, b"{}", kind=Kind.END, change=End(State.COMPLETED))
+    bench.clock.advance(1)
+    again = replace(reserve(resumable=False), window_ms=1, fingerprint=b"b")
+    second = bench.write(bench.running("r2"), write_start(Fingerprint(b"f", b"{}"), k="k"), keys=[again])
+    assert bench.store.verify() == []  # used again after its window
+    bench.write(second, b"8", kind=Kind.END, keys=[SettleKey("k", b"8")], change=End(State.COMPLETED))
+    bench.clock.advance(1)
+    prune(bench)
+    assert bench.store.verify() == []
+
+
+def test_a_key_of_a_resumable_action_that_ended_with_its_run_is_no_fault(bench: Bench) -> None:
+    start = write_start(Fingerprint(b"f", b"{}"), k="k")
+    run = bench.write(bench.running(), start, kind=Kind.INTENT, keys=[reserve()])
+    bench.write(run, b"{}", kind=Kind.END, change=End(State.FAILED))
+    assert bench.store.read_keys(["k"])["k"].state is KeyState.FREE
+    assert bench.store.verify() == []
+
+
+def test_the_records_that_a_fork_took_over_hold_no_rows(bench: Bench) -> None:
+    start = write_start(Fingerprint(b"f", b"{}"), k="k")
+    run = bench.write(bench.running(), start, kind=Kind.INTENT)
+    run = bench.write(run, write_asking("i9", ItemKind.QUESTION, is_open=True), kind=Kind.ASKED)
+    assert len(bench.store.verify()) == 2
+    bench.write(run, b"{}", kind=Kind.FORKED)
+    assert bench.store.verify() == []
+
+
+@pytest.mark.parametrize("takes", [True, False], ids=["taken", "waiting"])
+def test_verify_finds_a_lost_signal(bench: Bench, takes: bool) -> None:
+    run = signalled(bench, bench.running(), takes=takes)
+    signalled(bench, run, takes=takes)
+    assert bench.store.verify() == []
+    bench.lose_row("signals", "r1", "1")
+    faults = bench.store.verify()
+    assert {fault.run for fault in faults} == {"r1"}
+    assert "signal 1 " in faults[0].what
+
+
+def test_verify_finds_a_lost_question(bench: Bench) -> None:
+    asked(bench, asked(bench, bench.running()), id="i2")
+    assert bench.store.verify() == []
+    bench.lose_row("items", "r1", "i1")
+    assert [(fault.run, "'i1'" in fault.what) for fault in bench.store.verify()] == [("r1", True)]
+
+
+def test_verify_finds_a_run_whose_session_is_lost(bench: Bench) -> None:
+    bench.running()
+    assert bench.store.verify() == []
+    bench.lose_row("sessions", "r1", "s1")
+    assert [(fault.run, "'s1'" in fault.what) for fault in bench.store.verify()] == [("r1", True)]
+
+
+def test_rows_that_were_pruned_with_their_journal_are_no_faults(bench: Bench) -> None:
+    run = keyed(bench, bench.running(), settles=True)
+    run = asked(bench, signalled(bench, run, takes=True))
+    signalled(bench, run, takes=False)
+    bench.write(bench.row("r1"), b"{}", kind=Kind.END, change=End(State.COMPLETED))
+    assert bench.store.verify() == []
+    bench.clock.advance(1)
+    assert prune(bench).journals == 1
+    assert bench.store.verify() == []
+
+
+def test_a_live_run_whose_earlier_turns_were_pruned_has_no_faults(bench: Bench) -> None:
+    run = asked(bench, signalled(bench, keyed(bench, bench.running(), settles=True), takes=True))
+    for _ in range(3):
+        run = bench.write(run, b"{}", kind=Kind.TURN)
+        run = signalled(bench, run, takes=True)
+    assert prune(bench).records > 0
+    assert bench.store.verify() == []
 
 
 # Prune -------------------------------------------------------------------------------------------

@@ -46,6 +46,7 @@ async def notify(who):
 
 @nl.agent
 async def job() -> str:
+    nl.on_failure(ship, "back")
     await asyncio.gather(notify("ann"), notify("robert"))
     await nl.receive("go", type=str)
     return await ship("box")
@@ -88,11 +89,14 @@ FINE = {
     "task group": HEAD + OLD.replace(GATHER, GROUP),
     "effect inserted for later runs": HEAD
     + OLD.replace(GATHER, f'if nl.patched("x"):\n        await ship("x")\n    {GATHER}'),
+    "parameter of a compensation added": HEAD.replace("ship(what: str)", 'ship(what: str, by: str = "")')
+    + OLD,
     "effect given up": HEAD
     + OLD.replace("    await send_mail(who)\n", "").replace("@nl.agent", '@nl.agent(forgets=["send_mail"])'),
 }
 
 REFUSED = {
+    "compensation changed": (HEAD + OLD.replace('ship, "back"', 'ship, "all back"'), 'nl.patched("ship")'),
     "step renamed": (RENAMED, 'aliases=["send_mail"]'),
     "effect inserted": (HEAD + OLD.replace(GATHER, f'await ship("x")\n    {GATHER}'), 'nl.patched("ship")'),
     "argument changed": (

@@ -227,6 +227,21 @@ def test_check_names_every_run_that_would_not_go_on_and_executes_nothing(home: P
     assert "diverges" in words.stdout
 
 
+def test_check_refuses_runs_whose_agent_the_code_does_not_declare_unless_other_workers_have_it(
+    home: Path,
+) -> None:
+    renamed = OLD.replace("def removed(", "def moved(").replace("removed, paying", "moved, paying")
+    (home / "agents.py").write_text(renamed, encoding="utf-8")
+    done = check(home)
+    assert done.returncode == 1, done.stderr
+    assert 'keep its name: @nl.agent(name="removed")' in done.stderr
+    assert "9 unfinished runs fit this code, 1 do not" in done.stderr
+
+    allowed = check(home, "--other-agents")
+    assert allowed.returncode == 0, allowed.stderr
+    assert "1 runs of agent 'removed', which this code does not declare" in allowed.stderr
+
+
 MANY = """
 import asyncio, os, signal
 import ninelives as nl

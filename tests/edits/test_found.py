@@ -6,9 +6,11 @@ from collections.abc import Iterator
 
 import pytest
 
-from ninelives.core.model.run import State
+import ninelives as nl
+from ninelives.core.model.run import RunQuery, State
 from ninelives.ops.check import Fit
-from tests.edits.lives import NEVER, Kill, Stage
+from ninelives.testing.runtime_life import RuntimeLife
+from tests.edits.lives import NEVER, RUN, Kill, Stage
 
 pytestmark = pytest.mark.usefixtures("declarations")
 HEAD = """
@@ -196,3 +198,73 @@ def test_a_call_takes_its_own_outcome_before_the_closed_start_of_another_at_its_
     stage.live(NEVER)
     assert stage.row().state is State.COMPLETED
     assert _effects(stage, "pay") == 2
+
+
+TURNS = """
+@nl.action(name="pay", resumable=False, verify=verify)
+async def pay(to: str, n: int) -> str:
+    return await world.act("pay", to, n)
+
+@nl.agent(name="agent")
+async def agent(turn: int = 0) -> str:
+    if turn == 0:
+        FIRST
+        return nl.next_turn(1)
+    SECOND
+    return await note("end", 1)
+"""
+PAID, WAITED = 'await pay("ann", 1)', 'await nl.receive("go")'
+
+
+@pytest.mark.parametrize("waits", [True, False])
+def test_check_and_run_refuse_an_effect_that_moved_into_the_next_turn(stage: Stage, waits: bool) -> None:
+    stage.load(HEAD + TURNS.replace("FIRST", f"{PAID}; {WAITED}").replace("SECOND", "pass"), "first")
+    stage.live(Kill("rest"))
+    begun = len(stage.ledger.events)
+    first = WAITED if waits else "pass"
+    stage.load(HEAD + TURNS.replace("FIRST", first).replace("SECOND", PAID), "second")
+    found = stage.check()
+    assert found.fit is (Fit.FITS if waits else Fit.DIVERGES)  # behind a wait it can only warn
+    said = found.warnings[0].what if waits else found.what
+    assert ("or the end of its turn, the run is stopped there: pay[0]" if waits else "ends its turn") in said
+    assert not stage.live(NEVER)
+    assert stage.row().state is State.ESCALATED
+    assert [one.fact for one in stage.ledger.events[begun:]] == ["life"]
+
+
+FAMILY = """
+@nl.action(name="pay", resumable=False, verify=verifyKEY)
+async def pay(to: str, n: int) -> str:
+    return await world.act("pay", to, n)
+
+@nl.agent(name="kid")
+async def kid() -> str:
+    await nl.receive("go")
+    CHILDS
+    return "grown"
+
+@nl.agent(name="agent")
+async def agent() -> None:
+    await nl.spawn(kid)
+    PARENTS
+    await nl.receive("go")
+"""
+
+
+@pytest.mark.parametrize("key", ["", ', key="{to}"'])
+def test_check_says_that_an_effect_which_moved_into_a_child_is_done_again_without_a_key(
+    stage: Stage, key: str
+) -> None:
+    family = HEAD + FAMILY.replace("KEY", key)
+    stage.load(family.replace("PARENTS", PAID).replace("CHILDS", "pass"), "first")
+    stage.live(Kill("rest"))
+    stage.load(family.replace("PARENTS", "pass").replace("CHILDS", PAID), "second")
+    (warned,) = stage.check().warnings
+    assert "moved into a child run, it is done again there, unless it was done under a key=" in warned.remedy
+    stage.live(NEVER)
+    (child,) = stage.store.list_runs(RunQuery(parent=RUN))
+    stage.life = life = RuntimeLife(stage.store, stage.clock, None)
+    life.do(lambda runtime: nl.Run(runtime, child.id).signal("go", "go!", id="grow"))
+    life.close()
+    stage.live(NEVER)
+    assert _effects(stage, "pay") == (1 if key else 2)

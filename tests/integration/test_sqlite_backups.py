@@ -11,7 +11,7 @@ from pathlib import Path
 import msgspec
 import pytest
 
-from ninelives.core.errors import Corrupt, UsageError
+from ninelives.core.errors import Corrupt, StoreUnavailable, UsageError
 from ninelives.core.journal.answers import Asked
 from ninelives.core.journal.settlement import StartBody
 from ninelives.core.model.commit import Outcome
@@ -170,6 +170,38 @@ def test_a_damaged_backup_is_not_restored(path: Path, tmp_path: Path, opened: Op
     with pytest.raises(Corrupt, match="not sound"):
         restore(tmp_path / "copy.db", path, CLOCK, replaces=True)
     assert opened().read_run("later") is not None
+
+
+@pytest.mark.parametrize("what", ["text", "empty", "another database", "damaged"])
+def test_a_refused_restore_says_why_and_leaves_nothing(path: Path, tmp_path: Path, what: str) -> None:
+    source, there = tmp_path / "source", tmp_path / "new" / "deep"
+    if what == "another database":
+        with closing(sqlite3.connect(source)) as tool:
+            tool.execute("CREATE TABLE theirs (a)")
+    elif what == "damaged":
+        lived(path, source)
+        with closing(sqlite3.connect(source, isolation_level=None)) as tool:
+            tool.execute("UPDATE runs SET epoch = 0")
+    else:
+        source.write_text("hello" if what == "text" else "")
+    before = sorted(tmp_path.iterdir())
+    expected = (Corrupt, "not sound") if what == "damaged" else (UsageError, "is not a Nine Lives store")
+    for target in (tmp_path / "n.db", there / "n.db"):
+        with pytest.raises(expected[0], match=expected[1]):
+            restore(source, target, CLOCK)
+    assert sorted(tmp_path.iterdir()) == before
+
+
+def test_a_directory_is_no_place_for_a_store(path: Path, tmp_path: Path, opened: Opener) -> None:
+    lived(path, tmp_path / "copy.db")
+    (tmp_path / "folder").mkdir()
+    before = sorted(tmp_path.iterdir())
+    for replaces in (False, True):
+        with pytest.raises(StoreUnavailable, match="Is a directory"):
+            restore(tmp_path / "copy.db", tmp_path / "folder", CLOCK, replaces=replaces)
+    with pytest.raises(StoreUnavailable, match="Is a directory"):
+        opened(tmp_path / "folder")
+    assert sorted(tmp_path.iterdir()) == before
 
 
 @pytest.mark.parametrize("tool", ["backup API", "VACUUM INTO", "files"])

@@ -192,6 +192,10 @@ class Threading:
         """Number the thread that asks."""
         return id(self._machine.current)
 
+    def get_native_id(self) -> int:
+        """Number it as the machine's kernel would."""
+        return self.get_ident()
+
 
 class Time:
     """The module `time`, as far as the engine uses it, by the clock of the process that asks."""

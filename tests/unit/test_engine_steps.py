@@ -141,6 +141,64 @@ def test_a_step_inside_a_step_is_part_of_its_body() -> None:
     assert first == second
 
 
+@pytest.mark.parametrize("is_plain", [False, True])
+@pytest.mark.parametrize("outer_is", ["decision", "reads_only action"])
+def test_an_effect_inside_a_decision_or_a_read_is_refused(outer_is: str, is_plain: bool) -> None:
+    done: list[str] = []
+
+    @nl.action(name="mail")
+    async def mail() -> None:
+        done.append("mail")
+
+    @nl.action(name="mail_plainly")
+    def mail_plainly() -> None:
+        done.append("mail")
+
+    @nl.action(name="look", reads_only=True)
+    async def look() -> str:
+        return "seen"
+
+    async def body() -> None:
+        assert await look() == "seen"
+        if is_plain:
+            await asyncio.to_thread(mail_plainly)
+        else:
+            await asyncio.create_task(mail())
+
+    if outer_is == "decision":
+        outer = nl.decision(body, name="outer")
+    else:
+        outer = nl.action(body, name="outer", reads_only=True)
+
+    @nl.agent(name="inline")
+    async def agent() -> None:
+        await outer()
+
+    with pytest.raises(nl.RunFailed, match=rf"mail\w* is called inside the {outer_is} outer"):
+        once(agent)
+    assert done == []
+
+
+def test_an_effect_may_be_inside_a_decision_that_is_part_of_an_action() -> None:
+    @nl.action(name="mail")
+    async def mail() -> str:
+        return "sent"
+
+    @nl.decision(name="think")
+    async def think() -> str:
+        return await mail()
+
+    @nl.action(name="outer")
+    async def outer() -> str:
+        return await think()
+
+    @nl.agent(name="inline")
+    async def agent() -> str:
+        return await outer()
+
+    assert once(agent) == "sent"
+
+
 def test_a_transient_failure_is_tried_again_under_the_same_key() -> None:
     seen: list[tuple[int, str]] = []
 

@@ -3,12 +3,15 @@
 from __future__ import annotations
 
 import asyncio
+import queue
 import signal
 import subprocess
 import sys
 import threading
+import time
 from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
+from contextlib import suppress
 from contextvars import copy_context
 from pathlib import Path
 from typing import Any
@@ -17,6 +20,7 @@ import pytest
 
 import ninelives as nl
 from ninelives.core.model.run import Kind
+from ninelives.engine.run import run_threads
 from tests.replay.lifetimes import QuickStore, Stage, once, run_async, twice
 
 LIMIT_SECONDS = 60.0
@@ -347,3 +351,148 @@ def test_a_killed_process_with_threads_or_loops_of_its_own_repeats_nothing(
     assert again.stdout.strip() == str(result), again.stderr
     done = (tmp_path / "ledger").read_text().split("\n")
     assert len(done) == len(set(done))
+
+
+# Threads that wait for what the run's own code brings ----------------------------------------------------
+
+
+def test_a_thread_that_waits_for_a_step_on_the_runs_loop_does_not_hang() -> None:
+    steps = Steps()
+
+    @nl.agent(name="threadsafe")
+    async def agent() -> list[int]:
+        loop = asyncio.get_running_loop()
+        ask = asyncio.run_coroutine_threadsafe
+        got = [await asyncio.to_thread(lambda: ask(steps.ask_model(1), loop).result())]
+        await steps.stop()
+        return [*got, await steps.ask_model(2)]
+
+    assert twice(steps.stage, agent) == [100, 200]
+    assert steps.stage.executed == ["model 2"]
+
+
+@pytest.mark.parametrize("poll_seconds", [None, 0.01, 3.0])
+def test_a_consumer_thread_that_calls_no_step_does_not_hang(poll_seconds: float | None) -> None:
+    steps = Steps()
+
+    @nl.agent(name="consumer")
+    async def agent() -> list[int]:
+        things: queue.Queue[int] = queue.Queue()
+
+        def consume() -> int:
+            while True:
+                with suppress(queue.Empty):
+                    return things.get(timeout=poll_seconds)
+
+        consumer = asyncio.create_task(asyncio.to_thread(consume))
+        await asyncio.sleep(0)
+        things.put(await steps.ask_model(1))
+        got = [await consumer]
+        await steps.stop()
+        return [*got, await steps.ask_model(2)]
+
+    assert twice(steps.stage, agent) == [100, 200]
+    assert steps.stage.executed == ["model 2"]
+
+
+def test_a_thread_that_waits_for_an_event_with_a_limit_sees_it_in_every_life() -> None:
+    steps = Steps()
+
+    @nl.agent(name="event")
+    async def agent() -> list[int]:
+        event = threading.Event()
+        waiting = asyncio.get_running_loop().run_in_executor(None, event.wait, 3)
+        first = await steps.ask_model(1)
+        event.set()
+        got = [first, await steps.ask_model(int(await waiting))]
+        await steps.stop()
+        return got
+
+    assert twice(steps.stage, agent) == [100, 100]
+    assert steps.stage.executed == []
+
+
+def test_a_plain_agents_thread_that_sleeps_keeps_its_place_on_replay() -> None:
+    """Counting a sleeping thread as idle must not let a later outcome overtake its next call."""
+    steps = Steps()
+
+    @nl.agent(name="sleeper")
+    async def agent() -> list[str]:
+        order: list[str] = []
+
+        def sleep_and_fetch() -> None:
+            time.sleep(0.3)
+            steps.fetch(1)
+            order.append("thread")
+
+        thread = asyncio.create_task(asyncio.to_thread(sleep_and_fetch))
+        await nl.sleep(0.6)
+        order.append("sleep")
+        await thread
+        await steps.stop()
+        return order
+
+    assert twice(steps.stage, agent) == ["thread", "sleep"]
+    assert steps.stage.executed == []
+
+
+def spin(until: Callable[[], bool]) -> None:
+    """Compute; the loop without calls in it is always sampled at the same instruction."""
+    while not until():
+        for _ in range(1_000_000):
+            pass
+
+
+def test_a_thread_that_computes_holds_up_delivery() -> None:
+    steps = Steps()
+
+    @nl.agent(name="computes")
+    async def agent() -> list[str]:
+        order: list[str] = []
+
+        def compute() -> None:
+            began = time.thread_time()
+            spin(lambda: time.thread_time() - began > 0.5)
+            order.append("computed")
+
+        async def step() -> None:
+            await steps.ask_model(1)
+            order.append("model")
+
+        await asyncio.gather(asyncio.to_thread(compute), step())
+        await steps.stop()
+        return order
+
+    assert twice(steps.stage, agent) == ["computed", "model"]
+
+
+def test_a_thread_that_spins_for_an_outcome_is_reported_with_its_line(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr(run_threads, "HELD_SECONDS", 0.3)
+    steps, is_told = Steps(), threading.Event()
+
+    @nl.agent(name="spins")
+    async def agent() -> int:
+        spinning = asyncio.create_task(asyncio.to_thread(spin, is_told.is_set))
+        await asyncio.sleep(0)
+        got = await steps.ask_model(1)
+        is_told.set()
+        await spinning
+        return got
+
+    async def life(store: QuickStore) -> list[str]:
+        async with nl.Runtime(store) as rt:
+            await rt.start(agent, id="run")
+            await rt.work(until_idle=True)
+            return [str(item.asked.what) for item in await rt.inbox()]
+
+    async def main() -> list[str]:
+        try:
+            return await life(QuickStore())
+        finally:
+            is_told.set()
+
+    (what,) = run_async(main)
+    assert f"{__file__}:" in what
+    assert "without a step" in what

@@ -6,6 +6,7 @@ import asyncio
 import logging
 import threading
 from collections.abc import Callable, Coroutine
+from dataclasses import make_dataclass
 from itertools import count
 from typing import Any, cast
 
@@ -411,6 +412,94 @@ def test_an_effect_with_another_id_is_another_effect(edit: Edit) -> None:
     assert "mail[0](x=1), which was done" in edit.refused(before, lambda: mail(1))
 
 
+# Over the border of a turn -------------------------------------------------------------------------------
+
+
+def over_the_border(call: Code, *, keeps: Code | None = None) -> Code:
+    """Return code that ends its first turn, after what it `keeps`, and makes a call in the second."""
+
+    async def code() -> Any:
+        if nl.info().turn == 0:
+            if keeps is not None:
+                await keeps()
+            return nl.next_turn()
+        return await call()
+
+    return code
+
+
+@pytest.mark.parametrize("shape", NAMES)
+@pytest.mark.parametrize("options", [{}, {"resumable": False}, {"key": "{x}"}])
+def test_an_effect_that_moved_into_the_next_turn_stops_the_run_before_its_turn_ends(
+    edit: Edit, shape: str, options: dict[str, Any]
+) -> None:
+    mail, pay = edit.step("mail"), edit.step("pay", **options)
+
+    async def before() -> None:
+        await shapes(lambda: mail(1), lambda: pay(1))[shape]()
+        await edit.stop()
+
+    told = edit.refused(before, over_the_border(lambda: pay(1), keeps=lambda: mail(1)))
+    assert "ends its turn with nl.next_turn(), but" in told
+    assert "pay[0](x=1), which was done" in told
+    assert 'forgets=["pay"]' in told
+    assert not any(record.kind is Kind.TURN for record in edit.store.load_journal("run", since=1).records)
+
+
+@pytest.mark.parametrize("options", [{}, {"resumable": False, "timeout": 0.3}])
+def test_a_start_that_moved_into_the_next_turn_stops_the_run_before_its_turn_ends(
+    edit: Edit, options: dict[str, Any]
+) -> None:
+    pay = edit.stuck("pay", **options)
+    told = edit.refused(lambda: pay(1), over_the_border(lambda: pay(1)))
+    assert "pay[0](x=1), which was started" in told
+
+
+def test_a_child_that_moved_into_the_next_turn_is_not_born_twice(edit: Edit) -> None:
+    note = edit.step("note")
+
+    async def kid() -> str:
+        return str(await note(1))
+
+    child = nl.agent(name="kid")(kid)
+
+    async def before() -> None:
+        await (await nl.spawn(child)).result()
+        await edit.stop()
+
+    async def spawned() -> str:
+        return str(await (await nl.spawn(child)).result())
+
+    assert "spawn:kid[0]" in edit.refused(before, over_the_border(spawned))
+    assert len(edit.store.list_runs(RunQuery(agent="kid"))) == 1
+
+
+def test_a_key_keeps_an_effect_single_that_moves_into_the_next_turn_and_is_forgotten_in_this_one(
+    edit: Edit,
+) -> None:
+    pay = edit.step("pay", key="pay-{x}")
+    edit.options = {"forgets": ["pay"]}
+
+    async def before() -> None:
+        await pay(1)
+        await edit.stop()
+
+    assert edit.make(before, over_the_border(lambda: pay(1))) == "pay(1)"
+    assert edit.stage.executed == []
+
+
+def test_a_turn_ends_although_a_read_is_asked_for_no_more(edit: Edit) -> None:
+    look, pay = edit.step("look", reads_only=True), edit.step("pay")
+
+    async def before() -> None:
+        await look(1)
+        await pay(1)
+        await edit.stop()
+
+    assert edit.make(before, over_the_border(lambda: look(1), keeps=lambda: pay(1))) == "look(1)"
+    assert edit.stage.executed == ["look(1)"]
+
+
 # Open starts at the end, and keys -----------------------------------------------------------------------
 
 
@@ -656,6 +745,161 @@ def test_a_compensation_that_was_renamed_without_an_alias_stops_the_run(edit: Ed
         raise ValueError("no")
 
     assert 'aliases=["refund"]' in edit.refused(before, after)
+
+
+def test_a_compensation_whose_argument_has_a_new_default_is_registered_once(edit: Edit) -> None:
+    mail = edit.step("mail")
+
+    def version(*more: Any) -> tuple[Any, Any]:
+        order = make_dataclass("Order", [("id", int), *more])
+
+        async def refund(order: Any, reason: str = "") -> None:
+            edit.stage.did(f"refund({order.id})")
+
+        refund.__annotations__["order"] = order
+        STEPS.pop("refund", None)
+        return nl.action(refund, name="refund"), order(1)
+
+    async def before() -> None:
+        nl.on_failure(*version())
+        await mail(1)
+        await edit.stop()
+
+    async def after() -> None:
+        nl.on_failure(*version(("note", str, "")))
+        await mail(1)
+        raise ValueError("no")
+
+    with pytest.raises(nl.RunFailed):
+        edit.make(before, after)
+    assert edit.stage.executed == ["refund(1)"]
+
+
+@pytest.mark.parametrize("is_effect_next", [True, False])
+@pytest.mark.parametrize("name", ["refund", "refund_all"])
+def test_a_compensation_that_may_repeat_another_stops_the_run(
+    edit: Edit, name: str, is_effect_next: bool
+) -> None:
+    """With other arguments, or by another action: before the next effect, and before the run fails."""
+    mail, refund = edit.step("mail"), edit.step("refund")
+    now = refund if name == "refund" else edit.step(name)
+
+    async def before() -> None:
+        nl.on_failure(refund, 1)
+        await mail(1)
+        await edit.stop()
+
+    async def after() -> None:
+        nl.on_failure(now, 2 if name == "refund" else 1)
+        await mail(1)
+        if is_effect_next:
+            await mail(2)
+        raise ValueError("no")
+
+    told = edit.refused(before, after)
+    assert "both would be called" in told
+    assert 'nl.patched("' in told
+    assert 'forgets=["refund"]' in told
+    assert ("x: 1 → 2" in told) is (name == "refund")
+    assert [one.kind for one in edit.store.load_journal("run").records].count(Kind.UNDO) == 1
+
+
+def test_a_compensation_that_may_repeat_another_stops_the_run_when_nothing_else_is_on_record(
+    edit: Edit,
+) -> None:
+    mail, refund = edit.step("mail"), edit.step("refund")
+
+    async def before() -> None:
+        nl.on_failure(refund, 1)
+        await edit.stage.stop_here()
+
+    async def after() -> None:
+        nl.on_failure(refund, 2)
+        await mail(1)
+
+    assert "x: 1 → 2" in edit.refused(before, after)
+
+
+def test_a_new_compensation_waits_until_another_branch_has_asked_for_the_one_on_record(edit: Edit) -> None:
+    refund, look, pay = edit.step("refund"), edit.step("look", reads_only=True), edit.step("pay")
+
+    async def before() -> None:
+        nl.on_failure(refund, 1)
+        await edit.stop()
+
+    async def after() -> None:
+        async def first() -> None:
+            nl.on_failure(refund, 2)
+            await pay(2)
+
+        async def second() -> None:
+            await look(1)
+            nl.on_failure(refund, 1)
+
+        await asyncio.gather(first(), second())
+        raise ValueError("no")
+
+    with pytest.raises(nl.RunFailed):
+        edit.make(before, after)
+    assert edit.stage.executed == ["look(1)", "pay(2)", "refund(2)", "refund(1)"]
+
+
+def test_a_run_with_a_changed_compensation_completes_if_nothing_is_to_be_undone(edit: Edit) -> None:
+    mail, refund = edit.step("mail"), edit.step("refund")
+
+    async def before() -> None:
+        nl.on_failure(refund, 1)
+        await mail(1)
+        await edit.stop()
+
+    async def after() -> str:
+        nl.on_failure(refund, 2)
+        return str(await mail(1))
+
+    assert edit.make(before, after) == "mail(1)"
+    assert edit.stage.executed == []
+
+
+@pytest.mark.parametrize("remedy", ["forgets", "patched"])
+def test_a_changed_compensation_can_be_declared(edit: Edit, remedy: str) -> None:
+    mail, refund = edit.step("mail"), edit.step("refund")
+    if remedy == "forgets":
+        edit.options["forgets"] = ["refund"]
+
+    async def before() -> None:
+        nl.on_failure(refund, 1)
+        await mail(1)
+        await edit.stop()
+
+    async def after() -> None:
+        is_new = remedy == "forgets" or nl.patched("refund")
+        nl.on_failure(refund, 2 if is_new else 1)
+        await mail(1)
+        await mail(2)
+        raise ValueError("no")
+
+    with pytest.raises(nl.RunFailed):
+        edit.make(before, after)
+    undone = ["refund(2)", "refund(1)"] if remedy == "forgets" else ["refund(1)"]
+    assert edit.stage.executed == ["mail(2)", *undone]
+
+
+def test_a_compensation_that_the_code_registers_no_more_is_called_once(edit: Edit) -> None:
+    mail, refund = edit.step("mail"), edit.step("refund")
+
+    async def before() -> None:
+        nl.on_failure(refund, 1)
+        await mail(1)
+        await edit.stop()
+
+    async def after() -> None:
+        await mail(1)
+        await mail(2)
+        raise ValueError("no")
+
+    with pytest.raises(nl.RunFailed):
+        edit.make(before, after)
+    assert edit.stage.executed == ["mail(2)", "refund(1)"]
 
 
 def test_a_child_whose_agent_was_renamed_is_refused_with_the_line_that_keeps_its_name(edit: Edit) -> None:

@@ -3,6 +3,10 @@
 from __future__ import annotations
 
 import asyncio
+import signal
+import subprocess
+import sys
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -249,3 +253,42 @@ def test_a_limit_left_in_time_is_recorded_though_the_next_commit_is_refused() ->
 
     assert run_async(main) == ["paid", "paid"]
     assert left_in_time(store, "two") == 1
+
+
+KILLED = """
+import asyncio, os, signal, sys
+import ninelives as nl
+
+@nl.action
+async def slow() -> None:
+    with open("ledger", "a") as ledger:
+        ledger.write("slow ")
+    await asyncio.sleep(60)
+
+@nl.agent
+async def agent() -> str:
+    try:
+        async with nl.timeout(0.1):
+            await slow()
+    except nl.TimedOut:
+        if sys.argv[1] == "die":
+            os.kill(os.getpid(), signal.SIGKILL)
+        return "timed out"
+    return "in time"
+
+print(nl.run(agent, id="x", store="sqlite:///runs.db"))
+"""
+
+
+def test_a_body_that_a_recorded_limit_cut_off_does_not_begin_again_after_a_kill(tmp_path: Path) -> None:
+    """The limit is durable when the agent learns of it; that it withdrew the step is not yet."""
+    (tmp_path / "agent.py").write_text(KILLED)
+
+    def live(how: str) -> subprocess.CompletedProcess[str]:
+        command = [sys.executable, "agent.py", how]
+        return subprocess.run(command, cwd=tmp_path, timeout=60, capture_output=True, text=True, check=False)
+
+    assert live("die").returncode == -signal.SIGKILL
+    again = live("live")
+    assert again.stdout.strip() == "timed out", again.stderr
+    assert (tmp_path / "ledger").read_text() == "slow "

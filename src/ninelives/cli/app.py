@@ -138,15 +138,23 @@ def check(
     limit: Annotated[
         float, typer.Option("--limit", help="Seconds that a run's code may take until its next step.")
     ] = 10.0,
+    others: Annotated[
+        bool,
+        typer.Option(
+            "--other-agents",
+            help="Let runs pass whose agent this code does not declare: other workers have its code.",
+        ),
+    ] = False,
     as_json: AsJson = False,
 ) -> None:
     """Replay all unfinished runs against new code, executing nothing, and list those that do not fit it.
 
+    A run whose agent this code does not declare does not fit.
     Exit 0 all fit, 1 some do not, 2 wrong usage or code that cannot be loaded, 4 store unusable.
     """
     from ninelives.cli.commands import check as command
 
-    command.check(target, store, limit_seconds=limit, as_json=as_json)
+    command.check(target, store, limit_seconds=limit, others=others, as_json=as_json)
 
 
 @app.command()

@@ -24,11 +24,12 @@ from msgspec.structs import replace
 
 from ninelives.core.errors import Divergence, NineLivesError, UsageError
 from ninelives.core.journal.matching import Start
-from ninelives.core.journal.replay import Recorded, step_name, write_superseded
+from ninelives.core.journal.replay import Recorded, Undo, step_name, write_superseded
 from ninelives.core.model.commit import Verdict
 from ninelives.core.model.run import Journal, Kind, Record, RunQuery, RunRow, State
 from ninelives.core.step_ids import step_text
 from ninelives.engine.agent import compensations
+from ninelives.engine.agent.basics import NextTurn
 from ninelives.engine.commit import large_bodies
 from ninelives.engine.commit.ticket import Tail
 from ninelives.engine.run import lookup
@@ -66,7 +67,11 @@ _PAGE = 200
 _ENDED = "done, and the code ends without calling it"
 _UNREACHED = (
     "done, and not called before the next new step; if the code does not call it before its next new "
-    "effect, the run is stopped there"
+    "effect or the end of its turn, the run is stopped there"
+)
+_IF_IN_CHILD = (
+    "If it moved into a child run, it is done again there, unless it was done under a key=: "
+    "leave the call in this run until the run is over"
 )
 
 
@@ -93,10 +98,10 @@ class CheckFinding(Struct, frozen=True, kw_only=True):
     `unused` counts recorded steps that the code did not call. `moved` are steps that matched a record at
     another position, which is fine. `asked_again` are decisions and reads that the code calls with other
     arguments, `left_out` those that it did not call. `unreached` are recorded effects that it did not call
-    either: they are not repeated, but if the code does not call them before its next new effect, the run is
-    stopped there; only executing new steps would show which. `in_doubt` are starts without an outcome that
-    it did not call: a person is asked before the run ends. `warnings` are these for people, each with its
-    remedy; `remedy` joins them all.
+    either: they are not repeated, but if the code does not call them before its next new effect or the end of
+    its turn, the run is stopped there; only executing new steps would show which. `in_doubt` are starts
+    without an outcome that it did not call: a person is asked before the run ends. `warnings` are these for
+    people, each with its remedy; `remedy` joins them all.
     """
 
     run: str
@@ -241,7 +246,7 @@ class Rehearsal:
             return replace(finding, fit=Fit.FAILS_AS_BEFORE, remedy="It will fail with its present code too")
         return finding
 
-    def _as_owned(self, journal: Journal) -> tuple[Journal, list[compensations.Undo] | None]:
+    def _as_owned(self, journal: Journal) -> tuple[Journal, list[Undo] | None]:
         """Return the journal as its next owner reads it; and the compensations, if only those are left."""
         if run_retry.is_retried(journal):
             steps = run_retry.superseded(self._store, journal)
@@ -268,7 +273,14 @@ def _judged(run: RunRow, execution: Execution, ended: asyncio.Task[Any] | None) 
             return _fitting(run, execution, has_ended=False)
         return _finding(run, Fit.DIVERGES if isinstance(why, Divergence) else Fit.FAILS, why)
     error = asyncio.CancelledError() if ended.cancelled() else ended.exception()
-    return _fitting(run, execution, has_ended=True) if error is None else _finding(run, Fit.FAILS, error)
+    if (repeated := compensations.repeated_at_end(execution, ended)) is not None:
+        return _finding(run, Fit.DIVERGES, repeated)
+    if error is not None:
+        return _finding(run, Fit.FAILS, error)
+    missed = lookup.passed_over(execution) if isinstance(ended.result(), NextTurn) else None
+    if missed is not None:
+        return _finding(run, Fit.DIVERGES, lookup.left_in_turn(missed, run.id))
+    return _fitting(run, execution, has_ended=True)
 
 
 def _fitting(run: RunRow, execution: Execution, *, has_ended: bool) -> CheckFinding:
@@ -282,7 +294,14 @@ def _fitting(run: RunRow, execution: Execution, *, has_ended: bool) -> CheckFind
     warnings = (
         *_warned("executed again, with other arguments", execution.asked_again),
         *_warned("recorded and no longer called", left_out, _if_renamed(left_out)),
-        *_warned(_ENDED if has_ended else _UNREACHED, effects, _if_renamed(effects), _if_given_up(effects)),
+        *_warned(
+            _ENDED if has_ended else _UNREACHED,
+            effects,
+            _if_renamed(effects),
+            _if_given_up(effects),
+            _IF_IN_CHILD if effects and _has_children(execution) else "",
+        ),
+        *_registered(execution, has_ended=has_ended),
         *_warned("started, in doubt, and not called; a person is asked before the run ends", starts),
     )
     return CheckFinding(
@@ -302,10 +321,22 @@ def _fitting(run: RunRow, execution: Execution, *, has_ended: bool) -> CheckFind
     )
 
 
+def _has_children(execution: Execution) -> bool:
+    """Return whether a child of the run is unfinished: its code may call what the run has done."""
+    return bool(execution.store.list_runs(RunQuery(parent=execution.run.id, states=IN_FLIGHT, limit=1)))
+
+
 def _warned(what: str, steps: Sequence[str], *remedies: str) -> Iterator[Warned]:
     if steps:
         said = f"{what}: {', '.join(map(step_text, steps))}"
         yield Warned(said, "; ".join(filter(None, remedies)))
+
+
+def _registered(execution: Execution, *, has_ended: bool) -> Iterator[Warned]:
+    """Yield a warning about a compensation that may be registered a second time, behind a new step."""
+    repeated = compensations.repeated(execution) if not has_ended else None
+    if repeated is not None:
+        yield Warned(f"{repeated.what}; if it is not asked for, the run is stopped", repeated.remedy or "")
 
 
 def _if_renamed(steps: Sequence[str]) -> str:

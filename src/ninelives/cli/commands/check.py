@@ -57,8 +57,12 @@ class CheckReport(msgspec.Struct, kw_only=True):
     elsewhere: Counter[str] = msgspec.field(default_factory=Counter)
 
 
-def check(target: str, url: str, *, limit_seconds: float, as_json: bool) -> None:
-    """Replay all unfinished runs. Exit 0 when all fit, 1 when some do not."""
+def check(target: str, url: str, *, limit_seconds: float, others: bool, as_json: bool) -> None:
+    """Replay all unfinished runs. Exit 0 when all fit, 1 when some do not.
+
+    A run whose agent the code does not declare does not fit, unless `others`: other workers have its code.
+    A living worker is no proof of that: it may be the one that this code replaces.
+    """
     if not limit_seconds > 0:
         raise UsageError(f"--limit {limit_seconds:g}", remedy="Give seconds above 0")
     report = CheckReport()
@@ -72,8 +76,8 @@ def check(target: str, url: str, *, limit_seconds: float, as_json: bool) -> None
         skip = tuple(one.run for one in report.problems)
         report.fits, report.unused, report.elsewhere = 0, 0, Counter()
         report.moved, report.asked_again, report.escalated, report.warnings = 0, 0, 0, []
-    _show(report, as_json=as_json)
-    if report.problems:
+    _show(report, others=others, as_json=as_json)
+    if report.problems or (report.elsewhere and not others):
         raise typer.Exit(EXIT_FAILED)
 
 
@@ -160,14 +164,14 @@ def _count(report: CheckReport, finding: CheckFinding) -> None:
 # What people read ------------------------------------------------------------------------------------
 
 
-def _show(report: CheckReport, *, as_json: bool) -> None:
+def _show(report: CheckReport, *, others: bool, as_json: bool) -> None:
     if as_json:
         emit_json(report)
         return
     for agent, count in sorted(report.elsewhere.items()):
         say(
-            f"{count} runs of agent {agent!r}, which this code does not declare: they need other workers; "
-            f'if you renamed the agent, keep its name: @nl.agent(name="{agent}")'
+            f"{count} runs of agent {agent!r}, which this code does not declare: they need other workers"
+            + _unless_others(agent) * (not others)
         )
     if report.moved:
         say(f"{report.moved} recorded steps have moved to another position, which is fine")
@@ -187,7 +191,15 @@ def _show(report: CheckReport, *, as_json: bool) -> None:
             f"{report.escalated} runs that fit wait for a person (ninelives inbox): a run that was stopped "
             "for its code continues after ninelives resolve ITEM --retry"
         )
-    say(f"{report.fits} unfinished runs fit this code, {len(report.problems)} do not")
+    unfit = len(report.problems) + (0 if others else report.elsewhere.total())
+    say(f"{report.fits} unfinished runs fit this code, {unfit} do not")
+
+
+def _unless_others(agent: str) -> str:
+    return (
+        f'; if you renamed the agent, keep its name: @nl.agent(name="{agent}"); '
+        "if other workers have its code, pass --other-agents"
+    )
 
 
 def _warnings(one: CheckFinding) -> Iterator[tuple[str, str]]:

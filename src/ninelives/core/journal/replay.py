@@ -65,6 +65,16 @@ class Superseded(Struct, frozen=True):
     steps: tuple[str, ...]
 
 
+class Undo(Struct, frozen=True):
+    """The body of an UNDO record. An empty action means that another run undoes it: see `worker.fork`."""
+
+    action: str
+    arguments: Raw = Raw(b"{}")
+
+
+read_undo = msgspec.json.Decoder(Undo).decode
+
+
 class Recorded(Struct, frozen=True):
     """An outcome in the journal."""
 
@@ -88,11 +98,15 @@ class Replay:
     `kept` are the records that outlive the turn: held resources and compensations. With `is_undoing` the
     agent's code has ended and only compensations run. `returned` are signals, by number, that a step took
     but did not deliver because it was cancelled: the next step that receives a signal takes them.
+
+    `undos` are the registered compensations, by step, that no call has claimed. `registering` are those, by
+    step, that the code registers meanwhile: effects wait until it is clear that they repeat none.
     """
 
     is_undoing = False
     passage: Passage | None = None
     kept: tuple[Record, ...] = ()
+    registering: tuple[tuple[str, bytes], ...] = ()
     _superseded: tuple[str, ...] = ()
     _superseded_at = -1
     _order: list[Recorded] | None = None
@@ -133,6 +147,7 @@ class Replay:
                 self.passage.add(record.seq, read_origin(record), len(self._outcomes))
         self.undos = {one.step: one.body for one in self.kept if one.kind is Kind.UNDO}
         self.undo_ids = set(self.undos)
+        self.ids.update(step for step in self.undos if not step.startswith(CARRIED))
         # A superseded step executes again, under the id that it had.
         self.ids.difference_update(step for step in self._superseded if step not in self._outcomes)
         self.began_ms = records[0].at_ms if records else 0
@@ -259,6 +274,14 @@ def read_step_body(data: bytes) -> StepBody:
 def signal_number(found: Recorded) -> int:
     """Return the number of the signal that an outcome took; -1 when it took none, or has no number."""
     return int(found.body.a.get(SIGNAL_NUMBER, "-1"))
+
+
+def signal_number_in(record: Record) -> int:
+    """Return the number of the signal that a record took; -1 if its body does not say it."""
+    try:
+        return int(_DECODE(record.body).a.get(SIGNAL_NUMBER, "-1"))
+    except (msgspec.DecodeError, ValueError):
+        return -1
 
 
 def write_signal(number: int, value: bytes, received: bytes | None = None) -> bytes:

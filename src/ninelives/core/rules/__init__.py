@@ -3,5 +3,6 @@
 - `run_rules`: create, claim, commit to, park, end and control a run
 - `dedup`: the dedup table; `deaths`: what the death of a worker costs a run; `inbox_rules`: signals and items
 - `validation`: check what callers hand to a store; `recovery_check`: check a run after a takeover
+- `lost_rows`: find rows that a journal proves were written, and that are gone or too old
 - `restore`: fence and question runs when a store is restored from a backup
 """

@@ -22,23 +22,29 @@ _RESETTING = frozenset({Kind.SUPERSEDED, Kind.FORKED})
 _OPEN = (Kind.INTENT, Kind.DOUBT)
 _HELD = (KeyState.RESERVED, KeyState.IN_DOUBT)
 _WITH_KEY = b'"k":'
+OTHER_RESULT = "settled with another result than that of record %d"
 _LIMIT = "#timeout#"
 """Steps of `nl.timeout` may have two outcomes: code that left in time once may reach the limit on replay."""
 
 
 class Account(Struct, frozen=True):
-    """What a journal says: the number of outcomes, the last record of each business key, the faults."""
+    """What a journal says: the number of outcomes, the last record of each business key, the faults.
+
+    `named` has the last record of all keys, also of those that a later record reset.
+    """
 
     outcomes: int
     keys: dict[str, Record]
     faults: tuple[str, ...]
+    named: dict[str, Record] = {}
 
 
 def account_of(records: Iterable[Record]) -> Account:
-    """Read the records of a turn, whose chain was verified. Raises Corrupt."""
+    """Read records whose chain was verified, of one turn or more. Raises Corrupt."""
     settled: set[str] = set()
     steps: dict[str, str] = {}
     keys: dict[str, Record] = {}
+    named: dict[str, Record] = {}
     faults = []
     for record in records:
         if record.kind in _OUTCOMES:
@@ -49,16 +55,21 @@ def account_of(records: Iterable[Record]) -> Account:
             settled.add(record.step)
             if record.step in steps:
                 keys[steps[record.step]] = record
+        elif record.kind is Kind.TURN:
+            settled.clear()  # each turn counts its steps from the beginning
+            steps.clear()
         elif record.kind in _RESETTING:
             settled.clear()
             steps.clear()
             keys.clear()  # a failed run frees its keys, and a fork does not hold those of its parent run
-        elif record.kind in _STARTS and _WITH_KEY in record.body:
-            key = read_start(record).k
+        elif record.kind in _STARTS:
+            steps.pop(record.step, None)  # edited code may start without a key what it had started with one
+            key = read_start(record).k if _WITH_KEY in record.body else ""
             if key:
-                steps[record.step] = key
-                keys[key] = record
-    return Account(len(settled), keys, tuple(faults))
+                keys[key] = named[key] = record
+                if record.kind is not Kind.VOIDED:  # what follows a voided start may be of another key
+                    steps[record.step] = key
+    return Account(len(settled), keys, tuple(faults), named)
 
 
 def faults_of_keys(
@@ -80,8 +91,13 @@ def _contradiction(run: str, last: Record, row: Key | None, taken_ms: int) -> st
     if last.kind is Kind.RESULT:
         if row.state in _HELD or row.state is KeyState.FREE:
             return f"{row.state}, though record {last.seq} is its result"
-        value = read_body(last).v
-        if row.state is KeyState.SETTLED and row.body and isinstance(value, Raw) and bytes(value) != row.body:
-            return f"settled with another result than that of record {last.seq}"
-        return ""
+        return OTHER_RESULT % last.seq if is_other_result(last, row) else ""
     return f"reserved, and nothing is under way since record {last.seq}" if row.state is _HELD[0] else ""
+
+
+def is_other_result(last: Record, row: Key) -> bool:
+    """Return whether a key is settled with another result than this record's; a result in a blob is not."""
+    if row.state is not KeyState.SETTLED or not row.body or not last.body:
+        return False
+    value = read_body(last).v
+    return isinstance(value, Raw) and bytes(value) != row.body

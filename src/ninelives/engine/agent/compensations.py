@@ -18,14 +18,18 @@ from msgspec.structs import replace
 
 from ninelives.core.errors import Corrupt, Divergence, UsageError
 from ninelives.core.ids import step_id
-from ninelives.core.journal.replay import CARRIED
+from ninelives.core.journal.replay import CARRIED, Undo, differences, read_undo
 from ninelives.core.model.run import Control, Journal, Kind, Record, RunQuery, State
-from ninelives.engine.agent.basics import log
+from ninelives.core.values.fingerprint import Fingerprint
+from ninelives.engine.agent.basics import NextTurn, log
 from ninelives.engine.agent.resources import keep
 from ninelives.engine.commit.ticket import Draft
 from ninelives.engine.context import BRANCH, Branch
+from ninelives.engine.run import lookup
 from ninelives.engine.run.current import require_agent
+from ninelives.engine.run.delivery import REFUSAL_SECONDS
 from ninelives.engine.run.execution import Execution
+from ninelives.engine.run.lifecycle import OPEN
 from ninelives.engine.spec import agent_arguments
 from ninelives.engine.spec.registry import RIVALS, STEPS, Agent, Step, find_step, make_agent
 from ninelives.store import Store
@@ -35,13 +39,6 @@ _LIVE = (State.PENDING, State.RUNNING, State.CHECKPOINTED, State.ESCALATED)
 _MOST_CHILDREN = 1_000_000
 
 
-class Undo(Struct, frozen=True):
-    """The body of an UNDO record. An empty action means that another run undoes it: see `worker.fork`."""
-
-    action: str
-    arguments: Raw = Raw(b"{}")
-
-
 class Undoing(Struct, frozen=True, omit_defaults=True):
     """The body of an UNDOING record: the state and error with which the run ends after the compensations."""
 
@@ -49,7 +46,6 @@ class Undoing(Struct, frozen=True, omit_defaults=True):
     error: Raw | UnsetType = UNSET
 
 
-_UNDO = msgspec.json.Decoder(Undo).decode
 _UNDOING = msgspec.json.Decoder(Undoing).decode
 
 
@@ -70,57 +66,150 @@ def on_failure(action: Any, *args: Any, **kwargs: Any) -> None:
             remedy="Give an @nl.action of the module, with a name that no other step has: "
             "it is found by its name when the process that registered it is gone",
         )
-    body, _ = agent_arguments.encode(_callee(step), args, kwargs, in_parts=False)
-    place = execution.place("on_failure")
+    callee = _callee(step)
+    body, _ = agent_arguments.encode(callee, args, kwargs, in_parts=False)
+    place, replay = execution.place("on_failure"), execution.replay
     undos = [msgspec.json.encode(Undo(name, Raw(body))) for name in (step.name, *step.aliases)]
-    if _is_registered(execution, place.id, undos):
+    if replay.undos and _is_registered(execution, place.id, undos, step, callee):
+        if replay.registering and lookup.passed_undo(execution) is None:
+            waiting, replay.registering = replay.registering, ()
+            for one in waiting:
+                keep(execution, Kind.UNDO, *one)
         return
-    missing = _undeclared(execution)
-    if missing is not None:
-        error = _renamed(missing, step.name, execution.run.id)
-        execution.on_loop(lambda: execution.seal(error))
+    place.move_aside(replay.undo_ids)
+    if not replay.undos or lookup.passed_undo(execution) is None:
+        keep(execution, Kind.UNDO, place.id, undos[0])
         return
-    place.move_aside(execution.replay.undo_ids)
-    keep(execution, Kind.UNDO, place.id, undos[0])
+    # CRASH: not on record, and no effect has begun since; the next worker comes to this call again.
+    replay.registering = (*replay.registering, (place.id, undos[0]))
+    execution.on_loop(execution.part(Registrations).begin)
 
 
-def _is_registered(execution: Execution, place: str, undos: list[bytes]) -> bool:
-    """Return whether this is registered already: at this position, or with the same content at any other.
+def _is_registered(execution: Execution, place: str, undos: list[bytes], step: Step, callee: Agent) -> bool:
+    """Claim the record of a registration: at this position, or of the same call at any other.
 
     Each record matches once. So changed code registers nothing twice, also under an earlier name of the
     action (`aliases`). Which of two equal calls finds a record does not matter: they register the same.
+    Calls are the same if their fingerprints are, as for every step: a field or parameter with a default may
+    have been added since.
     """
-    unclaimed = execution.replay.undos
-    if not unclaimed:
-        return False
+    unclaimed, names = execution.replay.undos, (step.name, *step.aliases)
     if unclaimed.get(place) in (*undos, void()):
         del unclaimed[place]
         return True
-    for known, body in unclaimed.items():
-        if body in undos and not known.startswith(CARRIED):
-            del unclaimed[known]
-            return True
-    return False
+    known = [one for one in unclaimed if not one.startswith(CARRIED)]
+    known.sort(key=lambda one: one != place)
+    found = next((one for one in known if unclaimed[one] in undos), None)
+    taken = _fingerprint(read_undo(undos[0]), step, callee) if found is None and known else None
+    if taken is not None:
+        digests = execution.part(Registrations).digests
+        for one in known:
+            undo = read_undo(unclaimed[one])
+            if undo.action not in names:
+                continue
+            if one not in digests:
+                given = _fingerprint(undo, step, callee)
+                digests[one] = given.digest if given is not None else None
+            if digests[one] == taken.digest:
+                found = one
+                break
+    if found is not None:
+        del unclaimed[found]
+    return found is not None
 
 
-def _undeclared(execution: Execution) -> str | None:
-    """Return a recorded compensation of this turn that no call claimed and this code does not declare."""
-    for known, body in execution.replay.undos.items():
-        action = _UNDO(body).action
-        if action and not known.startswith(CARRIED) and _declared(action) is None:
-            return action
-    return None
+def _fingerprint(undo: Undo, step: Step, callee: Agent) -> Fingerprint | None:
+    """Return the fingerprint of encoded arguments, as this code reads them; None if it cannot."""
+    body = bytes(undo.arguments)
+    if agent_arguments.has_parts(body):
+        return None
+    try:
+        args, kwargs, _ = agent_arguments.decode(callee, body, "", {})
+        return step.fingerprint(args, kwargs)
+    except Exception:  # noqa: BLE001 (an argument's own code; what cannot be read is another call)
+        return None
 
 
-def _renamed(old: str, new: str, run: str) -> Divergence:
-    """Return the error for a registration that may repeat one whose action was renamed."""
+class Registrations:
+    """New registrations of an execution that wait, because one on record is unclaimed (`Replay.registering`).
+
+    They may repeat it. When the run's code is quiescent and it is still unclaimed, the run is stopped.
+    """
+
+    def __init__(self, execution: Execution) -> None:
+        self._execution = execution
+        self.digests: dict[str, bytes | None] = {}
+        self._until: float | None = None
+
+    def begin(self) -> None:
+        """Consider the registrations when the run's code is quiescent, before it is parked."""
+        delivery, self._until = self._execution.delivery, None
+        if self._consider not in delivery.at_rest:
+            delivery.at_rest = (self._consider, *delivery.at_rest)
+        delivery.check_soon()
+
+    def _consider(self) -> None:
+        execution = self._execution
+        delivery = execution.delivery
+        if not execution.replay.registering or execution.phase is not OPEN or execution.has_ended:
+            return
+        if delivery.has_reads or execution.has_bodies or execution.has_acts:
+            return  # we are called again when they are over
+        if delivery.has_foreign():
+            now = execution.loop.time()
+            self._until = self._until or now + REFUSAL_SECONDS
+            if now < self._until:
+                delivery.check_later()
+                return
+        if (error := repeated(execution)) is not None:
+            execution.seal(error)
+
+
+def repeated(execution: Execution) -> Divergence | None:
+    """Return the error for a new registration that may repeat one on record, if one waits for that."""
+    passed, run = lookup.passed_undo(execution), execution.run.id
+    if not execution.replay.registering or passed is None:
+        return None
+    step, old = passed
+    new = read_undo(execution.replay.registering[0][1])
+    shown = f"the code registers the compensation {new.action!r}, but {old.action!r}, which is registered, "
+    renamed = f'If {new.action} is {old.action} renamed, declare it with aliases=["{old.action}"]; '
+    if (declared := _declared(old.action)) is None:
+        return Divergence(
+            f"{shown}was not asked for and is not declared in this code: both would be called",
+            run=run,
+            step=step,
+            remedy=f"Nothing was executed. {renamed}else put the action back under its name",
+        )
+    before, after = (_preview(one) for one in (old, new))
+    changed = "; ".join(differences(before, after)) if _declared(new.action) is declared else ""
+    if changed:
+        shown = f"the code registers the compensation {new.action!r} with other arguments ({changed}); "
+        shown += "the one that is registered "
     return Divergence(
-        f"the code registers the compensation {new!r}, but {old!r}, which is registered, was not asked for "
-        "and is not declared in this code: both would be called",
+        f"{shown}was not asked for: both would be called",
+        difference=changed,
         run=run,
-        remedy=f'Nothing was executed. If {new} is {old} renamed, declare it with aliases=["{old}"]; '
-        "else put the action back under its name",
+        step=step,
+        remedy=f"Nothing was executed. {'' if changed else renamed}"
+        f'If the change is for later runs, write `if nl.patched("{new.action}"):` around the new one, '
+        "with the old one under `else:`; if both are to be called, declare "
+        f'@nl.agent(forgets=["{old.action}"]); else put the old registration back',
     )
+
+
+def repeated_at_end(execution: Execution, ended: asyncio.Task[Any]) -> Divergence | None:
+    """Return the same when the code has ended; None if the run completes, since nothing is undone then."""
+    has_returned = not ended.cancelled() and ended.exception() is None
+    if has_returned and not isinstance(ended.result(), NextTurn):
+        return None
+    return repeated(execution)
+
+
+def _preview(undo: Undo) -> dict[str, str]:
+    step = _declared(undo.action)
+    taken = _fingerprint(undo, step, _callee(step)) if step is not None else None
+    return taken.preview() if taken is not None else {}
 
 
 def _declared(action: str) -> Step | None:
@@ -140,7 +229,7 @@ def _callee(step: Step) -> Agent:
 def registered(records: tuple[Record, ...]) -> list[Undo]:
     """Return the registered compensations, in order of registration. Raises Corrupt."""
     try:
-        found = [_UNDO(record.body) for record in records if record.kind is Kind.UNDO]
+        found = [read_undo(record.body) for record in records if record.kind is Kind.UNDO]
     except msgspec.DecodeError as error:
         raise Corrupt(f"a record does not say what is to be undone: {error}") from None
     return [undo for undo in found if undo.action]

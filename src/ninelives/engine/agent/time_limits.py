@@ -48,6 +48,7 @@ class Limit:
         self.has_fired = False
         self._execution, self._task, self._seconds, self._reached = execution, task, seconds, reached
         self._watch: asyncio.Task[None] | None = None
+        self._turn: asyncio.Future[None] | None = None
         self._is_recorded = self._is_over = False
 
     def begin(self) -> None:
@@ -57,11 +58,12 @@ class Limit:
         found = execution.replay.take(self.place.id)
         if found is None:
             watch = self._fire(deadline_ms(self.place, self._seconds))
-        elif found.kind is Kind.WITHDRAWN:
-            self._is_recorded = True
-            watch = self._begin_again(found)
         else:
-            watch = self._fire_again(found)
+            # At once: until its record is claimed for delivery, the next call's body could start before it.
+            self._turn = execution.delivery.claim(found)
+            self._is_recorded = found.kind is Kind.WITHDRAWN
+            again = self._begin_again if self._is_recorded else self._fire_again
+            watch = again(found, self._turn)
         self._watch = asyncio.Task(watch, loop=execution.loop)
         self._task.delivered_at = execution.delivery.rests
 
@@ -74,21 +76,23 @@ class Limit:
         execution.limit_ends()
         if self._watch is not None and not self._watch.done():
             self._watch.cancel()
+            if self._turn is not None:
+                self._turn.cancel()  # else it stays, if the watch has not begun to wait for it
         if self.has_fired or self._is_recorded or self._task.delivered_at == execution.delivery.rests:
             return
         # CRASH: not recorded, and nothing that depends on it either.
         execution.ride((Kind.WITHDRAWN, self.place.id, write_body(None), (), BUILTIN))
 
-    async def _fire_again(self, found: Recorded) -> None:
-        await self._execution.delivery.recorded(found)
+    async def _fire_again(self, found: Recorded, turn: asyncio.Future[None]) -> None:
+        await self._execution.delivery.recorded(found, turn)
         self._fall_due()
 
-    async def _begin_again(self, found: Recorded) -> None:
+    async def _begin_again(self, found: Recorded, turn: asyncio.Future[None]) -> None:
         """Restart a limit that was recorded as not reached, for code that is still in the block.
 
         The code was changed, or waits for something else; an earlier process had left the block in time.
         """
-        await self._execution.delivery.recorded(found)
+        await self._execution.delivery.recorded(found, turn)
         self._is_recorded = False
         await self._fire(self._execution.store.now_ms() + int(self._seconds * 1000))
 

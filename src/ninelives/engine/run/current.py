@@ -89,6 +89,11 @@ def caller() -> str | None:
     return _first(sys._getframe(1), _OURS)  # noqa: SLF001
 
 
+def user_line(frame: FrameType | None) -> str | None:
+    """Return file and line of the user's code in another thread's stack."""
+    return _first(frame, (*_OURS, *_NOBODYS))
+
+
 def _first(frame: FrameType | None, skipped: tuple[str, ...]) -> str | None:
     """Return the innermost frame that is not ours; None if that is only where a loop or thread begins."""
     while frame is not None and frame.f_code.co_filename.startswith(skipped):

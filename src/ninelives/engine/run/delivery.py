@@ -2,16 +2,16 @@
 
 Invariants:
 - Outcomes are delivered one at a time, in journal order, and the next one only when the run's code is
-  quiescent: none of its callbacks is ready on the event loop, none of its threads is running, and no body
-  that it cancelled is still ending.
+  quiescent: none of its callbacks is ready on the event loop, none of its threads is running (one that waits
+  is not: `engine.run.run_threads`), and no body that it cancelled is still ending.
   So the branch that was first the first time is first again: gather's first failure, races, cancellations.
 - No fresh body starts while a recorded outcome can still be delivered.
 - A call without a record at its own position gets one by step name and arguments only when the code is
   quiescent, the earliest record first and one at a time (`engine.run.identity`).
 - The body of an effect starts only when no recorded effect is unclaimed.
-- Code may wait for timers or sockets outside of steps (`asyncio.sleep`). While an outcome recorded earlier is
-  unclaimed, we wait for that code about as long as it took the first time: changed code may never make
-  the call.
+- Code may wait for timers or sockets outside of steps (`asyncio.sleep`, a thread in `time.sleep`). While an
+  outcome recorded earlier is unclaimed, we wait for that code about as long as it took the first time:
+  changed code may never make the call.
 
 A run with a single branch and no records needs none of this and pays nothing. A single branch that claims the
 next outcome in the journal, while nothing else of its run is ready, gets it at once: the rest of the run is
@@ -47,8 +47,11 @@ REFUSAL_SECONDS = 5.0
 """The same, before we stop a run because no call claimed a recorded effect."""
 
 
-class ForeignThreads(Protocol):
-    """Threads that run the run's code and were not started by us (`run_threads.RunThreads`)."""
+class Threads(Protocol):
+    """Threads that run the run's code (`run_threads.RunThreads`)."""
+
+    has_foreign: bool
+    may_go_on: bool
 
     def is_at_rest(self) -> bool:
         """Return whether none of them is running."""
@@ -82,24 +85,28 @@ class Delivery:
         self._later: asyncio.TimerHandle | None = None
         self._delivered_ms: int | None = None
         self._patience: tuple[int, float] | None = None
-        self.outside: ForeignThreads | None = None
+        self.outside: Threads | None = None
         self.rests = 0
         """How often the run's code was found quiescent."""
         self._refusal: tuple[int, float] | None = None
         self._reads = 0
         self.delivered_seq = -1
 
-    async def recorded(self, found: Recorded) -> None:
-        """Wait until a recorded outcome is next."""
+    async def recorded(self, found: Recorded, turn: asyncio.Future[None] | None = None) -> None:
+        """Wait until a recorded outcome is next; `turn` is its `claim`, if it was made before."""
         seq = found.seq
-        if not self._is_next_anyway(seq):
-            turn = self._loop.create_future()
-            heapq.heappush(self.due, (seq, id(turn), turn))  # id: after a cancellation, seq may repeat
-            self.check_soon()
-            await turn
+        if turn is not None or not self._is_next_anyway(seq):
+            await (turn if turn is not None else self.claim(found))
             self._note_delivered()
         self.delivered_seq = max(self.delivered_seq, seq)
         self._delivered_ms = found.at_ms
+
+    def claim(self, found: Recorded) -> asyncio.Future[None]:
+        """Return a future that is done once a recorded outcome is next."""
+        turn: asyncio.Future[None] = self._loop.create_future()
+        heapq.heappush(self.due, (found.seq, id(turn), turn))  # id: after a cancellation, seq may repeat
+        self.check_soon()
+        return turn
 
     def _is_next_anyway(self, seq: int) -> bool:
         """Return whether a single branch claims the next outcome and the rest of the run is quiescent."""
@@ -217,6 +224,11 @@ class Delivery:
         """
         self._reads += 1
 
+    @property
+    def has_reads(self) -> bool:
+        """Whether such a decision or read is under way."""
+        return self._reads > 0
+
     def read_ends(self) -> None:
         """Count such a decision or read as over."""
         self._reads -= 1
@@ -240,7 +252,7 @@ class Delivery:
     def check(self, busy: frozenset[object]) -> None:
         """Deliver the next outcome, unless something of the run is ready or running."""
         self._is_scheduled = False
-        if self.running and (self.outside is None or not self.outside.is_at_rest()):
+        if self.running and not self._are_threads_at_rest():
             return  # what is running schedules the next check when it stops
         if self._execution in busy:
             self.check_soon()
@@ -254,9 +266,29 @@ class Delivery:
             return
         if self._fresh and self._begin_fresh():
             return
-        if self.at_rest and not self.slots:
+        if self.at_rest and self._may_threads_go_on:
+            self.check_later()
+        elif self.at_rest and not self.slots:
             for consider in self.at_rest:
                 consider()
+
+    @property
+    def has_ready(self) -> bool:
+        """Whether a call waits only for the run to become quiescent."""
+        return bool(self.due or self._fresh or self._seeking or (self.slots and self.slots[0].is_ready))
+
+    def _are_threads_at_rest(self) -> bool:
+        """Return whether all that runs are waiting threads; sample them only if anything depends on it."""
+        return self.outside is not None and bool(self.has_ready or self.at_rest) and self.outside.is_at_rest()
+
+    @property
+    def _may_threads_go_on(self) -> bool:
+        return bool(self.running) and self.outside is not None and self.outside.may_go_on
+
+    @property
+    def is_kept(self) -> bool:
+        """Whether a thread that we started waits: the run does not park, since the thread would be left."""
+        return bool(self.running) and self.outside is not None and not self.outside.has_foreign
 
     def _next_of_claims(self) -> bool:
         """Give a call its earliest match, unless an outcome recorded before that waits for delivery."""
@@ -281,15 +313,19 @@ class Delivery:
         return True
 
     def _begin_fresh(self) -> bool:
-        """Let fresh bodies start; those of effects only when no recorded effect was passed over."""
+        """Let fresh bodies start; those of effects only when no recorded effect was passed over.
+
+        They also wait while a compensation is being registered that may repeat one on record.
+        """
         has_effects = any(asking is not None and asking.call.is_effect for asking, _ in self._fresh)
         missed = lookup.passed_over(self._execution) if has_effects else None
+        is_held = missed is not None or bool(self._replay.registering)
         has_begun, held = False, deque[tuple[StepLookup, asyncio.Future[Claimed | None]]]()
         while self._fresh:
             asking, turn = self._fresh.popleft()
             if turn.done():  # the run's code has cancelled the call
                 continue
-            if missed is not None and asking is not None and asking.call.is_effect:
+            if is_held and asking is not None and asking.call.is_effect:
                 held.append((asking, turn))
                 continue
             turn.set_result(None)
@@ -356,4 +392,4 @@ class Delivery:
 
     def has_foreign(self) -> bool:
         """Return whether the run's code waits for a timer or a socket, outside of any body."""
-        return has_foreign(self._loop, partial(is_code_of, self._execution))
+        return self._may_threads_go_on or has_foreign(self._loop, partial(is_code_of, self._execution))

@@ -151,7 +151,7 @@ class Execution(Lifecycle):
             return False
         if replay.left > 0 or self.delivery.has_recorded:
             return True
-        return self.claims.has_starts or step in replay.ids
+        return self.claims.has_starts or step in replay.ids or bool(replay.registering)
 
     @property
     def is_catching_up(self) -> bool:

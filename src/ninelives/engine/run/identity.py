@@ -33,21 +33,23 @@ LOGGER = logging.getLogger("ninelives")
 
 
 def is_unsettled(execution: Execution) -> bool:
-    """Return whether recorded outcomes are still to come, or an open start is unclaimed."""
-    return execution.is_catching_up or execution.claims.open > 0
+    """Return whether recorded outcomes are to come, an open start is unclaimed, or a compensation waits."""
+    return execution.is_catching_up or execution.claims.open > 0 or bool(execution.replay.registering)
 
 
 def has_gone_on(execution: Execution) -> bool:
     """Return whether an earlier execution got past this point: there are records after those delivered.
 
     An unclaimed effect counts wherever it stands: what this code recorded before it parked comes after the
-    effect and would hide it, and new effects are refused while it is unclaimed.
+    effect and would hide it, and new effects are refused while it is unclaimed. So does a compensation.
     """
     if not execution.is_resumed:
         return False
     delivered = execution.delivery.delivered_seq
     later = any(one.seq > delivered for one in execution.claims.unclaimed())
-    return later or execution.delivery.has_recorded or lookup.passed_over(execution) is not None
+    if later or execution.delivery.has_recorded or lookup.passed_over(execution) is not None:
+        return True
+    return lookup.passed_undo(execution) is not None
 
 
 async def find(asking: StepLookup) -> Claimed | None:

@@ -12,7 +12,14 @@ from enum import IntEnum
 from ninelives.core.errors import BadName, Divergence
 from ninelives.core.ids import ID_MARK, parse_step_id
 from ninelives.core.journal.matching import Claimed, Start, StepCall
-from ninelives.core.journal.replay import changed_arguments, changed_start, step_name
+from ninelives.core.journal.replay import (
+    CARRIED,
+    Undo,
+    changed_arguments,
+    changed_start,
+    read_undo,
+    step_name,
+)
 from ninelives.core.model.run import StepKind
 from ninelives.core.step_ids import step_text
 from ninelives.core.values.fingerprint import Fingerprint
@@ -152,6 +159,15 @@ def passed_over(execution: Running) -> Claimed | None:
     return claims.passed_over(is_missed)
 
 
+def passed_undo(execution: Running) -> tuple[str, Undo] | None:
+    """Return a compensation of this turn, by its step, that no call has claimed and `forgets=` omits."""
+    forgets = forgotten(execution)
+    for step, body in execution.replay.undos.items():
+        if not step.startswith(CARRIED) and (undo := read_undo(body)).action and undo.action not in forgets:
+            return step, undo
+    return None
+
+
 def forgotten(execution: Running) -> tuple[str, ...]:
     """Return the names of steps whose effects the run's agent drops on purpose (`forgets=`)."""
     agent = AGENTS.get(execution.run.agent)
@@ -198,8 +214,6 @@ def weaker(asking: StepLookup, found: Start) -> Divergence:
 def not_asked_for(asking: StepLookup, missed: Claimed) -> Divergence:
     """Return the error for an effect that would start although a recorded one was passed over."""
     branch, name, _ = parse_step_id(missed.step)
-    given = ", ".join(f"{name}={value}" for name, value in missed.body.a.items())
-    became = "was started, and it is not known what came of that" if isinstance(missed, Start) else "was done"
     new, where = asking.place.name, asking.where()
     if name != new:
         first = _if_renamed(name, new)
@@ -207,8 +221,7 @@ def not_asked_for(asking: StepLookup, missed: Claimed) -> Divergence:
         has_id = asking.call.given is not None or branch.startswith(ID_MARK)
         first = f"If {name} has another id= now, put the old one back; " if has_id else ""
     return Divergence(
-        f"the code at {where} would start {new} now, but {step_text(missed.step)}({given}), which "
-        f"{became} (record {missed.seq}), was not asked for: it could be done a second time",
+        f"the code at {where} would start {new} now, but {_not_called(missed)}",
         where=where,
         run=asking.execution.run.id,
         step=missed.step,
@@ -217,6 +230,29 @@ def not_asked_for(asking: StepLookup, missed: Claimed) -> Divergence:
         f'if {new} was inserted before {name} or stands for it, write `if nl.patched("{new}"):` around it, '
         "with the old code under `else:`; "
         "else put the code back",
+    )
+
+
+def left_in_turn(missed: Claimed, run: str) -> Divergence:
+    """Return the error for a turn that would end although a recorded effect was passed over."""
+    name = parse_step_id(missed.step).name
+    return Divergence(
+        f"the code ends its turn with nl.next_turn(), but {_not_called(missed)} in a later turn",
+        run=run,
+        step=missed.step,
+        remedy="Nothing was executed. Put the call back before nl.next_turn() until this turn is over; "
+        f"if the code gives {name} up on purpose, or calls it later under the key= under which it was done, "
+        f'declare @nl.agent(forgets=["{name}"])',
+    )
+
+
+def _not_called(missed: Claimed) -> str:
+    """Say which recorded effect no call has claimed, and what that could lead to."""
+    given = ", ".join(f"{name}={value}" for name, value in missed.body.a.items())
+    became = "was started, and it is not known what came of that" if isinstance(missed, Start) else "was done"
+    return (
+        f"{step_text(missed.step)}({given}), which {became} (record {missed.seq}), was not asked for: "
+        "it could be done a second time"
     )
 
 

@@ -4,10 +4,17 @@ A foreign thread that carries the run's context (`copy_context().run`) calls ste
 the run. Each such piece of work is a separate branch, named by its first call, because threads arrive in any
 order.
 
-We cannot observe directly when foreign threads become idle: one waits for another, or for an event loop that
-it runs itself. So, only in runs that have them, we sample the stack frames of the run's threads: a thread in
-a blocking call of the standard library, or one that has not moved for a while, is idle; a thread whose piece
-of work is over is gone. See docs/decisions/0016.
+We cannot observe directly when a thread becomes idle: it waits for another thread, for an event loop that it
+runs itself, or for what the run's own code will bring (a queue, an event, a future). So, only while an
+outcome waits because threads of its run are running, we sample their stack frames:
+- A thread in a blocking call of the standard library (lock, event, queue, future, join, selector) is idle.
+- Any other thread is idle once it has stood still for STILL_SECONDS (a sleep, a socket) without CPU time; the
+  latter is known on Linux only. A thread that computes moves, and holds up delivery.
+- A thread that polls is idle if each sample of STILL_SECONDS found it in a blocking call.
+- A foreign thread whose piece of work is over is gone.
+
+A thread that keeps a ready outcome from delivery for HELD_SECONDS stops the run with a UsageError.
+See docs/decisions/0016.
 """
 
 from __future__ import annotations
@@ -19,11 +26,15 @@ import sys
 import threading
 import time
 from collections.abc import Callable
+from contextlib import suppress
 from contextvars import Context, ContextVar
+from pathlib import Path
 from types import FrameType
 from typing import Any, TypeVar
 
+from ninelives.core.errors import UsageError
 from ninelives.engine.context import BRANCH
+from ninelives.engine.run.current import user_line
 from ninelives.engine.run.execution import Execution
 
 T = TypeVar("T")
@@ -34,6 +45,8 @@ STABLE_SECONDS = 0.005
 """How long no thread of a run may have moved before the run counts as quiescent."""
 STILL_SECONDS = 0.1
 """How long a thread outside the known blocking calls must stand still before it counts as idle."""
+HELD_SECONDS = 300.0
+"""How long the threads of a run may hold up a ready outcome before the run stops with an error."""
 _WAITS = frozenset(
     {
         ("threading.py", "wait"),
@@ -61,37 +74,77 @@ class RunThread:
     of the current piece of work.
     """
 
-    __slots__ = ("is_awake", "is_over", "moved_at", "seen", "thread", "waits_for", "work")
+    __slots__ = (
+        "_cpu",
+        "_moved_at",
+        "_native",
+        "_worked_at",
+        "is_awake",
+        "is_over",
+        "seen",
+        "thread",
+        "waits_for",
+        "work",
+    )
 
     def __init__(self) -> None:
         self.is_over = self.is_awake = False
         self.waits_for: asyncio.Task[Any] | None = None
-        self.thread = 0
+        self.thread = self._native = 0
         self.work: FrameType | None = None
         self.seen: tuple[FrameType, int] | None = None
-        self.moved_at = 0.0
+        self._cpu: list[bytes] = []
+        self._moved_at = self._worked_at = 0.0
 
     def take(self) -> None:
         """Bind this object to the current thread."""
         self.thread, self.work = threading.get_ident(), _work(sys._getframe(1))  # noqa: SLF001
+        self._native = threading.get_native_id()
         self.is_awake = True
 
     def is_of(self, thread: int, frame: FrameType) -> bool:
         """Return whether a thread is still executing the same piece of work."""
         return thread == self.thread and (self.work is None or _work(frame) is self.work)
 
-    def is_still(self, top: FrameType, now: float) -> bool:
-        """Return whether the thread has not moved since the last sample."""
+    def has_moved(self, top: FrameType, now: float) -> bool:
+        """Take a sample; return whether the thread has moved since the last one."""
         seen, self.seen = self.seen, (top, top.f_lasti)
-        if seen is not None and seen[0] is top and seen[1] == top.f_lasti and self.is_awake:
+        is_same = self.is_awake and seen is not None and seen[0] is top and seen[1] == top.f_lasti
+        if _is_in_wait(top) and self.is_awake:
+            if not is_same:
+                self._moved_at = now
+            return not is_same and now - self._worked_at <= STILL_SECONDS  # else it polls
+        # A loop without calls is always seen at its jump: only its CPU time shows that it computes.
+        cpu, self._cpu = self._cpu, _cpu_time(self._native)
+        self._worked_at = now
+        if not is_same or cpu != self._cpu or b"R" in cpu:
+            self._moved_at = now
             return True
-        self.moved_at = now
         return False
 
     def is_waiting(self, top: FrameType, now: float) -> bool:
         """Return whether a thread that has not moved is waiting, by its position and for how long."""
-        where = (os.path.basename(top.f_code.co_filename), top.f_code.co_name)  # noqa: PTH119
-        return where in _WAITS or now - self.moved_at > STILL_SECONDS
+        return _is_in_wait(top) or now - self._moved_at > STILL_SECONDS
+
+
+def _is_in_wait(top: FrameType) -> bool:
+    """Return whether a thread stands in a blocking call of the standard library."""
+    return (os.path.basename(top.f_code.co_filename), top.f_code.co_name) in _WAITS  # noqa: PTH119
+
+
+def _goes_on(top: FrameType) -> bool:
+    """Return whether a waiting thread may go on by itself: it sleeps, has a limit, or waits for a socket."""
+    if not _is_in_wait(top) or top.f_code.co_name == "select":
+        return True
+    return top.f_locals.get("timeout") not in (None, -1)
+
+
+def _cpu_time(thread: int) -> list[bytes]:
+    """Return the state of a thread ("R": it runs) and its CPU time; nothing where that is unknown."""
+    with suppress(OSError):
+        fields = Path(f"/proc/self/task/{thread}/stat").read_bytes().rpartition(b") ")[2].split()
+        return [fields[0], *fields[11:13]]
+    return []
 
 
 def _work(frame: FrameType | None) -> FrameType | None:
@@ -105,14 +158,20 @@ def _work(frame: FrameType | None) -> FrameType | None:
 
 
 class RunThreads:
-    """The threads of one execution that has foreign ones."""
+    """The threads of one execution.
+
+    `has_foreign`: some of them are foreign, or run an event loop of their own. `may_go_on`: when all of them
+    were last found at rest, one of them could go on by itself.
+    """
 
     def __init__(self, execution: Execution) -> None:
         self._execution = execution
         self._known: dict[int, RunThread] = {}
         self._timer: asyncio.TimerHandle | None = None
         self._pause = CHECK_SECONDS
-        self._moved_at = time.monotonic()
+        self._moved_at = self._sampled_at = time.monotonic()
+        self._held: tuple[RunThread, object, float] | None = None
+        self.has_foreign = self.may_go_on = False
 
     def here(self) -> RunThread:
         """Return the RunThread of the current thread, which is foreign."""
@@ -126,28 +185,50 @@ class RunThreads:
     def is_at_rest(self) -> bool:
         """Return whether everything that runs is a waiting thread; else schedule the next check if needed.
 
-        A thread that another one has woken may not have moved yet, so all of them must stand still for
-        STABLE_SECONDS.
+        A thread that another one or the run's code has woken may not have moved yet, so all of them must
+        stand still for STABLE_SECONDS, also after each delivery.
         """
         running, frames = self._execution.delivery.running, sys._current_frames()  # noqa: SLF001
-        now, are_waiting = time.monotonic(), True
+        now, busy, self.may_go_on = time.monotonic(), None, False
+        if now - self._sampled_at > 2 * LONGEST_CHECK_SECONDS:
+            self._moved_at = now  # a new series: the run's code may have woken a thread meanwhile
+        self._sampled_at = now
         for one in tuple(running):
             if not isinstance(one, RunThread):
                 self._moved_at = now
                 return False  # not a thread: it schedules the next check when it is done
             top = frames.get(one.thread)
-            if one.is_awake and (top is None or not one.is_of(one.thread, top)):
+            if self._is_gone(one, top):
                 self._drop(one)
                 self._moved_at = now
-            elif top is None or not one.is_still(top, now):
-                self._moved_at = now
+            elif top is None or one.has_moved(top, now):
+                self._moved_at, busy = now, one
             elif not one.is_waiting(top, now):
-                are_waiting = False
-        if are_waiting and now - self._moved_at >= STABLE_SECONDS:
-            self._pause = CHECK_SECONDS
+                busy = one
+            elif not self.has_foreign:
+                self.may_go_on = self.may_go_on or _goes_on(top)
+        if busy is None and now - self._moved_at >= STABLE_SECONDS:
+            self._pause, self._moved_at, self._held = CHECK_SECONDS, now, None
             return True
+        self._hold(busy, frames, now)
         self._check_later()
         return False
+
+    def _is_gone(self, one: RunThread, top: FrameType | None) -> bool:
+        """Return whether a foreign thread has ended, or its piece of work has; others report their end."""
+        if top is None:
+            return one.is_awake and self._known.get(one.thread) is one
+        return one.is_awake and not one.is_of(one.thread, top)
+
+    def _hold(self, busy: RunThread | None, frames: dict[int, FrameType], now: float) -> None:
+        """Stop the run if a thread has held up a ready outcome for too long: it may wait for that outcome."""
+        held = self._held
+        if busy is None or not self._execution.delivery.has_ready:
+            self._held = None
+        elif held is None or held[0] is not busy or held[1] is not busy.waits_for:
+            self._held = (busy, busy.waits_for, now)  # another thread, or it has called a step since
+        elif now - held[2] > HELD_SECONDS:
+            self._execution.seal(_held_up(self._execution.run.id, frames.get(busy.thread)))
 
     def _drop(self, thread: RunThread) -> None:
         thread.seen = thread.work = None
@@ -163,6 +244,22 @@ class RunThreads:
     def _check_now(self) -> None:
         self._timer = None
         self._execution.delivery.check_soon()
+
+
+def _held_up(run: str, frame: FrameType | None) -> UsageError:
+    return UsageError(
+        f"a thread of the run at {user_line(frame) or 'an unknown place'} has run for {HELD_SECONDS:.0f} s "
+        "without a step, and outcomes of steps wait until it rests",
+        run=run,
+        remedy="Move what it computes into a step; if it waits for the run's other code, let it wait in a "
+        "blocking call (queue.get, Event.wait, Future.result) and not in a loop",
+    )
+
+
+def watched(execution: Execution) -> RunThreads:
+    """Return the threads of an execution; from now on delivery asks them whether they are at rest."""
+    threads = execution.delivery.outside = execution.part(RunThreads)
+    return threads
 
 
 def run_as(thread: RunThread, work: Callable[[], T]) -> T:
@@ -183,11 +280,11 @@ def line(execution: Execution, name: Callable[[], str], task: object = None) -> 
     name of the branch, made of what is called first.
     """
     thread: RunThread | None = getattr(_local, "thread", None)
-    delivery = execution.delivery
     if thread is not None and task is None:
         return thread
     with _naming:
-        outside = delivery.outside = execution.part(RunThreads)
+        outside = watched(execution)
+        outside.has_foreign = True
         thread = thread if thread is not None else outside.here()
         mine = thread if task is None else task
         if _LINE.get() is not mine:

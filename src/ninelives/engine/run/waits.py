@@ -154,7 +154,7 @@ class Waits:
             return
         if execution.has_ended and Phase.LANDING not in execution.phase:
             return
-        if any(one.woken is None or one.woken.done() for one in self._all):
+        if any(one.woken is None or one.woken.done() for one in self._all) or execution.delivery.is_kept:
             return
         answered = execution.when_answered()
         if answered is not None:

@@ -66,12 +66,26 @@ async def call(step: Step, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any
 
 def refuse_inside(execution: Execution | None, step: Step) -> None:
     """Refuse a step that cannot be part of another step's body. Raises UsageError."""
-    if execution is not None and (step.approval is not None or step.is_transactional):
+    if execution is None:
+        return
+    if step.approval is not None or step.is_transactional:
         why = "needs a person's approval" if step.approval is not None else "has a transaction of its own"
         raise UsageError(
             f"{step.name} {why} and cannot be carried out inside another step",
             run=execution.run.id,
             remedy="Call it from the agent",
+        )
+    frame = FRAME.get()
+    if frame is not None and frame.kind is not StepKind.ACTION and lookup.is_effect_step(step):
+        # The outer record says that nothing was done: changed code may drop it, or execute it again.
+        outer = frame.place.name
+        what = "decision" if frame.kind is StepKind.DECISION else "reads_only action"
+        raise UsageError(
+            f"the action {step.name} is called inside the {what} {outer}, which may be repeated",
+            run=execution.run.id,
+            step=frame.place.id,
+            remedy=f"Call {step.name} from the agent; or declare {outer} as an @nl.action: the whole is one "
+            f"effect; or, if {step.name} only reads, declare it with reads_only=True",
         )
 
 

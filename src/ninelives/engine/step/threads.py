@@ -21,7 +21,7 @@ from ninelives.engine.context import FRAME, WatchedFrame
 from ninelives.engine.run.branch_task import BranchTask
 from ninelives.engine.run.current import current, execution_of, here
 from ninelives.engine.run.execution import Execution
-from ninelives.engine.run.run_threads import RunThread, line, run_as
+from ninelives.engine.run.run_threads import RunThread, line, run_as, watched
 from ninelives.engine.spec.registry import Step
 from ninelives.engine.step import other_loops, resumable
 from ninelives.engine.step.other_loops import LEASE_CHECK_SECONDS
@@ -227,6 +227,7 @@ def lend(
             return _lend_watched(frame, run_in_executor, executor, partial(function, *args))
         return run_in_executor(executor, function, *args)
     thread = RunThread()
+    watched(execution)
     execution.delivery.running.add(thread)
     work = partial(run_as, thread, partial(function, *args))
     future = _start(execution.loop, work) if executor is None else run_in_executor(executor, work)
@@ -299,6 +300,7 @@ async def run_agent(execution: Execution, work: Callable[[], Any]) -> Any:
     next call, and this waits for that.
     """
     thread = RunThread()
+    watched(execution)
     execution.delivery.running.add(thread)
     inside = partial(copy_context().run, run_as, thread, work)
     done: asyncio.Future[Any] = _start(execution.loop, inside, f"run {execution.run.id}")

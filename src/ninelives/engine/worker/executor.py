@@ -43,6 +43,7 @@ from ninelives.engine.context import BRANCH, EXECUTION, FRAME
 from ninelives.engine.hooks import Hooks, beside
 from ninelives.engine.lease import ENDLESS, Endless, Lease
 from ninelives.engine.protected import open_starts
+from ninelives.engine.run import lookup
 from ninelives.engine.run.branch_task import BranchTask
 from ninelives.engine.run.execution import UNAVAILABLE_SECONDS, Execution
 from ninelives.engine.run.intents import Intents
@@ -327,12 +328,17 @@ class Executor:
             raise error
         if error is not None and execution.hooks is not None:
             execution.hooks.agent_raised(execution, error)
-        if not await self._settle_leftovers(execution):
+        if (repeated := compensations.repeated_at_end(execution, task)) is not None:
+            execution.seal(repeated)
+            await clear(execution)
+            await self._give_up(execution, repeated)
+            return None
+        result = task.result() if error is None else None
+        if not await self._settle_leftovers(execution, is_turn=isinstance(result, NextTurn)):
             return None
         if error is not None:
             await ending.fail(execution, error)
             return None
-        result = task.result()
         try:
             if isinstance(result, NextTurn):
                 return await self._next_turn(execution, agent, result)
@@ -345,12 +351,18 @@ class Executor:
             await ending.fail(execution, refused)
         return None
 
-    async def _settle_leftovers(self, execution: Execution) -> bool:
-        """Settle open starts that the code no longer calls; False when the run does not end here."""
+    async def _settle_leftovers(self, execution: Execution, *, is_turn: bool) -> bool:
+        """Settle open starts that the code no longer calls; False when the run or turn does not end here.
+
+        A turn does not end while a recorded effect is unclaimed: the next one would not find it.
+        """
         starts = open_starts.unclaimed(execution)
-        if not starts:
+        missed = lookup.passed_over(execution) if is_turn and execution.is_resumed else None
+        if missed is None and not starts:
             return True
-        if Phase.LEAVING in execution.phase:  # some of its code still runs: nothing may begin beside it
+        if missed is not None:
+            execution.seal(lookup.left_in_turn(missed, execution.run.id))
+        elif Phase.LEAVING in execution.phase:  # some of its code still runs: nothing may begin beside it
             execution.seal(open_starts.left_behind(starts[0], execution.run.id))
         else:
             await perform(execution, open_starts.settle(execution, starts))

@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+
 from msgspec.structs import replace
 
 from ninelives.core.journal import recovery_log
 from ninelives.core.model.inbox import ItemState
 from ninelives.core.model.key import KeyState
-from ninelives.core.model.run import Kind, RunRow, State
+from ninelives.core.model.run import Kind, Record, RunRow, State
 from ninelives.core.rules import dedup
 from ninelives.core.rules import run_rules as rules
 from ninelives.store import Fault, Progress, Pruned, Stats
@@ -37,11 +39,21 @@ def verify(contents: Contents, progress: Progress | None) -> list[Fault]:
     return maintenance.verify(lambda check: check(contents), _CHECKS, progress)
 
 
-def _run_faults(contents: Contents, run_id: str) -> list[Fault]:
-    journal = contents.journals[run_id]
-    lost = {digest for record in journal for digest in record.blobs} - contents.blobs.keys()
-    missing = [Fault(run_id, f"blob {digest.hex()} is missing") for digest in sorted(lost)]
-    return maintenance.run_faults(contents.rows.runs[run_id], journal) + missing
+def _run_faults(contents: Contents, run: RunRow, records: Sequence[Record]) -> list[Fault]:
+    lost = {digest for record in records for digest in record.blobs} - contents.blobs.keys()
+    missing = [Fault(run.id, f"blob {digest.hex()} is missing") for digest in sorted(lost)]
+    return maintenance.run_faults(run, records) + missing
+
+
+def _beside(contents: Contents, run: RunRow, keys: list[str]) -> maintenance.Beside:
+    rows = contents.rows
+    items = (rows.items.get(name) for name in rows.items_of.get(run.id, ()))
+    return maintenance.Beside(
+        keys={key: rows.keys[key] for key in keys if key in rows.keys},
+        items={item.id: item.state for item in items if item is not None},
+        signals=maintenance.signal_numbers((one.number, one.taken) for one in rows.signals.get(run.id, ())),
+        sessions=contents.sessions,
+    )
 
 
 def _key_faults(contents: Contents) -> list[Fault]:
@@ -62,7 +74,9 @@ def _log_faults(contents: Contents) -> None:
 _CHECKS = maintenance.Checks[Contents](
     structure=(),
     run_ids=lambda contents: sorted(contents.rows.runs, key=lambda run: contents.rows.runs[run].number),
+    journal=lambda contents, run: (contents.rows.runs[run], contents.journals[run]),
     run=_run_faults,
+    beside=_beside,
     others=(_key_faults, _log_faults),
     digests=lambda contents: list(contents.blobs),
     packed=lambda contents, digest: contents.blobs[digest].packed,

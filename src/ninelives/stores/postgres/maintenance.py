@@ -4,8 +4,10 @@ from __future__ import annotations
 
 from functools import partial
 
+from ninelives.core.model.inbox import ItemState
+from ninelives.core.model.run import Record, RunRow
 from ninelives.store import Fault, Progress, Pruned, Stats
-from ninelives.stores.postgres import recovery_log
+from ninelives.stores.postgres import lookups, recovery_log
 from ninelives.stores.postgres.server.pool import Pool
 from ninelives.stores.postgres.transaction import Transaction, get_run
 from ninelives.stores.shared import maintenance, rows
@@ -21,10 +23,20 @@ def verify(pool: Pool, progress: Progress | None) -> list[Fault]:
     return maintenance.verify(pool.read, _CHECKS, progress)
 
 
-def _run_faults(tx: Transaction, run_id: str) -> list[Fault]:
+def _journal(tx: Transaction, run_id: str) -> tuple[RunRow, tuple[Record, ...]]:
     run = get_run(tx, run_id)
     found = tx.all("read_records", (run.number, run.base))
-    return maintenance.run_faults(run, tuple(rows.record_of(row) for row in found))
+    return run, tuple(rows.record_of(row) for row in found)
+
+
+def _beside(tx: Transaction, run: RunRow, keys: list[str]) -> maintenance.Beside:
+    owners = [name for name in (run.session, run.left_by) if name]
+    return maintenance.Beside(
+        keys=lookups.read_keys(tx, keys),
+        items={item: ItemState(state) for item, state in tx.all("item_states", (run.id,))},
+        signals=maintenance.signal_numbers(tx.all("signal_numbers", (run.number,))),
+        sessions={name for (name,) in tx.all("known_sessions", (owners,))},
+    )
 
 
 def _row_faults(tx: Transaction) -> list[Fault]:
@@ -39,7 +51,9 @@ def _packed(tx: Transaction, digest: bytes) -> bytes | None:
 _CHECKS = maintenance.Checks(
     structure=(maintenance.orphans,),
     run_ids=lambda tx: [run for (run,) in tx.all("run_ids")],
-    run=_run_faults,
+    journal=_journal,
+    run=lambda _, run, records: maintenance.run_faults(run, records),
+    beside=_beside,
     others=(_row_faults, recovery_log.verify),
     digests=lambda tx: [digest for (digest,) in tx.all("blob_digests")],
     packed=_packed,

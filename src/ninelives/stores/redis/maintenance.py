@@ -2,18 +2,20 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from functools import partial
 
 from ninelives.core.errors import Corrupt
 from ninelives.core.model.key import KeyState
-from ninelives.core.model.run import State
+from ninelives.core.model.run import Record, RunRow, State
+from ninelives.core.rules.lost_rows import SignalNumbers
 from ninelives.store import Fault, Progress, Stats
 from ninelives.stores.redis import encoding, journals, recovery_log
 from ninelives.stores.redis.run_rows import Entry, entries
 from ninelives.stores.redis.server.pool import Pool
 from ninelives.stores.redis.transaction import PART, Transaction
 from ninelives.stores.shared import maintenance
+from ninelives.stores.shared.rows import decoding
 
 _HELD = (KeyState.RESERVED, KeyState.IN_DOUBT)
 
@@ -63,9 +65,13 @@ def verify(pool: Pool, progress: Progress | None) -> list[Fault]:
     return maintenance.verify(pool.read, _CHECKS, progress)
 
 
-def _run_faults(tx: Transaction, run_id: str) -> list[Fault]:
-    names = tx.names
-    row = journals.read_journal(tx, run_id, 0).run
+def _journal(tx: Transaction, run_id: str) -> tuple[RunRow, tuple[Record, ...]]:
+    journal = journals.read_journal(tx, run_id, 0)
+    return journal.run, journal.records
+
+
+def _run_faults(tx: Transaction, row: RunRow, _: Sequence[Record]) -> list[Fault]:
+    names, run_id = tx.names, row.id
     found = maintenance.run_faults(row)
     while True:
         # Read the row and its entries at one moment: other processes may be writing.
@@ -90,6 +96,36 @@ def _run_faults(tx: Transaction, run_id: str) -> list[Fault]:
     lost = tx.ask([(b"HEXISTS", names.blobs, digest) for digest in digests]) if digests else []
     missing = [digest for digest, is_there in zip(digests, lost, strict=True) if not is_there]
     return found + [Fault(run_id, f"blob {digest.hex()} is missing") for digest in sorted(missing)]
+
+
+def _beside(tx: Transaction, run: RunRow, keys: list[str]) -> maintenance.Beside:
+    names = tx.names
+    count, waiting, listed = tx.ask(
+        [
+            (b"HGET", names.sent(run.id), b"n"),
+            (b"HKEYS", names.signals(run.id)),
+            (b"ZRANGE", names.items_of(run.id), 0, -1),
+        ]
+    )
+    owners = [name for name in (run.session, run.left_by) if name]
+    with decoding("the count of signals", run.id):
+        signals = SignalNumbers(int(count or 0), frozenset(map(int, waiting)))
+    items = (encoding.item_of(raw) for raw in _fields(tx, names.items, listed).values())
+    return maintenance.Beside(
+        keys={key.decode(): encoding.key_of(raw) for key, raw in _fields(tx, names.keys, keys).items()},
+        items={item.id: item.state for item in items},
+        signals=signals,
+        sessions={name.decode() for name in _fields(tx, names.sessions, owners)},
+    )
+
+
+def _fields(tx: Transaction, key: bytes, wanted: Sequence[str | bytes]) -> dict[bytes, bytes]:
+    """Return those of these fields of a hash that are there, read in parts."""
+    names = [name.encode() if isinstance(name, str) else name for name in wanted]
+    found: list[bytes | None] = []
+    for start in range(0, len(names), PART):
+        found += tx.ask([(b"HMGET", key, *names[start : start + PART])])[0]
+    return {name: raw for name, raw in zip(names, found, strict=True) if raw is not None}
 
 
 def _lookup(entry: Entry) -> tuple[bytes, bytes, bytes]:
@@ -146,7 +182,9 @@ def _packed(tx: Transaction, digest: bytes) -> bytes | None:
 _CHECKS = maintenance.Checks(
     structure=(),
     run_ids=run_ids,
+    journal=_journal,
     run=_run_faults,
+    beside=_beside,
     others=(_key_faults, _row_faults, recovery_log.verify),
     digests=lambda tx: [one for part in tx.scan(b"HSCAN", tx.names.blobs) for one in part[::2]],
     packed=_packed,

@@ -5,7 +5,7 @@ A store says how its rows are read and removed; the order, and what is a fault, 
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Container, Iterable, Iterator, Mapping, Sequence
 from functools import cache, partial
 from importlib.resources import files
 from typing import Any, Generic, Protocol, TypeVar
@@ -14,7 +14,11 @@ from msgspec import Struct
 
 from ninelives.core.errors import Corrupt, SchemaMismatch, StoreError, StoreUnavailable, UnknownRun
 from ninelives.core.journal import chain
+from ninelives.core.model.inbox import ItemState
+from ninelives.core.model.key import Key
 from ninelives.core.model.run import Record, RunRow, State
+from ninelives.core.rules import lost_rows
+from ninelives.core.rules.lost_rows import SignalNumbers
 from ninelives.core.values import blobs
 from ninelives.store import Fault, Progress, Pruned, Stats
 from ninelives.stores.shared import rows
@@ -65,12 +69,30 @@ def stats_of(counts: Iterable[tuple[str, int]], others: Iterable[int]) -> Stats:
 # Verify ------------------------------------------------------------------------------------------
 
 
+class Beside(Struct):
+    """What a store has beside a run's journal, for comparison: see `core.rules.lost_rows`.
+
+    `sessions` are those of the run's session and of the one that left it that the store knows.
+    """
+
+    keys: Mapping[str, Key]
+    items: Mapping[str, ItemState]
+    signals: SignalNumbers
+    sessions: Container[str]
+
+
 class Checks(Struct, Generic[Tx]):
-    """How a store reads what is verified. Each may raise Corrupt; `packed` is None for a blob just pruned."""
+    """How a store reads what is verified. Each may raise Corrupt; `packed` is None for a blob just pruned.
+
+    `journal` returns a run's row and its stored records, `run` the faults of these, and `beside` what the
+    store has about the run outside its journal, with the rows of some keys.
+    """
 
     structure: Sequence[Check[Tx]]
     run_ids: Callable[[Tx], list[str]]
-    run: Callable[[Tx, str], list[Fault]]
+    journal: Callable[[Tx, str], tuple[RunRow, Sequence[Record]]]
+    run: Callable[[Tx, RunRow, Sequence[Record]], list[Fault]]
+    beside: Callable[[Tx, RunRow, list[str]], Beside]
     others: Sequence[Check[Tx]]
     digests: Callable[[Tx], list[bytes]]
     packed: Callable[[Tx, bytes], bytes | None]
@@ -81,7 +103,7 @@ def verify(read: Transact[Tx], checks: Checks[Tx], progress: Progress | None) ->
     found = [fault for check in checks.structure for fault in _guarded(None, read, check)]
     ids = _listed(read, checks.run_ids, found)
     for done, run in enumerate(ids, 1):
-        found += _guarded(run, read, partial(_called, checks.run, run))
+        found += _guarded(run, read, partial(_run_faults, checks, run))
         if progress is not None:
             progress(done, len(ids))
     for check in checks.others:
@@ -89,6 +111,41 @@ def verify(read: Transact[Tx], checks: Checks[Tx], progress: Progress | None) ->
     for digest in _listed(read, checks.digests, found):
         found += _guarded(None, read, partial(_unpack, checks.packed, digest))
     return found
+
+
+def _run_faults(checks: Checks[Tx], run_id: str, tx: Tx) -> list[Fault]:
+    run, records = checks.journal(tx, run_id)
+    found = checks.run(tx, run, records)
+    lost = _lost_rows(checks, tx, run, records)
+    if lost:
+        # Not every store reads in one view, and the run may go on, or be pruned: what was written before the
+        # rows were read is in the journal now.
+        again = set(_lost_rows(checks, tx, *checks.journal(tx, run_id)))
+        lost = [what for what in lost if what in again]
+    return found + [Fault(run_id, what) for what in lost]
+
+
+def _lost_rows(checks: Checks[Tx], tx: Tx, run: RunRow, records: Sequence[Record]) -> list[str]:
+    """Say which rows are lost or too old, by the run's row and by its journal."""
+    try:
+        named = lost_rows.named_in(records)
+        beside = checks.beside(tx, run, list(named.keys))
+        owners = [name for name in (run.session, run.left_by) if name and name not in beside.sessions]
+        return [
+            *(f"its session {name!r} is not in the store" for name in owners),
+            *lost_rows.lost_keys(run.id, named, beside.keys),
+            *lost_rows.lost_signals(named, beside.signals, is_whole=run.base == 0),
+            *lost_rows.lost_items(named, beside.items),
+        ]
+    except Corrupt:
+        return []  # the check of the journal, or of that table, reports it
+
+
+def signal_numbers(found: Iterable[tuple[int, int | None]]) -> SignalNumbers:
+    """Return the numbers of signals in a store that keeps a row for each: its number, and what took it."""
+    taken = dict(found)
+    waiting = frozenset(number for number, by in taken.items() if by is None)
+    return SignalNumbers(max(taken, default=0), waiting, frozenset(taken) - waiting)
 
 
 def _listed(read: Transact[Tx], ask: Callable[[Tx], list[Answer]], found: list[Fault]) -> list[Answer]:

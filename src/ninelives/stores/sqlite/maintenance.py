@@ -11,11 +11,12 @@ from msgspec.structs import replace
 
 from ninelives.core.clock import Clock
 from ninelives.core.errors import Corrupt, UsageError
-from ninelives.core.model.run import RunRow
+from ninelives.core.model.inbox import ItemState
+from ninelives.core.model.run import Record, RunRow
 from ninelives.core.rules import dedup
 from ninelives.store import Fault, Progress, Pruned, Stats
 from ninelives.stores.shared import maintenance, rows
-from ninelives.stores.sqlite import checks, halves, recovery_log
+from ninelives.stores.sqlite import checks, halves, lookups, recovery_log
 from ninelives.stores.sqlite.files import anchor, paths, schema, structure
 from ninelives.stores.sqlite.files.connection import APPLICATION_ID, commits_in_file, connect, translated
 from ninelives.stores.sqlite.files.database import Database, require_closed
@@ -57,10 +58,19 @@ def verify(files: TableReader, progress: Progress | None) -> list[Fault]:
     return maintenance.verify(files.read, _CHECKS, progress)
 
 
-def _run_faults(tx: Transaction, run_id: str) -> list[Fault]:
+def _journal(tx: Transaction, run_id: str) -> tuple[RunRow, tuple[Record, ...]]:
     run = get_run(tx, run_id)
     found = tx.all("read_records", (run.number, run.base))
-    return maintenance.run_faults(run, tuple(halves.record_of(row) for row in found))
+    return run, tuple(halves.record_of(row) for row in found)
+
+
+def _beside(tx: Transaction, run: RunRow, keys: list[str]) -> maintenance.Beside:
+    return maintenance.Beside(
+        keys=lookups.read_keys(tx, keys),
+        items={item: ItemState(state) for item, state in tx.all("item_states", (run.id,))},
+        signals=maintenance.signal_numbers(tx.all("signal_numbers", (run.number,))),
+        sessions={name for (name,) in tx.all("known_sessions", (run.session, run.left_by))},
+    )
 
 
 def _structure(tx: Transaction) -> list[Fault]:
@@ -84,7 +94,9 @@ _READERS = maintenance.READERS | dict.fromkeys(("blob_references", "all_waiters"
 _CHECKS = maintenance.Checks(
     structure=(_structure, _orphans),
     run_ids=lambda tx: [run for (run,) in tx.all("run_ids")],
-    run=_run_faults,
+    journal=_journal,
+    run=lambda _, run, records: maintenance.run_faults(run, records),
+    beside=_beside,
     others=(
         *(partial(_row_faults, name=name, read=read) for name, read in _READERS.items()),
         recovery_log.verify,

@@ -497,6 +497,15 @@ SELECT @signals, "check" FROM signals;
 -- name: all_sessions
 SELECT @sessions, "check" FROM sessions;
 
+-- name: signal_numbers
+SELECT number, taken FROM signals WHERE run = ?;
+
+-- name: item_states
+SELECT id, state FROM items WHERE run = ?;
+
+-- name: known_sessions
+SELECT id FROM sessions WHERE id IN (?, ?);
+
 -- name: blob_digests
 SELECT digest FROM blobs ORDER BY place;
 

@@ -516,6 +516,15 @@ SELECT number, name, id, body, at_ms, taken FROM :schema.signals;
 -- name: all_sessions
 SELECT :session FROM :schema.sessions AS s;
 
+-- name: signal_numbers (bigint)
+SELECT number, taken FROM :schema.signals WHERE run = $1;
+
+-- name: item_states (text)
+SELECT id, state FROM :schema.items WHERE run = $1;
+
+-- name: known_sessions (text[])
+SELECT id FROM :schema.sessions WHERE id = ANY($1::text[]);
+
 -- name: blob_digests
 SELECT digest FROM :schema.blobs;
 

@@ -13,7 +13,7 @@ import glob
 import os
 import shutil
 from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import TypeVar
 from urllib.parse import quote
@@ -136,53 +136,92 @@ def _require_sound(copy: _Copy, name: Path) -> None:
 def restore(
     source: Path, path: str | Path, clock: Clock, *, replaces: bool = False, progress: Progress | None = None
 ) -> Restored:
-    """Restore a store from a backup, or from any copy of its database.
+    """Restore a store from a backup, or from any copy of its database. A refused one leaves nothing behind.
 
-    Raises UsageError when a store exists and `replaces` is false, or while a process has it open;
-    Corrupt.
+    Raises UsageError when a store exists and `replaces` is false, while a process has it open, or when the
+    source is no store; Corrupt; StoreUnsafe where we may not write.
     """
     if not source.is_file():
         raise UsageError(f"there is no file {source}", remedy="Name the backup")
-    where = paths.locate(path)
-    with held(where.live), translated():
-        return _restore(source, where, clock, replaces, progress)
+    where = paths.named(path)
+    try:
+        with source.open("rb") as file:
+            if file.read(len(paths.HEADER)) != paths.HEADER:
+                raise _no_store(source)
+        with _directory(where.database.parent), translated():
+            return _restore(source, where, clock, replaces, progress)
+    except OSError as error:
+        raise paths.not_possible(where.database, error) from error
 
 
 def _restore(
     source: Path, where: StorePaths, clock: Clock, replaces: bool, progress: Progress | None
 ) -> Restored:
-    if where.database.exists():
-        if where.database.samefile(source):
-            raise UsageError(f"{source} is the store itself", remedy="Name a backup of it")
-        require_closed(where.database)
-        if not replaces:
-            raise UsageError(
-                f"there is a store at {where.database}",
-                remedy="Name another path; or pass --replace, which keeps the old store under another name",
-            )
+    _refuse_store(where, source, replaces)
     with _draft(where.database) as draft:
-        backup = _opened_to_read(source)
-        try:
-            _copy(backup, draft, progress)
-        finally:
-            backup.close()
-        copy = _Copy(draft)
-        try:
-            if copy.connection.pragma("application_id") != APPLICATION_ID:
-                raise UsageError(f"{source} is not a Nine Lives store", remedy="Name a backup of one")
-            schema.migrate(copy.connection, schema.migrations())
-            schema.check(copy.connection, schema.migrations())
-            _require_sound(copy, source)
-            waiting = copy.write(lambda tx: _wait_for_people(tx, clock), clock.now_ms())
-        finally:
-            copy.close()
-        paths.sync_file(draft)
-        runs, paused, doubts, store_id, counted = waiting
-        replaced = _moved_aside(where, clock)
-        anchor.create(where.anchor, store_id, counted, counted)
-        # CRASH: an anchor (of the old or the new database) and no database: refused until restore runs again.
-        _name(draft, where.database)
+        runs, paused, doubts, store_id, counted = _prepared(source, draft, clock, progress)
+        with held(paths.locate(where.database).live):
+            _refuse_store(where, source, replaces)  # one may have been created or opened meanwhile
+            replaced = _moved_aside(where, clock)
+            anchor.create(where.anchor, store_id, counted, counted)
+            # CRASH: an anchor (of the old or the new database) and no database: refused until restore runs
+            # again.
+            _name(draft, where.database)
     return Restored(str(where.database), runs, paused, doubts, replaced)
+
+
+def _refuse_store(where: StorePaths, source: Path, replaces: bool) -> None:
+    if not where.database.exists():
+        return
+    if where.database.samefile(source):
+        raise UsageError(f"{source} is the store itself", remedy="Name a backup of it")
+    require_closed(where.database)
+    if not replaces:
+        raise UsageError(
+            f"there is a store at {where.database}",
+            remedy="Name another path; or pass --replace, which keeps the old store under another name",
+        )
+
+
+def _prepared(source: Path, draft: Path, clock: Clock, progress: Progress | None) -> _Waiting:
+    """Copy the source to the draft, verify it, and make its unfinished runs wait for people."""
+    backup = _opened_to_read(source)
+    try:
+        _copy(backup, draft, progress)
+    finally:
+        backup.close()
+    copy = _Copy(draft)
+    try:
+        if copy.connection.pragma("application_id") != APPLICATION_ID:
+            raise _no_store(source)
+        schema.migrate(copy.connection, schema.migrations())
+        schema.check(copy.connection, schema.migrations())
+        _require_sound(copy, source)
+        waiting = copy.write(lambda tx: _wait_for_people(tx, clock), clock.now_ms())
+    finally:
+        copy.close()
+    paths.sync_file(draft)
+    return waiting
+
+
+def _no_store(source: Path) -> UsageError:
+    return UsageError(
+        f"{source} is not a Nine Lives store (or its header is damaged)", remedy="Name a backup of one"
+    )
+
+
+@contextmanager
+def _directory(path: Path) -> Iterator[None]:
+    """Create a directory; if the caller fails, remove what was created and is empty."""
+    created = [one for one in (path, *path.parents) if not one.exists()]
+    try:
+        paths.make_directories(path)
+        yield
+    except BaseException:
+        for one in created:
+            with suppress(OSError):
+                one.rmdir()
+        raise
 
 
 _Waiting = tuple[int, tuple[str, ...], tuple[tuple[str, str], ...], bytes, int]

@@ -32,7 +32,7 @@ _REMOTE = frozenset(
 TOO_MANY_FILES = (errno.EMFILE, errno.ENFILE)
 DEFAULT_DIRECTORY = ".ninelives"
 _OCTAL = re.compile(rb"\\([0-7]{3})")
-_HEADER = b"SQLite format 3\x00"
+HEADER = b"SQLite format 3\x00"
 _APPLICATION_AT = 68
 _LONGEST = 500
 
@@ -45,10 +45,10 @@ class StorePaths(Struct, frozen=True):
     live: Path
 
 
-def locate(path: str | Path) -> StorePaths:
-    """Return the paths for a database, after creating its directories.
+def named(path: str | Path) -> StorePaths:
+    """Return the paths for a database; create nothing.
 
-    Raises StoreUnsafe on a filesystem that other hosts can write to; OSError where we may not write.
+    Raises StoreUnsafe on a filesystem that other hosts can write to; StoreUnavailable for what is no file.
     """
     if "\0" in str(path):
         raise UsageError(f"{str(path)!r} is not a path", remedy="Remove the NUL character")
@@ -64,9 +64,20 @@ def locate(path: str | Path) -> StorePaths:
             f"the path {database} is longer than SQLite takes ({_LONGEST} bytes)",
             remedy="Keep the store in a directory with a shorter path",
         )
-    # Check before creating anything.
     mounts = os.fsdecode(Path("/proc/self/mountinfo").read_bytes())
     refuse_remote(database, mounts.splitlines())
+    if database.is_dir():
+        raise _not_ours(database, os.strerror(errno.EISDIR))
+    return where
+
+
+def locate(path: str | Path) -> StorePaths:
+    """Return the paths for a database, after creating its directories.
+
+    Raises as `named` does; OSError where we may not write.
+    """
+    where = named(path)
+    database = where.database
     make_directories(database.parent)
     if database.parent.name == DEFAULT_DIRECTORY and not database.exists():
         keep_out_of_git(database.parent)
@@ -157,7 +168,7 @@ def inspect(where: StorePaths, application_id: int) -> None:
             f"{path} is empty: no store of ours ever is",
             remedy="Restore it from a backup; if it was never a store, remove it",
         )
-    if len(header) < 100 or not header.startswith(_HEADER):
+    if len(header) < 100 or not header.startswith(HEADER):
         raise Corrupt(
             f"{path} is not a SQLite database", remedy="Restore it from a backup, or name another file"
         )
