@@ -401,6 +401,17 @@ def test_unchanged_code_and_a_new_field_with_a_default_never_diverge(
     codec.recall(older)
 
 
+def test_a_field_that_equals_its_default_is_recorded_so_that_the_default_may_change() -> None:
+    class Fee(msgspec.Struct, omit_defaults=True):
+        cents: int = 5
+
+    class Later(msgspec.Struct, omit_defaults=True):
+        cents: int = 7
+
+    assert codec_for(Later).recall(codec_for(Fee).encode(Fee())) == Later(5)
+    assert codec_for(Fee).recall(b"{}") == Fee()
+
+
 def test_an_attribute_that_is_no_field_is_not_recorded() -> None:
     value = Cached(2)
     assert value.twice == 4

@@ -355,13 +355,16 @@ def _decoder(annotation: Any) -> msgspec.json.Decoder[Any] | None:
 def _mistakes_fields(shape: Shape) -> bool:
     """Return whether msgspec may skip fields of this shape, or write what is no field.
 
-    Of an attrs object it writes every attribute, a cached property too. Its decoder compares a key with the
-    UTF-8 form of the field's name that Python has cached. For a name that is not ASCII there is none until
-    something in the process has encoded it: a first execution has, a replay has not. The fields would get
-    their defaults, without an error. (Structs encode their names beforehand.)
+    Of an attrs object it writes every attribute, a cached property too. Of a struct with `omit_defaults` it
+    leaves out a field that equals its default, which would change with the default. Its decoder compares a
+    key with the UTF-8 form of the field's name that Python has cached. For a name that is not ASCII there is
+    none until something in the process has encoded it: a first execution has, a replay has not. The fields
+    would get their defaults, without an error. (Structs encode their names beforehand.)
     """
-    if not isinstance(shape, ClassShape) or issubclass(shape.type, msgspec.Struct):
+    if not isinstance(shape, ClassShape):
         return False
+    if issubclass(shape.type, msgspec.Struct):
+        return shape.type.__struct_config__.omit_defaults
     if "__attrs_attrs__" in vars(shape.type):
         known = {"__weakref__", *(one.name for one in shape.fields)}
         slots = {name for one in shape.type.__mro__ for name in vars(one).get("__slots__", ())}
