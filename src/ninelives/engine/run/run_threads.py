@@ -45,7 +45,7 @@ STABLE_SECONDS = 0.005
 """How long no thread of a run may have moved before the run counts as quiescent."""
 STILL_SECONDS = 0.1
 """How long a thread outside the known blocking calls must stand still before it counts as idle."""
-HELD_SECONDS = 300.0
+HELD_SECONDS = 3_600.0
 """How long the threads of a run may hold up a ready outcome before the run stops with an error."""
 _WAITS = frozenset(
     {
