@@ -811,7 +811,7 @@ def test_a_compensation_that_may_repeat_another_stops_the_run_when_nothing_else_
 
     async def before() -> None:
         nl.on_failure(refund, 1)
-        while not any(one.kind is Kind.UNDO for one in edit.store.load_journal("run", since=0).records):
+        while not any(one.kind is Kind.UNDO for one in edit.store.load_journal("run", since=0).records):  # noqa: ASYNC110
             await asyncio.sleep(0)  # it is written soon after, without a step
         await edit.stage.stop_here()
 
