@@ -129,7 +129,7 @@ from ninelives.supervisor.supervisor import Supervisor
 from ninelives.supervisor.protocol import WorkerOrder
 order = WorkerOrder(target="agents.py", url="redis://127.0.0.1:{free_port()}/0", patience_seconds=0)
 clock = SystemClock()
-supervisor = Supervisor(order, MemoryStore(clock), clock, tell=print, hear=lambda _, line: print(line))
+supervisor = Supervisor(order, MemoryStore(clock), clock, report=print, on_output=lambda _, line: print(line))
 raise SystemExit(supervisor.run())
 """
     told = subprocess.run(

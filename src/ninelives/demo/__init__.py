@@ -6,6 +6,7 @@ It is played on chaos: each stage is one trial, executed by forked processes tha
     shop     the shop's HTTP service and ledger       kills    when to kill: chaos' faults, drawn from a seed
     board    the tickets, followed in the ledger      judge    the four numbers
     screen   live table, log lines, report            command  options, both stages, exit code
+    tickets  what customers write
 
 All files live in a temporary directory that is removed at the end.
 """

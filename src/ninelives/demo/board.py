@@ -16,8 +16,8 @@ from ninelives.chaos.ledger import LedgerLine, What
 from ninelives.core.journal.replay import read_body
 from ninelives.core.model.run import Kind, Record
 from ninelives.core.step_ids import read_step_id
-from ninelives.demo.agent import SupportTicket
 from ninelives.demo.kills import DECISION, moment_of
+from ninelives.demo.tickets import SupportTicket
 
 Journals = Callable[[Iterable[str]], dict[str, list[Record]]]
 """Returns the journals of runs that exist."""

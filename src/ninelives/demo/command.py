@@ -29,12 +29,12 @@ from ninelives.chaos.trial.work_tree import Tree
 from ninelives.core.errors import NineLivesError
 from ninelives.core.model.run import Record
 from ninelives.demo import model
-from ninelives.demo.agent import tickets
 from ninelives.demo.board import TicketBoard, Watcher
 from ninelives.demo.judge import DemoReport, DemoStage, judge
 from ninelives.demo.kills import EFFECTS, Strikes, plan
 from ninelives.demo.screen import Quiet, Screen, conclude
 from ninelives.demo.shop import Shop, serving
+from ninelives.demo.tickets import tickets
 from ninelives.engine.commit import large_bodies
 from ninelives.store import Store
 from ninelives.stores.open import open_store
