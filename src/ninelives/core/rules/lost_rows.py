@@ -59,7 +59,7 @@ class SignalNumbers(Struct, frozen=True):
 
 def named_in(records: Sequence[Record]) -> Named:
     """Read the stored records of a run, whose chain was verified. Raises Corrupt."""
-    forks = [place for place, record in enumerate(records) if record.kind is Kind.FORKED]
+    forks = [index for index, record in enumerate(records) if record.kind is Kind.FORKED]
     own = records[forks[-1] + 1 :] if forks else records  # the records before belong to another run
     account = account_of(own)
     items: dict[str, int] = {}
@@ -79,8 +79,8 @@ def _item_in(record: Record) -> tuple[str, bool] | None:
     """Return the item that a record names, and whether it is over; None if no engine wrote the body."""
     try:
         if record.kind is Kind.ASKED:
-            asked = _REQUEST(record.body)
-            return asked.item, not asked.is_open
+            request = _REQUEST(record.body)
+            return request.item, not request.is_open
         if record.kind is Kind.ANSWER:
             return _TAKEN(record.body).item, True
         if record.kind is Kind.DOUBT and (item := read_start(record).i):
