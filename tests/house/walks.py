@@ -22,6 +22,7 @@ from ninelives.store import Store
 from ninelives.stores.open import open_store
 
 KEYED_ACTIONS = 300
+_TIMES = 20
 _QUIET = {"url", "identity", "lossy", "now_ms", "close", "wait_for_work", "wait_for_output"}
 _STORE = ("ninelives.stores.sqlite.store", "ninelives.stores.shared.checked_store")
 _STORE_CALLS = {name for name in vars(Store) if not name.startswith("_")} - _QUIET
@@ -43,8 +44,8 @@ class Walk:
                 self.calls.append((threading.get_ident(), module, frame.f_code.co_name))
 
     async def over(self, name: str, step: Any) -> None:
-        """Call a step twice to warm up, then three times watched; keep the shortest walk."""
-        for n in range(5):
+        """Call a step twice to warm up, then watch it; keep the shortest walk, without other threads' work."""
+        for n in range(_TIMES):
             self.calls, self.is_on = [], True
             await step(n)
             self.is_on = False
