@@ -44,7 +44,7 @@ class Walk:
                 self.calls.append((threading.get_ident(), module, frame.f_code.co_name))
 
     async def over(self, name: str, step: Any) -> None:
-        """Call a step twice to warm up, then watch it; keep the shortest walk, without other threads' work."""
+        """Call a step twice to warm up, then watch it; keep the shortest walk: other threads lengthen it."""
         for n in range(_TIMES):
             self.calls, self.is_on = [], True
             await step(n)
