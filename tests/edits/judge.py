@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 
 from ninelives.core.model.run import State
 from ninelives.ops.check import Fit
@@ -189,7 +189,7 @@ def _unexpected(history: History) -> Iterator[str]:
         if (expected.fate is Fate.DIVERGES) is not life.diverged:
             missed = ", ".join(map(str, expected.missed)) or "nothing is missed"
             yield f"life {number} {'diverged' if life.diverged else 'went on'}; it {expected.fate} ({missed})"
-        if expected.fate is Fate.ESCALATES and not _is_settled(history, number):
+        if expected.fate is Fate.ESCALATES and not _is_settled(history, number, expected.missed):
             missed = ", ".join(map(str, expected.missed))
             yield f"life {number} ended, and asked nobody what became of {missed}"
 
@@ -206,8 +206,14 @@ def _false_alarms(history: History) -> Iterator[str]:
             yield f"life {number} diverged, although all its edits are harmless: {', '.join(sorted(edits))}"
 
 
-def _is_settled(history: History, number: int) -> bool:
-    return any(event.life == number and event.fact == "settled" for event in history.events)
+def _is_settled(history: History, number: int, missed: Sequence[Past]) -> bool:
+    """Return whether a person was asked in this life; or before, of the same start: the answer is kept."""
+    starts = {(past.to, past.n) for past in missed}
+    return any(
+        event.fact == "settled"
+        and (event.life == number or (event.life < number and (event.to, event.n) in starts))
+        for event in history.events
+    )
 
 
 def _kind(life: Taken, lineage: str) -> str:
