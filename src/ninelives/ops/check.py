@@ -197,7 +197,7 @@ class _NoCommits:
     def append(self, *_: Any, is_alone: bool) -> asyncio.Future[Verdict]:  # noqa: ARG002
         return self._loop.create_future()
 
-    def finish(self, *_: Any) -> asyncio.Future[Verdict]:
+    def commit_here(self, *_: Any) -> asyncio.Future[Verdict]:
         return self._loop.create_future()
 
     def all_answered(self, tail: Tail) -> None:

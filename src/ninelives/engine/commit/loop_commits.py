@@ -47,8 +47,10 @@ class RunCommits(Protocol):
     def append(self, tail: Tail, draft: Draft, *, is_alone: bool) -> Awaitable[Verdict] | None:
         """Submit one record; None when it has been committed already."""
 
-    def finish(self, tail: Tail, drafts: Sequence[Draft], extras: Extras) -> asyncio.Future[Verdict] | None:
-        """Submit a run's last commit; None when it has been committed already."""
+    def commit_here(
+        self, tail: Tail, drafts: Sequence[Draft], extras: Extras
+    ) -> Verdict | asyncio.Future[Verdict]:
+        """Submit; return the verdict if the loop is idle, else a future of it."""
 
     def all_answered(self, tail: Tail) -> asyncio.Future[None] | None:
         """Return a future that is done when all tickets so far have a verdict; None if they have one."""
@@ -107,14 +109,16 @@ class LoopCommits:
         self._looked_at = now
         return _Glance(verdict, self._ready)
 
-    def finish(self, tail: Tail, drafts: Sequence[Draft], extras: Extras) -> asyncio.Future[Verdict] | None:
-        """Submit a run's last commit; None when it has been committed already, on this thread."""
+    def commit_here(
+        self, tail: Tail, drafts: Sequence[Draft], extras: Extras
+    ) -> Verdict | asyncio.Future[Verdict]:
+        """Commit on this thread and return the verdict, if the loop is idle; else return a future of it."""
         if self._is_busy:
             return self.start(tail, drafts, extras)
         verdict = self._judged(tail, self._committer.commit(tail, drafts, extras))
         if tail.on_commit is not None and verdict.outcome is Outcome.COMMITTED:
             tail.on_commit(drafts, extras)
-        return None
+        return verdict
 
     @property
     def _is_busy(self) -> bool:

@@ -137,7 +137,10 @@ class ProtectedCall:
     async def write(self, drafts: Sequence[Draft], extras: Extras) -> Verdict:
         """Write records and wait until they are durable, or refused."""
         await self.execution.require_open()
-        written = self.execution.write(drafts, extras)
+        written = self.execution.commit_here(drafts, extras)
+        if isinstance(written, Verdict):
+            await self.execution.require_open()  # a refusal may have sealed it
+            return written
         return await self.patiently(lambda: self.execution.durable(asyncio.shield(written)))
 
     def draft(self, kind: Kind, **known: Any) -> Draft:
