@@ -140,10 +140,20 @@ class Frame:
     process last checked that it held its lease before the body began.
     """
 
-    __slots__ = ("admitted_ms", "asked", "at", "attempt", "cancels", "failures", "is_over", "kind", "place")
+    __slots__ = (
+        "admitted_ms",
+        "asked",
+        "at",
+        "attempt",
+        "cancels",
+        "failures",
+        "is_over",
+        "kind",
+        "position",
+    )
 
-    def __init__(self, place: StepPosition, asked: Fingerprint, kind: StepKind = StepKind.ACTION) -> None:
-        self.place, self.asked, self.kind = place, asked, kind
+    def __init__(self, position: StepPosition, asked: Fingerprint, kind: StepKind = StepKind.ACTION) -> None:
+        self.position, self.asked, self.kind = position, asked, kind
         self.failures: tuple[Attempt, ...] = ()
         self.at = 0.0
         self.admitted_ms = 0
@@ -161,8 +171,8 @@ class WatchedFrame(Frame):
 
     __slots__ = ("at_work", "began_ms", "is_cut")
 
-    def __init__(self, place: StepPosition, asked: Fingerprint, kind: StepKind, began_ms: int) -> None:
-        super().__init__(place, asked, kind)
+    def __init__(self, position: StepPosition, asked: Fingerprint, kind: StepKind, began_ms: int) -> None:
+        super().__init__(position, asked, kind)
         self.at_work: set[object] = set()
         self.began_ms, self.is_cut = began_ms, False
 

@@ -27,7 +27,7 @@ class Effect(Struct):
 
     kind: str
     target: str
-    place: str
+    location: str
     step: str
     life: int
     at: float
@@ -52,7 +52,7 @@ class DeclaredStep(Struct, frozen=True):
     """The declared properties of a step."""
 
     name: str
-    place: str
+    location: str
     is_resumable: bool = True
     is_decision: bool = False
     reads_only: bool = False
@@ -98,7 +98,7 @@ def _through_proxy(trial: Trial) -> list[Effect]:
             Effect(
                 kind="connect" if is_opaque else "request",
                 target=request.target if is_opaque else f"{request.method} {request.target}",
-                place=line.place,
+                location=line.location,
                 step=line.step if owner is None else owner,
                 life=line.life,
                 at=request.at,
@@ -122,7 +122,7 @@ def effect_of(line: LedgerLine) -> Effect:
     return Effect(
         kind=line.kind,
         target=line.target,
-        place=line.place,
+        location=line.location,
         step=line.step,
         life=line.life,
         at=line.at,
@@ -136,7 +136,7 @@ def effect_of(line: LedgerLine) -> Effect:
 def declarations(trial: Trial) -> dict[str, DeclaredStep]:
     """Return how the executed steps are declared, by step."""
     known = {
-        line.step: DeclaredStep(line.step, line.place, **line.data)
+        line.step: DeclaredStep(line.step, line.location, **line.data)
         for line in trial.lines
         if line.what is What.DECLARED
     }

@@ -46,7 +46,7 @@ def _requests(campaign: Campaign, trial: Trial) -> Iterable[Finding]:
     declared = declarations(trial)
     for same, _ in surplus(campaign.calm, trial):
         first = next((one for one in same if not one.is_keyed), same[0])
-        here = [one for one in same if one.place == first.place and not one.is_keyed]
+        here = [one for one in same if one.location == first.location and not one.is_keyed]
         is_new = len({tuple(one.digests[1:] or one.digests) for one in here}) > 1
         varying = ", each time with different content (a key must not be new in each attempt)" * is_new
         what = (
@@ -62,7 +62,7 @@ def _opaque(campaign: Campaign, trial: Trial) -> Iterable[Finding]:
         if len(seen) > len(calm.get((step, target), seen[:1])):
             yield finding(
                 Mistake.REPEATED,
-                seen[0].place,
+                seen[0].location,
                 f"{step_text(step)} connected to {target} {times(len(seen))}, and never called nl.key(); "
                 f"chaos cannot see what it sent; in {the_run(trial)}",
                 "If it only reads, declare it reads_only=True; if it acts, send nl.key() with it",
@@ -116,7 +116,7 @@ def _databases(campaign: Campaign, trial: Trial) -> Iterable[Finding]:  # noqa: 
         if len(lives) > 1 and step not in asked and not is_known:
             yield finding(
                 Mistake.REPEATED,
-                next(iter(lives.values())).place,
+                next(iter(lives.values())).location,
                 f"{step_text(step)} opened {target}, outside the tree, in {len(lives)} processes, and never "
                 f"called nl.key(); chaos cannot see what it wrote; in {the_run(trial)}",
                 "If it only reads, declare it reads_only=True; if it writes, make the write idempotent "
@@ -147,9 +147,9 @@ def _twice(effect: Effect, what: str, declared: DeclaredStep | None, trial: Tria
     if declared is not None and not declared.is_resumable:
         wrong = f"Its verify= reported that {declared.name} had not happened"
         remedy = f"{wrong}; make it find what was done, by its key"
-        return finding(Mistake.VERIFY, effect.place, how, remedy, step=effect.step)
+        return finding(Mistake.VERIFY, effect.location, how, remedy, step=effect.step)
     remedy = (
         "Send nl.key() with it, as Idempotency-Key or as the receiver expects it; or make the body "
         "idempotent (write the whole file, upsert); or declare the action resumable=False, with verify="
     )
-    return finding(Mistake.REPEATED, effect.place, how, remedy, step=effect.step)
+    return finding(Mistake.REPEATED, effect.location, how, remedy, step=effect.step)

@@ -70,7 +70,7 @@ def live(order: LifeOrder) -> None:
         ledger.write(What.USAGE, text=str(error))
         os._exit(EXIT_USAGE)
     recorder.is_ready = True
-    ledger.write(What.READY, place=recorder.shown(location_of(agent.function)))
+    ledger.write(What.READY, location=recorder.shown(location_of(agent.function)))
     try:
         time = SkippedTime(Path(order.home))
         store = open_store(order.url, clock=time)

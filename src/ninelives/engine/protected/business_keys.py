@@ -148,15 +148,15 @@ async def learn_generation(act: ProtectedCall, verdict: Verdict) -> None:
     The verdict carries the key's row, unless the reply to a first try was lost and the retry found the
     commit applied; then the row is read.
     """
-    if isinstance(act.place, KeyedPosition):
+    if isinstance(act.position, KeyedPosition):
         known = verdict.key if verdict.key is not None else await _read(act)
-        act.place.generation = known.generation
+        act.position.generation = known.generation
 
 
 async def refused(act: ProtectedCall, verdict: Verdict) -> Ended | None:
     """Handle a refused reservation: copy, take over or wait; return None when the caller may try again."""
     if isinstance(verdict.error, KeyConflict):
-        verdict.error.step = act.place.id
+        verdict.error.step = act.position.id
         return Ended(error=verdict.error)
     known = verdict.key
     if known is None:
@@ -198,7 +198,7 @@ async def _copied(act: ProtectedCall, known: Key) -> Ended:
         name = known.blobs[0]
         found = await act.patiently(lambda: act.execution.call_store(lambda store: store.get_blobs([name])))
         data = found[name]
-    await decoded(act.execution, act.place.id, reader(act.step), data)
+    await decoded(act.execution, act.position.id, reader(act.step), data)
     return Ended(data)
 
 
@@ -211,8 +211,8 @@ async def _regain(act: ProtectedCall) -> None:
     if act.standing.start is None:
         return
     known = await _read(act)
-    if isinstance(act.place, KeyedPosition):
-        act.place.generation = known.generation
+    if isinstance(act.position, KeyedPosition):
+        act.position.generation = known.generation
     if known.state is KeyState.ORPHANED:
         await _take_over(act, known)
     elif known.run != act.execution.run.id or known.state not in _OURS:
@@ -240,8 +240,8 @@ async def _take_over(act: ProtectedCall, known: Key) -> None:
         )
     adopts = (AdoptKey(known.key),) if ended else ()
     verdict = await act.record(Kind.DOUBT, adopts, **doubt_inbox.known(start, doubt))
-    if verdict.outcome is Outcome.COMMITTED and isinstance(act.place, KeyedPosition):
-        act.place.generation = known.generation
+    if verdict.outcome is Outcome.COMMITTED and isinstance(act.position, KeyedPosition):
+        act.position.generation = known.generation
 
 
 async def _standing_of(act: ProtectedCall, known: Key) -> Standing:
@@ -260,7 +260,7 @@ async def _standing_of(act: ProtectedCall, known: Key) -> Standing:
 async def _wait(act: ProtectedCall, known: Key) -> None:
     """Wait until the key is settled or free."""
     execution, key = act.execution, known.key
-    waiting = (Kind.WAITING, act.place.id, write_body(act.asked))
+    waiting = (Kind.WAITING, act.position.id, write_body(act.asked))
     asks = Extras(keys=(WaitKey(key),))
     asked_at = execution.latest.news
     await act.write([waiting], asks)
@@ -286,7 +286,7 @@ async def _wait(act: ProtectedCall, known: Key) -> None:
 
 async def _attempt(act: ProtectedCall) -> Ended | None:
     """Run the body of a resumable action under its key."""
-    execution, place = act.execution, act.place
+    execution, position = act.execution, act.position
     if execution.phase is not OPEN:
         await turn_away(execution)
     asks = extras(await reserves(act))
@@ -304,7 +304,7 @@ async def _attempt(act: ProtectedCall) -> Ended | None:
             raise asyncio.CancelledError  # noqa: TRY301 (the body swallowed it)
     except asyncio.CancelledError:
         if execution.sealed is None:
-            execution.write([resumable.withdrawn(place, act.asked, act.step.kind)], extras(act.passes()))
+            execution.write([resumable.withdrawn(position, act.asked, act.step.kind)], extras(act.passes()))
         raise
     return ended
 
@@ -315,8 +315,8 @@ async def _ended(act: ProtectedCall, frame: Frame) -> Ended:
         data = act.step.codec.round(await resumable.attempt(act.execution, act.step, frame, act.body))[0]
         ended = Ended(data, keys=act.settles(data))
     except (Exception, SystemExit, KeyboardInterrupt) as error:  # noqa: BLE001 (a failure is an outcome)
-        failed = resumable.named(error, act.execution, act.place)
+        failed = resumable.named(error, act.execution, act.position)
         ended = Ended(error=failed, keys=act.releases() if isinstance(error, NotDone) else act.passes())
     if output is not None:
-        output.settle(act.place.id, stands=ended.error is None)
+        output.settle(act.position.id, stands=ended.error is None)
     return ended

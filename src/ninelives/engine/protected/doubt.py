@@ -233,7 +233,7 @@ async def _happened(act: ProtectedCall, start: StartBody, doubt: StartBody, resu
 async def ask_probe(act: ProtectedCall) -> object:
     """Call the probe; return its answer, a retryable error as it is, any other error as an Unknown."""
     context = copy_context()
-    context.run(FRAME.set, Frame(act.place, act.asked))
+    context.run(FRAME.set, Frame(act.position, act.asked))
     context.run(IN_ITS_OWN.set, True)
     asking = asyncio.Task(_verify(act), loop=act.execution.loop, context=context)
     try:
@@ -257,7 +257,7 @@ async def ask_probe(act: ProtectedCall) -> object:
 
 async def _verify(act: ProtectedCall) -> object:
     verify: Any = act.effect.verify
-    kwargs = act.kwargs | ({"key": act.place.key()} if _takes_key(verify) else {})
+    kwargs = act.kwargs | ({"key": act.position.key()} if _takes_key(verify) else {})
     return await callbacks.call("verify", verify, *act.args, **kwargs)
 
 

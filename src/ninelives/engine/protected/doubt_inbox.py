@@ -58,7 +58,7 @@ async def escalate(
             error=InDoubt(
                 f"{name} may or may not have happened: {why}",
                 run=execution.run.id,
-                step=act.place.id,
+                step=act.position.id,
                 remedy="Find out what happened before you do anything that rests on it",
             ),
             before=before,
@@ -87,15 +87,15 @@ def _item(act: ProtectedCall, start: StartBody, doubt: StartBody, said: str) -> 
             what=what[:1000],
             remedy=remedy,
             arguments=_ARGUMENTS(act.asked.arguments),
-            key=act.place.key(),
+            key=act.position.key(),
             schema=schema_for(act.step.codec),
             evidence={name: text for name, text in evidence.items() if text},
             happened=doubt.lost,
         )
     )
-    which = (act.execution.turn, act.place.id, start.n, doubt.t, doubt.i, said)
+    which = (act.execution.turn, act.position.id, start.n, doubt.t, doubt.i, said)
     asked = item_id(act.execution.run.id, *which)
-    return NewItem(id=asked, kind=ItemKind.DOUBT, step=act.place.id, digest=digest(body)[:16], body=body)
+    return NewItem(id=asked, kind=ItemKind.DOUBT, step=act.position.id, digest=digest(body)[:16], body=body)
 
 
 async def answer_of_person(act: ProtectedCall, doubt: StartBody, ripe: int | None) -> Ended | None:
@@ -121,7 +121,7 @@ async def _take(
     act: ProtectedCall, start: StartBody, doubt: StartBody, item: Item, ripe: int | None
 ) -> Ended | None:
     answer = read_answer(item)
-    taken = (Kind.ANSWER, act.place.id, write_taken(item))
+    taken = (Kind.ANSWER, act.position.id, write_taken(item))
     if answer.says is Says.HAPPENED:
         data = b"null" if answer.value is UNSET else bytes(answer.value)
         try:
@@ -158,7 +158,7 @@ def _given_up(act: ProtectedCall, start: StartBody, doubt: StartBody, item: Item
         f"{act.step.name} may or may not have happened, and {item.by} gave it up"
         + (f", saying: {note}" if note else ""),
         run=act.execution.run.id,
-        step=act.place.id,
+        step=act.position.id,
     )
     return Ended(error=error, before=(taken, draft))
 

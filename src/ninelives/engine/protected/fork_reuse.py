@@ -31,9 +31,9 @@ async def offer(act: ProtectedCall) -> Ended | None:
 def _done(act: ProtectedCall) -> tuple[Origin, Done] | None:
     replay, asked = act.execution.replay, act.asked.digest.hex()
     for _, origin in reversed(replay.passage.origins if replay.passage is not None else []):
-        done = origin.done.get(act.place.id)
+        done = origin.done.get(act.position.id)
         if done is not None and done.f == asked:
-            replay.ids.add(act.place.id)
+            replay.ids.add(act.position.id)
             return origin, done
         for step, done in origin.done.items():
             if done.f == asked and step not in replay.ids and _is_named(act, step):
@@ -53,7 +53,7 @@ async def _ask(act: ProtectedCall, origin: Origin) -> str:
         f"take its result ({_REUSE}), or do it once more ({_REPEAT})?"
     )
     # A separate branch: on replay this question is not asked, and the agent's questions keep their positions.
-    token = BRANCH.set(Branch(f"fork/{act.place.id}"))
+    token = BRANCH.set(Branch(f"fork/{act.position.id}"))
     try:
         return await question.ask(what, options=[_REUSE, _REPEAT])
     finally:

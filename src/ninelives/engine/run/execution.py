@@ -175,7 +175,7 @@ class Execution(Lifecycle):
             self.output = OutputBuffer(self)
         return self.output
 
-    def place(self, name: str) -> StepPosition:
+    def next_position(self, name: str) -> StepPosition:
         """Return the position of the next call of that name on this branch."""
         return StepPosition(self, BRANCH.get(), name)
 
@@ -378,10 +378,10 @@ class Execution(Lifecycle):
         elif not self.loop.is_closed():  # else abandoned code is being garbage-collected
             self.loop.call_soon_threadsafe(work)
 
-    def derived(self, place: StepPosition) -> random.Random:
+    def derived(self, position: StepPosition) -> random.Random:
         """Return a random generator that is the same on every replay of this position."""
         passage = self.replay.passage
-        key = place.key() if passage is None or passage.here is None else place.key_in(passage.here)
+        key = position.key() if passage is None or passage.here is None else position.key_in(passage.here)
         return random.Random(blake2b(key.encode(), digest_size=16).digest())
 
     @property

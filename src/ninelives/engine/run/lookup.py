@@ -71,12 +71,12 @@ class StepLookup:
     continue.
     """
 
-    __slots__ = ("asked", "begin", "call", "care", "execution", "place", "where")
+    __slots__ = ("asked", "begin", "call", "care", "execution", "position", "where")
 
     def __init__(
         self,
         execution: Running,
-        place: StepPosition,
+        position: StepPosition,
         asked: Fingerprint | None,
         *,
         where: Callable[[], str],
@@ -87,11 +87,11 @@ class StepLookup:
         care: Care = Care.NONE,
         begin: Begin | None = None,
     ) -> None:
-        self.execution, self.place, self.asked, self.where = execution, place, asked, where
+        self.execution, self.position, self.asked, self.where = execution, position, asked, where
         self.care, self.begin = care, begin or _begin
         self.call = StepCall(
-            positions=(place.id, *(place.id_under(alias) for alias in aliases)),
-            names=(place.name, *aliases),
+            positions=(position.id, *(position.id_under(alias) for alias in aliases)),
+            names=(position.name, *aliases),
             f=asked.digest.hex() if asked is not None else "",
             given=given,
             child=child,
@@ -180,8 +180,8 @@ def forgotten(execution: Running) -> tuple[str, ...]:
 def refuse(asking: StepLookup, missed: Claimed) -> None:
     """Stop the run before an effect starts, because a recorded effect was passed over."""
     claims = asking.execution.claims
-    for place in asking.call.positions:
-        found = claims.at(place)
+    for position in asking.call.positions:
+        found = claims.at(position)
         if found is not None and is_effect(found) and found.body.f != asking.call.f:
             asking.execution.seal(changed(asking, found))
             return
@@ -214,7 +214,7 @@ def weaker(asking: StepLookup, found: Start) -> Divergence:
 def not_asked_for(asking: StepLookup, missed: Claimed) -> Divergence:
     """Return the error for an effect that would start although a recorded one was passed over."""
     branch, name, _ = parse_step_id(missed.step)
-    new, where = asking.place.name, asking.where()
+    new, where = asking.position.name, asking.where()
     if name != new:
         first = _if_renamed(name, new)
     else:

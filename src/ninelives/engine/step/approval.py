@@ -37,7 +37,7 @@ async def obtain(
     execution: Execution,
     step: Step,
     asked: Fingerprint,
-    place: StepPosition,
+    position: StepPosition,
     args: tuple[Any, ...],
     kwargs: dict[str, Any],
     key: str,
@@ -51,7 +51,7 @@ async def obtain(
         return
     arguments = whole(step.signature, args, kwargs, ignore=step.ignore)
     request = InboxRequest(
-        step=place.id,
+        step=position.id,
         kind=ItemKind.APPROVAL,
         asked=Asked(what=f"May {step.name} be carried out?", arguments=shown(arguments), key=key),
         digest=digest(step.name, key, arguments),
@@ -59,7 +59,7 @@ async def obtain(
         seconds=approval.timeout,
     )
 
-    taken = inbox_request.taken(execution, place.id)
+    taken = inbox_request.taken(execution, position.id)
     if any(
         taken.get(item.id) is Says.APPROVED and item.digest == request.digest
         for item in execution.news().items
@@ -69,13 +69,13 @@ async def obtain(
     def misfit(item: Item) -> str | None:
         return f"{item.by} denied it before" if taken.get(item.id) is Says.DENIED else None
 
-    builtin = Builtin(execution, step.name, place)
+    builtin = Builtin(execution, step.name, position)
     while True:
         try:
             found = await inbox_request.ask(execution, request, misfit)
             is_settled = await _settle(builtin, found, asked, step.kind, default=approval.default)
         except asyncio.CancelledError:
-            execution.note(Kind.WITHDRAWN, place.id, write_body(asked), Facts(step.kind))
+            execution.note(Kind.WITHDRAWN, position.id, write_body(asked), Facts(step.kind))
             raise
         if is_settled:
             if execution.phase is not OPEN:

@@ -183,7 +183,7 @@ def _has_lease(work: Work) -> bool:
     """
     if work.frame is None:
         return True
-    execution = execution_of(work.frame.place)
+    execution = execution_of(work.frame.position)
     while (now_ms := execution.clock.boot_ms()) >= execution.lease.until_ms:
         if execution.sealed is not None or work.outcome.done():
             return False
@@ -207,7 +207,7 @@ async def landed(execution: Execution) -> None:
 
 
 def _is_of(execution: Execution, work: Work) -> bool:
-    return work.frame is not None and work.frame.place.execution is execution
+    return work.frame is not None and work.frame.position.execution is execution
 
 
 def lend(
