@@ -68,7 +68,14 @@ NAMES = [
     _word("ward, wards", "worker process"),
     _word("witness, witnesses", "recorder, clock reading, proof"),
     _word("look, looks, looked, looking", "check, poll", but="look_up, _look_up, looked_up"),
-    _word("asked", "fingerprint, request", but="ASKED"),
+    _word(
+        "asked",
+        "fingerprint, request",
+        # A kind of record; public: `item.asked`, `script.asked`; fields of `ninelives check --json`.
+        but="ASKED, ninelives.runtime.inbox: asked, ninelives.runtime.blocking: asked, "
+        "ninelives.testing.script: asked, ninelives.ops.check: asked_again, "
+        "ninelives.cli.commands.check: asked_again",
+    ),
     _word("alone", "solo (a suspect), single"),
     _word("bear, birth, births", "create_here, creation"),
     _word("matter", "request"),

@@ -18,12 +18,12 @@ from msgspec import UNSET, Raw
 from ninelives.core.errors import NotSerializable, StaleAnswer
 from ninelives.core.journal.answers import (
     Answer,
-    Asked,
+    ItemBody,
     Says,
     check_answer,
     fitting,
     read_answer,
-    read_asked,
+    read_item_body,
     write_answer,
 )
 from ninelives.core.model.inbox import Item, ItemKind, ItemState
@@ -88,9 +88,9 @@ class InboxItem:
         return None if self._item.deadline_ms is None else _moment(self._item.deadline_ms)
 
     @property
-    def asked(self) -> Asked:
+    def asked(self) -> ItemBody:
         """The request: its text, arguments, key, options, and the evidence."""
-        return read_asked(self._item)
+        return read_item_body(self._item)
 
     @property
     def takes(self) -> tuple[Says, ...]:

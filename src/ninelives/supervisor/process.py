@@ -38,7 +38,7 @@ class WorkerProcess:
         self.started_ms = self.beat_ms = now_ms
         self.is_ready = False
         self.is_stopping = False  # we stopped it on purpose: its end costs no life
-        self.stacks_asked_ms: int | None = None
+        self.stacks_requested_ms: int | None = None
         self.hung_seconds: float | None = None
         self.status: os.waitid_result | None = None
         self.tail = LastLines()
@@ -69,7 +69,7 @@ class WorkerProcess:
             self.beat_ms = now_ms
             self.is_ready = self.is_ready or READY in received
             if self.hung_seconds is None:
-                self.stacks_asked_ms = None
+                self.stacks_requested_ms = None
         return bool(received)
 
     def read_output(self) -> list[str] | None:
@@ -84,7 +84,7 @@ class WorkerProcess:
 
     def ask_for_stacks(self, now_ms: int) -> None:
         """Make it print the stacks of all its threads."""
-        self.stacks_asked_ms = now_ms
+        self.stacks_requested_ms = now_ms
         self._signal(STACK_SIGNAL)
 
     def kill(self) -> None:

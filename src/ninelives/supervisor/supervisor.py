@@ -138,8 +138,8 @@ class Supervisor:
         return [*found, self._session.due_ms - now_ms]
 
     def _limit_ms(self, child: WorkerProcess) -> int:
-        if child.stacks_asked_ms is not None:
-            return child.stacks_asked_ms + STACK_MS
+        if child.stacks_requested_ms is not None:
+            return child.stacks_requested_ms + STACK_MS
         seconds = self._order.hang_seconds if child.is_ready else self._order.start_seconds
         return child.beat_ms + int(seconds * 1000)
 
@@ -276,7 +276,7 @@ class Supervisor:
             for child in slot.children():
                 if child.status is not None or now_ms < self._limit_ms(child):
                     continue
-                if child.stacks_asked_ms is None:
+                if child.stacks_requested_ms is None:
                     what = "its event loop is blocked" if child.is_ready else "it does not become ready"
                     silent = (now_ms - child.beat_ms) / 1000
                     self._report(

@@ -16,7 +16,7 @@ from pathlib import Path
 from msgspec import structs
 
 from ninelives.chaos.campaign.campaign import Campaign
-from ninelives.chaos.campaign.comparison import asked_otherwise
+from ninelives.chaos.campaign.comparison import called_differently
 from ninelives.chaos.findings import source_code
 from ninelives.chaos.findings.effects import Effect, declarations, effects
 from ninelives.chaos.findings.finding import Finding, Mistake, finding, grouped, the_run, times
@@ -97,7 +97,7 @@ def _arguments(campaign: Campaign) -> Iterable[Finding]:
         yield _argument(campaign, location, step, seen[0].text, len(seen))
     known = {step_text(step) for _, step in diverged}
     for trial in campaign.trials:
-        for step, (was, now) in asked_otherwise(trial).items():
+        for step, (was, now) in called_differently(trial).items():
             declared = declarations(trial).get(step)
             if step_text(step) not in known and declared is not None:
                 is_branch = "/" in step  # then the line where the run waits is not the line of the call

@@ -8,7 +8,7 @@ from collections.abc import Iterable
 from msgspec import structs
 
 from ninelives.chaos.campaign.campaign import Campaign
-from ninelives.chaos.campaign.comparison import asked_otherwise, differing_files, repeated_outside
+from ninelives.chaos.campaign.comparison import called_differently, differing_files, repeated_outside
 from ninelives.chaos.findings.effects import (
     DeclaredStep,
     Effect,
@@ -31,7 +31,7 @@ def repeated(campaign: Campaign) -> Iterable[Finding]:
     found: dict[str, Finding] = {}
     # A step that was repeated with other arguments has a different mistake, which is already reported.
     diverged = {step_text(step) for _, step in grouped(campaign, What.DIVERGED)}
-    diverged |= {step_text(step) for trial in campaign.trials for step in asked_otherwise(trial)}
+    diverged |= {step_text(step) for trial in campaign.trials for step in called_differently(trial)}
     for trial in campaign.trials:
         for detect in (_requests, _files, _outside_files, _databases, _opaque):
             for one in detect(campaign, trial):
@@ -105,7 +105,7 @@ def _outside_files(campaign: Campaign, trial: Trial) -> Iterable[Finding]:
 def _databases(campaign: Campaign, trial: Trial) -> Iterable[Finding]:  # noqa: ARG001
     """Find actions that opened a database outside the tree more than once; their writes are not visible."""
     declared = declarations(trial)
-    asked = {line.step for line in trial.lines if line.what is What.KEY}
+    keyed = {line.step for line in trial.lines if line.what is What.KEY}
     opened: defaultdict[tuple[str, str], dict[int, LedgerLine]] = defaultdict(dict)
     for line in trial.lines:
         if line.what is What.TOUCH and line.data.get("is_outside"):
@@ -113,7 +113,7 @@ def _databases(campaign: Campaign, trial: Trial) -> Iterable[Finding]:  # noqa: 
     for (step, target), lives in opened.items():
         known = declared.get(step)
         is_known = known is None or known.is_question or known.is_transactional
-        if len(lives) > 1 and step not in asked and not is_known:
+        if len(lives) > 1 and step not in keyed and not is_known:
             yield finding(
                 Mistake.REPEATED,
                 next(iter(lives.values())).location,

@@ -73,10 +73,10 @@ class EffectRecorder:
         if any(other is not frame for other in self._bodies):
             self._crowded.update((frame, *self._bodies))
         self._bodies.append(frame)
-        step, asked = name_of(frame), frame.asked
+        step, fingerprint = name_of(frame), frame.fingerprint
         call = {
-            "asked": asked.digest.hex(),
-            "shown": asked.preview(),
+            "asked": fingerprint.digest.hex(),
+            "shown": fingerprint.preview(),
             "turn": frame.position.execution.turn,
         }
         self._ledger.write(What.TOUCH, kind="asked", step=step, location=self._waiting(frame), data=call)

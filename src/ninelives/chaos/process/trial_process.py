@@ -25,7 +25,7 @@ from ninelives.chaos.process.fault_injection import FaultInjector, FaultyStore, 
 from ninelives.chaos.process.step_probe import StepProbe
 from ninelives.chaos.protocol import RUN, FaultMoment, LifeOrder, Settlement
 from ninelives.core.errors import NineLivesError, RunError, StoreUnavailable, UsageError
-from ninelives.core.journal.answers import Answer, Says, read_asked
+from ninelives.core.journal.answers import Answer, Says, read_item_body
 from ninelives.core.journal.replay import read_body
 from ninelives.core.model.inbox import Item, ItemKind
 from ninelives.core.model.run import Kind, RunRow, State
@@ -214,13 +214,13 @@ class _Life:
 
     def _inbox(self, row: RunRow) -> list[dict[str, str]]:
         return [
-            {"kind": item.kind, "step": item.step, "what": read_asked(item).what}
+            {"kind": item.kind, "step": item.step, "what": read_item_body(item).what}
             for item in (self._store.list_inbox(run=RUN) if not row.state.is_final else ())
         ]
 
 
 def _answer_for(item: Item, settlement: Settlement) -> Answer:
-    if not settlement.happened and not read_asked(item).happened:
+    if not settlement.happened and not read_item_body(item).happened:
         return Answer(Says.NOT_HAPPENED)
     value = Raw(settlement.value.encode()) if settlement.value else UNSET
     return Answer(Says.HAPPENED, value)

@@ -108,23 +108,23 @@ async def spawn(
     """
     execution = _outside_steps("nl.spawn()")
     declared, named = get_agent(agent), dict(kwargs or {})
-    asked = declared.fingerprint(args, named)
+    fingerprint = declared.fingerprint(args, named)
     body, made = agent_arguments.encode(declared, args, named)
     if id is not None:
         check_id(id, "run id")
     async with Builtin(execution, f"spawn:{declared.name}") as step:
-        found = await step.recorded(_ID, asked=asked, is_effect=True, child=id)
+        found = await step.recorded(_ID, fingerprint=fingerprint, is_effect=True, child=id)
         if found is not None:
             return Child(found.value, declared.name)
         name = _id(step.position, declared.name, id)
         if step.id not in execution.replay.intents:
             # CRASH: the child may exist from here on. Changed code finds it by this intent.
-            execution.note(Kind.INTENT, step.id, write_body(asked, value=_ID.encode(name)), BUILTIN)
+            execution.note(Kind.INTENT, step.id, write_body(fingerprint, value=_ID.encode(name)), BUILTIN)
         await _may_begin(execution)
         new = NewRun(
             id=name,
             agent=declared.name,
-            fingerprint=asked.digest,
+            fingerprint=fingerprint.digest,
             body=body,
             queue=declared.queue,
             pin=(execution.run.pin or machine()) if declared.is_pinned else None,

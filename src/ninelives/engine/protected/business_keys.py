@@ -116,10 +116,10 @@ async def reserves(act: ProtectedCall) -> tuple[KeyOp, ...]:
     if act.key is None:
         return ()
     effect = act.effect
-    asked = act.asked if effect.identity is None else effect.identity(act.args, act.kwargs)
+    fingerprint = act.fingerprint if effect.identity is None else effect.identity(act.args, act.kwargs)
     window_ms = None if effect.window_ms is None else effect.window_ms + await _set_forward_ms(act)
     name, aliases = act.step.name, act.step.aliases
-    return (ReserveKey(act.key, name, asked.digest, effect.resumable, window_ms, aliases),)
+    return (ReserveKey(act.key, name, fingerprint.digest, effect.resumable, window_ms, aliases),)
 
 
 async def _set_forward_ms(act: ProtectedCall) -> int:
@@ -260,23 +260,23 @@ async def _standing_of(act: ProtectedCall, known: Key) -> Standing:
 async def _wait(act: ProtectedCall, known: Key) -> None:
     """Wait until the key is settled or free."""
     execution, key = act.execution, known.key
-    waiting = (Kind.WAITING, act.position.id, write_body(act.asked))
+    waiting = (Kind.WAITING, act.position.id, write_body(act.fingerprint))
     asks = Extras(keys=(WaitKey(key),))
-    asked_at = execution.latest.news
+    known_news = execution.latest.news
     await act.write([waiting], asks)
     # CRASH: the wait is recorded and its waiter in memory is gone: the next worker requests the key again.
     if act.is_cancelled:
         raise asyncio.CancelledError
 
     async def check(news: News) -> bool | None:
-        nonlocal asked_at
+        nonlocal known_news
         rows = await execution.call_store(lambda store: store.read_keys([key]))
         if not dedup.is_held(rows.get(key), execution.run.id):
             return True
-        if news.run.news != asked_at:
+        if news.run.news != known_news:
             # The news may have been about this key, and another run holds it again. The store notifies a
             # waiter once, so we register again. If the key is free by now, the store reports that at once.
-            asked_at = news.run.news
+            known_news = news.run.news
             await execution.durable(execution.write([waiting], asks))
         return None
 
@@ -304,7 +304,9 @@ async def _attempt(act: ProtectedCall) -> Ended | None:
             raise asyncio.CancelledError  # noqa: TRY301 (the body swallowed it)
     except asyncio.CancelledError:
         if execution.sealed is None:
-            execution.write([resumable.withdrawn(position, act.asked, act.step.kind)], extras(act.passes()))
+            execution.write(
+                [resumable.withdrawn(position, act.fingerprint, act.step.kind)], extras(act.passes())
+            )
         raise
     return ended
 

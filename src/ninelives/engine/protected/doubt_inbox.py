@@ -18,11 +18,11 @@ from ninelives.core.errors import Corrupt, Divergence, InDoubt, NotSerializable
 from ninelives.core.journal.answers import (
     MAY_ACT,
     STARTED_BY,
-    Asked,
+    ItemBody,
     Says,
     item_id,
     read_answer,
-    write_asked,
+    write_item_body,
     write_taken,
 )
 from ninelives.core.journal.settlement import StartBody, advance, believed_ms, read_body_of_start
@@ -64,8 +64,8 @@ async def escalate(
             before=before,
         )
     item = _item(act, start, doubt, said)
-    asked = replace(doubt, i=item.id, g="")
-    await act.record(Kind.DOUBT, act.doubts(), (item,), before, **known(start, asked))
+    escalated = replace(doubt, i=item.id, g="")
+    await act.record(Kind.DOUBT, act.doubts(), (item,), before, **known(start, escalated))
     return None
 
 
@@ -82,11 +82,11 @@ def _item(act: ProtectedCall, start: StartBody, doubt: StartBody, said: str) -> 
     what, remedy = f"Did {act.step.name} happen? {doubt.why}", _REMEDY if act.is_wanted else _LEFT_REMEDY
     if doubt.lost:
         what, remedy = f"What did {act.step.name} give? It happened. {doubt.why}", _RESULT_REMEDY
-    body = write_asked(
-        Asked(
+    body = write_item_body(
+        ItemBody(
             what=what[:1000],
             remedy=remedy,
-            arguments=_ARGUMENTS(act.asked.arguments),
+            arguments=_ARGUMENTS(act.fingerprint.arguments),
             key=act.position.key(),
             schema=schema_for(act.step.codec),
             evidence={name: text for name, text in evidence.items() if text},
@@ -94,8 +94,13 @@ def _item(act: ProtectedCall, start: StartBody, doubt: StartBody, said: str) -> 
         )
     )
     which = (act.execution.turn, act.position.id, start.n, doubt.t, doubt.i, said)
-    asked = item_id(act.execution.run.id, *which)
-    return NewItem(id=asked, kind=ItemKind.DOUBT, step=act.position.id, digest=digest(body)[:16], body=body)
+    return NewItem(
+        id=item_id(act.execution.run.id, *which),
+        kind=ItemKind.DOUBT,
+        step=act.position.id,
+        digest=digest(body)[:16],
+        body=body,
+    )
 
 
 async def answer_of_person(act: ProtectedCall, doubt: StartBody, ripe: int | None) -> Ended | None:
@@ -137,12 +142,12 @@ async def _take(
     if doubt.lost:
         said = f"{item.by} says that it did not happen; but it did"
         return await escalate(act, start, doubt, said, (taken,))
-    now_ms, asked_ms = clocks(act, doubt)
+    now_ms, judged_ms = clocks(act, doubt)
     at_ms = ripe if ripe is not None else doubt.t + start.l + act.effect.settle_after_ms
-    if asked_ms < at_ms:
+    if judged_ms < at_ms:
         # A person has checked; but an effect that may still land could prove the answer wrong.
-        due_ms = at_ms if ripe is not None else next_check_ms(asked_ms, doubt.t)
-        await rest(act, due_ms + now_ms - asked_ms, "it may still land")
+        due_ms = at_ms if ripe is not None else next_check_ms(judged_ms, doubt.t)
+        await rest(act, due_ms + now_ms - judged_ms, "it may still land")
         return None
     why = f"{item.by} says that it did not happen"
     await act.record(Kind.VOIDED, act.releases(), n=start.n, why=why, before=(taken,))

@@ -29,14 +29,14 @@ async def offer(act: ProtectedCall) -> Ended | None:
 
 
 def _done(act: ProtectedCall) -> tuple[Origin, Done] | None:
-    replay, asked = act.execution.replay, act.asked.digest.hex()
+    replay, digest = act.execution.replay, act.fingerprint.digest.hex()
     for _, origin in reversed(replay.passage.origins if replay.passage is not None else []):
         done = origin.done.get(act.position.id)
-        if done is not None and done.f == asked:
+        if done is not None and done.f == digest:
             replay.ids.add(act.position.id)
             return origin, done
         for step, done in origin.done.items():
-            if done.f == asked and step not in replay.ids and _is_named(act, step):
+            if done.f == digest and step not in replay.ids and _is_named(act, step):
                 act.natural.adopt(step)
                 replay.ids.add(step)
                 return origin, done

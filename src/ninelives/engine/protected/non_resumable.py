@@ -87,7 +87,7 @@ async def perform(
         return await _outcome(act)
     except asyncio.CancelledError:
         if act.is_waiting:  # the key may be free on replay: the record makes it wait for the cancellation
-            execution.note(Kind.WITHDRAWN, act.position.id, write_body(act.asked), Facts(step.kind))
+            execution.note(Kind.WITHDRAWN, act.position.id, write_body(act.fingerprint), Facts(step.kind))
         refuse_foreign_timer(act.branch, act.position)
         raise
     finally:
@@ -116,7 +116,7 @@ async def _outcome(act: ProtectedCall) -> Any:
         _refuse_lossy(act)
     if step.approval is not None:
         await approval.obtain(
-            execution, step, act.asked, act.position, act.args, act.kwargs, act.position.key()
+            execution, step, act.fingerprint, act.position, act.args, act.kwargs, act.position.key()
         )
     return await _carry_out(act)
 
@@ -136,7 +136,7 @@ def _asking(act: ProtectedCall) -> StepLookup:
     return StepLookup(
         act.execution,
         act.natural,
-        act.asked,
+        act.fingerprint,
         where=lambda: asks(act.step),
         aliases=act.step.aliases,
         is_effect=True,
@@ -155,7 +155,7 @@ async def _under_old_key(act: ProtectedCall, start: Start, key: str | None) -> A
     if act.effect.resumable:
         if start.key:
             return await business_keys.carry_out(act, _start)
-        return await resumable.execute(act.execution, act.step, act.asked, act.position, act.body)
+        return await resumable.execute(act.execution, act.step, act.fingerprint, act.position, act.body)
     act.recall()
     ended = await business_keys.settle_start(act)
     if ended is not None:
@@ -225,7 +225,7 @@ async def _withdraw(act: ProtectedCall, number: int) -> None:
     """Void a start whose body has not begun: the run's code has cancelled it."""
     voided = act.draft(Kind.VOIDED, n=number, why="it was cancelled before it began")
     await act.write(
-        [voided, resumable.withdrawn(act.position, act.asked, act.step.kind)],
+        [voided, resumable.withdrawn(act.position, act.fingerprint, act.step.kind)],
         business_keys.extras(act.releases()),
     )
     raise asyncio.CancelledError

@@ -79,7 +79,7 @@ class ProtectedCall:
     ) -> None:
         self.execution, self.step, self.effect = execution, step, effect
         self.args, self.kwargs, self.body = args, kwargs, body
-        self.asked = step.fingerprint(args, kwargs)
+        self.fingerprint = step.fingerprint(args, kwargs)
         self.key = effect.key(args, kwargs) if effect.key is not None else None
         self.given = step.given(args, kwargs) if step.given is not None else None
         self.natural = StepPosition(execution, BRANCH.get(), step.name, self.given)
@@ -142,13 +142,13 @@ class ProtectedCall:
 
     def draft(self, kind: Kind, **known: Any) -> Draft:
         """Return a record of a start."""
-        body = write_start(self.asked, k=self.key or "", **known)
+        body = write_start(self.fingerprint, k=self.key or "", **known)
         return (kind, self.position.id, body, (), Facts(self.step.kind))
 
     def begin(self) -> WatchedFrame:
         """Create the frame of a body that begins now."""
         began_ms = self.execution.clock.boot_ms()
-        self.frame = frame = WatchedFrame(self.position, self.asked, self.step.kind, began_ms)
+        self.frame = frame = WatchedFrame(self.position, self.fingerprint, self.step.kind, began_ms)
         frame.at = self.execution.loop.time()
         return frame
 
@@ -185,7 +185,7 @@ class ProtectedCall:
             await self.execution.delivery.settle(self._written(drafts, extras))
         except asyncio.CancelledError:
             # The outcome stands; a record after it says that the code got a cancellation instead.
-            self.execution.note(Kind.WITHDRAWN, self.position.id, write_body(self.asked), self._facts())
+            self.execution.note(Kind.WITHDRAWN, self.position.id, write_body(self.fingerprint), self._facts())
             raise
         self.execution.counts.executed += 1
         if error is not None:
@@ -204,10 +204,10 @@ class ProtectedCall:
         if ended.error is not None:
             error = same_error(ended.error, self.step.raises)
             encoded = encode_error(error, raises=self.step.raises)
-            body = write_body(self.asked, error=encoded, attempts=self._failures)
+            body = write_body(self.fingerprint, error=encoded, attempts=self._failures)
             failure: Draft = (Kind.FAILURE, self.position.id, body, (), self._facts(error))
             return [*ended.before, failure], Extras(keys=ended.keys, closes=ended.closes), error
-        body = write_body(self.asked, value=ended.data, attempts=self._failures)
+        body = write_body(self.fingerprint, value=ended.data, attempts=self._failures)
         large = len(ended.data) > INLINE_BYTES
         shares = any(isinstance(op, SettleKey) for op in ended.keys)
         spilled = [ended.data] if large and shares else []

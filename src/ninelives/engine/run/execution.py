@@ -92,7 +92,7 @@ class Execution(Lifecycle):
         self.intents, self.lease, self.hooks, self._gate = intents, lease, hooks, gate
         self.replay = Replay(journal.records)
         self.moved: list[tuple[str, str]] = []
-        self.asked_again: list[str] = []
+        self.called_differently: list[str] = []
         self.patches: dict[str, bool] = {}
         self.counts = Counts()
         self.limits = 0

@@ -99,18 +99,18 @@ async def _refuse_change(asking: StepLookup, claims: RecordClaims) -> None:
     """
     execution = execution_of(asking)
     found = next((at for position in asking.call.positions if (at := claims.at(position)) is not None), None)
-    if found is None or asking.asked is None or asking.call.is_effect:
+    if found is None or asking.fingerprint is None or asking.call.is_effect:
         return
     if await is_same_code(execution):
         execution.seal(lookup.changed(asking, found))
         await execution.forever()
-    execution.asked_again.append(found.step)
+    execution.called_differently.append(found.step)
     LOGGER.warning(
         "run %r: %s is asked again, since the code at %s asks with other arguments than were recorded: %s",
         execution.run.id,
         step_text(found.step),
         asking.where(),
-        "; ".join(differences(found.body.a, asking.asked.preview())),
+        "; ".join(differences(found.body.a, asking.fingerprint.preview())),
     )
 
 

@@ -42,7 +42,9 @@ class Intents:
             frame = started.popleft()
             if not frame.is_over:
                 position = frame.position
-                position.execution.note(Kind.INTENT, position.id, write_body(frame.asked), Facts(frame.kind))
+                position.execution.note(
+                    Kind.INTENT, position.id, write_body(frame.fingerprint), Facts(frame.kind)
+                )
         self._is_set = bool(started)
         if started:
             delay = started[0].at + INTENT_SECONDS - now

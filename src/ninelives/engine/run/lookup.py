@@ -71,13 +71,13 @@ class StepLookup:
     continue.
     """
 
-    __slots__ = ("asked", "begin", "call", "care", "execution", "position", "where")
+    __slots__ = ("begin", "call", "care", "execution", "fingerprint", "position", "where")
 
     def __init__(
         self,
         execution: Running,
         position: StepPosition,
-        asked: Fingerprint | None,
+        fingerprint: Fingerprint | None,
         *,
         where: Callable[[], str],
         aliases: tuple[str, ...] = (),
@@ -87,12 +87,12 @@ class StepLookup:
         care: Care = Care.NONE,
         begin: Begin | None = None,
     ) -> None:
-        self.execution, self.position, self.asked, self.where = execution, position, asked, where
+        self.execution, self.position, self.fingerprint, self.where = execution, position, fingerprint, where
         self.care, self.begin = care, begin or _begin
         self.call = StepCall(
             positions=(position.id, *(position.id_under(alias) for alias in aliases)),
             names=(position.name, *aliases),
-            f=asked.digest.hex() if asked is not None else "",
+            f=fingerprint.digest.hex() if fingerprint is not None else "",
             given=given,
             child=child,
             is_effect=is_effect,
@@ -185,16 +185,16 @@ def refuse(asking: StepLookup, missed: Claimed) -> None:
         if found is not None and is_effect(found) and found.body.f != asking.call.f:
             asking.execution.seal(changed(asking, found))
             return
-    asking.execution.seal(not_asked_for(asking, missed))
+    asking.execution.seal(not_claimed(asking, missed))
 
 
 def changed(asking: StepLookup, found: Claimed) -> Divergence:
     """Return the error for a call whose arguments differ from those recorded at its position."""
-    asked: Fingerprint = asking.asked or Fingerprint(b"", b"{}")
+    fingerprint: Fingerprint = asking.fingerprint or Fingerprint(b"", b"{}")
     run, where = asking.execution.run.id, asking.where()
     if isinstance(found, Start):
-        return changed_start(found.body, asked, run=run, step=found.step, where=where)
-    return changed_arguments(found, asked, run=run, where=where)
+        return changed_start(found.body, fingerprint, run=run, step=found.step, where=where)
+    return changed_arguments(found, fingerprint, run=run, where=where)
 
 
 def weaker(asking: StepLookup, found: Start) -> Divergence:
@@ -211,7 +211,7 @@ def weaker(asking: StepLookup, found: Start) -> Divergence:
     )
 
 
-def not_asked_for(asking: StepLookup, missed: Claimed) -> Divergence:
+def not_claimed(asking: StepLookup, missed: Claimed) -> Divergence:
     """Return the error for an effect that would start although a recorded one was passed over."""
     branch, name, _ = parse_step_id(missed.step)
     new, where = asking.position.name, asking.where()

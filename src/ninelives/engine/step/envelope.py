@@ -167,7 +167,7 @@ class Builtin:
     def __init__(self, execution: Execution, name: str, position: StepPosition | None = None) -> None:
         self.execution, self.position = execution, position or execution.next_position(name)
         self._is_withdrawn = False
-        self._asked: Fingerprint | None = None
+        self._fingerprint: Fingerprint | None = None
         self._began = execution.loop.time()
         self._branch = current_branch(execution.loop)
 
@@ -187,14 +187,14 @@ class Builtin:
         if not isinstance(error, asyncio.CancelledError) or self.execution.sealed is not None:
             return
         if not self._is_withdrawn:  # recorded before we raise: on replay it waits for the same cancellation
-            self.execution.note(Kind.WITHDRAWN, self.id, write_body(self._asked), self._facts)
+            self.execution.note(Kind.WITHDRAWN, self.id, write_body(self._fingerprint), self._facts)
         refuse_foreign_timer(self._branch, self.position, "wait")
 
     async def recorded(
         self,
         codec: Codec | None = None,
         *,
-        asked: Fingerprint | None = None,
+        fingerprint: Fingerprint | None = None,
         is_effect: bool = False,
         child: str | None = None,
     ) -> FoundOutcome | None:
@@ -203,12 +203,12 @@ class Builtin:
         Raises the recorded error of a failure. With a codec, `value` is decoded; a value that no longer fits
         is a divergence, which seals the execution. With `is_effect`, None means that the effect may start.
         """
-        execution, self._asked = self.execution, asked
+        execution, self._fingerprint = self.execution, fingerprint
         found: Claimed | None = None
         if execution.may_know(self.id):
             found = await identity.find(
                 StepLookup(
-                    execution, self.position, asked, where=self._asks, is_effect=is_effect, child=child
+                    execution, self.position, fingerprint, where=self._asks, is_effect=is_effect, child=child
                 )
             )
         if not isinstance(found, Recorded):
@@ -250,11 +250,11 @@ class Builtin:
 
     async def returns(self, data: bytes) -> None:
         """Record a value as the outcome, and wait until it may be delivered."""
-        await self.settle([(Kind.RESULT, self.id, write_body(self._asked, value=data))])
+        await self.settle([(Kind.RESULT, self.id, write_body(self._fingerprint, value=data))])
 
     async def raises(self, error: Exception) -> NoReturn:
         """Record an error as the outcome, and raise it when it may be delivered."""
-        await self.settle([(Kind.FAILURE, self.id, write_body(self._asked, error=encode_error(error)))])
+        await self.settle([(Kind.FAILURE, self.id, write_body(self._fingerprint, error=encode_error(error)))])
         raise error
 
     def give_back(self, taken: Recorded) -> None:

@@ -93,7 +93,7 @@ async def perform(  # noqa: PLR0912 (the hot path: one coroutine fewer)
     execution: Execution, step: Step, args: tuple[Any, ...], kwargs: dict[str, Any], body: Body
 ) -> Any:
     """Return the recorded outcome of a step at its position in the run; if there is none, execute it."""
-    asked = step.fingerprint(args, kwargs, execution.lists)
+    fingerprint = step.fingerprint(args, kwargs, execution.lists)
     given = step.given(args, kwargs) if step.given is not None else None
     position = StepPosition(execution, BRANCH.get(), step.name, given)
     if given is not None:
@@ -106,8 +106,8 @@ async def perform(  # noqa: PLR0912 (the hot path: one coroutine fewer)
         if execution.phase is not OPEN:
             await turn_away(execution)
         if execution.may_know(position.id):
-            found = execution.replay.take_same(position.id, asked.digest.hex()) or await _recall(
-                execution, step, asked, position, given
+            found = execution.replay.take_same(position.id, fingerprint.digest.hex()) or await _recall(
+                execution, step, fingerprint, position, given
             )
             if found is not None:
                 return await deliver(execution, found, reader(step), step=step)
@@ -121,10 +121,10 @@ async def perform(  # noqa: PLR0912 (the hot path: one coroutine fewer)
         if execution.phase is not OPEN:
             await turn_away(execution)
         if step.approval is not None:
-            await approval.obtain(execution, step, asked, position, args, kwargs, position.key())
+            await approval.obtain(execution, step, fingerprint, position, args, kwargs, position.key())
         if not step.reads_only:
             execution.tail.effect_length = execution.tail.length
-        value = await execute(execution, step, asked, position, body, is_early=is_early)
+        value = await execute(execution, step, fingerprint, position, body, is_early=is_early)
     except asyncio.CancelledError:
         refuse_foreign_timer(branch, position)
         raise
@@ -133,16 +133,16 @@ async def perform(  # noqa: PLR0912 (the hot path: one coroutine fewer)
             execution.delivery.read_ends()
     if (
         step.checks.left
-        and not argument_changes.check(step, args, kwargs, asked, execution.run.id)
+        and not argument_changes.check(step, args, kwargs, fingerprint, execution.run.id)
         and execution.hooks is not None
     ):
         execution.hooks.arguments_changed(execution, step)
     return value
 
 
-def withdrawn(position: StepPosition, asked: Fingerprint, kind: StepKind = StepKind.ACTION) -> Draft:
+def withdrawn(position: StepPosition, fingerprint: Fingerprint, kind: StepKind = StepKind.ACTION) -> Draft:
     """Return the record of a step that the run's code cancelled."""
-    return (Kind.WITHDRAWN, position.id, write_body(asked), (), Facts(kind))
+    return (Kind.WITHDRAWN, position.id, write_body(fingerprint), (), Facts(kind))
 
 
 def took_ms(frame: Frame) -> int:
@@ -156,28 +156,28 @@ def result(frame: Frame, data: bytes) -> Draft:
     usage = usage_in(data) if kind is StepKind.DECISION else None
     if usage is None and not frame.failures:  # the hot path
         took = int((position.execution.loop.time() - frame.at) * 1000)
-        return (Kind.RESULT, position.id, write_body(frame.asked, value=data), (), Facts(kind, took))
-    body = write_body(frame.asked, value=data, attempts=frame.failures, usage=usage)
+        return (Kind.RESULT, position.id, write_body(frame.fingerprint, value=data), (), Facts(kind, took))
+    body = write_body(frame.fingerprint, value=data, attempts=frame.failures, usage=usage)
     read, written = (usage.tokens_in, usage.tokens_out) if usage is not None else (0, 0)
     return (Kind.RESULT, position.id, body, (), Facts(kind, took_ms(frame), read, written))
 
 
 def failure(frame: Frame, error: BaseException, encoded: bytes) -> Draft:
     """Return the record of a step's failure."""
-    body = write_body(frame.asked, error=encoded, attempts=frame.failures)
+    body = write_body(frame.fingerprint, error=encoded, attempts=frame.failures)
     facts = Facts(frame.kind, took_ms(frame), error=error_text(error))
     return (Kind.FAILURE, frame.position.id, body, (), facts)
 
 
 async def _recall(
-    execution: Execution, step: Step, asked: Fingerprint, position: StepPosition, given: str | None
+    execution: Execution, step: Step, fingerprint: Fingerprint, position: StepPosition, given: str | None
 ) -> Recorded | None:
     """Return the outcome that an earlier execution recorded; None when the body may start now."""
     is_effect = lookup.is_effect_step(step)
     asking = StepLookup(
         execution,
         position,
-        asked,
+        fingerprint,
         where=lambda: asks(step),
         aliases=step.aliases,
         is_effect=is_effect,
@@ -190,7 +190,7 @@ async def _recall(
 async def execute(
     execution: Execution,
     step: Step,
-    asked: Fingerprint,
+    fingerprint: Fingerprint,
     position: StepPosition,
     body: Body,
     *,
@@ -202,7 +202,7 @@ async def execute(
 
     Raises CancelledError when the run's code cancelled the step meanwhile, even if the body swallowed that.
     """
-    frame = Frame(position, asked, step.kind)
+    frame = Frame(position, fingerprint, step.kind)
     execution.intents.start(frame)
     task = asyncio.current_task(execution.loop)
     frame.cancels = cancels = task.cancelling() if task is not None else 0
@@ -221,12 +221,12 @@ async def execute(
     except asyncio.CancelledError:
         if execution.output is not None:
             execution.output.settle(position.id, stands=False)
-        execution.note(Kind.WITHDRAWN, position.id, write_body(asked), Facts(step.kind, took_ms(frame)))
+        execution.note(Kind.WITHDRAWN, position.id, write_body(fingerprint), Facts(step.kind, took_ms(frame)))
         raise
     try:
         await settle(execution, draft, is_early=is_early)
     except asyncio.CancelledError:  # recorded but not delivered: replay must not deliver it either
-        execution.note(Kind.WITHDRAWN, position.id, write_body(asked), Facts(step.kind, took_ms(frame)))
+        execution.note(Kind.WITHDRAWN, position.id, write_body(fingerprint), Facts(step.kind, took_ms(frame)))
         raise
     if failed is not None:
         raise failed
@@ -328,8 +328,8 @@ def failure_of(error: BaseException, frame: Frame) -> Exception:
     execution = execution_of(frame.position)
     if isinstance(error, asyncio.CancelledError):
         task = asyncio.current_task(execution.loop)
-        is_asked = task is None or task.cancelling() > frame.cancels
-        if is_asked or execution.phase & (Phase.SEALED | Phase.LEAVING):
+        is_cancelled = task is None or task.cancelling() > frame.cancels
+        if is_cancelled or execution.phase & (Phase.SEALED | Phase.LEAVING):
             raise error
         said = f": {error}" if str(error) else ""
         failure = Transient(f"{frame.position.name} ended in CancelledError{said}, and no code cancelled it")

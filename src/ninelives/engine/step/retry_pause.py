@@ -58,7 +58,7 @@ async def rest(frame: Frame, seconds: float, error: BaseException, *, of: int) -
     pause = Pause(frame.attempt, due_ms, error_text(error), frame.failures)
     retrying = Retrying(frame.position.id, frame.attempt, of, due_ms, pause.error)
     # CRASH: tried and not recorded: the next worker does not count this attempt.
-    body = write_body(frame.asked, value=json.encode(pause))
+    body = write_body(frame.fingerprint, value=json.encode(pause))
     execution.note(Kind.INTENT, frame.position.id, body, Facts(frame.kind, retrying=retrying))
     await _rest(frame, pause)
 

@@ -11,7 +11,7 @@ import signal
 import msgspec
 
 from ninelives.core.errors import StoreError
-from ninelives.core.journal.answers import Asked
+from ninelives.core.journal.answers import ItemBody
 from ninelives.core.journal.recovery_log import Left
 from ninelives.core.model.inbox import ItemKind
 from ninelives.core.model.log_entry import Happening, LogEntry
@@ -30,13 +30,13 @@ async def quarantine(calls: StoreCaller, commits: LoopCommits, execution: Execut
     """Escalate a run that is out of lives."""
     nothing = f"after {execution.run.length} records; what came next was not recorded as begun"
     under_way = ", ".join(execution.replay.intents) or nothing
-    asked = Asked(
+    request = ItemBody(
         what=f"out of lives: {lives} workers died of this run, which each had to itself ({under_way})",
         remedy="Find out what kills it (memory, a native library, os._exit); retry gives it new lives",
         evidence=await calls.call(_deaths, execution.run.id, execution.run.solo_deaths),
     )
     step = next(iter(execution.replay.intents), None)
-    await escalation.escalate(calls, commits, execution, ItemKind.QUARANTINE, asked, step=step)
+    await escalation.escalate(calls, commits, execution, ItemKind.QUARANTINE, request, step=step)
 
 
 def _deaths(store: Store, run: str, count: int) -> dict[str, str]:

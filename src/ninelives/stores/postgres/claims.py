@@ -50,9 +50,9 @@ def _values(wanted: Wanted, limit: int = 0, *, alone: bool = False) -> dict[str,
 
 def peek(tx: Transaction, session: str, wanted: Wanted) -> tuple[Claims, int]:
     """Return when the next wanted run falls due, and the time; claim nothing. Raises LeaseLost."""
-    asked = tx.ask("read_sessions", (texts([session]),))
+    cursor = tx.ask("read_sessions", (texts([session]),))
     seen = _next_due(tx, wanted)
-    may_act(tx, session, asked.fetchall())
+    may_act(tx, session, cursor.fetchall())
     return seen, tx.now_ms
 
 
