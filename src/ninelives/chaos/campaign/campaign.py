@@ -168,7 +168,7 @@ def _advice(trial: Trial, ground: Ground) -> str:
     if "for the signal" in trial.why:  # the text of a run's wait for nl.receive
         return "Give the signal's value with --signal NAME=JSON"
     if any(item["kind"] == ItemKind.QUESTION for item in trial.inbox):
-        answer = ground.order.people.answer
+        answer = ground.settings.people.answer
         if answer:
             return f"The answer {answer} does not fit this question: give one that does, with --answer JSON"
         return "Give the answer to its questions with --answer JSON"
