@@ -15,7 +15,7 @@ from contextlib import asynccontextmanager
 
 from msgspec.structs import replace
 
-from ninelives.core.clock import witness
+from ninelives.core.clock import boot_reading
 from ninelives.core.errors import InvariantViolation, KeyConflict, NotDone, UnknownRun
 from ninelives.core.journal.replay import write_body
 from ninelives.core.journal.settlement import Standing, StartBody, read_start, standing
@@ -132,7 +132,7 @@ async def _set_forward_ms(act: ProtectedCall) -> int:
         return 0
     now_ms, steady_ms = execution.lease.since
     store_ms = await act.patiently(lambda: execution.call_store(lambda store: store.read_clock()))
-    passed_ms = witness(execution.clock)[1] - steady_ms
+    passed_ms = boot_reading(execution.clock)[1] - steady_ms
     set_ms = store_ms - now_ms - passed_ms
     return set_ms if set_ms > _CLOCKS_DIFFER_MS else 0
 
@@ -225,7 +225,7 @@ async def _take_over(act: ProtectedCall, known: Key) -> None:
     start, doubt = act.standing.start, act.standing.doubt
     ended = known.state is KeyState.ORPHANED
     if start is None or doubt is None or known.run != act.execution.run.id:
-        boot, boot_ms = witness(act.execution.clock)
+        boot, boot_ms = boot_reading(act.execution.clock)
         found = await _standing_of(act, known)
         start = start or replace(
             found.start or StartBody(l=act.effect.limit_ms, b=act.step.is_async), n=act.standing.next

@@ -17,7 +17,7 @@ from typing import Any
 
 from msgspec.structs import replace
 
-from ninelives.core.clock import witness
+from ninelives.core.clock import boot_reading
 from ninelives.core.errors import InvariantViolation, NotDone, NotSerializable
 from ninelives.core.journal.settlement import Happened, NotHappened, Ruling, StartBody, Unknown, ripe_ms, rule
 from ninelives.core.model.run import Kind
@@ -84,7 +84,7 @@ async def _doubt(
 ) -> None:
     """Record that a start is in doubt, with everything needed to settle it."""
     start = act.standing.start or StartBody()
-    boot, boot_ms = witness(act.execution.clock)
+    boot, boot_ms = boot_reading(act.execution.clock)
     await act.record(
         Kind.DOUBT,
         act.doubts(),

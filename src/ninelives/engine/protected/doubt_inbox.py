@@ -13,7 +13,7 @@ import msgspec
 from msgspec import UNSET
 from msgspec.structs import replace
 
-from ninelives.core.clock import witness
+from ninelives.core.clock import boot_reading
 from ninelives.core.errors import Corrupt, Divergence, InDoubt, NotSerializable
 from ninelives.core.journal.answers import (
     MAY_ACT,
@@ -187,7 +187,7 @@ def known(start: StartBody, doubt: StartBody) -> dict[str, Any]:
 def clocks(act: ProtectedCall, doubt: StartBody) -> tuple[int, int]:
     """Return the store's time, and the time by which the doubt is judged (see `believed_ms`)."""
     now_ms = act.execution.store.now_ms()
-    return now_ms, believed_ms(doubt, now_ms, *witness(act.execution.clock))
+    return now_ms, believed_ms(doubt, now_ms, *boot_reading(act.execution.clock))
 
 
 def moment(ms: int) -> str:

@@ -14,7 +14,7 @@ from contextvars import copy_context
 from functools import partial
 from typing import Any
 
-from ninelives.core.clock import witness
+from ninelives.core.clock import boot_reading
 from ninelives.core.errors import UsageError
 from ninelives.core.journal.matching import Start
 from ninelives.core.journal.replay import Recorded, write_body
@@ -195,7 +195,7 @@ async def _start(act: ProtectedCall) -> Ended | None:
     await _pause(act)
     _refuse_lossy(act)
     number, effect = act.standing.next, act.effect
-    boot, boot_ms = witness(act.execution.clock)
+    boot, boot_ms = boot_reading(act.execution.clock)
     verdict = await act.record(
         Kind.INTENT,
         await business_keys.reserves(act),

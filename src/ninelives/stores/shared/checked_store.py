@@ -319,11 +319,11 @@ class ServerStore(CheckedStore[Tx]):
     def now_ms(self) -> int:
         """Return the server's wall clock, as learnt from it lately."""
         self._pool.require()
-        return self._pool.witness.clock.now_ms() or self.read_clock()
+        return self._pool.leases.clock.now_ms() or self.read_clock()
 
     def read_clock(self) -> int:
         """Ask the server for its wall clock."""
-        return self._pool.witness.clock.read(lambda: self._read(lambda tx: tx.now_ms))
+        return self._pool.leases.clock.read(lambda: self._read(lambda tx: tx.now_ms))
 
 
 def _refuse(fault: NineLivesError | None) -> None:
