@@ -76,7 +76,11 @@ NAMES = [
         "ninelives.testing.script: asked, ninelives.ops.check: asked_again, "
         "ninelives.cli.commands.check: asked_again",
     ),
-    _word("alone", "solo (a suspect), single"),
+    _word(
+        "alone",
+        "solo (a suspect), single",
+        but="ninelives.core.model.run: is_alone",  # a column of the stores, a field of snapshots
+    ),
     _word("bear, birth, births", "create_here, creation"),
     _word("matter", "request"),
     _word("hardy", "a word that says what it does"),

@@ -194,7 +194,7 @@ class _NoCommits:
     def start(self, *_: Any) -> asyncio.Future[Verdict]:
         return self._loop.create_future()
 
-    def append(self, *_: Any, is_alone: bool) -> asyncio.Future[Verdict]:  # noqa: ARG002
+    def append(self, *_: Any, is_single: bool) -> asyncio.Future[Verdict]:  # noqa: ARG002
         return self._loop.create_future()
 
     def finish(self, *_: Any) -> asyncio.Future[Verdict]:

@@ -61,7 +61,7 @@ class RunKeys:
 async def carry_out(act: ProtectedCall, start: Callable[[ProtectedCall], Awaitable[Ended | None]]) -> object:
     """Return the outcome of a keyed action: a result shared under the key, or that of its own body."""
     key = _key(act)
-    async with _alone(act) as keys:
+    async with _holding_key(act) as keys:
         if not act.effect.resumable:
             act.standing = keys.open.get(key, act.standing)
             await _regain(act)
@@ -79,7 +79,7 @@ async def settle_start(act: ProtectedCall) -> Ended | None:
     """Settle an open start under the key it was made with, if any; None if it did not happen."""
     if act.key is None:
         return await _settled(act)
-    async with _alone(act) as keys:
+    async with _holding_key(act) as keys:
         await _regain(act)
         ended = await _settled(act)
         keys.open[act.key] = act.standing if ended is None or ended.error is not None else Standing()
@@ -94,7 +94,7 @@ async def _settled(act: ProtectedCall) -> Ended | None:
 
 
 @asynccontextmanager
-async def _alone(act: ProtectedCall) -> AsyncIterator[RunKeys]:
+async def _holding_key(act: ProtectedCall) -> AsyncIterator[RunKeys]:
     """Hold the action's key exclusively among the branches of the run; wait until it is free."""
     execution, key = act.execution, _key(act)
     keys = execution.part(RunKeys)

@@ -161,8 +161,8 @@ class Delivery:
         With a single branch, its own outcome is delivered at once.
         """
         slot.is_ready = True
-        is_alone = is_own and self._execution.has_one_branch and self.slots[0] is slot
-        if is_alone and not self._replay.left and not self.has_recorded:
+        is_single = is_own and self._execution.has_one_branch and self.slots[0] is slot
+        if is_single and not self._replay.left and not self.has_recorded:
             self.slots.popleft()
             return
         self.check_soon()

@@ -134,7 +134,7 @@ class Execution(Lifecycle):
         return self._claims
 
     @property
-    def is_alone(self) -> bool:
+    def is_single(self) -> bool:
         """Whether the single branch may receive its outcome at once: no other outcome competes with it."""
         has_one_branch = len(self._tasks) <= 1 and not self.limits
         return has_one_branch and not self.replay.left and not (self.delivery.due or self.delivery.slots)
@@ -197,12 +197,12 @@ class Execution(Lifecycle):
             self.seal(error)
             return self.loop.create_future()
 
-    def append(self, draft: Draft, *, is_alone: bool) -> Awaitable[Verdict] | None:
+    def append(self, draft: Draft, *, is_single: bool) -> Awaitable[Verdict] | None:
         """Hand one record to the committer, as `write` does; return None if it is already durable."""
         if self.riders:
             return self.write([draft])
         try:
-            return self._commits.append(self.tail, draft, is_alone=is_alone)
+            return self._commits.append(self.tail, draft, is_single=is_single)
         except NineLivesError as error:
             self.seal(error)
             return self.loop.create_future()

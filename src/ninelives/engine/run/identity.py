@@ -61,7 +61,7 @@ async def find(asking: StepLookup) -> Claimed | None:
     claims = execution.claims
     found = claims.by_position(asking.call)
     if found is None and (is_unsettled(execution) or claims.earliest_match(asking.call) is not None):
-        asking.look_up_where()
+        asking.keep_where()
         try:
             found = await execution.delivery.seek(asking)
         except asyncio.CancelledError:
@@ -80,7 +80,7 @@ async def find(asking: StepLookup) -> Claimed | None:
         execution.seal(lookup.weaker(asking, found))
         await execution.forever()
     if isinstance(found, Start) and is_unsettled(execution):
-        asking.look_up_where()
+        asking.keep_where()
         await asking.begin(partial(execution.delivery.begin, asking))
     return found
 

@@ -98,7 +98,7 @@ class StepLookup:
             is_effect=is_effect,
         )
 
-    def look_up_where(self) -> None:
+    def keep_where(self) -> None:
         """Read the call site while it is on the stack: an effect may be refused later, while it waits."""
         if self.call.is_effect:
             where = self.where()

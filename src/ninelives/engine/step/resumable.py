@@ -241,17 +241,17 @@ async def settle(execution: Execution, draft: Draft, *, is_early: bool = False) 
     """
     if execution.sealed is not None:
         await execution.forever()
-    if is_early or not execution.is_alone:
+    if is_early or not execution.is_single:
         written = execution.write([draft])
         await execution.delivery.settle(None if is_early else execution.durable(written))
         return
-    appended = execution.append(draft, is_alone=True)
+    appended = execution.append(draft, is_single=True)
     if appended is None:  # committed on this thread, and no other code ran meanwhile
         if execution.sealed is not None:
             await execution.forever()
         return
     await execution.durable(appended)
-    if not execution.is_alone:
+    if not execution.is_single:
         # A second branch appeared meanwhile: its outcomes come after ours.
         await execution.delivery.settle(None, is_first=True)
 

@@ -45,19 +45,19 @@ def _deaths(store: Store, run: str, count: int) -> dict[str, str]:
         entries = store.read_log(run=run, limit=_MOST_ENTRIES)
     except StoreError as error:
         return {"deaths": f"the recovery log cannot be read: {error.what}"}
-    found = [entry for entry in entries if entry.kind is Happening.LEFT and _was_alone(entry)][:count]
+    found = [entry for entry in entries if entry.kind is Happening.LEFT and _was_solo(entry)][:count]
     return {
-        f"death {number}": looks(store.read_session(entry.session))
+        f"death {number}": described(store.read_session(entry.session))
         for number, entry in enumerate(reversed(found), 1)
     }
 
 
-def _was_alone(entry: LogEntry) -> bool:
+def _was_solo(entry: LogEntry) -> bool:
     left = msgspec.json.decode(entry.body, type=Left)
-    return left.was_alone and left.cause is not Cause.STOPPED
+    return left.was_solo and left.cause is not Cause.STOPPED
 
 
-def looks(session: Session | None) -> str:
+def described(session: Session | None) -> str:
     """Describe the end of a session: process, cause of death and its last log lines."""
     if session is None:
         return "nothing is known of the worker"

@@ -162,10 +162,10 @@ class CheckedStore(ABC, Generic[Tx]):
         queues: Sequence[str] = ("default",),
         host: str | None = None,
         only: str | None = None,
-        alone: bool = False,
+        solo: bool = False,
     ) -> Claims:
         """Claim due runs for the session."""
-        wanted = Wanted(agents, queues, host, only, alone=alone)
+        wanted = Wanted(agents, queues, host, only, solo=solo)
         return self._claim(session, self._clamped(limit), wanted)
 
     # Sessions and the recovery log --------------------------------------------------------------
