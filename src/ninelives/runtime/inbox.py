@@ -69,7 +69,7 @@ class InboxItem:
 
     @property
     def to(self) -> str:
-        """The name of the person who is asked; empty: any person."""
+        """The name of the person to ask; empty: any person."""
         return self._item.to
 
     @property
@@ -104,7 +104,7 @@ class InboxItem:
 
     @property
     def by(self) -> str:
-        """The name of the person who answered."""
+        """The name under which a person answered."""
         return self._item.by
 
     async def approve(self, *, by: str | None = None, note: str = "") -> None:

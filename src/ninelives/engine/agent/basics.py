@@ -161,7 +161,7 @@ def _hand_on(execution: Execution, done: asyncio.Future[Any], level: int, line: 
 
 
 def progress(step: int, of: int | None = None, note: str = "") -> None:
-    """Record how far the run is (`step` of `of`, with a note), for people who watch it.
+    """Record how far the run is (`step` of `of`, with a note), for people to see.
 
     Raises UsageError inside a step.
     """

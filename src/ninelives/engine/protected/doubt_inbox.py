@@ -118,7 +118,7 @@ async def answer_of_person(act: ProtectedCall, doubt: StartBody, ripe: int | Non
     if not isinstance(item, Item):
         return None
     if item.state is ItemState.CLOSED:  # closed when the run ended; the run continues now
-        return await escalate(act, start, doubt, "nobody had answered when the run ended")
+        return await escalate(act, start, doubt, "no person had answered when the run ended")
     return await _take(act, start, doubt, item, ripe)
 
 

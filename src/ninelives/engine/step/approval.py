@@ -90,7 +90,7 @@ async def _settle(
     execution, step = builtin.execution, builtin.id
     extras = NOTHING
     if isinstance(found, Late):
-        answer = Answer(Says.APPROVED if default else Says.DENIED, note="nobody answered in time")
+        answer = Answer(Says.APPROVED if default else Says.DENIED, note="no answer came in time")
         body = write_default(found.item, ItemKind.APPROVAL, execution.store.now_ms(), answer)
         extras = Extras(closes=(found.item,))
         who = "its deadline"

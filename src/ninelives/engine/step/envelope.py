@@ -140,7 +140,7 @@ def refuse_foreign_timer(branch: BranchTask | None, position: StepPosition, what
             f"{branch.foreign_timer} ended this {what}, and would not do so on replay",
             run=position.execution.run.id,
             step=position.id,
-            remedy="Use nl.timeout: it records who won",
+            remedy="Use nl.timeout: it records which came first",
         ) from None
 
 

@@ -93,7 +93,7 @@ async def ask(
 ) -> Any:
     """Ask a person and return the answer: one of the options, or a value of `type` (default: text).
 
-    `to` says who is asked. After `timeout` seconds, `default` is the answer.
+    `to` names the person to ask. After `timeout` seconds, `default` is the answer.
     Raises TimedOut if there is no default; UsageError or NotSerializable for an invalid question.
     """
     execution = require_agent("nl.ask()", "Ask first, pass the answer on")
@@ -135,7 +135,7 @@ def _request(
     request = ItemBody(what=question, options=choices, schema=schema_for(codec), default=fallback)
     parts = [question, *(bytes(one).decode() for one in choices), str(request.schema)]
     digest = blake2b("\0".join(parts).encode(), digest_size=16).digest()
-    who = check_id(to, "name of who is asked") if to else ""
+    who = check_id(to, "name of the person to ask") if to else ""
 
     def made(step: str) -> InboxRequest:
         return InboxRequest(
@@ -185,12 +185,12 @@ async def _settle(
         data = b"null"
         if request.body.default is not UNSET:
             data = bytes(request.body.default)
-            answer = Answer(Says.VALUE, request.body.default, "nobody answered in time")
+            answer = Answer(Says.VALUE, request.body.default, "no answer came in time")
             now_ms = step.execution.store.now_ms()
             drafts = [(Kind.ANSWER, step.id, write_default(found.item, request.kind, now_ms, answer))]
             drafts.append((Kind.RESULT, step.id, write_body(fingerprint, value=data)))
         else:
-            error = TimedOut("nobody answered in time", run=step.execution.run.id, step=step.id)
+            error = TimedOut("no answer came in time", run=step.execution.run.id, step=step.id)
             drafts = [(Kind.FAILURE, step.id, write_body(fingerprint, error=encode_error(error)))]
         is_settled = await step.settle(drafts, Extras(closes=(found.item,)))
     if not is_settled:

@@ -112,5 +112,5 @@ def _given_up(item: Item) -> NineLivesError:
         f"{read_item_body(item).what}; {said}",
         run=item.run,
         step=item.step or None,
-        remedy="Mend the cause and retry the run",
+        remedy="Fix the cause and retry the run",
     )

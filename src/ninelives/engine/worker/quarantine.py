@@ -83,5 +83,5 @@ def manner(cause: Cause | None, seen: Evidence | None) -> str:
     if seen is not None and seen.exit_code is not None:
         return f"ended with exit code {seen.exit_code}"
     if cause is Cause.EXPIRED:
-        return "was not heard of until its lease ran out"
+        return "gave no sign of life until its lease ran out"
     return "was stopped" if cause is Cause.STOPPED else "died"

@@ -278,7 +278,7 @@ class CheckedStore(ABC, Generic[Tx]):
 
     def answer_item(self, item: str, *, digest: bytes, body: bytes, by: str) -> Item:
         """Answer an open item and wake its run."""
-        _refuse(validation.fault_in_name(by, "name of who answers") or validation.too_large(body, "answer"))
+        _refuse(validation.fault_in_name(by, "name of a person") or validation.too_large(body, "answer"))
         return self._write(lambda tx: inbound.answer(tx, self._open_tables(tx), item, digest, body, by))
 
     # Blobs --------------------------------------------------------------------------------------
