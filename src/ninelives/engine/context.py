@@ -135,15 +135,27 @@ class StepPosition:
 class Frame:
     """A body that is being executed: its position, arguments, start time and attempt.
 
-    `asked` is the fingerprint of the arguments. `cancels`: how many cancellations of its task were pending
+    `fingerprint` is that of the arguments. `cancels`: how many cancellations of its task were pending
     before it began. `failures`: the failed attempts so far. `admitted_ms`: when, by the boot clock, the
     process last checked that it held its lease before the body began.
     """
 
-    __slots__ = ("admitted_ms", "asked", "at", "attempt", "cancels", "failures", "is_over", "kind", "place")
+    __slots__ = (
+        "admitted_ms",
+        "at",
+        "attempt",
+        "cancels",
+        "failures",
+        "fingerprint",
+        "is_over",
+        "kind",
+        "position",
+    )
 
-    def __init__(self, place: StepPosition, asked: Fingerprint, kind: StepKind = StepKind.ACTION) -> None:
-        self.place, self.asked, self.kind = place, asked, kind
+    def __init__(
+        self, position: StepPosition, fingerprint: Fingerprint, kind: StepKind = StepKind.ACTION
+    ) -> None:
+        self.position, self.fingerprint, self.kind = position, fingerprint, kind
         self.failures: tuple[Attempt, ...] = ()
         self.at = 0.0
         self.admitted_ms = 0
@@ -161,8 +173,10 @@ class WatchedFrame(Frame):
 
     __slots__ = ("at_work", "began_ms", "is_cut")
 
-    def __init__(self, place: StepPosition, asked: Fingerprint, kind: StepKind, began_ms: int) -> None:
-        super().__init__(place, asked, kind)
+    def __init__(
+        self, position: StepPosition, fingerprint: Fingerprint, kind: StepKind, began_ms: int
+    ) -> None:
+        super().__init__(position, fingerprint, kind)
         self.at_work: set[object] = set()
         self.began_ms, self.is_cut = began_ms, False
 

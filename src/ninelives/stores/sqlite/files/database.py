@@ -290,7 +290,7 @@ class Database(Opened):
                     self._readers = Datagrams(self.paths.live, f"{self._pid}-{os.urandom(6).hex()}", READERS)
         return self._readers.wait(timeout_seconds)
 
-    def require_in_place(self) -> None:
+    def require_same_file(self) -> None:
         """Check that the path still leads to the file that is open.
 
         Raises StoreBroken when it was moved, removed or replaced: other processes would use another file.
@@ -316,7 +316,7 @@ class Database(Opened):
         try:
             yield
         except FileNotFoundError as error:
-            self.require_in_place()
+            self.require_same_file()
             raise self._noted(
                 StoreBroken(
                     f"{error.filename or self.paths.live} was removed under this process",
