@@ -110,7 +110,8 @@ def _is_as_known(one: Commit, hot: rows.Row) -> bool:
 def _hot_after(tx: Transaction, one: Commit, before: rows.Row) -> rows.Row:
     """Return the columns that an append changes, as they are after it."""
     last = one.records[-1]
-    kept = max(before[6], run_rules.effect_length_of(one))
+    effects = one.effect_length if one.is_lone else run_rules.effect_length_of(one)
+    kept = max(effects, before[6])  # `max` costs a call
     sums = astuple(one.tally) if one.tally is not None else before[7:]
     return (last.check, last.seq + 1, tx.now_ms, kept, *sums)
 
