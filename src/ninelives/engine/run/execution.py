@@ -258,6 +258,11 @@ class Execution(Lifecycle):
             await self.forever()
         return verdict
 
+    @property
+    def is_clear(self) -> bool:
+        """Whether `barrier` would not wait: nothing is queued or under way, and no gate is set."""
+        return self._gate is None and not self.riders and self.tail.sent == self.tail.answered
+
     async def barrier(self, *, is_read: bool = False) -> None:
         """Wait until everything written so far is durable, since the outside world may see what comes next.
 

@@ -32,7 +32,7 @@ from ninelives.core.values.token_usage import usage_in
 from ninelives.engine.commit.ticket import Draft
 from ninelives.engine.context import BRANCH, EXECUTION, FRAME, Frame, StepPosition
 from ninelives.engine.run import identity, lookup
-from ninelives.engine.run.branch_task import current_branch, enter_body, leave_body
+from ninelives.engine.run.branch_task import BranchTask, current_branch, enter_body, leave_body
 from ninelives.engine.run.current import asks, current, execution_of
 from ninelives.engine.run.execution import Execution
 from ninelives.engine.run.lifecycle import OPEN, Phase
@@ -115,7 +115,7 @@ async def perform(  # noqa: PLR0912 (the hot path: one coroutine fewer)
             if is_awaited:
                 execution.delivery.read_begins()
         is_early = execution.is_pipelined and (step.is_decision or step.reads_only)
-        if not is_early:
+        if not is_early and not execution.is_clear:
             # A rehearsal (`check`) ends here: everything that the outside world could see comes after it.
             await execution.barrier(is_read=step.is_decision or step.reads_only)
         if execution.phase is not OPEN:
@@ -124,7 +124,7 @@ async def perform(  # noqa: PLR0912 (the hot path: one coroutine fewer)
             await approval.obtain(execution, step, fingerprint, position, args, kwargs, position.key())
         if not step.reads_only:
             execution.tail.effect_length = execution.tail.length
-        value = await execute(execution, step, fingerprint, position, body, is_early=is_early)
+        value = await execute(execution, step, fingerprint, position, body, is_early=is_early, branch=branch)
     except asyncio.CancelledError:
         refuse_foreign_timer(branch, position)
         raise
@@ -195,21 +195,22 @@ async def execute(
     body: Body,
     *,
     is_early: bool = False,
+    branch: BranchTask | None = None,
 ) -> Any:
     """Run the body, record its value or failure, and deliver it in order, once it is durable.
 
-    `is_early`: it may be delivered before it is durable.
+    `is_early`: it may be delivered before it is durable. `branch`: the current task, if the caller knows it.
 
     Raises CancelledError when the run's code cancelled the step meanwhile, even if the body swallowed that.
     """
     frame = Frame(position, fingerprint, step.kind)
     execution.intents.start(frame)
-    task = asyncio.current_task(execution.loop)
+    task = branch or asyncio.current_task(execution.loop)
     frame.cancels = cancels = task.cancelling() if task is not None else 0
     value, failed = None, None
     try:
         try:
-            data, value = step.codec.round(await attempt(execution, step, frame, body))
+            data, value = step.codec.round(await attempt(execution, step, frame, body, branch))
             draft = result(frame, data)
         except (Exception, SystemExit, KeyboardInterrupt) as error:  # noqa: BLE001 (a failure is an outcome)
             failed = same_error(named(error, execution, position), step.raises)
@@ -263,9 +264,11 @@ def named(error: BaseException, execution: Execution, position: StepPosition) ->
     return error
 
 
-async def attempt(execution: Execution, step: Step, frame: Frame, body: Body) -> Any:
+async def attempt(
+    execution: Execution, step: Step, frame: Frame, body: Body, branch: BranchTask | None = None
+) -> Any:
     """Run the body until it returns a value or fails for good."""
-    token, branch = FRAME.set(frame), current_branch(execution.loop)
+    token, branch = FRAME.set(frame), branch or current_branch(execution.loop)
     enter_body(branch, execution)
     try:
         before = await attempts_before(frame) if execution.replay.intents else 0
