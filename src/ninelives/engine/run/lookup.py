@@ -163,6 +163,7 @@ def passed_undo(execution: Running) -> tuple[str, Undo] | None:
     """Return a compensation of this turn, by its step, that no call has claimed and `forgets=` omits."""
     forgets = forgotten(execution)
     for step, body in execution.replay.undos.items():
+        # An earlier turn registered what is carried over; this turn's code never makes that call.
         if not step.startswith(CARRIED) and (undo := read_undo(body)).action and undo.action not in forgets:
             return step, undo
     return None
@@ -180,6 +181,7 @@ def forgotten(execution: Running) -> tuple[str, ...]:
 def refuse(asking: StepLookup, missed: Claimed) -> None:
     """Stop the run before an effect starts, because a recorded effect was passed over."""
     claims = asking.execution.claims
+    # The more precise message, if the call itself has a record with other arguments.
     for position in asking.call.positions:
         found = claims.at(position)
         if found is not None and is_effect(found) and found.body.f != asking.call.f:
