@@ -69,6 +69,7 @@ async def _rest(frame: Frame, pause: Pause) -> None:
     branch = current_branch(execution.loop)
     frame.is_over = True  # its start is recorded: the intent timer need not record it
     if branch is not None:
+        # No body runs during the pause: with one, the run could not park.
         branch.body_of = None
     token = FRAME.set(None)
     try:
