@@ -240,6 +240,7 @@ class Ends:
             if self._reading is None:  # not a branch of the run: it reads for all branches
                 reading = self._read(news)
                 self._reading = asyncio.Task(reading, loop=self._execution.loop, context=Context())
+            # Shielded: the read serves other branches, too.
             await asyncio.shield(self._reading)
         return self._ended.get(child)
 
