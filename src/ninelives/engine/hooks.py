@@ -283,6 +283,7 @@ class Hooks:
             return step.function
         if step.enclose is None:
             return self._watched(step, step.function)
+        # Inside the user's transaction: a fault injected at the end of the body comes before its commit.
         return step.enclose(self._watched(step, step.function.__wrapped__))  # type: ignore[attr-defined]
 
     def _watched(self, step: Step, function: Callable[..., Any]) -> Callable[..., Any]:

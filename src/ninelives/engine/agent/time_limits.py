@@ -155,7 +155,7 @@ def _limited(seconds: float, reached: Callable[[], object]) -> _Timer | None:
 
 
 def _waited_for() -> list[Any]:
-    """Return the tasks that asyncio.wait or asyncio.as_completed is about to wait for ."""
+    """Return the tasks that asyncio.wait or asyncio.as_completed is about to wait for."""
     frame: Any = sys._getframe(2)  # noqa: SLF001
     for _ in range(_FRAMES):
         frame = frame.f_back

@@ -43,6 +43,7 @@ def enter(loop: asyncio.AbstractEventLoop) -> None:
     loop.set_task_factory(cast("Any", make_task))
     cast("Any", loop).run_in_executor = partial(lend, loop.run_in_executor)
     quiescence.watch(loop)
+    # After `watch`, which may replace `call_later` too: ours has to be the outer one.
     cast("Any", loop).call_later = partial(time_limits.call_later, loop.call_later)
 
 

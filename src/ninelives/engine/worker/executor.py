@@ -111,6 +111,8 @@ class Executor:
         """
         self._wakeups.update((run.id, wakeups) for run in claimed)
         short = [run.id for run in claimed if _is_short(run) and run.id not in self.born]
+        # One read for all: a worker that takes over hundreds of runs
+        # would else make a read for each (docs/decisions/0011).
         if len(short) > 1:
             with suppress(StoreUnavailable):  # then each is read separately, once the store is available
                 for journal in await self.calls.call(lambda store: store.load_journals(short)):
@@ -120,6 +122,7 @@ class Executor:
     def _newborn(self, run: RunRow) -> Journal | None:
         """Return the journal of a run that this process has just created."""
         new = self.born.pop(run.id, None)
+        # With news the row has more than its creation: signals or items that only the store knows.
         if new is None or run.news:
             return None
         made, records = run_rules.created(new, run.number, run.created_ms)
@@ -146,12 +149,14 @@ class Executor:
             raise UnknownAgent(f"agent {run.agent!r} is not loaded here", run=run.id)
         wakeups = self._wakeups.pop(run.id, self.news.wakeups)
         journal = await self._read(agent, run, wakeups)
+        # Checked before anything is written: a journal of another epoch belongs to another owner.
         if journal is not None and journal.run.epoch == run.epoch and run_retry.is_retried(journal):
             await self._supersede(journal)
             journal = await self.calls.call(large_bodies.load, run.id)
         if journal is None or journal.run.epoch != run.epoch:
             return  # damaged; or we were suspended, and the run has another owner, which may have ended it
         lives = self._lives or agent.lives
+        # A run that is being cancelled calls no agent code that could kill the worker again.
         if run.solo_deaths >= lives and not run.cancelling:
             if takeover is not None:
                 takeover.journal = journal  # read and valid; the quarantine reports its outcome
@@ -160,6 +165,8 @@ class Executor:
             return
         held = self._held[run.id] = lease, takeover
         following: Journal | None = journal
+        # Only the first turn here: in later ones the run never
+        # left this process, so its resources need no check.
         is_back = True
         try:
             while following is not None:
@@ -180,6 +187,7 @@ class Executor:
                     return await self._whole(new)
                 if _is_short(run):
                     return await self.calls.call(large_bodies.load, run.id)
+                # In a thread even on a loop of our own: a long journal takes time to read and to verify.
                 return await asyncio.to_thread(large_bodies.load, self._store, run.id)
             except StoreUnavailable:  # wait until it is available: nothing of the run has begun
                 await asyncio.sleep(UNAVAILABLE_SECONDS)
@@ -213,6 +221,7 @@ class Executor:
     async def _supersede(self, journal: Journal) -> None:
         """Record that a failed run is retried: the outcomes that made it fail no longer count."""
         # CRASH: the journal still ends with its END record; the next owner finds and records the same.
+        # Children first: once SUPERSEDED is durable, no owner comes here again.
         await asyncio.to_thread(run_retry.retry_children, self._store, journal)
         steps = await asyncio.to_thread(run_retry.superseded, self._store, journal)
         body = write_superseded(steps)
@@ -268,6 +277,7 @@ class Executor:
         self, execution: Execution, agent: Agent, journal: Journal, *, is_back: bool
     ) -> Journal | None:
         try:
+            # First: the code of a run that is being cancelled is not called again, only its compensations.
             if journal.run.cancelling:
                 await ending.cancel(execution)
                 return None
@@ -291,6 +301,7 @@ class Executor:
 
     def _enter(self, execution: Execution, wakeups: int) -> None:
         """Register an execution, which gets news from now on; read what came since its row was read."""
+        # Registered before the news is read: what comes after that read reaches the execution by itself.
         self.executions[execution.run.id] = execution
         if wakeups != self.news.wakeups:
             self.news.read()
@@ -324,6 +335,7 @@ class Executor:
             await self._stop(execution, execution.stopped)
             return None
         error = asyncio.CancelledError() if task.cancelled() else task.exception()
+        # Our own mistake, and no failure of the run: the worker stops, and the journal stays as it is.
         if isinstance(error, InvariantViolation):
             raise error
         if error is not None and execution.hooks is not None:
@@ -334,6 +346,7 @@ class Executor:
             await self._give_up(execution, repeated)
             return None
         result = task.result() if error is None else None
+        # Before any end is written: a run that has ended settles nothing any more.
         if not await self._settle_leftovers(execution, is_turn=isinstance(result, NextTurn)):
             return None
         if error is not None:
@@ -345,6 +358,7 @@ class Executor:
             value = call_plain("the result's own code", agent.result.round, result)[0]
             await ending.complete(execution, value)
             if execution.sealed is None:
+                # Only now: the end is durable, and the handle may return the value without reading it again.
                 self.completed(journal.run.id, agent, value)
         except UsageError as refused:
             refused.run = journal.run.id
@@ -414,6 +428,7 @@ class Executor:
             await self._commits.commit(execution.tail, execution.take_riders(), Extras(change=why.change))
             return
         if isinstance(why, StoreError) and not isinstance(why, Corrupt | BadRecord):
+            # Not the run's fault: the worker stops, and its runs go to others with the session.
             raise why
         if execution.tail.is_over:
             # The store refused a commit and wrote nothing of it: the run's row is still valid.

@@ -25,6 +25,7 @@ def retry(store: Store, run: str) -> RunRow:
     Raises UnknownRun; RunFinished when the run is completed or cancelled, or its compensations were called.
     """
     row = store.read_run(run)
+    # Its effects are undone, but recorded as done: a replay would skip them.
     if row is not None and row.state is State.FAILED and _was_undone(store, run):
         raise RunFinished(
             "the run has undone what it had done (nl.on_failure) and cannot go on from there",
