@@ -111,8 +111,6 @@ class Executor:
         """
         self._wakeups.update((run.id, wakeups) for run in claimed)
         short = [run.id for run in claimed if _is_short(run) and run.id not in self.born]
-        # One read for all: a worker that takes over hundreds of runs
-        # would else make a read for each (docs/decisions/0011).
         if len(short) > 1:
             with suppress(StoreUnavailable):  # then each is read separately, once the store is available
                 for journal in await self.calls.call(lambda store: store.load_journals(short)):
@@ -122,9 +120,8 @@ class Executor:
     def _newborn(self, run: RunRow) -> Journal | None:
         """Return the journal of a run that this process has just created."""
         new = self.born.pop(run.id, None)
-        # With news the row has more than its creation: signals or items that only the store knows.
         if new is None or run.news:
-            return None
+            return None  # with news, it has signals or items that only the store knows
         made, records = run_rules.created(new, run.number, run.created_ms)
         return Journal(run, 0, records, (), ()) if run.head == made.head else None  # else it has another one
 
@@ -149,15 +146,13 @@ class Executor:
             raise UnknownAgent(f"agent {run.agent!r} is not loaded here", run=run.id)
         wakeups = self._wakeups.pop(run.id, self.news.wakeups)
         journal = await self._read(agent, run, wakeups)
-        # Checked before anything is written: a journal of another epoch belongs to another owner.
         if journal is not None and journal.run.epoch == run.epoch and run_retry.is_retried(journal):
             await self._supersede(journal)
             journal = await self.calls.call(large_bodies.load, run.id)
         if journal is None or journal.run.epoch != run.epoch:
             return  # damaged; or we were suspended, and the run has another owner, which may have ended it
         lives = self._lives or agent.lives
-        # A run that is being cancelled calls no agent code that could kill the worker again.
-        if run.solo_deaths >= lives and not run.cancelling:
+        if run.solo_deaths >= lives and not run.cancelling:  # to cancel calls no agent code
             if takeover is not None:
                 takeover.journal = journal  # read and valid; the quarantine reports its outcome
             execution = Execution(journal, *self._parts(agent))
@@ -165,9 +160,7 @@ class Executor:
             return
         held = self._held[run.id] = lease, takeover
         following: Journal | None = journal
-        # Only the first turn here: in later ones the run never
-        # left this process, so its resources need no check.
-        is_back = True
+        is_back = True  # only at first: in later turns its resources were held all the time
         try:
             while following is not None:
                 following = await self._take_turn(agent, following, wakeups, is_back=is_back)
@@ -187,7 +180,6 @@ class Executor:
                     return await self._whole(new)
                 if _is_short(run):
                     return await self.calls.call(large_bodies.load, run.id)
-                # In a thread even on a loop of our own: a long journal takes time to read and to verify.
                 return await asyncio.to_thread(large_bodies.load, self._store, run.id)
             except StoreUnavailable:  # wait until it is available: nothing of the run has begun
                 await asyncio.sleep(UNAVAILABLE_SECONDS)
@@ -221,8 +213,7 @@ class Executor:
     async def _supersede(self, journal: Journal) -> None:
         """Record that a failed run is retried: the outcomes that made it fail no longer count."""
         # CRASH: the journal still ends with its END record; the next owner finds and records the same.
-        # Children first: once SUPERSEDED is durable, no owner comes here again.
-        await asyncio.to_thread(run_retry.retry_children, self._store, journal)
+        await asyncio.to_thread(run_retry.retry_children, self._store, journal)  # once recorded, too late
         steps = await asyncio.to_thread(run_retry.superseded, self._store, journal)
         body = write_superseded(steps)
         await self._commits.commit(Tail(journal.run), [(Kind.SUPERSEDED, "", body)])
@@ -335,9 +326,8 @@ class Executor:
             await self._stop(execution, execution.stopped)
             return None
         error = asyncio.CancelledError() if task.cancelled() else task.exception()
-        # Our own mistake, and no failure of the run: the worker stops, and the journal stays as it is.
         if isinstance(error, InvariantViolation):
-            raise error
+            raise error  # our own mistake, and no failure of the run: the worker stops
         if error is not None and execution.hooks is not None:
             execution.hooks.agent_raised(execution, error)
         if (repeated := compensations.repeated_at_end(execution, task)) is not None:
@@ -346,7 +336,6 @@ class Executor:
             await self._give_up(execution, repeated)
             return None
         result = task.result() if error is None else None
-        # Before any end is written: a run that has ended settles nothing any more.
         if not await self._settle_leftovers(execution, is_turn=isinstance(result, NextTurn)):
             return None
         if error is not None:
@@ -358,7 +347,6 @@ class Executor:
             value = call_plain("the result's own code", agent.result.round, result)[0]
             await ending.complete(execution, value)
             if execution.sealed is None:
-                # Only now: the end is durable, and the handle may return the value without reading it again.
                 self.completed(journal.run.id, agent, value)
         except UsageError as refused:
             refused.run = journal.run.id
@@ -428,8 +416,7 @@ class Executor:
             await self._commits.commit(execution.tail, execution.take_riders(), Extras(change=why.change))
             return
         if isinstance(why, StoreError) and not isinstance(why, Corrupt | BadRecord):
-            # Not the run's fault: the worker stops, and its runs go to others with the session.
-            raise why
+            raise why  # not the run's fault: the worker stops, and its runs go to others
         if execution.tail.is_over:
             # The store refused a commit and wrote nothing of it: the run's row is still valid.
             row = await self.calls.call(_read_run, execution.run.id)
