@@ -112,6 +112,7 @@ class Runtime:
         self._spare = IdleSession(self._loop)
         self._listener = Listener(self._loop, self.store.wait_for_work, woken=self.read_news)
         self._readers = Listener(self._loop, self.store.wait_for_output)
+        # Last: if anything above fails, the loop is left as it was.
         event_loop.enter(self._loop)
         return self
 

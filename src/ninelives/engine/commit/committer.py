@@ -57,7 +57,7 @@ _Answer = TypeVar("_Answer")
 
 
 def end_process(error: BaseException) -> None:
-    """End this process at once: no exit handler, no flush, nothing that could act on a wrong state."""
+    """End this process at once: no exit handler runs, nothing that could act on a wrong state."""
     what = f"{type(error).__name__}: {error}" if isinstance(error, NineLivesError) else repr(error)
     os.write(2, f"ninelives: the process ends here: {what}\n".encode(errors="replace"))
     sys.stderr.flush()

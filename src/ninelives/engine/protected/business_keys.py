@@ -232,6 +232,7 @@ async def _take_over(act: ProtectedCall, known: Key) -> None:
     if start is None or doubt is None or known.run != act.execution.run.id:
         boot, boot_ms = boot_reading(act.execution.clock)
         found = await _standing_of(act, known)
+        # Numbered as our own next start: each run counts its starts separately.
         start = start or replace(
             found.start or StartBody(l=act.effect.limit_ms, b=act.step.is_async), n=act.standing.next
         )
@@ -243,6 +244,7 @@ async def _take_over(act: ProtectedCall, known: Key) -> None:
             over=found.doubt is not None and found.doubt.over,
             lost=found.doubt is not None and found.doubt.lost,
         )
+    # Only an orphaned key changes its owner; any other of ours is ours already.
     adopts = (AdoptKey(known.key),) if ended else ()
     verdict = await act.record(Kind.DOUBT, adopts, **doubt_inbox.known(start, doubt))
     if verdict.outcome is Outcome.COMMITTED and isinstance(act.position, KeyedPosition):

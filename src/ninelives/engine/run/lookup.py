@@ -114,6 +114,7 @@ def is_effect_name(name: str) -> bool:
     """Return whether a recorded step of this name counts as an effect; an undeclared one does."""
     known = _declared(name)
     if known:
+        # One declaration that acts is enough: in doubt, the run stops instead of repeating an effect.
         return any(map(is_effect_step, known))
     return name not in _FREE_BUILTINS and not name.startswith(_FREE_PREFIXES)
 

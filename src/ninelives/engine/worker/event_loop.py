@@ -58,6 +58,7 @@ def leave(loop: asyncio.AbstractEventLoop) -> None:
     loop.set_task_factory(guests.factory)
     del cast("Any", loop).run_in_executor
     quiescence.unwatch(loop)
+    # May be gone: on a loop that hides its queue, `unwatch` has removed it.
     vars(loop).pop("call_later", None)
 
 

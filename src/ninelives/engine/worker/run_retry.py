@@ -71,6 +71,7 @@ def superseded(store: Store, journal: Journal) -> tuple[str, ...]:
             child = msgspec.json.decode(read_body(record).v or b"null", type=str)
             row = store.read_run(child) if child not in known else None
             if row is not None and row.cancelling:
+                # The spawn and the wait for its result both go: the new child has another id.
                 steps |= {record.step: None}
                 steps |= {one.step: None for one in journal.records if _name(one) == f"result:{child}"}
     return tuple(steps)
