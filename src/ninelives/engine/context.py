@@ -75,6 +75,7 @@ class Branch:
         """Count a call of that name; return its number, from 0, and the step's id."""
         known = self._calls.get(name)
         if known is None:
+            # Cached without its number: later calls of the same step only append one (the hot path).
             known = 0, write_step_id(self.name, name, 0)[:-1]
         number, prefix = known
         self._calls[name] = number + 1, prefix
@@ -87,6 +88,7 @@ class Branch:
         number = self.children.get(name, 0)
         self.children[name] = number + 1
         if not number:
+            # The first task has no number: a second one, added to the code later, does not rename it.
             return Branch(f"{self.name}/{name}")
         while (numbered := f"{name}.{number}") in self.children:  # a coroutine has that very name
             number += 1
@@ -105,6 +107,7 @@ class StepPosition:
             self.branch = branch.name
             self.number, self.id = branch.next_call(name)
         else:
+            # Not on the caller's branch: the call is found by its id, wherever in the code it is made.
             self.branch, self.number = ID_MARK + given, 0
             self.id = write_step_id(self.branch, name, 0)
 
@@ -120,6 +123,7 @@ class StepPosition:
     def move_aside(self, taken: set[str]) -> None:
         """Take a neighbouring id that has no record yet; every replay computes the same one."""
         own = self.branch
+        # Another branch, not the next number of this one: that number belongs to the code's next call.
         for number in count(1):
             if self.id not in taken:
                 return

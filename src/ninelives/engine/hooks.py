@@ -255,6 +255,7 @@ class Hooks:
         self._calls: dict[str, tuple[Callable[[Any], None], ...]] = {}
         for name in _METHODS:
             own = getattr(Observer, name)
+            # Only overridden methods: an event that no observer wants is not made at all.
             found = tuple(getattr(one, name) for one in self.observers if getattr(type(one), name) is not own)
             if found:
                 self._calls[name] = found
@@ -268,6 +269,7 @@ class Hooks:
                 raise
             except BaseException:
                 what = call, type(event)
+                # Once: an observer that fails at every step would flood the log.
                 if what not in self._faulty:
                     self._faulty.add(what)
                     LOGGER.exception("an observer of %s raised; the run goes on", type(event).__name__)
@@ -283,6 +285,7 @@ class Hooks:
             return step.function
         if step.enclose is None:
             return self._watched(step, step.function)
+        # Inside the user's transaction: a fault injected at the end of the body comes before its commit.
         return step.enclose(self._watched(step, step.function.__wrapped__))  # type: ignore[attr-defined]
 
     def _watched(self, step: Step, function: Callable[..., Any]) -> Callable[..., Any]:

@@ -56,6 +56,7 @@ class Lease:
         self._store, self._clock, self._session, self.lost = store, clock, session, lost
         self._lease_ms = lease_ms
         self._begin_ms = lease_ms - min(lease_ms * _MARGIN_SHARE, _MARGIN_MOST_MS)
+        # From when the request was sent, not answered: the store counts from some moment between the two.
         self.until_ms: float = sent_ms + self._begin_ms
         self._loop = asyncio.get_running_loop()
         self._waiting: dict[asyncio.Future[None], None] = {}  # ordered: the longest wait ends first
@@ -65,6 +66,7 @@ class Lease:
 
     async def renewed(self) -> None:
         """Wait until bodies may begin again. Never returns once the lease is lost."""
+        # A loop: the renewal that wakes us may be old again by the time we run (a suspended machine).
         while self._clock.boot_ms() >= self.until_ms:
             news: asyncio.Future[None] = self._loop.create_future()
             self._waiting[news] = None
@@ -83,6 +85,8 @@ class Lease:
         while not self._stopped.wait(pause_seconds):
             sent_ms = self._clock.boot_ms()
             try:
+                # On the lease's own thread: a body that blocks the
+                # event loop must not cost the session its lease.
                 self._store.renew_session(self._session)
             except StoreUnavailable:
                 # Retry sooner. If the lease expires meanwhile, a later renewal reports it.
@@ -94,10 +98,12 @@ class Lease:
             except BaseException as error:  # noqa: BLE001 (after any error, nothing renews the lease any more)
                 self._end(LeaseLost(f"the lease cannot be renewed: {error!r}", remedy="End this process"))
                 return
+            # Stopped during the call: `until_ms` is 0 and must stay so.
             if self._stopped.is_set():
                 return
             self.until_ms = sent_ms + self._begin_ms
             pause_seconds = self._lease_ms / 1000 / _RENEWALS_PER_LEASE
+            # The loop is called only if something waits: an idle worker has no wake-up per renewal.
             if self._waiting:
                 self._on_loop(self._wake)
 

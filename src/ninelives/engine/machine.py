@@ -43,4 +43,5 @@ def is_missed(where: str, pid: int) -> bool:
     No process with its pid, or only a zombie, proves that it is gone. A live process with its pid proves
     nothing: the pid may have been reused.
     """
+    # A bare name is shared by containers, where the same pid is another process: it proves nothing.
     return where == host() and where != machine() and pid > 0 and is_dead(pid)

@@ -33,5 +33,6 @@ class OutputReader:
         journal = store.load_journal(self._run, since=self._since)
         emitted = large_bodies.whole(store, [one for one in journal.records if one.kind is Kind.OUTPUT])
         items = [item for one in emitted for item in items_of(one, self._codec, after=self._offset)]
+        # Both from one read: a reader that sees the end has all of the output.
         self._since, self.has_ended = journal.run.length, journal.run.state.is_final
         return items if items or self.has_ended else None

@@ -153,6 +153,7 @@ class Run:
     async def _ended(self) -> Row | Literal[True] | None:
         if self._completed is not None:
             return True
+        # Just created here: the first read could only find that it has not ended.
         if self._is_expected:
             self._is_expected = False
             return None

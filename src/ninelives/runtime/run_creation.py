@@ -42,6 +42,7 @@ async def new_run(
     if len(body) > INLINE_BYTES:
         contents, body = [body, *contents], b""
     due_ms = await runtime.call(lambda store: store.now_ms()) + int(delay * 1000) if delay else 0
+    # Before the run: a run must never refer to arguments that are not durable.
     blobs = tuple(await runtime.call(lambda store: store.put_blobs(contents))) if contents else ()
     return NewRun(
         id=name,

@@ -112,6 +112,7 @@ class Runtime:
         self._spare = IdleSession(self._loop)
         self._listener = Listener(self._loop, self.store.wait_for_work, woken=self.read_news)
         self._readers = Listener(self._loop, self.store.wait_for_output)
+        # Last: if anything above fails, the loop is left as it was.
         event_loop.enter(self._loop)
         return self
 
@@ -137,9 +138,11 @@ class Runtime:
         self._listener.close()
         self._readers.close()
         event_loop.leave(self._loop)
+        # In a thread: it joins the committer's thread, which may wait for the store.
         await asyncio.to_thread(self._committer.close)
         if isinstance(self._given, str) or self._given is None:
             await asyncio.to_thread(self.store.close)
+            # After the store is closed, which ends the wait in which the thread stands.
             await asyncio.to_thread(self._listener.join)
             await asyncio.to_thread(self._readers.join)
 
@@ -268,6 +271,7 @@ class Runtime:
         if isinstance(row, UsageError):
             raise row
         self._started[new.id] = handle
+        # No other worker has begun it: its journal is known without a read (`Executor._newborn` compares).
         if row.session == session or row.state is State.PENDING:
             handle.expect()
             self._executor.born[new.id] = new

@@ -48,6 +48,7 @@ def run(
     _refuse_running_loop()
     name = id if id is not None else f"{get_agent(agent).name[:200]}-{secrets.token_hex(6)}"
     is_main = threading.current_thread() is threading.main_thread()
+    # A program that has handlers of its own keeps them.
     is_ours = is_main and signal.getsignal(signal.SIGINT) is signal.default_int_handler
 
     new_store = _path_of_new_store(store)
@@ -134,6 +135,7 @@ def _interruptible(run: str) -> Iterator[None]:
 
     def interrupt(number: int, frame: Any) -> None:
         nonlocal received
+        # The second signal: as safe as a kill, and it works while clean-up hangs.
         if received:
             os._exit(128 + number)
         received = number

@@ -75,6 +75,7 @@ class Listener:
                 self._loop.call_soon_threadsafe(self._notify, woken)
 
     def _notify(self, woken: bool) -> None:
+        # A wait that only timed out needs no read of the news: workers poll for lost wake-ups themselves.
         if woken:
             self._woken()
         self.check_all()

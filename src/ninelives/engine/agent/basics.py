@@ -220,6 +220,7 @@ async def gather(*awaitables: Awaitable[T]) -> list[T]:
     try:
         return list(await asyncio.gather(*tasks))
     except BaseException:
+        # The caller goes on only when all have ended: else they would act beside code that gave them up.
         for task in tasks:
             task.cancel()
         await asyncio.gather(*tasks, return_exceptions=True)

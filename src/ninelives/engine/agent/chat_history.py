@@ -46,6 +46,7 @@ async def repair_history(messages: Sequence[Message], *, run: str | None = None)
         found = await step.recorded(_FOUND)
         if found is not None:
             return repaired(messages, found.value)
+        # First: a result that is still being committed would be missed in the journal.
         await ready(execution)
         results = await execution.call_store(_look_up, run or execution.run.id, calls)
         await step.returns(_FOUND.encode(results))
@@ -70,6 +71,7 @@ def _look_up(store: Store, run: str, calls: list[HistoryCall]) -> dict[str, Resu
         declared = steps.get(call.name)
         digest = _digest(declared, call.arguments) if declared is not None else None
         if declared is not None and digest is not None and known[declared.name, digest]:
+            # A call that has its result uses up a record, too: equal calls and records are matched in order.
             result = known[declared.name, digest].popleft()
             if not call.has_result:
                 found[call.id] = result

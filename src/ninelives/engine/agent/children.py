@@ -120,6 +120,7 @@ async def spawn(
         if step.id not in execution.replay.intents:
             # CRASH: the child may exist from here on. Changed code finds it by this intent.
             execution.note(Kind.INTENT, step.id, write_body(fingerprint, value=_ID.encode(name)), BUILTIN)
+        # It waits until the intent is durable: no child exists that its parent's journal does not know.
         await _may_begin(execution)
         new = NewRun(
             id=name,
@@ -240,6 +241,7 @@ class Ends:
             if self._reading is None:  # not a branch of the run: it reads for all branches
                 reading = self._read(news)
                 self._reading = asyncio.Task(reading, loop=self._execution.loop, context=Context())
+            # Shielded: the read serves other branches, too.
             await asyncio.shield(self._reading)
         return self._ended.get(child)
 

@@ -71,6 +71,7 @@ def on_failure(action: Any, *args: Any, **kwargs: Any) -> None:
     position, replay = execution.next_position("on_failure"), execution.replay
     undos = [msgspec.json.encode(Undo(name, Raw(body))) for name in (step.name, *step.aliases)]
     if replay.undos and _is_registered(execution, position.id, undos, step, callee):
+        # The last one on record is claimed: those that waited repeat none, and may be written.
         if replay.registering and lookup.passed_undo(execution) is None:
             waiting, replay.registering = replay.registering, ()
             for one in waiting:
@@ -100,6 +101,7 @@ def _is_registered(
         del unclaimed[position]
         return True
     known = [one for one in unclaimed if not one.startswith(CARRIED)]
+    # Its own position first, so that unchanged code claims what it registered.
     known.sort(key=lambda one: one != position)
     found = next((one for one in known if unclaimed[one] in undos), None)
     taken = _fingerprint(read_undo(undos[0]), step, callee) if found is None and known else None
@@ -147,6 +149,7 @@ class Registrations:
         """Consider the registrations when the run's code is quiescent, before it is parked."""
         delivery, self._until = self._execution.delivery, None
         if self._consider not in delivery.at_rest:
+            # In front of the waits: a run that parks first would never be stopped for this.
             delivery.at_rest = (self._consider, *delivery.at_rest)
         delivery.check_soon()
 
@@ -266,6 +269,7 @@ def last_stretch(journal: Journal) -> tuple[Journal, Undoing, list[Undo]]:
 
 async def undo(execution: Execution, pending: list[Undo]) -> None:
     """Cancel the run's children and call its compensations; this is the code of a run's last stretch."""
+    # Children first: they could act on what is about to be undone.
     await execution.call_store(_cancel_children, execution.run.id)
     await call_all(execution, pending)
 
@@ -273,6 +277,7 @@ async def undo(execution: Execution, pending: list[Undo]) -> None:
 async def call_all(execution: Execution, pending: list[Undo]) -> None:
     """Call the compensations, last registered first."""
     for number in reversed(range(len(pending))):
+        # A branch by number: each keeps its ids on replay, whatever became of the others.
         token = BRANCH.set(Branch(f"{BRANCH_NAME}/{number}"))
         try:
             await _call(execution, pending[number])

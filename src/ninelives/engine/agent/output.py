@@ -57,6 +57,7 @@ def emit_from_thread(value: object) -> None:
 async def _add(execution: Execution, frame: Frame, data: bytes) -> None:
     flooded = execution.output_buffer().add(frame, data)
     if flooded is not None:
+        # A sealed execution gets no verdict: without this, the emit would wait until it is cancelled.
         ends: list[asyncio.Future[Any]] = [flooded, execution.when_sealed()]
         await asyncio.wait(ends, return_when=asyncio.FIRST_COMPLETED)
 

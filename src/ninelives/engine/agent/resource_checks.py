@@ -1,7 +1,8 @@
 """Examine resources: whether they exist, and the evidence that distinguishes a changed one.
 
-The calls block, so they run in a thread; each ends within some seconds, whatever the target is. A FIFO, a
-device or a directory is never read, and requests to a dead server time out.
+The calls block: a run that returns makes them in a thread, `nl.hold` where it is called. Each ends within
+some seconds, whatever the target is. A FIFO, a device or a directory is never read, and requests to a dead
+server time out.
 """
 
 from __future__ import annotations

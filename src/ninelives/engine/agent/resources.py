@@ -209,6 +209,7 @@ async def recheck(execution: Execution, agent: Agent, journal: Journal) -> None:
             if not await _handled(agent, error):
                 execution.seal(error)
                 return
+            # Again: `on_stale` may have repaired it, and the state after that is the one to compare with.
             _, evidence = await _examined(holding)
         _renew(execution, step, holding.target, evidence)
 
@@ -278,6 +279,7 @@ class _Recheck:
             return
         self._execution.delivery.running.add(self)
         self._execution.replay.left += 1  # keeps the run in replay: nothing new begins until we know
+        # In no run's context: tasks that the check creates must not become branches.
         task = asyncio.Task(self._check(), loop=self._execution.loop, context=Context())
         task.add_done_callback(self._end)
 

@@ -73,6 +73,7 @@ async def receive(name: str, *, type: Any = Any, timeout: float | None = None) -
             waiting = [signal for signal in news.signals if signal.name == name]
             waiting += _returned(execution, name)
             if waiting:
+                # One that was given back comes before those in the mailbox: signals keep their order.
                 return min(waiting, key=lambda signal: signal.number)
             return _LATE if due_ms is not None and news.now_ms >= due_ms else None
 
@@ -108,6 +109,7 @@ async def _take(step: Builtin, signal: Signal, received: bytes | None) -> bool:
     """Record that a signal is taken; False when it was gone already."""
     returned = step.execution.replay.returned
     body = write_signal(signal.number, signal.body, received)
+    # Removed before the commit: another branch must not take it meanwhile.
     is_returned = returned.pop(signal.number, None) is not None
     kind, extras = (Kind.RESULT, NOTHING) if is_returned else (Kind.SIGNAL, Extras(takes=(signal.number,)))
     try:

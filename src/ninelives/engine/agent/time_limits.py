@@ -64,7 +64,9 @@ class Limit:
             self._is_recorded = found.kind is Kind.WITHDRAWN
             again = self._begin_again if self._is_recorded else self._fire_again
             watch = again(found, self._turn)
+        # Not a branch: its outcome competes with those of branches (`limit_begins`).
         self._watch = asyncio.Task(watch, loop=execution.loop)
+        # As if an outcome was just delivered: unless the code rests after this, replay cannot fire the limit.
         self._task.delivered_at = execution.delivery.rests
 
     def end(self) -> None:
@@ -102,6 +104,7 @@ class Limit:
         if execution.sealed is not None:
             return
         fired = (Kind.RESULT, self.position.id, write_body(None, value=b"true"), (), BUILTIN)
+        # Recorded and delivered in order: that it came before or after another outcome is the same on replay.
         await execution.delivery.settle(execution.durable(execution.write([fired])), is_own=False)
         self._fall_due()
 
@@ -152,7 +155,7 @@ def _limited(seconds: float, reached: Callable[[], object]) -> _Timer | None:
 
 
 def _waited_for() -> list[Any]:
-    """Return the tasks that asyncio.wait or asyncio.as_completed is about to wait for ."""
+    """Return the tasks that asyncio.wait or asyncio.as_completed is about to wait for."""
     frame: Any = sys._getframe(2)  # noqa: SLF001
     for _ in range(_FRAMES):
         frame = frame.f_back

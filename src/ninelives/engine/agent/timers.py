@@ -88,6 +88,7 @@ async def timeout(seconds: float) -> AsyncIterator[None]:
     try:
         yield
     except asyncio.CancelledError:
+        # Else the run's code was cancelled as well: that must not be turned into a TimedOut.
         if limit.has_fired and task.uncancel() <= before:
             raise TimedOut(
                 f"not done within {seconds:g} s", run=execution.run.id, step=limit.position.id

@@ -57,7 +57,7 @@ _Answer = TypeVar("_Answer")
 
 
 def end_process(error: BaseException) -> None:
-    """End this process at once: no exit handler, no flush, nothing that could act on a wrong state."""
+    """End this process at once: no exit handler runs, nothing that could act on a wrong state."""
     what = f"{type(error).__name__}: {error}" if isinstance(error, NineLivesError) else repr(error)
     os.write(2, f"ninelives: the process ends here: {what}\n".encode(errors="replace"))
     sys.stderr.flush()
@@ -76,10 +76,14 @@ class Committer:
         paused: Callable[[StoreUnavailable | None], None] = lambda _: None,
     ) -> None:
         self._store, self._clock, self._fatal, self._paused = store, clock, fatal, paused
+        # Every thread appends without a lock; only the holder of `_turn` takes from it.
         self._queue: deque[Ticket] = deque()
+        # Taken from the queue and not answered yet. Kept here so that
+        # an error in the middle of a batch still answers each of them.
         self._batch: list[Ticket] = []
         self._turn = threading.Lock()
         self._wanted = threading.Condition()
+        # When the committer's thread commits next; None: no ticket waits for the thread.
         self._flush_at: float | None = None
         self._sealed: NineLivesError | None = None
         self._closing = False
@@ -105,6 +109,8 @@ class Committer:
             raise StoreUnavailable(
                 "the committer has been closed", run=tail.run, remedy="Open the store again"
             )
+        # On the caller's thread: bad content raises there, and does
+        # not fail the batch that it would share with other runs.
         if extras is not NOTHING:
             extras.check(tail.run)
         ticket = Ticket(tail, extras, home, waited_for=within_seconds is None)
@@ -134,14 +140,18 @@ class Committer:
     def _append_single(self, tail: Tail, draft: Draft) -> Verdict | None:
         """Commit one plain record without a ticket; None: nothing was written, and a ticket is needed."""
         at_ms = self._clock.now_ms()
+        # Not blocking: if a batch is under way, a ticket is better, since it shares the next transaction.
         if self._closing or not self._turn.acquire(blocking=False):
             return None
         try:
+            # Checked with the lock held: a queued ticket of the
+            # same run must become durable before this record.
             if self._queue or tail.is_over or self._sealed is not None:
                 return None  # earlier tickets are committed first
             commit = sealed_single(tail, draft, at_ms)
             if commit is None:
                 return None
+            # On the caller's thread, which the retries in `_insist` hold up as long as the store is away.
             (verdict,) = self._insist(self._store.commit, (commit,))
             # CRASH: durable, and the caller has no answer.
             tail.move(commit, verdict.outcome)
@@ -228,6 +238,8 @@ class Committer:
             ticket = self._queue.popleft()
             tail, run = ticket.tail, ticket.tail.run
             group = groups.get(run)
+            # The store refuses a commit whole: what may be refused is first
+            # in its commit, so that no ticket before it fails with it.
             waits = group is not None and (
                 ticket.extras.may_be_refused or group[0].tail is not tail  # of a later claim
             )
@@ -243,6 +255,7 @@ class Committer:
                 groups[run] = [ticket]
             else:
                 group.append(ticket)
+            # The last of its commit: a commit carries the extras of one ticket (`ticket.sealed`).
             if ticket.extras is not NOTHING:
                 blocked.add(run)
         self._queue.extendleft(reversed(left))
@@ -254,6 +267,7 @@ class Committer:
         if not contents:
             return groups
         try:
+            # Before the commit: a record must never refer to a blob that is not durable.
             self._insist(self._store.put_blobs, contents)
         except (UsageError, BadRecord, Corrupt):
             return [kept for group in groups if (kept := [one for one in group if self._puts(one)])]
@@ -280,6 +294,8 @@ class Committer:
         # CRASH: durable, and no ticket is answered.
         for group, commit, verdict in zip(groups, commits, verdicts, strict=True):
             group[0].tail.move(commit, verdict.outcome)
+            # Nothing of the group was written. One by one, those
+            # before the refused ticket are committed all the same.
             if len(group) > 1 and verdict.outcome not in (Outcome.COMMITTED, Outcome.FENCED):
                 self._one_by_one(group)
                 continue
@@ -299,6 +315,8 @@ class Committer:
             ticket.answer(Verdict(ticket.tail.run, Outcome.REFUSED, error))
         else:
             ticket = groups[0][0]
+            # The run's own data is damaged: later tickets are
+            # fenced, and do not build on what cannot be read.
             ticket.tail.is_over = True
             ticket.answer(None, error)
 
@@ -319,9 +337,12 @@ class Committer:
                 if self._closing:
                     raise
                 self._paused(error)
+                # With `_turn` held: all tickets wait in order, and
+                # none overtakes the batch that is being retried.
                 time.sleep(pause)
                 pause = min(2 * pause, _LONGEST_PAUSE_SECONDS)
             else:
+                # It grows only after a failure: `paused` was called, and is now taken back.
                 if pause > _FIRST_PAUSE_SECONDS:
                     self._paused(None)
                 return answer
@@ -331,6 +352,7 @@ class Committer:
 
         Where `fatal` returns (a runtime inside another server), all tickets fail, and so do all later ones.
         """
+        # Once: `fatal` may return, and further tickets arrive while we seal.
         if self._sealed is None:
             self._fatal(error)
         known = (

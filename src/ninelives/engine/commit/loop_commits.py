@@ -77,6 +77,7 @@ class LoopCommits:
         self, tail: Tail, drafts: Sequence[Draft] = (), extras: Extras = NOTHING
     ) -> asyncio.Future[Verdict]:
         """Submit, and return a future of the verdict."""
+        # The future is set after the submit: a batch reaches this loop only by a later callback (`deliver`).
         ticket = self._committer.submit(tail, drafts, extras, home=self)
         tail.sent += 1
         self._waiting += 1
@@ -88,6 +89,7 @@ class LoopCommits:
         if tail.sent == tail.answered:
             return None
         waiting: asyncio.Future[None] = self._loop.create_future()
+        # A count is enough: the tickets of a run are answered in the order in which they were sent.
         tail.barriers = [*(tail.barriers or ()), (tail.sent, waiting)]
         return waiting
 
@@ -98,11 +100,14 @@ class LoopCommits:
         here. Every few milliseconds it returns an awaitable instead, so that the loop polls its timers and
         sockets.
         """
+        # If anything else is ready, or a ticket is on its way, a sync on this thread would delay it.
         if not is_single or self._is_busy:
             return self.start(tail, (draft,))
         verdict = self._judged(tail, self._committer.append(tail, draft))
         if tail.on_commit is not None and verdict.outcome is Outcome.COMMITTED:
             tail.on_commit((draft,), NOTHING)
+        # After the commit, not before: a slow sync counts as
+        # time in which timers and sockets were not polled.
         now = self._loop.time()
         if now - self._polled_at < _POLL_SECONDS:
             return None
@@ -123,6 +128,8 @@ class LoopCommits:
     @property
     def _is_busy(self) -> bool:
         """Whether the loop has anything else to do, or is shared with other code."""
+        # With a ticket under way, a commit here could meet its
+        # batch, and block this thread until that is durable.
         return self._ready is None or bool(self._ready) or self._waiting > 0
 
     def _judged(self, tail: Tail, verdict: Verdict) -> Verdict:
@@ -147,9 +154,11 @@ class LoopCommits:
                 if tail.on_commit is not None:
                     tail.on_commit(ticket.records, ticket.extras)
             elif tail.judge is not None:
+                # The judge first: it seals the execution, and the task that wakes next must find it sealed.
                 tail.judge(verdict, ticket.error)
             if ticket.waiting is not None:
                 _settle(ticket.waiting, verdict, ticket.error)
+            # After the future is set: code behind a barrier must find every earlier outcome settled.
             tail.answered += 1
             if tail.barriers is not None:
                 _pass_barriers(tail, tail.barriers)

@@ -85,7 +85,10 @@ class Tail:
             if commit.records:
                 last = commit.records[-1]
                 self.length, self.head = last.seq + 1, last.check
+            # Only after COMMITTED: a refused commit must leave no trace in the totals.
             self.tally = commit.tally or self.tally
+            # Parked, escalated or ended: from here on the run may
+            # have another owner, so later tickets are fenced.
             self.is_over = commit.change is not None
         elif outcome is Outcome.FENCED:
             self.is_over = True
@@ -208,6 +211,7 @@ class Ticket:
             self.facts.append(facts)
         elif len(body) <= blobs.MAX_BYTES:
             self.spills.append(body)
+            # First: `large_bodies` loads the body of a record without one from its first blob.
             names = (blobs.digest(body), *names)
             self.records.append((kind, step, at_ms, b"", names, facts.kind, facts.took_ms))
             self.facts.append(facts)
@@ -307,6 +311,7 @@ def _lone(tail: Tail, draft: chain.Whole, facts: Facts) -> Commit:
         effect_length=tail.effect_length,
         is_sealed=True,
         tally=added(tail.tally, kind, draft[1], draft[3], facts),
+        # `validation` and the stores skip their checks for a lone record: what needs one must not be marked.
         is_lone=kind is not Kind.TURN and kind is not Kind.OUTPUT and draft[2] < validation.INT_LIMIT,
     )
 
@@ -314,8 +319,10 @@ def _lone(tail: Tail, draft: chain.Whole, facts: Facts) -> Commit:
 def sealed(group: Sequence[Ticket]) -> Commit:
     """Merge tickets of one run into one commit, with their records chained onto the run's tail."""
     first = group[0]
+    # The usual ticket of an event loop: one record of a run, written on the short path of each store.
     if len(group) == len(first.records) == 1 and first.extras is NOTHING and not first.spills:
         return _lone(first.tail, first.records[0], first.facts[0])
+    # Only the last ticket of a group has extras: `Committer._gather` ends the group there.
     tail, extras = first.tail, group[-1].extras
     records = chain.seal(
         tail.length, tail.head, [one for ticket in group for one in ticket.records], tail.epoch
@@ -324,6 +331,7 @@ def sealed(group: Sequence[Ticket]) -> Commit:
     for ticket in group:
         for record, facts in zip(ticket.records, ticket.facts, strict=True):
             tally = added(tally, record[0], record[1], record[3], facts)
+    # An effect depends on its own intent too, so salvage may not cut that off (docs/decisions/0008).
     effects = tail.length + len(records) if extras.is_effect else tail.effect_length
     return Commit(
         run=tail.run,
@@ -346,6 +354,7 @@ def deliver(tickets: Sequence[Ticket]) -> None:
     """Wake the waiting threads, and pass the answered tickets to their homes, one call per home."""
     homes: defaultdict[Home, list[Ticket]] = defaultdict(list)
     for ticket in tickets:
+        # Each ticket is answered before any is delivered: a woken thread reads its verdict without a lock.
         ticket.wake()
         if ticket.home is not None:
             homes[ticket.home].append(ticket)

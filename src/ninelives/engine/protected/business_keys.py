@@ -63,6 +63,7 @@ async def carry_out(act: ProtectedCall, start: Callable[[ProtectedCall], Awaitab
     key = _key(act)
     async with _holding_key(act) as keys:
         if not act.effect.resumable:
+            # By key, not by position: another call of this run may have left a start under it.
             act.standing = keys.open.get(key, act.standing)
             await _regain(act)
         ended: Ended | None = None
@@ -71,6 +72,7 @@ async def carry_out(act: ProtectedCall, start: Callable[[ProtectedCall], Awaitab
                 ended = await _attempt(act)
             else:
                 ended = await (start(act) if act.standing.may_start else doubts.settle(act))
+        # A failure may leave a doubt, which the next call with this key has to settle first.
         keys.open[key] = act.standing if ended.error is not None else Standing()
         return await act.conclude(ended)
 
@@ -101,6 +103,7 @@ async def _holding_key(act: ProtectedCall) -> AsyncIterator[RunKeys]:
     act.is_waiting = True
     while key in keys.busy:
         what = f"for the key {key!r}, which another branch of this run holds"
+        # for_person: if the holder waits for a person, this wait must not keep the run from being escalated.
         await wait(execution, what, lambda _: True if key not in keys.busy else None, for_person=True)
     act.is_waiting = False
     keys.busy.add(key)
@@ -108,6 +111,7 @@ async def _holding_key(act: ProtectedCall) -> AsyncIterator[RunKeys]:
         yield keys
     finally:
         keys.busy.discard(key)
+        # The holder is a branch of this process: no news from the store wakes those that wait for it.
         execution.wake_waits()
 
 
@@ -198,6 +202,7 @@ async def _copied(act: ProtectedCall, known: Key) -> Ended:
         name = known.blobs[0]
         found = await act.patiently(lambda: act.execution.call_store(lambda store: store.get_blobs([name])))
         data = found[name]
+    # Before it is recorded: a value that this code cannot read must not enter its journal.
     await decoded(act.execution, act.position.id, reader(act.step), data)
     return Ended(data)
 
@@ -227,6 +232,7 @@ async def _take_over(act: ProtectedCall, known: Key) -> None:
     if start is None or doubt is None or known.run != act.execution.run.id:
         boot, boot_ms = boot_reading(act.execution.clock)
         found = await _standing_of(act, known)
+        # Numbered as our own next start: each run counts its starts separately.
         start = start or replace(
             found.start or StartBody(l=act.effect.limit_ms, b=act.step.is_async), n=act.standing.next
         )
@@ -238,6 +244,7 @@ async def _take_over(act: ProtectedCall, known: Key) -> None:
             over=found.doubt is not None and found.doubt.over,
             lost=found.doubt is not None and found.doubt.lost,
         )
+    # Only an orphaned key changes its owner; any other of ours is ours already.
     adopts = (AdoptKey(known.key),) if ended else ()
     verdict = await act.record(Kind.DOUBT, adopts, **doubt_inbox.known(start, doubt))
     if verdict.outcome is Outcome.COMMITTED and isinstance(act.position, KeyedPosition):
@@ -262,6 +269,7 @@ async def _wait(act: ProtectedCall, known: Key) -> None:
     execution, key = act.execution, known.key
     waiting = (Kind.WAITING, act.position.id, write_body(act.fingerprint))
     asks = Extras(keys=(WaitKey(key),))
+    # Read before the commit: news that comes with it must count as new.
     known_news = execution.latest.news
     await act.write([waiting], asks)
     # CRASH: the wait is recorded and its waiter in memory is gone: the next worker requests the key again.
@@ -289,6 +297,7 @@ async def _attempt(act: ProtectedCall) -> Ended | None:
     execution, position = act.execution, act.position
     if execution.phase is not OPEN:
         await turn_away(execution)
+    # The reservation and the intent are one commit: neither exists without the other.
     asks = extras(await reserves(act))
     verdict = await act.write([act.draft(Kind.INTENT, w=execution.run.session or "")], asks)
     if verdict.outcome is not Outcome.COMMITTED:
@@ -304,6 +313,7 @@ async def _attempt(act: ProtectedCall) -> Ended | None:
             raise asyncio.CancelledError  # noqa: TRY301 (the body swallowed it)
     except asyncio.CancelledError:
         if execution.sealed is None:
+            # Not awaited: the code is being cancelled. Later records do not become durable before this one.
             execution.write(
                 [resumable.withdrawn(position, act.fingerprint, act.step.kind)], extras(act.passes())
             )

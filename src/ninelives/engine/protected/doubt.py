@@ -53,6 +53,7 @@ async def judge(act: ProtectedCall, ended: asyncio.Task[Any], number: int) -> En
         return None
     is_cut = act.frame is not None and act.frame.is_cut
     error = asyncio.CancelledError() if ended.cancelled() else ended.exception()
+    # First: the body's own proof counts, however it was ended.
     if isinstance(error, NotDone):
         return await _void(act, number, error)
     if error is not None and is_cut:
@@ -133,10 +134,12 @@ async def settle(act: ProtectedCall) -> Ended | None:
         act.drop()
         ended = await judge(act, late, start.n)
         return ended and replace(ended, closes=(doubt.i,) if doubt is not None and doubt.i else ())
+    # Once the start is known to be over, nothing about its process can change the answer.
     session = await _session(act, start) if doubt is None or not doubt.over else None
     fate, is_bounded = (
         await _fate(act, session, start) if doubt is None or not doubt.over else (Fate.GONE, True)
     )
+    # On record before anything is asked: `settle_after` counts from here, also after another crash.
     if doubt is None:
         await _doubt(act, start.n, _death(session, start), over=fate is Fate.GONE)
         return None
@@ -145,6 +148,7 @@ async def settle(act: ProtectedCall) -> Ended | None:
         await _doubt(act, start.n, why, lost=doubt.lost, item=doubt.i, given=doubt.g)
         return None
     ripe = ripe_ms(replace(start, b=is_bounded), fate, doubt.t, act.effect.settle_after_ms)
+    # An answer that gave it up counted once: a retried run asks the probe, and then a person, again.
     if doubt.i and not doubt.g:
         return await answer_of_person(act, doubt, ripe)
     return await _probe(act, start, doubt, ripe)
@@ -204,6 +208,7 @@ async def _probe(act: ProtectedCall, start: StartBody, doubt: StartBody, ripe: i
         await act.record(Kind.VOIDED, act.releases(), n=start.n, why=why, t=due_ms)
         return None
     if ruling is Ruling.VOID:
+        # A probe that cannot see the effect would start it again and again.
         said = f"it did not happen; but it was started {start.n + 1} times, and never came to an end"
         return await escalate(act, start, doubt, said)
     if ruling is Ruling.PERSON:
@@ -212,6 +217,7 @@ async def _probe(act: ProtectedCall, start: StartBody, doubt: StartBody, ripe: i
     due_ms = ripe if ripe is not None and too_early else next_check_ms(judged_ms, doubt.t)
     if not doubt.over:  # at any moment its process may prove to be gone, or its effect may become visible
         due_ms = min(due_ms, next_check_ms(judged_ms, doubt.t))
+    # Back from the judged time to the store's clock, by which waits are timed.
     await rest(act, due_ms + now_ms - judged_ms, "what became of it")
     return None
 
@@ -234,7 +240,9 @@ async def ask_probe(act: ProtectedCall) -> object:
     """Call the probe; return its answer, a retryable error as it is, any other error as an Unknown."""
     context = copy_context()
     context.run(FRAME.set, Frame(act.position, act.fingerprint))
+    # A probe that hangs in a thread must not keep the process from exiting.
     context.run(IN_ITS_OWN.set, True)
+    # In a frame of its own: steps inside `verify` are part of it, and `nl.key()` is the action's.
     asking = asyncio.Task(_verify(act), loop=act.execution.loop, context=context)
     try:
         await act.patiently(lambda: asyncio.wait({asking}, timeout=PROBE_SECONDS))

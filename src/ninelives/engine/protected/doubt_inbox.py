@@ -109,6 +109,7 @@ async def answer_of_person(act: ProtectedCall, doubt: StartBody, ripe: int | Non
     what = f"for a person: did {act.step.name} happen?"
 
     def check(news: News) -> Item | bool | None:
+        # The body's own outcome is worth more than an answer about it.
         if act.late is not None and act.late.done():
             return True
         mine = (item for item in news.items if item.id == doubt.i)
@@ -157,6 +158,8 @@ async def _take(
 def _given_up(act: ProtectedCall, start: StartBody, doubt: StartBody, item: Item, taken: Draft) -> Ended:
     """Fail with the doubt. The answer counts once: a retried run asks again."""
     draft = act.draft(Kind.DOUBT, **known(start, replace(doubt, g=item.by)))
+    # Here, since the draft travels with the failure and not by
+    # `record`: a later call with the same key must find the doubt.
     act.standing = advance(act.standing, Kind.DOUBT, read_body_of_start(draft[2]))
     note = read_answer(item).note
     error = InDoubt(

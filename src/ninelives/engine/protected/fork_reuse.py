@@ -33,6 +33,7 @@ def _done(act: ProtectedCall) -> tuple[Origin, Done] | None:
     for _, origin in reversed(replay.passage.origins if replay.passage is not None else []):
         done = origin.done.get(act.position.id)
         if done is not None and done.f == digest:
+            # Used: a second equal call must find another one, or be carried out.
             replay.ids.add(act.position.id)
             return origin, done
         for step, done in origin.done.items():

@@ -20,6 +20,7 @@ from ninelives.engine.context import WatchedFrame
 from ninelives.engine.machine import host, machine
 from ninelives.processes import is_zombie, stat_of
 
+# The kernel gives a process's start in ticks, rounded down: comparisons allow for one.
 _TICK_MS = 1000 / os.sysconf("SC_CLK_TCK")
 _FIRST = 1  # orphaned processes get this parent, unless there is a nearer subreaper
 
@@ -76,6 +77,7 @@ def _has_orphans(pid: int, start: StartBody) -> bool:
     everyone = {one.pid: one for one in _processes()}
 
     def is_left(one: _Process) -> bool:
+        # We may share that POSIX session ourselves, restarted from the same shell.
         if one.sid != start.sid or one.began_ms < start.boot_ms - _TICK_MS or one.pid == os.getpid():
             return False
         above = everyone.get(one.parent)

@@ -80,6 +80,7 @@ async def perform(
     effect: Protection = step.effect  # type: ignore[assignment]
     act = ProtectedCall(execution, step, effect, args, kwargs, body)
     if act.branch is not None:
+        # An ending run waits for what its branches have under way (`run.tasks.clear`).
         act.branch.foreign_timer, act.branch.act = None, act
     try:
         if execution.phase is not OPEN:
@@ -195,6 +196,7 @@ async def _start(act: ProtectedCall) -> Ended | None:
     await _pause(act)
     _refuse_lossy(act)
     number, effect = act.standing.next, act.effect
+    # Read before the intent: every process that the body leaves behind began after this moment.
     boot, boot_ms = boot_reading(act.execution.clock)
     verdict = await act.record(
         Kind.INTENT,
@@ -210,6 +212,7 @@ async def _start(act: ProtectedCall) -> Ended | None:
     if verdict.outcome is not Outcome.COMMITTED:
         return await business_keys.refused(act, verdict)
     # CRASH: the intent is durable and the body has not begun: in doubt, and verified or escalated.
+    # The body has not begun, so the start can be voided; once it has, only an outcome or a doubt ends it.
     if act.is_cancelled:
         await _withdraw(act, number)
     try:
@@ -245,6 +248,7 @@ async def _run(act: ProtectedCall, number: int) -> asyncio.Task[Any]:
     execution, position = act.execution, act.position
     if execution.clock.boot_ms() >= execution.lease.until_ms:
         await act.patiently(execution.require_lease)
+    # After the wait for the lease: the time limit counts from when the body may run.
     frame = act.begin()
     frame.attempt = number + 1
     context = copy_context()
@@ -253,11 +257,13 @@ async def _run(act: ProtectedCall, number: int) -> asyncio.Task[Any]:
         execution.output.begin(position.id)
     deadline = execution.loop.time() + act.effect.limit_ms / 1000
     enter_body(act.branch, execution)
+    # Not by the task factory: that would make a branch of it, which ends with the run's other tasks.
     running = asyncio.Task(_contained(act), loop=execution.loop, context=context)
     try:
         await act.patiently(
             lambda: asyncio.wait({running}, timeout=max(0.0, deadline - execution.loop.time()))
         )
+        # A plain body runs in a thread, which nothing can stop: it is kept, and its outcome may still come.
         if not running.done() and act.step.is_async:
             frame.is_cut = True
             running.cancel()

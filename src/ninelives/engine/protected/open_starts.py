@@ -99,6 +99,7 @@ def _raw(text: str) -> object:
 
 def _step(name: str) -> Step:
     """Return a stand-in for the step, with the type of its result if it is still declared."""
+    # Non-resumable whatever the code declares today: the start was.
     made = make_step(_never, name=name, resumable=False)
     declared = [
         step

@@ -128,8 +128,10 @@ class ProtectedCall:
             try:
                 return await make()
             except asyncio.CancelledError:
+                # No outcome can be recorded here any more: the next worker finds the start and settles it.
                 if execution.phase & (Phase.SEALED | Phase.LEAVING):
                     raise
+                # A doubt may take days: a run that is being cancelled does not wait for it.
                 if waits and execution.stopped is not None:
                     raise
                 self.is_cancelled = True
@@ -141,6 +143,7 @@ class ProtectedCall:
         if isinstance(written, Verdict):
             await self.execution.require_open()  # a refusal may have sealed it
             return written
+        # Shielded: `durable` cancels what it awaits, and each new try must wait for the same commit.
         return await self.patiently(lambda: self.execution.durable(asyncio.shield(written)))
 
     def draft(self, kind: Kind, **known: Any) -> Draft:
@@ -171,6 +174,7 @@ class ProtectedCall:
     ) -> Verdict:
         """Write a record about a start, and advance the action's standing once it is committed."""
         draft = self.draft(kind, **known)
+        # Before the verdict: the intent may be durable already, and an ending run must wait for this action.
         self.is_starting = kind is Kind.INTENT
         try:
             verdict = await self.write([*before, draft], Extras(keys=keys, opens=opens, is_effect=True))
@@ -185,6 +189,7 @@ class ProtectedCall:
         drafts, extras, error = self._outcome(ended)
         self.drop()
         try:
+            # The slot is reserved and the record written without an await between them: both have one order.
             await self.execution.delivery.settle(self._written(drafts, extras))
         except asyncio.CancelledError:
             # The outcome stands; a record after it says that the code got a cancellation instead.
@@ -213,6 +218,7 @@ class ProtectedCall:
         body = write_body(self.fingerprint, value=ended.data, attempts=self._failures)
         large = len(ended.data) > INLINE_BYTES
         shares = any(isinstance(op, SettleKey) for op in ended.keys)
+        # The key's row refers to the value alone, as a blob, which is stored with this record.
         spilled = [ended.data] if large and shares else []
         result: Draft = (Kind.RESULT, self.position.id, body, spilled, self._facts())
         return [*ended.before, result], Extras(keys=ended.keys, closes=ended.closes), None

@@ -111,6 +111,7 @@ class Delivery:
     def _is_next_anyway(self, seq: int) -> bool:
         """Return whether a single branch claims the next outcome and the rest of the run is quiescent."""
         execution = self._execution
+        # Something else waits or runs: then the order of the journal decides, not the order of the calls.
         if self.due or self.slots or self._fresh or self._seeking or self.running:
             return False
         if not execution.has_one_branch:
@@ -130,6 +131,7 @@ class Delivery:
         because a second branch appeared while it was being committed. The outcome of a time limit
         (`is_own=False`) is not the branch's own. An outcome that was not committed is not delivered.
         """
+        # Before the first await: slots are in the order of the records, and this one has just been written.
         slot = self._reserve(is_first=is_first)
         try:
             verdict = await written if written is not None else None
@@ -137,6 +139,7 @@ class Delivery:
                 await self.live(slot, is_own=is_own)
                 return verdict
         except BaseException:
+            # A slot that never becomes ready would block every outcome behind it.
             self._give_up(slot)
             raise
         self._give_up(slot)
@@ -209,6 +212,8 @@ class Delivery:
             if (
                 isinstance(found, Start) and found.is_protected
             ):  # claimed for this call at this very moment, and not used
+                # Lost, it would never be settled; unclaimed, a person
+                # settles it at the end (`protected.open_starts`).
                 self._execution.claims.give_back(found)
             raise
 
@@ -254,6 +259,7 @@ class Delivery:
         self._is_scheduled = False
         if self.running and not self._are_threads_at_rest():
             return  # what is running schedules the next check when it stops
+        # Ask again in the next iteration: what is ready now may claim an earlier record.
         if self._execution in busy:
             self.check_soon()
             return
@@ -261,14 +267,19 @@ class Delivery:
         if self._replay.left and (self.due or self._fresh or self._seeking) and self._is_early():
             self.check_later()
             return
+        # One per check: the code that it wakes must come to rest before
+        # the next. Recorded outcomes precede live ones, as in the journal.
         if self._next_of_claims() or self._next_of_recorded() or self._next_of_live():
             self.check_soon()
             return
+        # Last: as long as a recorded outcome can be delivered, the code may still claim records.
         if self._fresh and self._begin_fresh():
             return
+        # A thread that only sleeps goes on by itself: the run must not park under it.
         if self.at_rest and self._may_threads_go_on:
             self.check_later()
         elif self.at_rest and not self.slots:
+            # No outcome is on its way either (`slots`): what every branch waits for must come from outside.
             for consider in self.at_rest:
                 consider()
 
@@ -305,6 +316,7 @@ class Delivery:
             elif best is None or found < best[0]:
                 best = found, one
         next_seq = min((seq for seq, _, turn in self.due if not turn.done()), default=None)
+        # The code that gets the earlier outcome first may claim this very record by its position.
         if best is None or (next_seq is not None and next_seq < best[0][0]):
             return False
         (_, step), one = best
@@ -331,12 +343,15 @@ class Delivery:
             turn.set_result(None)
             has_begun = True
         self._fresh.extend(held)
+        # What has just begun, or a read under way, may still lead
+        # the code to the record: refuse only at a standstill.
         if missed is not None and held and not has_begun and not self._reads:
             return self._hold(held[0][0], missed)
         return has_begun
 
     def _hold(self, asking: StepLookup, missed: Claimed) -> bool:
         """Stop the run before an effect, unless its code waits for a timer and may still claim the other."""
+        # Its own timer may wake code that makes the call: wait as long as it took then, and a while longer.
         if self.has_foreign():
             now = self._loop.time()
             if self._refusal is None or self._refusal[0] != missed.seq:
@@ -365,6 +380,7 @@ class Delivery:
                 self._patience = (earliest.seq, now + took_seconds + SLACK_SECONDS)
             if now < self._patience[1]:
                 return True
+            # As if it had been delivered: the patience for the next record counts from this one.
             self._delivered_ms = earliest.at_ms
             self._replay.pass_by()
         return False

@@ -147,10 +147,12 @@ class Execution(Lifecycle):
     def may_know(self, step: str) -> bool:
         """Return whether a call may have a record, or an effect must wait for records that others claim."""
         replay = self.replay
+        # The first execution of a run: there is nothing to find, and a step pays one test for that.
         if not replay.ids and not replay.left:
             return False
         if replay.left > 0 or self.delivery.has_recorded:
             return True
+        # With nothing left to deliver, an id that is on record still matters: a fresh call must not share it.
         return self.claims.has_starts or step in replay.ids or bool(replay.registering)
 
     @property
@@ -184,6 +186,8 @@ class Execution(Lifecycle):
     def write(self, drafts: Sequence[Draft], extras: Extras = NOTHING) -> asyncio.Future[Verdict]:
         """Hand records to the committer; the future gets the verdict. Only on the event loop's thread."""
         if extras is not NOTHING and extras.takes:
+            # Now, not with the verdict: another branch must not
+            # take the same signal while the commit is under way.
             self._signals = tuple(one for one in self._signals if one.number not in extras.takes)
             self._taken = self._taken.union(extras.takes)
         riders = self.take_riders() if self.riders else ()
@@ -191,6 +195,8 @@ class Execution(Lifecycle):
             if riders and extras.may_be_refused:
                 self._commits.start(self.tail, riders)  # apart: they must stand even if the rest is refused
             elif riders:
+                # In the same commit and before the rest: a replay
+                # must find the riders before what came after them.
                 drafts = (*riders, *drafts)
             return self._commits.start(self.tail, drafts, extras)
         except NineLivesError as error:
@@ -218,6 +224,7 @@ class Execution(Lifecycle):
 
     async def finish(self, draft: Draft, extras: Extras) -> None:
         """Hand the run's last record to the committer; return when it has its verdict."""
+        # Riders are left out: they matter only to later records and effects, and there are none.
         written = self._commit_here((draft,), extras)
         if not isinstance(written, Verdict):
             await written
@@ -270,6 +277,7 @@ class Execution(Lifecycle):
         """
         if self._gate is not None:
             await self._gate(self)
+        # An effect must not begin before a limit that was left is on record: replay could find it reached.
         if self.riders and not is_read:
             self.write(())
         answered = self._commits.all_answered(self.tail)
@@ -306,6 +314,7 @@ class Execution(Lifecycle):
 
     def take_row(self, row: RunRow) -> None:
         """Continue from the run's row as the store has it: it refused a commit and wrote nothing of it."""
+        # Without a judge: the execution is sealed already, and `worker.escalation` handles the next verdict.
         self.tail = Tail(row, on_commit=self.tail.on_commit)
 
     def seal(self, why: NineLivesError) -> None:
@@ -331,6 +340,7 @@ class Execution(Lifecycle):
         if news.run.news < self.latest.news:
             return  # stale: a later read arrived first
         self.latest, self._items = news.run, news.items
+        # A read that began before our commit still lists the signals that it took: each is delivered once.
         self._signals = tuple(one for one in news.signals if one.number not in self._taken)
         self.apply_controls(news.run)
         self.wake_waits()
@@ -351,6 +361,7 @@ class Execution(Lifecycle):
 
     def apply_controls(self, run: RunRow) -> None:
         """Apply the controls on the run's row: cancel, pause or resume."""
+        # A run that undoes is ending anyway; to cancel its compensations would leave effects standing.
         if run.cancelling and not self.is_undoing:
             self.stop(RunCancelled("the run is being cancelled", run=run.id))
         elif run.paused and self.phase is OPEN:
@@ -397,6 +408,8 @@ class Execution(Lifecycle):
 
     def derived(self, position: StepPosition) -> random.Random:
         """Return a random generator that is the same on every replay of this position."""
+        # In the copied prefix of a fork, recorded arguments
+        # come from the original run's numbers: use its key.
         passage = self.replay.passage
         key = position.key() if passage is None or passage.here is None else position.key_in(passage.here)
         return random.Random(blake2b(key.encode(), digest_size=16).digest())

@@ -59,6 +59,7 @@ async def find(asking: StepLookup) -> Claimed | None:
     """
     execution, position = execution_of(asking), asking.position
     claims = execution.claims
+    # Without waiting for rest: in unchanged code no other call owns the record at this position.
     found = claims.by_position(asking.call)
     if found is None and (is_unsettled(execution) or claims.earliest_match(asking.call) is not None):
         asking.keep_where()
@@ -77,8 +78,10 @@ async def find(asking: StepLookup) -> Claimed | None:
         return None
     position.adopt(found.step)
     if isinstance(found, Start) and found.is_open and Care.of_start(found) > asking.care:
+        # Declared as it is now, nothing would settle the doubt: the body would simply run again.
         execution.seal(lookup.weaker(asking, found))
         await execution.forever()
+    # To begin a start again is an effect like any other: first every recorded effect must be claimed.
     if isinstance(found, Start) and is_unsettled(execution):
         asking.keep_where()
         await asking.begin(partial(execution.delivery.begin, asking))
@@ -99,6 +102,7 @@ async def _refuse_change(asking: StepLookup, claims: RecordClaims) -> None:
     """
     execution = execution_of(asking)
     found = next((at for position in asking.call.positions if (at := claims.at(position)) is not None), None)
+    # An effect is not handled here: its old record stays unclaimed, and `Delivery` holds the effect for that.
     if found is None or asking.fingerprint is None or asking.call.is_effect:
         return
     if await is_same_code(execution):

@@ -38,10 +38,12 @@ class Intents:
 
     def _sweep(self) -> None:
         now, started = self._loop.time(), self._started
+        # In order of their start: the first body that is young enough ends the search.
         while started and (started[0].is_over or now - started[0].at >= INTENT_SECONDS):
             frame = started.popleft()
             if not frame.is_over:
                 position = frame.position
+                # Not awaited: these bodies may be repeated, so the intent only informs and holds up nothing.
                 position.execution.note(
                     Kind.INTENT, position.id, write_body(frame.fingerprint), Facts(frame.kind)
                 )

@@ -72,6 +72,7 @@ class Lifecycle:
         if isinstance(task, BranchTask) and task.code is not None:
             # Cancelled before it began, it would raise the warning "coroutine was never awaited".
             task.code.close()
+        # One branch less: those that are left may all wait now, and the run may park.
         if self.delivery.at_rest:
             self.delivery.check_soon()
 
@@ -110,6 +111,8 @@ class Lifecycle:
         if self.stopped is None and self.sealed is None:
             self.stopped = why
             self.phase |= Phase.STOPPED
+            # Only the agent's task: the branches that it awaits
+            # are cancelled through it, others by `tasks.clear`.
             if self.main is not None:
                 self.main.cancel()
             self._set_alarm(STOP_SECONDS, lambda: self._give_out(why))
@@ -127,6 +130,7 @@ class Lifecycle:
         self.is_undoing = True
 
     def _give_out(self, why: RunCancelled | TimedOut) -> None:
+        # To seal now would turn an action that is about to end into a doubt.
         if self.has_acts and self.has_bodies:
             self._set_alarm(STOP_SECONDS, lambda: self._give_out(why))
         else:
@@ -146,7 +150,9 @@ class Lifecycle:
             self.stop(TimedOut(f"the run did not end within {seconds:g} s", run=self.run.id))
 
     def _set_alarm(self, seconds: float, work: Callable[[], None]) -> None:
+        # One timer at a time: once the run is stopped, its deadline no longer matters.
         self.leave()
+        # In no run's context: it must not count as a timer of the run's code.
         self._alarm = self.loop.call_later(seconds, work, context=Context())
 
     def leave(self) -> None:
@@ -165,6 +171,7 @@ class Lifecycle:
     async def over(self, main: asyncio.Task[Any]) -> None:
         """Wait until the agent's task is done or the execution is sealed. Call once, before either."""
         self.main, self._when_over = main, self.loop.create_future()
+        # The request came before there was a task to cancel.
         if self.stopped is not None:
             main.cancel()
         await self._when_over
@@ -182,6 +189,7 @@ class Lifecycle:
 
     async def forever(self) -> None:
         """Wait without end; only cancellation ends it."""
+        # The run's tasks are being cancelled: code that swallowed that must not hang here.
         if Phase.LEAVING in self.phase:
             await self.refuse()
         await self.loop.create_future()
@@ -191,6 +199,7 @@ class Lifecycle:
         self._refusals += 1
         if self._refusals > PATIENCE:
             await self.loop.create_future()
+        # Code that swallows the cancellation in a loop must not block the event loop.
         await asyncio.sleep(0)
         raise asyncio.CancelledError
 

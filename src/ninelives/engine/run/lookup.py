@@ -114,6 +114,7 @@ def is_effect_name(name: str) -> bool:
     """Return whether a recorded step of this name counts as an effect; an undeclared one does."""
     known = _declared(name)
     if known:
+        # One declaration that acts is enough: in doubt, the run stops instead of repeating an effect.
         return any(map(is_effect_step, known))
     return name not in _FREE_BUILTINS and not name.startswith(_FREE_PREFIXES)
 
@@ -163,6 +164,7 @@ def passed_undo(execution: Running) -> tuple[str, Undo] | None:
     """Return a compensation of this turn, by its step, that no call has claimed and `forgets=` omits."""
     forgets = forgotten(execution)
     for step, body in execution.replay.undos.items():
+        # An earlier turn registered what is carried over; this turn's code never makes that call.
         if not step.startswith(CARRIED) and (undo := read_undo(body)).action and undo.action not in forgets:
             return step, undo
     return None
@@ -180,6 +182,7 @@ def forgotten(execution: Running) -> tuple[str, ...]:
 def refuse(asking: StepLookup, missed: Claimed) -> None:
     """Stop the run before an effect starts, because a recorded effect was passed over."""
     claims = asking.execution.claims
+    # The more precise message, if the call itself has a record with other arguments.
     for position in asking.call.positions:
         found = claims.at(position)
         if found is not None and is_effect(found) and found.body.f != asking.call.f:

@@ -62,6 +62,7 @@ class OutputBuffer:
             return self._flush(step, emitting)
         if not self._is_set:
             self._is_set = True
+            # In the body's context, which is none of the agent's code: delivery does not wait for this timer.
             self._execution.loop.call_later(FLUSH_SECONDS, self._flush_all)
         return None
 
@@ -80,6 +81,7 @@ class OutputBuffer:
 
     def _retract(self, step: str, emitting: _Emitting) -> None:
         emitting.items, emitting.size = [], 0
+        # What was never recorded has no reader: nothing to retract.
         if not emitting.is_recorded or self._execution.sealed is not None:
             return
         emitting.attempt, emitting.is_recorded = emitting.attempt + 1, False

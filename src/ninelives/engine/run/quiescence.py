@@ -62,6 +62,7 @@ class Noted:
     def _schedule(
         self, call: Any, when: tuple[float, ...], callback: Any, args: tuple[Any, ...], context: Any
     ) -> Any:
+        # Copied here, as the loop would do: the callback is noted under the very context that it runs in.
         scheduled = _Scheduled(context if context is not None else copy_context(), is_timer=bool(when))
         number = next(self._numbers)
         self._scheduled[number] = scheduled  # before it can run: this may be another thread than the loop's
@@ -76,6 +77,7 @@ class Noted:
         """Return the contexts of the ready callbacks or, with `timers`, of the timers."""
         noted = list(self._scheduled.items())
         for number, scheduled in noted:
+            # The loop never runs a cancelled callback, so `_run` does not remove it.
             if scheduled.is_cancelled:
                 self._scheduled.pop(number, None)
         return [one.context for _, one in noted if one.is_timer is timers and not one.is_cancelled]
@@ -91,6 +93,7 @@ def unwatch(loop: asyncio.AbstractEventLoop) -> None:
     """Restore the loop's own methods."""
     if _noted.pop(loop, None) is not None:
         for name in ("call_soon", "call_soon_threadsafe", "call_later", "call_at"):
+            # Ours are attributes of the object; without them the methods of its class are visible again.
             delattr(loop, name)
 
 
@@ -118,6 +121,7 @@ class IdleRound:
     def _check(self, loop: asyncio.AbstractEventLoop) -> None:
         # Delivering to one run cannot make another run busy, so the snapshot stays valid for all of them.
         busy, asking = busy_runs(loop), self._asking
+        # A new queue: a check that asks again waits for the next iteration, and this loop ends.
         self._asking = deque()
         try:
             while asking:
@@ -155,6 +159,7 @@ def is_plainly_idle(loop: asyncio.AbstractEventLoop, run: object) -> bool:
     ready = getattr(loop, "_ready", None)
     if ready is None or len(ready) > _GLANCE:
         return False
+    # Cancelled callbacks count, too: False only costs the long way, a wrong True would break the order.
     return all(run_of(handle._context) is not run for handle in tuple(ready))  # noqa: SLF001
 
 
@@ -168,6 +173,7 @@ def has_foreign(loop: asyncio.AbstractEventLoop, is_ours: Callable[[Context], bo
         return True
     selector = getattr(loop, "_selector", None)
     watched = selector.get_map().values() if selector is not None else ()
+    # asyncio registers a pair, reader and writer; either may be None.
     handles = (handle for key in watched if isinstance(key.data, tuple) for handle in key.data)
     return any(handle is not None and is_ours(handle._context) for handle in handles)  # noqa: SLF001
 
@@ -183,6 +189,7 @@ def timer_of(caller: FrameType) -> str | None:
     if code.co_name in _TIMERS and "asyncio" in code.co_filename:
         return _TIMERS[code.co_name]
     if code.co_name == "_deliver_cancellation" and "anyio" in code.co_filename:
+        # A scope that code cancelled, and not its deadline, is cancelled again on replay.
         deadline = getattr(caller.f_locals.get("self"), "deadline", math.inf)
         return "a time limit of anyio's" if deadline <= asyncio.get_running_loop().time() else None
     return None

@@ -109,6 +109,7 @@ class RunThread:
     def has_moved(self, top: FrameType, now: float) -> bool:
         """Take a sample; return whether the thread has moved since the last one."""
         seen, self.seen = self.seen, (top, top.f_lasti)
+        # Not awake: an outcome is on its way to the thread, which still stands where it waited for it.
         is_same = self.is_awake and seen is not None and seen[0] is top and seen[1] == top.f_lasti
         if _is_in_wait(top) and self.is_awake:
             if not is_same:
@@ -136,6 +137,7 @@ def _goes_on(top: FrameType) -> bool:
     """Return whether a waiting thread may go on by itself: it sleeps, has a limit, or waits for a socket."""
     if not _is_in_wait(top) or top.f_code.co_name == "select":
         return True
+    # None and -1 are the standard library's ways to wait without a limit.
     return top.f_locals.get("timeout") not in (None, -1)
 
 
@@ -177,6 +179,7 @@ class RunThreads:
         """Return the RunThread of the current thread, which is foreign."""
         thread = threading.get_ident()
         known = self._known.get(thread)
+        # A pool's thread goes from one piece of work to the next: each is a branch of its own.
         if known is None or not known.is_of(thread, sys._getframe(1)):  # noqa: SLF001
             known = self._known[thread] = RunThread()
             known.take()
@@ -208,6 +211,8 @@ class RunThreads:
             elif not self.has_foreign:
                 self.may_go_on = self.may_go_on or _goes_on(top)
         if busy is None and now - self._moved_at >= STABLE_SECONDS:
+            # `_moved_at` too: the delivery that follows may wake
+            # a thread, and the next rest must be seen again.
             self._pause, self._moved_at, self._held = CHECK_SECONDS, now, None
             return True
         self._hold(busy, frames, now)
@@ -282,6 +287,7 @@ def line(execution: Execution, name: Callable[[], str], task: object = None) -> 
     thread: RunThread | None = getattr(_local, "thread", None)
     if thread is not None and task is None:
         return thread
+    # Threads of one context share its branch, whose counts of children are not safe for threads.
     with _naming:
         outside = watched(execution)
         outside.has_foreign = True

@@ -31,6 +31,8 @@ async def clear(execution: Execution) -> None:
     left = execution.open_branches()
     if not left:
         return
+    # The tasks of an open run may call steps while they clean
+    # up; those of a closed one are cancelled at each call.
     if execution.phase is not OPEN:
         execution.abandon()
     for task in left:
@@ -86,11 +88,13 @@ def make_task(
     execution, frame = here(), FRAME.get()
     if execution is None or frame is not None:
         plain: asyncio.Task[Any] = asyncio.Task(coroutine, loop=loop, context=context, **options)
+        # A body is over only when all that it began is (docs/decisions/0017).
         if isinstance(frame, WatchedFrame):
             frame.at_work.add(plain)
             plain.add_done_callback(frame.at_work.discard)
         return plain
     name = getattr(coroutine, "__qualname__", type(coroutine).__name__).replace("<locals>.", "")
+    # A copy: one context may be given to several tasks, and each is a branch of its own.
     branched = context.copy() if context is not None else copy_context()
     branched.run(BRANCH.set, BRANCH.get().child(name))
     if not isinstance(coroutine, CoroutineType):

@@ -79,6 +79,7 @@ class Waits:
         self._news = 0
         self._timer: asyncio.TimerHandle | None = None
         execution.on_news(self.check_all)
+        # Called only when the code is quiescent: earlier, a branch could still be on its way to a step.
         execution.delivery.at_rest += (self._consider,)
 
     @property
@@ -99,6 +100,7 @@ class Waits:
 
     def check_all(self) -> None:
         """Make every waiting branch check again: there is news."""
+        # Counted even while no branch sleeps: a wait that is checking now finds that it must check again.
         self._news += 1
         for one in self._all:
             _wake(one)
@@ -114,6 +116,7 @@ class Waits:
     async def rest(self, one: Wait) -> None:
         """Wait for news or for `due_ms`; return at once if news came while the wait checked."""
         execution = self._execution
+        # News came while `check` read the store: to sleep now would lose it.
         if one.seen != self._news:
             return
         one.woken = execution.loop.create_future()
@@ -152,12 +155,16 @@ class Waits:
         execution = self._execution
         if execution.sealed is not None or not self._all or execution.has_bodies:
             return
+        # The agent has returned: its other branches are about to be cancelled, and the run ends.
         if execution.has_ended and Phase.LANDING not in execution.phase:
             return
+        # A wait that is being checked, or was just woken, may go on.
         if any(one.woken is None or one.woken.done() for one in self._all) or execution.delivery.is_kept:
             return
+        # A record without a verdict may be refused, which makes its branch go on.
         answered = execution.when_answered()
         if answered is not None:
+            # In no run's context: the callback itself must not make the run look busy.
             answered.add_done_callback(lambda _: execution.delivery.check_soon(), context=Context())
             return
         if execution.delivery.has_foreign():
@@ -173,7 +180,10 @@ class Waits:
         if PAUSED in whats:
             due_ms = self._execution.store.now_ms()  # it can be claimed as soon as it is resumed
         elif self._execution.deadline_ms is not None:
+            # A worker must claim the run at its time limit, even if nothing else happens to it.
             due_ms = min(self._execution.deadline_ms, due_ms or self._execution.deadline_ms)
+        # The store compares `seen`: news that arrives before the
+        # commit makes the run due, and is not slept through.
         text, seen = "; ".join(whats)[:500], self._execution.latest.news
         if due_ms is None and all(one.for_person for one in self._all):
             return Escalate(waits=text, news_seen=seen)
@@ -266,6 +276,7 @@ def deadline_ms(position: StepPosition, seconds: float) -> int:
         return int(bytes(said))
     due_ms = execution.store.now_ms() + math.ceil(seconds * 1000)
     if seconds * 1000 > SHORT_MS:
+        # Not awaited: parking waits for its verdict, and a crash before that only starts the time again.
         execution.note(Kind.INTENT, position.id, write_body(None, value=str(due_ms).encode()), BUILTIN)
     return due_ms
 
@@ -273,6 +284,7 @@ def deadline_ms(position: StepPosition, seconds: float) -> int:
 async def refresh(execution: Execution) -> None:
     """Read the run's news from the store now."""
     run = execution.run.id
+    # -1: whatever we have seen, read it now; a commit has just been refused because of it.
     for news in await execution.call_store(lambda store: store.read_news({run: -1})):
         execution.take_news(news)
 

@@ -74,6 +74,7 @@ def _bound(agent: Agent, args: tuple[Any, ...], kwargs: dict[str, Any]) -> dict[
 
 def _one(agent: Agent, name: str, value: object) -> Raw:
     try:
+        # `round`, not `encode`: a value that cannot be read back must fail here, and not in the worker.
         return Raw(agent.codecs[name].round(value)[0])
     except NotSerializable as error:
         error.path = f"{agent.name}({name}){(error.path or '$')[1:]}"

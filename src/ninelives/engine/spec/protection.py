@@ -92,6 +92,7 @@ def key_maker(key: object, signature: inspect.Signature, option: str = "key") ->
 
         def fill(args: tuple[Any, ...], kwargs: Mapping[str, Any]) -> str:
             bound = signature.bind(*args, **kwargs)
+            # A key must not change when a caller spells out a default.
             bound.apply_defaults()
             return check_id(fill_template(bound.arguments), option)
 

@@ -232,6 +232,7 @@ def make_step(function: Callable[..., Any], **given: Any) -> Step:
     codec, transaction = codec_for(annotated(annotation), where=f"{named} ->"), options.transaction
     enclosing: Callable[[Callable[..., Any]], Callable[..., Any]] | None = None
     if transaction is not None:
+        # Callers leave `conn` out, so it must not count in the fingerprint.
         signature = without_connection(signature, named)
         enclosing = partial(enclose, transaction=transaction, codec=codec)
         function = enclosing(function)
@@ -252,6 +253,7 @@ def make_step(function: Callable[..., Any], **given: Any) -> Step:
         aliases=_names(options.aliases, "aliases"),
         upgrade=options.upgrade,
         approval=approval,
+        # Without parameters no argument can change, and no call pays for the check.
         checks=ChecksLeft(CHECKS if signature.parameters else 0),
         kind=_kind_of(options),
         effect=make_protection(signature, options, name=named, timeout=seconds),
@@ -274,6 +276,7 @@ def _named(function: Callable[..., Any], name: str | None, what: str) -> str:
         raise UsageError(
             f"{function!r} is declared as a {what}, and cannot be called", remedy="Give a function"
         )
+    # A generator behind a decorator yields, too.
     inner = inspect.unwrap(function)
     if inspect.isasyncgenfunction(inner) or inspect.isgeneratorfunction(inner):
         raise UsageError(
@@ -322,6 +325,7 @@ def code_version(agents: Iterable[str]) -> str:
         try:
             digest.update(Path(file).read_bytes())
         except OSError:
+            # A notebook's cell has no file: its name alone must stand for it.
             digest.update(file.encode(errors="replace"))
     return digest.hexdigest()
 

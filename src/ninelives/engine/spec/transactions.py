@@ -110,6 +110,7 @@ def _found(rows: Any, key: str) -> bytes:
 
 def _fill(conn: Any, mark: str, codec: Codec, made: Any) -> Any:
     key = _key()
+    # The effect is committed without our row: the next attempt could not know that it was done.
     if not hasattr(conn, "transaction") and not conn.in_transaction:
         raise UsageError(
             "the body ended the transaction that its effect was to commit with",
@@ -152,6 +153,7 @@ def _transaction(conn: Any) -> Iterator[None]:
     if conn.in_transaction and not is_implicit:
         raise _busy()
     if not conn.in_transaction:
+        # IMMEDIATE: another attempt under the same key waits here, before its body, and not at the commit.
         conn.execute("BEGIN IMMEDIATE")
     try:
         yield

@@ -92,6 +92,7 @@ async def _settle(
     if isinstance(found, Late):
         answer = Answer(Says.APPROVED if default else Says.DENIED, note="no answer came in time")
         body = write_default(found.item, ItemKind.APPROVAL, execution.store.now_ms(), answer)
+        # An answer that comes at this moment makes the commit stale: it counts, and the default does not.
         extras = Extras(closes=(found.item,))
         who = "its deadline"
     else:
@@ -104,6 +105,7 @@ async def _settle(
     note = f", saying: {answer.note}" if answer.note else ""
     error = Denied(f"{who} denied it{note}", run=execution.run.id, step=step)
     facts = Facts(kind, error=error_text(error))
+    # In one commit with the answer: a denial that is taken always has its failure on record.
     drafts.append((Kind.FAILURE, step, write_body(fingerprint, error=encode_error(error)), (), facts))
     if await builtin.settle(drafts, extras):
         raise error

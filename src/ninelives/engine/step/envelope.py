@@ -66,9 +66,11 @@ async def deliver(
     """
     is_withdrawn = found.kind is Kind.WITHDRAWN
     if held is not None:
+        # A cancellation is held back until the outcome is due, as on the first execution.
         await held.patiently(lambda: execution.delivery.recorded(found))
     elif not is_withdrawn:
         await execution.delivery.recorded(found)
+    # What cancelled it the first time cancels it again; a cancellation that is held back has come already.
     if is_withdrawn and (held is None or not held.is_cancelled):
         await await_cancellation(execution, found)
     if step is None:
@@ -98,6 +100,7 @@ async def _diverge(execution: Execution, error: Divergence, at: str, step: Step 
     error.run, error.step = execution.run.id, at
     if step is not None:
         error.what += f", asked for at {caller() or step.where}"
+    # Sealed, not raised: the run's code could catch the error and go on with a wrong value.
     execution.seal(error)
     await execution.forever()
 
@@ -184,6 +187,7 @@ class Builtin:
         return self
 
     async def __aexit__(self, _: object, error: BaseException | None, __: object) -> None:
+        # A sealed execution cancels its tasks: that is no withdrawal by the run's code.
         if not isinstance(error, asyncio.CancelledError) or self.execution.sealed is not None:
             return
         if not self._is_withdrawn:  # recorded before we raise: on replay it waits for the same cancellation
@@ -245,6 +249,7 @@ class Builtin:
         if verdict is None or verdict.outcome is Outcome.COMMITTED:
             execution.counts.executed += 1
             return True
+        # What made the commit stale is news that we have not seen: without it the next check finds the same.
         await refresh(execution)
         return False
 
@@ -262,6 +267,7 @@ class Builtin:
         number, execution = signal_number(taken), self.execution
         if number >= 0 and execution.sealed is None:
             execution.replay.returned[number] = taken
+            # Another branch may already wait for a signal of this name.
             execution.wake_waits()
 
     @property

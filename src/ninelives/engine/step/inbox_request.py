@@ -83,11 +83,14 @@ def _close(execution: Execution, request: InboxRequest, item: str) -> None:
     if execution.sealed is None:
         # CRASH: closed, and not recorded as withdrawn: the next worker opens another.
         withdrawn = (Kind.ASKED, request.step, write_asking(item, request.kind, is_open=False))
+        # Not awaited: the caller is being cancelled. If an answer
+        # wins, the commit is stale and the item stays answered.
         execution.write([withdrawn], Extras(closes=(item,)))
 
 
 async def _opened(execution: Execution, request: InboxRequest, misfit: Misfit) -> tuple[str, int | None]:
     """Find the item for this request, or open one; return its id and its deadline."""
+    # Before the inbox is read: a recorded outcome may still make this request unnecessary.
     await ready(execution)
     while True:
         count, current = _current(execution, request)
@@ -125,6 +128,7 @@ def _current(execution: Execution, request: InboxRequest) -> tuple[int, Item | N
     """Return how many items were opened at this position, and the last of them."""
     items = {item.id: item for item in execution.news().items if item.kind is request.kind}
     count, current = 0, None
+    # By count, not by the newest: every replay finds the same items in the same order.
     while (found := items.get(_id(execution, request, count))) is not None:
         count, current = count + 1, found
     return count, current

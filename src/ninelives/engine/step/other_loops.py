@@ -83,6 +83,8 @@ class _Call:
         home.call_soon_threadsafe(self._begin, coroutine, context, context=context)
         while not self._done.done():
             try:
+                # Shielded: the step on the run's loop decides what the
+                # cancellation comes to, and its outcome is recorded.
                 await asyncio.shield(self._done)
             except asyncio.CancelledError:
                 if self._done.cancelled():
@@ -103,6 +105,7 @@ class _Call:
         self._task = BranchTask(coroutine(), loop=self._execution.loop, context=context)
         self._execution.adopt(self._task)
         self._task.add_done_callback(self._finish)
+        # The caller may have been cancelled before the task existed.
         self._cancel()
         self._execution.delivery.check_soon()
 
@@ -161,6 +164,7 @@ class _Call:
                 with suppress(RuntimeError):
                     self._here.call_soon_threadsafe(running.cancel)
 
+        # On the run's loop: a future may be touched only on its own.
         self._execution.loop.call_soon_threadsafe(outcome.add_done_callback, stop)
 
     async def _run(
@@ -173,6 +177,7 @@ class _Call:
                 if execution.sealed is not None or outcome.done():
                     return
                 await asyncio.sleep(LEASE_CHECK_SECONDS)
+            # The step was cancelled while its body was on the way to this loop: it must not begin.
             if outcome.cancelled():
                 return
             value = await function()
@@ -186,6 +191,7 @@ def settle(outcome: asyncio.Future[Any], value: Any, error: BaseException | None
     """Give a future its outcome on its own loop, unless it has one: from a thread or another loop."""
     if outcome.done():
         return
+    # A future refuses a StopIteration, and the code that awaits it would never wake.
     if isinstance(error, StopIteration):
         error = RuntimeError(f"a step raised {error!r}")
     if isinstance(error, asyncio.CancelledError):

@@ -176,6 +176,8 @@ async def _settle(
     drafts: list[Draft]
     if isinstance(found, Item):
         data = _value(found)
+        # A person's client may send keys that no field claims:
+        # without them, replay reads the record as strictly as any.
         data = codec.received(codec.recall(data, is_whole=False)) or data
         # CRASH: answered and not taken: the next worker finds the answer.
         drafts = [(Kind.ANSWER, step.id, write_taken(found))]

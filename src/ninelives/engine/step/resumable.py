@@ -100,17 +100,21 @@ async def perform(  # noqa: PLR0912 (the hot path: one coroutine fewer)
         identity.take_id(execution, position, step)
     branch = current_branch(execution.loop)
     if branch is not None:
+        # A timer that ended an earlier step of this branch must not be blamed for this one.
         branch.foreign_timer = None
     is_awaited = False
     try:
         if execution.phase is not OPEN:
             await turn_away(execution)
         if execution.may_know(position.id):
+            # The usual case first: at its position, with the same arguments, a record needs no search.
             found = execution.replay.take_same(position.id, fingerprint.digest.hex()) or await _recall(
                 execution, step, fingerprint, position, given
             )
             if found is not None:
                 return await deliver(execution, found, reader(step), step=step)
+            # Records are still unclaimed: what a decision or read returns
+            # may lead the code to them, so fresh effects wait for it.
             is_awaited = not lookup.is_effect_step(step)
             if is_awaited:
                 execution.delivery.read_begins()
@@ -118,11 +122,15 @@ async def perform(  # noqa: PLR0912 (the hot path: one coroutine fewer)
         if not is_early and not execution.is_clear:
             # A rehearsal (`check`) ends here: everything that the outside world could see comes after it.
             await execution.barrier(is_read=step.is_decision or step.reads_only)
+        # Again: the lookup and the barrier may have taken
+        # long, and the run may be paused or cancelled by now.
         if execution.phase is not OPEN:
             await turn_away(execution)
         if step.approval is not None:
             await approval.obtain(execution, step, fingerprint, position, args, kwargs, position.key())
         if not step.reads_only:
+            # After the barrier: the body depends on all records
+            # that are durable now, and salvage keeps those.
             execution.tail.effect_length = execution.tail.length
         value = await execute(execution, step, fingerprint, position, body, is_early=is_early, branch=branch)
     except asyncio.CancelledError:
@@ -206,18 +214,22 @@ async def execute(
     frame = Frame(position, fingerprint, step.kind)
     execution.intents.start(frame)
     task = branch or asyncio.current_task(execution.loop)
+    # Counted before the body: a cancellation that was pending earlier is not this body's.
     frame.cancels = cancels = task.cancelling() if task is not None else 0
     value, failed = None, None
     try:
         try:
+            # Encoded and decoded: the code gets exactly what a replay would get.
             data, value = step.codec.round(await attempt(execution, step, frame, body, branch))
             draft = result(frame, data)
         except (Exception, SystemExit, KeyboardInterrupt) as error:  # noqa: BLE001 (a failure is an outcome)
+            # The error as replay raises it: code that catches it must take the same path then.
             failed = same_error(named(error, execution, position), step.raises)
             draft = failure(frame, failed, encode_error(failed, raises=step.raises))
         if task is not None and task.cancelling() > cancels:
             raise asyncio.CancelledError  # noqa: TRY301 (the body swallowed it)
         if execution.output is not None:
+            # Before the outcome is written: output becomes durable before the result that it belongs to.
             execution.output.settle(position.id, stands=failed is None)
     except asyncio.CancelledError:
         if execution.output is not None:
@@ -242,6 +254,7 @@ async def settle(execution: Execution, draft: Draft, *, is_early: bool = False) 
     """
     if execution.sealed is not None:
         await execution.forever()
+    # Several branches: the outcome gets its slot when it is written, so that replay finds the same order.
     if is_early or not execution.is_single:
         written = execution.write([draft])
         await execution.delivery.settle(None if is_early else execution.durable(written))
@@ -276,6 +289,7 @@ async def attempt(
         for attempt in count(before + 1):
             frame.attempt = attempt
             frame.admitted_ms = execution.clock.boot_ms()
+            # Before each attempt: after the lease's end another worker may run the same body.
             if frame.admitted_ms >= execution.lease.until_ms:
                 await execution.require_lease()
                 frame.admitted_ms = execution.clock.boot_ms()
@@ -286,6 +300,7 @@ async def attempt(
                     return await body()
                 async with asyncio.timeout(step.timeout_seconds):
                     return await body()
+            # Our own errors are no failures of the body: a retry would not help.
             except NineLivesError:
                 raise
             except BaseException as caught:  # noqa: BLE001 (a body may end in anything)
@@ -306,6 +321,7 @@ async def attempt(
                 await rest(frame, pause, error, of=step.retry.attempts)
                 began = execution.loop.time()
     finally:
+        # The timer of intents must not record the start of a body that has ended.
         frame.is_over = True
         leave_body(branch)
         try:  # noqa: SIM105 (contextlib.suppress would cost every step)

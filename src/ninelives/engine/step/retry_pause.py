@@ -39,6 +39,7 @@ async def attempts_before(frame: Frame) -> int:
     """Return how often earlier executions tried the step, after the rest of their recorded pause."""
     replay = frame.position.execution.replay
     known = replay.intents.get(frame.position.id)
+    # A retry of the whole run supersedes the intent: it starts the count again.
     said = read_body(known).v if known is not None and replay.counts(known) else UNSET
     if said is UNSET:
         return 0
@@ -59,6 +60,7 @@ async def rest(frame: Frame, seconds: float, error: BaseException, *, of: int) -
     retrying = Retrying(frame.position.id, frame.attempt, of, due_ms, pause.error)
     # CRASH: tried and not recorded: the next worker does not count this attempt.
     body = write_body(frame.fingerprint, value=json.encode(pause))
+    # Not awaited here: the wait that follows begins once it is durable (`waits.ready`).
     execution.note(Kind.INTENT, frame.position.id, body, Facts(frame.kind, retrying=retrying))
     await _rest(frame, pause)
 
@@ -69,6 +71,7 @@ async def _rest(frame: Frame, pause: Pause) -> None:
     branch = current_branch(execution.loop)
     frame.is_over = True  # its start is recorded: the intent timer need not record it
     if branch is not None:
+        # No body runs during the pause: with one, the run could not park.
         branch.body_of = None
     token = FRAME.set(None)
     try:

@@ -129,6 +129,7 @@ def _ask(
     running = execution.delivery.running
 
     def begin() -> None:
+        # On the loop: from here on the thread waits for the task, and counts as idle.
         running.discard(thread)
         task = BranchTask(coroutine(), loop=loop, context=context)
         task.thread = ident
@@ -136,12 +137,15 @@ def _ask(
         task.add_done_callback(finish)
         tasks.append(task)
         thread.waits_for = task
+        # The code that started the thread was cancelled while this call was on its way to the loop.
         if thread.is_over:
             task.cancel()
         execution.delivery.check_soon()
 
     def finish(_: asyncio.Task[Any]) -> None:
+        # Before the queue wakes the thread: until it runs, its old position must not pass for rest.
         thread.is_awake = False
+        # Not quiescent until the thread has gone on: its next call may claim the next record.
         if not thread.is_over:
             running.add(thread)
         desk.put(None)
@@ -258,6 +262,7 @@ def _lend_watched(
 
     def watched() -> T:
         begun.set()
+        # Again: a cancellation at this moment may have removed it, and the work runs all the same.
         frame.at_work.add(work)
         try:
             return function()
@@ -306,6 +311,7 @@ async def run_agent(execution: Execution, work: Callable[[], Any]) -> Any:
     done: asyncio.Future[Any] = _start(execution.loop, inside, f"run {execution.run.id}")
     done.add_done_callback(lambda _: _leave(execution, thread))
     try:
+        # Shielded: a thread cannot be cancelled, and its end must be known before the run ends.
         return await asyncio.shield(done)
     except asyncio.CancelledError:
         if thread.waits_for is not None:

@@ -62,6 +62,7 @@ async def escalate(
     step: str | None = None,
 ) -> None:
     """Open an inbox item about what stopped the run, and escalate the run, in one commit."""
+    # First: records that are under way still change the length, and with it the item's id.
     await execution.flushed()
     tail, body, riders = execution.tail, write_item_body(request), execution.take_riders()
     if riders:  # commit them first: the item's id contains the length of the journal
@@ -77,6 +78,7 @@ async def escalate(
     while True:
         fresh, items = await calls.call(_row_and_items, tail.run)
         news = fresh.news if fresh is not None else execution.run.news
+        # One open question about what stops a run: an older one no longer applies.
         older = [one.id for one in items if one.kind in _CAUSES and one.id != item.id]
         change = Escalate(waits=f"for a person: {named}{request.what}"[:_WAITS_CHARACTERS], news_seen=news)
         extras = Extras(opens=(item,), closes=tuple(older), change=change)

@@ -43,6 +43,7 @@ def enter(loop: asyncio.AbstractEventLoop) -> None:
     loop.set_task_factory(cast("Any", make_task))
     cast("Any", loop).run_in_executor = partial(lend, loop.run_in_executor)
     quiescence.watch(loop)
+    # After `watch`, which may replace `call_later` too: ours has to be the outer one.
     cast("Any", loop).call_later = partial(time_limits.call_later, loop.call_later)
 
 
@@ -57,6 +58,7 @@ def leave(loop: asyncio.AbstractEventLoop) -> None:
     loop.set_task_factory(guests.factory)
     del cast("Any", loop).run_in_executor
     quiescence.unwatch(loop)
+    # May be gone: on a loop that hides its queue, `unwatch` has removed it.
     vars(loop).pop("call_later", None)
 
 

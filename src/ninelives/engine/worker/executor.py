@@ -121,7 +121,7 @@ class Executor:
         """Return the journal of a run that this process has just created."""
         new = self.born.pop(run.id, None)
         if new is None or run.news:
-            return None
+            return None  # with news, it has signals or items that only the store knows
         made, records = run_rules.created(new, run.number, run.created_ms)
         return Journal(run, 0, records, (), ()) if run.head == made.head else None  # else it has another one
 
@@ -152,7 +152,7 @@ class Executor:
         if journal is None or journal.run.epoch != run.epoch:
             return  # damaged; or we were suspended, and the run has another owner, which may have ended it
         lives = self._lives or agent.lives
-        if run.solo_deaths >= lives and not run.cancelling:
+        if run.solo_deaths >= lives and not run.cancelling:  # to cancel calls no agent code
             if takeover is not None:
                 takeover.journal = journal  # read and valid; the quarantine reports its outcome
             execution = Execution(journal, *self._parts(agent))
@@ -160,7 +160,7 @@ class Executor:
             return
         held = self._held[run.id] = lease, takeover
         following: Journal | None = journal
-        is_back = True
+        is_back = True  # only at first: in later turns its resources were held all the time
         try:
             while following is not None:
                 following = await self._take_turn(agent, following, wakeups, is_back=is_back)
@@ -213,7 +213,7 @@ class Executor:
     async def _supersede(self, journal: Journal) -> None:
         """Record that a failed run is retried: the outcomes that made it fail no longer count."""
         # CRASH: the journal still ends with its END record; the next owner finds and records the same.
-        await asyncio.to_thread(run_retry.retry_children, self._store, journal)
+        await asyncio.to_thread(run_retry.retry_children, self._store, journal)  # once recorded, too late
         steps = await asyncio.to_thread(run_retry.superseded, self._store, journal)
         body = write_superseded(steps)
         await self._commits.commit(Tail(journal.run), [(Kind.SUPERSEDED, "", body)])
@@ -268,6 +268,7 @@ class Executor:
         self, execution: Execution, agent: Agent, journal: Journal, *, is_back: bool
     ) -> Journal | None:
         try:
+            # First: the code of a run that is being cancelled is not called again, only its compensations.
             if journal.run.cancelling:
                 await ending.cancel(execution)
                 return None
@@ -291,6 +292,7 @@ class Executor:
 
     def _enter(self, execution: Execution, wakeups: int) -> None:
         """Register an execution, which gets news from now on; read what came since its row was read."""
+        # Registered before the news is read: what comes after that read reaches the execution by itself.
         self.executions[execution.run.id] = execution
         if wakeups != self.news.wakeups:
             self.news.read()
@@ -325,7 +327,7 @@ class Executor:
             return None
         error = asyncio.CancelledError() if task.cancelled() else task.exception()
         if isinstance(error, InvariantViolation):
-            raise error
+            raise error  # our own mistake, and no failure of the run: the worker stops
         if error is not None and execution.hooks is not None:
             execution.hooks.agent_raised(execution, error)
         if (repeated := compensations.repeated_at_end(execution, task)) is not None:
@@ -414,7 +416,7 @@ class Executor:
             await self._commits.commit(execution.tail, execution.take_riders(), Extras(change=why.change))
             return
         if isinstance(why, StoreError) and not isinstance(why, Corrupt | BadRecord):
-            raise why
+            raise why  # not the run's fault: the worker stops, and its runs go to others
         if execution.tail.is_over:
             # The store refused a commit and wrote nothing of it: the run's row is still valid.
             row = await self.calls.call(_read_run, execution.run.id)

@@ -67,7 +67,9 @@ def fork(
     if result is not UNCHANGED:
         prefix.append(_edited(run, target, result))
     origin = Origin(run, journal.run.turn, target.step, after, _done(journal, replay, target, result))
+    # Last: it marks where the copied records end and the fork's own begin.
     prefix.append(Record(0, Kind.FORKED, "", target.at_ms, write_origin(origin)))
+    # All that makes this fork this one: the same id with anything else is an IdConflict.
     parts = [run, journal.run.turn, target.step, after, [record.body for record in prefix[-2:]]]
     first = _stored(store, journal.records[0])
     used = agent_arguments.parts_of(journal.records[0].body, store.get_blobs)
@@ -155,6 +157,8 @@ def _counts(replay: Replay, record: Record) -> bool:
 
 
 def _copied(record: Record) -> Record:
+    # Kept as a record, so that the fork's code finds its registration,
+    # and void, so that it undoes nothing of the original run's.
     return replace(record, body=void()) if record.kind is Kind.UNDO else record
 
 
@@ -176,6 +180,8 @@ def _done(journal: Journal, replay: Replay, target: Record, result: Any) -> dict
     found = {}
     for step, records in _started(journal).items():
         for record in records:
+            # Without a new result the step itself runs again in
+            # the fork, so it counts as done after the point.
             is_after = record.seq > target.seq or (record.seq == target.seq and result is UNCHANGED)
             if is_after and record.kind is Kind.RESULT and replay.stands(record):
                 body = read_body(record)

@@ -44,6 +44,7 @@ class NewsReader:
         if not self._executions:
             return
         if self._reading is not None:
+            # A read is under way, and may have missed this: one more follows it.
             self._is_wanted = True
         elif seen := self._seen():
             self._reading = self._loop.create_task(self._read(seen))
@@ -51,6 +52,7 @@ class NewsReader:
     async def _read(self, seen: dict[str, int]) -> None:
         try:
             while seen:
+                # Before the read: a wake-up during it asks for another.
                 self._is_wanted = False
                 with suppress(NineLivesError):  # the next write reports it; the next wake-up reads again
                     self._deliver(await asyncio.to_thread(self._store.read_news, seen))

@@ -54,6 +54,7 @@ def _deaths(store: Store, run: str, count: int) -> dict[str, str]:
 
 def _was_solo(entry: LogEntry) -> bool:
     left = msgspec.json.decode(entry.body, type=Left)
+    # A worker that was stopped did not die of the run.
     return left.was_solo and left.cause is not Cause.STOPPED
 
 

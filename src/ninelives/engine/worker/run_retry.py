@@ -25,6 +25,7 @@ def retry(store: Store, run: str) -> RunRow:
     Raises UnknownRun; RunFinished when the run is completed or cancelled, or its compensations were called.
     """
     row = store.read_run(run)
+    # Its effects are undone, but recorded as done: a replay would skip them.
     if row is not None and row.state is State.FAILED and _was_undone(store, run):
         raise RunFinished(
             "the run has undone what it had done (nl.on_failure) and cannot go on from there",
@@ -70,6 +71,7 @@ def superseded(store: Store, journal: Journal) -> tuple[str, ...]:
             child = msgspec.json.decode(read_body(record).v or b"null", type=str)
             row = store.read_run(child) if child not in known else None
             if row is not None and row.cancelling:
+                # The spawn and the wait for its result both go: the new child has another id.
                 steps |= {record.step: None}
                 steps |= {one.step: None for one in journal.records if _name(one) == f"result:{child}"}
     return tuple(steps)

@@ -50,8 +50,10 @@ class OwnSession:
     async def begin(self, agents: Sequence[str], lost: Callable[[NineLivesError], None]) -> None:
         """Register the session, or reuse that of an earlier worker; `lost` is called with a lost lease."""
         if self.has_begun:
+            # The lease outlives the worker that began it; only the current one must learn of its loss.
             self.lease.lost = lost
             return
+        # Before the request: the store's lease begins at some moment after this one.
         sent_ms, self.agents = self._clock.boot_ms(), tuple(sorted(agents))
         _, steady_ms = boot_reading(self._clock)
         new = NewSession(
@@ -74,10 +76,13 @@ class OwnSession:
 
     def serves(self, agents: Sequence[str]) -> bool:
         """Return whether a worker for these agents may use this session."""
+        # The session's row names its agents and their code
+        # (`register_session`): other agents need another one.
         return self.lease.until_ms > self._clock.boot_ms() and self.agents == tuple(sorted(agents))
 
     async def end(self) -> None:
         """Stop renewing the session and end it in the store, which releases the runs it still owns."""
+        # First: nothing may begin for a session that is about to give its runs to others.
         self.lease.stop()
         await self._end()
 

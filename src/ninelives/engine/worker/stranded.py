@@ -49,8 +49,10 @@ class Stranded:
         except Corrupt:
             owned = []  # the worker that reads the damaged run reports it
         idle = {run.id: run for run in owned if run.id not in executed}
+        # Twice in the same state: a run whose claim is just being answered is not given back.
         left = [run for run in idle.values() if self._seen.get(run.id) == _state(run)]
         self._seen = {run.id: _state(run) for run in idle.values()}
+        # With a suspicion, check at the next poll: such a run waits for nothing else.
         self._check_at_ms = 0.0 if idle else now_ms + self._pause_ms
         if left:
             self._give_back(left)

@@ -90,6 +90,7 @@ class RecoveryRecorder:
 
     def __init__(self, store: Store, session: str) -> None:
         self._store, self._session = store, session
+        # Functions, called on the writing thread: most entries read the store first.
         self._entries: list[Callable[[], NewEntry | None]] = []
         self._writing: asyncio.Task[None] | None = None
         self._sessions: dict[str, Session | None] = {}

@@ -108,6 +108,7 @@ class Worker:
                 born = await create(self._session) if create is not None else None
                 # CRASH: the run has not begun; the process that ends our session releases it.
                 while not until():
+                    # Before the claim: a wake-up that comes while we ask for runs is not lost.
                     self._woken.clear()
                     next_due_ms: int | None = None
                     if born is not None:
@@ -143,6 +144,8 @@ class Worker:
         seconds = POLL_SECONDS
         if not self._own.has_begun:
             with suppress(StoreUnavailable):
+                # Before our own session begins: runs that the dead
+                # leave are due when we claim for the first time.
                 seconds = await self._executor.calls.call(self._end_the_dead)
         self._poll_at_ms = self._clock.boot_ms() + seconds * 1000
         while True:
@@ -177,6 +180,7 @@ class Worker:
                 await asyncio.wait(self._tasks)
             await self._recorder.written()
             if self._failure is None and not self._is_taking:
+                # Only a session that certainly owns no run may be kept for the next worker.
                 leave = self._leave
         finally:
             await leave(self._own)
@@ -189,8 +193,10 @@ class Worker:
         """Claim runs that can be executed now; return when to claim again: a time, or None."""
         free = concurrency - len(self._tasks)
         self._has_found_nothing = False
+        # Beside a suspect nothing is claimed: its death must be attributed to no other run.
         if free <= 0 or self._solo is not None:
             return None
+        # Counted before the claim: what arrives during it may be about the runs that we get.
         claims, wakeups, ends = Claims((), None), self._executor.news.wakeups, self._ends
         is_their_turn = self._suspects_have_waited()
         with suppress(StoreUnavailable):
@@ -198,6 +204,7 @@ class Worker:
             is_same = ends == self._ends  # a run that ended meanwhile may have made others due
             self._has_found_nothing = is_same and not self._is_due(claims) and not claims.is_held
             self._note_suspects(claims.next_suspect_ms)
+            # A death would count for every run here that has made no progress: the suspect waits for those.
             if not claims.runs and self._suspects_since_ms is not None and self._all_have_moved():
                 claims = await self._ask(1, agents, only, solo=True)
                 self._suspects_since_ms = None
@@ -228,6 +235,7 @@ class Worker:
         return bool(dues) and min(dues) <= self._store.now_ms()
 
     async def _ask(self, free: int, agents: Sequence[str], only: str | None, *, solo: bool) -> Claims:
+        # In turn: an agent with many runs must not starve the others.
         room = {name: min(free, self._room(name, free)) for name in sorted(agents, key=self._turn)}
         queues = sorted({AGENTS[name].queue for name in agents})
         self._is_taking = True  # if we are cut off before `_take` is done, the session may own runs
@@ -351,6 +359,7 @@ class Worker:
         missed = [
             one.id
             for one in others
+            # A worker with a keeper is left to its supervisor, which also ends what the worker started.
             if not one.keeper and one.fate is Fate.LIVES and is_missed(one.host, one.pid)
         ]
         if missed:
