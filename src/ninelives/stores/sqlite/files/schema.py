@@ -42,8 +42,8 @@ def migrate(connection: apsw.Connection, steps: Sequence[str]) -> tuple[int, int
         try:
             connection.execute(step)
             # CRASH: the schema is half new; SQLite rolls it back and the old version is whole.
-            # Two copies of the version: the pragma opens the file, the row is compared by every commit.
             connection.pragma("user_version", number)
+            # Two copies of the version: the pragma opens the file, the row is compared by every commit.
             connection.execute(SQL["set_version"], (number,))
             connection.execute("COMMIT")
         except BaseException:
