@@ -236,9 +236,8 @@ class Sessions:
                 session = tx.leases.judged(rows.session_of(row[:14], _BOOT, tx.boot_ms))
             is_held = lock_number(self._schema, session.id) in held
             is_dropped = session.id in is_locked and not is_held
+            # Not passed on as dropped: on a server that proves the end of a connection, never of a process.
             fate = run_rules.fate_of(
-                # Not passed on as dropped: on a server that proves only the end of a connection, never of a
-                # process.
                 session, is_dropped=False, is_held=is_held and session.id not in self._locks
             )
             if is_dropped and fate is Fate.LIVES:
