@@ -35,6 +35,12 @@ only if the check in the row is the one that is known here.
 # A worker that runs for months must not keep a row of every run; losing all hints costs one slower append
 # each.
 HOT_AT_MOST = 20_000
+_WRITTEN: dict[str, rows.Row] = {}
+"""Rows of runs without an owner that this process wrote lately, by id, with their checks: created or ended.
+
+A row that is read and equals one of these needs no hash: its checks were computed here from these values.
+"""
+_WRITTEN_AT_MOST = 1_000
 _encoded = msgspec.msgpack.Encoder().encode
 # The table's name is in the hash: a row that damage moved into another table fails there.
 _BEGUN = {table: blake2b(digest_size=CHECK_BYTES, person=table.encode()) for table in COLUMNS}
@@ -89,15 +95,29 @@ def sealed_run(run: RunRow) -> rows.Row:
             HOT.clear()
         # Only runs with a session: an append needs an owner, and a row without one has no next append.
         HOT[run.id] = (hot_of(row), hot, whole)
+    else:
+        _remember(whole)
     return whole
 
 
-def ended(row: rows.Row) -> bytes:
-    """Return the first check of a row whose run has been completed; see `append_end_known`."""
-    made = list(row)
+def ended(row: rows.Row, after: rows.Row) -> rows.Row:
+    """Return the row of a run that has been completed, with its checks; see `append_end_known`.
+
+    `row` is its row before all appends, and `after` are the columns that an append changes.
+    """
+    made = list(row[:-2])
     for at, value in _ENDED:
         made[at] = value
-    return seal("runs", cold_of(made))
+    made[_HEAD:_BASE], made[_CHANGED:] = after[:2], after[2:]
+    whole = (*made, *_of_run(made))
+    _remember(whole)
+    return whole
+
+
+def _remember(whole: rows.Row) -> None:
+    if len(_WRITTEN) >= _WRITTEN_AT_MOST:
+        _WRITTEN.clear()
+    _WRITTEN[whole[0]] = whole
 
 
 def cold_of(row: Sequence[Any]) -> Sequence[Any]:
@@ -111,7 +131,7 @@ def hot_of(row: Sequence[Any]) -> rows.Row:
     return (row[_NUMBER], row[_EPOCH], row[_STATE], *row[_HEAD:_BASE], *row[_CHANGED:])
 
 
-def _of_run(row: rows.Row) -> tuple[bytes, bytes]:
+def _of_run(row: Sequence[Any]) -> tuple[bytes, bytes]:
     return seal("runs", cold_of(row)), seal("hot", hot_of(row))
 
 
@@ -135,7 +155,7 @@ def _whole(table: str, skip: int = 0, hidden: int = 1) -> Callable[[rows.Row], r
 
 def _run(row: rows.Row) -> rows.Row:
     values = row[:-2]
-    if _of_run(values) != row[-2:]:
+    if _WRITTEN.get(row[0]) != row and _of_run(values) != row[-2:]:
         raise damaged("runs", row[0], row[0])
     return values
 
