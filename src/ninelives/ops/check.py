@@ -176,8 +176,8 @@ class _Frontier:
         """Wait at a new step without end."""
         if not self._is_reached:
             self._is_reached = True
-            # Not at the first new step: other branches may still have recorded steps to call, and would be
-            # reported as left out.
+            # Not at the first new step: other branches may still have
+            # recorded steps to call, and would be reported as left out.
             execution.delivery.at_rest += (lambda: self.end(execution),)
         execution.delivery.check_soon()
         await execution.forever()
@@ -403,8 +403,8 @@ def _refuse(event: str, _: tuple[Any, ...]) -> None:
 
 async def _rehearse_all(order: CheckOrder, store: Store, results: int) -> None:
     def say(line: Line) -> None:
-        # Written at once, unbuffered: the process may be killed at the next run, and the parent must know
-        # which.
+        # Written at once, unbuffered: the process may be killed
+        # at the next run, and the parent must know which.
         os.write(results, msgspec.json.encode(line) + b"\n")
 
     loop = asyncio.get_running_loop()

@@ -24,8 +24,8 @@ def judge(
     """
     is_exit = status.si_code == os.CLD_EXITED
     number = None if is_exit else status.si_status
-    # The counter is of the whole cgroup: only with a SIGKILL that we did not send is this one likely the
-    # victim.
+    # The counter is of the whole cgroup: only with a SIGKILL
+    # that we did not send is this one likely the victim.
     is_oom = number == signal.SIGKILL and hung_seconds is None and ooms > 0
     if hung_seconds is not None:
         note = f"its event loop was blocked for {hung_seconds:.0f} s, so it was killed"

@@ -136,8 +136,8 @@ def _spawn(settings: WorkerSettings, link: int, output: int, marks: dict[str, st
                 (os.POSIX_SPAWN_DUP2, output, 2),
                 (os.POSIX_SPAWN_DUP2, link, LINK_FD),
             ],
-            # A session and group of its own: Ctrl-C in the terminal stops the supervisor alone, which then
-            # kills the whole group.
+            # A session and group of its own: Ctrl-C in the terminal stops
+            # the supervisor alone, which then kills the whole group.
             setsid=True,
             setsigdef=[signal.SIGINT, signal.SIGTERM, signal.SIGHUP, signal.SIGCHLD],
             setsigmask=[],

@@ -115,8 +115,8 @@ class Supervisor:
             end.setblocking(False)
         self._selector.register(ours, selectors.EVENT_READ, lambda: _drain(ours))
         self._wakeup = theirs  # keep a reference: the garbage collector would close it
-        # Python retries a system call that a signal interrupts: without this, select would sleep through
-        # SIGTERM.
+        # Python retries a system call that a signal interrupts:
+        # without this, select would sleep through SIGTERM.
         signal.set_wakeup_fd(theirs.fileno(), warn_on_full_buffer=False)
         for number in (signal.SIGTERM, signal.SIGINT, signal.SIGHUP):
             signal.signal(number, lambda found, _: self._signals.append(found))
@@ -208,8 +208,8 @@ class Supervisor:
         """Reap every process that has ended: our workers, and orphans that were reparented to us."""
         while True:
             try:
-                # WNOWAIT: until it is reaped, its pid and process group cannot be given to a stranger that we
-                # would kill.
+                # WNOWAIT: until it is reaped, its pid and process group
+                # cannot be given to a stranger that we would kill.
                 status = os.waitid(os.P_ALL, 0, os.WEXITED | os.WNOHANG | os.WNOWAIT)
             except ChildProcessError:
                 return

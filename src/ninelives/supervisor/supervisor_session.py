@@ -83,8 +83,8 @@ class SupervisorSession:
 
     def _end_gone(self, orphaned: Iterable[Session]) -> list[str]:
         """End the sessions whose dead supervisor left no process here; call this right after a sweep."""
-        # Asked again, by pid alone: a sweep sees only the processes of this store's URL, and a store may have
-        # several.
+        # Asked again, by pid alone: a sweep sees only the processes
+        # of this store's URL, and a store may have several.
         left = [one.id for one in orphaned if not descendants.is_left_of(_pid_in(one.keeper))]
         evidence = Evidence(is_gone=True, note="its supervisor died, and all of its processes are gone")
         if left:

@@ -38,8 +38,8 @@ from ninelives.supervisor.protocol import (
 )
 
 _OOM_SCORE = 500
-# Bounded: a descendant that forks faster than we kill must not keep this process, and with it the lock,
-# forever.
+# Bounded: a descendant that forks faster than we kill must
+# not keep this process, and with it the lock, forever.
 _SWEEPS = 50
 
 

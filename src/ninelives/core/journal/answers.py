@@ -193,8 +193,8 @@ def check_answer(item: Item, answer: Answer) -> None:
         _check_value(item, read_item_body(item), msgspec.json.decode(answer.value))
     elif answer.says is Says.HAPPENED:
         what = f"an answer without a result to inbox item {item.id!r}"
-        # An action that returns something needs its result: None would be delivered to code that does not
-        # expect it.
+        # An action that returns something needs its result:
+        # None would be delivered to code that does not expect it.
         check(read_item_body(item).schema, None, what=what, run=item.run)
 
 

@@ -102,8 +102,8 @@ class RecordClaims:
         best: tuple[int, str] | None = None
         for candidates in self._candidates(call):
             while candidates and self.at(candidates[0][1]) is None:
-                # Claimed since the index was made: dropped here, so that a long turn is not searched again
-                # and again.
+                # Claimed since the index was made: dropped here,
+                # so that a long turn is not searched again and again.
                 candidates.pop(0)
             for one in candidates:
                 found = self.at(one[1])

@@ -175,8 +175,8 @@ class Replay:
         is_carried = found.step.startswith(CARRIED)
         if before is not None:
             self._overtaken[found.step] = before
-        # A signal that a cancelled receive had taken goes to the next one, before those that wait (decision
-        # 16).
+        # A signal that a cancelled receive had taken goes to
+        # the next one, before those that wait (decision 16).
         gave = found if is_carried else before
         number = signal_number(gave) if gave is not None else -1
         if gave is not None and number >= 0:

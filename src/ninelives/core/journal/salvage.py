@@ -55,8 +55,8 @@ def salvaged(run: RunRow, records: Sequence[Record], why: str, now_ms: int) -> t
     if good < run.effect_length:
         raise _corrupt(run, good, f"{why}; a visible effect depends on it, and would be forgotten")
     turn, turn_seq = run.turn, run.turn_seq
-    # The snapshot of this turn is the first damaged record: continue from the turn before, if its own is
-    # there.
+    # The snapshot of this turn is the first damaged record:
+    # continue from the turn before, if its own is there.
     if good <= turn_seq:
         starts = [one.seq for one in records if one.seq < good and one.kind in (Kind.CREATED, Kind.TURN)]
         if good < turn_seq or not starts:

@@ -138,8 +138,8 @@ def ripe_ms(start: StartBody, fate: Fate, since_ms: int, settle_after_ms: int) -
     """
     if fate is Fate.GONE:
         return since_ms + settle_after_ms
-    # Only a body that ends with its time limit: a plain function cannot be stopped and may act at any later
-    # time.
+    # Only a body that ends with its time limit:
+    # a plain function cannot be stopped and may act at any later time.
     if fate is Fate.UNKNOWN and start.b:
         return since_ms + start.l + settle_after_ms
     return None

@@ -35,8 +35,8 @@ _HELD = (KeyState.RESERVED, KeyState.IN_DOUBT)
 
 def reserved(known: Key | None, op: ReserveKey, run: str, now_ms: int) -> Key | Verdict:
     """Reserve the key for the run: return its new row, or the verdict that refuses it."""
-    # By the window of the new reservation, not the old one: the code that acts now says how long a result
-    # protects it.
+    # By the window of the new reservation, not the old one:
+    # the code that acts now says how long a result protects it.
     is_expired = known is not None and _is_past(known, op.window_ms, now_ms)
     if known is None or known.state is KeyState.FREE or is_expired:
         return Key(
@@ -121,8 +121,8 @@ def changed(known: Key | None, op: Change, run: str, now_ms: int) -> Key | Verdi
 
 def orphaned(known: Key, now_ms: int) -> Key:
     """Return the row of a key that its owner still held when it ended."""
-    # In doubt, the key stays closed even for a resumable action: the next run that wants it settles the doubt
-    # first.
+    # In doubt, the key stays closed even for a resumable action:
+    # the next run that wants it settles the doubt first.
     may_be_repeated = known.resumable and known.state is KeyState.RESERVED
     state = KeyState.FREE if may_be_repeated else KeyState.ORPHANED
     return replace(known, state=state, changed_ms=now_ms)

@@ -43,8 +43,8 @@ class Doubt(Struct, frozen=True):
 
 def fenced(run: RunRow, now_ms: int) -> RunRow:
     """Return the row of an unfinished run, paused and fenced: no earlier owner can write to it."""
-    # The epoch fences workers of the original store: they may live, on another machine, with an older copy of
-    # it.
+    # The epoch fences workers of the original store: they may still live, and reach this one under its old
+    # name.
     return replace(run, epoch=run.epoch + 1, paused=True, news=run.news + 1, changed_ms=now_ms)
 
 

@@ -274,8 +274,8 @@ def _changed(run: RunRow, commit: Commit, now_ms: int) -> RunRow:
         if run.news == change.news_seen:
             state = advance(run.state, Event.ESCALATE, run=run.id)
             return replace(run, state=state, session=None, due_ms=None, waits=change.waits)
-        # News came since the owner read it, perhaps the very answer: the run must read it, not wait for a
-        # person.
+        # News came since the owner read it, perhaps the very answer:
+        # the run must read it, not wait for a person.
         change = Park(now_ms, change.waits, change.news_seen)
     if isinstance(change, Park):
         # No wake-up can fall between the owner's last read and the park (decision 7).

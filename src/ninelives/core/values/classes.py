@@ -238,8 +238,8 @@ class Model:
         if type(value) is not self.type:
             raise unfit(self.label, value)
         try:
-            # Before it is written: in JSON, a naive time is text like any other and could no longer be
-            # noticed.
+            # Before it is written: in JSON, a naive time is
+            # text like any other and could no longer be noticed.
             refuse_naive(value.model_dump(round_trip=True, warnings=False), depth)
             tree = self._tree(value)
         except Misfit:

@@ -87,8 +87,8 @@ def encode_error(exc: BaseException, *, raises: Raises = ()) -> bytes:
     home = next((home for home, known in _homes(raises).items() if known.get(kind.__name__) is kind), None)
     plain = Failure(kind.__name__, message, classify(exc), "other")
     if home is not None:
-        # First as it is; if its args cannot be stored, with its text alone, which still gives the right
-        # class.
+        # First as it is; if its args cannot be stored, with
+        # its text alone, which still gives the right class.
         for args in (_args(exc), (message,)):
             failure = _whole(plain, home, args, _attributes(exc))
             # Tried now: on replay it would be too late to find that the class cannot be rebuilt.

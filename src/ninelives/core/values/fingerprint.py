@@ -254,8 +254,8 @@ def _in_order(tree: Any) -> Any:
         return tree
     tree = {key: _in_order(item) for key, item in tree.items()}
     if tree.get(TAG) in ("set", "frozenset", "dict"):
-        # By encoding, since values of different types cannot be compared; Python's own order changes with the
-        # hash seed.
+        # By encoding, since values of different types cannot be compared;
+        # Python's own order changes with the hash seed.
         tree["v"].sort(key=_ENCODE)
     return tree
 

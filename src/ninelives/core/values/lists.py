@@ -218,8 +218,8 @@ def _split(data: bytes, made: dict[bytes, bytes], depth: int) -> bytes:
 
 
 def _in_parts(items: list[Raw], made: dict[bytes, bytes]) -> bytes:
-    # Only full leaves become blobs: a list that grows by one changes the tail alone, and every earlier blob
-    # is reused.
+    # Only full leaves become blobs: a list that grows by one
+    # changes the tail alone, and every earlier blob is reused.
     full = len(items) // LEAF_ITEMS * LEAF_ITEMS
     leaves = [_keep(_ENCODE(items[at : at + LEAF_ITEMS]), made) for at in range(0, full, LEAF_ITEMS)]
     inner = len(leaves) // NODE_LEAVES * NODE_LEAVES

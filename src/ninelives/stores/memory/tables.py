@@ -95,8 +95,8 @@ class Tables(tables.CutTables):
         """Insert new runs with their first records."""
         rows = self.rows
         for run, records in made:
-            # A copy: the caller may change its mapping later, and a row of a real store would not change with
-            # it.
+            # A copy: the caller may change its mapping later,
+            # and a row of a real store would not change with it.
             rows.runs[run.id] = replace(run, labels=dict(run.labels))
             rows.refers[run.id] = frozenset(digest for record in records for digest in record.blobs)
             self._contents.journals[run.id] = list(records)

@@ -58,8 +58,8 @@ class Sessions:
             if tx.all("read_sessions", ([new.id],)):
                 raise sessions.taken(new.id)
             row = rows.row_of_session(new, tx.now_ms, tx.boot_ms, _BOOT)
-            # Whether it has a lock is in the row: behind a pooler there is none, and a missing one must not
-            # mean a death.
+            # Whether it has a lock is in the row: behind a pooler
+            # there is none, and a missing one must not mean a death.
             tx.do("insert_session", (*row, lock is not None))
             return rows.session_of((*row, None, None, None), _BOOT, tx.boot_ms)
 
@@ -83,8 +83,8 @@ class Sessions:
         lock, sent_ms = self._locks.get(session), self._pool.leases.now_ms()
 
         def work(tx: Transaction) -> tuple[Session, bool]:
-            # In the same transaction: the server's own list says whether the lock that we believe to hold is
-            # there.
+            # In the same transaction: the server's own list says
+            # whether the lock that we believe to hold is there.
             held = tx.ask("held_locks") if lock is not None else None
             found = may_act(tx, session, tx.all("lock_sessions", (texts([session]),)))
             is_held = lock is not None and lock.is_held
@@ -95,8 +95,8 @@ class Sessions:
         renewed, is_dropped = self._pool.write(work)
         self._pool.leases.renewed(renewed, sent_ms)
         if is_dropped and lock is not None:
-            # The server has dropped our lock behind a connection that seems sound: others would soon end this
-            # session.
+            # The server has dropped our lock behind a connection
+            # that seems sound: others would soon end this session.
             lock.doubt()
         return renewed
 
@@ -201,8 +201,8 @@ class Sessions:
         unlocked = {one.id for one, is_dropped in live if is_dropped}
         return sessions.gone(
             [one for one, _ in live],
-            # Two witnesses, the lease and the lock: a clock that was set forward alone ends no session
-            # (decision 19).
+            # Two witnesses, the lease and the lock: a clock that
+            # was set forward alone ends no session (decision 19).
             lambda one: one.id in unlocked or self._pool.leases.may_end(one),
             DROPPED,
         )

@@ -96,8 +96,8 @@ def claim(tx: Transaction, session: str, limit: int, wanted: Wanted) -> Claims:
     for run in found.due(wanted, limit):
         name = tx.names.run(run.id)
         for part, value in zip((b"r", b"t"), found.raw[run.id], strict=True):
-            # The script read these rows outside of any check: two workers that found the same run must
-            # collide.
+            # The script read these rows outside of any check:
+            # two workers that found the same run must collide.
             tx.expect(name, part, value)
         taken[run.id] = run_rules.claimed(run, session, found.now_ms)
         save_run(tx, run, taken[run.id])

@@ -83,8 +83,8 @@ def run_of(run: str, rest: bytes | None, tail: bytes | None) -> RunRow | None:
         for column, number in zip(numbers, (epoch, length, *others), strict=True):
             row[column] = int(number)
         made = rows.run_of(tuple(row))
-        # The state is in one part and the fence in the other: parts of two different moments contradict each
-        # other here.
+        # The state is in one part and the fence in the other:
+        # parts of two different moments contradict each other here.
         if (made.state is State.RUNNING) != (tail is not None and tail.startswith(b"R")):
             raise ValueError(f"it is {made.state} and its fence says otherwise")
         return made

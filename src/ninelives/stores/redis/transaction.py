@@ -88,8 +88,8 @@ class Transaction:
     @property
     def mark(self) -> bytes:
         """A value that no other write has used."""
-        # The name is random and the count grows with each write: no two marks are equal, so every change is
-        # seen.
+        # The name is random and the count grows with each write:
+        # no two marks are equal, so every change is seen.
         return b"%b %d" % (self._connection.name, self._connection.count + 1)
 
     @property

@@ -75,8 +75,8 @@ def apply(tx: OpenTransaction, tables: Tables, batch: Sequence[Commit]) -> list[
         verdict, run = write(tx, draft, one)
         verdicts.append(verdict)
         if run is not None:
-            # Kept before the next commit of the batch: that one may depend on the key that this one has just
-            # freed.
+            # Kept before the next commit of the batch:
+            # that one may depend on the key that this one has just freed.
             tables.rows.keep(draft)
             appended.append((run, one.records))
     tables.write_back()
@@ -96,8 +96,8 @@ def write(tx: OpenTransaction, draft: Rows, commit: Commit) -> tuple[Verdict, Ru
     # Before the fence: a commit whose answer was lost no longer matches it, and is not to be refused.
     if rules.repeats(run, commit):
         return Verdict(run.id, Outcome.COMMITTED), None
-    # Judged first, and again below with the news that key operations bring: a fenced commit must not touch
-    # keys.
+    # Judged first, and again below with the news that key
+    # operations bring: a fenced commit must not touch keys.
     fenced = rules.committed(run, commit, now_ms)
     if isinstance(fenced, Verdict):
         return fenced, None
@@ -108,8 +108,8 @@ def write(tx: OpenTransaction, draft: Rows, commit: Commit) -> tuple[Verdict, Ru
         if refusal is not None:
             break
         if isinstance(op, WaitKey):
-            # The key was let go before the run could register: counted as news, else the run would park and
-            # never wake.
+            # The key was let go before the run could register:
+            # counted as news, else the run would park and never wake.
             needless += not _waits(draft, op.key, run.id)
             continue
         after_op = change_key(draft, op, run.id, now_ms)

@@ -172,8 +172,8 @@ class SqlTables(Tables):
 
     def _load_holds(self, names: Names) -> Sets:
         found = list(self._held_keys(names))
-        # Locked and read by name: the statement that finds them by run returns no row that a decision may
-        # rest on.
+        # Locked and read by name: the statement that finds them
+        # by run returns no row that a decision may rest on.
         self.keys.fetch([key for key, _ in found])
         return grouped((run, key) for key, run in found)
 

@@ -19,8 +19,8 @@ from ninelives.core.errors import LeaseLost, StoreBroken, StoreError, StoreUnava
 from ninelives.stores.clock import SystemClock
 from ninelives.stores.shared.sessions import ObservedLeases
 
-# A worker process takes up to nine with those for locks, deaths and wake-ups: many workers share one server's
-# limit.
+# A worker process takes up to nine with those for locks,
+# deaths and wake-ups: many workers share one server's limit.
 _MOST_CONNECTIONS = 6
 _PATIENCE_SECONDS, _DOUBT_SECONDS, _PAUSE_SECONDS = 5.0, 60.0, 0.05
 Answer = TypeVar("Answer")
@@ -132,8 +132,8 @@ class ConnectionPool(Opened, ABC, Generic[Connection]):
 
     def _take(self) -> Connection:
         with self._lock:
-            # Without a limit: a connection comes back when its transaction ends, and each has a time limit of
-            # its own.
+            # Without a limit: a connection comes back when its
+            # transaction ends, and each has a time limit of its own.
             while self._taken >= _MOST_CONNECTIONS:
                 self._wait(None)
             self._taken += 1

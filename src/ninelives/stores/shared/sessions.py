@@ -125,8 +125,8 @@ class ObservedLeases:
         """Record that this process began or renewed a session; `sent_ms` is our clock when it sent that."""
         if self._boot_ms is not None:
             with self._lock:
-                # Counted from when it was sent: the server's lease began no earlier, so ours never ends after
-                # it.
+                # Counted from when it was sent: the server's lease
+                # began no earlier, so ours never ends after it.
                 self._seen[session.id] = _Seen(session.renewed_ms, sent_ms, session.lease_ms, is_own=True)
             self.clock.learn(session.renewed_ms, sent_ms, session.lease_ms)
 
@@ -159,8 +159,8 @@ class ObservedLeases:
         """Return a session that wants to act: if we renewed it, judged by our clock, else by the server's."""
         with self._lock:
             seen = self._seen.get(session.id)
-        # Of other sessions we know only when we first saw a renewal, which may be late: for acting that is
-        # too generous.
+        # Of other sessions we know only when we first saw a renewal,
+        # which may be late: for acting that is too generous.
         is_own = seen is not None and seen.is_own and seen.renewed_ms == session.renewed_ms
         return self.judged(session) if is_own else session
 

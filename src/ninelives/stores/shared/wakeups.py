@@ -80,8 +80,8 @@ class WakeUps(ABC, Generic[Connection]):
             self._changed.acquire()
             self._connection = connection
             self._reading = False
-            # A generation, not a flag: each thread compares with what it saw itself, so the first to wake
-            # takes nothing from the others.
+            # A generation, not a flag: each thread compares with what it
+            # saw itself, so the first to wake takes nothing from the others.
             self._generation += woken
             self._changed.notify_all()
 

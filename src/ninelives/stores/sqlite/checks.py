@@ -32,8 +32,8 @@ check; then the whole row with its checks as it was before all appends.
 These are only hints. An append that uses one (`append_known`) writes or compares all of these columns, and
 only if the check in the row is the one that is known here.
 """
-# A worker that runs for months must not keep a row of every run; losing all hints costs one slower append
-# each.
+# A worker that runs for months must not keep a row of every run;
+# losing all hints costs one slower append each.
 HOT_AT_MOST = 20_000
 _WRITTEN: dict[str, rows.Row] = {}
 """Rows of runs without an owner that this process wrote lately, by id, with their checks: created or ended.

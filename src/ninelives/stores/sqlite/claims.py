@@ -193,8 +193,8 @@ class DamagedRuns:
         try:
             return self._files.write(lambda tx: work(tx, self.numbers), urgent=urgent)
         except Corrupt:
-            # One by one, in transactions of their own: a statement over many rows fails at the first damaged
-            # one and does not name it.
+            # One by one, in transactions of their own: a statement over
+            # many rows fails at the first damaged one and does not name it.
             found = {number for number in self._files.read(suspects) if self._is_damaged(number)}
             # Nothing new to skip, so the damage lies elsewhere: trying again would fail in the same way.
             if found <= self._numbers:

@@ -41,8 +41,8 @@ def commit(tx: Transaction, batch: Sequence[Commit]) -> list[Verdict]:
             plain.append(one)
         elif one.records and one.is_plain_end:
             ending.append(one)
-    # All plain commits before all others: they touch no row but their own, so no verdict depends on the
-    # order.
+    # All plain commits before all others: they touch no
+    # row but their own, so no verdict depends on the order.
     done = _append_plain(tx, plain)
     if ending:
         done |= _end_plain(tx, ending)

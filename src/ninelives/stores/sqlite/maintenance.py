@@ -126,8 +126,8 @@ def _clear(tx: Transaction, before_ms: int) -> list[tuple[int, int]]:
     done = []
     for (name,) in tx.all("ended_runs", (before_ms,)):
         run = get_run(tx, name)
-        # All in one transaction with `_rebase`: a journal without records whose row still counts them is
-        # damage.
+        # All in one transaction with `_rebase`:
+        # a journal without records whose row still counts them is damage.
         removed = delete_records(tx, run.number, run.length)
         buried = _bury(tx, name)
         for statement, value in (

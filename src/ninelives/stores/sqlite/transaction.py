@@ -116,8 +116,8 @@ def _confirm_missing(tx: Transaction, names: Sequence[str]) -> None:
     if not names:
         return
     try:
-        # A hit here is a row that the first index did not lead to: creating the run again would do its work
-        # twice.
+        # A hit here is a row that the first index did not lead to:
+        # creating the run again would do its work twice.
         for (name,) in tx.all("run_ids_again", (msgspec.json.encode(names).decode(),)):
             raise checks.hidden("runs", name)
     except UnicodeEncodeError:
@@ -159,8 +159,8 @@ def append_all(tx: Transaction, appended: Sequence[tuple[int, Sequence[Record]]]
             if parts is None:
                 whole.append(row)
             else:
-                # The second half first, at once and by itself: `insert_halved` refers to the last row that
-                # was inserted.
+                # The second half first, at once and by itself:
+                # `insert_halved` refers to the last row that was inserted.
                 tx.do("insert_record", parts[0])
                 tx.do("insert_halved", parts[1])
             if record.blobs:

@@ -57,8 +57,7 @@ class ServerConnection:
         self._libpq = connection.pgconn
         self._transformer = Transformer(connection)
         self._prepared: set[bytes] = set()
-        # Sent and not yet answered: a failed pipeline prepares nothing, and the next one must send them
-        # again.
+        # Sent and not yet answered: they count as prepared only once the server has said so.
         self._preparing: set[bytes] = set()
         self._waiting: deque[ServerAnswer | bytes] = deque()
         self._is_flushed = True
@@ -130,8 +129,8 @@ class ServerConnection:
 
     def receive(self) -> None:
         """Wait for the next answer. Raises the error that it reports."""
-        # In a pipeline the server answers when it must, not when it can: without a request it may wait for
-        # more.
+        # In a pipeline the server answers when it must, not when it can:
+        # without a request it may wait for more.
         if not self._is_flushed:
             self._libpq.send_flush_request()
             self._flush()

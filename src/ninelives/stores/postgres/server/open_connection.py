@@ -64,8 +64,8 @@ _REMEDIES = {
     driver.LockNotAvailable: "Another transaction holds a lock: see pg_stat_activity and pg_locks",
 }
 """What to do about a statement that the server refused."""
-# Unique violations too: a row that is not there cannot be locked, so two inserts of one key collide (decision
-# 10).
+# Unique violations too: a row that is not there cannot be
+# locked, so two inserts of one key collide (decision 10).
 PASSING = (driver.DeadlockDetected, driver.SerializationFailure, driver.UniqueViolation)
 """The transaction was rolled back because of another one; run again, it sees that one's rows."""
 

@@ -68,7 +68,6 @@ class Pool(ConnectionPool[ServerConnection]):
     def _watch(self, connection: Connection) -> None:
         with self._lock:
             self._connections.add(connection)
-            # Only now: a script that never connects needs no thread.
             self._vigil.begin()
 
     def _watched(self) -> list[Connection]:

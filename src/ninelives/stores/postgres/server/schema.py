@@ -105,8 +105,8 @@ def _migrate(connection: Connection, address: Address, steps: tuple[str, ...]) -
     if before == len(steps):
         return before, before
     if before > 0:
-        # A single step does not compare the version (decision 13): so keep writers out, and fence every
-        # owner.
+        # A single step does not compare the version (decision 13):
+        # so keep writers out, and fence every owner.
         connection.execute(sql["keep_writers_out"].text)
         connection.execute(sql["fence_owners"].text)
     elif not _found(connection, address)[2]:

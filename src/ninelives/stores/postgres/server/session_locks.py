@@ -21,8 +21,8 @@ from ninelives.stores.postgres.server.open_connection import Connection, transla
 from ninelives.stores.postgres.server.queries import Statement
 from ninelives.stores.shared.wakeups import readable
 
-# Shorter than the 0.2 s after which others check again: a holder that lost its connection can be back by
-# then.
+# Shorter than the 0.2 s after which others check again:
+# a holder that lost its connection can be back by then.
 _PAUSE_SECONDS, _POLL_SECONDS = 0.1, 1.0
 
 

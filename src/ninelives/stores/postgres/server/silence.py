@@ -122,8 +122,8 @@ class Vigil:
         """Ask the server which of these backends are busy; None if it does not answer."""
         try:
             given = psycopg.conninfo.conninfo_to_dict(self._url)
-            # The very server of that connection: a URL may name several hosts, and another one knows nothing
-            # of ours.
+            # The very server of that connection: a URL may name
+            # several hosts, and another one knows nothing of ours.
             where = {"host": late[0].info.host, "port": late[0].info.port, "connect_timeout": _ASK_SECONDS}
             options: Any = given | where
             numbers = ", ".join(str(one.pgconn.backend_pid) for one in late)

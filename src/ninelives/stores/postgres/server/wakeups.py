@@ -40,8 +40,8 @@ class Notifications(ServerWakeUps[Connection]):
 
     def _subscribe(self, connection: Connection) -> None:
         self._ping_at = monotonic() + _PING_SECONDS
-        # The door before LISTEN: a notifier that finds the door free skips NOTIFY, and we poll once we are
-        # through it.
+        # The door before LISTEN: a notifier that finds the door
+        # free skips NOTIFY, and we poll once we are through it.
         connection.execute(self._open_door, (self._channel.door,))
         connection.execute(sql.SQL("LISTEN {}").format(sql.Identifier(self._channel.name)))
 

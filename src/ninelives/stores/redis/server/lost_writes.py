@@ -114,8 +114,8 @@ class Lineage:
         for name, run in found.items():
             # A run that ended and is as we know it has lost nothing.
             if not run.state.is_final or _is_behind(run, runs.get(name)):
-                # With its length: an owner that appends moves past the mark, and so proves that nothing is
-                # missing.
+                # With its length: an owner that appends moves past
+                # the mark, and so proves that nothing is missing.
                 tx.do(b"HSET", tx.names.run(name), LOST, b"%d" % run.length)
         _doubt(tx, keys)
         tx.wakes = True

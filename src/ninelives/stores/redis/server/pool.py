@@ -31,8 +31,8 @@ from ninelives.stores.shared.pool import ConnectionPool
 
 Answer = TypeVar("Answer")
 Work = Callable[[Transaction], Answer]
-# Conflicts are ordinary here (nothing is locked), lost connections are not: so many more of the first are
-# borne.
+# Conflicts are ordinary here (nothing is locked), lost
+# connections are not: so many more of the first are borne.
 _TRIES, _MOST_CONFLICTS, _WAIT_MS = 20, 400, 2_000
 _LONGEST_PAUSE_SECONDS = 0.05
 _HELD_UP = "a step waits for the server%s to sync writes that must survive: %s; it gives up after %d s"
@@ -72,8 +72,8 @@ class Pool(ConnectionPool[ServerConnection]):
         names, lineage = self.names, self.lineage
         connection.history = history
         keys = [names.store, names.lineage, names.workers, names.awaited]
-        # Before any process writes again: the count that a new history begins with is noted by its first
-        # visitor.
+        # Before any process writes again: the count that a new
+        # history begins with is noted by its first visitor.
         written, began = connection.call(script("takeover"), keys, [history, lineage.history])
         is_new = lineage.history not in ("", history)
         # Compared with where the new history began, not with the count now, which has long caught up.
@@ -168,8 +168,8 @@ class Pool(ConnectionPool[ServerConnection]):
         others = f" and {replicas} replica{'s' * (replicas != 1)}" if replicas else ""
         is_logged = False
         commands: list[Command] = [
-            # WAITAOF waits for this connection's own writes only; so it writes once, behind those of all
-            # others.
+            # WAITAOF waits for this connection's own writes only;
+            # so it writes once, behind those of all others.
             (b"HINCRBY", self.names.store, b"confirmed", 1),
             (b"WAITAOF", 1, replicas, _WAIT_MS),
         ]

@@ -140,8 +140,8 @@ def _advance(tx: Transaction, known: int, *, is_under_way: bool) -> bytes:
     for part in _runs(tx):
         rows = tx.ask([(b"HMGET", names.run(run), b"r", b"t") for run in part])
         for run, (rest, tail) in zip(part, rows, strict=True):
-            # A run that another process migrated meanwhile counts as done: under this version only migrations
-            # write.
+            # A run that another process migrated meanwhile counts as done:
+            # under this version only migrations write.
             if rest is not None and tail is not None and not _migrate(tx, known, way, run, rest, tail):
                 (version,) = tx.ask([(b"HGET", names.store, b"version")])
                 return version or b""

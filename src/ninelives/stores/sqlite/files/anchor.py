@@ -38,8 +38,8 @@ class Anchor:
 
     def write(self, commits: int) -> None:
         """Write the number of the last commit."""
-        # One write of one image, and no sync: a reader under the writers' lock sees it whole, and a step pays
-        # nothing.
+        # One write of one image, and no sync: a reader under the
+        # writers' lock sees it whole, and a step pays nothing.
         os.pwrite(self._fd, _image(_COMMITTED, self._store_id, commits), 0)
 
     def write_copied(self, commits: int) -> None:

@@ -56,8 +56,8 @@ class Checkpointer:
         self._closing = True
         self._wanted.set()
         thread = self._thread
-        # Join before the lock is closed: its number could be reused, and the thread would flock a stranger's
-        # file.
+        # Join before the lock is closed: its number could be
+        # reused, and the thread would flock a stranger's file.
         if thread is not None:
             thread.join()
         os.close(self._lock)
@@ -84,8 +84,8 @@ class Checkpointer:
 
     def _finish(self, connection: apsw.Connection) -> None:
         if _copy(connection):
-            # Only if everything was copied does the file alone hold all commits, which is what the anchor
-            # then says.
+            # Only if everything was copied does the file alone
+            # hold all commits, which is what the anchor then says.
             self._copied(connection)
 
     def _empty(self, connection: apsw.Connection) -> None:
@@ -94,8 +94,8 @@ class Checkpointer:
         except BlockingIOError:
             return  # another process is doing it
         try:
-            # First without the writers' lock: the bulk of the copying, and its syncs, must not hold up
-            # commits.
+            # First without the writers' lock: the bulk of the
+            # copying, and its syncs, must not hold up commits.
             _copy(connection)
             self._exclusively(lambda: self._finish(connection))
         finally:

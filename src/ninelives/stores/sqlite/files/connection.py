@@ -55,13 +55,12 @@ def connect(path: Path, *, create: bool = False, busy_ms: int = 5000) -> apsw.Co
         flags = apsw.SQLITE_OPEN_READWRITE | (apsw.SQLITE_OPEN_CREATE if create else 0)
         connection = apsw.Connection(_name(path), flags=flags)
         connection.set_busy_timeout(busy_ms)
-        # No statement may write the schema table directly, or switch the journal off: not even one that a
-        # file smuggles in.
+        # No statement may write the schema table directly, or switch
+        # the journal off: not even one that a file smuggles in.
         connection.config(apsw.SQLITE_DBCONFIG_DEFENSIVE, 1)
         connection.config(apsw.SQLITE_DBCONFIG_TRUSTED_SCHEMA, 0)
         # A misspelt "column" must be an error, not a string.
         connection.config(apsw.SQLITE_DBCONFIG_DQS_DML, 0)
-        # On every connection: without these functions the first statement that reseals a row would fail.
         checks.register(connection)
         if create:
             connection.pragma("page_size", PAGE_BYTES)
@@ -81,8 +80,8 @@ def commits_in_file(path: Path) -> int | None:
     """
     flags = apsw.SQLITE_OPEN_READONLY | apsw.SQLITE_OPEN_URI
     try:
-        # `immutable` makes SQLite ignore the log: this is what the file alone would say after the log is
-        # lost.
+        # `immutable` makes SQLite ignore the log:
+        # this is what the file alone would say after the log is lost.
         file_only = apsw.Connection(f"file:{quote(os.fsencode(path))}?immutable=1", flags=flags)
         try:
             found = [checks.VERIFIED["read_store"](row) for row in file_only.execute(SQL["read_store"])]

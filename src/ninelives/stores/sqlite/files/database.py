@@ -65,8 +65,8 @@ class Database(Opened):
         self._busy_ms = int(lock_timeout_seconds * 1000)
         self._writing = threading.Lock()
         self._reading = threading.Lock()
-        # No room is made until `fill_log`: a process that only reads or runs one command must not fill a log
-        # with zeros.
+        # No room is made until `fill_log`: a process that only
+        # reads or runs one command must not fill a log with zeros.
         self._log_pages, self._room_pages = 0, sys.maxsize
         with ExitStack() as undo:
             try:
@@ -100,8 +100,8 @@ class Database(Opened):
     def _open_database(self, undo: ExitStack) -> tuple[int, int]:
         """Create the database if there is none, migrate it, and compare it with its anchor."""
         if not self.paths.database.exists():
-            # An anchor with commits proves that a database was here: an empty one in its place would repeat
-            # all work.
+            # An anchor with commits proves that a database was here:
+            # an empty one in its place would repeat all work.
             paths.refuse_lost(self.paths)
             self._create()
         self.inode = _identity(self.paths.database)
@@ -123,8 +123,8 @@ class Database(Opened):
         self._writer = self.connect()
         undo.callback(self._writer.close)
         if is_first and self.paths.database.stat().st_size <= structure.AT_OPEN_BYTES:
-            # Only the first process pays for it: every later open would cost a tenth of a second for the same
-            # answer.
+            # Only the first process pays for it: every later open
+            # would cost a tenth of a second for the same answer.
             structure.require_sound(self._writer)
         versions = schema.migrate(self._writer, self._steps)
         # Again after the migration: it proves that what the steps made is what the code expects.
@@ -137,15 +137,15 @@ class Database(Opened):
                 remedy="Restore it from a backup",
             )
         store_id, self._commits = row[0], row[2]
-        # Before the anchor is opened for writing: the next commit would raise it over the evidence of a lost
-        # tail.
+        # Before the anchor is opened for writing:
+        # the next commit would raise it over the evidence of a lost tail.
         self._compare(store_id, in_file)
         self._anchor = anchor.Anchor(self.paths.anchor, store_id)
         undo.callback(self._anchor.close)
         if in_file is not None:
             self._anchor.write_copied(in_file)  # closing the last connection copies the log unrecorded
-        # A connection of its own: a long read must not wait for a writer's sync, nor see its open
-        # transaction.
+        # A connection of its own: a long read must not wait
+        # for a writer's sync, nor see its open transaction.
         self._reader = self.connect()
         undo.callback(self._reader.close)
         return versions
@@ -188,8 +188,8 @@ class Database(Opened):
         with self._writing:
             self._queue.acquire(urgent=urgent)
             try:
-                # Read the clock in the queue's order: a time from before the wait could be older than one
-                # that is already written.
+                # Read the clock in the queue's order: a time from before
+                # the wait could be older than one that is already written.
                 tx = Transaction(self._cursor, self._clock.now_ms())
                 answer = self._transact(tx, work)
                 if self._log_pages >= self._room_pages:
@@ -343,7 +343,7 @@ class Database(Opened):
         try:
             yield
         except FileNotFoundError as error:
-            # A moved database explains a missing neighbour better than the neighbour does.
+            # If the database itself was moved, say that: the missing file beside it is only a consequence.
             self.require_same_file()
             raise self._noted(
                 StoreBroken(

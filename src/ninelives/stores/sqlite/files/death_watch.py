@@ -17,8 +17,8 @@ from ninelives.stores.sqlite.files.session_locks import is_locked
 
 _CLOSED_AFTER_WRITING = 0x00000008
 _HEADER = struct.Struct("iIII")
-# 50 ms in all: the kernel drops the lock just after the event; a live holder that closed a second descriptor
-# never does.
+# 50 ms in all: the kernel drops the lock just after the event;
+# a live holder that closed a second descriptor never does.
 _CHECKS, _PAUSE_SECONDS = 100, 0.0005
 
 

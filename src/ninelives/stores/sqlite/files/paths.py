@@ -65,8 +65,8 @@ def named(path: str | Path) -> StorePaths:
             f"the path {database} is longer than SQLite takes ({_LONGEST} bytes)",
             remedy="Keep the store in a directory with a shorter path",
         )
-    # Asked from the kernel: on a network filesystem, flock and shared memory work between processes of one
-    # host only, and two hosts would both write.
+    # Asked from the kernel: on a network filesystem, flock and shared memory
+    # work between processes of one host only, and two hosts would both write.
     mounts = os.fsdecode(Path("/proc/self/mountinfo").read_bytes())
     refuse_remote(database, mounts.splitlines())
     if database.is_dir():

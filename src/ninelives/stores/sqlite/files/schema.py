@@ -71,7 +71,6 @@ def check(connection: apsw.Connection, steps: Sequence[str]) -> None:
     """
     found = {(kind, name): (table, sql) for kind, name, table, sql in connection.execute(_OBJECTS)}
     expected = _expected(tuple(steps))
-    # The common case, without guests: one comparison.
     if found == expected:
         return
     ours = {table for table, _ in expected.values()}

@@ -63,8 +63,8 @@ class SessionLocks:
     def discard(self, session: str) -> None:
         """Drop the lock if it is ours, and remove the file."""
         fd = self._held.pop(session, None)
-        # Unlink while the lock is held: a file that is found unlocked counts as a death, and this is a normal
-        # end.
+        # Unlink while the lock is held: a file that is found
+        # unlocked counts as a death, and this is a normal end.
         self._path(session).unlink(missing_ok=True)
         if fd is not None:
             os.close(fd)

@@ -62,8 +62,8 @@ class Datagrams(WakeUps[socket.socket]):
         """Wait for a wake-up since this thread's last call; the first call returns at once."""
         with self._changed:  # binding never waits: no thread finds another at it
             if self._connection is None and not self._is_closed:
-                # Bind before the caller polls for work: a wake-up between its poll and the bind would be
-                # lost.
+                # Bind before the caller polls for work:
+                # a wake-up between its poll and the bind would be lost.
                 self._connection = self._listen(0.0)
         return super().wait(timeout_seconds)
 
