@@ -31,6 +31,7 @@ def stat_of(pid: int) -> list[bytes] | None:
     """Return the fields of /proc/PID/stat after pid and name; None when they cannot be read."""
     try:
         stat = Path(f"/proc/{pid}/stat").read_bytes()
+        # The name stands in brackets and may itself have brackets and spaces: only the last one ends it.
         return stat[stat.rindex(b")") + 2 :].split()
     except (OSError, ValueError):
         return None
@@ -38,6 +39,7 @@ def stat_of(pid: int) -> list[bytes] | None:
 
 def is_zombie(fields: list[bytes]) -> bool:
     """Return whether a process has ended: its main thread has, and no other thread runs."""
+    # A main thread that has ended shows as a zombie while other threads of the process still act.
     return fields[_STATE] in (b"Z", b"X") and int(fields[_THREADS]) < 2
 
 

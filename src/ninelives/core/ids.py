@@ -242,6 +242,8 @@ def _escape(value: object, field: str, special: set[str]) -> str:
     except UnicodeEncodeError:
         raise UsageError(f"{{{field}}} is {ascii(value)[:60]}, which has a lone surrogate") from None
     escaped = _UNSAFE.sub(_percent, text)
+    # What separates parts in the template must not occur in a part:
+    # "a-b" and "c" would make the key of "a" and "b-c".
     for character in special & {"-", "_", "."}:
         kind, escaped = (part.replace(character, f"%{ord(character):02X}") for part in (kind, escaped))
     return f"{kind}={escaped}" if kind else escaped

@@ -48,6 +48,7 @@ def step_text(step: str) -> str:
 
 @lru_cache(maxsize=1024)
 def _escape(text: str) -> str:
+    # The percent sign first: else the escape of # would be escaped again.
     return text.replace("%", "%25").replace("#", "%23")
 
 

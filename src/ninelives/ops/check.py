@@ -176,6 +176,8 @@ class _Frontier:
         """Wait at a new step without end."""
         if not self._is_reached:
             self._is_reached = True
+            # Not at the first new step: other branches may still have
+            # recorded steps to call, and would be reported as left out.
             execution.delivery.at_rest += (lambda: self.end(execution),)
         execution.delivery.check_soon()
         await execution.forever()
@@ -401,6 +403,8 @@ def _refuse(event: str, _: tuple[Any, ...]) -> None:
 
 async def _rehearse_all(order: CheckOrder, store: Store, results: int) -> None:
     def say(line: Line) -> None:
+        # Written at once, unbuffered: the process may be killed
+        # at the next run, and the parent must know which.
         os.write(results, msgspec.json.encode(line) + b"\n")
 
     loop = asyncio.get_running_loop()
@@ -424,6 +428,7 @@ def main() -> None:
     os.dup2(2, 1)  # the user's code may print: keep that apart from our messages
     try:
         logging.getLogger("ninelives").disabled = True  # the findings already say it
+        # Opened before the audit hook, which refuses sockets: opening a store on a server needs one.
         store = open_store(order.url)
         sys.addaudithook(_refuse)
         agent_loader.load(order.target)

@@ -39,6 +39,7 @@ def take(store: Store, run: str) -> dict[str, Any]:
     """Return everything stored of a run, with its chain verified. Raises UnknownRun; Corrupt."""
     loaded = store.load_journal(run, since=0)
     row = loaded.run
+    # A snapshot may be all that is left of a run: it must say for itself that it was whole.
     chain.verify(row.id, row.base_check, loaded.first, loaded.records, length=row.length, head=row.head)
     living = sessions.seen(store)
     return {
@@ -88,6 +89,7 @@ def write(snapshot: dict[str, Any], out: Path | None) -> Path:
 
 
 def _free_names(run: str, length: int) -> Iterator[Path]:
+    # A run's id is data and may be "../../etc": it never becomes a path.
     safe = re.sub(r"[^A-Za-z0-9_.\-]", "_", run)[:_NAME_CHARACTERS].lstrip(".-") or "run"
     first = Path(f"{safe}-{length - 1}.json")
     return concatenate([first], (Path(f"{safe}-{length - 1}.{again}.json") for again in count(2)))

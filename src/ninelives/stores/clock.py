@@ -6,6 +6,7 @@ import time
 from functools import cached_property
 from pathlib import Path
 
+# The monotonic clock stops while the machine sleeps: a lease would outlive a night.
 _BOOT_CLOCK = getattr(time, "CLOCK_BOOTTIME", time.CLOCK_MONOTONIC)
 
 

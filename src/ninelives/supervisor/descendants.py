@@ -103,6 +103,7 @@ def is_group(group: int) -> bool:
         return True
     stats = [stat_of(int(name)) for name in os.listdir("/proc") if name.isdigit()]
     members = [fields for fields in stats if fields is not None and int(fields[2]) == group]
+    # No member is visible although the group exists: they may be hidden from us, so assume that they live.
     return not members or not all(is_zombie(fields) for fields in members)
 
 
@@ -132,9 +133,11 @@ class Ancestry:
         running = {one.pid: one for one in processes()}
         found = {}
         for one in running.values():
+            # What was seen below a worker stays its own, even when its parent has died and it came to us.
             mark = _worker_above(one, running, workers) or self._seen.get((one.pid, one.began))
             if mark is not None and one.pid not in workers:
                 found[one.pid, one.began] = mark
+        # Replaced, not added to: pids of ended processes must not stay and name strangers later.
         self._seen = found
 
     def may_be_of(self, one: Process, mark: str) -> bool:
@@ -202,6 +205,7 @@ def sweep_orphaned_workers(store: str) -> list[int]:
             return False  # another store or container, or another boot (a container that was restored)
         if mark not in alive:
             pid = mark.partition("-")[0]
+            # The whole mark: a later process with the same pid began at another time.
             alive[mark] = pid.isdigit() and supervisor_mark(int(pid), store) == mark
         return not alive[mark]
 
@@ -209,6 +213,7 @@ def sweep_orphaned_workers(store: str) -> list[int]:
 
 
 def _kill(is_left: Callable[[Process], bool], spared: Collection[int]) -> list[int]:
+    # One listing for all rounds: a process that is started meanwhile is found by the caller's next sweep.
     running = list(processes())
     left = {one.pid for one in running if one.pid not in spared and is_left(one)}
     grown = True

@@ -24,6 +24,8 @@ def judge(
     """
     is_exit = status.si_code == os.CLD_EXITED
     number = None if is_exit else status.si_status
+    # The counter is of the whole cgroup: only with a SIGKILL
+    # that we did not send is this one likely the victim.
     is_oom = number == signal.SIGKILL and hung_seconds is None and ooms > 0
     if hung_seconds is not None:
         note = f"its event loop was blocked for {hung_seconds:.0f} s, so it was killed"
@@ -66,6 +68,7 @@ class LastLines:
     def feed(self, data: bytes) -> list[str]:
         """Add output; return the lines that it completed."""
         *whole, self._rest = (self._rest + data).split(b"\n")
+        # A program that writes no newline must not fill the supervisor's memory.
         if len(self._rest) > 64 * _LINE_CHARACTERS:
             whole, self._rest = [*whole, self._rest], b""
         lines = [line.decode(errors="backslashreplace").rstrip("\r") for line in whole]

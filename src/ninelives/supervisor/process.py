@@ -68,6 +68,7 @@ class WorkerProcess:
         if received:
             self.beat_ms = now_ms
             self.is_ready = self.is_ready or READY in received
+            # It beats again before it was killed: forget the request, a later hang gets a second of its own.
             if self.hung_seconds is None:
                 self.stacks_requested_ms = None
         return bool(received)
@@ -135,6 +136,8 @@ def _spawn(settings: WorkerSettings, link: int, output: int, marks: dict[str, st
                 (os.POSIX_SPAWN_DUP2, output, 2),
                 (os.POSIX_SPAWN_DUP2, link, LINK_FD),
             ],
+            # A session and group of its own: Ctrl-C in the terminal stops
+            # the supervisor alone, which then kills the whole group.
             setsid=True,
             setsigdef=[signal.SIGINT, signal.SIGTERM, signal.SIGHUP, signal.SIGCHLD],
             setsigmask=[],

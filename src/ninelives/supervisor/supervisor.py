@@ -51,6 +51,7 @@ class Supervisor:
         self._report, self._on_output = report, on_output
         self._mark = descendants.supervisor_mark(os.getpid(), store.url)
         self._identity = store.identity
+        # Before the first worker: what runs below us now is not ours to kill.
         self._ancestry = descendants.Ancestry()
         self._selector = selectors.DefaultSelector()
         self._session = SupervisorSession(store, clock, settings.lease_seconds, report, self._selector)
@@ -67,6 +68,7 @@ class Supervisor:
 
     def run(self) -> int:
         """Keep the workers running until a stop signal; return the exit code."""
+        # Before the first worker: orphans that it leaves would otherwise go to init, out of our sight.
         descendants.become_subreaper()
         self._listen_to_signals()
         self._begin()
@@ -113,9 +115,12 @@ class Supervisor:
             end.setblocking(False)
         self._selector.register(ours, selectors.EVENT_READ, lambda: _drain(ours))
         self._wakeup = theirs  # keep a reference: the garbage collector would close it
+        # Python retries a system call that a signal interrupts:
+        # without this, select would sleep through SIGTERM.
         signal.set_wakeup_fd(theirs.fileno(), warn_on_full_buffer=False)
         for number in (signal.SIGTERM, signal.SIGINT, signal.SIGHUP):
             signal.signal(number, lambda found, _: self._signals.append(found))
+        # A handler that does nothing: without one, the kernel would not wake us for a death.
         signal.signal(signal.SIGCHLD, lambda *_: None)
 
     def _wait(self) -> None:
@@ -154,6 +159,7 @@ class Supervisor:
             if slot.child is None and slot.restart_at_ms is not None and slot.restart_at_ms <= now_ms:
                 child = self._start(slot)
                 if child is None:
+                    # The machine has no room for a process: trying at once would only load it more.
                     slot.restart_at_ms = now_ms + _LONGEST_WAIT_MS
                 else:
                     slot.fill(child)
@@ -202,6 +208,8 @@ class Supervisor:
         """Reap every process that has ended: our workers, and orphans that were reparented to us."""
         while True:
             try:
+                # WNOWAIT: until it is reaped, its pid and process group
+                # cannot be given to a stranger that we would kill.
                 status = os.waitid(os.P_ALL, 0, os.WEXITED | os.WNOHANG | os.WNOWAIT)
             except ChildProcessError:
                 return
@@ -213,6 +221,7 @@ class Supervisor:
                         child.reap(status)
                         self._died(slot, child)
             with suppress(ChildProcessError):
+                # An orphan that came to us: if it is not reaped, it stays a zombie for as long as we live.
                 os.waitpid(status.si_pid, os.WNOHANG)
 
     def _died(self, slot: WorkerSlot, child: WorkerProcess) -> None:
@@ -221,6 +230,7 @@ class Supervisor:
         self._forget(child.output)
         for line in child.tail.end():
             self._on_output(slot.number, line)
+        # After its last output: the evidence quotes the last lines.
         evidence = child.evidence()
         is_stopping = child.is_stopping or is_stop(evidence)
         pause_ms = slot.remove(child, self._clock.boot_ms(), is_stop=is_stopping)
@@ -233,6 +243,7 @@ class Supervisor:
             self._report(
                 "the new code does not start: rolling restart aborted, the other workers keep the old code"
             )
+        # Once a worker has worked, settings and code are right: then the same exit code is a passing trouble.
         ending = self._reason_to_end(evidence.exit_code) if not self._has_worked else None
         if ending is not None:
             self._exit_code = ending
@@ -248,6 +259,7 @@ class Supervisor:
         marks = {child.mark for child in self._living()}
         pids = {child.pid for child in self._living()} | {os.getpid()}
         for slot, child in list(self._dead):
+            # A process of another worker, dead or alive, must not be taken for this one's.
             others = marks | {one.mark for _, one in self._dead} - {child.mark}
             left = descendants.sweep(child.mark, others, pids, self._ancestry.may_be_of)
             self._reap_killed(left)
@@ -321,6 +333,7 @@ class Supervisor:
         self._scan_descendants(is_urgent=True)
         for slot in self.slots:
             slot.clear()
+        # A process that cannot be killed, or a store that is away, must not keep a stop from ending.
         deadline_ms = self._clock.boot_ms() + _STOP_MS
         while (self._dead or self._living()) and self._clock.boot_ms() < deadline_ms:
             self._reap()

@@ -26,6 +26,7 @@ from ninelives.supervisor import descendants
 from ninelives.supervisor.evidence import is_stop
 from ninelives.supervisor.process import WorkerProcess
 
+# At the start there is time; at work the loop must go on, and the next second tries again.
 _SWEEPS, _SWEEPS_AT_WORK = 100, 3
 _LOG_ENTRIES = 1_000
 _WATCH_MS = 1_000
@@ -55,6 +56,7 @@ class SupervisorSession:
 
     def begin(self) -> None:
         """Clean up after dead supervisors of this store on this machine, and start our own session."""
+        # Before we register: what dead supervisors left must be gone before our workers take over its runs.
         self._clean_up(is_swept=self._sweep(_SWEEPS))
         self._register()
 
@@ -72,6 +74,7 @@ class SupervisorSession:
     def _clean_up(self, *, is_swept: bool) -> None:
         """End the sessions of dead supervisors' workers; those on this machine as gone, if all was swept."""
         known = self._store.list_sessions()
+        # A lease that runs says nothing about the process: the kernel knows.
         living = {one.id for one in known if one.fate is Fate.LIVES and not self._is_gone(one)}
         kept = [one for one in (*known, *self._ended(known)) if one.keeper and one.host == self._host]
         if is_swept:
@@ -80,6 +83,8 @@ class SupervisorSession:
 
     def _end_gone(self, orphaned: Iterable[Session]) -> list[str]:
         """End the sessions whose dead supervisor left no process here; call this right after a sweep."""
+        # Asked again, by pid alone: a sweep sees only the processes
+        # of this store's URL, and a store may have several.
         left = [one.id for one in orphaned if not descendants.is_left_of(_pid_in(one.keeper))]
         evidence = Evidence(is_gone=True, note="its supervisor died, and all of its processes are gone")
         if left:
@@ -105,6 +110,7 @@ class SupervisorSession:
 
     def _register(self) -> None:
         self.id = self.name_session()
+        # Read before it is sent: the next renewal is then due early rather than late.
         self._renewed_ms = self._clock.boot_ms()
         self._store.register_session(
             NewSession(id=self.id, host=self._host, pid=os.getpid(), lease_ms=self._lease_ms)
@@ -124,6 +130,7 @@ class SupervisorSession:
         now_ms = self._clock.boot_ms()
         if now_ms < self.due_ms:
             return
+        # Also if it fails: with a server away, the next try comes in a third of a lease, not in a busy loop.
         self._renewed_ms = now_ms
         try:
             try:
@@ -152,6 +159,7 @@ class SupervisorSession:
         theirs = {
             one.id: one.pid
             for one in sessions
+            # Our own workers are reaped by us: waitpid says more than a pidfd.
             if one.host == self._host and self.id not in (one.id, one.keeper)
         }
         for name in self._neighbours.keys() - theirs.keys():
@@ -198,6 +206,7 @@ class SupervisorSession:
     def _neighbour_died(self, name: str) -> None:
         """Release the runs of dead sessions; the store decides which those are, by their locks."""
         self._forget(name)
+        # Watch again at once: the dead one's workers may be orphans now.
         self._watched_ms = 0
         with suppress(NineLivesError):
             self._store.end_sessions(None, Cause.DIED)

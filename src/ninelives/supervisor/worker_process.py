@@ -38,6 +38,8 @@ from ninelives.supervisor.protocol import (
 )
 
 _OOM_SCORE = 500
+# Bounded: a descendant that forks faster than we kill must
+# not keep this process, and with it the lock, forever.
 _SWEEPS = 50
 
 
@@ -45,7 +47,9 @@ def main() -> None:
     """Run a worker, configured by the `WorkerSettings` on standard input. Never returns."""
     settings = _settings()
     link = _link()
+    # User code must not see our own command line, nor parse it as its own.
     sys.argv = [settings.target]
+    # Before user code is loaded: an import that hangs must be able to show where.
     faulthandler.register(STACK_SIGNAL, all_threads=True)
     threading.Thread(
         target=_end_with_supervisor, args=(link,), name="ninelives-supervisor-watch", daemon=True
@@ -111,6 +115,7 @@ async def _work(settings: WorkerSettings, link: socket.socket) -> None:
     beat()
     async with AsyncExitStack() as stack:
         await _enter(runtime, stack, settings.patience_seconds)
+        # After the store is open and the code is loaded: a rolling restart kills the old worker at this sign.
         link.send(READY)
         await runtime.work(settings.concurrency, limits=settings.limits)
 

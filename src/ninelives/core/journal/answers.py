@@ -193,12 +193,15 @@ def check_answer(item: Item, answer: Answer) -> None:
         _check_value(item, read_item_body(item), msgspec.json.decode(answer.value))
     elif answer.says is Says.HAPPENED:
         what = f"an answer without a result to inbox item {item.id!r}"
+        # An action that returns something needs its result:
+        # None would be delivered to code that does not expect it.
         check(read_item_body(item).schema, None, what=what, run=item.run)
 
 
 def _check_value(item: Item, body: ItemBody, value: object) -> None:
     options = [msgspec.json.decode(option) for option in body.options]
     if options:
+        # The types too: in Python 1, 1.0 and True are equal, and they are three answers.
         if not any(type(value) is type(option) and value == option for option in options):
             raise UsageError(
                 f"{_shown(value)} is none of the options of inbox item {item.id!r}",

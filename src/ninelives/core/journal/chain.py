@@ -58,7 +58,9 @@ def sealed(seq: int, previous: bytes, draft: Draft, epoch: int) -> Record:
     """Number one new record and chain it onto the one before it."""
     kind, step, at_ms, body, blobs, of, took = draft if len(draft) == 7 else (*draft, None, None)
     step_bytes, blob_bytes = step.encode(), b"".join(blobs)
+    # Nothing and zero must differ: a record that took 0 ms is not one without a duration.
     took_more = 0 if took is None else took + 1
+    # The sizes are hashed before the contents: no byte can move from one field to the next unnoticed.
     sizes = _SECOND(seq, at_ms, epoch, took_more, len(step_bytes), len(blob_bytes), len(body))
     made = _BEGUN.copy()  # quicker than to begin each time
     made.update(b"".join((previous, sizes, _WORDS[kind, of], step_bytes, blob_bytes, body)))
@@ -105,11 +107,13 @@ def verify(
             raise _corrupt(run, seq, f"record {seq} is missing (found {record.seq})")
         if record.epoch is not None:
             is_late = True
+        # Stores append no record without an epoch: an old one behind a new one was put there by damage.
         elif is_late:
             raise _corrupt(run, seq, f"record {seq} has an older format than the one before it")
         if not follows(check, record):
             raise _corrupt(run, seq, f"record {seq} fails its checksum")
         check = record.check
+    # Whole links prove no completeness: a journal whose end is lost is a sound chain, only a shorter one.
     if first + len(records) != length:
         raise _corrupt(
             run, first + len(records), f"{first + len(records)} records, but {length} were acknowledged"

@@ -102,6 +102,8 @@ class RecordClaims:
         best: tuple[int, str] | None = None
         for candidates in self._candidates(call):
             while candidates and self.at(candidates[0][1]) is None:
+                # Claimed since the index was made: dropped here,
+                # so that a long turn is not searched again and again.
                 candidates.pop(0)
             for one in candidates:
                 found = self.at(one[1])
@@ -153,6 +155,7 @@ class RecordClaims:
 
     def passed_over(self, is_effect: Callable[[Claimed], bool]) -> Claimed | None:
         """Return the earliest unclaimed effect: its outcome, or a start that may have taken effect."""
+        # Asked before every fresh effect: the usual answer must cost no walk over the journal.
         if not self._replay.left and not self.open:
             return None
         guarded = (one for one in self.unclaimed() if is_guarded(one) and is_effect(one))
@@ -218,6 +221,7 @@ def _start(replay: Replay, step: str, records: list[Record]) -> Start:
         body.l > 0 or record.kind is Kind.DOUBT for record, body in zip(records, bodies, strict=True)
     )
     intent = replay.intents.get(step)
+    # A retried run does the step again: its old start was superseded and is not open any more.
     is_spent = not is_protected and intent is not None and not replay.counts(intent)
     return Start(
         step=step,

@@ -115,6 +115,7 @@ class Replay:
     def __init__(self, records: Sequence[Record]) -> None:
         self._outcomes: dict[str, Recorded] = {}
         self._lines: set[str] = set()
+        # Starts too: a fresh call under the id of an open start would be taken for its retry.
         self.ids: set[str] = {record.step for record in records if record.kind in _IDENTIFYING}
         self.intents: dict[str, Record] = {}
         self.answers: list[Record] = []
@@ -161,6 +162,7 @@ class Replay:
             return
         if record.kind is Kind.RESULT:
             if self.returned:
+                # A later receive has taken the signal that a cancelled one gave back.
                 self.returned.pop(signal_number(found), None)
             if self.doubts:
                 self.doubts.pop(step, None)
@@ -173,6 +175,8 @@ class Replay:
         is_carried = found.step.startswith(CARRIED)
         if before is not None:
             self._overtaken[found.step] = before
+        # A signal that a cancelled receive had taken goes to
+        # the next one, before those that wait (decision 16).
         gave = found if is_carried else before
         number = signal_number(gave) if gave is not None else -1
         if gave is not None and number >= 0:
@@ -200,6 +204,7 @@ class Replay:
         self._superseded, self._superseded_at = (*self._superseded, *steps), superseding.seq
         unsettled = steps - self._outcomes.keys()
         for record in records:
+            # The outcome no longer counts, but the step was started: its effect may have happened.
             if record.seq < superseding.seq and record.kind is Kind.INTENT and record.step in unsettled:
                 self.intents[record.step] = record
 
@@ -228,6 +233,7 @@ class Replay:
     def earliest(self) -> Recorded | None:
         """Return the first outcome that is neither taken nor passed by (`pass_by`)."""
         if self._order is None:
+            # Once, and only if a call needs it: most replays find every call at its own position.
             self._order = sorted(self._outcomes.values(), key=lambda one: one.seq)
         while self._passed < len(self._order) and self._order[self._passed].step not in self._outcomes:
             self._passed += 1

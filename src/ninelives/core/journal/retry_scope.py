@@ -46,9 +46,12 @@ def fatal_steps(records: Sequence[Record]) -> tuple[str, ...]:
         if name == TIMEOUT and record.kind is Kind.WITHDRAWN:
             continue  # the block ended in time: no evidence of what the code survived
         may_be_fatal = record.kind in (Kind.FAILURE, Kind.WITHDRAWN) or name == TIMEOUT
+        # By name and message: the failure that ended the run
+        # may have been followed by clean-up on its branch.
         is_the_end = record.kind is Kind.FAILURE and _error(record) == ended_with
         if is_the_end or (may_be_fatal and not any(one in survived for one in _lineage(branch))):
             fatal.append(record.step)
+        # A withdrawn step shows that its branch was cancelled, not that its code went on.
         if record.kind is not Kind.WITHDRAWN:
             survived.add(branch)
     return tuple(dict.fromkeys(reversed(fatal)))

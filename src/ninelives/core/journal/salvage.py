@@ -51,9 +51,12 @@ def salvaged(run: RunRow, records: Sequence[Record], why: str, now_ms: int) -> t
     good, head = _good(run, records)
     if good == run.length and head == run.head:
         return None
+    # The row, not the journal, says what was visible: the journal is what is damaged.
     if good < run.effect_length:
         raise _corrupt(run, good, f"{why}; a visible effect depends on it, and would be forgotten")
     turn, turn_seq = run.turn, run.turn_seq
+    # The snapshot of this turn is the first damaged record:
+    # continue from the turn before, if its own is there.
     if good <= turn_seq:
         starts = [one.seq for one in records if one.seq < good and one.kind in (Kind.CREATED, Kind.TURN)]
         if good < turn_seq or not starts:

@@ -125,6 +125,7 @@ def advance(now: Standing, kind: Kind, body: StartBody) -> Standing:
         # A doubt without an intent of this run: it adopted another run's start, with its key.
         return Standing(now.start or body, body, max(now.next, body.n + 1))
     if kind is Kind.VOIDED:
+        # `next` never goes back: each start has a number of its own.
         return Standing(None, None, max(now.next, body.n + 1), body.t)
     return now
 
@@ -137,6 +138,8 @@ def ripe_ms(start: StartBody, fate: Fate, since_ms: int, settle_after_ms: int) -
     """
     if fate is Fate.GONE:
         return since_ms + settle_after_ms
+    # Only a body that ends with its time limit:
+    # a plain function cannot be stopped and may act at any later time.
     if fate is Fate.UNKNOWN and start.b:
         return since_ms + start.l + settle_after_ms
     return None
@@ -148,6 +151,7 @@ def believed_ms(doubt: StartBody, now_ms: int, boot: str, boot_ms: int) -> int:
     The wall clock may have been set forward since; so within one boot, only the time counts that has passed
     by the boot clock. See docs/decisions/0017.
     """
+    # Boot clocks of two boots cannot be compared; doubts of older versions have none.
     if not doubt.boot or doubt.boot != boot:
         return now_ms
     return min(now_ms, doubt.t + boot_ms - doubt.boot_ms)
@@ -158,8 +162,10 @@ def rule(answer: object, probed_ms: int, ripe: int | None, give_up_ms: int) -> R
 
     From `give_up_ms` on a person is asked, even if "not happened" cannot be believed yet.
     """
+    # Believed at any time: what has happened cannot be undone by waiting. "Not happened" can be.
     if isinstance(answer, Happened):
         return Ruling.HAPPENED
+    # The probe ran too early, or the process may still act: its "not happened" may be wrong a moment later.
     if ripe is None or probed_ms < ripe:
         return Ruling.WAIT if ripe is not None or probed_ms < give_up_ms else Ruling.PERSON
     if isinstance(answer, NotHappened):

@@ -14,6 +14,7 @@ from ninelives.core.model.run import Kind, RunRow
 from ninelives.core.model.session import Cause
 from ninelives.core.model.transitions import Event, advance
 
+# One death may be anything (a kill, a full machine); after a second, the run itself is likely.
 SUSPECT_DEATHS = 2
 """From this many deaths without progress, a run is a suspect and runs solo."""
 
@@ -42,6 +43,8 @@ def released(run: RunRow, cause: Cause, now_ms: int, *, has_progressed: bool) ->
     deaths, solo = (0, 0) if has_progressed else (run.deaths, run.solo_deaths)
     length = run.death_length
     if cause is not Cause.STOPPED:
+        # Only a solo death counts towards quarantine:
+        # with others beside it, any of them may have killed the worker.
         deaths, solo, length = deaths + 1, solo + (run.is_alone and not has_progressed), run.length
     return replace(
         run,

@@ -35,6 +35,8 @@ _HELD = (KeyState.RESERVED, KeyState.IN_DOUBT)
 
 def reserved(known: Key | None, op: ReserveKey, run: str, now_ms: int) -> Key | Verdict:
     """Reserve the key for the run: return its new row, or the verdict that refuses it."""
+    # By the window of the new reservation, not the old one:
+    # the code that acts now says how long a result protects it.
     is_expired = known is not None and _is_past(known, op.window_ms, now_ms)
     if known is None or known.state is KeyState.FREE or is_expired:
         return Key(
@@ -49,6 +51,7 @@ def reserved(known: Key | None, op: ReserveKey, run: str, now_ms: int) -> Key | 
             blobs=(),
             changed_ms=now_ms,
         )
+    # Refused, not passed on as free: the action was done, and only its result is gone.
     if known.state is KeyState.PRUNED:
         return _refused(
             run,
@@ -63,6 +66,7 @@ def reserved(known: Key | None, op: ReserveKey, run: str, now_ms: int) -> Key | 
             f"the key {op.key!r} belongs to run {known.run!r} with {other}",
             "Use a key that contains everything that makes the action different, or declare identity=",
         )
+    # The same run asks again: it died between its reservation and its outcome.
     if known.state is KeyState.RESERVED and known.run == run:
         return known
     return Verdict(run, Outcome.HELD, key=known)
@@ -89,9 +93,11 @@ def _is_past(known: Key, window_ms: int | None, now_ms: int) -> bool:
 def changed(known: Key | None, op: Change, run: str, now_ms: int) -> Key | Verdict:
     """Change a key that the run holds or adopts: return its new row, or the verdict that refuses it."""
     if isinstance(op, AdoptKey):
+        # Only an orphan may be adopted: while its owner lives, two runs would settle the same doubt.
         if known is not None and known.state is KeyState.ORPHANED:
             return replace(known, state=KeyState.IN_DOUBT, run=run, changed_ms=now_ms)
         return Verdict(run, Outcome.HELD, key=known)
+    # A worker that lost its run must not settle a key that another run holds by now.
     if known is None or known.run != run or known.state not in _HELD:
         state = known.state if known else "unknown"
         return Verdict(
@@ -115,6 +121,8 @@ def changed(known: Key | None, op: Change, run: str, now_ms: int) -> Key | Verdi
 
 def orphaned(known: Key, now_ms: int) -> Key:
     """Return the row of a key that its owner still held when it ended."""
+    # In doubt, the key stays closed even for a resumable action:
+    # the next run that wants it settles the doubt first.
     may_be_repeated = known.resumable and known.state is KeyState.RESERVED
     state = KeyState.FREE if may_be_repeated else KeyState.ORPHANED
     return replace(known, state=state, changed_ms=now_ms)
@@ -137,6 +145,7 @@ def lets_go(before: Key | None, after: Key) -> bool:
 
 def pruned(known: Key) -> Key:
     """Return a settled key's tombstone: it has lost the result, but keeps the time of settling."""
+    # `changed_ms` stays: the key's window counts from when it was settled, not from when it was pruned.
     return replace(known, state=KeyState.PRUNED, body=b"", blobs=())
 
 

@@ -30,6 +30,7 @@ def opened(known: Item | None, new: NewItem, run: str, now_ms: int) -> Item | Ve
         body=new.body,
         to=new.to,
         deadline_ms=new.deadline_ms,
+        # Kept, so that a repeated request compares equal to the item that it made before.
         opened_ms=known.opened_ms if known else now_ms,
     )
     if known is None:
@@ -47,6 +48,7 @@ def answered(known: Item | None, item: str, digest: bytes, body: bytes, by: str,
     """
     if known is None:
         raise StaleAnswer(f"there is no inbox item {item!r}", remedy="List the inbox again")
+    # The person answered what was shown: an item that changed since must not get that answer.
     if known.digest != digest:
         raise StaleAnswer(
             f"item {item!r} has changed since it was shown",

@@ -71,6 +71,7 @@ def named_in(records: Sequence[Record]) -> Named:
         elif (found := _item_in(record)) is not None:
             items[found[0]] = record.seq
             over.update([found[0]] if found[1] else [])
+    # Records of before signals had numbers do not say what they took: then a missing number proves nothing.
     is_known = signals.pop(_UNSAID, None) is None
     return Named(account.named, account.keys, items, frozenset(over), signals, is_known)
 

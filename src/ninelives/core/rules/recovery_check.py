@@ -83,6 +83,7 @@ def faults_of_keys(
 def _contradiction(run: str, last: Record, row: Key | None, taken_ms: int) -> str:
     if row is None:
         return f"record {last.seq} names it, and the dedup table does not have it"
+    # The new owner, or another run, is changing the row while we compare: it may be right by now.
     if row.run != run or row.changed_ms >= taken_ms:
         return ""
     if last.kind in _OPEN:

@@ -43,6 +43,8 @@ class Doubt(Struct, frozen=True):
 
 def fenced(run: RunRow, now_ms: int) -> RunRow:
     """Return the row of an unfinished run, paused and fenced: no earlier owner can write to it."""
+    # The epoch fences workers of the original store: they may still live, and reach this one under its old
+    # name.
     return replace(run, epoch=run.epoch + 1, paused=True, news=run.news + 1, changed_ms=now_ms)
 
 
@@ -96,5 +98,6 @@ def _doubt(run: RunRow, step: str, start: StartBody, kind: StepKind | None, now_
     )
     opened = item_id(run.id, run.turn, step, start.n, now_ms, "restored")
     item = NewItem(id=opened, kind=ItemKind.DOUBT, step=step, digest=digest(body)[:16], body=body)
+    # A new item asks: the person that gave up (`g`) has answered an earlier one.
     known = replace(start, t=start.t or now_ms, why=WHY, i=opened, g="")
     return Doubt((Kind.DOUBT, step, now_ms, msgspec.json.encode(known), (), kind, None), item, start.k)

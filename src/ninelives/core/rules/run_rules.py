@@ -138,6 +138,7 @@ def fate_of(session: Session, *, is_dropped: bool, is_held: bool = False) -> Fat
         return Fate.GONE
     if is_dropped and not session.keeper:
         return Fate.GONE
+    # The lease ran out, not the process: a worker that was stopped for long holds its lock and may go on.
     if session.ended_ms is not None and is_held:
         return Fate.LIVES
     if is_dropped or session.ended_ms is not None or session.left_ms <= 0:
@@ -157,6 +158,7 @@ def nudged(run: RunRow, now_ms: int) -> RunRow:
     """Count news for the run; a parked run falls due."""
     due = run.due_ms
     if run.state is State.CHECKPOINTED:
+        # Never later than it was: news must not put off a run that is due already.
         due = now_ms if due is None else min(due, now_ms)
     return replace(run, news=run.news + 1, due_ms=due, changed_ms=now_ms)
 
@@ -183,6 +185,7 @@ def controlled(run: RunRow, control: Control, now_ms: int) -> RunRow:
     if run.state.is_final:
         raise finished(run, "paused" if control is Control.PAUSE else "resumed")
     paused = control is Control.PAUSE
+    # `due_ms` stays: pausing must not make a timer ring early, nor resuming lose it.
     return run if run.paused == paused else replace(nudged(run, now_ms), paused=paused, due_ms=run.due_ms)
 
 
@@ -191,6 +194,7 @@ def _retried(run: RunRow, now_ms: int) -> RunRow:
         raise finished(run, "retried")
     if run.state is not State.FAILED:
         return run
+    # Without its journal the retry would do everything again.
     if run.base == run.length:
         raise finished(run, "retried: its journal has been pruned")
     state = advance(run.state, Event.RETRY, run=run.id)
@@ -202,9 +206,11 @@ def _cancelled(run: RunRow, now_ms: int) -> RunRow:
         return run
     if run.state.is_final:
         raise finished(run, "cancelled")
+    # No worker has begun it, so there is nothing to undo: it ends here and now.
     if run.state is State.PENDING:
         state = advance(run.state, Event.CANCEL, run=run.id)
         return replace(run, state=state, cancelling=True, due_ms=None, changed_ms=now_ms)
+    # Unpaused: a paused run would never get to undo what it has done.
     return resolved(replace(run, cancelling=True, paused=False), now_ms)
 
 
@@ -226,6 +232,7 @@ def repeats(run: RunRow, commit: Commit) -> bool:
     """Return whether this same commit has been applied before (the store's answer was lost)."""
     if run.epoch != commit.epoch or run.length != commit.new_length or run.head != commit.new_head:
         return False
+    # Without records, length and head are those of before: only the state says whether the change was made.
     return run.state in _states_after(commit)
 
 
@@ -245,6 +252,7 @@ def committed(run: RunRow, commit: Commit, now_ms: int) -> RunRow | Verdict:
         length=commit.new_length,
         head=commit.new_head,
         changed_ms=now_ms,
+        # It never shrinks: what was visible once still rests on these records.
         effect_length=max(run.effect_length, effect_length_of(commit)),
     )
     if commit.tally is not None:
@@ -266,8 +274,11 @@ def _changed(run: RunRow, commit: Commit, now_ms: int) -> RunRow:
         if run.news == change.news_seen:
             state = advance(run.state, Event.ESCALATE, run=run.id)
             return replace(run, state=state, session=None, due_ms=None, waits=change.waits)
+        # News came since the owner read it, perhaps the very answer:
+        # the run must read it, not wait for a person.
         change = Park(now_ms, change.waits, change.news_seen)
     if isinstance(change, Park):
+        # No wake-up can fall between the owner's last read and the park (decision 7).
         due = change.due_ms if run.news == change.news_seen else now_ms
         state = advance(run.state, Event.PARK, run=run.id)
         return replace(run, state=state, session=None, due_ms=due, waits=change.waits)
@@ -281,6 +292,7 @@ def _states_after(commit: Commit) -> tuple[State, ...]:
     if isinstance(change, Park):
         return (State.CHECKPOINTED,)
     if isinstance(change, Escalate):
+        # With unseen news an escalation becomes a park: both are this commit, applied.
         return (State.ESCALATED, State.CHECKPOINTED)
     return (State.RUNNING,)
 

@@ -24,6 +24,7 @@ def digest(raw: bytes) -> bytes:
 def pack(raw: bytes) -> bytes:
     """Return the stored form."""
     squeezed = zlib.compress(raw, 1)
+    # A tenth must be saved: else each read pays for nothing.
     return _ZLIB + squeezed if len(squeezed) < len(raw) * 0.9 else _RAW + raw
 
 

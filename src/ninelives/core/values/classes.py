@@ -238,6 +238,8 @@ class Model:
         if type(value) is not self.type:
             raise unfit(self.label, value)
         try:
+            # Before it is written: in JSON, a naive time is
+            # text like any other and could no longer be noticed.
             refuse_naive(value.model_dump(round_trip=True, warnings=False), depth)
             tree = self._tree(value)
         except Misfit:
@@ -394,6 +396,7 @@ class Union:
         """Load unmarked data, written when the annotation named fewer types: exactly one must fit."""
         claims = [member for member in self.members.values() if kind in member.kinds]
         if not claims and kind == "int":
+            # The annotation may have been int when the value was recorded, and is float now.
             claims = [member for member in self.members.values() if "float" in member.kinds]
         if isinstance(data, dict):
             claims = [member for member in claims if _has_tag(member, data)] or claims

@@ -121,6 +121,7 @@ class Codec:
             return None
         finally:
             TRUSTING.reset(before)
+        # Without validators another member of a union may load: only what dumps to the record counts.
         return (value,) if holds(tree, dumped) else None
 
     def received(self, value: object) -> bytes | None:
@@ -255,6 +256,7 @@ def _no_longer_fits(bad: Misfit) -> Divergence:
 
 
 def _may_be_deep(data: bytes) -> bool:
+    # Brackets in text count too: it may doubt a flat value, but never miss a deep one.
     return data.count(b"[") + data.count(b"{") > MAX_DEPTH
 
 
@@ -342,6 +344,7 @@ def _build(annotation: Any) -> Codec:
     )
 
 
+# Bounded: code that makes types at run time (generic models) would grow it without end.
 _cached = lru_cache(maxsize=4096)(_build)
 
 

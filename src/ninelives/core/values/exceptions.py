@@ -87,8 +87,11 @@ def encode_error(exc: BaseException, *, raises: Raises = ()) -> bytes:
     home = next((home for home, known in _homes(raises).items() if known.get(kind.__name__) is kind), None)
     plain = Failure(kind.__name__, message, classify(exc), "other")
     if home is not None:
+        # First as it is; if its args cannot be stored, with
+        # its text alone, which still gives the right class.
         for args in (_args(exc), (message,)):
             failure = _whole(plain, home, args, _attributes(exc))
+            # Tried now: on replay it would be too late to find that the class cannot be rebuilt.
             if failure is not None and _comes_back(failure, kind, raises):
                 return msgspec.json.encode(failure)
     return msgspec.json.encode(plain)
@@ -132,6 +135,7 @@ def _message(exc: BaseException) -> str:
         text = str(exc)
     except Exception:  # noqa: BLE001 - an error whose __str__ raises is still an error
         text = f"<{type(exc).__name__} whose text could not be read>"
+    # Stores refuse lone surrogates and NUL: the record of a failure must never fail itself.
     text = text.encode("utf-8", "backslashreplace").decode().replace("\0", "\\x00")
     return text if len(text) <= MAX_MESSAGE_CHARACTERS else text[:MAX_MESSAGE_CHARACTERS] + "…"
 

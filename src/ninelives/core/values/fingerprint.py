@@ -33,6 +33,7 @@ from ninelives.core.values.scalars import MAX_DEPTH, SCALARS, TAG, TEXT, Misfit,
 _ENCODE: Final = msgspec.json.Encoder(order="deterministic").encode
 _PARSE: Final = msgspec.json.Decoder(dict[str, msgspec.Raw]).decode
 _REQUIRED: Final = inspect.Parameter.empty
+# Below 64 bits in every store and decoder: no guard is needed for these.
 _LARGE: Final = 10**18
 _EMPTY: Final = (list, dict, set, tuple, frozenset, str, bytes, int, float, bool)
 """Factories of defaults that make the same empty value each time."""
@@ -74,6 +75,7 @@ def taker(signature: inspect.Signature, *, ignore: Collection[str] = ()) -> Take
     """Return the taker of one function's fingerprints; this call analyses the signature once."""
     by_position = (inspect.Parameter.POSITIONAL_ONLY, inspect.Parameter.POSITIONAL_OR_KEYWORD)
     parameters = list(signature.parameters.values())
+    # `*args` and keyword-only parameters need a real binding; most steps have neither, and save it.
     if not all(one.kind in by_position for one in parameters):
         return partial(_take_bound, signature, frozenset(ignore))
     counted = [
@@ -194,6 +196,7 @@ def _counted(
 
 
 def _is_default(value: object, default: object) -> bool:
+    # The exact type: 1 equals True, and a call with the other one is another call.
     return value is default or (type(value) is type(default) and codec.equal(value, default))
 
 
@@ -251,6 +254,8 @@ def _in_order(tree: Any) -> Any:
         return tree
     tree = {key: _in_order(item) for key, item in tree.items()}
     if tree.get(TAG) in ("set", "frozenset", "dict"):
+        # By encoding, since values of different types cannot be compared;
+        # Python's own order changes with the hash seed.
         tree["v"].sort(key=_ENCODE)
     return tree
 
@@ -259,6 +264,7 @@ def _dump_other(value: Any, depth: int, *, is_whole: bool = False) -> object:
     """Encode what an untyped result cannot hold: enums, objects with fields, subclasses of built-ins."""
     kind, dump = type(value), (_WHOLE if is_whole else _ARGUMENTS).dump
     if isinstance(value, enum.Enum):
+        # By name: an enum's values may be renumbered without changing what is meant.
         return {TAG: "enum", "of": class_name(kind), "v": member_name(value)}
     fields = _fields(value, is_whole)
     if fields is not None:

@@ -41,6 +41,7 @@ HEAD_CHARACTERS: Final = 60
 _MOST_LISTS: Final = 8
 _FIRST_ITEMS: Final = 4
 _HEADER: Final = 5  # a dumped list begins with its kind and length; its items follow, each self-delimiting
+# Only of these does the same object prove the same content.
 _IMMUTABLE: Final = {str, int, float, bool, type(None)}
 _EMPTY: Final = len(b"{}")
 _BYTES: Final = b'{"$":"bytes",'
@@ -136,6 +137,7 @@ def take(arguments: Mapping[str, Any], name: str, memory: Memory, canonical: Can
     after = b"]," + later[1:] if len(later) > _EMPTY else b"]}"
     if grown is None or grown.length + len(after) > codec.MAX_BYTES:
         return None
+    # A copy: the state without the closing bracket goes on with the next call.
     whole = grown.digest.copy()
     whole.update(after)
     return TakenList(whole.digest(), earlier, later, grown.head, grown.characters)
@@ -143,7 +145,9 @@ def take(arguments: Mapping[str, Any], name: str, memory: Memory, canonical: Can
 
 def _grown(items: list[Any], name: str, before: bytes, memory: Memory, canonical: Canonical) -> Grown | None:
     """Return the list as it is now, from what we know of it; None where that is not worth it."""
+    # By its first items: a run may have several conversations, and each keeps its own state.
     key = (before, marshal.dumps(items[:_FIRST_ITEMS], 2)[:FEWEST_BYTES])
+    # Popped, so that what fails below is forgotten; put back at the end, as the last used.
     grown = memory.pop(key, None)
     if grown is None or not grown.begins(items):
         grown = Grown(before)
@@ -214,6 +218,8 @@ def _split(data: bytes, made: dict[bytes, bytes], depth: int) -> bytes:
 
 
 def _in_parts(items: list[Raw], made: dict[bytes, bytes]) -> bytes:
+    # Only full leaves become blobs: a list that grows by one
+    # changes the tail alone, and every earlier blob is reused.
     full = len(items) // LEAF_ITEMS * LEAF_ITEMS
     leaves = [_keep(_ENCODE(items[at : at + LEAF_ITEMS]), made) for at in range(0, full, LEAF_ITEMS)]
     inner = len(leaves) // NODE_LEAVES * NODE_LEAVES

@@ -70,12 +70,14 @@ _STATUS_REASONS: Final = {
 
 def classify(exc: BaseException) -> Reason:
     """Return the reason of a failure, as far as retrying is concerned."""
+    # What the user's code says comes before what we can guess from the error.
     if isinstance(exc, errors.Permanent):
         return Reason.PERMANENT
     if isinstance(exc, errors.Transient | errors.NotDone | errors.StoreUnavailable):
         return Reason.TRANSIENT
     if isinstance(exc, _POISON):
         return Reason.POISON
+    # Before the class names: a client's generic error may carry a 400, which no retry changes.
     status = _status(exc)
     if status is not None:
         return _reason_of_status(status, exc)
@@ -242,4 +244,5 @@ def delay_seconds(
     pause = min(retry.base_seconds * factors[retry.backoff], retry.max_seconds) * (0.5 + jitter / 2)
     if retry_after is None:
         return pause
+    # Spread a little beyond what the server asked: a hundred runs would come back at the same moment.
     return max(pause, min(retry_after, MAX_RETRY_AFTER_SECONDS) * (1 + jitter / 10))

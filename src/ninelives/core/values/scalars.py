@@ -242,8 +242,10 @@ class Scalar:
         return frozenset({self.kind})
 
     def takes(self, value: object) -> bool:
+        # A bool is an int in Python: it would come back as 1.
         if isinstance(value, bool) and self.type is not bool:
             return False
+        # A datetime is a date in Python: stored as one, it would come back without its time.
         if isinstance(value, dt.datetime) and self.type is dt.date:
             return False
         return isinstance(value, self.type) or (self.type is float and isinstance(value, int))

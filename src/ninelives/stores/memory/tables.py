@@ -95,6 +95,8 @@ class Tables(tables.CutTables):
         """Insert new runs with their first records."""
         rows = self.rows
         for run, records in made:
+            # A copy: the caller may change its mapping later,
+            # and a row of a real store would not change with it.
             rows.runs[run.id] = replace(run, labels=dict(run.labels))
             rows.refers[run.id] = frozenset(digest for record in records for digest in record.blobs)
             self._contents.journals[run.id] = list(records)
@@ -104,6 +106,7 @@ class Tables(tables.CutTables):
     def sent(self, run: RunRow, id: str) -> tuple[Signal | None, int]:
         """Return the signal with that id that was sent to a run, if any, and the next signal's number."""
         queue = self.rows.signals.get(run.id, ())
+        # Signals stay in the queue when they are taken, so its length gives the next number.
         return next((one for one in queue if id and one.id == id), None), len(queue) + 1
 
     def send(self, run: RunRow, signal: Signal) -> None:

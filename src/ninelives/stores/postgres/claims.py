@@ -50,6 +50,7 @@ def _values(wanted: Wanted, limit: int = 0, *, solo: bool = False) -> dict[str, 
 
 def peek(tx: Transaction, session: str, wanted: Wanted) -> tuple[Claims, int]:
     """Return when the next wanted run falls due, and the time; claim nothing. Raises LeaseLost."""
+    # Sent first and read last: with the two searches it is one round trip.
     cursor = tx.ask("read_sessions", (texts([session]),))
     seen = _next_due(tx, wanted)
     may_act(tx, session, cursor.fetchall())

@@ -33,12 +33,15 @@ def commit(
     pool: Pool, batch: Sequence[Commit], now_ms: int | None, wakes: Wakes, finish: Before
 ) -> list[Verdict]:
     """Apply a batch; see `Store.commit`. With `now_ms` None, the server writes its own time."""
+    # The hot path: a lone step goes past everything that
+    # is for batches. What it cannot append is judged below.
     if len(batch) == 1 and _append_one(pool, batch[0], now_ms):
         return [Verdict(batch[0].run, Outcome.COMMITTED)]
     pool.require()
     return rules.commit(
         batch,
         _is_quick,
+        # Sorted by run: two batches that share runs lock their rows in one order.
         lambda quick: _append(pool, sorted(quick, key=_run_of), now_ms, wakes),
         lambda others: pool.write(lambda tx: _apply_all(tx, others), finish),
     )
@@ -65,6 +68,7 @@ def _append_one(pool: Pool, one: Commit, now_ms: int | None) -> bool:
     record = one.records[0]
     if (
         record.blobs
+        # Output wakes readers, and `append_one` notifies no channel.
         or record.kind is Kind.OUTPUT
         or validation.fault_in(one)
         or not validation.is_text(one.run)
@@ -132,6 +136,8 @@ def _append_in(tx: Transaction, quick: Sequence[Commit]) -> set[str]:
     values = _many(quick) | {"now": tx.given_now_ms, "version": _VERSION, "channels": [], "doors": []}
     ((positions, _),) = tx.all("append_many", values)
     done = [quick[position - 1] for position in positions]
+    # The statement was sent as a query: without this the
+    # transaction would be rolled back as one that wrote nothing.
     tx.is_changed = tx.is_changed or bool(done)
     tx.wakes = tx.wakes or any(one.change for one in done)
     tx.emits = tx.emits or any(run_rules.emits(one) for one in done)

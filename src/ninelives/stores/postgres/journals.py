@@ -42,6 +42,7 @@ class _Reading:
         numbers, starts = [run.number for run, _ in firsts], list(self._firsts.values())
         names = list(self._firsts)
         records = tx.ask("read_turns", (numbers, starts))
+        # The record before a turn is not loaded; only its check is needed to begin the chain.
         before = tx.ask("read_checks", (numbers, [start - 1 for start in starts]))
         signals, items = tx.ask("waiting_signals", (names,)), tx.ask("items_of_runs", (names,))
         self._records: defaultdict[int, list[Record]] = defaultdict(list)

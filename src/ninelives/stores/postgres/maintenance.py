@@ -69,12 +69,14 @@ def prune(pool: Pool, ended_before_ms: int, forget_before_ms: int, grace_ms: int
         sweep=lambda tx: _counted(tx, "sweep_blobs", (tx.now_ms - grace_ms,)),
     )
     pruned = maintenance.prune(pool.write, removal)
+    # One row for each connection that ever wrote: without this the table grows with every restart.
     pool.write(lambda tx: tx.do("sweep_writers"))
     return pruned
 
 
 def _counted(tx: Transaction, name: str, values: tuple[object, ...]) -> int:
     ((count,),) = tx.all(name, values)
+    # These statements answer with a count, so they are sent as queries: say that they have changed something.
     tx.is_changed = tx.is_changed or bool(count)
     return int(count)
 

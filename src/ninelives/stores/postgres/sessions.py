@@ -31,6 +31,7 @@ from ninelives.stores.shared.sessions import Ending
 
 DROPPED = Evidence(note="its connection to the server ended")
 _BOOT = "server"  # leases are judged by the server's clock, which a reboot does not reset
+# Longer than a holder needs to connect again after a break (session_locks.py).
 _RECHECK_SECONDS, _TRIES = 0.2, 3
 
 
@@ -57,9 +58,12 @@ class Sessions:
             if tx.all("read_sessions", ([new.id],)):
                 raise sessions.taken(new.id)
             row = rows.row_of_session(new, tx.now_ms, tx.boot_ms, _BOOT)
+            # Whether it has a lock is in the row: behind a pooler
+            # there is none, and a missing one must not mean a death.
             tx.do("insert_session", (*row, lock is not None))
             return rows.session_of((*row, None, None, None), _BOOT, tx.boot_ms)
 
+        # Read before it is sent: our lease must not end after the server's.
         sent_ms = self._pool.leases.now_ms()
         try:
             session = self._pool.write(work, self._finish)
@@ -79,6 +83,8 @@ class Sessions:
         lock, sent_ms = self._locks.get(session), self._pool.leases.now_ms()
 
         def work(tx: Transaction) -> tuple[Session, bool]:
+            # In the same transaction: the server's own list says
+            # whether the lock that we believe to hold is there.
             held = tx.ask("held_locks") if lock is not None else None
             found = may_act(tx, session, tx.all("lock_sessions", (texts([session]),)))
             is_held = lock is not None and lock.is_held
@@ -89,6 +95,8 @@ class Sessions:
         renewed, is_dropped = self._pool.write(work)
         self._pool.leases.renewed(renewed, sent_ms)
         if is_dropped and lock is not None:
+            # The server has dropped our lock behind a connection
+            # that seems sound: others would soon end this session.
             lock.doubt()
         return renewed
 
@@ -120,6 +128,7 @@ class Sessions:
             return live.fetchall(), held
 
         live, held = self._pool.read(work)
+        # Our own sessions never watch each other: one process dies as a whole.
         others = [(row[0], row[14]) for row in live if row[0] not in self._locks]
         is_held = {name: lock_number(self._schema, name) in held for name, _ in others}
         there = [name for name, _ in others if is_held[name]]
@@ -192,6 +201,8 @@ class Sessions:
         unlocked = {one.id for one, is_dropped in live if is_dropped}
         return sessions.gone(
             [one for one, _ in live],
+            # Two witnesses, the lease and the lock: a clock that
+            # was set forward alone ends no session (decision 19).
             lambda one: one.id in unlocked or self._pool.leases.may_end(one),
             DROPPED,
         )
@@ -225,6 +236,7 @@ class Sessions:
                 session = tx.leases.judged(rows.session_of(row[:14], _BOOT, tx.boot_ms))
             is_held = lock_number(self._schema, session.id) in held
             is_dropped = session.id in is_locked and not is_held
+            # Not passed on as dropped: on a server that proves the end of a connection, never of a process.
             fate = run_rules.fate_of(
                 session, is_dropped=False, is_held=is_held and session.id not in self._locks
             )
@@ -255,8 +267,10 @@ def _release(tx: Transaction, session: Session, ending: Ending) -> Session:
     tx.do("end_session", (tx.now_ms, cause.value, rows.row_of_evidence(evidence), session.id))
     owned: list[RunRow] = []
     for row in tx.all("runs_of_session", (session.id,)):
+        # A damaged run must not keep the session's other runs from being released.
         with suppress(Corrupt), decoding("a run's row"):
             owned.append(rows.run_of(row))
+    # The recovery log lists them in the same order in every store.
     owned.sort(key=lambda run: run.number)
     suspects = {run.number: run for run in owned if run.deaths > 0}
     since = (list(suspects), [run.death_length for run in suspects.values()])

@@ -36,6 +36,7 @@ class Tables(SqlTables, CutTables):
         """Lock and load what a batch will need; all runs before all keys, each in the order of names."""
         self.runs.fetch([one.run for one in batch])
         parents = (self.runs.get(one.run) for one in batch if isinstance(one.change, End))
+        # A parent gets news of the end: lock it with the runs, since locking it after keys could deadlock.
         self.runs.fetch([run.parent for run in parents if run is not None and run.parent is not None])
         self.keys.fetch([op.key for one in batch for op in one.keys])
         self.items.fetch([name for one in batch for name in (*one.closes, *(new.id for new in one.opens))])

@@ -49,6 +49,8 @@ class Transaction:
             self._time = self._send("read_clock", ()) if self._clock is None else None
             return
         self._send("begin", ())
+        # First of all: the row's lock makes a check on another
+        # connection wait until this transaction is over.
         self._time = self._send("count_write", (writer,))
 
     def note_count(self) -> None:

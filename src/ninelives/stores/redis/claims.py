@@ -32,6 +32,7 @@ def _owner(tx: Transaction, session: str) -> str | None:
     """Return the session, or None while workers are awaited and it may get no runs. Raises LeaseLost."""
     row, awaited = _read_session(tx, session)
     may_act(tx, session, row)
+    # Created unowned then: no session gets a run while workers are awaited (lost_writes.py).
     return None if awaited else session
 
 
@@ -95,6 +96,8 @@ def claim(tx: Transaction, session: str, limit: int, wanted: Wanted) -> Claims:
     for run in found.due(wanted, limit):
         name = tx.names.run(run.id)
         for part, value in zip((b"r", b"t"), found.raw[run.id], strict=True):
+            # The script read these rows outside of any check:
+            # two workers that found the same run must collide.
             tx.expect(name, part, value)
         taken[run.id] = run_rules.claimed(run, session, found.now_ms)
         save_run(tx, run, taken[run.id])
@@ -105,6 +108,7 @@ def claim(tx: Transaction, session: str, limit: int, wanted: Wanted) -> Claims:
 
 def _search(tx: Transaction, session: str, wanted: Wanted, limit: int) -> FoundRuns:
     main, suspects = _lanes(tx, wanted, solo=wanted.solo), _lanes(tx, wanted, solo=True)
+    # Suspects are searched too, for the time only: the worker must know when to come back for one.
     others = [] if wanted.solo else suspects
     quotas = [min(wanted.quotas[agent], limit) for _, agent in main] + [0 for _ in others]
     names = [name for name, _ in (*main, *others)]

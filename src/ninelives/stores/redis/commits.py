@@ -26,6 +26,7 @@ def commit(pool: Pool, batch: Sequence[Commit], now_ms: int | None) -> list[Verd
     while True:
         verdicts = _commit(pool, batch, now_ms)
         done = [one for one, said in zip(batch, verdicts, strict=True) if said.outcome is Outcome.COMMITTED]
+        # Before `confirmed`, which may find that the server has lost them.
         pool.lineage.committed(done)
         # If the server syncs late, wait for writes with effects, and commit again if they were lost.
         if not pool.server.confirms or not any(map(_has_effect, done)) or pool.confirmed():
@@ -33,6 +34,7 @@ def commit(pool: Pool, batch: Sequence[Commit], now_ms: int | None) -> list[Verd
 
 
 def _has_effect(one: Commit) -> bool:
+    # A lost plain record is work to be done again; a lost key, answer or end is an effect that is forgotten.
     return not one.is_plain or run_rules.effect_length_of(one) >= one.new_length
 
 
@@ -46,6 +48,7 @@ def _commit(pool: Pool, batch: Sequence[Commit], now_ms: int | None) -> list[Ver
 
 
 def _is_quick(one: Commit) -> bool:
+    # `append.lua` compares a prefix: a shorter head would match every head that begins with it.
     if not one.records or not one.is_plain or len(one.head) != CHECK_BYTES:
         return False
     for record in one.records:  # noqa: SIM110 (the hot path)

@@ -44,6 +44,7 @@ def tail_of(run: RunRow) -> bytes:
     """Return the part of a run's row that appends change."""
     begin = fence(run.epoch, run.length, run.head)
     if run.state is not State.RUNNING:
+        # A run that is not running has no fence that an append could match, whatever epoch and head it sends.
         begin = b"." + begin[1:]
     rest = (run.changed_ms, run.effect_length, run.base, run.turn_seq, run.news)
     return b"%b %d %d %d %d %d %b" % (begin, *rest, sums_of(run))
@@ -82,6 +83,8 @@ def run_of(run: str, rest: bytes | None, tail: bytes | None) -> RunRow | None:
         for column, number in zip(numbers, (epoch, length, *others), strict=True):
             row[column] = int(number)
         made = rows.run_of(tuple(row))
+        # The state is in one part and the fence in the other:
+        # parts of two different moments contradict each other here.
         if (made.state is State.RUNNING) != (tail is not None and tail.startswith(b"R")):
             raise ValueError(f"it is {made.state} and its fence says otherwise")
         return made
@@ -96,6 +99,7 @@ def record_of(raw: bytes, run: str | None = None) -> Record:
     """Return the record of bytes. Raises Corrupt."""
     with decoding("a record", run):
         row = _decode(raw)
+        # Records are never rewritten: those of schema 1 keep their seven columns.
         return rows.record_of(row if len(row) > _FIRST_COLUMNS else (*row, None, None, None))
 
 

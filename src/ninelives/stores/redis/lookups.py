@@ -107,6 +107,7 @@ def put_blobs(tx: Transaction, contents: Mapping[bytes, bytes], packed: Mapping[
     names = tx.names
     found = tx.fields([(names.blobs, digest) for digest in contents])
     for digest, put_ms in zip(contents, found, strict=True):
+        # A sweep may have removed it since the caller asked which are known.
         if put_ms is None:
             tx.do(b"SET", names.blob(digest), packed.get(digest) or blobs.pack(contents[digest]))
         if put_ms is None or int(put_ms) < tx.now_ms - run_rules.BLOB_GRACE_MS // 4:

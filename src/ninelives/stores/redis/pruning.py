@@ -58,6 +58,7 @@ def _ended(pool: Pool, index: bytes, before_ms: int) -> Iterator[str]:
     while True:
         command = (b"ZRANGEBYSCORE", index, b"-inf", f"({before_ms}", b"LIMIT", 0, PART)
         (found,) = pool.read(lambda tx, command=command: tx.ask([command]))  # type: ignore[misc]
+        # A run that changed meanwhile stays in the index: without this the loop would not end.
         fresh = [run for run in found if run not in seen]
         seen.update(fresh)
         if not fresh:
@@ -68,6 +69,7 @@ def _ended(pool: Pool, index: bytes, before_ms: int) -> Iterator[str]:
 def _clear(tx: Transaction, run_id: str, before_ms: int) -> tuple[int, int]:
     """Clear the journal of an ended run; its row keeps head and length."""
     run = read_runs(tx, [run_id]).get(run_id)
+    # The index was read outside this transaction: the run may have been retried since.
     if run is None or not run.state.is_final or run.changed_ms >= before_ms or run.base == run.length:
         return 0, 0
     names, tables = tx.names, Tables(tx)
@@ -113,6 +115,7 @@ def _forget(tx: Transaction, run_id: str, before_ms: int) -> int:
     tx.do(b"DEL", tx.names.run(run_id))
     if run.parent is not None:
         born, siblings = tx.names.children(run.parent), Tables(tx).children[run.parent]
+        # Without children only the mark would stay, for every parent that ever was.
         if set(siblings) <= {run_id}:
             tx.do(b"DEL", born)
         else:
@@ -127,6 +130,7 @@ def _sweep(tx: Transaction, digests: list[bytes], grace_ms: int) -> int:
     rows = tx.fields([(key, digest) for digest in digests for key in (names.blobs, names.referred)])
     for index, digest in enumerate(digests):
         put_ms, count = rows[2 * index : 2 * index + 2]
+        # The grace covers blobs that were put, and whose commit is still on its way.
         if put_ms is not None and count is None and int(put_ms) < tx.now_ms - grace_ms:
             tx.do(b"HDEL", names.blobs, digest)
             tx.do(b"DEL", names.blob(digest))
@@ -136,5 +140,6 @@ def _sweep(tx: Transaction, digests: list[bytes], grace_ms: int) -> int:
 
 def _sweep_writers(tx: Transaction, writers: dict[bytes, bytes]) -> None:
     for name, said in writers.items():
+        # A lost answer is asked for within a minute (`doubt_seconds`): after a day, no process wants to know.
         if int(said.rpartition(b" ")[2]) < tx.now_ms - _DAY_MS:
             tx.do(b"HDEL", tx.names.writers, name)

@@ -18,6 +18,7 @@ def append(tx: Transaction, new: Sequence[NewEntry]) -> None:
     """Append entries to the log."""
     if not new:
         return
+    # Compared at the write: two processes that append at once would chain onto the same entry.
     (raw,) = tx.fields([(tx.names.store, _HEAD)])
     length, head = _head_of(raw)
     sealed = recovery_log.seal(length, head, tx.now_ms, new)

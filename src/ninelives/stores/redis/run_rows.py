@@ -86,6 +86,7 @@ def entries(names: Names, run: RunRow) -> list[Entry]:
     found += [("runs", names.labelled(*label), id_, run.number) for label in run.labels.items()]
     if run.session is not None:
         found.append(("set", names.owned(run.session), id_, 0))
+    # The same condition as `is_claimable`, without the time: a lane is ordered by when its runs fall due.
     if run.state in _WAITING and run.due_ms is not None and not run.paused:
         found.append(("lane", names.lane_of(run), lane_member(run), run.due_ms))
         found.append(("field", names.lanes_of(run), lane_field(run), 0))
@@ -102,6 +103,7 @@ def _take_out(tx: Transaction, entry: Entry) -> None:
     if kind == "set":
         tx.do(b"SREM", key, member)
     elif kind == "field":
+        # Decided in the script: another run may enter the lane between our read and the write.
         tx.do(b"LESS", key, member, _lane_named(tx, key, member))
     else:
         tx.do(b"ZREM", key, member)
@@ -133,12 +135,14 @@ def append_records(tx: Transaction, run: str, records: Sequence[Record]) -> None
 def refer(tx: Transaction, run: str, digests: Iterable[bytes]) -> None:
     """Keep blobs, which must exist, alive for as long as a run's journal."""
     for digest in dict.fromkeys(digests):
+        # A sweep may run at this moment: the commit must not refer to a blob that is gone.
         tx.require(tx.names.blobs, digest)
         tx.do(b"REFER", tx.names.refers(run), digest, tx.names.referred)
 
 
 def require_whole(run: RunRow, lost: bytes | None) -> None:
     """Raise Corrupt for a run that may lack acknowledged writes, until its owner has continued it."""
+    # A longer run was carried on by its owner since: it had everything.
     if lost == b"%d" % run.length:
         raise Corrupt(
             "the server has lost acknowledged writes while this run was under way:"

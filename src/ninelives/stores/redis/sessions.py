@@ -37,6 +37,7 @@ class Sessions:
         sent_ms = self._pool.leases.now_ms()
         session = self._pool.write(lambda tx: register(tx, new))
         self._pool.leases.renewed(session, sent_ms)
+        # After the write: only sessions that the server knows can be awaited.
         self._pool.lineage.sessions.add(session.id)
         return session
 
@@ -72,6 +73,7 @@ def register(tx: Transaction, new: NewSession) -> Session:
     tx.do(b"HSET", tx.names.sessions, name, row)
     tx.do(b"NEXT", tx.names.live, name)
     if new.agents:
+        # Supervisors have no agents: they write no runs, so nothing of theirs must be awaited.
         tx.do(b"SADD", tx.names.workers, name)
     return encoding.session_of(row, tx.boot_ms)[0]
 
@@ -123,6 +125,7 @@ def may_act(tx: Transaction, name: str, row: bytes | None) -> Session:
     session = None
     if row is not None:
         session = tx.leases.judged_own(encoding.session_of(row, tx.boot_ms)[0])
+        # Renewed or ended meanwhile, the transaction is made again: an ended session must get no run.
         tx.expect(tx.names.sessions, name.encode(), row)
     return sessions.may_act(name, session)
 
@@ -146,6 +149,7 @@ def _release(tx: Transaction, session: Session, ending: Ending, log: list[NewEnt
     tx.do(b"ZREM", tx.names.live, session.id.encode())
     tx.do(b"HDEL", tx.names.claims, session.id.encode())
     for workers in (tx.names.workers, tx.names.awaited):
+        # A dead worker reports no losses: awaiting it would hold up all claims.
         tx.do(b"SREM", workers, session.id.encode())
     owned = _owned(tx, session.id)
     moved = {run.id for run in owned if _has_progressed(tx, run)}

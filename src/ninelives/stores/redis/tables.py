@@ -95,6 +95,7 @@ class Tables(tables.CutTables):
         ending = [one.run for one in batch if isinstance(one.change, End)]
         self._load(
             [
+                # The runs first: a collection read before the row that guards it could be older than the row.
                 (self.runs, [one.run for one in batch]),
                 (self.holds, [*ending, *(one.run for one in batch if one.keys)]),
                 (self.waits, ending),
@@ -164,6 +165,7 @@ class Tables(tables.CutTables):
     def _write_waiters(self, key: str, before: frozenset[str], after: frozenset[str]) -> None:
         tx, name = self._tx, self._tx.names.waiters(key)
         if not after:
+            # No mark is left behind: for keys without waiters, which are nearly all, nothing is stored.
             tx.do(b"DEL", name)
             return
         for run in sorted(after - before):
@@ -189,6 +191,7 @@ class Tables(tables.CutTables):
 
     def numbers(self, count: int) -> Iterable[int]:
         """Return the numbers of new runs; if the transaction is run again, they are lost."""
+        # At once, not with the transaction: compared like other reads, it would make all creations collide.
         (last,) = self._tx.ask([(b"HINCRBY", self._tx.names.store, b"number", count)])
         return range(last - count + 1, last + 1)
 
@@ -201,6 +204,7 @@ class Tables(tables.CutTables):
             if run.parent is not None:
                 children = tx.names.children(run.parent)
                 tx.do(b"HSET", children, run.id.encode(), run.number)
+                # A parent that ends at this moment must see its new child, and read the children again.
                 tx.do(b"HSET", children, MARK, tx.mark)
 
     # Signals ------------------------------------------------------------------------------------
@@ -255,6 +259,7 @@ class Tables(tables.CutTables):
 
         def load(names: Sequence[str]) -> Mapping[str, Any]:
             if guard is not None:
+                # Loaded before the collection: a change between the two reads then shows as a conflict.
                 guard.fetch(names)
             return self._found([(question, names)])[0]
 

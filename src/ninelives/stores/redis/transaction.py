@@ -88,6 +88,8 @@ class Transaction:
     @property
     def mark(self) -> bytes:
         """A value that no other write has used."""
+        # The name is random and the count grows with each write:
+        # no two marks are equal, so every change is seen.
         return b"%b %d" % (self._connection.name, self._connection.count + 1)
 
     @property
@@ -99,6 +101,7 @@ class Transaction:
 
     def ask(self, commands: Sequence[Command]) -> list[Any]:
         """Read in one round trip what is not compared later. Raises ConnectionLost, StoreError."""
+        # The clock comes with the first answers: asking for it alone would be a round trip more.
         is_first = self._time is None and self._clock is None
         answers = self._connection.ask([*commands, (b"TIME",)] if is_first else commands)
         for answer in answers:
@@ -173,6 +176,7 @@ class Transaction:
             last = number(second) if verb in _NAMING and isinstance(second, bytes) else second
             writes += (verb, number(key), first, last)
         connection = self._connection
+        # Before it is sent: after a break, the fate of exactly this number is asked for.
         connection.count += 1
         woken = (int(self.wakes), int(self.wakes or self.emits))
         head = (VERSION + b" " + names.identity, connection.name, connection.count, *woken, len(checks) // 4)

@@ -41,6 +41,7 @@ def commit(
         else:
             verdicts[one.run] = Verdict(one.run, Outcome.REFUSED, fault or validation.unknown_run(one.run))
     left = sound
+    # All or none: a batch is one durable write, and a quick part would be one of its own.
     if sound and all(map(is_quick, sound)):
         done = append(sound)
         verdicts |= {run: Verdict(run, Outcome.COMMITTED) for run in done}
@@ -74,6 +75,8 @@ def apply(tx: OpenTransaction, tables: Tables, batch: Sequence[Commit]) -> list[
         verdict, run = write(tx, draft, one)
         verdicts.append(verdict)
         if run is not None:
+            # Kept before the next commit of the batch:
+            # that one may depend on the key that this one has just freed.
             tables.rows.keep(draft)
             appended.append((run, one.records))
     tables.write_back()
@@ -90,8 +93,11 @@ def write(tx: OpenTransaction, draft: Rows, commit: Commit) -> tuple[Verdict, Ru
     run, now_ms = draft.runs.get(commit.run), tx.now_ms
     if run is None:
         return Verdict(commit.run, Outcome.REFUSED, validation.unknown_run(commit.run)), None
+    # Before the fence: a commit whose answer was lost no longer matches it, and is not to be refused.
     if rules.repeats(run, commit):
         return Verdict(run.id, Outcome.COMMITTED), None
+    # Judged first, and again below with the news that key
+    # operations bring: a fenced commit must not touch keys.
     fenced = rules.committed(run, commit, now_ms)
     if isinstance(fenced, Verdict):
         return fenced, None
@@ -102,6 +108,8 @@ def write(tx: OpenTransaction, draft: Rows, commit: Commit) -> tuple[Verdict, Ru
         if refusal is not None:
             break
         if isinstance(op, WaitKey):
+            # The key was let go before the run could register:
+            # counted as news, else the run would park and never wake.
             needless += not _waits(draft, op.key, run.id)
             continue
         after_op = change_key(draft, op, run.id, now_ms)
@@ -121,6 +129,7 @@ def write(tx: OpenTransaction, draft: Rows, commit: Commit) -> tuple[Verdict, Ru
     if wanted := rules.blobs_in(commit):
         draft.refers[run.id] = draft.refers.get(run.id, frozenset()).union(wanted)
     if isinstance(commit.change, End):
+        # The keys of this very commit too: a store that finds holds by the keys' rows does not know them yet.
         end(draft, after, now_ms, {op.key for op in commit.keys})
     tx.wakes = tx.wakes or rules.wakes(commit, needless=needless, has_waiters=has_waiters)
     tx.emits = tx.emits or rules.emits(commit)
@@ -132,6 +141,7 @@ def end(rows: Rows, run: RunRow, now_ms: int, touched: Collection[str] = ()) -> 
 
     `touched` are the keys that its last commit has changed.
     """
+    # In the order of names, in which every transaction locks rows: else two runs that end at once deadlock.
     for name in sorted({*rows.holds.get(run.id, ()), *touched}):
         key = rows.keys.get(name)
         if key is not None and dedup.is_of_owner(key, run.id):
@@ -153,6 +163,7 @@ def _cancel_children(rows: Rows, parent: str, now_ms: int) -> None:
     for name in rows.children.get(parent, ()):
         with suppress(Corrupt):  # a damaged child does not prevent its parent from ending
             child = rows.runs.get(name)
+            # The list of children may name a run that was pruned, and whose id was used again.
             if child is not None and child.parent == parent and not child.state.is_final:
                 rows.runs[name] = after = rules.controlled(child, Control.CANCEL, now_ms)
                 if after.state.is_final:

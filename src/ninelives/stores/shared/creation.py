@@ -21,6 +21,7 @@ def create(
     # Parents stay guarded: a parent that ended meanwhile would not cancel a child that it cannot see yet.
     known = tables.find(wanted.names)
     blobs = tables.known_blobs(wanted.blobs) if wanted.blobs else ()
+    # After the other reads: PostgreSQL was asked for the session before them, and the answers come together.
     session = owner()
     fresh = wanted.fresh(known, blobs)
     if fresh:
@@ -50,6 +51,7 @@ class NewRuns:
     def fresh(self, known: Mapping[str, RunRow], blobs: Container[bytes]) -> list[NewRun]:
         """Return the runs to create, in order, given which of the named runs and blobs exist."""
         for position, (new, fault) in enumerate(zip(self._batch, self._faulty, strict=True)):
+            # The same id twice in a batch is one run: the second request gets it, or a conflict.
             is_new = fault is None and new.id not in known and new.id not in self._fresh
             error = fault or (_fault_beside(new, known, blobs) if is_new else None)
             if error is not None:
@@ -64,6 +66,7 @@ class NewRuns:
             self._refused[position]
             if position in self._refused
             else known[new.id]
+            # Only the request that created the run needs no comparison with it.
             if self._fresh.get(new.id) is new
             else run_rules.same_or_conflict(known[new.id], new)
             for position, new in enumerate(self._batch)

@@ -18,6 +18,7 @@ def send_signal(tx: OpenTransaction, tables: Tables, run_id: str, name: str, bod
     """Append a signal to a run's queue; see `Store.send_signal`."""
     run = _get_run(tables, run_id)
     known, number = tables.sent(run, id)
+    # Before the state: the sender repeats a signal whose answer was lost, and the run may have ended since.
     if known is not None:
         return inbox_rules.same_signal(known, name, body)
     if run.state.is_final:
@@ -58,12 +59,14 @@ def answer(tx: OpenTransaction, tables: Tables, item_id: str, digest: bytes, bod
 def salvage(tx: OpenTransaction, tables: CutTables, run_id: str, epoch: int) -> RunRow:
     """Cut a damaged journal back to its last good prefix; see `Store.salvage`."""
     run = _get_run(tables, run_id)
+    # Only the owner cuts: a worker that lost the run would cut off what its successor has appended.
     require_owner(run, epoch)
     records, why = readable(run, tables.stored(run), tables.packed)
     found = salvaged(run, records, why, tx.now_ms)
     if found is None:
         return run
     after, said = found
+    # Cut before the append: the new record takes the number of the first damaged one.
     tables.cut(run, said.seq)
     tables.append([(run, [said])])
     tables.rows.runs[run.id] = after
@@ -94,6 +97,7 @@ def readable(
             records.append(record)
     except Corrupt as error:
         return records, error.what
+    # All that is there can be read: then the end is missing, or the chain is broken.
     is_short = run.base + len(records) < run.length
     return records, f"record {run.base + len(records)} is missing" if is_short else "a checksum fails"
 

@@ -50,6 +50,7 @@ class Table(MutableMapping[str, Value]):
         return default if row is None else row
 
     def __setitem__(self, name: str, row: Value) -> None:
+        # Only the first write keeps what was loaded: `changed` compares the end with the beginning.
         self.before.setdefault(name, self._rows.get(name))
         self._rows[name] = row
 
@@ -64,6 +65,7 @@ class Table(MutableMapping[str, Value]):
 
     def fetch(self, names: Sequence[str]) -> None:
         """Load rows that will be needed, in one request."""
+        # Sorted: rows are locked in the order in which they are asked for, the same in every transaction.
         wanted = sorted({name for name in names if name not in self._rows}) if len(names) > 1 else names
         if wanted:
             self.fill(wanted, self._load([name for name in wanted if validation.is_text(name)]))
@@ -71,6 +73,7 @@ class Table(MutableMapping[str, Value]):
     def fill(self, names: Sequence[str], found: Mapping[str, Value]) -> None:
         """Add rows that were loaded; rows that are known already stay as they are."""
         for name in names:
+            # What this transaction has already changed must not be overwritten by what the store still has.
             self._rows.setdefault(name, found.get(name, self._default))
 
     def knows(self, name: str) -> bool:
@@ -117,6 +120,7 @@ class SqlTables(Tables):
 
     def write_back(self) -> None:
         """Write every row that has changed."""
+        # Runs before keys: the order in which all transactions lock them.
         self._save_runs([run for _, run in self.runs.changed().values()])
         if keys := self.keys.changed():
             self._save_keys(list(keys.values()))
@@ -168,6 +172,8 @@ class SqlTables(Tables):
 
     def _load_holds(self, names: Names) -> Sets:
         found = list(self._held_keys(names))
+        # Locked and read by name: the statement that finds them
+        # by run returns no row that a decision may rest on.
         self.keys.fetch([key for key, _ in found])
         return grouped((run, key) for key, run in found)
 

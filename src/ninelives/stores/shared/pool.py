@@ -19,6 +19,8 @@ from ninelives.core.errors import LeaseLost, StoreBroken, StoreError, StoreUnava
 from ninelives.stores.clock import SystemClock
 from ninelives.stores.shared.sessions import ObservedLeases
 
+# A worker process takes up to nine with those for locks,
+# deaths and wake-ups: many workers share one server's limit.
 _MOST_CONNECTIONS = 6
 _PATIENCE_SECONDS, _DOUBT_SECONDS, _PAUSE_SECONDS = 5.0, 60.0, 0.05
 Answer = TypeVar("Answer")
@@ -42,6 +44,7 @@ class Opened:
 
         Raises StoreUnsafe in a forked child; StoreBroken if this process must not continue.
         """
+        # First: in a forked child the other fields are copies of the parent's.
         if self._pid != os.getpid():
             raise StoreUnsafe(
                 "this store was opened by the parent process",
@@ -80,6 +83,7 @@ class ConnectionPool(Opened, ABC, Generic[Connection]):
     def __init__(self, clock: Clock | None) -> None:
         super().__init__()
         self._clock = clock
+        # With a clock given (a test's), time is the caller's: a second, real clock would contradict it.
         self.leases = ObservedLeases(SystemClock().boot_ms if clock is None else None)
         self.doubt_seconds = _DOUBT_SECONDS
         self._idle: list[Connection] = []
@@ -104,6 +108,7 @@ class ConnectionPool(Opened, ABC, Generic[Connection]):
             self.require_same()  # if the whole store was removed, no session is known either
             raise
         except StoreBroken as error:
+            # Kept: no later call may go on as if the lost answer had been found.
             self._failure = error
             raise
 
@@ -127,6 +132,8 @@ class ConnectionPool(Opened, ABC, Generic[Connection]):
 
     def _take(self) -> Connection:
         with self._lock:
+            # Without a limit: a connection comes back when its
+            # transaction ends, and each has a time limit of its own.
             while self._taken >= _MOST_CONNECTIONS:
                 self._wait(None)
             self._taken += 1
@@ -172,6 +179,7 @@ class ConnectionPool(Opened, ABC, Generic[Connection]):
 
     def _free_one(self) -> None:
         self._taken -= 1
+        # The hot path: a notify is a call more at each statement, and usually no thread waits.
         if self._waiting:
             self._returned.notify()
 
@@ -197,4 +205,5 @@ def _disown_all() -> None:
         opened.disown()
 
 
+# A child that kept a lock or a socket open would keep its dead parent's session alive.
 os.register_at_fork(after_in_child=_disown_all)

@@ -64,6 +64,7 @@ def texts(names: Iterable[str]) -> list[str]:
 def run_of(row: Row) -> RunRow:
     """Return the run of a row. The columns stand in the order of the run's fields."""
     made = list(row)
+    # Most runs have no labels, and a claim reads a hundred rows.
     made[_LABELS_AT] = _LABELS.decode(row[_LABELS_AT]) if row[_LABELS_AT] != "{}" else {}
     made[_STATE_AT] = _STATES[row[_STATE_AT]]
     for at in FLAGS_AT:
@@ -235,6 +236,7 @@ def session_of(row: Row, boot_id: str, boot_ms: int) -> Session:
         keeper=keeper,
         started_ms=started_ms,
         renewed_ms=renewed_ms,
+        # A boot clock starts over: numbers of another boot cannot be compared, and no process survives one.
         left_ms=max(0, renewed_boot + lease_ms - boot_ms) if boot == boot_id else 0,
         ended_ms=ended_ms,
         cause=Cause(cause) if cause else None,

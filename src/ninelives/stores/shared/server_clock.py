@@ -34,8 +34,11 @@ class ServerClock:
             return
         with self._lock:
             least_ms, most_ms = server_ms - self._boot_ms(), server_ms - sent_ms
+            # The known difference is kept within the new bounds:
+            # the clock does not jump with every round trip.
             ahead_ms = least_ms if self._ahead_ms is None else self._ahead_ms
             self._ahead_ms = min(max(ahead_ms, least_ms), most_ms)
+            # A process that no longer renews must ask again: the server's clock may be set meanwhile.
             self._until_ms = sent_ms + max(known_ms, KNOWN_MS)
 
     def now_ms(self) -> int | None:

@@ -64,11 +64,14 @@ def gone(
     kept_by = {one.id for one in live if one.fate is Fate.LIVES}
     found: dict[str, Ending] = {}
     for session in live:
+        # Proof first: a lock that the kernel dropped needs neither a lease that runs out nor a keeper's word.
         if session.fate is Fate.GONE:
             found[session.id] = Cause.DIED, DROPPED
+        # An expired lease is ended whatever its keeper does: a keeper that hangs must not strand runs.
         elif session.left_ms <= 0:
             if may_end(session):
                 found[session.id] = Cause.EXPIRED, None
+        # While the keeper lives, it alone ends the session: it first kills what the process has started.
         elif session.fate is Fate.UNKNOWN and session.keeper not in kept_by:
             found[session.id] = Cause.DIED, dropped
     return found
@@ -122,6 +125,8 @@ class ObservedLeases:
         """Record that this process began or renewed a session; `sent_ms` is our clock when it sent that."""
         if self._boot_ms is not None:
             with self._lock:
+                # Counted from when it was sent: the server's lease
+                # began no earlier, so ours never ends after it.
                 self._seen[session.id] = _Seen(session.renewed_ms, sent_ms, session.lease_ms, is_own=True)
             self.clock.learn(session.renewed_ms, sent_ms, session.lease_ms)
 
@@ -137,12 +142,14 @@ class ObservedLeases:
         if self._boot_ms is None:
             return True
         seen = self._observe(session)
+        # Half a lease: a live worker renews three times in one, so it is seen to renew before.
         return seen.left_ms > 0 or self._boot_ms() - seen.at_ms >= session.lease_ms // 2
 
     def _observe(self, session: Session) -> _Seen:
         with self._lock:
             seen = self._seen.get(session.id)
             if seen is None or seen.renewed_ms != session.renewed_ms:
+                # A server's clock that was set back says more than a whole lease is left.
                 left_ms = min(session.left_ms, session.lease_ms)
                 seen = _Seen(session.renewed_ms, self.now_ms(), left_ms, is_own=False)
                 self._seen[session.id] = seen
@@ -152,10 +159,13 @@ class ObservedLeases:
         """Return a session that wants to act: if we renewed it, judged by our clock, else by the server's."""
         with self._lock:
             seen = self._seen.get(session.id)
+        # Of other sessions we know only when we first saw a renewal,
+        # which may be late: for acting that is too generous.
         is_own = seen is not None and seen.is_own and seen.renewed_ms == session.renewed_ms
         return self.judged(session) if is_own else session
 
     def forget_others(self, names: Collection[str]) -> None:
         """Forget all sessions except these: the others have ended."""
         with self._lock:
+            # Else the map grows with every worker that ever lived.
             self._seen = {name: seen for name, seen in self._seen.items() if name in names}

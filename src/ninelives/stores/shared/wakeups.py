@@ -57,6 +57,7 @@ class WakeUps(ABC, Generic[Connection]):
             self._is_closed = True
             if self._reading:
                 self._interrupt()
+                # The reading thread uses the connection without the lock: it must be out before we close it.
                 self._changed.wait_for(lambda: not self._reading)
             if self._connection is not None:
                 self._disconnect(self._connection)
@@ -71,6 +72,7 @@ class WakeUps(ABC, Generic[Connection]):
         try:
             if connection is None:
                 connection = self._listen(timeout_seconds)
+                # Until now no connection listened: what was sent meanwhile is lost, so poll.
                 woken = connection is not None
             else:
                 connection, woken = self._receive(connection, timeout_seconds)
@@ -78,6 +80,8 @@ class WakeUps(ABC, Generic[Connection]):
             self._changed.acquire()
             self._connection = connection
             self._reading = False
+            # A generation, not a flag: each thread compares with what it
+            # saw itself, so the first to wake takes nothing from the others.
             self._generation += woken
             self._changed.notify_all()
 
@@ -123,6 +127,7 @@ class ServerWakeUps(WakeUps[ServerConnection]):
         super().__init__()
         self._connect, self._lost = connect, lost
         self._refused: tuple[type[Exception], ...] = (StoreError, *lost)
+        # Wakes the thread that waits in poll: closing the socket under it would not.
         self._inner, self._outer = os.pipe2(os.O_CLOEXEC | os.O_NONBLOCK)
 
     def _listen(self, timeout_seconds: float) -> ServerConnection | None:

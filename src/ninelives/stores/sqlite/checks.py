@@ -32,6 +32,8 @@ check; then the whole row with its checks as it was before all appends.
 These are only hints. An append that uses one (`append_known`) writes or compares all of these columns, and
 only if the check in the row is the one that is known here.
 """
+# A worker that runs for months must not keep a row of every run;
+# losing all hints costs one slower append each.
 HOT_AT_MOST = 20_000
 _WRITTEN: dict[str, rows.Row] = {}
 """Rows of runs without an owner that this process wrote lately, by id, with their checks: created or ended.
@@ -40,6 +42,7 @@ A row that is read and equals one of these needs no hash: its checks were comput
 """
 _WRITTEN_AT_MOST = 1_000
 _encoded = msgspec.msgpack.Encoder().encode
+# The table's name is in the hash: a row that damage moved into another table fails there.
 _BEGUN = {table: blake2b(digest_size=CHECK_BYTES, person=table.encode()) for table in COLUMNS}
 _RUN_OF = {"runs": 0, "items": 1, "keys": 3}
 """By table, which column holds the id of the run, for tables that have one."""
@@ -54,6 +57,7 @@ def seal(table: str, values: Sequence[Any]) -> bytes:
 
 def sealed(table: str, values: Sequence[Any]) -> rows.Row:
     """Return the values of a row, as SQLite will return them, with their check."""
+    # SQLite has no booleans: it returns 1 for True, and msgpack encodes the two differently.
     plain = tuple(int(value) if value.__class__ is bool else value for value in values)
     return (*plain, seal(table, plain))
 
@@ -89,6 +93,7 @@ def sealed_run(run: RunRow) -> rows.Row:
     if run.session is not None:
         if len(HOT) >= HOT_AT_MOST:
             HOT.clear()
+        # Only runs with a session: an append needs an owner, and a row without one has no next append.
         HOT[run.id] = (hot_of(row), hot, whole)
     else:
         _remember(whole)
@@ -117,6 +122,7 @@ def _remember(whole: rows.Row) -> None:
 
 def cold_of(row: Sequence[Any]) -> Sequence[Any]:
     """Return of all columns of a run those that its first check is made of."""
+    # `epoch` and `state` are in both checks: either of them alone must find a damaged fence.
     return [*row[:_HEAD], *row[_BASE:_CHANGED]]
 
 

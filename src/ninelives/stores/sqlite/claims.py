@@ -21,6 +21,7 @@ from ninelives.stores.sqlite.recovery_log import append as append_log
 from ninelives.stores.sqlite.tables import Tables
 from ninelives.stores.sqlite.transaction import Transaction, save_runs
 
+# Priorities are below 2**31 (validation), so this is above each of them.
 _ABOVE_ALL = 2**62
 Answer = TypeVar("Answer")
 Waiting = frozenset[tuple[str, str, bool]]
@@ -47,6 +48,7 @@ def claim(tx: Transaction, owner: Session, limit: int, wanted: Wanted, damaged: 
     if wanted.only is not None:
         return _claim_family(tx, owner, wanted.only, limit, wanted)
     solo, host = wanted.solo, wanted.host
+    # One suspect at a time: with two, their worker's death could not be attributed (core/rules/deaths.py).
     limit = min(limit, 1) if solo else limit
     # Read once: the claims below can only empty queues, and `_next_due` copes with an empty one.
     waiting = _waiting_agents(tx, wanted)
@@ -106,6 +108,7 @@ def _due(
         with decoding("a run's row"):
             batch = [rows.run_of(row) for row in tx.all("due_runs", values)]
         found += batch
+        # Of suspects the longest waiting one is chosen, whatever its priority: all priorities must be seen.
         left -= 0 if solo else len(batch)
     return found
 
@@ -149,6 +152,7 @@ def release(tx: Transaction, session: Session, ending: Ending, damaged: str) -> 
     tx.do("end_session", (tx.now_ms, cause.value, rows.row_of_evidence(evidence), session.id))
     with decoding("a run's row"):
         owned = [rows.run_of(row) for row in tx.all("runs_of_session", (session.id, damaged))]
+    # Progress matters only to a run that has deaths to forget: the others need no read of their journal.
     suspects = [run for run in owned if run.deaths > 0]
     moved = {run.id for run in suspects if tx.one("has_progressed", (run.number, run.death_length))}
     after, log = sessions.released(session, ending, owned, moved, tx.now_ms)
@@ -189,7 +193,10 @@ class DamagedRuns:
         try:
             return self._files.write(lambda tx: work(tx, self.numbers), urgent=urgent)
         except Corrupt:
+            # One by one, in transactions of their own: a statement over
+            # many rows fails at the first damaged one and does not name it.
             found = {number for number in self._files.read(suspects) if self._is_damaged(number)}
+            # Nothing new to skip, so the damage lies elsewhere: trying again would fail in the same way.
             if found <= self._numbers:
                 raise
             self._numbers |= found

@@ -32,6 +32,7 @@ def commit(tx: Transaction, batch: Sequence[Commit]) -> list[Verdict]:
     ending: list[Commit] = []
     refused: dict[str, NineLivesError] = {}
     for one in batch:
+        # The caller has sealed and checked its one record: nothing is left to validate.
         if one.is_lone:
             plain.append(one)
         elif (fault := _fault(tx, one)) is not None:
@@ -40,6 +41,8 @@ def commit(tx: Transaction, batch: Sequence[Commit]) -> list[Verdict]:
             plain.append(one)
         elif one.records and one.is_plain_end:
             ending.append(one)
+    # All plain commits before all others: they touch no
+    # row but their own, so no verdict depends on the order.
     done = _append_plain(tx, plain)
     if ending:
         done |= _end_plain(tx, ending)
@@ -95,10 +98,12 @@ def _append_known(tx: Transaction, plain: Sequence[Commit]) -> dict[str, int]:
         tx.do("append_known", new[0])
     else:
         tx.write("append_known_rows", new)
+    # Rare: a row is not as we know it. Only then is it worth asking which.
     if tx.changes() - changed != len(new):
         found = {number for (number,) in tx.many("appended", [(row[2], row[0]) for row in new])}
         for run in [run for run, number in done.items() if number not in found]:
             del done[run]
+            # The hint was wrong, or its transaction was rolled back; `append_plain` reads the row itself.
             checks.HOT.pop(run, None)
     return done
 
@@ -127,6 +132,7 @@ def _end_plain(tx: Transaction, ending: Sequence[Commit]) -> dict[str, int]:
         done |= dict(tx.many("append_end", [_fence(tx, one) for one in others]))
     if done:
         _append(tx, done, ending)
+        # A run that has ended takes no answer: an open item would ask a person in vain.
         tx.do("close_items_of_runs", (msgspec.json.encode(list(done)).decode(),))
         tx.wakes = True
     return done
@@ -164,6 +170,7 @@ def _append(tx: Transaction, done: Mapping[str, int], batch: Sequence[Commit]) -
 def _append_with_key(tx: Transaction, one: Commit) -> Verdict | None:
     """Append, and change one key that concerns no other run; None: nothing was written."""
     op, known = one.keys[0], checks.HOT.get(one.run)
+    # Waiting registers the run at the key, and blobs must be known to exist: both need the tables.
     if isinstance(op, WaitKey) or run_rules.blobs_in(one):
         return None
     if known is None or not _is_as_known(one, known[0]):
@@ -173,8 +180,10 @@ def _append_with_key(tx: Transaction, one: Commit) -> Verdict | None:
         after = dedup.reserved(before, op, one.run, tx.now_ms)
     else:
         after = dedup.changed(before, op, one.run, tx.now_ms)
+    # Runs that wait for the key get news in the same commit: their rows are not ours to change here.
     if isinstance(after, Verdict) or (dedup.lets_go(before, after) and tx.all("waiters", (op.key,))):
         return None
+    # The fence before the key: a worker that lost its run must not reserve or settle anything.
     done = _append_known(tx, (one,))
     if not done:
         return None

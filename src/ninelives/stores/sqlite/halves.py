@@ -26,15 +26,18 @@ def halved(row: Row) -> tuple[Row, Row] | None:
     """Return the two rows of a record, the second half first; None if it is stored whole."""
     body = row[5]
     size = len(body) + len(row[3]) + _ROW_BYTES
+    # A row larger than a page lies in overflow pages, which it shares with no other row.
     if not _LEAST_BYTES < size < _PAGE_BYTES:
         return None
     whole = _PAGE_BYTES // size
+    # The gap that whole rows leave must take a half: else a split only adds a row.
     if _PAGE_BYTES - whole * size < size // 2 + _HALF_BYTES:
         return None
     _since[whole] += 1
     if _since[whole] <= 2 * whole:  # split one of every two pages' worth
         return None
     _since[whole] = 0
+    # Halves of the row, not of the body: its columns and the step's name stay with the first.
     middle = len(body) - size // 2
     second = (row[0], -1, "", "", 0, body[middle:], None, b"", None, None, None)
     return second, (*row[:5], body[:middle], *row[6:])

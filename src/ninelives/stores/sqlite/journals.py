@@ -69,6 +69,7 @@ def _verify(tx: Transaction, run: RunRow, first: int, records: Sequence[Record])
     before = run.base_check
     if first > run.base:
         row = tx.one("read_check", (run.number, first - 1))
+        # A missing record gives a check that nothing follows: the chain reports the damage.
         before = row[0] if row is not None else b""
     chain.verify(run.id, before, first, records, length=run.length, head=run.head)
 
@@ -77,6 +78,7 @@ def read_news(tx: Transaction, seen: Mapping[str, int]) -> list[News]:
     """Return the news of runs whose counter has changed; see `Store.read_news`."""
     found = []
     for run, news in seen.items():
+        # Nearly always there is none: the counter is compared in SQL, without reading the rows.
         if tx.one("has_news", (run, news)) is not None:
             try:
                 row = get_run(tx, run)

@@ -65,6 +65,7 @@ def read_blobs(tx: Transaction, digests: Sequence[bytes]) -> dict[bytes, bytes]:
 def put_blobs(tx: Transaction, contents: Mapping[bytes, bytes], packed: Mapping[bytes, bytes]) -> None:
     """Insert blobs, and spare known ones from pruning for a while: they are about to be referred to."""
     for digest in contents.keys() - packed.keys():
+        # Touched only when a quarter of its grace is over: a blob that every step puts again costs no write.
         tx.do("touch_blob", (tx.now_ms, digest, tx.now_ms - run_rules.BLOB_GRACE_MS // 4))
     for digest, content in packed.items():
         tx.do("insert_blob", (*checks.sealed("blobs", (digest, tx.now_ms)), content))

@@ -126,6 +126,8 @@ def _clear(tx: Transaction, before_ms: int) -> list[tuple[int, int]]:
     done = []
     for (name,) in tx.all("ended_runs", (before_ms,)):
         run = get_run(tx, name)
+        # All in one transaction with `_rebase`:
+        # a journal without records whose row still counts them is damage.
         removed = delete_records(tx, run.number, run.length)
         buried = _bury(tx, name)
         for statement, value in (
@@ -196,6 +198,7 @@ def accept_loss(path: str | Path, clock: Clock) -> list[str]:
 
 
 def _accept(where: StorePaths, clock: Clock) -> list[str]:
+    # A process that has it open would go on with runs that we pause, by what it has in memory.
     require_closed(where.database)
     paths.inspect(where, APPLICATION_ID)
     in_file = commits_in_file(where.database)

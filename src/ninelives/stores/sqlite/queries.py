@@ -24,6 +24,7 @@ _HOT = ("number", "epoch", "state", *_APPENDED)
 
 _SECTION = re.compile(r"^-- name: (\w+)\n", re.MULTILINE)
 _INSERT = re.compile(r"INSERT (?:OR IGNORE )?INTO (\w+) \(([^)]*)\)")
+# Only plain parameters: a statement whose values have names cannot be repeated for many rows.
 _VALUES = re.compile(r"VALUES (\([?, ]+\))")
 _LIST = re.compile(r"@(\w+)(?:\(([^()]*(?:\([^()]*\)[^()]*)*)\))?")
 
@@ -51,6 +52,7 @@ def _lists(text: str) -> dict[str, tuple[str, ...]]:
     if "runs" in lists:
         lists["run"] = lists["runs"]
         lists["hot"] = _HOT
+        # `@runs` is what `check` covers: an append must leave it as it is.
         lists["runs"] = tuple(name for name in lists["runs"] if name not in _APPENDED)
     return lists
 

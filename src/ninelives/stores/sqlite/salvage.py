@@ -51,10 +51,12 @@ def salvage(files: Database, run_id: str, epoch: int) -> RunRow:
 def _move(tx: Transaction, known: RunRow, after: RunRow, kept: list[Record]) -> RunRow:
     run = get_run(tx, known.id)
     inbound.require_owner(run, known.epoch)
+    # The plan was made from an earlier read: a commit since then would be cut off with the damage.
     if (run.length, run.head) != (known.length, known.head):
         raise validation.not_owned(run.id)
     ((number,),) = tx.all("next_run_numbers", (1,))
     for statement in ("move_run", "move_signals", "move_blobs"):
+        # Keys and items name the run by its id and stay; these refer to it by number.
         tx.do(statement, (known.number, number))
     # Changes to the row since it was read (news, a pause) are kept.
     moved = replace(

@@ -23,6 +23,7 @@ from ninelives.stores.sqlite import checks, claims
 from ninelives.stores.sqlite.files.database import Database
 from ninelives.stores.sqlite.transaction import Transaction
 
+# Neither is proof (`is_gone`): what the process started may live on, and only a sweep shows that it does not.
 KEPT = Evidence(note="its lock was dropped, and its supervisor's")
 LATE = Evidence(note="its lock was dropped later; what it had started may live on")
 
@@ -50,14 +51,17 @@ class Sessions:
             return claims.get_session(tx, new.id, self._clock)
 
         try:
+            # From here on the process writes for long: preallocating pays (decision 5).
             self._files.fill_log()
             return self._files.write(work)
         except BaseException:
+            # A lock file without a session would be checked by no process, and never be removed.
             self._locks.discard(new.id)
             raise
 
     def renew(self, session: str) -> Session:
         """Renew a lease; see `Store.renew_session`."""
+        # Asked with each renewal: a worker on a moved file would write where no other process reads.
         self._files.require_same_file()
 
         def work(tx: Transaction) -> Session:
@@ -65,6 +69,7 @@ class Sessions:
             tx.do("renew_session", (tx.now_ms, self._clock.boot_ms(), session))
             return claims.get_session(tx, session, self._clock)
 
+        # Past the writers' queue: a busy store must not cost its workers their leases.
         return self._files.write(work, urgent=True)
 
     def end(self, given: Mapping[str, Ending] | None) -> list[Session]:

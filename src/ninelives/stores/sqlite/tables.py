@@ -74,6 +74,7 @@ class Tables(SqlTables):
             if row is not None:
                 return rows.signal_of(run.id, row), 0
             if self._tx.one("signal_again", (run.number, id)) is not None:
+                # A signal that its index hides would be accepted, and delivered, a second time.
                 raise checks.hidden("signals", id)
         ((number,),) = self._tx.all("next_signal_number", (run.number,))
         return None, number
@@ -158,6 +159,7 @@ class Tables(SqlTables):
         tx = self._tx
         for known, item in changed:
             if known is None:
+                # An item that its index hides may be answered already: a new one would ask the person again.
                 if tx.one("item_again", (item.run, item.id)) is not None:
                     raise checks.hidden("items", item.id)
                 tx.do("insert_item", checks.sealed("items", rows.row_of_item(item)))

@@ -116,6 +116,8 @@ def _confirm_missing(tx: Transaction, names: Sequence[str]) -> None:
     if not names:
         return
     try:
+        # A hit here is a row that the first index did not lead to:
+        # creating the run again would do its work twice.
         for (name,) in tx.all("run_ids_again", (msgspec.json.encode(names).decode(),)):
             raise checks.hidden("runs", name)
     except UnicodeEncodeError:
@@ -151,11 +153,14 @@ def append_all(tx: Transaction, appended: Sequence[tuple[int, Sequence[Record]]]
     for number, records in appended:
         for record in records:
             row = rows.row_of_record(number, record)
+            # Decided here, before the call: most records are small, and a step pays for each call.
             is_small = len(record.body) + len(record.step) <= halves.WHOLE_BYTES
             parts = None if is_small else halves.halved(row)
             if parts is None:
                 whole.append(row)
             else:
+                # The second half first, at once and by itself:
+                # `insert_halved` refers to the last row that was inserted.
                 tx.do("insert_record", parts[0])
                 tx.do("insert_halved", parts[1])
             if record.blobs:
@@ -165,6 +170,7 @@ def append_all(tx: Transaction, appended: Sequence[tuple[int, Sequence[Record]]]
 
 def delete_records(tx: Transaction, number: int, before: int) -> int:
     """Delete the records of a run before a position; return how many. `number` is the run's."""
+    # The halves first: only the records still say which rows are theirs.
     tx.do("delete_halves", (number, before))
     return len(tx.all("delete_records", (number, before)))
 

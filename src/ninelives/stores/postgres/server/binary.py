@@ -23,6 +23,7 @@ def _bytea(value: bytes) -> bytes:
 
 
 def _longs(values: Sequence[int | None]) -> bytes:
+    # The common case has no NULL, and is packed by one call of `struct` for the whole array.
     if None in values:
         return _array(OIDS["bigint"], [None if one is None else _LONG.pack(one) for one in values])
     count = len(values)

@@ -57,6 +57,7 @@ class ServerConnection:
         self._libpq = connection.pgconn
         self._transformer = Transformer(connection)
         self._prepared: set[bytes] = set()
+        # Sent and not yet answered: they count as prepared only once the server has said so.
         self._preparing: set[bytes] = set()
         self._waiting: deque[ServerAnswer | bytes] = deque()
         self._is_flushed = True
@@ -79,6 +80,7 @@ class ServerConnection:
         """Run one statement that is a transaction by itself, and return its rows."""
         libpq, name = self._libpq, statement.name
         bound: list[Any] = statement.bound(values)  # None is NULL, which the driver's types do not allow
+        # A pooler may give each statement another backend, which knows nothing that was prepared before.
         if name not in self._prepared and not self._is_pooled:
             return self._ask_first(statement, values)
         # libpq waits for the answer itself, at half the cost of psycopg's wait.
@@ -127,6 +129,8 @@ class ServerConnection:
 
     def receive(self) -> None:
         """Wait for the next answer. Raises the error that it reports."""
+        # In a pipeline the server answers when it must, not when it can:
+        # without a request it may wait for more.
         if not self._is_flushed:
             self._libpq.send_flush_request()
             self._flush()
@@ -179,6 +183,7 @@ class ServerConnection:
 
         Raises the error that it reports.
         """
+        # The hot path: an append returns no rows, how many it changed is in the answer's tag (decision 13).
         if result.status == _DONE:
             return [(result.command_tuples,)]
         self._checked(result)

@@ -20,6 +20,7 @@ from ninelives.core.errors import NineLivesError
 from ninelives.stores.postgres.server.open_connection import Connection
 from ninelives.stores.postgres.server.pool import Pool
 
+# A worker without a neighbour asks more often: the next one may die as soon as it has come (decision 13).
 _PAUSE_SECONDS, _SINGLE_SECONDS = 0.2, 0.3
 _FIRST_SECONDS = 0.25  # a script that ends before that needs no connection for it
 
@@ -86,6 +87,7 @@ class DeathWatch:
             self._connection.execute(self._pool.sql["await_lock"].text, (number,))
         except (driver.LockNotAvailable, driver.QueryCanceled):
             return  # the neighbour lives, or `close` was called
+        # Let go first: while we hold the lock, the dead session seems to live.
         self._connection.execute(self._pool.sql["let_go"].text, (number,))
         self._end_gone()
 

@@ -28,9 +28,11 @@ _OPTIONS = {
     "application_name": "ninelives",
     "client_encoding": "UTF8",
     "connect_timeout": "5",
+    # The kernel finds a dead host within 25 s; a device that answers for it is found by silence.py.
     "keepalives_idle": "10",
     "keepalives_interval": "5",
     "keepalives_count": "3",
+    # Without it, what we sent to a host that vanished is sent again for a quarter of an hour.
     "tcp_user_timeout": "15000",
 }
 logging.getLogger("psycopg").addHandler(logging.NullHandler())  # our errors report what matters of it
@@ -62,6 +64,8 @@ _REMEDIES = {
     driver.LockNotAvailable: "Another transaction holds a lock: see pg_stat_activity and pg_locks",
 }
 """What to do about a statement that the server refused."""
+# Unique violations too: a row that is not there cannot be
+# locked, so two inserts of one key collide (decision 10).
 PASSING = (driver.DeadlockDetected, driver.SerializationFailure, driver.UniqueViolation)
 """The transaction was rolled back because of another one; run again, it sees that one's rows."""
 
@@ -75,6 +79,7 @@ def connect(
     any statement is sent on it.
     Raises StoreUnsafe that names the setting that could lose data; StoreUnavailable.
     """
+    # Locks and LISTEN belong to a connection; a transaction pooler hands that to others after each COMMIT.
     url = address.direct if is_direct and address.direct is not None else address.libpq
     given = psycopg.conninfo.conninfo_to_dict(url)
     try:
@@ -88,6 +93,7 @@ def connect(
         raise _refused(error) from error
     try:
         if watch is not None:
+            # Before the first statement: the check below may be what a silent server never answers.
             watch(connection)
         risks = check(connection, address, is_own=is_direct or not address.is_pooled)
     except BaseException:
@@ -110,6 +116,7 @@ def check(connection: Connection, address: Address, *, is_own: bool) -> dict[str
     version, fsync, full_page_writes, synchronous_commit, encoding, is_replica = row
     if version < _LEAST_VERSION:
         raise StoreUnsafe(f"PostgreSQL {version // 10000} is too old", remedy="Use PostgreSQL 13 or newer")
+    # A standby answers reads: without this, the mistake would show only at the first write.
     if is_replica:
         raise StoreUnsafe("the server is a replica: nothing can be written to it", remedy="Name the primary")
     if encoding != "UTF8":
@@ -142,6 +149,7 @@ def _refused(error: psycopg.Error) -> StoreUnavailable:
     """Return our error for a connection that failed; libpq gives the reason only as text."""
     said = " ".join(str(error).split()).rstrip("?") or type(error).__name__  # libpq adds a question
     what = f"PostgreSQL: {said}"
+    # Waiting may help here: a worker that ends frees its connections.
     if _FULL.search(said):
         return StoreAway(what, remedy=_NO_ROOM)
     for words, remedy in _REFUSALS:

@@ -35,6 +35,7 @@ from ninelives.stores.shared.pool import ConnectionPool
 Answer = TypeVar("Answer")
 Work = Callable[[Transaction], Answer]
 Before = Callable[[Transaction], None]
+# Conflicts pass by themselves; a transaction that lost so often meets something that does not.
 _TRIES = 20
 _UNKEEPABLE = (UnicodeEncodeError, struct.error)
 
@@ -151,7 +152,9 @@ class Pool(ConnectionPool[ServerConnection]):
         server.enter_pipeline()
         tx.begin(server.name)
         answer = work(tx)
+        # The count must be known before COMMIT is sent: without it, a lost answer could not be resolved.
         tx.note_count()
+        # In the same transaction as the work: a schema that was dropped and made again must not get our rows.
         if self.identity not in ("", tx.identity):
             raise validation.vanished("another store has replaced it")
         if tx.version != len(migrations()):
@@ -161,7 +164,9 @@ class Pool(ConnectionPool[ServerConnection]):
             )
         if tx.is_changed and finish is not None:
             finish(tx)
+        # Before COMMIT goes out: from here on the transaction may be durable, whatever we read of it.
         answers.append(answer)
+        # Nothing was changed but the writer's count: rolled back, it costs no sync.
         tx.ask("end" if tx.is_changed else "undo")
         server.leave_pipeline()
 
@@ -234,6 +239,7 @@ class Pool(ConnectionPool[ServerConnection]):
                 with suppress(OSError, psycopg.Error):
                     os.close(connection.fileno())
             connection.let_go()
+            # Never finalised in the child: closing it there would speak to the server in the parent's name.
             ctypes.pythonapi.Py_IncRef(ctypes.py_object(connection))
 
 

@@ -54,6 +54,7 @@ def statements(schema: str) -> Mapping[str, Statement]:
         if kind == "part":
             parts[name] = body.strip()
         else:
+            # Later parts may contain earlier ones, so they are filled in first.
             for part, shared in reversed(parts.items()):
                 body = re.sub(rf":{part}\b", shared.replace("\\", r"\\"), body)  # noqa: PLW2901
             found[name] = _statement(name, bound or "", body.strip(), schema)
@@ -73,6 +74,7 @@ def _statement(name: str, bound: str, body: str, schema: str) -> Statement:
         names=names,
         types=tuple(binary.OIDS[one] for one in types),
         encoders=tuple(binary.ENCODERS[one] for one in types),
+        # Binary for all: text would cost both sides a conversion.
         formats=(1,) * len(types),
     )
 

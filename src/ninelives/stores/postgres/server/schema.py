@@ -46,6 +46,7 @@ def open_or_make(connection: Connection, address: Address, *, known: str) -> tup
     Raises StoreBroken, and creates nothing, if `known` is given and is not the store's id.
     """
     try:
+        # Before the migration, which would create an empty store where the worker's has been.
         if known and _version(connection, address) == 0:
             raise validation.vanished("its schema was dropped")
     except psycopg.Error as error:
@@ -95,13 +96,17 @@ def _insist(connection: Connection, address: Address, steps: tuple[str, ...]) ->
 
 def _migrate(connection: Connection, address: Address, steps: tuple[str, ...]) -> tuple[int, int]:
     sql = statements(address.schema)
+    # Held until the transaction ends: of many processes that start at once, one migrates.
     connection.execute(sql["migration_lock"].text, (lock_number(address.schema, "migration"),))
+    # Read again under the lock: another process may have migrated while we waited for it.
     before = _version(connection, address)
     if before > len(steps):
         raise maintenance.unknown_version(before, 1, len(steps))
     if before == len(steps):
         return before, before
     if before > 0:
+        # A single step does not compare the version (decision 13):
+        # so keep writers out, and fence every owner.
         connection.execute(sql["keep_writers_out"].text)
         connection.execute(sql["fence_owners"].text)
     elif not _found(connection, address)[2]:

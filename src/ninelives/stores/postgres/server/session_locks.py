@@ -21,6 +21,8 @@ from ninelives.stores.postgres.server.open_connection import Connection, transla
 from ninelives.stores.postgres.server.queries import Statement
 from ninelives.stores.shared.wakeups import readable
 
+# Shorter than the 0.2 s after which others check again:
+# a holder that lost its connection can be back by then.
 _PAUSE_SECONDS, _POLL_SECONDS = 0.1, 1.0
 
 
@@ -54,6 +56,7 @@ class SessionLock:
 
     def release(self) -> Connection | None:
         """Release the lock: the session is over. Return the connection if it can be reused."""
+        # First: the watching thread must not take the end of this connection for a loss, and lock again.
         self._is_over.set()
         try:
             self._connection.pgconn.send_query(self._sql["unlock_all"].text)
@@ -65,6 +68,7 @@ class SessionLock:
             self._connection.close()
         if threading.current_thread() is not self._watch:
             self._watch.join(5.0)
+        # A thread that is still at work may use the connection: it cannot be given to the next session.
         if self._connection.closed or self._watch.is_alive():
             self._connection.close()
             return None
@@ -103,6 +107,7 @@ class SessionLock:
         while not self._is_over.is_set():
             if self._is_whole():
                 continue
+            # Cleared before the attempt: a renewal meanwhile must not write that the lock is held.
             self._is_held.clear()
             self._connection.close()
             with suppress(StoreError):

@@ -106,6 +106,7 @@ class Vigil:
             waiting = {one: one.since for one in self._connections() if one.since}
             late = {one: seconds for one in waiting if (seconds := _silent_seconds(one)) > LIMIT_SECONDS}
             for one in self._silent(late):
+                # It may have got its answer, and begun another exchange, while we asked the server.
                 if one.since == waiting[one]:
                     one.break_off()
 
@@ -121,6 +122,8 @@ class Vigil:
         """Ask the server which of these backends are busy; None if it does not answer."""
         try:
             given = psycopg.conninfo.conninfo_to_dict(self._url)
+            # The very server of that connection: a URL may name
+            # several hosts, and another one knows nothing of ours.
             where = {"host": late[0].info.host, "port": late[0].info.port, "connect_timeout": _ASK_SECONDS}
             options: Any = given | where
             numbers = ", ".join(str(one.pgconn.backend_pid) for one in late)
@@ -141,6 +144,7 @@ def _query(libpq: PGconn, question: bytes) -> set[int] | None:
     libpq.send_query(question)
     libpq.flush()
     deadline = monotonic() + _ASK_SECONDS
+    # Not psycopg's own wait: this connection may be silent too, and it has no watch.
     while libpq.is_busy():
         if not readable([libpq.socket], max(0.0, deadline - monotonic())):
             return None

@@ -18,6 +18,7 @@ from ninelives.stores.postgres.server.open_connection import Connection
 from ninelives.stores.postgres.server.session_locks import lock_number
 from ninelives.stores.shared.wakeups import ServerWakeUps, readable
 
+# A firewall that forgets an idle connection sends no error: without a test we would listen in vain.
 _PING_SECONDS = 20.0
 
 
@@ -39,6 +40,8 @@ class Notifications(ServerWakeUps[Connection]):
 
     def _subscribe(self, connection: Connection) -> None:
         self._ping_at = monotonic() + _PING_SECONDS
+        # The door before LISTEN: a notifier that finds the door
+        # free skips NOTIFY, and we poll once we are through it.
         connection.execute(self._open_door, (self._channel.door,))
         connection.execute(sql.SQL("LISTEN {}").format(sql.Identifier(self._channel.name)))
 
@@ -48,6 +51,7 @@ class Notifications(ServerWakeUps[Connection]):
         connection.pgconn.consume_input()
         found = False
         while connection.pgconn.notifies() is not None:
+            # Read all of them: many notifications are one reason to poll.
             found = True
         return found
 

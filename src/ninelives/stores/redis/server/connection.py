@@ -28,6 +28,7 @@ from ninelives.stores.redis.server.address import Address
 from ninelives.stores.redis.server.scripts import LuaScript
 
 Command = Sequence[bytes | str | int | float]
+# A silent server must not hold a worker beyond its patience: what was sent is then looked up.
 _TIMEOUT_SECONDS = 15.0
 _PASSING = ("MASTERDOWN", "CLUSTERDOWN", "TRYAGAIN", "BUSY", "LOADING", "UNBLOCKED")
 

@@ -33,6 +33,7 @@ from ninelives.stores.shared.rows import texts
 
 LOST = b"x"
 """The field of a run's row that holds the length at which it became doubtful."""
+# Bounds the memory of a worker that runs for months; the oldest are forgotten first.
 _MOST = 20_000
 _HELD = (KeyState.RESERVED, KeyState.IN_DOUBT)
 _log = logging.getLogger("ninelives.store")
@@ -59,6 +60,7 @@ class Lineage:
 
     def acknowledge(self, history: str, written: int) -> None:
         """Record the count that came with an answer of a server of that history."""
+        # A late answer of the old server must not raise the count that the new one is measured by.
         if history == self.history:
             self.seen = max(self.seen, written)
 
@@ -68,6 +70,7 @@ class Lineage:
             for one in batch:
                 self._move(one.run, one.epoch, one.new_length)
                 for op in one.keys:
+                    # Only these may not be repeated; a lost reservation of a resumable action is made again.
                     if isinstance(op, ReserveKey) and not op.resumable:
                         self._keys[op.key] = self.seen, one.run, op
             while len(self._keys) > _MOST:
@@ -105,10 +108,14 @@ class Lineage:
             began,
             self.seen,
         )
+        # Also what this process did not touch: other workers' losses may have died with them.
         suspects = _under_way(tx) | _holders(tx) | {run for _, run, _ in keys.values()} | set(runs)
         found = _read_rows(tx, sorted(suspects))
         for name, run in found.items():
+            # A run that ended and is as we know it has lost nothing.
             if not run.state.is_final or _is_behind(run, runs.get(name)):
+                # With its length: an owner that appends moves past
+                # the mark, and so proves that nothing is missing.
                 tx.do(b"HSET", tx.names.run(name), LOST, b"%d" % run.length)
         _doubt(tx, keys)
         tx.wakes = True
@@ -148,6 +155,7 @@ def _doubt(tx: Transaction, lost: dict[str, tuple[int, str, ReserveKey]]) -> Non
     rows = tx.fields([(tx.names.keys, name.encode()) for name in names]) if names else []
     for name, raw in zip(names, rows, strict=True):
         known = encoding.key_of(raw) if raw is not None else None
+        # The key is held or settled: its reservation, or a later one, is there.
         if known is not None and known.state is not KeyState.FREE:
             continue
         _, run, op = lost[name]

@@ -31,6 +31,8 @@ from ninelives.stores.shared.pool import ConnectionPool
 
 Answer = TypeVar("Answer")
 Work = Callable[[Transaction], Answer]
+# Conflicts are ordinary here (nothing is locked), lost
+# connections are not: so many more of the first are borne.
 _TRIES, _MOST_CONFLICTS, _WAIT_MS = 20, 400, 2_000
 _LONGEST_PAUSE_SECONDS = 0.05
 _HELD_UP = "a step waits for the server%s to sync writes that must survive: %s; it gives up after %d s"
@@ -70,12 +72,17 @@ class Pool(ConnectionPool[ServerConnection]):
         names, lineage = self.names, self.lineage
         connection.history = history
         keys = [names.store, names.lineage, names.workers, names.awaited]
+        # Before any process writes again: the count that a new
+        # history begins with is noted by its first visitor.
         written, began = connection.call(script("takeover"), keys, [history, lineage.history])
         is_new = lineage.history not in ("", history)
+        # Compared with where the new history began, not with the count now, which has long caught up.
         if is_new and lineage.is_broken(began):
             self._mark(connection, began)
+        # Only after the marks are durable: if we fail before, the next connection finds the loss again.
         lineage.renew(history, written)
         if is_new and lineage.sessions:
+            # Last: as long as we are awaited, no worker claims a run that we might still have to mark.
             connection.call(script("arrive"), [names.awaited, names.work], sorted(lineage.sessions))
 
     def _mark(self, connection: ServerConnection, began: int) -> None:
@@ -146,6 +153,7 @@ class Pool(ConnectionPool[ServerConnection]):
                 except ConnectionLost:
                     # CRASH: the connection broke after the script was sent; we check its fate below.
                     what = b""
+            # The connection was given back, closed, before we ask: the check needs another one.
             if what == b"done" or (not what and self._has_happened(connection)):
                 return answer
             _pause(conflicts)
@@ -160,6 +168,8 @@ class Pool(ConnectionPool[ServerConnection]):
         others = f" and {replicas} replica{'s' * (replicas != 1)}" if replicas else ""
         is_logged = False
         commands: list[Command] = [
+            # WAITAOF waits for this connection's own writes only;
+            # so it writes once, behind those of all others.
             (b"HINCRBY", self.names.store, b"confirmed", 1),
             (b"WAITAOF", 1, replicas, _WAIT_MS),
         ]
@@ -219,4 +229,5 @@ def _synced(answer: object, replicas: int) -> str:
 
 def _pause(conflicts: int) -> None:
     if conflicts:
+        # Random: two transactions that collided would collide again after equal pauses.
         time.sleep(random.random() * min(_LONGEST_PAUSE_SECONDS, 0.0005 * 2 ** min(conflicts, 10)))

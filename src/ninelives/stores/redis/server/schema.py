@@ -140,6 +140,8 @@ def _advance(tx: Transaction, known: int, *, is_under_way: bool) -> bytes:
     for part in _runs(tx):
         rows = tx.ask([(b"HMGET", names.run(run), b"r", b"t") for run in part])
         for run, (rest, tail) in zip(part, rows, strict=True):
+            # A run that another process migrated meanwhile counts as done:
+            # under this version only migrations write.
             if rest is not None and tail is not None and not _migrate(tx, known, way, run, rest, tail):
                 (version,) = tx.ask([(b"HGET", names.store, b"version")])
                 return version or b""
@@ -167,6 +169,7 @@ def _migrate(tx: Transaction, known: int, way: bytes, run: str, rest: bytes, tai
 def _runs(tx: Transaction) -> Iterator[list[str]]:
     """Yield the ids of all runs in the order of their numbers, starting at an earlier attempt's mark."""
     store = tx.names.store
+    # Each process works in the order of numbers from a mark on, so all runs below any mark are done.
     (mark,) = tx.ask([(b"HGET", store, b"migrated")])
     commands = [(b"ZRANGE", tx.names.in_state(state), 0, -1, b"WITHSCORES") for state in State]
     flat = [pair for one in tx.ask(commands) for pair in zip(one[1::2], one[::2], strict=True)]

@@ -26,5 +26,7 @@ def script(name: str, *, frees: bool = False) -> LuaScript:
     parts = (folder / "parts.lua").read_bytes()
     text = (folder / f"{name}.lua").read_bytes().replace(b"--! parts", parts)
     if frees:
+        # Pruning must work on a full server: it is how memory is freed.
+        # All other writes are refused there before they begin.
         text = text.replace(b"#!lua\n", b"#!lua flags=allow-oom\n", 1)
     return LuaScript(text, sha1(text, usedforsecurity=False).hexdigest().encode())

@@ -16,6 +16,7 @@ from redis.exceptions import RedisError
 from ninelives.stores.redis.server.connection import ConnectionLost, ServerConnection
 from ninelives.stores.shared.wakeups import ServerWakeUps, readable
 
+# The list of a killed process expires by itself; a live one renews it six times before that.
 _EXPIRE_SECONDS, _RENEW_SECONDS = 120, 20.0
 
 
@@ -51,9 +52,11 @@ class WakeupList(ServerWakeUps[ServerConnection]):
         return bool(added)
 
     def _popped(self, connection: ServerConnection, timeout_seconds: float) -> bool:
+        # Without waiting first: a caller that has no time left still gets what is there.
         (found,) = connection.ask([(b"LPOP", self._list)])
         if timeout_seconds <= 0.0 or found is not None:
             return isinstance(found, bytes)
+        # BLPOP takes 0 as forever.
         seconds = max(0.001, min(timeout_seconds, _RENEW_SECONDS))
         connection.send([(b"BLPOP", self._list, f"{seconds:.3f}")])
         if connection.fileno() not in readable([connection.fileno(), self._inner], seconds + 5.0):

@@ -24,6 +24,7 @@ from zlib import crc32
 from ninelives.core.errors import Corrupt
 
 _LAYOUT = Layout("<8s16sQI")
+# Two marks: a half that was written at the other's position fails its check.
 _COMMITTED, _COPIED = b"9lives-a", b"9lives-c"
 _SIZE = _LAYOUT.size
 
@@ -37,6 +38,8 @@ class Anchor:
 
     def write(self, commits: int) -> None:
         """Write the number of the last commit."""
+        # One write of one image, and no sync: a reader under the
+        # writers' lock sees it whole, and a step pays nothing.
         os.pwrite(self._fd, _image(_COMMITTED, self._store_id, commits), 0)
 
     def write_copied(self, commits: int) -> None:
@@ -54,6 +57,7 @@ def create(path: Path, store_id: bytes, commits: int = 0, copied: int = 0) -> No
     fd = os.open(draft, os.O_RDWR | os.O_CREAT | os.O_TRUNC | os.O_CLOEXEC, 0o600)
     try:
         os.write(fd, _image(_COMMITTED, store_id, commits) + _image(_COPIED, store_id, copied))
+        # Synced once, at creation: an empty anchor after a power cut would be read as a damaged one.
         os.fsync(fd)
     finally:
         os.close(fd)
@@ -82,6 +86,7 @@ def compare(path: Path, store_id: bytes, commits: int, in_file: int | None) -> N
     then the log has lost its tail, or an older database was put beside it.
     """
     anchored_id, anchored, copied = read(path)
+    # The id first: numbers of another store's anchor mean nothing here.
     if anchored_id != store_id:
         raise Corrupt(f"the anchor {path} belongs to another database", remedy=remedy(path))
     if anchored > commits:
@@ -89,6 +94,7 @@ def compare(path: Path, store_id: bytes, commits: int, in_file: int | None) -> N
             f"the database lost its tail: it ends at commit {commits}, and {anchored} were acknowledged",
             remedy=remedy(path),
         )
+    # SQLite would apply a newer log to older pages, and no checksum of its own would notice.
     if in_file is not None and copied > in_file:
         raise Corrupt(
             f"the database is an older one than its log: it holds {in_file} commits, and {copied} were in it",

@@ -19,6 +19,7 @@ from ninelives.core.errors import StoreError, StoreUnavailable
 from ninelives.stores.sqlite.files.connection import PAGE_BYTES, translate
 
 LOG_PAGES = 2000
+# A frame of SQLite's log is a header of 24 bytes and a page.
 FRAME_BYTES = PAGE_BYTES + 24
 LOG_BYTES = LOG_PAGES * FRAME_BYTES
 
@@ -42,6 +43,7 @@ class Checkpointer:
 
     def grown(self, pages: int) -> None:
         """Take note of the log's length after a commit; start the thread if it is long."""
+        # Called in every commit's hook: a request that is pending must cost a commit nothing.
         if pages < LOG_PAGES or self._wanted.is_set():
             return
         self._wanted.set()
@@ -54,6 +56,8 @@ class Checkpointer:
         self._closing = True
         self._wanted.set()
         thread = self._thread
+        # Join before the lock is closed: its number could be
+        # reused, and the thread would flock a stranger's file.
         if thread is not None:
             thread.join()
         os.close(self._lock)
@@ -80,6 +84,8 @@ class Checkpointer:
 
     def _finish(self, connection: apsw.Connection) -> None:
         if _copy(connection):
+            # Only if everything was copied does the file alone
+            # hold all commits, which is what the anchor then says.
             self._copied(connection)
 
     def _empty(self, connection: apsw.Connection) -> None:
@@ -88,6 +94,8 @@ class Checkpointer:
         except BlockingIOError:
             return  # another process is doing it
         try:
+            # First without the writers' lock: the bulk of the
+            # copying, and its syncs, must not hold up commits.
             _copy(connection)
             self._exclusively(lambda: self._finish(connection))
         finally:

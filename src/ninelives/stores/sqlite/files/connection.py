@@ -33,6 +33,7 @@ _PRAGMAS: tuple[tuple[str, object], ...] = (
     ("journal_mode", "wal"),
     ("synchronous", 2),  # FULL: every COMMIT syncs the log
     ("wal_autocheckpoint", 0),  # the checkpointer does it, off the hot path
+    # Find a damaged page when it is read, not when a cell that reaches beyond it is used.
     ("cell_size_check", 1),
     ("trusted_schema", 0),  # code that is in a file must never run
     ("recursive_triggers", 0),
@@ -41,6 +42,7 @@ _PRAGMAS: tuple[tuple[str, object], ...] = (
     ("locking_mode", "normal"),
     ("foreign_keys", 0),  # another program's table may refer to ours, and must not change them through us
 )
+# A full disk is not a broken one: nothing was written, and the same commit succeeds when there is room.
 _FULL = {errno.ENOSPC, errno.EFBIG, errno.EDQUOT}
 
 
@@ -53,8 +55,11 @@ def connect(path: Path, *, create: bool = False, busy_ms: int = 5000) -> apsw.Co
         flags = apsw.SQLITE_OPEN_READWRITE | (apsw.SQLITE_OPEN_CREATE if create else 0)
         connection = apsw.Connection(_name(path), flags=flags)
         connection.set_busy_timeout(busy_ms)
+        # No statement may write the schema table directly, or switch
+        # the journal off: not even one that a file smuggles in.
         connection.config(apsw.SQLITE_DBCONFIG_DEFENSIVE, 1)
         connection.config(apsw.SQLITE_DBCONFIG_TRUSTED_SCHEMA, 0)
+        # A misspelt "column" must be an error, not a string.
         connection.config(apsw.SQLITE_DBCONFIG_DQS_DML, 0)
         checks.register(connection)
         if create:
@@ -75,11 +80,14 @@ def commits_in_file(path: Path) -> int | None:
     """
     flags = apsw.SQLITE_OPEN_READONLY | apsw.SQLITE_OPEN_URI
     try:
+        # `immutable` makes SQLite ignore the log:
+        # this is what the file alone would say after the log is lost.
         file_only = apsw.Connection(f"file:{quote(os.fsencode(path))}?immutable=1", flags=flags)
         try:
             found = [checks.VERIFIED["read_store"](row) for row in file_only.execute(SQL["read_store"])]
         finally:
             file_only.close()
+    # Half-copied pages are no damage: the log still has them whole, and replaces them when it is read.
     except (apsw.Error, Corrupt, TypeError, UnicodeDecodeError):
         return None
     return int(found[0][2]) if found else None
@@ -139,10 +147,12 @@ def translate(error: apsw.Error, connection: apsw.Connection | None = None) -> S
         return StoreUnavailable(what, remedy="Nothing was written; try again")
     if isinstance(error, apsw.ReadOnlyError | apsw.PermissionsError | apsw.AuthError):
         return StoreUnsafe(what, remedy="Give the process write access to the database and its directory")
+    # The content is at fault, not the store: the committer halves the batch to find whose it is.
     if isinstance(error, apsw.TooBigError | apsw.ConstraintError | apsw.MismatchError | apsw.RangeError):
         return BadRecord(what)
     if isinstance(error, apsw.SQLError) and "JSON" in what:
         return _damaged(what)  # the JSON is a row's: what we bind is always valid
+    # Unknown errors end the process: going on would be a guess about what is durable.
     return StoreBroken(what, remedy="End the process and start it again")
 
 

@@ -65,6 +65,8 @@ class Database(Opened):
         self._busy_ms = int(lock_timeout_seconds * 1000)
         self._writing = threading.Lock()
         self._reading = threading.Lock()
+        # No room is made until `fill_log`: a process that only
+        # reads or runs one command must not fill a log with zeros.
         self._log_pages, self._room_pages = 0, sys.maxsize
         with ExitStack() as undo:
             try:
@@ -92,11 +94,14 @@ class Database(Opened):
         self._checkpointer = Checkpointer(
             self.paths.live, self.connect, self._exclusively, self._copied, self._fail
         )
+        # Last: a migration above may write many pages, and the hook needs the checkpointer.
         self._writer.set_wal_hook(self._logged)
 
     def _open_database(self, undo: ExitStack) -> tuple[int, int]:
         """Create the database if there is none, migrate it, and compare it with its anchor."""
         if not self.paths.database.exists():
+            # An anchor with commits proves that a database was here:
+            # an empty one in its place would repeat all work.
             paths.refuse_lost(self.paths)
             self._create()
         self.inode = _identity(self.paths.database)
@@ -118,8 +123,11 @@ class Database(Opened):
         self._writer = self.connect()
         undo.callback(self._writer.close)
         if is_first and self.paths.database.stat().st_size <= structure.AT_OPEN_BYTES:
+            # Only the first process pays for it: every later open
+            # would cost a tenth of a second for the same answer.
             structure.require_sound(self._writer)
         versions = schema.migrate(self._writer, self._steps)
+        # Again after the migration: it proves that what the steps made is what the code expects.
         schema.check(self._writer, self._steps)
         self._cursor = self._writer.cursor()
         row = Transaction(self._cursor, 0).one("read_store")
@@ -129,11 +137,15 @@ class Database(Opened):
                 remedy="Restore it from a backup",
             )
         store_id, self._commits = row[0], row[2]
+        # Before the anchor is opened for writing:
+        # the next commit would raise it over the evidence of a lost tail.
         self._compare(store_id, in_file)
         self._anchor = anchor.Anchor(self.paths.anchor, store_id)
         undo.callback(self._anchor.close)
         if in_file is not None:
             self._anchor.write_copied(in_file)  # closing the last connection copies the log unrecorded
+        # A connection of its own: a long read must not wait
+        # for a writer's sync, nor see its open transaction.
         self._reader = self.connect()
         undo.callback(self._reader.close)
         return versions
@@ -149,6 +161,7 @@ class Database(Opened):
         """Create a database under another name, then rename it: it exists whole or not at all."""
         draft = self.paths.database.with_name(self.paths.database.name + "-new")
         for leftover in (draft, Path(f"{draft}-wal"), Path(f"{draft}-shm")):
+            # SQLite would replay a log that a killed process left under this name into the new file.
             leftover.unlink(missing_ok=True)
         os.close(os.open(draft, os.O_CREAT | os.O_EXCL | os.O_WRONLY | os.O_CLOEXEC, 0o600))
         store_id = os.urandom(16)
@@ -157,6 +170,7 @@ class Database(Opened):
             schema.create(connection, self._steps, store_id)
         finally:
             connection.close()
+        # The name must never lead to content that a power cut can still take away.
         paths.sync_file(draft)
         anchor.create(self.paths.anchor, store_id)
         # CRASH: an anchor of zero commits and no database; the next start creates both again.
@@ -174,12 +188,15 @@ class Database(Opened):
         with self._writing:
             self._queue.acquire(urgent=urgent)
             try:
+                # Read the clock in the queue's order: a time from before
+                # the wait could be older than one that is already written.
                 tx = Transaction(self._cursor, self._clock.now_ms())
                 answer = self._transact(tx, work)
                 if self._log_pages >= self._room_pages:
                     self._make_room()
             finally:
                 self._queue.release()
+        # After the locks are free: a worker that wakes at once would only queue behind us.
         if tx.wakes:
             self.wake.send()
         elif tx.emits:
@@ -190,6 +207,7 @@ class Database(Opened):
         writer, cursor = self._writer, self._cursor
         try:
             cursor.execute("BEGIN IMMEDIATE")
+            # A claim that finds nothing must cost neither a counter nor a sync.
             before = writer.total_changes()
             answer = work(tx)
             if writer.total_changes() == before:
@@ -197,6 +215,7 @@ class Database(Opened):
                 return answer
             commits = self._count(tx)
             cursor.execute("COMMIT")
+        # Whatever ended the work (Ctrl-C too) must not leave a transaction open: the next BEGIN would fail.
         except BaseException as error:
             self._roll_back(writer, cursor)
             if isinstance(error, apsw.Error):
@@ -211,6 +230,7 @@ class Database(Opened):
         commits = self._count_known(tx)
         if commits is not None:
             return commits
+        # The version is part of the condition: a process of the old schema must not write after a migration.
         counted = tx.one("count_commit", (len(self._steps),))
         if counted is None:
             raise SchemaMismatch(
@@ -219,6 +239,7 @@ class Database(Opened):
             )
         commits = int(counted[2])
         self._counted = counted[:-1], counted[-1]
+        # The file was put back under us, by a restore or a copy: what we acknowledged since is not in it.
         if commits <= self._commits:
             raise Corrupt(
                 f"the database went back: this process has seen commit {self._commits}",
@@ -231,9 +252,11 @@ class Database(Opened):
         if self._counted is None:
             return None
         (store_id, version, commits, *others), check = self._counted
+        # Forget it first: if this transaction fails, the row is not what we are about to compute.
         self._counted = None
         row = (store_id, version, commits + 1, *others)
         made = checks.seal("store", row)
+        # `_commits` moves only after COMMIT: a row that was counted and rolled back is not taken for known.
         if commits != self._commits or tx.one("count_known", (commits + 1, made, version, check)) is None:
             return None
         self._counted = row, made
@@ -244,6 +267,7 @@ class Database(Opened):
             if writer.in_transaction:
                 cursor.execute("ROLLBACK")
         except apsw.Error as error:
+            # The connection still has our half of a transaction: the next commit would include it.
             self._fail(StoreBroken(f"a transaction could not be rolled back: {error}"))
 
     def fill_log(self) -> None:
@@ -256,6 +280,7 @@ class Database(Opened):
         Runs under the writers' lock and SQLite's: a stock tool that writes knows only the latter, and our
         zeros must not overwrite what it has just written.
         """
+        # Twice what was used: 8 MiB of zeros at once cost a short script more than its steps (decision 5).
         size = min(LOG_BYTES, max(_LEAST_ROOM_BYTES, 2 * self._log_pages * FRAME_BYTES))
         try:
             self._cursor.execute("BEGIN IMMEDIATE")
@@ -266,6 +291,7 @@ class Database(Opened):
                 paths.fill_log(self.paths, size)
         finally:
             self._cursor.execute("ROLLBACK")
+        # Some pages ahead: the commit that asks for room must itself still fit into the old one.
         self._room_pages = size // FRAME_BYTES - _AHEAD_PAGES if size < LOG_BYTES else sys.maxsize
 
     def read(self, work: Work[Answer]) -> Answer:
@@ -317,6 +343,7 @@ class Database(Opened):
         try:
             yield
         except FileNotFoundError as error:
+            # If the database itself was moved, say that: the missing file beside it is only a consequence.
             self.require_same_file()
             raise self._noted(
                 StoreBroken(
@@ -338,6 +365,7 @@ class Database(Opened):
         self.wake.close()
         if self._readers is not None:
             self._readers.close()
+        # Before the connections: its thread takes `_writing`, and must not find them closed.
         self._checkpointer.close()
         with self._writing, self._reading:
             for connection in (self._reader, self._writer):
@@ -388,9 +416,12 @@ class Database(Opened):
         return error
 
     def _fail(self, error: StoreError) -> None:
+        # The first failure is the cause; later ones follow from it.
         self._failure = self._failure or error
 
 
+# POSIX locks are not inherited by a child, but SQLite's memory of them is: a child that opened the same file
+# would write without a lock that it believes to hold.
 _INHERITED: set[tuple[int, int]] = set()
 _CONNECTED: Counter[tuple[int, int]] = Counter()
 """How many objects of this process have connections to a file, by device and inode."""
@@ -421,6 +452,7 @@ def require_closed(path: Path) -> None:
 
 def _is_locked(path: Path) -> bool:
     """Return whether another process has the database open. Do not call this if this process has."""
+    # Closing this descriptor drops every POSIX lock that this process has on the file: see the docstring.
     fd = os.open(path, os.O_RDWR | os.O_CLOEXEC)
     try:
         fcntl.lockf(fd, fcntl.LOCK_EX | fcntl.LOCK_NB, _SHARED_BYTES, _SHARED_AT)

@@ -17,6 +17,8 @@ from ninelives.stores.sqlite.files.session_locks import is_locked
 
 _CLOSED_AFTER_WRITING = 0x00000008
 _HEADER = struct.Struct("iIII")
+# 50 ms in all: the kernel drops the lock just after the event;
+# a live holder that closed a second descriptor never does.
 _CHECKS, _PAUSE_SECONDS = 100, 0.0005
 
 
@@ -68,6 +70,7 @@ def _watch(directory: Path) -> int:
     try:
         libc = ctypes.CDLL(None, use_errno=True)
         fd: int = libc.inotify_init1(os.O_NONBLOCK | os.O_CLOEXEC)
+        # Only closes after writing: checks open the files read-only and would wake all watchers in turn.
         if fd >= 0 and libc.inotify_add_watch(fd, os.fsencode(directory), _CLOSED_AFTER_WRITING) < 0:
             os.close(fd)
             return -1

@@ -34,6 +34,7 @@ DEFAULT_DIRECTORY = ".ninelives"
 _OCTAL = re.compile(rb"\\([0-7]{3})")
 HEADER = b"SQLite format 3\x00"
 _APPLICATION_AT = 68
+# SQLite takes no longer path since the checksum VFS is gone (decision 20).
 _LONGEST = 500
 
 
@@ -64,6 +65,8 @@ def named(path: str | Path) -> StorePaths:
             f"the path {database} is longer than SQLite takes ({_LONGEST} bytes)",
             remedy="Keep the store in a directory with a shorter path",
         )
+    # Asked from the kernel: on a network filesystem, flock and shared memory
+    # work between processes of one host only, and two hosts would both write.
     mounts = os.fsdecode(Path("/proc/self/mountinfo").read_bytes())
     refuse_remote(database, mounts.splitlines())
     if database.is_dir():
@@ -99,6 +102,7 @@ def make_directories(path: Path) -> None:
     with suppress(FileExistsError):
         path.mkdir(mode=0o700)
         path.chmod(0o700)  # regardless of the umask
+    # A directory whose name a power cut takes away would take the store with it.
     sync_directory(path.parent)
 
 
@@ -131,6 +135,7 @@ def refuse_remote(path: Path, mountinfo: Iterable[str]) -> None:
         left, _, right = line.partition(" - ")
         point = os.fsdecode(_OCTAL.sub(lambda found: bytes([int(found[1], 8)]), os.fsencode(left.split()[4])))
         inside = resolved == point or resolved.startswith(point.rstrip("/") + "/")
+        # The longest mount point counts, and of equal ones the last: it covers the earlier.
         if inside and len(point) >= len(best):
             best, kind = point, right.split()[0]
     if kind in _REMOTE:
@@ -163,6 +168,7 @@ def inspect(where: StorePaths, application_id: int) -> None:
         os.close(fd)
     if not stat.S_ISREG(found.st_mode):
         raise _not_ours(path, "not a file")
+    # SQLite would take an empty file for a new database, and start over in silence.
     if found.st_size == 0:
         raise Corrupt(
             f"{path} is empty: no store of ours ever is",

@@ -33,6 +33,7 @@ def migrate(connection: apsw.Connection, steps: Sequence[str]) -> tuple[int, int
     Raises SchemaMismatch when the file is newer than the steps. The caller holds the writers' lock.
     """
     before = version = int(connection.pragma("user_version"))
+    # A newer file is refused before anything is written: old code does not know what its rows mean.
     if not 1 <= version <= len(steps):
         raise maintenance.unknown_version(version, 1, len(steps))
     check(connection, steps[:version])  # before running anything that the file could influence
@@ -42,6 +43,7 @@ def migrate(connection: apsw.Connection, steps: Sequence[str]) -> tuple[int, int
             connection.execute(step)
             # CRASH: the schema is half new; SQLite rolls it back and the old version is whole.
             connection.pragma("user_version", number)
+            # Two copies of the version: the pragma opens the file, the row is compared by every commit.
             connection.execute(SQL["set_version"], (number,))
             connection.execute("COMMIT")
         except BaseException:
@@ -117,6 +119,7 @@ def _touches(
 
 @cache
 def _expected(steps: tuple[str, ...]) -> dict[tuple[str, str], tuple[str, str]]:
+    # The steps themselves say what is expected: a list beside them would be forgotten in the next migration.
     model = apsw.Connection(":memory:")
     checks.register(model)
     try:

@@ -37,6 +37,7 @@ class SessionLocks:
 
         Raises BlockingIOError when another process holds it.
         """
+        # Open to write: only then does closing it, at our death, wake the DeathWatch of others.
         fd = os.open(self._path(session), os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600)
         try:
             fcntl.flock(fd, fcntl.LOCK_EX | fcntl.LOCK_NB)
@@ -51,6 +52,7 @@ class SessionLocks:
 
     def is_held(self, session: str) -> bool | None:
         """Return whether another process holds the lock; None if it is ours, or if there is no file."""
+        # A check opens a second descriptor, and to flock that is another holder: our lock would seem foreign.
         if session in self._held:
             return None
         try:
@@ -61,6 +63,8 @@ class SessionLocks:
     def discard(self, session: str) -> None:
         """Drop the lock if it is ours, and remove the file."""
         fd = self._held.pop(session, None)
+        # Unlink while the lock is held: a file that is found
+        # unlocked counts as a death, and this is a normal end.
         self._path(session).unlink(missing_ok=True)
         if fd is not None:
             os.close(fd)

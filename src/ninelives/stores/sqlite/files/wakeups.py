@@ -26,6 +26,7 @@ class Datagrams(WakeUps[socket.socket]):
     def __init__(self, directory: Path, name: str, suffix: str = WORKERS) -> None:
         super().__init__()
         self._directory = directory
+        # Kept open for `_address`: the directory may lie deeper than a socket's path can say.
         self._folder = os.open(directory, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
         self._name = name + suffix
         try:
@@ -61,6 +62,8 @@ class Datagrams(WakeUps[socket.socket]):
         """Wait for a wake-up since this thread's last call; the first call returns at once."""
         with self._changed:  # binding never waits: no thread finds another at it
             if self._connection is None and not self._is_closed:
+                # Bind before the caller polls for work:
+                # a wake-up between its poll and the bind would be lost.
                 self._connection = self._listen(0.0)
         return super().wait(timeout_seconds)
 
@@ -77,6 +80,7 @@ class Datagrams(WakeUps[socket.socket]):
         except OSError:
             receiver.close()
             raise
+        # Readers of output take over nothing: they need not wake at a death.
         if self._name.endswith(WORKERS):
             self._deaths = DeathWatch(self._directory)
         return receiver
@@ -91,6 +95,7 @@ class Datagrams(WakeUps[socket.socket]):
         if woken:
             with suppress(BlockingIOError):
                 while True:
+                    # Empty the buffer: ten wake-ups are one reason to poll.
                     receiver.recv(16)
         return receiver, woken
 

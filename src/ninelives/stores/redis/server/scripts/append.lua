@@ -20,13 +20,16 @@ for place = 1, (#KEYS - 2) / 2 do
     local before, rest, known = string.match(string.sub(tail, #fence + 1), '^ %d+ (%d+)( %d+ %d+ %d+ )(.*)$')
     if before then
       rest = rest .. (sums ~= '' and sums or known)
+      -- Fails on a key of another type now, and not after the row was written.
       redis.call('LLEN', journal)
+      -- It never shrinks: what an earlier commit made visible still rests on these records.
       if tonumber(before) > tonumber(effects) then effects = before end
       found[#found + 1] = {place, row, journal, after .. ' ' .. changed .. ' ' .. effects .. rest, at + 6, records}
     end
   end
   at = at + 5 + records
 end
+-- The same for the wake-up lists, which `wake` writes last.
 redis.call('ZCARD', KEYS[2])
 local written = tonumber(known[2] or '0')
 local answer = {written}

@@ -60,9 +60,11 @@ end
 local known = redis.call('HMGET', KEYS[1], 'version', 'writes', 'id')
 local written = tonumber(known[2] or '0')
 local version, id = string.match(ARGV[1], '^(%S+) (.*)$')
+-- Before the version: a store that was emptied and made again may have the same one.
 if id ~= '' and known[3] ~= id then return {'gone', written} end
 if known[1] ~= version then return {'version', written} end
 local writer = redis.call('HGET', KEYS[2], ARGV[2])
+-- Another connection has asked for the fate of this write and was answered "not made": it must stay so.
 if writer and string.sub(writer, 1, 1) == 'x' then return {'closed', written} end
 local first = 7 + 4 * tonumber(ARGV[6])
 for one = 7, first - 1, 4 do
@@ -74,6 +76,7 @@ end
 for one = first, #ARGV, 4 do redis.call(LOOKS[ARGV[one]], key(ARGV[one + 1])) end
 redis.call('ZCARD', KEYS[3])
 redis.call('ZCARD', KEYS[4])
+-- Written with the rest, or not at all: by this count `fate.lua` knows whether the rest was.
 redis.call('HSET', KEYS[2], ARGV[2], ARGV[3] .. ' ' .. now(''))
 written = count_write(KEYS[1], written)
 for one = first, #ARGV, 4 do VERBS[ARGV[one]](key(ARGV[one + 1]), ARGV[one + 2], ARGV[one + 3]) end

@@ -14,6 +14,7 @@ if known[2] ~= ARGV[1] then
   redis.call('RPUSH', KEYS[2], ARGV[1] .. ' ' .. written)
   redis.call('LTRIM', KEYS[2], -1000, -1)
   redis.call('HSET', KEYS[1], 'history', ARGV[1])
+  -- In the same script as the new history: no worker can claim before all are awaited.
   redis.call('SUNIONSTORE', KEYS[4], KEYS[3])
 end
 local began = written
@@ -21,6 +22,7 @@ if ARGV[2] ~= '' and ARGV[2] ~= ARGV[1] then
   local histories = redis.call('LRANGE', KEYS[2], 0, -1)
   for place = #histories, 1, -1 do
     local history, count = string.match(histories[place], '^(%S+) (%d+)$')
+    -- Stop at the one that the process knew: `began` is now what the next one began with.
     if history == ARGV[2] then break end
     began = count or began
   end
