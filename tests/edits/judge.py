@@ -182,8 +182,18 @@ def _undone(history: History, number: int, turns: list[TurnMeaning]) -> Iterator
 
 
 def _is_key_taken(life: Taken) -> bool:
-    """Return whether a key refuses a step that the code calls a new one, for the old one has used it."""
-    return "KeyConflict" in life.why and any(_gives_up(life, name) for name in life.version.program.decls)
+    """Return whether a key refuses a step that the code calls a new one, for the old one has used it.
+
+    Records of a turn that is over are not looked for, so there a step without its alias is a new one.
+    """
+    decls = life.version.program.decls
+    over = {(past.lineage, past.name) for past in life.after if past.turn < life.end.turn}
+    is_new = any(
+        decl.key and name not in (decl.name, *decl.aliases)
+        for lineage, name in over
+        if (decl := decls.get(lineage)) is not None
+    )
+    return "KeyConflict" in life.why and (is_new or any(_gives_up(life, name) for name in decls))
 
 
 def _meanings(life: Taken) -> Iterator[Meaning]:

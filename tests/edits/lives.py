@@ -202,8 +202,14 @@ def rehearsed(store: Store, run: RunRow) -> CheckFinding:
 
 
 async def answer_doubts(runtime: nl.Runtime, book: Ledger) -> bool:
-    """Say of all that is in doubt what its provider knows of its key; return whether anything was."""
-    doubts = [item for item in await runtime.inbox(limit=1000) if item.kind is ItemKind.DOUBT]
+    """Say of all that is in doubt what its provider knows of its key; return whether anything was.
+
+    Not beside a divergence: an answer would let the run try again, with the signals that have come since.
+    """
+    items = await runtime.inbox(limit=1000)
+    if any(item.kind is ItemKind.DIVERGENCE for item in items):
+        return False
+    doubts = [item for item in items if item.kind is ItemKind.DOUBT]
     for item in doubts:
         asked = item.asked
         done = next((one for one in book.events if one.fact == "effect" and one.key == asked.key), None)

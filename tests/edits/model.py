@@ -85,8 +85,10 @@ class _Model:
             if not self._blocked:
                 if self._is_turn_over and self._missed():
                     return self._expect(Fate.DIVERGES)
-                has_open = any(past.is_open and past.is_protected for past in self._unclaimed)
-                return self._expect(Fate.ESCALATES if has_open else Fate.GOES_ON)
+                starts = [past for past in self._unclaimed if past.is_open and past.is_protected]
+                if not starts:
+                    return self._expect(Fate.GOES_ON)
+                return replace(self._expect(Fate.ESCALATES), missed=tuple(starts))
             reads = [one for one in self._blocked if not _is_effect(one) and not _is_wait(one)]
             effects = [one for one in self._blocked if _is_effect(one)]
             if reads:
