@@ -64,18 +64,21 @@ class Running(Protocol):
 class Branch:
     """One sequential flow of a run's code; counts its calls of each step name."""
 
-    __slots__ = ("calls", "children", "name")
+    __slots__ = ("_calls", "children", "name")
 
     def __init__(self, name: str) -> None:
         self.name = name
-        self.calls: dict[str, int] = {}
+        self._calls: dict[str, tuple[int, str]] = {}
         self.children: dict[str, int] | None = None
 
-    def next_call(self, name: str) -> int:
-        """Count a call of that name; return its number, from 0."""
-        number = self.calls.get(name, 0)
-        self.calls[name] = number + 1
-        return number
+    def next_call(self, name: str) -> tuple[int, str]:
+        """Count a call of that name; return its number, from 0, and the step's id."""
+        known = self._calls.get(name)
+        if known is None:
+            known = 0, write_step_id(self.name, name, 0)[:-1]
+        number, prefix = known
+        self._calls[name] = number + 1, prefix
+        return number, f"{prefix}{number}"
 
     def child(self, name: str) -> Branch:
         """Return the branch of a task that this branch creates."""
@@ -99,10 +102,11 @@ class StepPosition:
     def __init__(self, execution: Running, branch: Branch, name: str, given: str | None = None) -> None:
         self.execution, self.name = execution, name
         if given is None:
-            self.branch, self.number = branch.name, branch.next_call(name)
+            self.branch = branch.name
+            self.number, self.id = branch.next_call(name)
         else:
             self.branch, self.number = ID_MARK + given, 0
-        self.id = write_step_id(self.branch, name, self.number)
+            self.id = write_step_id(self.branch, name, 0)
 
     def id_under(self, name: str) -> str:
         """Return the id that this position has under another step name."""

@@ -110,7 +110,8 @@ def _is_as_known(one: Commit, hot: rows.Row) -> bool:
 def _hot_after(tx: Transaction, one: Commit, before: rows.Row) -> rows.Row:
     """Return the columns that an append changes, as they are after it."""
     last = one.records[-1]
-    kept = max(before[6], run_rules.effect_length_of(one))
+    effects = one.effect_length if one.is_lone else run_rules.effect_length_of(one)
+    kept = max(effects, before[6])  # `max` costs a call
     sums = astuple(one.tally) if one.tally is not None else before[7:]
     return (last.check, last.seq + 1, tx.now_ms, kept, *sums)
 
@@ -141,8 +142,8 @@ def _end_known(tx: Transaction, ending: Sequence[Commit]) -> dict[str, int]:
         before, check, row = known
         number, epoch, _ = before[:3]
         after = _hot_after(tx, one, before)
-        hot = checks.seal("hot", (number, epoch, "completed", *after))
-        new[number] = one.run, (hot, checks.ended(row), check, row[-2], number, epoch, *after)
+        *_, cold, hot = checks.ended(row, after)
+        new[number] = one.run, (hot, cold, check, row[-2], number, epoch, *after)
     found = tx.write("append_end_known", [row for _, row in new.values()])
     return {new[number][0]: number for (number,) in found}
 

@@ -33,7 +33,7 @@ from ninelives.stores.shared import rows
 from ninelives.stores.shared.pool import OPEN, Opened
 from ninelives.stores.sqlite import checks
 from ninelives.stores.sqlite.files import anchor, paths, schema, structure
-from ninelives.stores.sqlite.files.checkpointer import FRAME_BYTES, LOG_BYTES, Checkpointer
+from ninelives.stores.sqlite.files.checkpointer import FRAME_BYTES, LOG_BYTES, LOG_PAGES, Checkpointer
 from ninelives.stores.sqlite.files.connection import (
     APPLICATION_ID,
     commits_in_file,
@@ -169,7 +169,8 @@ class Database(Opened):
 
     def write(self, work: Work[Answer], *, urgent: bool = False) -> Answer:
         """Run a writing transaction; it is durable when this returns."""
-        self.require()
+        if self._is_closed or self._failure is not None or self._pid != os.getpid():
+            self.require()
         with self._writing:
             self._queue.acquire(urgent=urgent)
             try:
@@ -376,7 +377,8 @@ class Database(Opened):
 
     def _logged(self, _connection: apsw.Connection, _database: str, pages: int) -> int:
         self._log_pages = pages
-        self._checkpointer.grown(pages)
+        if pages >= LOG_PAGES:
+            self._checkpointer.grown(pages)
         return apsw.SQLITE_OK
 
     def _noted(self, error: StoreError) -> StoreError:
