@@ -1,17 +1,22 @@
-"""Edits of a program, as people make them: each gives another program, or None where it has no place.
-
-`HARMLESS` are those that ask for the same effects in an order that no run can distinguish from its own, so no
-run may be refused for them; what becomes of the others the model says.
-"""
+"""Edits of a program, as people make them: each gives another program, or None where it has no place."""
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
-from random import Random
-from typing import Literal, TypeVar
+from collections.abc import Callable
+from typing import Literal
 
 from msgspec.structs import replace
 
+from tests.edits.editor import (
+    EDITS,
+    Editor,
+    edit,
+    harmless,
+    next_site,
+    pick_node,
+    swap,
+    used_steps,
+)
 from tests.edits.programs import (
     HOWS,
     PEOPLE,
@@ -34,66 +39,18 @@ from tests.edits.programs import (
     StepKind,
     Task,
     Try,
+    Turn,
     at,
     nodes,
+    parts_of,
 )
-
-T = TypeVar("T")
-
-
-class Editor(Random):
-    """Chooses what to edit: more often than not, what has to do with the step where the run was cut off."""
-
-    focus = ""
-
-    def pick(self, found: Sequence[T]) -> T:
-        """Choose one of several."""
-        liked = [one for one in found if getattr(one, "lineage", getattr(one, "step", "")) == self.focus]
-        return self.choice(liked if liked and self.random() < 0.6 else found)
-
-
-Edit = Callable[[Program, Editor], Program | None]
-EDITS: dict[str, Edit] = {}
-HARMLESS: set[str] = set()
-NEED_KINDS = frozenset({"rename_read", "remove_read"})
-"""Harmless where records say what they are: a name that is declared no more could else be an effect's."""
-
-
-def _edit(edit: Edit) -> Edit:
-    EDITS[edit.__name__] = edit
-    return edit
-
-
-def _harmless(edit: Edit) -> Edit:
-    HARMLESS.add(edit.__name__)
-    return _edit(edit)
-
-
-def _pick(program: Program, rng: Editor, kinds: object) -> Node | None:
-    found = [node for node in nodes(program.block) if isinstance(node, kinds)]  # type: ignore[arg-type]
-    return rng.pick(found) if found else None
-
-
-def _swap(program: Program, node: Node, *new: Node, made: int = 0) -> Program:
-    """Put nodes in the place of one."""
-    block = at(program.block, node.site, lambda block, index: (*block[:index], *new, *block[index + 1 :]))
-    return replace(program, block=block, made=program.made + made)
-
-
-def _next(program: Program) -> str:
-    return f"n{program.made + 1}"
-
-
-def _used(program: Program, *kinds: StepKind) -> list[Decl]:
-    used = {node.step for node in nodes(program.block) if isinstance(node, Call | Mapped | Choice)}
-    return [one for one in program.decls.values() if one.lineage in used and (not kinds or one.kind in kinds)]
-
+from tests.edits.turns import OVER_TURNS, has_inner_turn, joined
 
 # Names ------------------------------------------------------------------------------------------
 
 
 def _renamed(program: Program, rng: Editor, *kinds: StepKind, with_alias: bool) -> Program | None:
-    found = _used(program, *kinds)
+    found = used_steps(program, *kinds)
     if not found:
         return None
     decl = rng.pick(found)
@@ -103,57 +60,57 @@ def _renamed(program: Program, rng: Editor, *kinds: StepKind, with_alias: bool) 
     return replace(changed, made=program.made + 1)
 
 
-@_harmless
+@harmless
 def rename_with_alias(program: Program, rng: Editor) -> Program | None:
     """A step is renamed, and says how it was called before."""
     return _renamed(program, rng, with_alias=True)
 
 
-@_edit
+@edit
 def rename_effect(program: Program, rng: Editor) -> Program | None:
     """An effect is renamed, and nothing is said."""
     return _renamed(program, rng, "action", "once", with_alias=False)
 
 
-@_harmless
+@harmless
 def rename_read(program: Program, rng: Editor) -> Program | None:
     """A read or a decision is renamed, and nothing is said: it is asked again."""
     return _renamed(program, rng, "read", "decision", with_alias=False)
 
 
-@_harmless
+@harmless
 def add_alias(program: Program, rng: Editor) -> Program | None:
     """A step says a name that it never had."""
     decl = rng.pick([*program.decls.values()])
     return program.declared(decl.lineage, aliases=(*decl.aliases, f"once_{decl.lineage}"))
 
 
-@_harmless
+@harmless
 def rename_helper(program: Program, rng: Editor) -> Program | None:
     """A function around steps is renamed."""
-    node, name = _pick(program, rng, Help | Task | Fan), f"other_{_next(program)}"
+    node, name = pick_node(program, rng, Help | Task | Fan), f"other_{next_site(program)}"
     match node:
         case Help():
-            return _swap(program, node, replace(node, name=name), made=1)
+            return swap(program, node, replace(node, name=name), made=1)
         case Task() | Fan():
-            return _swap(program, node, replace(node, stem=name), made=1)
+            return swap(program, node, replace(node, stem=name), made=1)
     return None
 
 
-@_harmless
+@harmless
 def rename_branch(program: Program, rng: Editor) -> Program | None:
     """A branch is renamed."""
-    node = _pick(program, rng, Branch)
-    return _swap(program, node, replace(node, name="middle")) if isinstance(node, Branch) else None
+    node = pick_node(program, rng, Branch)
+    return swap(program, node, replace(node, name="middle")) if isinstance(node, Branch) else None
 
 
 # Where calls stand --------------------------------------------------------------------------------
 
 
-@_harmless
+@harmless
 def wrap(program: Program, rng: Editor) -> Program | None:
     """One more task, function, or branch around a part."""
-    node, site = rng.pick([*nodes(program.block)]), _next(program)
+    node, site = rng.pick([*nodes(program.block)]), next_site(program)
     around: Node = rng.choice(
         (
             Task(site, f"task_{site}", (node,)),
@@ -162,38 +119,42 @@ def wrap(program: Program, rng: Editor) -> Program | None:
             Try(site, (node,)),
         )
     )
-    return _swap(program, node, around, made=1)
+    return swap(program, node, around, made=1)
 
 
-@_harmless
+@harmless
 def wrap_all(program: Program, rng: Editor) -> Program | None:
-    """One more task or function around the whole agent."""
-    site = _next(program)
-    around: Node = rng.choice(
-        (Task(site, f"task_{site}", program.block), Help(site, f"help_{site}", program.block))
-    )
-    return replace(program, block=(around,), made=program.made + 1)
+    """One more task or function around the whole agent, or all of a turn."""
+    parts = parts_of(program.block)
+    turn, block = rng.choice(parts)
+    site = next_site(program)
+    around: Node = rng.choice((Task(site, f"task_{site}", block), Help(site, f"help_{site}", block)))
+    parts[parts.index((turn, block))] = (turn, (around,))
+    return replace(program, block=joined(parts), made=program.made + 1)
 
 
-@_harmless
+@harmless
 def unwrap(program: Program, rng: Editor) -> Program | None:
     """A task, function or branch around a part is taken away."""
-    node = _pick(program, rng, Task | Help | Branch | Try)
-    return _swap(program, node, *node.block) if isinstance(node, Task | Help | Branch | Try) else None
+    node = pick_node(program, rng, Task | Help | Branch | Try)
+    return swap(program, node, *node.block) if isinstance(node, Task | Help | Branch | Try) else None
 
 
-@_harmless
+@harmless
 def move_to_helper(program: Program, rng: Editor) -> Program | None:
     """The first half of a part becomes a function."""
-    node, site = rng.pick([*nodes(program.block)]), _next(program)
+    node, site = rng.pick([*nodes(program.block)]), next_site(program)
 
     def change(block: Block, index: int) -> Block:
-        return (Help(site, f"help_{site}", block[: index + 1]), *block[index + 1 :])
+        turns = [number for number in range(index) if isinstance(block[number], Turn)]
+        begin = max(turns, default=-1) + 1
+        moved = Help(site, f"help_{site}", block[begin : index + 1])
+        return (*block[:begin], moved, *block[index + 1 :])
 
     return replace(program, block=at(program.block, node.site, change), made=program.made + 1)
 
 
-@_edit
+@edit
 def reorder(program: Program, rng: Editor) -> Program | None:
     """Two neighbours change places."""
     node = rng.pick([*nodes(program.block)])
@@ -207,56 +168,56 @@ def reorder(program: Program, rng: Editor) -> Program | None:
     return changed if changed != program else None
 
 
-@_edit
+@edit
 def refan(program: Program, rng: Editor) -> Program | None:
     """What was gathered comes one after the other, or the other way round."""
-    node = _pick(program, rng, Fan)
+    node = pick_node(program, rng, Fan)
     if not isinstance(node, Fan):
         return None
-    return _swap(program, node, replace(node, how=rng.choice([one for one in HOWS if one != node.how])))
+    return swap(program, node, replace(node, how=rng.choice([one for one in HOWS if one != node.how])))
 
 
-@_harmless
+@harmless
 def reorder_arms(program: Program, rng: Editor) -> Program | None:
     """What is gathered is gathered in another order."""
-    node = _pick(program, rng, Fan)
+    node = pick_node(program, rng, Fan)
     if not isinstance(node, Fan) or node.how == "sequence":
         return None
-    return _swap(program, node, replace(node, arms=(*node.arms[1:], node.arms[0])))
+    return swap(program, node, replace(node, arms=(*node.arms[1:], node.arms[0])))
 
 
-@_harmless
+@harmless
 def unroll_inline(program: Program, rng: Editor) -> Program | None:
     """Calls that were gathered as they are get functions of their own, or lose them.
 
     Not of those that come one after the other: there it changes nothing.
     """
-    node = _pick(program, rng, Fan)
+    node = pick_node(program, rng, Fan)
     if not isinstance(node, Fan) or node.how == "sequence":
         return None
-    site = _next(program)
+    site = next_site(program)
     arms = tuple((Help(f"{site}x{i}", f"own_{site}_{i}", arm),) for i, arm in enumerate(node.arms))
-    return _swap(program, node, replace(node, arms=arms, inline=False), made=1)
+    return swap(program, node, replace(node, arms=arms, inline=False), made=1)
 
 
-@_edit
+@edit
 def split(program: Program, rng: Editor) -> Program | None:
     """A gather of several becomes two, one after the other."""
-    node, site = _pick(program, rng, Fan), _next(program)
+    node, site = pick_node(program, rng, Fan), next_site(program)
     if not isinstance(node, Fan) or len(node.arms) < 2:
         return None
     cut = rng.randrange(1, len(node.arms))
     rest = Fan(site, node.how, node.arms[cut:], f"arm_{site}", node.inline)
-    return _swap(program, node, replace(node, arms=node.arms[:cut]), rest, made=1)
+    return swap(program, node, replace(node, arms=node.arms[:cut]), rest, made=1)
 
 
-@_harmless
+@harmless
 def loop_to_calls(program: Program, rng: Editor) -> Program | None:
     """A loop of one kind of branch gets a function around its body."""
-    node, site = _pick(program, rng, Loop), _next(program)
+    node, site = pick_node(program, rng, Loop), next_site(program)
     if not isinstance(node, Loop):
         return None
-    return _swap(program, node, replace(node, block=(Help(site, f"help_{site}", node.block),)), made=1)
+    return swap(program, node, replace(node, block=(Help(site, f"help_{site}", node.block),)), made=1)
 
 
 # What is asked for --------------------------------------------------------------------------------
@@ -277,41 +238,41 @@ def _inserted(program: Program, rng: Editor, node: Node) -> Program:
 def _new_call(program: Program, rng: Editor, *kinds: StepKind) -> Call:
     decl = rng.pick([one for one in program.decls.values() if one.kind in kinds])
     number = (program.made + 1) * TIMES
-    return Call(_next(program), decl.lineage, rng.choice(PEOPLE), number, counts=True)
+    return Call(next_site(program), decl.lineage, rng.choice(PEOPLE), number, counts=True)
 
 
-@_harmless
+@harmless
 def add_read(program: Program, rng: Editor) -> Program | None:
     """A read or a decision is added."""
     return _inserted(program, rng, _new_call(program, rng, "read", "decision"))
 
 
-@_edit
+@edit
 def add_effect(program: Program, rng: Editor) -> Program | None:
     """An effect is added, and nothing is said."""
     return _inserted(program, rng, _new_call(program, rng, "action", "once"))
 
 
-@_edit
+@edit
 def add_like(program: Program, rng: Editor) -> Program | None:
     """An effect is added that is what another is, too."""
-    node = _pick(program, rng, Call)
+    node = pick_node(program, rng, Call)
     if not isinstance(node, Call) or program.decls[node.step].id:
         return None
-    return _inserted(program, rng, replace(node, site=_next(program)))
+    return _inserted(program, rng, replace(node, site=next_site(program)))
 
 
-@_edit
+@edit
 def add_wait(program: Program, rng: Editor) -> Program | None:
     """A sleep or a wait for a signal is added."""
-    site = _next(program)
+    site = next_site(program)
     return _inserted(program, rng, rng.choice((Sleep(site, 60), Receive(site))))
 
 
-@_harmless
+@harmless
 def patch_effect(program: Program, rng: Editor) -> Program | None:
     """An effect is added for runs that have not come here yet, in the agent's own line."""
-    call, site = _new_call(program, rng, "action", "once"), _next(program)
+    call, site = _new_call(program, rng, "action", "once"), next_site(program)
     index = rng.randint(0, len(program.block))
     patched = Patched(f"{site}p", f"patch-{site}", (call,))
     return replace(
@@ -338,21 +299,21 @@ def _pick_call(program: Program, rng: Editor, *kinds: StepKind) -> Call | None:
     return rng.pick(found) if found else None
 
 
-@_harmless
+@harmless
 def remove_read(program: Program, rng: Editor) -> Program | None:
     """A read or a decision is taken away."""
     node = _pick_call(program, rng, "read", "decision")
     return _removed(program, node) if node is not None else None
 
 
-@_edit
+@edit
 def remove_effect(program: Program, rng: Editor) -> Program | None:
     """An effect is taken away, and nothing is said."""
     node = _pick_call(program, rng, "action", "once")
     return _removed(program, node) if node is not None else None
 
 
-@_harmless
+@harmless
 def forget_effect(program: Program, rng: Editor) -> Program | None:
     """An effect is taken away, and the agent says that it gives it up."""
     node = _pick_call(program, rng, "action", "once")
@@ -363,31 +324,35 @@ def forget_effect(program: Program, rng: Editor) -> Program | None:
     return replace(changed, forgets=tuple(dict.fromkeys((*changed.forgets, decl.name, *decl.aliases))))
 
 
-@_edit
+@edit
 def change_effect(program: Program, rng: Editor) -> Program | None:
     """An effect gets other arguments."""
     node = _pick_call(program, rng, "action", "once")
     if node is None:
         return None
-    return _swap(program, node, replace(node, n=(program.made + 1) * TIMES), made=1)
+    return swap(program, node, replace(node, n=(program.made + 1) * TIMES), made=1)
 
 
-@_edit
+@edit
 def change_child(program: Program, rng: Editor) -> Program | None:
     """A child is started with other arguments."""
-    node = _pick(program, rng, Spawn)
+    node = pick_node(program, rng, Spawn)
     if not isinstance(node, Spawn):
         return None
-    return _swap(program, node, replace(node, n=(program.made + 1) * TIMES), made=1)
+    return swap(program, node, replace(node, n=(program.made + 1) * TIMES), made=1)
 
 
-@_edit
+@edit
 def change_decision(program: Program, rng: Editor) -> Program | None:
     """A decision or read gets other arguments; where it was a choice, that may go another way."""
-    node = _pick(program, rng, Choice) if rng.random() < 0.6 else _pick_call(program, rng, "read", "decision")
+    node = (
+        pick_node(program, rng, Choice)
+        if rng.random() < 0.6
+        else _pick_call(program, rng, "read", "decision")
+    )
     if not isinstance(node, Choice | Call):
         return None
-    return _swap(program, node, replace(node, n=(program.made + 1) * TIMES), made=1)
+    return swap(program, node, replace(node, n=(program.made + 1) * TIMES), made=1)
 
 
 # How steps are declared ---------------------------------------------------------------------------
@@ -396,58 +361,60 @@ def change_decision(program: Program, rng: Editor) -> Program | None:
 def _redeclared(
     program: Program, rng: Editor, choose: Callable[[Decl], bool], **changes: object
 ) -> Program | None:
-    found = [one for one in _used(program, "action", "once") if choose(one)]
+    found = [one for one in used_steps(program, "action", "once") if choose(one)]
     return program.declared(rng.pick(found).lineage, **changes) if found else None
 
 
-@_harmless
+@harmless
 def change_key(program: Program, rng: Editor) -> Program | None:
     """A step gets another key."""
-    found = [one for one in _used(program) if one.key]
+    found = [one for one in used_steps(program) if one.key]
     if not found:
         return None
     decl = rng.pick(found)
     return program.declared(decl.lineage, key=f"{decl.lineage}-{program.made}:{{to}}:{{n}}")
 
 
-@_harmless
+@harmless
 def add_key(program: Program, rng: Editor) -> Program | None:
     """A step without a key gets one."""
-    found = [one for one in _used(program, "action", "once") if not one.key and not one.id and not one.fails]
+    found = [
+        one for one in used_steps(program, "action", "once") if not one.key and not one.id and not one.fails
+    ]
     decl = rng.pick(found) if found else None
     if decl is None or _is_repeated(program, decl.lineage):
         return None
     return program.declared(decl.lineage, key=f"{decl.lineage}:{{to}}:{{n}}")
 
 
-@_edit
+@edit
 def drop_key(program: Program, rng: Editor) -> Program | None:
     """A step loses its key."""
-    found = [one for one in _used(program) if one.key and not _is_repeated(program, one.lineage)]
+    found = [one for one in used_steps(program) if one.key and not _is_repeated(program, one.lineage)]
     return program.declared(rng.pick(found).lineage, key="") if found else None
 
 
-@_harmless
+@harmless
 def add_id(program: Program, rng: Editor) -> Program | None:
     """A step gets an identity from outside."""
     found = [
         one
-        for one in _used(program, "action", "once")
+        for one in used_steps(program, "action", "once")
         if not one.key and not one.id and not _is_repeated(program, one.lineage)
     ]
     return program.declared(rng.pick(found).lineage, id="{to}-{n}") if found else None
 
 
-@_harmless
+@harmless
 def drop_id(program: Program, rng: Editor) -> Program | None:
     """A step loses the identity that it had from outside."""
     return _redeclared(program, rng, lambda one: bool(one.id), id="")
 
 
-@_edit
+@edit
 def change_kind(program: Program, rng: Editor) -> Program | None:
     """A step that must not be repeated may be from now on, or the other way round."""
-    found = [one for one in _used(program, "action", "once") if not one.fails]
+    found = [one for one in used_steps(program, "action", "once") if not one.fails]
     if not found:
         return None
     decl = rng.pick(found)
@@ -460,11 +427,17 @@ def _is_repeated(program: Program, lineage: str) -> bool:
     calls = [
         node for node in nodes(program.block) if isinstance(node, Call | Mapped) and node.step == lineage
     ]
-    in_loops = {
-        node.site for loop in nodes(program.block) if isinstance(loop, Loop) for node in nodes(loop.block)
-    }
-    if any(isinstance(node, Call) and not node.counts and node.site in in_loops for node in calls):
-        return True
+    loops = [node.block for node in nodes(program.block) if isinstance(node, Loop)]
+    rounds = [block for turn, block in parts_of(program.block) if turn.rounds > 1]
+    in_loops, in_rounds = (
+        {one.site for block in blocks for one in nodes(block)} for blocks in (loops, rounds)
+    )
+    for node in calls:
+        counts = isinstance(node, Mapped) or node.counts
+        if node.site in in_loops and (not counts or node.site in in_rounds):
+            return True
+        if node.site in in_rounds and not counts:
+            return True
     return len({(node.to, node.n) for node in calls}) < len(calls)
 
 
@@ -473,9 +446,10 @@ def edited(program: Program, rng: Editor) -> tuple[Program, tuple[str, ...]]:
     done: list[str] = []
     count = rng.choice((1, 1, 1, 2, 3))
     while len(done) < count:
-        name = rng.choice(tuple(EDITS))
+        is_over_turns = len(parts_of(program.block)) > 1 and rng.random() < 0.25
+        name = rng.choice(tuple(sorted(OVER_TURNS) if is_over_turns else EDITS))
         changed = EDITS[name](program, rng)
-        if changed is not None:
+        if changed is not None and not has_inner_turn(changed.block):
             program = changed
             done.append(name)
     return program, tuple(done)

@@ -16,7 +16,7 @@ from ninelives.core.journal.replay import read_body
 from ninelives.core.journal.settlement import read_start
 from ninelives.core.model.run import Kind, Record, RunQuery
 from ninelives.store import Store
-from tests.edits.meaning import CHILD, Logical
+from tests.edits.meaning import CHILD, Logical, Stand
 
 STRAY = "stray"
 """The name of a child that was born, and of which its parent's journal does not know yet."""
@@ -36,6 +36,7 @@ class Past(Struct, frozen=True):
     says_kind: bool = False
     seq: int = 0
     is_no: bool = False
+    turn: int = 0
 
     @property
     def lineage(self) -> str:
@@ -59,27 +60,31 @@ class Past(Struct, frozen=True):
 
 
 def pasts_of(store: Store) -> tuple[Past, ...]:
-    """Read the calls that are on record: those of the run, then those of its children."""
+    """Read the calls that are on record: those of the run, turn by turn, then those of its children."""
     found: list[Past] = []
     born: dict[str, int] = {}
     for run in sorted(store.list_runs(RunQuery(limit=100)), key=lambda run: run.number):
-        done: dict[str, Past] = {}
-        started: dict[str, Past] = {}
+        turn = 0
+        done: dict[tuple[int, str], Past] = {}
+        started: dict[tuple[int, str], Past] = {}
         children: dict[str, int] = {}
         for record in store.load_journal(run.id, since=0).records:
+            turn += record.kind is Kind.TURN
             past = _past(record, children)
             if past is None:
                 continue
-            past = replace(past, seq=record.seq, says_kind=getattr(record, "step_kind", None) is not None)
+            says_kind = getattr(record, "step_kind", None) is not None
+            past = replace(past, seq=record.seq, says_kind=says_kind, turn=turn)
+            step = (turn, record.step)
             if record.kind in _DONE:
-                done[record.step] = past
-                started.pop(record.step, None)
+                done[step] = past
+                started.pop(step, None)
             elif record.kind is Kind.VOIDED:
-                started.pop(record.step, None)
-            elif record.kind in (Kind.INTENT, Kind.DOUBT) and record.step not in done:
+                started.pop(step, None)
+            elif record.kind in (Kind.INTENT, Kind.DOUBT) and step not in done:
                 start = read_start(record)
-                first = started.get(record.step, past)
-                started[record.step] = replace(
+                first = started.get(step, past)
+                started[step] = replace(
                     first,
                     is_open=True,
                     is_protected=start.l > 0 or record.kind is Kind.DOUBT,
@@ -90,6 +95,13 @@ def pasts_of(store: Store) -> tuple[Past, ...]:
         if run.parent is not None and run.id not in born:
             found.append(Past(STRAY, "child", 0, is_childs=True))
     return tuple(found)
+
+
+def stand_of(store: Store, run: str) -> Stand:
+    """Read where a run stands: the snapshot that its turn began with."""
+    journal = store.load_journal(run)
+    given = msgspec.json.decode(journal.records[0].body)["p"] if journal.run.turn else {}
+    return Stand(journal.run.turn, given.get("part", ""), given.get("i", 0), given.get("given", {}))
 
 
 def counted(pasts: Iterable[Past]) -> Counter[Logical]:

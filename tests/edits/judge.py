@@ -7,10 +7,10 @@ from collections.abc import Iterator, Sequence
 
 from ninelives.core.model.run import State
 from ninelives.ops.check import Fit
-from tests.edits.edits import HARMLESS, NEED_KINDS
+from tests.edits.editor import HARMLESS, NEED_KINDS
 from tests.edits.journal import Past, counted
 from tests.edits.lives import RUN
-from tests.edits.meaning import Logical, Meaning, meaning_of
+from tests.edits.meaning import Logical, Meaning, Stand, TurnMeaning, meaning_of
 from tests.edits.model import Fate, predict
 from tests.edits.pairs import History, Taken, effects_of
 from tests.edits.programs import Patched, nodes
@@ -23,6 +23,7 @@ def judge(history: History) -> list[str]:
         *_shared(history),
         *_forgotten(history),
         *_ends(history),
+        *_given(history),
         *_divergences(history),
         *_checks(history),
         *_unexpected(history),
@@ -31,13 +32,32 @@ def judge(history: History) -> list[str]:
 
 
 def asked_for(history: History) -> Counter[Logical]:
-    """Return how often each effect was asked for by the version that asks for it most."""
-    most: Counter[Logical] = Counter()
-    for life in history.lives:
-        most |= life.meaning.asks
+    """Return how often each effect was asked for: of each turn, by the version that asks for it most.
+
+    A turn that is over was ended by code that had asked for all that is on record, or gives it up. An effect
+    that moved from a turn that was over by then into a later one is done again there, unless it has a key.
+    """
+    last = history.lives[-1].end.turn
+    most, calls = Counter[Logical](), Counter[Logical]()
+    for number in range(last + 1):
+        lives = [life for life in history.lives if life.stand.turn <= number <= life.end.turn]
+        turns = [life.meaning.turn(number) or TurnMeaning(life.end) for life in lives]
+        asks, called = Counter[Logical](), Counter[Logical]()
+        for turn in turns:
+            asks |= turn.asks
+            called |= turn.calls
+        if number < last:
+            for logical in asks:
+                if not _is_forgotten(lives[-1], logical[0]):
+                    asks[logical], called[logical] = turns[-1].asks[logical], turns[-1].calls[logical]
+        most += asks
+        calls += called
     for logical in most:
-        if len({_key(life, logical[0]) for life in history.lives}) > 1:  # another key is another effect
-            most[logical] = max(life.meaning.calls[logical] for life in history.lives)
+        keys = {_key(life, logical[0]) for life in history.lives}
+        if len(keys) > 1:  # another key is another effect
+            most[logical] = calls[logical]
+        elif keys != {""}:
+            most[logical] = 1
         if any(_gives_up(life, logical[0]) for life in history.lives):
             most[logical] = sum(life.meaning.calls[logical] for life in history.lives)
     return most
@@ -112,35 +132,68 @@ def _is_answered(history: History, past: Past, number: int) -> bool:
 
 
 def _ends(history: History) -> Iterator[str]:
-    """The run ends with what its last code gives and asks for; or stops before anything fresh."""
+    """The run ends; or stops before anything fresh."""
     for number, life in enumerate(history.lives, 1):
         if life.died or (life.version.kill.at == "rest" and not life.state.is_final):
             continue
         if life.why and not _is_key_taken(life):
             yield f"life {number}: {life.why}"
-        elif life.state is State.COMPLETED:
-            if not life.before or life.check is not None:
-                yield from _completed(history, life, number)
-        elif life.state is not State.ESCALATED and not life.why:
+        elif life.state not in (State.COMPLETED, State.ESCALATED) and not life.why:
             yield f"life {number} ended {life.state}"
 
 
+def _given(history: History) -> Iterator[str]:
+    """Each turn hands on what its code gives, and the last returns it; what they ask for was done in them."""
+    for number, life in enumerate(history.lives, 1):
+        is_over = life.state is State.COMPLETED
+        if (number > 1 and life.check is None) or not (is_over or life.end.turn > life.stand.turn):
+            continue
+        gave = life.result if is_over else life.end
+        meant = [one for one in _meanings(life) if gave == (one.result if is_over else _stand(one, life.end))]
+        if not meant:
+            should = life.meaning.result if is_over else _stand(life.meaning, life.end)
+            yield f"life {number} gave {gave}, not {should}"
+            continue
+        yield from _undone(history, number, meant[0].turns[: life.end.turn - life.stand.turn + is_over])
+
+
+def _stand(meaning: Meaning, end: Stand) -> Stand | None:
+    turn = meaning.turn(end.turn)
+    return turn.stand if turn is not None else None
+
+
+def _undone(history: History, number: int, turns: list[TurnMeaning]) -> Iterator[str]:
+    """What a turn asks for was done in this turn; with a key, or by a child, at any time."""
+    decls = history.lives[number - 1].version.program.decls
+    events = [one for one in history.events if one.fact == "effect" and one.life <= number]
+    for turn in turns:
+        for logical, times in turn.asks.items():
+            decl = decls.get(logical[0])
+            if decl is not None and decl.fails:
+                continue
+            done = sum(
+                (event.lineage, event.to, event.n) == logical
+                and (decl is None or bool(decl.key) or event.turn == turn.stand.turn)
+                for event in events
+            )
+            if done < times:
+                where = f"turn {turn.stand.turn} ended"
+                yield f"life {number}: {where}, and {_shown(logical)} was done {done} of {times} times"
+
+
 def _is_key_taken(life: Taken) -> bool:
-    """Return whether a key refuses a step that the code calls a new one, for the old one has used it."""
-    return "KeyConflict" in life.why and any(_gives_up(life, name) for name in life.version.program.decls)
+    """Return whether a key refuses a step that the code calls a new one, for the old one has used it.
 
-
-def _completed(history: History, life: Taken, number: int) -> Iterator[str]:
-    meant = [one for one in _meanings(life) if one.result == life.result]
-    if not meant:
-        yield f"life {number} gave {life.result}, not {life.meaning.result}"
-        return
-    done = sum((effects_of(history, one) for one in range(1, number + 1)), Counter[Logical]())
-    program = life.version.program
-    for logical, times in meant[0].asks.items():
-        fails = logical[0] in program.decls and program.decls[logical[0]].fails
-        if not fails and done[logical] < times:
-            yield f"life {number} ended, and {_shown(logical)} was done {done[logical]} of {times} times"
+    Records of a turn that is over are not looked for, so there a step without its alias is a new one.
+    """
+    decls = life.version.program.decls
+    over = {(past.lineage, past.name) for past in life.after if past.turn < life.end.turn}
+    is_new = any(
+        decl.key and name not in (decl.name, *decl.aliases)
+        for lineage, name in over
+        if (decl := decls.get(lineage)) is not None
+    )
+    return "KeyConflict" in life.why and (is_new or any(_gives_up(life, name) for name in decls))
 
 
 def _meanings(life: Taken) -> Iterator[Meaning]:
@@ -148,7 +201,7 @@ def _meanings(life: Taken) -> Iterator[Meaning]:
     names = [node.name for node in nodes(life.version.program.block) if isinstance(node, Patched)]
     for mask in range(1 << len(names)):
         skipped = frozenset(name for bit, name in enumerate(names) if mask >> bit & 1)
-        yield meaning_of(life.version.program, skipped)
+        yield meaning_of(life.version.program, life.stand, skipped)
 
 
 def _divergences(history: History) -> Iterator[str]:
@@ -173,7 +226,7 @@ def _checks(history: History) -> Iterator[str]:
         refuses = life.check.fit not in (Fit.FITS, Fit.FAILS_AS_BEFORE)
         if refuses and not life.diverged and not life.died:
             yield f"life {number}: check refuses ({life.check.what}), and the run went on: {life.state}"
-        expected = predict(life.version.program, life.before)
+        expected = predict(life.version.program, life.before, life.stand)
         if life.diverged and not refuses and not expected.is_hidden and not expected.is_open:
             yield f"life {number}: check lets it through, and the run diverged: {life.waiting}"
 
@@ -183,7 +236,7 @@ def _unexpected(history: History) -> Iterator[str]:
     for number, life in enumerate(history.lives, 1):
         if life.check is None or life.died or life.why or life.state is State.CHECKPOINTED:
             continue
-        expected = predict(life.version.program, life.before)
+        expected = predict(life.version.program, life.before, life.stand)
         if expected.is_open:
             continue
         if (expected.fate is Fate.DIVERGES) is not life.diverged:
@@ -231,6 +284,11 @@ def _gives_up(life: Taken, lineage: str) -> bool:
     decl = life.version.program.decls.get(lineage)
     names = () if decl is None else (decl.name, *decl.aliases)
     return any(f"_{lineage}_" in f"{name}_" and name not in names for name in life.version.program.forgets)
+
+
+def _is_forgotten(life: Taken, lineage: str) -> bool:
+    """Return whether the code gives up what was done under a name that the step has or had."""
+    return any(f"_{lineage}_" in f"{name}_" for name in life.version.program.forgets)
 
 
 def _shown(logical: Logical) -> str:

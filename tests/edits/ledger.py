@@ -23,7 +23,7 @@ NAP_SECONDS = 0.01
 
 
 class Event(Struct, frozen=True, omit_defaults=True):
-    """One line: in which life, what, of which step, with which arguments and key."""
+    """One line: in which life, what, of which step, with which arguments and key, in which run and turn."""
 
     fact: Fact
     life: int
@@ -32,11 +32,12 @@ class Event(Struct, frozen=True, omit_defaults=True):
     n: int = 0
     key: str = ""
     run: str = ""
+    turn: int = 0
 
     def __str__(self) -> str:
         if self.fact == "life":
             return f"life {self.life}"
-        return f"  {self.fact} {self.lineage}({self.to}, {self.n}) key={self.key} run={self.run}"
+        return f"  {self.fact} {self.lineage}({self.to}, {self.n}) key={self.key} run={self.run}.{self.turn}"
 
 
 class Ledger:
@@ -111,13 +112,13 @@ async def read(lineage: str, to: str, n: int) -> str:
 
 async def act(lineage: str, to: str, n: int) -> str:
     """Do something to the world."""
-    ledger, key, run = current, nl.key(), nl.info().run
-    life = ledger.life
-    ledger.add(Event("begin", life, lineage, to, n, key, run))
+    ledger, key, info = current, nl.key(), nl.info()
+    said = (ledger.life, lineage, to, n, key, info.run, info.turn)
+    ledger.add(Event("begin", *said))
     await _nap(lineage, n)
-    ledger.add(Event("effect", life, lineage, to, n, key, run))
+    ledger.add(Event("effect", *said))
     await _nap(lineage, n + 1)
-    ledger.add(Event("end", life, lineage, to, n, key, run))
+    ledger.add(Event("end", *said))
     return value(lineage, to, n)
 
 

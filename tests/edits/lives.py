@@ -6,7 +6,7 @@ A life ends in peace when nothing can go on without a person, or it dies at a ca
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from contextlib import suppress
 from typing import Literal
 
@@ -14,8 +14,9 @@ import msgspec
 from msgspec import UNSET, Struct
 
 import ninelives as nl
+from ninelives.core.model.commit import Commit, Verdict
 from ninelives.core.model.inbox import Item, ItemKind
-from ninelives.core.model.run import RunQuery, RunRow, State
+from ninelives.core.model.run import Kind, RunQuery, RunRow, State
 from ninelives.engine.spec.registry import AGENTS, STEPS
 from ninelives.engine.worker import event_loop
 from ninelives.ops.check import CheckFinding, Rehearsal
@@ -35,11 +36,23 @@ MOST_ROUNDS = 60
 """How often a run that waits gets what it waits for before it is plain that there is no end to it."""
 
 
-At = Literal["before", "after", "begin", "effect", "end", "rest", "never"]
+At = Literal["before", "after", "ending", "ended", "born", "begin", "effect", "end", "rest", "never"]
+TURN = "the end of a turn"
+CALLS: dict[str, tuple[Literal["before", "after"], str]] = {
+    "before": ("before", "commit"),
+    "after": ("after", "commit"),
+    "ending": ("before", TURN),
+    "ended": ("after", TURN),
+    "born": ("after", "create_runs"),
+}
+"""Before or after which call of the store to die."""
 
 
 class Kill(Struct, frozen=True):
-    """When to die: at the n-th commit, at the n-th word of a body, or never (and then `rest`: at a wait)."""
+    """When to die: at the n-th commit, end of a turn, birth of runs (the first is its own), word of a body.
+
+    Or never (and then `rest`: at a wait).
+    """
 
     at: At
     number: int = 1
@@ -75,11 +88,11 @@ class Stage:
         """Start or resume the run and go on for as long as anything can; True if it died on the way."""
         self.ledger.next_life()
         ledger.use(self.ledger)
-        at_store = StoreKill(kill.at, "commit", kill.number) if kill.at in ("before", "after") else None
+        at_store = StoreKill(*CALLS[kill.at], kill.number) if kill.at in CALLS else None
         self.life = life = RuntimeLife(self.store, self.clock, at_store)
         self.ledger.on_event = lambda event: self._dies_at(event, kill)
         life.store.on_death = self._on_death(life.store.on_death)
-        self._words = 0
+        self._words = self._turns = 0
         try:
             life.do(lambda runtime: runtime.start("agent", id=RUN))
             self._work(life, kill)
@@ -117,6 +130,12 @@ class Stage:
         """Let the present life hear that something has happened."""
         if self.life is not None:
             self.life.wake()
+
+    def end_turn(self, side: Literal["before", "after"]) -> None:
+        """Let the present life die before or after it ends a turn, if that was asked for."""
+        self._turns += side == "before"
+        if self.life is not None:
+            self.life.store._pass(StoreKill(side, TURN, self._turns))
 
     def _on_death(self, leave: Callable[[], None]) -> Callable[[], None]:
         def die() -> None:
@@ -183,8 +202,14 @@ def rehearsed(store: Store, run: RunRow) -> CheckFinding:
 
 
 async def answer_doubts(runtime: nl.Runtime, book: Ledger) -> bool:
-    """Say of all that is in doubt what its provider knows of its key; return whether anything was."""
-    doubts = [item for item in await runtime.inbox(limit=1000) if item.kind is ItemKind.DOUBT]
+    """Say of all that is in doubt what its provider knows of its key; return whether anything was.
+
+    Not beside a divergence: an answer would let the run try again, with the signals that have come since.
+    """
+    items = await runtime.inbox(limit=1000)
+    if any(item.kind is ItemKind.DIVERGENCE for item in items):
+        return False
+    doubts = [item for item in items if item.kind is ItemKind.DOUBT]
     for item in doubts:
         asked = item.asked
         done = next((one for one in book.events if one.fact == "effect" and one.key == asked.key), None)
@@ -209,6 +234,20 @@ class _Store(MemoryStore):
         super().__init__(stage.clock)
         self._stage = stage
 
+    def commit(self, batch: Sequence[Commit]) -> list[Verdict]:
+        """Append to many runs; one verdict each."""
+        if not ends_turn(batch):
+            return super().commit(batch)
+        self._stage.end_turn("before")
+        verdicts = super().commit(batch)
+        self._stage.end_turn("after")
+        return verdicts
+
     def _wake(self) -> None:
         super()._wake()
         self._stage.wake()
+
+
+def ends_turn(batch: Sequence[Commit]) -> bool:
+    """Return whether a commit ends a turn."""
+    return any(record.kind is Kind.TURN for one in batch for record in one.records)

@@ -10,7 +10,7 @@ from collections import Counter
 from collections.abc import Generator
 from typing import Literal
 
-from msgspec import Struct
+from msgspec import Struct, field
 
 from tests.edits import ledger
 from tests.edits.programs import (
@@ -31,6 +31,7 @@ from tests.edits.programs import (
     Spawn,
     Task,
     Try,
+    parts_of,
 )
 from tests.edits.source import is_inline
 
@@ -43,9 +44,9 @@ Logical = tuple[str, str, int]
 
 
 class Ask(Struct, frozen=True):
-    """What a line of execution comes to: a step, a wait, or the question whether it came here before."""
+    """What a line comes to: a step, a wait, the question whether it came here before, the end of its turn."""
 
-    what: Literal["step", "wait", "patched"]
+    what: Literal["step", "wait", "patched", "turn"]
     decl: Decl = CHILD
     to: str = ""
     n: int = 0
@@ -66,12 +67,49 @@ class Fork(Struct, frozen=True):
 Line = Generator[Ask | Fork, str, None]
 
 
-class Meaning(Struct, frozen=True):
-    """What a program asks for, how often it calls, and what it returns."""
+class Stand(Struct, frozen=True):
+    """Where a turn begins: its number, the part of the program and its round, what was given so far."""
 
-    asks: Counter[Logical]
-    calls: Counter[Logical]
+    turn: int = 0
+    part: str = ""
+    round: int = 0
+    out: dict[str, str] = {}
+
+
+START = Stand()
+
+
+class TurnMeaning(Struct, frozen=True):
+    """What a turn asks for, and how often it calls; with an id from outside it is one however often."""
+
+    stand: Stand
+    asks: Counter[Logical] = field(default_factory=Counter)
+    calls: Counter[Logical] = field(default_factory=Counter)
+
+
+class Meaning(Struct, frozen=True):
+    """What a program asks for, turn by turn, and what it returns."""
+
+    turns: list[TurnMeaning]
+    keyed: set[Logical]
     result: dict[str, str]
+
+    @property
+    def asks(self) -> Counter[Logical]:
+        """What is asked for in all; with a key it is one however often."""
+        asks = sum((turn.asks for turn in self.turns), Counter[Logical]())
+        asks.update({logical: 1 - asks[logical] for logical in self.keyed})
+        return asks
+
+    @property
+    def calls(self) -> Counter[Logical]:
+        """How often it calls, in all."""
+        return sum((turn.calls for turn in self.turns), Counter[Logical]())
+
+    def turn(self, number: int) -> TurnMeaning | None:
+        """Return the turn of a number; None for one that it does not come to."""
+        index = number - self.turns[0].stand.turn
+        return self.turns[index] if 0 <= index < len(self.turns) else None
 
 
 def given(ask: Ask) -> str:
@@ -87,11 +125,26 @@ def given(ask: Ask) -> str:
     return ledger.value(*ask.logical)
 
 
-def meaning_of(program: Program, skipped: frozenset[str] = frozenset()) -> Meaning:
-    """Say what a program means to a run in which nothing has happened yet but that it skips some patches."""
-    asks: Counter[Logical] = Counter()
-    calls: Counter[Logical] = Counter()
-    result: dict[str, str] = {}
+def meaning_of(program: Program, stand: Stand = START, skipped: frozenset[str] = frozenset()) -> Meaning:
+    """Say what a program means to a run that begins a turn, and skips some patches in that turn."""
+    result = dict(stand.out)
+    meaning = Meaning([TurnMeaning(stand)], set(), result)
+
+    def answer(asked: Ask) -> str:
+        turn = meaning.turns[-1]
+        if asked.what == "turn":
+            begins = Stand(turn.stand.turn + 1, asked.name, asked.n, dict(result))
+            meaning.turns.append(TurnMeaning(begins))
+            return ""
+        if asked.what == "patched" and len(meaning.turns) == 1 and asked.name in skipped:
+            return ""
+        if asked.what == "step" and asked.decl.is_effect:
+            logical = asked.logical
+            turn.calls[logical] += 1
+            turn.asks[logical] = 1 if asked.decl.key or asked.decl.id else turn.calls[logical]
+            if asked.decl.key:
+                meaning.keyed.add(logical)
+        return given(asked)
 
     def drive(line: Line) -> None:
         value: str | None = None
@@ -105,28 +158,33 @@ def meaning_of(program: Program, skipped: frozenset[str] = frozenset()) -> Meani
                     drive(inner)
                 value = ""
             else:
-                _count(asks, calls, asked)
-                value = "" if asked.what == "patched" and asked.name in skipped else given(asked)
+                value = answer(asked)
 
-    drive(walk(program, result))
-    return Meaning(asks, calls, result)
-
-
-def _count(asks: Counter[Logical], calls: Counter[Logical], asked: Ask) -> None:
-    """Count an effect that is asked for; with a key, or an id from outside, it is one however often."""
-    if asked.what == "step" and asked.decl.is_effect:
-        calls[asked.logical] += 1
-        asks[asked.logical] = 1 if asked.decl.key or asked.decl.id else calls[asked.logical]
+    drive(walk(program, result, stand))
+    return meaning
 
 
-def walk(program: Program, out: dict[str, str]) -> Line:
-    """Walk a program, from its first line to its end."""
-    return _Walk(program, out).block(program.block, 0)
+def walk(program: Program, out: dict[str, str], stand: Stand = START) -> Line:
+    """Walk a program, from the start of a turn to its end."""
+    return _Walk(program, out).turns(stand)
 
 
 class _Walk:
     def __init__(self, program: Program, out: dict[str, str]) -> None:
         self._program, self._out = program, out
+
+    def turns(self, stand: Stand) -> Line:
+        parts = parts_of(self._program.block)
+        sites = [turn.site for turn, _ in parts]
+        first = sites.index(stand.part)
+        for number, (turn, block) in enumerate(parts[first:]):
+            if number and turn.is_border:
+                yield Ask("turn", name=turn.site)
+            begins = 0 if number else stand.round
+            yield from self.block(block, begins)
+            for i in range(begins + 1, turn.rounds):
+                yield Ask("turn", name=turn.site, n=i)
+                yield from self.block(block, i)
 
     def block(self, block: Block, i: int) -> Line:
         for node in block:

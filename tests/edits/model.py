@@ -3,8 +3,9 @@
 Every line of execution goes on for as long as what it asks for is on record: under one of the step's names,
 with the same arguments, claimed by nobody else. Where all have come to rest, decisions and reads are asked
 afresh; when none is left, an effect may begin if every effect on record was claimed, or is forgotten on
-purpose; else the run diverges. Waits come last. A start of what must not be repeated, without an outcome,
-that nobody claims by the end is put before a person.
+purpose; else the run diverges. Waits come last. A turn may end only where an effect might begin; the next one
+has nothing on record. A start of what must not be repeated, without an outcome, that nobody claims by the end
+is put before a person.
 """
 
 from __future__ import annotations
@@ -15,7 +16,7 @@ from msgspec import Struct
 from msgspec.structs import replace
 
 from tests.edits.journal import STRAY, Past
-from tests.edits.meaning import Ask, Fork, Line, given, walk
+from tests.edits.meaning import Ask, Fork, Line, Stand, given, walk
 from tests.edits.programs import Call, Choice, Mapped, Program, nodes
 
 
@@ -49,11 +50,11 @@ class _Thread:
         self.start: Past | None = None
 
 
-def predict(program: Program, pasts: tuple[Past, ...]) -> Prediction:
+def predict(program: Program, pasts: tuple[Past, ...], stand: Stand) -> Prediction:
     """Say what must become of a run with this on record."""
-    own = [past for past in pasts if not past.is_childs]
+    own = [past for past in pasts if not past.is_childs and past.turn == stand.turn]
     expected, *others = (
-        _Model(program, list(own), outcomes_first=first, backwards=backwards).run()
+        _Model(program, stand, list(own), outcomes_first=first, backwards=backwards).run()
         for first in (True, False)
         for backwards in (False, True)
     )
@@ -64,14 +65,17 @@ def predict(program: Program, pasts: tuple[Past, ...]) -> Prediction:
 
 
 class _Model:
-    def __init__(self, program: Program, pasts: list[Past], *, outcomes_first: bool, backwards: bool) -> None:
+    def __init__(
+        self, program: Program, stand: Stand, pasts: list[Past], *, outcomes_first: bool, backwards: bool
+    ) -> None:
         self._outcomes_first = outcomes_first
         self._next = -1 if backwards else 0  # which of several branches is the first to claim a record
         self._program, self._unclaimed = program, pasts
-        self._ready = [_Thread(walk(program, {}), None)]
+        self._ready = [_Thread(walk(program, {}, stand), None)]
         self._blocked: list[_Thread] = []
         self._is_hidden = False
         self._delivered = 0
+        self._is_turn_over = False
         self._depends = False  # on which of several waits is over first
 
     def run(self) -> Prediction:
@@ -79,8 +83,12 @@ class _Model:
             while self._ready:
                 self._advance(self._ready.pop(self._next))
             if not self._blocked:
-                has_open = any(past.is_open and past.is_protected for past in self._unclaimed)
-                return self._expect(Fate.ESCALATES if has_open else Fate.GOES_ON)
+                if self._is_turn_over and self._missed():
+                    return self._expect(Fate.DIVERGES)
+                starts = [past for past in self._unclaimed if past.is_open and past.is_protected]
+                if not starts:
+                    return self._expect(Fate.GOES_ON)
+                return replace(self._expect(Fate.ESCALATES), missed=tuple(starts))
             reads = [one for one in self._blocked if not _is_effect(one) and not _is_wait(one)]
             effects = [one for one in self._blocked if _is_effect(one)]
             if reads:
@@ -114,6 +122,9 @@ class _Model:
                 self._ready.append(thread)
             return
         thread.asked = asked
+        if asked.what == "turn":
+            self._is_turn_over = True
+            return
         if asked.what == "patched":
             thread.value = "yes" if self._is_patched(asked.name) else ""
             self._ready.append(thread)

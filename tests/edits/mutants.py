@@ -8,11 +8,13 @@ from typing import Any
 import pytest
 from msgspec.structs import replace
 
+from ninelives.core.ids import positional_key
 from ninelives.core.journal import matching
 from ninelives.core.journal.matching import RecordClaims
 from ninelives.core.journal.replay import Replay
 from ninelives.core.model.run import Kind
 from ninelives.core.rules import dedup
+from ninelives.engine import context
 from ninelives.engine.agent import decorators
 from ninelives.engine.context import Branch
 from ninelives.engine.protected import non_resumable, open_starts
@@ -20,8 +22,10 @@ from ninelives.engine.run import identity, lookup
 from ninelives.engine.run.delivery import Delivery
 from ninelives.engine.run.execution import Execution
 from ninelives.engine.spec import registry
+from ninelives.engine.worker.executor import Executor
 from ninelives.ops import check
 from ninelives.ops.check import CheckFinding, Fit
+from tests.edits.turns import OVER_TURNS
 
 Mutant = Callable[[pytest.MonkeyPatch], None]
 MUTANTS: dict[str, Mutant] = {}
@@ -117,6 +121,30 @@ def branches_are_not_numbered(patch: pytest.MonkeyPatch) -> None:
         return Branch(f"{self.name}/{name}") if name.startswith("=") else original(self, name)
 
     patch.setattr(Branch, "child", child)
+
+
+@_mutant(*OVER_TURNS, "reorder", "remove_effect")
+def turns_end_over_what_was_done(patch: pytest.MonkeyPatch) -> None:
+    """A turn ends although an effect on record was not asked for: the next one would not find it."""
+    original = Executor._settle_leftovers
+
+    async def settle(self: Any, execution: Any, *, is_turn: bool) -> bool:
+        return await original(self, execution, is_turn=False)
+
+    patch.setattr(Executor, "_settle_leftovers", settle)
+    check_does_not_know_turns(patch)
+
+
+@_mutant(*OVER_TURNS, "reorder", "remove_effect")
+def check_does_not_know_turns(patch: pytest.MonkeyPatch) -> None:
+    """The check lets a turn end over what was done."""
+    patch.setattr(check, "NextTurn", type(None))
+
+
+@_mutant()
+def keys_do_not_say_the_turn(patch: pytest.MonkeyPatch) -> None:
+    """Calls at the same place of two turns have one key."""
+    patch.setattr(context, "positional_key", lambda run, _turn, *place: positional_key(run, 0, *place))
 
 
 @_mutant("change_key", "add_key", "drop_key")

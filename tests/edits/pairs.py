@@ -15,12 +15,13 @@ from ninelives.core.model.inbox import Item, ItemKind, ItemState
 from ninelives.core.model.run import Kind, RunRow, State
 from ninelives.ops.check import CheckFinding
 from ninelives.store import Store
-from tests.edits.edits import Editor, edited
-from tests.edits.journal import Past, pasts_of
+from tests.edits.editor import Editor
+from tests.edits.edits import edited
+from tests.edits.journal import Past, pasts_of, stand_of
 from tests.edits.ledger import Event, Ledger
 from tests.edits.lives import NEVER, RUN, At, Kill, Stage
-from tests.edits.meaning import Meaning, meaning_of
-from tests.edits.programs import Program, Receive, Sleep, nodes, program_of
+from tests.edits.meaning import START, Meaning, Stand, meaning_of
+from tests.edits.programs import Program, Receive, Sleep, Spawn, nodes, program_of
 from tests.edits.source import source_of
 
 _WORDS: tuple[At, ...] = ("begin", "effect", "effect", "end")
@@ -75,9 +76,11 @@ class Pair(Struct, frozen=True):
 
 
 class Taken(Struct, frozen=True):
-    """What one version found, and what it came to."""
+    """What one version found, and what it came to: from the turn where the run stood to where it ended."""
 
     version: Version
+    stand: Stand
+    end: Stand
     meaning: Meaning
     before: tuple[Past, ...]
     after: tuple[Past, ...]
@@ -120,7 +123,13 @@ def _cut_at(program: Program, kill: Kill) -> str:
 
 def _kill(rng: Random, program: Program, *, rests: bool = True) -> Kill:
     """Choose where a life dies; what can be counted is reached."""
-    asks = max(1, meaning_of(program).asks.total())
+    meaning = meaning_of(program)
+    asks, borders = max(1, meaning.asks.total()), len(meaning.turns) - 1
+    if borders and rng.random() < 0.2:
+        return Kill(rng.choice(("ending", "ended")), rng.randint(1, borders))
+    births = sum(isinstance(node, Spawn) for node in nodes(program.block))
+    if births and rng.random() < 0.15:
+        return Kill("born", rng.randint(2, 1 + births))
     can_rest = rests and any(isinstance(node, Sleep | Receive) for node in nodes(program.block))
     if can_rest and rng.random() < 0.2:
         return Kill("rest")
@@ -142,7 +151,7 @@ def perform(pair: Pair, stage: Place | None = None) -> History:
 
 def _perform(stage: Place, version: Version, number: int) -> Taken:
     stage.load(source_of(version.program), f"version{number}")
-    before = pasts_of(stage.store) if number else ()
+    before, stand = (pasts_of(stage.store), stand_of(stage.store, RUN)) if number else ((), START)
     is_open = number > 0 and not stage.row().state.is_final
     check = stage.check() if is_open else None
     if number and stage.row().state is State.ESCALATED:
@@ -162,7 +171,9 @@ def _perform(stage: Place, version: Version, number: int) -> Taken:
         why = why or str(body.get("e", ""))
     return Taken(
         version,
-        meaning_of(version.program),
+        stand,
+        stand_of(stage.store, RUN),
+        meaning_of(version.program, stand),
         before,
         pasts_of(stage.store),
         row.state,

@@ -22,7 +22,17 @@ from tests.crash.killing import KillingStore, KillPoint, kill_self
 from tests.crash.stores import address, open_at, open_brisk
 from tests.edits import ledger
 from tests.edits.ledger import Event, Ledger
-from tests.edits.lives import MOST_ROUNDS, RUN, Kill, accept_divergence, answer_doubts, rehearsed
+from tests.edits.lives import (
+    CALLS,
+    MOST_ROUNDS,
+    RUN,
+    TURN,
+    Kill,
+    accept_divergence,
+    answer_doubts,
+    ends_turn,
+    rehearsed,
+)
 from tests.edits.meaning import SIGNAL
 from tests.edits.pairs import Pair
 from tests.edits.programs import Block, Sleep, blocks_of, with_blocks
@@ -96,11 +106,21 @@ class Processes:
         return list(self.store.list_inbox(limit=1000))
 
 
-class _KillingCommits(KillingStore):
-    """A store that counts its commits only."""
+class _KillingCalls(KillingStore):
+    """A store that counts only the calls of which one is to kill."""
+
+    def __init__(self, store: object, kill: Kill) -> None:
+        side, self._call = CALLS.get(kill.at, ("before", ""))
+        super().__init__(store, KillPoint(kill.number, side))
 
     def __getattr__(self, name: str) -> Any:
-        return super().__getattr__(name) if name == "commit" else getattr(self._store, name)
+        found = getattr(self._store, name)
+        if name == self._call:
+            return self._trapped(name, found)
+        if name == "commit" and self._call == TURN:
+            trapped = self._trapped(name, found)
+            return lambda batch: (trapped if ends_turn(batch) else found)(batch)
+        return found
 
 
 def hurried(pair: Pair) -> Pair:
@@ -135,8 +155,7 @@ def life(home: str, code: str, at: str, number: int) -> None:
 
     book.on_event = heard
     _load(code)
-    point = KillPoint(number, cast("Any", at)) if at in ("before", "after") else None
-    store = _KillingCommits(open_brisk(Path(home)), point)
+    store = _KillingCalls(open_brisk(Path(home)), Kill(cast("Any", at), number))
     asyncio.run(_live(cast("Any", store), book, is_brief=at == "rest"))
 
 

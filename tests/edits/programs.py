@@ -139,6 +139,11 @@ class Spawn(Struct, frozen=True, tag=True):
     site: str
     n: int
 
+    @property
+    def step(self) -> str:
+        """The lineage of what the child does."""
+        return "child"
+
 
 class Patched(Struct, frozen=True, tag=True):
     """A block for runs that have not come here yet."""
@@ -148,8 +153,36 @@ class Patched(Struct, frozen=True, tag=True):
     block: Block
 
 
-Node = Call | Fan | Mapped | Task | Help | Branch | Loop | Try | Choice | Sleep | Receive | Spawn | Patched
+class Turn(Struct, frozen=True, tag=True):
+    """Where a part of the agent's own line begins: by `nl.next_turn`, if it is a border, else just so.
+
+    What follows, up to the next one, is one turn; several `rounds` are a turn each.
+    """
+
+    site: str
+    rounds: int = 1
+    is_border: bool = True
+
+
+Node = (
+    Call
+    | Fan
+    | Mapped
+    | Task
+    | Help
+    | Branch
+    | Loop
+    | Try
+    | Choice
+    | Sleep
+    | Receive
+    | Spawn
+    | Patched
+    | Turn
+)
 Block = tuple[Node, ...]
+START = Turn("")
+"""Where every agent begins."""
 
 
 class Program(Struct, frozen=True):
@@ -198,6 +231,17 @@ def nodes(block: Block) -> Iterator[Node]:
             yield from nodes(inner)
 
 
+def parts_of(block: Block) -> list[tuple[Turn, Block]]:
+    """Cut an agent's own line where its parts begin."""
+    parts: list[tuple[Turn, Block]] = [(START, ())]
+    for node in block:
+        if isinstance(node, Turn):
+            parts.append((node, ()))
+        else:
+            parts[-1] = (parts[-1][0], (*parts[-1][1], node))
+    return parts
+
+
 def at(block: Block, site: str, change: Callable[[Block, int], Block]) -> Block:
     """Return a block in which `change` was applied where a site is: to the block it is in, and its index."""
     for index, node in enumerate(block):
@@ -214,6 +258,8 @@ def program_of(rng: Random) -> Program:
     block = maker.block(rng.choice((1, 1, 2)), most=4)
     while not any(isinstance(node, Call) and maker.decls[node.step].is_effect for node in block):
         block = (*block, maker.call(effect=True))
+    if rng.random() < 0.3:
+        block = maker.turns((*block, *maker.block(rng.choice((0, 0, 1)))))
     return Program(maker.decls, block, maker.made)
 
 
@@ -246,6 +292,14 @@ class _Maker:
 
     def block(self, depth: int, most: int = 3) -> Block:
         return tuple(self._node(depth) for _ in range(self._rng.randint(1, most)))
+
+    def turns(self, block: Block) -> Block:
+        """Let a line go over several turns."""
+        for _ in range(self._rng.choice((1, 1, 2))):
+            index = self._rng.randint(1, len(block))
+            begins = Turn(self.site(), self._rng.choice((1, 1, 1, 2)))
+            block = (*block[:index], begins, *block[index:])
+        return block
 
     def call(self, *, effect: bool = False) -> Call:
         """Make a call; now and then it is what another call is, too."""

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 
 from tests.edits.programs import (
     Block,
@@ -23,6 +23,7 @@ from tests.edits.programs import (
     Task,
     Try,
     nodes,
+    parts_of,
 )
 
 _HEAD = '''\
@@ -49,15 +50,35 @@ def source_of(program: Program) -> str:
     """Write a program down."""
     used = {node.step for node in nodes(program.block) if isinstance(node, Call | Mapped | Choice)}
     writer = _Writer(program)
-    body = list(writer.block(program.block))
+    agent = list(_agent(program, writer))
     parts = [_HEAD, *("\n".join(_declaration(one)) for one in program.decls.values() if one.lineage in used)]
     if any(isinstance(node, Spawn) for node in nodes(program.block)):
         parts.append(_CHILD)
     parts += ["\n".join(lines) for lines in writer.helpers]
-    forgets = f", forgets={list(program.forgets)!r}" if program.forgets else ""
-    agent = [f'@nl.agent(name="agent"{forgets})', "async def agent() -> dict[str, str]:"]
-    agent += _in(["i = 0", "out: dict[str, str] = {}", *body, "return out"])
     return "\n\n".join([*(part.strip("\n") + "\n" for part in parts), "\n".join(agent) + "\n"])
+
+
+def _agent(program: Program, writer: _Writer) -> Iterator[str]:
+    forgets = f", forgets={list(program.forgets)!r}" if program.forgets else ""
+    yield f'@nl.agent(name="agent"{forgets})'
+    parts = parts_of(program.block)
+    if len(parts) == 1:
+        yield "async def agent() -> dict[str, str]:"
+        yield from _in(["i = 0", "out: dict[str, str] = {}", *writer.block(program.block), "return out"])
+        return
+    yield 'async def agent(part: str = "", i: int = 0, given: dict[str, str] = {}) -> dict[str, str]:'
+    yield "    out = dict(given)"
+    for (turn, block), after in zip(parts, [*parts[1:], None], strict=True):
+        yield f'    if part == "{turn.site}":'
+        yield from _in(_in(writer.block(block)))
+        if turn.rounds > 1:
+            yield f"        if i + 1 < {turn.rounds}:"
+            yield f'            return nl.next_turn("{turn.site}", i + 1, out)'
+        if after is not None:
+            begins, _ = after
+            goes_on = "return nl.next_turn({}, 0, out)" if begins.is_border else "part, i = {}, 0"
+            yield "        " + goes_on.format(f'"{begins.site}"')
+    yield "    return out"
 
 
 def _declaration(decl: Decl) -> Iterator[str]:
@@ -131,9 +152,10 @@ class _Writer:
                 yield f'with nl.branch("{node.name}"):'
                 yield from _in(self.block(node.block))
             case Loop():
+                yield "outer = i"
                 yield f"for i in range({node.times}):"
                 yield from _in(self.block(node.block))
-                yield "i = 0"
+                yield "i = outer"
             case Try():
                 yield "try:"
                 yield from _in(self.block(node.block))
@@ -215,5 +237,5 @@ def _fanned(node: Fan, calls: list[str], before: str, after: str) -> Iterator[st
                 yield f"{before}{node.site}_done{after}"
 
 
-def _in(lines: Iterator[str] | list[str]) -> list[str]:
+def _in(lines: Iterable[str]) -> list[str]:
     return [f"    {line}" if line else "" for line in lines]

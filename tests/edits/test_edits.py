@@ -3,13 +3,15 @@
 from __future__ import annotations
 
 from collections import Counter
+from typing import get_args
 
 import pytest
 
 from ninelives.core.model.run import State
 from tests.edits.campaign import Red, red_of, shrunk
-from tests.edits.edits import EDITS
+from tests.edits.editor import EDITS
 from tests.edits.judge import judge
+from tests.edits.lives import At
 from tests.edits.pairs import pair_of, perform
 from tests.edits.source import source_of
 
@@ -20,6 +22,7 @@ PAIRS, PARTS = 2_000, 8
 @pytest.mark.parametrize("part", range(PARTS))
 def test_no_edit_repeats_an_effect_or_forgets_a_start_and_check_is_right(part: int) -> None:
     fates: Counter[str] = Counter()
+    turns = 0
     for seed in range(part, PAIRS, PARTS):
         history = perform(pair_of(seed))
         violations = judge(history)
@@ -27,18 +30,30 @@ def test_no_edit_repeats_an_effect_or_forgets_a_start_and_check_is_right(part: i
             pytest.fail(str(shrunk(Red(history, violations))), pytrace=False)
         for life in history.lives[1:]:
             fates["diverged" if life.diverged else str(life.state)] += 1
+            turns += life.stand.turn > 0
+    assert turns > PAIRS / PARTS / 10
     assert fates["diverged"] > PAIRS / PARTS / 10
     assert fates[State.COMPLETED] > PAIRS / PARTS / 3
 
 
-def test_every_edit_and_every_construct_is_among_the_pairs() -> None:
+def test_every_edit_kill_and_construct_is_among_the_pairs() -> None:
     pairs = [pair_of(seed) for seed in range(PAIRS)]
     assert {name for pair in pairs for version in pair.versions for name in version.edits} == set(EDITS)
+    assert {version.kill.at for pair in pairs for version in pair.versions} == set(get_args(At))
     text = "\n".join(source_of(version.program) for pair in pairs[:300] for version in pair.versions)
     for said in (
         *("asyncio.gather(", "nl.gather(", "asyncio.TaskGroup(", "asyncio.create_task(", "as_completed("),
         *("nl.map(", "nl.branch(", "nl.sleep(", "nl.receive(", "nl.spawn(", "nl.patched(", "forgets=["),
-        *("aliases=[", "key=", "id=", "resumable=False", "reads_only=True", "verify=", "@nl.decision"),
+        *(
+            "nl.next_turn(",
+            "aliases=[",
+            "key=",
+            "id=",
+            "resumable=False",
+            "reads_only=True",
+            "verify=",
+            "@nl.decision",
+        ),
     ):
         assert said in text, said
 
