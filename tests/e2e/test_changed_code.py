@@ -97,6 +97,10 @@ FINE = {
 
 REFUSED = {
     "compensation changed": (HEAD + OLD.replace('ship, "back"', 'ship, "all back"'), 'nl.patched("ship")'),
+    "effect registered instead, and the code fails": (
+        HEAD + OLD.replace(GATHER, 'nl.on_failure(send_mail, "ann")\n    raise ValueError("no")'),
+        'forgets=["send_mail"]',
+    ),
     "step renamed": (RENAMED, 'aliases=["send_mail"]'),
     "effect inserted": (HEAD + OLD.replace(GATHER, f'await ship("x")\n    {GATHER}'), 'nl.patched("ship")'),
     "argument changed": (
@@ -179,6 +183,21 @@ def test_an_effect_that_was_removed_is_named_and_stops_the_run_before_its_next_e
     assert 'forgets=["send_mail"]' in warning["remedy"]
     assert report["run"].returncode == 3
     assert 'forgets=["send_mail"]' in report["run"].stderr
+    assert effects(tmp_path) == ["mail ann", "mail robert", "pay 3", "pay 6"]
+
+
+def test_an_effect_that_is_registered_instead_is_named_and_stops_the_run_before_it_fails(
+    parked: Path, tmp_path: Path
+) -> None:
+    registered = OLD.replace("await send_mail(who)", "nl.on_failure(send_mail, who)")
+    code = HEAD + registered.replace('return await ship("box")', 'raise ValueError("no")')
+    report = edited(parked, tmp_path, code)
+    assert report["exit"] == 0
+    (warning,) = report["warnings"]
+    (said,) = [one for one in warning["warnings"] if "'send_mail'" in one["what"]]
+    assert "if the run fails before it is asked for, it is stopped" in said["what"]
+    assert report["run"].returncode == 3
+    assert "Put the call of send_mail back" in report["run"].stderr
     assert effects(tmp_path) == ["mail ann", "mail robert", "pay 3", "pay 6"]
 
 

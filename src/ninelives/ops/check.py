@@ -333,10 +333,14 @@ def _warned(what: str, steps: Sequence[str], *remedies: str) -> Iterator[Warned]
 
 
 def _registered(execution: Execution, *, has_ended: bool) -> Iterator[Warned]:
-    """Yield a warning about a compensation that may be registered a second time, behind a new step."""
-    repeated = compensations.repeated(execution) if not has_ended else None
-    if repeated is not None:
-        yield Warned(f"{repeated.what}; if it is not asked for, the run is stopped", repeated.remedy or "")
+    """Yield a warning about a compensation that may repeat another, or an effect, behind a new step."""
+    if has_ended:
+        return
+    if (why := compensations.repeated(execution)) is not None:
+        yield Warned(f"{why.what}; if it is not asked for, the run is stopped", why.remedy or "")
+    elif (why := compensations.done_before(execution)) is not None:
+        said = "if the run fails before it is asked for, it is stopped"
+        yield Warned(f"{why.what}; {said}", why.remedy or "")
 
 
 def _if_renamed(steps: Sequence[str]) -> str:

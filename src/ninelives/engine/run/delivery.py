@@ -333,6 +333,8 @@ class Delivery:
         self._fresh.extend(held)
         if missed is not None and held and not has_begun and not self._reads:
             return self._hold(held[0][0], missed)
+        if missed is None and held and has_begun:
+            self.check_soon()  # the compensations that these wait for may be written now
         return has_begun
 
     def _hold(self, asking: StepLookup, missed: Claimed) -> bool:

@@ -221,7 +221,7 @@ def not_asked_for(asking: StepLookup, missed: Claimed) -> Divergence:
         has_id = asking.call.given is not None or branch.startswith(ID_MARK)
         first = f"If {name} has another id= now, put the old one back; " if has_id else ""
     return Divergence(
-        f"the code at {where} would start {new} now, but {_not_called(missed)}",
+        f"the code at {where} would start {new} now, but {not_called(missed)}",
         where=where,
         run=asking.execution.run.id,
         step=missed.step,
@@ -237,7 +237,7 @@ def left_in_turn(missed: Claimed, run: str) -> Divergence:
     """Return the error for a turn that would end although a recorded effect was passed over."""
     name = parse_step_id(missed.step).name
     return Divergence(
-        f"the code ends its turn with nl.next_turn(), but {_not_called(missed)} in a later turn",
+        f"the code ends its turn with nl.next_turn(), but {not_called(missed)} in a later turn",
         run=run,
         step=missed.step,
         remedy="Nothing was executed. Put the call back before nl.next_turn() until this turn is over; "
@@ -246,7 +246,7 @@ def left_in_turn(missed: Claimed, run: str) -> Divergence:
     )
 
 
-def _not_called(missed: Claimed) -> str:
+def not_called(missed: Claimed) -> str:
     """Say which recorded effect no call has claimed, and what that could lead to."""
     given = ", ".join(f"{name}={value}" for name, value in missed.body.a.items())
     became = "was started, and it is not known what came of that" if isinstance(missed, Start) else "was done"
