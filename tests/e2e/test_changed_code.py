@@ -201,6 +201,24 @@ def test_an_effect_that_is_registered_instead_is_named_and_stops_the_run_before_
     assert effects(tmp_path) == ["mail ann", "mail robert", "pay 3", "pay 6"]
 
 
+def test_a_compensation_that_is_declared_no_more_is_refused_although_the_run_may_not_need_it(
+    parked: Path, tmp_path: Path
+) -> None:
+    gone = (HEAD + OLD).replace('    nl.on_failure(ship, "back")\n', "").replace("ship(", "send_off(")
+    failing = gone.replace('return await send_off("box")', 'raise ValueError("no")')
+    report = edited(parked, tmp_path / "gone", failing)
+    assert report["exit"] == 1
+    (problem,) = report["problems"]
+    assert problem["fit"] == "diverges"
+    assert "the compensation 'ship' is not declared in this code" in problem["what"]
+    assert 'aliases=["ship"]' in problem["remedy"]
+    assert report["run"].returncode == 3
+    assert problem["what"] in report["run"].stderr
+
+    kept = gone.replace("@nl.action\nasync def send_off", '@nl.action(aliases=["ship"])\nasync def send_off')
+    assert edited(parked, tmp_path / "kept", kept)["exit"] == 0
+
+
 def test_a_decision_that_is_asked_otherwise_is_counted_and_asked_again(parked: Path, tmp_path: Path) -> None:
     code = HEAD + OLD.replace("choose(who)", "choose(who.upper())")
     report = edited(parked, tmp_path, code)

@@ -558,3 +558,94 @@ def test_a_retried_run_of_unchanged_code_is_undone(edit: Undoing) -> None:
     with pytest.raises(nl.RunFailed):
         run_async(lambda: second_life(edit.store, agent))
     assert edit.stage.executed == ["pay(1)", "refund(1)"]
+
+
+# What cannot be called any more -----------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("how", ["waits", "fails", "completes", "in the next turn"])
+def test_check_refuses_a_registered_action_that_is_gone_unless_the_run_completes(
+    edit: Undoing, how: str
+) -> None:
+    mail, refund, is_next = edit.step("mail"), edit.step("refund"), False
+
+    async def before() -> Any:
+        nonlocal is_next
+        if how == "in the next turn" and not is_next:
+            nl.on_failure(refund, 1)
+            is_next = True
+            return nl.next_turn()
+        if how != "in the next turn":
+            nl.on_failure(refund, 1)
+        await mail(1)
+        return await edit.stop()
+
+    async def after() -> str:
+        STEPS.pop("refund", None)
+        await mail(1)
+        if how == "completes":
+            return "done"
+        if how == "fails":
+            raise ValueError("no")
+        await mail(2)
+        raise ValueError("no")
+
+    if how == "completes":
+        assert edit.make(before, after) == "done"
+        assert edit.fit is Fit.FITS
+        return
+    with pytest.raises(nl.RunEscalated):
+        edit.make(before, after)
+    assert edit.fit is Fit.DIVERGES
+    assert "the compensation 'refund' is not declared in this code" in edit.told
+    assert 'aliases=["refund"]' in edit.told
+
+
+def test_check_refuses_a_registered_action_whose_parameter_is_gone(edit: Undoing) -> None:
+    mail, refund = edit.step("mail"), edit.step("refund")
+
+    async def changed(y: int = 0) -> None:
+        edit.stage.did(f"refund({y})")
+
+    async def before() -> None:
+        nl.on_failure(refund, 1)
+        await mail(1)
+        await edit.stop()
+        nl.action(changed, name="refund")
+
+    async def after() -> None:
+        nl.action(changed, name="refund")
+        await mail(1)
+        await mail(2)
+        raise ValueError("no")
+
+    with pytest.raises(nl.RunEscalated):
+        edit.make(before, after)
+    assert edit.fit is Fit.DIVERGES
+    assert "has no parameter 'x' any more" in edit.told
+    assert edit.stage.executed == ["mail(2)"]
+
+
+def test_check_refuses_a_run_that_is_undoing_for_each_action_that_is_gone(edit: Undoing) -> None:
+    mail = edit.step("mail")
+
+    async def refund(x: int) -> None:
+        await edit.stage.stop_here()
+        STEPS.pop("mail", None)
+
+    undo = nl.action(refund, name="refund")
+
+    async def code() -> None:
+        nl.on_failure(mail, 1)
+        nl.on_failure(undo, 1)
+        raise ValueError("no")
+
+    async def gone(store: Any, _: Any) -> None:
+        STEPS.pop("mail", None)
+        row = store.read_run("run")
+        found = await asyncio.to_thread(rehearsed, store, row)
+        assert found.fit is Fit.DIVERGES
+        assert "the compensation 'mail'" in found.what
+
+    edit.make(code, code, does=gone)
+    assert edit.fit is Fit.FITS

@@ -334,11 +334,7 @@ async def call_all(execution: Execution, pending: list[Undo]) -> None:
 
 async def _call(execution: Execution, one: Undo) -> None:
     try:
-        step = _found(one.action, execution.run.id)
-        body, contents = bytes(one.arguments), dict[bytes, bytes]()
-        if agent_arguments.has_parts(body):
-            contents = await execution.call_store(agent_arguments.parts, body)
-        args, kwargs, _ = agent_arguments.decode(_callee(step), body, execution.run.id, contents)
+        step, args, kwargs = await read_call(execution, one)
     except Divergence as error:
         execution.seal(error)
         return await execution.forever()
@@ -347,6 +343,19 @@ async def _call(execution: Execution, one: Undo) -> None:
     else:
         await asyncio.to_thread(STEPS[step.name], *args, **kwargs)
     return None
+
+
+async def read_call(execution: Execution, one: Undo) -> tuple[Step, tuple[Any, ...], dict[str, Any]]:
+    """Return the step that a registration names, and its arguments.
+
+    Raises Divergence when this code cannot call it: it is not declared, or its parameters are others.
+    """
+    step = _found(one.action, execution.run.id)
+    body, contents = bytes(one.arguments), dict[bytes, bytes]()
+    if agent_arguments.has_parts(body):
+        contents = await execution.call_store(agent_arguments.parts, body)
+    args, kwargs, _ = agent_arguments.decode(_callee(step), body, execution.run.id, contents)
+    return step, args, kwargs
 
 
 def _found(action: str, run: str) -> Step:
