@@ -101,6 +101,12 @@ REFUSED = {
         HEAD + OLD.replace(GATHER, 'nl.on_failure(send_mail, "ann")\n    raise ValueError("no")'),
         'forgets=["send_mail"]',
     ),
+    "effect wrapped in a decision": (
+        HEAD
+        + "@nl.decision\nasync def tell(who: str) -> str:\n    return await send_mail(who)\n"
+        + OLD.replace("await send_mail(who)", "await tell(who)"),
+        "Call send_mail from the agent",
+    ),
     "step renamed": (RENAMED, 'aliases=["send_mail"]'),
     "effect inserted": (HEAD + OLD.replace(GATHER, f'await ship("x")\n    {GATHER}'), 'nl.patched("ship")'),
     "argument changed": (

@@ -233,6 +233,29 @@ def not_asked_for(asking: StepLookup, missed: Claimed) -> Divergence:
     )
 
 
+def wrapped(place: StepPosition, kind: StepKind, inner: Step) -> Divergence | None:
+    """Return the error for an effect that is called inside a read; None if no record of it is unclaimed.
+
+    What is called inside a step is part of its body and finds no record: not even `forgets=` helps.
+    """
+    names, execution = (inner.name, *inner.aliases), place.execution
+    missed = execution.claims.passed_over(lambda one: step_name(one.step) in names and is_effect(one))
+    if missed is None:
+        return None
+    return Divergence(
+        f"the action {inner.name} is called inside the {read_text(kind)} {place.name}, "
+        f"but {not_called(missed)}",
+        run=execution.run.id,
+        step=missed.step,
+        remedy=f"The action was not executed. Call {inner.name} from the agent, where its record is found",
+    )
+
+
+def read_text(kind: StepKind) -> str:
+    """Say what a step that is no effect was declared as."""
+    return "decision" if kind is StepKind.DECISION else "reads_only action"
+
+
 def left_in_turn(missed: Claimed, run: str) -> Divergence:
     """Return the error for a turn that would end although a recorded effect was passed over."""
     name = parse_step_id(missed.step).name
